@@ -1,0 +1,55 @@
+"""Tarry keeps messages until they are due, and hands each one over safely."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tarry.core.errors import TarryError
+from tarry.core.messages import Conflict, Message
+from tarry.core.outcomes import Outcome, Settled
+from tarry.core.retry import Retry
+from tarry.core.settings import QueueSettings
+
+if TYPE_CHECKING:
+    from tarry.app import App, AsyncApp, connect, connect_async
+    from tarry.handles.aio import AsyncQueue
+    from tarry.handles.delivery import AsyncDelivery, Delivery
+    from tarry.handles.queue import Queue
+
+__all__ = [
+    "App",
+    "AsyncApp",
+    "AsyncDelivery",
+    "AsyncQueue",
+    "Conflict",
+    "Delivery",
+    "Message",
+    "Outcome",
+    "Queue",
+    "QueueSettings",
+    "Retry",
+    "Settled",
+    "TarryError",
+    "connect",
+    "connect_async",
+]
+
+# Loaded when first asked for: the command line must answer -h before a database driver has been imported.
+_LATER = {
+    "App": "tarry.app",
+    "AsyncApp": "tarry.app",
+    "AsyncDelivery": "tarry.handles.delivery",
+    "AsyncQueue": "tarry.handles.aio",
+    "Delivery": "tarry.handles.delivery",
+    "Queue": "tarry.handles.queue",
+    "connect": "tarry.app",
+    "connect_async": "tarry.app",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'tarry' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_LATER[name]), name)

@@ -1,0 +1,209 @@
+"""The composition root: settings → database → store → handles. It joins the layers and holds no logic of theirs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any, Self, TypeVar, overload
+
+import psycopg
+
+from tarry.core.clock import Clock
+from tarry.core.codecs import codec_for
+from tarry.core.errors import StoreUnavailable
+from tarry.core.ports import AsyncStore, Store
+from tarry.core.settings import StoreSettings
+from tarry.edges.env import dsn_from
+from tarry.handles.aio import AsyncQueue
+from tarry.handles.queue import Queue
+from tarry.handles.queues import AsyncQueues, Queues
+
+P = TypeVar("P")
+
+JOURNAL_DAYS_AHEAD = 7
+
+
+class App:
+    """Everything on one store, for code that blocks. A context manager; `close` is idempotent."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        dsn: str | None = None,
+        consumer: str | None = None,
+        on_close: Callable[[], None] | None = None,
+    ) -> None:
+        self.store = store
+        self.dsn = dsn
+        """How to reach the same database with a connection of your own; None for the memory store."""
+        self.queues = Queues(store)
+        self._consumer = consumer or default_consumer()
+        self._closing = ExitStack()
+        if on_close is not None:
+            self._closing.callback(on_close)
+        self._closing.callback(store.close)
+
+    @overload
+    def queue(self, name: str) -> Queue[Any]: ...
+    @overload
+    def queue(self, name: str, payload_type: type[P]) -> Queue[P]: ...
+    def queue(self, name: str, payload_type: type[Any] | None = None) -> Queue[Any]:
+        """A handle on a queue, which comes into being when it is first used. Payloads are checked against their type."""
+        return Queue(self.store, name, codec_for(payload_type), consumer=self._consumer)
+
+    def close(self) -> None:
+        self._closing.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class AsyncApp:
+    """`App` for code that awaits."""
+
+    def __init__(
+        self,
+        store: AsyncStore,
+        *,
+        dsn: str | None = None,
+        consumer: str | None = None,
+        on_close: Callable[[], None] | None = None,
+    ) -> None:
+        self.store = store
+        self.dsn = dsn
+        self.queues = AsyncQueues(store)
+        self._consumer = consumer or default_consumer()
+        self._on_close = on_close
+
+    @overload
+    def queue(self, name: str) -> AsyncQueue[Any]: ...
+    @overload
+    def queue(self, name: str, payload_type: type[P]) -> AsyncQueue[P]: ...
+    def queue(self, name: str, payload_type: type[Any] | None = None) -> AsyncQueue[Any]:
+        return AsyncQueue(self.store, name, codec_for(payload_type), consumer=self._consumer)
+
+    async def close(self) -> None:
+        on_close, self._on_close = self._on_close, None
+        await self.store.close()
+        if on_close is not None:
+            await asyncio.to_thread(on_close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def connect(
+    dsn: str | None = None,
+    *,
+    migrate: bool = False,
+    settings: StoreSettings = StoreSettings(),
+    clock: Clock | None = None,
+    consumer: str | None = None,
+    allow_unsafe: bool = False,
+) -> App:
+    """Open Tarry on a database: `dsn`, else TARRY_DSN, else libpq's PG* variables, else an embedded PostgreSQL.
+
+    The embedded one is always migrated; a database of your own only when asked to.
+    """
+    from tarry.storage.postgres.sync import PostgresStore
+
+    dsn, leave = _database(dsn, migrate=migrate, allow_unsafe=allow_unsafe)
+    return App(PostgresStore(dsn, clock=clock, settings=settings), dsn=dsn, consumer=consumer, on_close=leave)
+
+
+class connect_async:  # noqa: N801 - used like a function: `async with tarry.connect_async() as app`, or awaited
+    """`connect` for code that awaits."""
+
+    def __init__(
+        self,
+        dsn: str | None = None,
+        *,
+        migrate: bool = False,
+        settings: StoreSettings = StoreSettings(),
+        clock: Clock | None = None,
+        consumer: str | None = None,
+        allow_unsafe: bool = False,
+    ) -> None:
+        async def open_app() -> AsyncApp:
+            from tarry.storage.postgres.aio import AsyncPostgresStore
+
+            # Starting and checking a database blocks for as long as it takes, and must not block the loop.
+            found, leave = await asyncio.to_thread(_database, dsn, migrate=migrate, allow_unsafe=allow_unsafe)
+            store = AsyncPostgresStore(found, clock=clock, settings=settings)
+            await store.open()
+            return AsyncApp(store, dsn=found, consumer=consumer, on_close=leave)
+
+        self._open = open_app
+        self._app: AsyncApp | None = None
+
+    def __await__(self) -> Any:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> AsyncApp:
+        self._app = await self._open()
+        return self._app
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._app is not None:
+            await self._app.close()
+
+
+def _database(dsn: str | None, *, migrate: bool, allow_unsafe: bool) -> tuple[str, Callable[[], None] | None]:
+    """A database that is fit to be used, and what to call when we leave it."""
+    if dsn is None:
+        dsn = dsn_from()
+    if dsn is not None:
+        prepare(dsn, migrate=migrate, allow_unsafe=allow_unsafe)
+        return dsn, None
+    from tarry.storage.postgres import embedded
+
+    server = embedded.start()
+    try:
+        prepare(server.dsn, migrate=True, allow_unsafe=False)
+    except BaseException:
+        server.close()
+        raise
+    return server.dsn, server.close
+
+
+def prepare(dsn: str, *, migrate: bool, allow_unsafe: bool) -> None:
+    """Migrate where asked to, make the journal's next partitions, and refuse a database that would lose messages."""
+    from tarry.storage.postgres import health, queue_statements
+    from tarry.storage.postgres import migrate as migrations
+    from tarry.storage.postgres.connections import KEYWORDS
+    from tarry.storage.postgres.drive import drive
+
+    try:
+        conn = psycopg.connect(dsn, **KEYWORDS)
+    except psycopg.OperationalError as error:
+        raise StoreUnavailable(
+            f"the database cannot be reached: {error}", hint="check the address and that the server runs: tarry doctor"
+        ) from error
+    with conn:
+        conn.prepare_threshold = None
+        if migrate:
+            migrations.migrate(conn)
+        health.check(conn, allow_unsafe=allow_unsafe)
+        drive(conn, queue_statements.journal_partitions(JOURNAL_DAYS_AHEAD).run())
+
+
+def default_consumer() -> str:
+    """Who leases, where nobody says otherwise: enough to find the process."""
+    return f"{socket.gethostname()}:{os.getpid()}"[:200]

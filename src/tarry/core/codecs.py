@@ -1,0 +1,178 @@
+"""Payloads to bytes and back. JSON by default; text and bytes as they are; typed by annotation; never pickle.
+
+The content type travels with the payload, and None stands for JSON. Equal values give equal bytes (keys are sorted),
+because the bytes decide whether an offer changes anything.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, cast
+
+import msgspec
+
+from tarry.core.errors import InvalidPayload
+from tarry.core.limits import JSON_DEPTH
+
+P = TypeVar("P")
+
+JSON = None
+TEXT = "text/plain"
+BYTES = "application/octet-stream"
+
+
+@dataclass(frozen=True, slots=True)
+class Codec(Generic[P]):
+    encode: Callable[[P], tuple[bytes, str | None]]
+    decode: Callable[[bytes, str | None], P]
+
+
+def codec_for(payload_type: type[P] | None = None) -> Codec[P]:
+    """The codec that a payload annotation asks for; without one, what the value itself is."""
+    if payload_type is None or payload_type in (object, Any):
+        return cast("Codec[P]", PLAIN)
+    if payload_type is bytes:
+        return cast("Codec[P]", Codec(_encode_bytes, _decode_bytes))
+    if payload_type is str:
+        return cast("Codec[P]", Codec(_encode_text, _decode_text))
+    if hasattr(payload_type, "model_validate_json"):
+        return _pydantic_codec(payload_type)
+    return _typed_codec(payload_type)
+
+
+def _encode_plain(value: Any) -> tuple[bytes, str | None]:
+    if isinstance(value, bytes):
+        return value, BYTES
+    if isinstance(value, str):
+        return _encode_text(value)
+    return _json_bytes(value), JSON
+
+
+def _decode_plain(data: bytes, content_type: str | None) -> Any:
+    if content_type is None:
+        return _json_value(data)
+    if content_type.startswith("text/"):
+        return _decode_text(data, content_type)
+    if content_type == "application/json":
+        return _json_value(data)
+    return data
+
+
+PLAIN: Codec[Any] = Codec(_encode_plain, _decode_plain)
+
+
+def _encode_bytes(value: bytes) -> tuple[bytes, str | None]:
+    if not isinstance(value, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidPayload(f"this queue carries bytes, not {type(value).__name__}")
+    return value, BYTES
+
+
+def _decode_bytes(data: bytes, content_type: str | None) -> bytes:
+    return data
+
+
+def _encode_text(value: str) -> tuple[bytes, str | None]:
+    if not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidPayload(f"this queue carries text, not {type(value).__name__}")
+    try:
+        return value.encode(), TEXT
+    except UnicodeEncodeError as error:
+        raise InvalidPayload("the text is not valid Unicode (lone surrogate)") from error
+
+
+def _decode_text(data: bytes, content_type: str | None) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidPayload(f"the payload is not UTF-8 text: {error}") from error
+
+
+def _typed_codec(payload_type: type[P]) -> Codec[P]:
+    """Dataclasses, msgspec structs, typed dicts, lists and numbers: whatever msgspec can check."""
+    try:
+        decoder = msgspec.json.Decoder(payload_type)
+    except (TypeError, ValueError) as error:
+        raise InvalidPayload(
+            f"payloads of type {payload_type!r} cannot be checked: {error}",
+            hint="use a dataclass, a pydantic model, a msgspec struct, str, bytes or plain JSON values",
+        ) from error
+
+    def encode(value: P) -> tuple[bytes, str | None]:
+        try:
+            return _json_bytes(msgspec.to_builtins(value)), JSON
+        except (TypeError, msgspec.MsgspecError) as error:
+            raise InvalidPayload(f"a {type(value).__name__} cannot be encoded: {error}") from error
+
+    def decode(data: bytes, content_type: str | None) -> P:
+        try:
+            return decoder.decode(data)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise InvalidPayload(f"the payload is not a {_name(payload_type)}: {error}") from error
+
+    return Codec(encode, decode)
+
+
+def _pydantic_codec(payload_type: type[P]) -> Codec[P]:
+    """By its methods, so that pydantic stays the user's choice and not our dependency."""
+    model = cast("Any", payload_type)
+
+    def encode(value: P) -> tuple[bytes, str | None]:
+        if not isinstance(value, payload_type):
+            raise InvalidPayload(f"this queue carries {_name(payload_type)}, not {type(value).__name__}")
+        try:
+            return _json_bytes(cast("Any", value).model_dump(mode="json")), JSON
+        except InvalidPayload:
+            raise
+        except ValueError as error:
+            raise InvalidPayload(f"a {_name(payload_type)} cannot be encoded: {error}") from error
+
+    def decode(data: bytes, content_type: str | None) -> P:
+        try:
+            return model.model_validate_json(data)
+        except ValueError as error:
+            raise InvalidPayload(f"the payload is not a {_name(payload_type)}: {error}") from error
+
+    return Codec(encode, decode)
+
+
+def _name(payload_type: type[Any]) -> str:
+    return getattr(payload_type, "__name__", repr(payload_type))
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True)
+
+
+def _json_bytes(value: Any) -> bytes:
+    try:
+        data = _ENCODER.encode(value).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidPayload(
+            f"the payload cannot be written as JSON: {error}", hint="annotate the queue: app.queue(name, PayloadType)"
+        ) from error
+    # Counting is quick, walking is not: only something with enough brackets can be too deep.
+    if data.count(b"{") + data.count(b"[") > JSON_DEPTH and _deeper_than(value, JSON_DEPTH):
+        raise InvalidPayload(f"the payload is nested more than {JSON_DEPTH} levels deep")
+    return data
+
+
+def _deeper_than(value: Any, levels: int) -> bool:
+    if not isinstance(value, (dict, list, tuple)):
+        return False
+    items = cast("Any", value.values() if isinstance(value, dict) else value)  # pyright: ignore[reportUnknownMemberType]
+    return levels == 0 or any(_deeper_than(item, levels - 1) for item in items)
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
+def _json_value(data: bytes) -> Any:
+    try:
+        return _DECODER.decode(data.decode())
+    except (ValueError, RecursionError) as error:
+        raise InvalidPayload(f"the payload is not JSON: {error}") from error

@@ -1,0 +1,17 @@
+"""Generated keys: UUIDv7, because ids that grow keep an index dense and fast."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+
+def uuid7(unix_ns: int, entropy: bytes) -> UUID:
+    """RFC 9562 version 7 with the sub-millisecond part in `rand_a`, so ids of one process sort by time within a millisecond.
+
+    Time and randomness are arguments: the core has neither.
+    """
+    ms, rest_ns = divmod(unix_ns, 1_000_000)
+    fraction = rest_ns * 4096 // 1_000_000
+    value = (ms & 0xFFFF_FFFF_FFFF) << 80 | 0x7 << 76 | fraction << 64
+    value |= 0b10 << 62 | int.from_bytes(entropy[:8]) & 0x3FFF_FFFF_FFFF_FFFF
+    return UUID(int=value)

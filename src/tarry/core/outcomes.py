@@ -1,0 +1,26 @@
+"""What a verb answers. Values, never exceptions: losing a lease is an ordinary day."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Outcome(Enum):
+    """What became of an offer."""
+
+    CREATED = "created"
+    UPDATED = "updated"
+    IGNORED = "ignored"
+    """The key was live and the conflict policy, or an identical offer, left it as it was."""
+    SUPERSEDED = "superseded"
+    """A later entry of the same batch had the same key and won; this one was never stored."""
+
+
+class Settled(Enum):
+    """What became of an ack, nack, touch or release."""
+
+    DONE = "done"
+    LEASE_LOST = "lease_lost"
+    """The message lives, but this token is no longer its lease: it was offered again, taken over or given back."""
+    GONE = "gone"
+    """The message is no longer live: settled already (also by this very token), dropped, or dead."""

@@ -1,0 +1,105 @@
+"""Settings: frozen, valid at birth, with named presets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from tarry.core import limits
+from tarry.core.errors import InvalidInput
+from tarry.core.events import JournalLevel
+from tarry.core.retry import Retry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueSettings:
+    """How one queue behaves. A request, then a message, may say otherwise for itself."""
+
+    lease_for: timedelta = timedelta(seconds=30)
+    max_attempts: int | None = None
+    """None: a message is tried for as long as it fails."""
+    retry: Retry = field(default_factory=Retry)
+    journal: JournalLevel = JournalLevel.EVENTS
+    retention_for: timedelta = timedelta(days=30)
+    """How long the archive keeps this queue's history."""
+    target_lag_for: timedelta = timedelta(seconds=60)
+    """How late a delivery may be before the queue counts as slow."""
+
+    def __post_init__(self) -> None:
+        limits.check_lease_for(self.lease_for)
+        limits.check_max_attempts(self.max_attempts)
+        limits.check_delay(self.retention_for, "retention_for")
+        limits.check_delay(self.target_lag_for, "target_lag_for")
+        if self.retry.max_attempts is not None:
+            raise InvalidInput("max_attempts of a queue is a setting of its own, not part of its retry policy")
+
+    @classmethod
+    def for_http(cls) -> QueueSettings:
+        """What a queue gets that was made through the broker: strangers' messages do not fail for ever."""
+        return cls(max_attempts=3)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueInfo:
+    """A queue as the registry knows it."""
+
+    name: str
+    settings: QueueSettings
+    created_at: datetime
+    paused_at: datetime | None = None
+    paused_reason: str | None = None
+
+    @property
+    def paused(self) -> bool:
+        return self.paused_at is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long a verb keeps trying when the database is away. Only faults that pass by themselves are tried again."""
+
+    retries: int = 5
+    initial_for: timedelta = timedelta(milliseconds=100)
+    cap_for: timedelta = timedelta(seconds=5)
+    total_for: timedelta = timedelta(seconds=30)
+
+    def __post_init__(self) -> None:
+        if self.retries < 0:
+            raise InvalidInput("retries must not be negative")
+        for name in ("initial_for", "cap_for", "total_for"):
+            limits.check_delay(getattr(self, name), name)
+
+    @classmethod
+    def none(cls) -> Patience:
+        return cls(retries=0)
+
+    def pause(self, failures: int) -> timedelta:
+        """The wait after that many failures in a row."""
+        return min(self.cap_for, self.initial_for * 2 ** min(max(failures - 1, 0), 30))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSettings:
+    """How a store talks to its database."""
+
+    pool_size: int = 10
+    patience: Patience = field(default_factory=Patience)
+    payload_limit: int = limits.PAYLOAD_BYTES
+    scan_every: timedelta = timedelta(milliseconds=500)
+    """How often a blocking poll looks again when nothing told it to."""
+    connect_for: timedelta = timedelta(seconds=10)
+    """How long to wait for a connection before the database counts as away."""
+    create_queues: bool = True
+    """Whether a queue that is used before it was created comes into being with the default settings."""
+
+    def __post_init__(self) -> None:
+        if self.pool_size < 1:
+            raise InvalidInput("pool_size must be at least 1")
+        if self.payload_limit < 1:
+            raise InvalidInput("payload_limit must be at least 1 byte")
+        if self.scan_every <= timedelta(0) or self.connect_for <= timedelta(0):
+            raise InvalidInput("scan_every and connect_for must be longer than nothing")
+
+    @classmethod
+    def for_tests(cls) -> StoreSettings:
+        return cls(pool_size=4, scan_every=timedelta(milliseconds=20), connect_for=timedelta(seconds=30))

@@ -1,0 +1,1 @@
+"""What user code holds: queues and deliveries, blocking and awaitable, over any store."""

@@ -1,0 +1,174 @@
+"""A queue for code that awaits: the same verbs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Generic, TypeVar
+
+from tarry.core import limits
+from tarry.core.codecs import Codec
+from tarry.core.messages import Conflict, Failure, Hold, Message, StoredMessage
+from tarry.core.outcomes import Outcome, Settled
+from tarry.core.ports import AsyncStore
+from tarry.core.retry import Retry
+from tarry.handles.dead_letters import AsyncDeadLetters
+from tarry.handles.delivery import AsyncDelivery
+from tarry.handles.drafting import Drafter
+from tarry.handles.prefetching import Prefetched
+from tarry.handles.reading import decoded
+from tarry.handles.waiting import nap_s
+
+P = TypeVar("P")
+
+
+class AsyncQueue(Generic[P]):
+    """`Queue` for code that awaits. Offers and acks of concurrent tasks share a commit."""
+
+    def __init__(self, store: AsyncStore, name: str, codec: Codec[P], *, consumer: str | None = None) -> None:
+        self.name = limits.check_queue_name(name)
+        self._store = store
+        self._codec = codec
+        self._consumer = limits.check_consumer(consumer)
+        self._drafter = Drafter(codec, store.settings.payload_limit)
+
+    @property
+    def dead_letters(self) -> AsyncDeadLetters[P]:
+        return AsyncDeadLetters(self._store, self.name, self._codec)
+
+    async def offer(
+        self,
+        key: str | None,
+        payload: P,
+        *,
+        at: datetime | None = None,
+        after: timedelta | None = None,
+        priority: int = 0,
+        type: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        lease_for: timedelta | None = None,
+        max_attempts: int | None = None,
+        retry: Retry | None = None,
+        conflict: Conflict | None = None,
+        can_update: bool = True,
+        conn: Any = None,
+    ) -> Outcome:
+        """Keep a message until it is due: now, or `at` an instant, or `after` a while. `key=None` makes a fresh key."""
+        draft = self._drafter.draft(
+            key,
+            payload,
+            at=at,
+            after=after,
+            priority=priority,
+            type=type,
+            headers=headers,
+            lease_for=lease_for,
+            max_attempts=max_attempts,
+            retry=retry,
+            conflict=conflict,
+            can_update=can_update,
+        )
+        return await self._store.offer(self.name, draft, conn=conn)
+
+    async def offer_many(self, messages: Iterable[Message[P]], *, conn: Any = None) -> list[Outcome]:
+        """All or nothing, with one outcome per message in the order given."""
+        return await self._store.offer_many(self.name, [self._drafter.draft_message(m) for m in messages], conn=conn)
+
+    async def try_poll(
+        self, *, type: str | None = None, lease_for: timedelta | None = None, conn: Any = None
+    ) -> AsyncDelivery[P] | None:
+        return next(iter(await self.try_poll_many(1, type=type, lease_for=lease_for, conn=conn)), None)
+
+    async def try_poll_many(
+        self, n: int, *, type: str | None = None, lease_for: timedelta | None = None, conn: Any = None
+    ) -> list[AsyncDelivery[P]]:
+        """What is deliverable now, at most `n`, by priority, due time and version."""
+        leases = await self._store.lease(
+            self.name,
+            limits.check_count(n),
+            self._codec.decode,
+            type=limits.check_type(type),
+            lease_for=None if lease_for is None else limits.check_lease_for(lease_for),
+            consumer=self._consumer,
+            conn=conn,
+        )
+        return [AsyncDelivery(self, lease) for lease in leases]
+
+    async def poll(
+        self, timeout: timedelta | None = None, *, type: str | None = None, lease_for: timedelta | None = None
+    ) -> AsyncDelivery[P] | None:
+        """Wait for a message. None when `timeout` has passed without one; without a timeout it waits for ever."""
+        return next(iter(await self.poll_many(1, timeout, type=type, lease_for=lease_for)), None)
+
+    async def poll_many(
+        self, n: int, timeout: timedelta | None = None, *, type: str | None = None, lease_for: timedelta | None = None
+    ) -> list[AsyncDelivery[P]]:
+        """Wait for at least one message, and take what is there, at most `n`."""
+        deadline = None if timeout is None else time.monotonic() + timeout.total_seconds()
+        while True:
+            if (found := await self.try_poll_many(n, type=type, lease_for=lease_for)) or n <= 0:
+                return found
+            remaining = None if deadline is None else deadline - time.monotonic()
+            if remaining is not None and remaining <= 0:
+                return []
+            due_in = await self._store.next_due_in(self.name, type=type)
+            await asyncio.sleep(nap_s(due_in, self._store.settings.scan_every, remaining))
+
+    async def consume(
+        self, *, prefetch: int = 1, type: str | None = None, lease_for: timedelta | None = None
+    ) -> AsyncIterator[AsyncDelivery[P]]:
+        """Deliveries for ever, leased `prefetch` at a time; what was not handed out is released when the loop ends."""
+        held: Prefetched[AsyncDelivery[P]] = Prefetched(limits.check_count(prefetch, "prefetch"))
+        try:
+            while True:
+                started = time.monotonic()
+                held.fill(await self.poll_many(held.size, type=type, lease_for=lease_for), started)
+                while (delivery := held.take(time.monotonic())) is not None:
+                    yield delivery
+                await self._release(held.stale())
+        finally:
+            # Also when the task is being cancelled: giving back must not be cancelled with it.
+            await asyncio.shield(self._release(held.rest()))
+
+    async def _release(self, unstarted: Sequence[AsyncDelivery[P]]) -> None:
+        if unstarted:
+            await self.release_many([delivery.hold for delivery in unstarted])
+
+    async def ack_many(self, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]:
+        return await self._store.ack(self.name, holds, conn=conn)
+
+    async def nack_many(self, failures: Sequence[Failure], *, conn: Any = None) -> list[Settled]:
+        for failure in failures:
+            if failure.delay is not None:
+                limits.check_delay(failure.delay, "delay")
+        return await self._store.nack(self.name, failures, conn=conn)
+
+    async def touch_many(
+        self, holds: Sequence[Hold], lease_for: timedelta | None = None, *, conn: Any = None
+    ) -> list[Settled]:
+        checked = None if lease_for is None else limits.check_lease_for(lease_for)
+        return await self._store.touch(self.name, holds, lease_for=checked, conn=conn)
+
+    async def release_many(self, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]:
+        return await self._store.release(self.name, holds, conn=conn)
+
+    async def bury_many(self, holds: Sequence[Hold], error: str | None = None, *, conn: Any = None) -> list[Settled]:
+        return await self._store.bury(self.name, holds, error=error, conn=conn)
+
+    async def read(self, key: str, *, conn: Any = None) -> StoredMessage[P] | None:
+        """The live message of this key, leasing nothing."""
+        return decoded(await self._store.read(self.name, limits.check_key(key), conn=conn), self._codec)
+
+    async def contains(self, key: str, *, conn: Any = None) -> bool:
+        return await self._store.contains(self.name, limits.check_key(key), conn=conn)
+
+    async def drop(self, key: str, *, version: int | None = None, conn: Any = None) -> bool:
+        """Remove a live message, held or not. With the `version` that was read: only if it has not changed since."""
+        return await self._store.drop(self.name, limits.check_key(key), version=version, conn=conn)
+
+    async def drop_all(self, confirm: str, *, conn: Any = None) -> int:
+        """Remove every live message of this queue. `confirm` must be `tarry.core.limits.DROP_ALL_CONFIRMATION`."""
+        limits.check_confirmation(confirm)
+        return await self._store.drop_all(self.name, conn=conn)

@@ -1,0 +1,217 @@
+"""A message in the hands of a consumer, with the verbs that settle it."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Generic, Protocol, Self, TypeVar
+from uuid import UUID
+
+from tarry.core.messages import Failure, Hold, Lease
+from tarry.core.outcomes import Settled
+
+P = TypeVar("P")
+
+
+class Settling(Protocol):
+    """The part of a queue that a delivery needs."""
+
+    @property
+    def name(self) -> str: ...
+    def ack_many(self, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]: ...
+    def nack_many(self, failures: Sequence[Failure], *, conn: Any = None) -> list[Settled]: ...
+    def touch_many(
+        self, holds: Sequence[Hold], lease_for: timedelta | None = None, *, conn: Any = None
+    ) -> list[Settled]: ...
+    def release_many(self, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]: ...
+    def bury_many(self, holds: Sequence[Hold], error: str | None = None, *, conn: Any = None) -> list[Settled]: ...
+
+
+class AsyncSettling(Protocol):
+    @property
+    def name(self) -> str: ...
+    async def ack_many(self, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]: ...
+    async def nack_many(self, failures: Sequence[Failure], *, conn: Any = None) -> list[Settled]: ...
+    async def touch_many(
+        self, holds: Sequence[Hold], lease_for: timedelta | None = None, *, conn: Any = None
+    ) -> list[Settled]: ...
+    async def release_many(self, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]: ...
+    async def bury_many(
+        self, holds: Sequence[Hold], error: str | None = None, *, conn: Any = None
+    ) -> list[Settled]: ...
+
+
+class Handed(Generic[P]):
+    """What a delivery says about its message, whether its verbs block or not."""
+
+    __slots__ = ("_lease", "settled")
+
+    def __init__(self, lease: Lease[P]) -> None:
+        self._lease = lease
+        self.settled: Settled | None = None
+        """What the last ack, nack, release or bury answered; None while it is still to be settled."""
+
+    @property
+    def key(self) -> str:
+        return self._lease.key
+
+    @property
+    def payload(self) -> P:
+        return self._lease.payload
+
+    @property
+    def version(self) -> int:
+        return self._lease.version
+
+    @property
+    def attempt(self) -> int:
+        return self._lease.attempt
+
+    @property
+    def redelivered(self) -> bool:
+        return self._lease.redelivered
+
+    @property
+    def priority(self) -> int:
+        return self._lease.priority
+
+    @property
+    def type(self) -> str | None:
+        return self._lease.type
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self._lease.headers or {}
+
+    @property
+    def due_at(self) -> datetime:
+        return self._lease.due_at
+
+    @property
+    def leased_at(self) -> datetime:
+        return self._lease.leased_at
+
+    @property
+    def lease_until(self) -> datetime:
+        return self._lease.lease_until
+
+    @property
+    def token(self) -> UUID:
+        return self._lease.token
+
+    @property
+    def hold(self) -> Hold:
+        return self._lease.hold
+
+    def __repr__(self) -> str:
+        # Never the payload or the token: this ends up in logs.
+        return f"<{type(self).__name__} {self.key!r} version {self.version} attempt {self.attempt}>"
+
+
+class Delivery(Handed[P]):
+    """As a context manager: ack when the block ends well, nack with the error when it raises, and the error goes on.
+
+    What is not an ordinary error (Ctrl-C, a cancelled task) gives the message back without counting the attempt.
+    """
+
+    __slots__ = ("_queue",)
+
+    def __init__(self, queue: Settling, lease: Lease[P]) -> None:
+        super().__init__(lease)
+        self._queue = queue
+
+    @property
+    def queue(self) -> str:
+        return self._queue.name
+
+    def ack(self, *, conn: Any = None) -> Settled:
+        return self._note(self._queue.ack_many([self.hold], conn=conn))
+
+    def nack(self, error: str | None = None, *, delay: timedelta | None = None, conn: Any = None) -> Settled:
+        return self._note(self._queue.nack_many([Failure(self.hold, error, delay)], conn=conn))
+
+    def touch(self, lease_for: timedelta | None = None, *, conn: Any = None) -> Settled:
+        return self._queue.touch_many([self.hold], lease_for, conn=conn)[0]
+
+    def release(self, *, conn: Any = None) -> Settled:
+        return self._note(self._queue.release_many([self.hold], conn=conn))
+
+    def bury(self, error: str | None = None, *, conn: Any = None) -> Settled:
+        return self._note(self._queue.bury_many([self.hold], error, conn=conn))
+
+    def _note(self, answers: list[Settled]) -> Settled:
+        self.settled = answers[0]
+        return answers[0]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.settled is not None:
+            return
+        if error is None:
+            self.ack()
+        elif isinstance(error, Exception):
+            self.nack(described(error))
+        else:
+            self.release()
+
+
+class AsyncDelivery(Handed[P]):
+    """`Delivery` for code that awaits."""
+
+    __slots__ = ("_queue",)
+
+    def __init__(self, queue: AsyncSettling, lease: Lease[P]) -> None:
+        super().__init__(lease)
+        self._queue = queue
+
+    @property
+    def queue(self) -> str:
+        return self._queue.name
+
+    async def ack(self, *, conn: Any = None) -> Settled:
+        return self._note(await self._queue.ack_many([self.hold], conn=conn))
+
+    async def nack(self, error: str | None = None, *, delay: timedelta | None = None, conn: Any = None) -> Settled:
+        return self._note(await self._queue.nack_many([Failure(self.hold, error, delay)], conn=conn))
+
+    async def touch(self, lease_for: timedelta | None = None, *, conn: Any = None) -> Settled:
+        return (await self._queue.touch_many([self.hold], lease_for, conn=conn))[0]
+
+    async def release(self, *, conn: Any = None) -> Settled:
+        return self._note(await self._queue.release_many([self.hold], conn=conn))
+
+    async def bury(self, error: str | None = None, *, conn: Any = None) -> Settled:
+        return self._note(await self._queue.bury_many([self.hold], error, conn=conn))
+
+    def _note(self, answers: list[Settled]) -> Settled:
+        self.settled = answers[0]
+        return answers[0]
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.settled is not None:
+            return
+        if error is None:
+            await self.ack()
+        elif isinstance(error, Exception):
+            await self.nack(described(error))
+        else:
+            # The task is being cancelled: giving the message back must not be cancelled with it.
+            await asyncio.shield(self.release())
+
+
+def described(error: BaseException) -> str:
+    """What went wrong, with where: the last line first, as people read it."""
+    summary = "".join(traceback.format_exception_only(error)).strip()
+    return summary + "\n\n" + "".join(traceback.format_exception(error)).strip()

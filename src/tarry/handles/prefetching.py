@@ -1,0 +1,52 @@
+"""Messages leased ahead of their turn, for as long as their leases are fresh."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Generic, TypeVar
+
+from tarry.core.errors import InvalidInput
+from tarry.handles.delivery import Handed
+
+D = TypeVar("D", bound=Handed[Any])
+
+LARGEST = 1_000
+_USABLE = 0.5
+"""A message is handed out only while at least this share of its lease is left; its handler needs time, too."""
+
+
+class Prefetched(Generic[D]):
+    """Time is what the caller's monotonic clock says since before the poll: never the wall clock of this machine."""
+
+    def __init__(self, size: int) -> None:
+        if not 1 <= size <= LARGEST:
+            raise InvalidInput(f"prefetch must be between 1 and {LARGEST:,}, not {size}")
+        self.size = size
+        self._held: deque[tuple[D, float]] = deque()
+        self._stale: list[D] = []
+
+    def fill(self, deliveries: Sequence[D], asked_s: float) -> None:
+        """`asked_s`: when the poll was sent, so a lease can only be longer than we think."""
+        for delivery in deliveries:
+            lease_s = (delivery.lease_until - delivery.leased_at).total_seconds()
+            self._held.append((delivery, asked_s + lease_s * (1 - _USABLE)))
+
+    def take(self, now_s: float) -> D | None:
+        while self._held:
+            delivery, usable_until_s = self._held.popleft()
+            if now_s <= usable_until_s:
+                return delivery
+            self._stale.append(delivery)
+        return None
+
+    def stale(self) -> list[D]:
+        """What waited too long to be handed out, once."""
+        stale, self._stale = self._stale, []
+        return stale
+
+    def rest(self) -> list[D]:
+        """Everything not handed out, once."""
+        rest = self.stale() + [delivery for delivery, _ in self._held]
+        self._held.clear()
+        return rest

@@ -1,0 +1,171 @@
+"""A queue for code that blocks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Generic, TypeVar
+
+from tarry.core import limits
+from tarry.core.codecs import Codec
+from tarry.core.messages import Conflict, Failure, Hold, Message, StoredMessage
+from tarry.core.outcomes import Outcome, Settled
+from tarry.core.ports import Store
+from tarry.core.retry import Retry
+from tarry.handles.dead_letters import DeadLetters
+from tarry.handles.delivery import Delivery
+from tarry.handles.drafting import Drafter
+from tarry.handles.prefetching import Prefetched
+from tarry.handles.reading import decoded
+from tarry.handles.waiting import nap_s
+
+P = TypeVar("P")
+
+
+class Queue(Generic[P]):
+    """Messages of one queue: offer, poll, settle, look. Its settings are the business of `app.queues`."""
+
+    def __init__(self, store: Store, name: str, codec: Codec[P], *, consumer: str | None = None) -> None:
+        self.name = limits.check_queue_name(name)
+        self._store = store
+        self._codec = codec
+        self._consumer = limits.check_consumer(consumer)
+        self._drafter = Drafter(codec, store.settings.payload_limit)
+
+    @property
+    def dead_letters(self) -> DeadLetters[P]:
+        return DeadLetters(self._store, self.name, self._codec)
+
+    def offer(
+        self,
+        key: str | None,
+        payload: P,
+        *,
+        at: datetime | None = None,
+        after: timedelta | None = None,
+        priority: int = 0,
+        type: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        lease_for: timedelta | None = None,
+        max_attempts: int | None = None,
+        retry: Retry | None = None,
+        conflict: Conflict | None = None,
+        can_update: bool = True,
+        conn: Any = None,
+    ) -> Outcome:
+        """Keep a message until it is due: now, or `at` an instant, or `after` a while. `key=None` makes a fresh key."""
+        draft = self._drafter.draft(
+            key,
+            payload,
+            at=at,
+            after=after,
+            priority=priority,
+            type=type,
+            headers=headers,
+            lease_for=lease_for,
+            max_attempts=max_attempts,
+            retry=retry,
+            conflict=conflict,
+            can_update=can_update,
+        )
+        return self._store.offer(self.name, draft, conn=conn)
+
+    def offer_many(self, messages: Iterable[Message[P]], *, conn: Any = None) -> list[Outcome]:
+        """All or nothing, with one outcome per message in the order given."""
+        return self._store.offer_many(self.name, [self._drafter.draft_message(m) for m in messages], conn=conn)
+
+    def try_poll(
+        self, *, type: str | None = None, lease_for: timedelta | None = None, conn: Any = None
+    ) -> Delivery[P] | None:
+        return next(iter(self.try_poll_many(1, type=type, lease_for=lease_for, conn=conn)), None)
+
+    def try_poll_many(
+        self, n: int, *, type: str | None = None, lease_for: timedelta | None = None, conn: Any = None
+    ) -> list[Delivery[P]]:
+        """What is deliverable now, at most `n`, by priority, due time and version."""
+        leases = self._store.lease(
+            self.name,
+            limits.check_count(n),
+            self._codec.decode,
+            type=limits.check_type(type),
+            lease_for=None if lease_for is None else limits.check_lease_for(lease_for),
+            consumer=self._consumer,
+            conn=conn,
+        )
+        return [Delivery(self, lease) for lease in leases]
+
+    def poll(
+        self, timeout: timedelta | None = None, *, type: str | None = None, lease_for: timedelta | None = None
+    ) -> Delivery[P] | None:
+        """Wait for a message. None when `timeout` has passed without one; without a timeout it waits for ever."""
+        return next(iter(self.poll_many(1, timeout, type=type, lease_for=lease_for)), None)
+
+    def poll_many(
+        self, n: int, timeout: timedelta | None = None, *, type: str | None = None, lease_for: timedelta | None = None
+    ) -> list[Delivery[P]]:
+        """Wait for at least one message, and take what is there, at most `n`."""
+        deadline = None if timeout is None else time.monotonic() + timeout.total_seconds()
+        while True:
+            if (found := self.try_poll_many(n, type=type, lease_for=lease_for)) or n <= 0:
+                return found
+            remaining = None if deadline is None else deadline - time.monotonic()
+            if remaining is not None and remaining <= 0:
+                return []
+            time.sleep(nap_s(self._store.next_due_in(self.name, type=type), self._store.settings.scan_every, remaining))
+
+    def consume(
+        self, *, prefetch: int = 1, type: str | None = None, lease_for: timedelta | None = None
+    ) -> Iterator[Delivery[P]]:
+        """Deliveries for ever, leased `prefetch` at a time; what was not handed out is released when the loop ends."""
+        held: Prefetched[Delivery[P]] = Prefetched(limits.check_count(prefetch, "prefetch"))
+        try:
+            while True:
+                started = time.monotonic()
+                held.fill(self.poll_many(held.size, type=type, lease_for=lease_for), started)
+                while (delivery := held.take(time.monotonic())) is not None:
+                    yield delivery
+                self._release(held.stale())
+        finally:
+            self._release(held.rest())
+
+    def _release(self, unstarted: Sequence[Delivery[P]]) -> None:
+        if unstarted:
+            self.release_many([delivery.hold for delivery in unstarted])
+
+    def ack_many(self, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]:
+        return self._store.ack(self.name, holds, conn=conn)
+
+    def nack_many(self, failures: Sequence[Failure], *, conn: Any = None) -> list[Settled]:
+        for failure in failures:
+            if failure.delay is not None:
+                limits.check_delay(failure.delay, "delay")
+        return self._store.nack(self.name, failures, conn=conn)
+
+    def touch_many(
+        self, holds: Sequence[Hold], lease_for: timedelta | None = None, *, conn: Any = None
+    ) -> list[Settled]:
+        checked = None if lease_for is None else limits.check_lease_for(lease_for)
+        return self._store.touch(self.name, holds, lease_for=checked, conn=conn)
+
+    def release_many(self, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]:
+        return self._store.release(self.name, holds, conn=conn)
+
+    def bury_many(self, holds: Sequence[Hold], error: str | None = None, *, conn: Any = None) -> list[Settled]:
+        return self._store.bury(self.name, holds, error=error, conn=conn)
+
+    def read(self, key: str, *, conn: Any = None) -> StoredMessage[P] | None:
+        """The live message of this key, leasing nothing."""
+        return decoded(self._store.read(self.name, limits.check_key(key), conn=conn), self._codec)
+
+    def contains(self, key: str, *, conn: Any = None) -> bool:
+        return self._store.contains(self.name, limits.check_key(key), conn=conn)
+
+    def drop(self, key: str, *, version: int | None = None, conn: Any = None) -> bool:
+        """Remove a live message, held or not. With the `version` that was read: only if it has not changed since."""
+        return self._store.drop(self.name, limits.check_key(key), version=version, conn=conn)
+
+    def drop_all(self, confirm: str, *, conn: Any = None) -> int:
+        """Remove every live message of this queue. `confirm` must be `tarry.core.limits.DROP_ALL_CONFIRMATION`."""
+        limits.check_confirmation(confirm)
+        return self._store.drop_all(self.name, conn=conn)

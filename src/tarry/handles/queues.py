@@ -1,0 +1,96 @@
+"""The registry of queues: their settings, and what is done to a queue as a whole."""
+
+from __future__ import annotations
+
+import builtins
+import dataclasses
+from typing import Any
+
+from tarry.core import limits
+from tarry.core.errors import InvalidInput
+from tarry.core.messages import Counts
+from tarry.core.ports import AsyncStore, Store
+from tarry.core.settings import QueueInfo, QueueSettings
+
+
+def changed(settings: QueueSettings, changes: dict[str, Any]) -> QueueSettings:
+    try:
+        return dataclasses.replace(settings, **changes)
+    except TypeError:
+        allowed = {field.name for field in dataclasses.fields(QueueSettings)}
+        unknown = ", ".join(sorted(changes.keys() - allowed))
+        raise InvalidInput(f"a queue has no setting {unknown}; there are {', '.join(sorted(allowed))}") from None
+
+
+class Queues:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def create(
+        self, name: str, settings: QueueSettings = QueueSettings(), *, exist_ok: bool = False, conn: Any = None
+    ) -> QueueInfo:
+        return self._store.create_queue(limits.check_queue_name(name), settings, exist_ok=exist_ok, conn=conn)
+
+    def get(self, name: str, *, conn: Any = None) -> QueueInfo:
+        return self._store.queue_info(limits.check_queue_name(name), conn=conn)
+
+    def list(self, *, conn: Any = None) -> builtins.list[QueueInfo]:
+        return self._store.queue_infos(conn=conn)
+
+    def edit(self, name: str, *, conn: Any = None, **changes: Any) -> QueueInfo:
+        """Change the settings named, for example `edit("orders", lease_for=timedelta(minutes=2))`."""
+        settings = changed(self.get(name, conn=conn).settings, changes)
+        return self._store.edit_queue(name, settings, conn=conn)
+
+    def rename(self, name: str, new_name: str, *, conn: Any = None) -> QueueInfo:
+        return self._store.rename_queue(limits.check_queue_name(name), limits.check_queue_name(new_name), conn=conn)
+
+    def delete(self, name: str, *, force: bool = False, conn: Any = None) -> None:
+        """Refused while it has messages, dead letters included, unless `force`."""
+        self._store.delete_queue(limits.check_queue_name(name), force=force, conn=conn)
+
+    def pause(self, name: str, *, reason: str | None = None, conn: Any = None) -> QueueInfo:
+        return self._store.pause(limits.check_queue_name(name), reason=reason, conn=conn)
+
+    def resume(self, name: str, *, conn: Any = None) -> QueueInfo:
+        return self._store.resume(limits.check_queue_name(name), conn=conn)
+
+    def counts(self, name: str, *, limit: int = 10_000, conn: Any = None) -> Counts:
+        return self._store.counts(limits.check_queue_name(name), limit=limit, conn=conn)
+
+
+class AsyncQueues:
+    def __init__(self, store: AsyncStore) -> None:
+        self._store = store
+
+    async def create(
+        self, name: str, settings: QueueSettings = QueueSettings(), *, exist_ok: bool = False, conn: Any = None
+    ) -> QueueInfo:
+        return await self._store.create_queue(limits.check_queue_name(name), settings, exist_ok=exist_ok, conn=conn)
+
+    async def get(self, name: str, *, conn: Any = None) -> QueueInfo:
+        return await self._store.queue_info(limits.check_queue_name(name), conn=conn)
+
+    async def list(self, *, conn: Any = None) -> builtins.list[QueueInfo]:
+        return await self._store.queue_infos(conn=conn)
+
+    async def edit(self, name: str, *, conn: Any = None, **changes: Any) -> QueueInfo:
+        settings = changed((await self.get(name, conn=conn)).settings, changes)
+        return await self._store.edit_queue(name, settings, conn=conn)
+
+    async def rename(self, name: str, new_name: str, *, conn: Any = None) -> QueueInfo:
+        return await self._store.rename_queue(
+            limits.check_queue_name(name), limits.check_queue_name(new_name), conn=conn
+        )
+
+    async def delete(self, name: str, *, force: bool = False, conn: Any = None) -> None:
+        await self._store.delete_queue(limits.check_queue_name(name), force=force, conn=conn)
+
+    async def pause(self, name: str, *, reason: str | None = None, conn: Any = None) -> QueueInfo:
+        return await self._store.pause(limits.check_queue_name(name), reason=reason, conn=conn)
+
+    async def resume(self, name: str, *, conn: Any = None) -> QueueInfo:
+        return await self._store.resume(limits.check_queue_name(name), conn=conn)
+
+    async def counts(self, name: str, *, limit: int = 10_000, conn: Any = None) -> Counts:
+        return await self._store.counts(limits.check_queue_name(name), limit=limit, conn=conn)

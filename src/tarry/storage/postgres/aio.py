@@ -1,0 +1,217 @@
+"""The PostgreSQL store for code that awaits. One expression per verb: what needs deciding is decided in `ops`."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import AsyncConnection
+from psycopg_pool import AsyncConnectionPool
+
+from tarry.core.clock import AuthorityClock, Clock
+from tarry.core.events import Event
+from tarry.core.messages import Counts, DeadLetter, Decode, Draft, Failure, Hold, Lease, StoredMessage
+from tarry.core.outcomes import Outcome, Settled
+from tarry.core.settings import QueueInfo, QueueSettings, StoreSettings
+from tarry.core.states import State
+from tarry.storage.postgres import ops
+from tarry.storage.postgres.arrays import teach
+from tarry.storage.postgres.connections import KEYWORDS, aconfigure
+from tarry.storage.postgres.drive import adrive, atransaction
+from tarry.storage.postgres.faults import is_transient, translated
+from tarry.storage.postgres.gather import Gatherer
+from tarry.storage.postgres.statement import Op
+from tarry.storage.postgres.verbs import Verbs
+
+P = TypeVar("P")
+R = TypeVar("R")
+I = TypeVar("I")  # noqa: E741
+O = TypeVar("O")  # noqa: E741
+
+
+class AsyncPostgresStore:
+    def __init__(self, dsn: str, *, clock: Clock | None = None, settings: StoreSettings = StoreSettings()) -> None:
+        self.settings = settings
+        self._verbs = Verbs(clock or AuthorityClock(), settings)
+        self._offers: dict[str, Gatherer[Draft, Outcome]] = {}
+        self._acks: dict[str, Gatherer[Hold, Settled]] = {}
+        self._pool = AsyncConnectionPool[AsyncConnection[Any]](
+            dsn,
+            kwargs=KEYWORDS,
+            min_size=0,
+            max_size=settings.pool_size,
+            configure=aconfigure,
+            timeout=settings.connect_for.total_seconds(),
+            name="tarry",
+            open=False,
+        )
+
+    async def open(self) -> None:
+        await self._pool.open()
+
+    async def close(self) -> None:
+        for gatherer in [*self._offers.values(), *self._acks.values()]:
+            await gatherer.drain()
+        await self._pool.close()
+
+    async def offer(self, queue: str, draft: Draft, *, conn: Any = None) -> Outcome:
+        """Offers of many tasks share a commit; in the caller's own transaction they are the caller's."""
+        if conn is None:
+            return await self._gathered(self._offers, queue, self.offer_many, _key_of).submit(draft)
+        return await self._run(lambda: self._verbs.offer(queue, draft), conn)
+
+    async def offer_many(self, queue: str, drafts: Sequence[Draft], *, conn: Any = None) -> list[Outcome]:
+        return await self._run(
+            lambda: self._verbs.offer_many(queue, drafts), conn, atomic=ops.takes_several_steps(drafts)
+        )
+
+    async def lease(
+        self,
+        queue: str,
+        n: int,
+        decode: Decode[P],
+        *,
+        type: str | None = None,
+        lease_for: timedelta | None = None,
+        consumer: str | None = None,
+        conn: Any = None,
+    ) -> list[Lease[P]]:
+        return await self._run(
+            lambda: self._verbs.lease(
+                queue, n, decode, type=type, lease_for=lease_for, consumer=consumer, own=conn is None
+            ),
+            conn,
+        )
+
+    async def next_due_in(self, queue: str, *, type: str | None = None, conn: Any = None) -> timedelta | None:
+        return await self._run(lambda: self._verbs.next_due_in(queue, type=type), conn)
+
+    async def ack(self, queue: str, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]:
+        if conn is None and len(holds) == 1:
+            return [await self._gathered(self._acks, queue, self._ack_together, _itself).submit(holds[0])]
+        return await self._ack_together(queue, holds, conn)
+
+    async def _ack_together(self, queue: str, holds: Sequence[Hold], conn: Any = None) -> list[Settled]:
+        return await self._run(lambda: self._verbs.ack(queue, holds), conn, atomic=len(holds) > ops.CHUNK)
+
+    async def nack(self, queue: str, failures: Sequence[Failure], *, conn: Any = None) -> list[Settled]:
+        return await self._run(lambda: self._verbs.nack(queue, failures), conn, atomic=len(failures) > ops.CHUNK)
+
+    async def touch(
+        self, queue: str, holds: Sequence[Hold], *, lease_for: timedelta | None = None, conn: Any = None
+    ) -> list[Settled]:
+        return await self._run(lambda: self._verbs.touch(queue, holds, lease_for), conn)
+
+    async def release(self, queue: str, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]:
+        return await self._run(lambda: self._verbs.release(queue, holds), conn)
+
+    async def bury(
+        self, queue: str, holds: Sequence[Hold], *, error: str | None = None, conn: Any = None
+    ) -> list[Settled]:
+        return await self._run(lambda: self._verbs.bury(queue, holds, error), conn)
+
+    async def read(self, queue: str, key: str, *, conn: Any = None) -> StoredMessage[bytes] | None:
+        return await self._run(lambda: self._verbs.read(queue, key), conn)
+
+    async def contains(self, queue: str, key: str, *, conn: Any = None) -> bool:
+        return await self._run(lambda: self._verbs.contains(queue, key), conn)
+
+    async def messages(
+        self, queue: str, *, state: State | None = None, limit: int = 100, conn: Any = None
+    ) -> list[StoredMessage[bytes]]:
+        return await self._run(lambda: self._verbs.messages(queue, state, limit), conn)
+
+    async def timeline(self, queue: str, key: str, *, limit: int = 1000, conn: Any = None) -> list[Event]:
+        return await self._run(lambda: self._verbs.timeline(queue, key, limit), conn)
+
+    async def counts(self, queue: str, *, limit: int = 10_000, conn: Any = None) -> Counts:
+        return await self._run(lambda: self._verbs.counts(queue, limit), conn)
+
+    async def drop(self, queue: str, key: str, *, version: int | None = None, conn: Any = None) -> bool:
+        return await self._run(lambda: self._verbs.drop(queue, key, version), conn)
+
+    async def drop_all(self, queue: str, *, conn: Any = None) -> int:
+        return await self._run(lambda: self._verbs.drop_all(queue), conn)
+
+    async def dead_letters(self, queue: str, *, limit: int = 100, conn: Any = None) -> list[DeadLetter[bytes]]:
+        return await self._run(lambda: self._verbs.dead_letters(queue, limit), conn)
+
+    async def redrive(
+        self, queue: str, *, versions: Sequence[int] | None = None, limit: int = 1000, conn: Any = None
+    ) -> int:
+        return await self._run(lambda: self._verbs.redrive(queue, versions, limit), conn)
+
+    async def purge_dead(self, queue: str, *, conn: Any = None) -> int:
+        return await self._run(lambda: self._verbs.purge_dead(queue), conn)
+
+    async def create_queue(self, name: str, settings: QueueSettings, *, exist_ok: bool, conn: Any = None) -> QueueInfo:
+        return await self._run(lambda: self._verbs.create_queue(name, settings, exist_ok=exist_ok), conn)
+
+    async def edit_queue(self, name: str, settings: QueueSettings, *, conn: Any = None) -> QueueInfo:
+        return await self._run(lambda: self._verbs.edit_queue(name, settings), conn)
+
+    async def rename_queue(self, name: str, new_name: str, *, conn: Any = None) -> QueueInfo:
+        return await self._run(lambda: self._verbs.rename_queue(name, new_name), conn)
+
+    async def delete_queue(self, name: str, *, force: bool, conn: Any = None) -> None:
+        return await self._run(lambda: self._verbs.delete_queue(name, force=force), conn, atomic=True)
+
+    async def queue_info(self, name: str, *, conn: Any = None) -> QueueInfo:
+        return await self._run(lambda: self._verbs.queue_info(name), conn)
+
+    async def queue_infos(self, *, conn: Any = None) -> list[QueueInfo]:
+        return await self._run(self._verbs.queue_infos, conn)
+
+    async def pause(self, name: str, *, reason: str | None = None, conn: Any = None) -> QueueInfo:
+        return await self._run(lambda: self._verbs.pause(name, paused=True, reason=reason), conn)
+
+    async def resume(self, name: str, *, conn: Any = None) -> QueueInfo:
+        return await self._run(lambda: self._verbs.pause(name, paused=False, reason=None), conn)
+
+    async def now(self, *, conn: Any = None) -> datetime:
+        return await self._run(self._verbs.now, conn)
+
+    def _gathered(
+        self,
+        gatherers: dict[str, Gatherer[I, O]],
+        queue: str,
+        together: Callable[[str, Sequence[I]], Awaitable[Sequence[O]]],
+        identity: Callable[[I], Hashable],
+    ) -> Gatherer[I, O]:
+        if queue not in gatherers:
+            gatherers[queue] = Gatherer(lambda items: together(queue, items), identity=identity)
+        return gatherers[queue]
+
+    async def _run(self, make: Callable[[], Op[R]], conn: AsyncConnection[Any] | None, *, atomic: bool = False) -> R:
+        """A fresh op for every try, since a generator cannot be rewound. The caller's own transaction is tried once."""
+        if conn is not None:
+            teach(conn.adapters)
+            return await adrive(conn, make(), prepare=False)
+        patience, failures, started = self.settings.patience, 0, time.monotonic()
+        while True:
+            try:
+                async with self._pool.connection() as own:
+                    if not atomic:
+                        return await adrive(own, make())
+                    async with atransaction(own):
+                        return await adrive(own, make())
+            except psycopg.Error as error:
+                failures += 1
+                pause = patience.pause(failures).total_seconds()
+                spent = time.monotonic() - started + pause
+                if not is_transient(error) or failures > patience.retries or spent > patience.total_for.total_seconds():
+                    raise translated(error, failures) from error
+                await asyncio.sleep(pause)
+                await self._pool.check()
+
+
+def _key_of(draft: Draft) -> str:
+    return draft.key
+
+
+def _itself(hold: Hold) -> Hold:
+    return hold

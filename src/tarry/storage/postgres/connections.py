@@ -1,0 +1,49 @@
+"""How we open connections of our own: direct ones are tuned and prepare statements, those through a pooler keep no state."""
+
+from __future__ import annotations
+
+from typing import Any, Final, LiteralString
+
+from psycopg import AsyncConnection, Connection
+
+from tarry.storage.postgres.arrays import teach
+
+# Behind a pooler in transaction mode the pid we were told is not the pid that answers. There we neither prepare nor set
+# anything, and each statement is planned when it runs, with the table as it is. On a connection of our own a plan is
+# kept, so it must not depend on how full the table was when it was made: the only ways left are the ones the indexes give.
+_TUNE: Final[LiteralString] = """
+    select pg_backend_pid() = %(pid)s::int, case when pg_backend_pid() = %(pid)s::int then
+        set_config('enable_seqscan', 'off', false) || set_config('enable_hashjoin', 'off', false)
+        || set_config('enable_mergejoin', 'off', false) || set_config('enable_bitmapscan', 'off', false)
+        || set_config('plan_cache_mode', 'force_generic_plan', false) || set_config('jit', 'off', false)
+    end
+"""
+
+
+def configure(conn: Connection[Any]) -> None:
+    teach(conn.adapters)
+    conn.prepare_threshold = None
+    row = conn.execute(_TUNE, {"pid": conn.info.backend_pid}).fetchone()
+    if row and row[0]:
+        conn.prepare_threshold = 0
+
+
+async def aconfigure(conn: AsyncConnection[Any]) -> None:
+    teach(conn.adapters)
+    conn.prepare_threshold = None
+    cursor = await conn.execute(_TUNE, {"pid": conn.info.backend_pid})
+    row = await cursor.fetchone()
+    if row and row[0]:
+        conn.prepare_threshold = 0
+
+
+KEYWORDS: Final[dict[str, Any]] = {
+    "autocommit": True,
+    "application_name": "tarry",
+    "connect_timeout": 10,
+    # A peer that vanished without a word is noticed within seconds, not after the kernel's two hours.
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 15_000,
+}

@@ -1,0 +1,82 @@
+"""Where an op meets a socket, blocking and awaiting. Nothing is decided here."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, TypeVar
+
+from psycopg import AsyncConnection, Connection
+
+from tarry.core.errors import CommitLost
+from tarry.storage.postgres.statement import Copy, Op, Row
+
+R = TypeVar("R")
+
+
+def drive(conn: Connection[Any], op: Op[R], *, prepare: bool | None = None) -> R:
+    """`prepare=False` for connections that are not ours: what a session prepared outlives the plan that was good then."""
+    try:
+        step = next(op)
+        while True:
+            with conn.cursor(binary=True) as cursor:
+                if isinstance(step, Copy):
+                    with cursor.copy(step.sql) as copy:
+                        for block in step.blocks:
+                            copy.write(block)
+                    rows: list[Row] = []
+                else:
+                    cursor.execute(step.sql, step.params, prepare=prepare)
+                    rows = cursor.fetchall() if cursor.description else []
+            step = op.send(rows)
+    except StopIteration as stop:
+        return stop.value
+
+
+async def adrive(conn: AsyncConnection[Any], op: Op[R], *, prepare: bool | None = None) -> R:
+    try:
+        step = next(op)
+        while True:
+            async with conn.cursor(binary=True) as cursor:
+                if isinstance(step, Copy):
+                    async with cursor.copy(step.sql) as copy:
+                        for block in step.blocks:
+                            await copy.write(block)
+                    rows: list[Row] = []
+                else:
+                    await cursor.execute(step.sql, step.params, prepare=prepare)
+                    rows = await cursor.fetchall() if cursor.description else []
+            step = op.send(rows)
+    except StopIteration as stop:
+        return stop.value
+
+
+@contextmanager
+def transaction(conn: Connection[Any]) -> Generator[None]:
+    """All or nothing. The driver reports success when the server answered COMMIT with ROLLBACK; this does not."""
+    conn.execute("begin")
+    try:
+        yield
+    except BaseException:
+        conn.rollback()
+        raise
+    _check_commit(conn.execute("commit").statusmessage)
+
+
+@asynccontextmanager
+async def atransaction(conn: AsyncConnection[Any]) -> AsyncGenerator[None]:
+    await conn.execute("begin")
+    try:
+        yield
+    except BaseException:
+        await conn.rollback()
+        raise
+    _check_commit((await conn.execute("commit")).statusmessage)
+
+
+def _check_commit(tag: str | None) -> None:
+    if tag != "COMMIT":
+        raise CommitLost(
+            f"the database answered COMMIT with {tag}: nothing of this transaction was stored",
+            hint="an error inside the transaction was swallowed; look for it in the server's log",
+        )

@@ -1,0 +1,44 @@
+"""Which database errors pass by themselves, and what to call those that do not."""
+
+from __future__ import annotations
+
+import psycopg
+from psycopg import errors
+from psycopg_pool import PoolTimeout
+
+from tarry.core.errors import SchemaMismatch, StoreUnavailable
+
+# Rolled back for certain, or never begun: a second try cannot do anything twice.
+_TRANSIENT = (
+    errors.SerializationFailure,
+    errors.DeadlockDetected,
+    errors.TooManyConnections,
+    errors.CannotConnectNow,
+    PoolTimeout,
+)
+# The connection went away: what was under way may or may not have happened. All our verbs may be said twice: an offer of
+# a stored message is ignored or updates it, a poll leaves a lease that runs out, a settle finds the message gone.
+_DISCONNECTED = (errors.AdminShutdown, errors.CrashShutdown, errors.IdleSessionTimeout)
+
+
+def is_transient(error: BaseException) -> bool:
+    if isinstance(error, _TRANSIENT + _DISCONNECTED):
+        return True
+    # Without an SQLSTATE it is libpq that speaks: connection refused, reset, or closed in the middle.
+    return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)) and error.sqlstate is None
+
+
+def translated(error: psycopg.Error, tries: int) -> BaseException:
+    """The error to raise instead, or the same one where we have nothing to add."""
+    if isinstance(error, (errors.UndefinedTable, errors.InvalidSchemaName, errors.UndefinedColumn)):
+        return SchemaMismatch(
+            "this database does not have Tarry's tables, or has them in another version",
+            hint="run: tarry db migrate   (or tarry.connect(dsn, migrate=True))",
+        )
+    if is_transient(error):
+        again = "" if tries <= 1 else f", also not after {tries - 1} more {'try' if tries == 2 else 'tries'}"
+        return StoreUnavailable(
+            f"the database cannot be reached{again}: {str(error).strip() or type(error).__name__}",
+            hint="check the address and that the server runs: tarry doctor",
+        )
+    return error

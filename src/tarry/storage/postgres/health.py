@@ -1,0 +1,61 @@
+"""What must be true of a database before messages are entrusted to it. `connect` refuses, `tarry doctor` explains."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import Connection
+
+from tarry.core.errors import SchemaMismatch, UnsafeDatabase
+from tarry.storage.postgres import migrate
+
+OLDEST_SERVER = 150_000
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    check: str
+    ok: bool
+    found: str
+    hint: str = ""
+
+
+def findings(conn: Connection[Any]) -> list[Finding]:
+    """Every check with what was found, good or bad."""
+    row = conn.execute(
+        "select current_setting('server_version_num')::int, current_setting('server_version'), "
+        "current_setting('server_encoding'), current_setting('fsync'), current_setting('synchronous_commit'), "
+        "current_setting('full_page_writes'), pg_is_in_recovery()"
+    ).fetchone()
+    assert row is not None  # noqa: S101 - a select without from has one row
+    number, version, encoding, fsync, synchronous_commit, full_page_writes, standby = row
+    return [
+        Finding("server version", number >= OLDEST_SERVER, version, "Tarry needs PostgreSQL 15 or newer"),
+        Finding("encoding", encoding == "UTF8", encoding, "create the database with encoding UTF8"),
+        Finding("fsync", fsync == "on", fsync, "without fsync a crash loses accepted messages"),
+        Finding("full_page_writes", full_page_writes == "on", full_page_writes, "a crash may corrupt the database"),
+        Finding(
+            "synchronous_commit",
+            synchronous_commit != "off",
+            synchronous_commit,
+            "accepted would not mean stored: set it to on for this role or database",
+        ),
+        Finding("primary", not standby, "standby" if standby else "primary", "connect to the primary"),
+    ]
+
+
+def check(conn: Connection[Any], *, allow_unsafe: bool = False) -> None:
+    bad = [finding for finding in findings(conn) if not finding.ok]
+    if bad and not allow_unsafe:
+        first = bad[0]
+        raise UnsafeDatabase(
+            "this database cannot keep Tarry's promises: " + ", ".join(f"{b.check} is {b.found}" for b in bad),
+            hint=f"{first.hint} (or accept the risk with allow_unsafe=True)",
+        )
+    missing = [migration for migration in migrate.pending(conn) if migration.phase == "pre"]
+    if missing:
+        raise SchemaMismatch(
+            f"the database lacks {len(missing)} of Tarry's migrations, the first is {missing[0].name}",
+            hint="run: tarry db migrate   (or tarry.connect(dsn, migrate=True))",
+        )

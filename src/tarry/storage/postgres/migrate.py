@@ -1,0 +1,103 @@
+"""Numbered SQL files, applied once each, up only, under a lock. `pre` files suit the code before and after a deploy;
+`post` files wait until no old code runs."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any, LiteralString, cast
+
+from psycopg import Connection
+
+from tarry.core.errors import SchemaMismatch
+from tarry.storage.postgres.drive import transaction
+
+_NAME = re.compile(r"(?P<number>\d{4})_(?P<phase>pre|post)_\w+\.sql")
+# "tarr" in ASCII: any number will do, as long as every version of Tarry uses the same.
+_LOCK: LiteralString = "select pg_advisory_xact_lock(1952542322)"
+_BOOTSTRAP: tuple[LiteralString, ...] = (
+    "create schema if not exists tarry",
+    "create table if not exists tarry.migration (number int primary key, name text not null, checksum text not null, "
+    "applied_at timestamptz not null default clock_timestamp())",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    number: int
+    phase: str
+    name: str
+    sql: LiteralString
+
+    @property
+    def checksum(self) -> str:
+        return hashlib.sha256(self.sql.encode()).hexdigest()[:16]
+
+
+@cache
+def known() -> tuple[Migration, ...]:
+    found: list[Migration] = []
+    for file in files("tarry.storage.postgres").joinpath("migrations").iterdir():
+        if match := _NAME.fullmatch(file.name):
+            text = cast("LiteralString", file.read_text(encoding="utf-8"))
+            found.append(Migration(int(match["number"]), match["phase"], file.name.removesuffix(".sql"), text))
+    return tuple(sorted(found, key=lambda migration: migration.number))
+
+
+def script() -> str:
+    """Everything as one text, for people who apply schema changes with a tool of their own."""
+    parts = [f"{statement};" for statement in _BOOTSTRAP]
+    for m in known():
+        noted = f"({m.number}, '{m.name}', '{m.checksum}');"
+        parts += [
+            f"-- {m.name}",
+            m.sql.rstrip(),
+            "insert into tarry.migration (number, name, checksum) values " + noted,
+        ]
+    return "\n\n".join(parts) + "\n"
+
+
+def pending(conn: Connection[Any]) -> list[Migration]:
+    """What this version of Tarry has and the database has not."""
+    applied = _applied(conn)
+    for migration in known():
+        if applied.get(migration.number, migration.checksum) != migration.checksum:
+            raise SchemaMismatch(
+                f"migration {migration.name} was applied to this database with another content",
+                hint="the file was changed after its release, or the database belongs to another build of Tarry",
+            )
+    return [migration for migration in known() if migration.number not in applied]
+
+
+def migrate(conn: Connection[Any], *, post: bool = True) -> list[Migration]:
+    """Apply what is pending, each file in a transaction of its own, and say what was applied.
+
+    Any number of processes may do this at once: they take turns, and the later ones find nothing to do.
+    """
+    done: list[Migration] = []
+    for migration in known():
+        if migration.phase == "post" and not post:
+            break
+        with transaction(conn):
+            conn.execute(_LOCK)
+            for statement in _BOOTSTRAP:
+                conn.execute(statement)
+            if migration not in pending(conn):
+                continue
+            conn.execute(migration.sql)
+            conn.execute(
+                "insert into tarry.migration (number, name, checksum) values (%s, %s, %s)",
+                (migration.number, migration.name, migration.checksum),
+            )
+            done.append(migration)
+    return done
+
+
+def _applied(conn: Connection[Any]) -> dict[int, str]:
+    row = conn.execute("select to_regclass('tarry.migration') is not null").fetchone()
+    if not row or not row[0]:
+        return {}
+    return dict(conn.execute("select number, checksum from tarry.migration").fetchall())

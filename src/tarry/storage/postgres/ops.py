@@ -1,0 +1,253 @@
+"""The decisions that take more than one statement. Written once, driven by blocking and awaiting shells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import TypeVar
+from uuid import UUID
+
+from tarry.core import batches
+from tarry.core.errors import InvalidPayload, Refused, UnknownQueue
+from tarry.core.limits import check_queue_name, clip_error
+from tarry.core.messages import Decode, Draft, Failure, Hold, Lease
+from tarry.core.outcomes import Outcome, Settled
+from tarry.core.settings import QueueInfo, QueueSettings
+from tarry.storage.postgres import copying, queue_statements, statements
+from tarry.storage.postgres.cursor import HEAD, Cursor
+from tarry.storage.postgres.statement import Op, Statement
+from tarry.storage.postgres.statements import Failed, LeasedRow
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+CHUNK = 5_000
+"""Rows per statement: large enough to be cheap, small enough to stay in memory twice."""
+COPY_FROM = 2_000
+"""From this many new messages on, COPY beats binding arrays."""
+_MOST_TOUCHES = 5
+"""How often in a row a settle can be unlucky with a touch before it says so. A touch after expiry is never lucky."""
+
+
+def single(statement: Statement[R]) -> Op[R]:
+    return statement.run()
+
+
+def in_queue(queue: str, now: datetime | None, make: Callable[[], Op[R]], *, create: bool) -> Op[R]:
+    """Run an op; where its queue is missing and may be created, create it with the defaults and run it again."""
+    try:
+        return (yield from make())
+    except UnknownQueue:
+        if not create:
+            raise
+    yield from queue_statements.create(check_queue_name(queue), QueueSettings(), now).run()
+    return (yield from make())
+
+
+def offer_many(queue: str, drafts: Sequence[Draft], now: datetime | None) -> Op[list[Outcome]]:
+    """Outcomes in the order given. More than one chunk needs a transaction around it, see `takes_several_steps`."""
+    kept, decided = batches.fold(drafts, now)
+    stored: dict[str, bool] = {}
+    if len(kept) >= COPY_FROM and all(copying.is_copyable(drafts[i]) for i in kept):
+        yield from _copy([drafts[i] for i in kept], queue, now)
+        stored = dict.fromkeys((drafts[i].key for i in kept), True)
+    else:
+        # Sorted as a whole, then cut: every writer takes its row locks in the same order, whatever the chunks.
+        in_key_order = iter(sorted((drafts[i] for i in kept), key=lambda draft: draft.key))
+        while chunk := list(islice(in_key_order, CHUNK)):
+            stored |= yield from statements.offer(queue, chunk, now).run()
+    return [
+        outcome if outcome is not None else _outcome(created=stored.get(draft.key))
+        for draft, outcome in zip(drafts, decided, strict=True)
+    ]
+
+
+def takes_several_steps(drafts: Sequence[Draft]) -> bool:
+    return len(drafts) >= min(COPY_FROM, CHUNK)
+
+
+def _copy(drafts: Sequence[Draft], queue: str, now: datetime | None) -> Op[None]:
+    reserved = yield from statements.copy_reserve(queue, len(drafts), now).run()
+    yield from copying.copy_messages(drafts, reserved).run()
+    if reserved.journal != "off":
+        yield from copying.copy_events(drafts, reserved).run()
+
+
+def _outcome(*, created: bool | None) -> Outcome:
+    if created is None:
+        return Outcome.IGNORED
+    return Outcome.CREATED if created else Outcome.UPDATED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseRequest:
+    queue: str
+    n: int
+    type: str | None = None
+    lease_for: timedelta | None = None
+    consumer: str | None = None
+    durable: bool = False
+    now: datetime | None = None
+
+
+def lease(request: LeaseRequest, decode: Decode[P], cursor: Cursor, timer: Callable[[], float]) -> Op[list[Lease[P]]]:
+    """Up to n leases in order. What is exhausted or cannot be decoded is buried, and others take its place."""
+    taken: list[Lease[P]] = []
+    from_head = False
+    while (missing := request.n - len(taken)) > 0:
+        started = timer()
+        scan = HEAD if from_head else cursor.scan(started)
+        rows = yield from statements.lease(
+            request.queue,
+            missing,
+            scan,
+            type=request.type,
+            lease_for=request.lease_for,
+            consumer=request.consumer,
+            durable=request.durable,
+            now=request.now,
+        ).run()
+        ended = timer()
+        cursor.learn(scan, ended - started, ended, rows)
+        unfit = _judge(rows, decode, taken)
+        if unfit:
+            yield from statements.nack(request.queue, _in_key_order(unfit), request.now).run()
+        elif len(rows) < missing and scan is not HEAD and not (cursor.head_is_dear and ended < cursor.head_due):
+            from_head = True  # nothing more behind the cursor, and the head may be looked at
+        else:
+            break
+    taken.sort(key=lambda lease: (-lease.priority, lease.due_at, lease.version))
+    return taken
+
+
+def _judge(rows: Sequence[LeasedRow], decode: Decode[P], taken: list[Lease[P]]) -> list[Failed]:
+    """Leases for what can be handed over (into `taken`), failures for what cannot."""
+    unfit: list[Failed] = []
+    for row in rows:
+        if row.exhausted:
+            unfit.append(Failed(Hold(row.key, row.token), reason="exhausted", lapsed=True))
+            continue
+        try:
+            payload = decode(row.payload, row.content_type)
+        except InvalidPayload as error:
+            unfit.append(Failed(Hold(row.key, row.token), error=clip_error(str(error)), reason="undecodable"))
+            continue
+        taken.append(
+            Lease(
+                row.key,
+                payload,
+                row.version,
+                row.token,
+                row.attempt,
+                row.priority,
+                row.due_at,
+                row.lease_until,
+                row.leased_at,
+                row.type,
+                row.headers,
+                row.content_type,
+            )
+        )
+    return unfit
+
+
+def _in_key_order(failures: Sequence[Failed]) -> list[Failed]:
+    return sorted(failures, key=lambda failure: failure.hold.key)
+
+
+def settle(
+    queue: str, holds: Sequence[Hold], statement: Callable[[Sequence[Hold]], Statement[set[Hold]]]
+) -> Op[list[Settled]]:
+    """Run a fenced statement, then tell for what it did not touch whether the message is gone or only the lease."""
+    open_holds = sorted(set(holds))
+    done: set[Hold] = set()
+    live: dict[str, UUID | None] = {}
+    for _ in range(_MOST_TOUCHES):
+        for start in range(0, len(open_holds), CHUNK):
+            done |= yield from statement(open_holds[start : start + CHUNK]).run()
+        missed = [hold for hold in open_holds if hold not in done]
+        if missed:
+            live = yield from statements.live_holds(queue, [hold.key for hold in missed]).run()
+        # Still ours, yet not settled: somebody touched the row in the moment between finding and settling it.
+        open_holds = [hold for hold in missed if live.get(hold.key) == hold.token]
+        if not open_holds:
+            break
+    return [_settled(hold, done, live) for hold in holds]
+
+
+def _settled(hold: Hold, done: set[Hold], live: dict[str, UUID | None]) -> Settled:
+    if hold in done:
+        done.discard(hold)  # said twice in one batch: only the first did it
+        return Settled.DONE
+    return Settled.LEASE_LOST if hold.key in live else Settled.GONE
+
+
+def nack(queue: str, failures: Sequence[Failure], now: datetime | None) -> Op[list[Settled]]:
+    by_hold = {
+        f.hold: Failed(f.hold, None if f.error is None else clip_error(f.error), f.delay) for f in reversed(failures)
+    }
+    return settle(
+        queue, [f.hold for f in failures], lambda holds: statements.nack(queue, [by_hold[h] for h in holds], now)
+    )
+
+
+def bury(queue: str, holds: Sequence[Hold], error: str | None, now: datetime | None) -> Op[list[Settled]]:
+    text = None if error is None else clip_error(error)
+    return settle(
+        queue,
+        holds,
+        lambda some: statements.nack(queue, [Failed(hold, error=text, reason="buried") for hold in some], now),
+    )
+
+
+def create_queue(name: str, settings: QueueSettings, now: datetime | None, *, exist_ok: bool) -> Op[QueueInfo]:
+    made = yield from queue_statements.create(check_queue_name(name), settings, now).run()
+    if made is not None:
+        return made
+    if not exist_ok:
+        raise Refused(f"a queue named {name!r} exists already", hint=f"look at it: tarry queue show {name}")
+    return (yield from queue_info(name))
+
+
+def queue_info(name: str) -> Op[QueueInfo]:
+    return _known(name, (yield from queue_statements.info(name).run()))
+
+
+def edit_queue(name: str, settings: QueueSettings, now: datetime | None) -> Op[QueueInfo]:
+    return _known(name, (yield from queue_statements.edit(name, settings, now).run()))
+
+
+def pause_queue(name: str, *, paused: bool, reason: str | None, now: datetime | None) -> Op[QueueInfo]:
+    changed = yield from queue_statements.pause(name, paused=paused, reason=reason, now=now).run()
+    return changed if changed is not None else (yield from queue_info(name))
+
+
+def rename_queue(name: str, new_name: str, now: datetime | None) -> Op[QueueInfo]:
+    renamed = yield from queue_statements.rename(name, check_queue_name(new_name), now).run()
+    if renamed is not None:
+        return renamed
+    yield from queue_info(name)
+    raise Refused(f"{name!r} cannot become {new_name!r}: a queue of that name exists")
+
+
+def delete_queue(name: str, now: datetime | None, *, force: bool) -> Op[None]:
+    """In one transaction. Writers are kept out while it looks, so no message can slip into a queue that is going."""
+    yield from queue_statements.bounded_wait().run()
+    yield from queue_statements.lock_writers().run()
+    empty = yield from queue_statements.is_empty(name).run()
+    if empty is None:
+        raise UnknownQueue(name)
+    if not empty:
+        if not force:
+            raise Refused(f"queue {name!r} still has messages", hint="purge it first, or delete it with force")
+        yield from statements.drop_all(name, now).run()
+        yield from statements.purge_dead(name, now).run()
+    yield from queue_statements.delete(name, now).run()
+
+
+def _known(name: str, info: QueueInfo | None) -> QueueInfo:
+    if info is None:
+        raise UnknownQueue(name)
+    return info

@@ -1,0 +1,33 @@
+-- How many are delayed, ready, leased and dead, at most `limit` of each walk: cheap however long the queue is.
+-- Due rows come first along message_order and are told apart; rows to come are only counted.
+with q as materialized (
+    select id from tarry.queue where name = %(queue)s and deleted_at is null
+), moment as materialized (
+    select coalesce(%(now)s::timestamptz, clock_timestamp()) as now
+), due as materialized (
+    select d.held from q cross join moment cross join generate_series(0, 9) as level(priority)
+    cross join lateral (
+        select m.lease_until > moment.now as held
+        from tarry.message m
+        where (m.queue + 0) = q.id and m.priority = level.priority::smallint and m.due_at <= moment.now
+        limit %(limit)s::int
+    ) d
+    limit %(limit)s::int
+), later as materialized (
+    select l.held from q cross join moment cross join generate_series(0, 9) as level(priority)
+    cross join lateral (
+        select m.lease_until > moment.now as held
+        from tarry.message m
+        where (m.queue + 0) = q.id and m.priority = level.priority::smallint and m.due_at > moment.now
+        limit %(limit)s::int
+    ) l
+    limit %(limit)s::int
+), dead as materialized (
+    select 1 from q cross join lateral (
+        select from tarry.dead_letter where queue = q.id limit %(limit)s::int
+    ) d
+)
+select (select count(*) filter (where not held) from later), (select count(*) filter (where not held) from due),
+    (select count(*) filter (where held) from due) + (select count(*) filter (where held) from later),
+    (select count(*) from dead), (select count(*) from due), (select count(*) from later)
+from q

@@ -1,0 +1,58 @@
+-- Failures: a message with attempts left waits as the retry policy (or the given delay) says; one without, or one with a
+-- `reason` to die, becomes a dead letter in the same transaction. Found and fenced as in `ack`.
+-- The delay is `Retry.delay` of the core in SQL. `lapsed` failures are leases that ran out: their last attempt was the
+-- one before, and the event is `expired`, not `nacked`.
+with q as materialized (
+    select id, journal, max_attempts, retry from tarry.queue where name = %(queue)s and deleted_at is null
+), failure as materialized (
+    select f.*, found.ctid as place, coalesce(%(now)s::timestamptz, clock_timestamp()) as now
+    from unnest(%(keys)s::text[], %(tokens)s::uuid[], %(errors)s::text[], %(delays)s::float8[], %(reasons)s::text[],
+        %(lapsed)s::boolean[]) as f(key, token, error, delay, reason, lapsed)
+    cross join lateral (
+        select m.ctid from tarry.message m
+        where m.key = f.key and m.queue = (select id from q) and m.token = f.token offset 0) found
+), retried as (
+    update tarry.message m
+    set due_at = f.now + make_interval(secs => coalesce(f.delay,
+            least((coalesce(m.retry, q.retry))[1] * power((coalesce(m.retry, q.retry))[2], least(m.attempt - 1, 62)),
+                  (coalesce(m.retry, q.retry))[3]) * (1 - (coalesce(m.retry, q.retry))[4] * random()))),
+        token = null, lease_until = '-infinity', last_error = coalesce(f.error, m.last_error)
+    from failure f cross join q
+    where m.ctid = f.place and m.token = f.token and f.reason is null
+      and m.attempt < coalesce(m.max_attempts, q.max_attempts, 2147483647)
+    returning m.key, f.token, f.error, f.now, m.version, m.attempt, m.priority, m.due_at,
+        m.leased_at, m.consumer
+), died as (
+    delete from tarry.message m
+    using failure f cross join q
+    where m.ctid = f.place and m.token = f.token
+      and (f.reason is not null or m.attempt >= coalesce(m.max_attempts, q.max_attempts, 2147483647))
+    returning m.*, f.error, f.now, coalesce(f.reason, 'exhausted') as reason, f.reason is null as nacked,
+        m.attempt - f.lapsed::int as last_attempt, f.lapsed as by_expiry
+), buried as (
+    insert into tarry.dead_letter (version, queue, died_at, due_at, created_at, priority, attempt, reason, key, payload,
+        type, content_type, headers, lease_for, max_attempts, retry, consumer, origin, error)
+    select version, queue, now, due_at, created_at, priority, last_attempt, reason, key, payload, type, content_type,
+        headers, lease_for, max_attempts, retry, consumer, origin, coalesce(error, last_error)
+    from died
+), journaled as (
+    insert into tarry.event (kind, at, queue, key, version, attempt, priority, due_at, leased_at, consumer, error, detail)
+    select fact.kind, fact.now, q.id, fact.key, fact.version, fact.attempt, fact.priority, fact.due_at, fact.leased_at,
+        fact.consumer, fact.error, fact.detail
+    from q cross join (
+        select 'nacked'::tarry.event_kind as kind, now, key, version, attempt, priority, due_at, leased_at, consumer,
+            error, null::jsonb as detail
+        from retried
+        union all
+        select case when by_expiry then 'expired'::tarry.event_kind else 'nacked' end, now, key, version, last_attempt,
+            priority, due_at, leased_at, consumer, error, null
+        from died where nacked or by_expiry
+        union all
+        select 'buried', now, key, version, last_attempt, priority, due_at, leased_at, consumer, error,
+            jsonb_build_object('reason', reason)
+        from died
+    ) fact
+    where q.journal <> 'off'
+)
+select s.key, s.token
+from q left join (select key, token from retried union all select key, token from died) s on true

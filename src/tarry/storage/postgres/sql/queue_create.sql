@@ -1,0 +1,16 @@
+-- Register a queue; nothing comes back when the name is taken.
+with made as (
+    insert into tarry.queue (name, lease_for, max_attempts, retry, journal, retention_for, target_lag_for, created_at,
+        updated_at)
+    select %(name)s, make_interval(secs => %(lease_for)s), %(max_attempts)s::int, %(retry)s::float8[],
+        %(journal)s::tarry.journal_level, make_interval(secs => %(retention_for)s),
+        make_interval(secs => %(target_lag_for)s), t.now, t.now
+    from (select coalesce(%(now)s::timestamptz, clock_timestamp()) as now) t
+    on conflict (name) where deleted_at is null do nothing
+    returning *
+), noted as (
+    insert into tarry.event (kind, at, queue) select 'queue_created', created_at, id from made
+)
+select name, extract(epoch from lease_for)::float8, max_attempts, retry, journal::text,
+    extract(epoch from retention_for)::float8, extract(epoch from target_lag_for)::float8, created_at, paused_at, paused_reason
+from made

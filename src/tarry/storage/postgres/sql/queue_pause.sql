@@ -1,0 +1,18 @@
+-- Stop handing out (with a time), or go on (without): effective with the next poll of any process. Saying it twice
+-- changes nothing and leaves no second event.
+with made as (
+    update tarry.queue
+    set paused_at = case when %(paused)s then coalesce(%(now)s::timestamptz, clock_timestamp()) end,
+        paused_reason = case when %(paused)s then %(reason)s::text end,
+        updated_at = coalesce(%(now)s::timestamptz, clock_timestamp())
+    where name = %(name)s and deleted_at is null and (paused_at is not null) <> %(paused)s
+    returning *
+), noted as (
+    insert into tarry.event (kind, at, queue, detail)
+    select case when %(paused)s then 'queue_paused'::tarry.event_kind else 'queue_resumed' end, updated_at, id,
+        jsonb_build_object('reason', paused_reason)
+    from made
+)
+select name, extract(epoch from lease_for)::float8, max_attempts, retry, journal::text,
+    extract(epoch from retention_for)::float8, extract(epoch from target_lag_for)::float8, created_at, paused_at, paused_reason
+from made

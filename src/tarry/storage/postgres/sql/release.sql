@@ -1,0 +1,24 @@
+-- Give back unstarted: ready again, and the attempt does not count. Found and fenced as in `ack`; HOT,
+-- since due_at stays what it was.
+with q as materialized (
+    select id, journal from tarry.queue where name = %(queue)s and deleted_at is null
+), held as materialized (
+    select h.key, h.token, found.ctid as place
+    from unnest(%(keys)s::text[], %(tokens)s::uuid[]) as h(key, token)
+    cross join lateral (
+        select m.ctid from tarry.message m
+        where m.key = h.key and m.queue = (select id from q) and m.token = h.token offset 0) found
+), freed as (
+    update tarry.message m
+    set attempt = greatest(m.attempt - 1, 0), token = null, lease_until = '-infinity', consumer = null
+    from held h
+    where m.ctid = h.place and m.token = h.token
+    returning m.key, h.token, m.version, m.attempt, m.priority, m.due_at
+), journaled as (
+    insert into tarry.event (kind, at, queue, key, version, attempt, priority, due_at)
+    select 'released', coalesce(%(now)s::timestamptz, clock_timestamp()), q.id, f.key, f.version, f.attempt, f.priority,
+        f.due_at
+    from q cross join freed f
+    where q.journal <> 'off'
+)
+select f.key, f.token from q left join freed f on true

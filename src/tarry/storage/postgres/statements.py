@@ -1,0 +1,308 @@
+"""The verbs of messages, one statement each: parameters in, values out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple, TypeVar
+from uuid import UUID
+
+from tarry.core.errors import UnknownQueue
+from tarry.core.events import Event, EventKind
+from tarry.core.messages import ConflictRule, Counted, Counts, DeadLetter, Draft, Hold, StoredMessage
+from tarry.core.retry import Retry
+from tarry.core.states import State
+from tarry.storage.postgres.arrays import (
+    MINUS_INFINITY,
+    BigintArray,
+    BooleanArray,
+    ByteaArray,
+    FloatArray,
+    JsonbArray,
+    SmallintArray,
+    TextArray,
+    TimestampArray,
+    UuidArray,
+)
+from tarry.storage.postgres.copying import Reserved
+from tarry.storage.postgres.statement import Row, Statement, sql
+
+T = TypeVar("T")
+
+_CONFLICTS = {
+    ConflictRule.REPLACE: 0,
+    ConflictRule.KEEP: 1,
+    ConflictRule.EARLIEST: 2,
+    ConflictRule.DEBOUNCE: 3,
+}
+WALK = 10_000
+"""How many rows a page for people may walk to find what it shows."""
+
+
+class LeasedRow(NamedTuple):
+    key: str
+    payload: bytes
+    version: int
+    token: UUID
+    attempt: int
+    priority: int
+    due_at: datetime
+    lease_until: datetime
+    leased_at: datetime
+    type: str | None
+    headers: dict[str, str] | None
+    content_type: str | None
+    exhausted: bool
+
+
+class Position(NamedTuple):
+    """Where a scan of one priority begins: behind this message. None: at the head."""
+
+    due_at: datetime | None = None
+    version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """One message that failed: retried if `reason` is None and attempts are left, else dead."""
+
+    hold: Hold
+    error: str | None = None
+    delay: timedelta | None = None
+    reason: str | None = None
+    lapsed: bool = False
+
+
+def offer(queue: str, drafts: Sequence[Draft], now: datetime | None) -> Statement[dict[str, bool]]:
+    """Drafts sorted by key, each key once. Gives the keys that were stored: True created, False updated."""
+    params = {
+        "queue": queue,
+        "now": now,
+        "keys": TextArray([d.key for d in drafts]),
+        "payloads": ByteaArray([d.payload for d in drafts]),
+        "due_ats": TimestampArray([d.due_at for d in drafts]),
+        "delays": FloatArray([d.delay.total_seconds() for d in drafts]),
+        "priorities": SmallintArray([d.priority for d in drafts]),
+        "conflicts": SmallintArray([_CONFLICTS[d.conflict.rule] for d in drafts]),
+        "types": TextArray([d.type for d in drafts]),
+        "content_types": TextArray([d.content_type for d in drafts]),
+        "extras": JsonbArray([_extra(d) for d in drafts]),
+    }
+
+    def decode(rows: list[Row]) -> dict[str, bool]:
+        _known(queue, rows)
+        return {key: created for key, created in rows if key is not None}
+
+    return Statement(sql("offer"), params, decode)
+
+
+def copy_reserve(queue: str, n: int, now: datetime | None) -> Statement[Reserved]:
+    return Statement(
+        sql("copy_reserve"), {"queue": queue, "n": n, "now": now}, lambda rows: Reserved(*_known(queue, rows)[0])
+    )
+
+
+def lease(
+    queue: str,
+    n: int,
+    positions: Sequence[Position],
+    *,
+    type: str | None,
+    lease_for: timedelta | None,
+    consumer: str | None,
+    durable: bool,
+    now: datetime | None,
+) -> Statement[list[LeasedRow]]:
+    """`positions` are those of priority 0 to 9."""
+    params = {
+        "queue": queue,
+        "n": n,
+        "type": type,
+        "lease_for": lease_for,
+        "consumer": consumer,
+        "durable": durable,
+        "now": now,
+        "priorities": _PRIORITIES,
+        "after_due_at": TimestampArray([p.due_at for p in reversed(positions)], missing=MINUS_INFINITY),
+        "after_version": BigintArray([p.version for p in reversed(positions)]),
+    }
+    return Statement(
+        sql("lease") if type is None else sql("lease_typed"),
+        params,
+        lambda rows: [LeasedRow._make(row) for row in _known(queue, rows) if row[0] is not None],
+    )
+
+
+_PRIORITIES = SmallintArray(range(9, -1, -1))
+
+
+def ack(queue: str, holds: Sequence[Hold], now: datetime | None) -> Statement[set[Hold]]:
+    return Statement(sql("ack"), {"queue": queue, "now": now, **_held(holds)}, _settled_in(queue))
+
+
+def touch(queue: str, holds: Sequence[Hold], lease_for: timedelta | None, now: datetime | None) -> Statement[set[Hold]]:
+    params = {"queue": queue, "now": now, "lease_for": lease_for, **_held(holds)}
+    return Statement(sql("touch"), params, _settled_in(queue))
+
+
+def release(queue: str, holds: Sequence[Hold], now: datetime | None) -> Statement[set[Hold]]:
+    return Statement(sql("release"), {"queue": queue, "now": now, **_held(holds)}, _settled_in(queue))
+
+
+def nack(queue: str, failures: Sequence[Failed], now: datetime | None) -> Statement[set[Hold]]:
+    params = {
+        "queue": queue,
+        "now": now,
+        **_held([f.hold for f in failures]),
+        "errors": TextArray([f.error for f in failures]),
+        "delays": FloatArray([None if f.delay is None else f.delay.total_seconds() for f in failures]),
+        "reasons": TextArray([f.reason for f in failures]),
+        "lapsed": BooleanArray([f.lapsed for f in failures]),
+    }
+    return Statement(sql("nack"), params, _settled_in(queue))
+
+
+def live_holds(queue: str, keys: Sequence[str]) -> Statement[dict[str, UUID | None]]:
+    """The live ones of these keys, each with the token that holds it now, if any."""
+    return Statement(sql("live_holds"), {"queue": queue, "keys": TextArray(keys)}, lambda rows: dict(map(tuple, rows)))
+
+
+def next_due_in(queue: str, type: str | None, now: datetime | None) -> Statement[timedelta | None]:
+    def decode(rows: list[Row]) -> timedelta | None:
+        wait = _known(queue, rows)[0][0]
+        return None if wait is None else max(wait, timedelta(0))
+
+    return Statement(sql("next_due"), {"queue": queue, "type": type, "now": now}, decode)
+
+
+def read(queue: str, key: str, now: datetime | None) -> Statement[StoredMessage[bytes] | None]:
+    def decode(rows: list[Row]) -> StoredMessage[bytes] | None:
+        row = _known(queue, rows)[0]
+        return None if row[1] is None else _stored(row)
+
+    return Statement(sql("read"), {"queue": queue, "key": key, "now": now}, decode)
+
+
+def messages(
+    queue: str, state: State | None, limit: int, now: datetime | None
+) -> Statement[list[StoredMessage[bytes]]]:
+    params = {"queue": queue, "state": state and state.value, "limit": limit, "walk": max(limit, WALK), "now": now}
+    return Statement(
+        sql("messages"), params, lambda rows: [_stored(row) for row in _known(queue, rows) if row[1] is not None]
+    )
+
+
+def counts(queue: str, limit: int, now: datetime | None) -> Statement[Counts]:
+    def decode(rows: list[Row]) -> Counts:
+        delayed, ready, leased, dead, due, later = _known(queue, rows)[0]
+        due_capped, later_capped = due > limit, later > limit
+
+        def counted(n: int, *, capped: bool) -> Counted:
+            return Counted(min(n, limit), capped)
+
+        return Counts(
+            delayed=counted(delayed, capped=later_capped),
+            ready=counted(ready, capped=due_capped),
+            leased=counted(leased, capped=due_capped or later_capped),
+            dead=counted(dead, capped=dead > limit),
+        )
+
+    return Statement(sql("counts"), {"queue": queue, "limit": limit + 1, "now": now}, decode)
+
+
+def drop(queue: str, key: str, version: int | None, now: datetime | None) -> Statement[bool]:
+    params = {"queue": queue, "key": key, "version": version, "now": now}
+    return Statement(sql("drop"), params, lambda rows: _known(queue, rows)[0][0] is not None)
+
+
+def drop_all(queue: str, now: datetime | None) -> Statement[int]:
+    return Statement(sql("drop_all"), {"queue": queue, "now": now}, lambda rows: _known(queue, rows)[0][0])
+
+
+def timeline(queue: str, key: str, limit: int) -> Statement[list[Event]]:
+    def decode(rows: list[Row]) -> list[Event]:
+        return [
+            Event(
+                id=row[0], kind=EventKind(row[1]), at=row[2], queue=row[3], key=row[4], version=row[5],
+                attempt=row[6], priority=row[7], due_at=row[8], leased_at=row[9], lease_until=row[10],
+                consumer=row[11], size=row[12], payload_hash=row[13], payload=row[14], error=row[15], detail=row[16],
+            )
+            for row in rows
+        ]  # fmt: skip
+
+    return Statement(sql("timeline"), {"queue": queue, "key": key, "limit": limit}, decode)
+
+
+def dead_letters(queue: str, limit: int) -> Statement[list[DeadLetter[bytes]]]:
+    def decode(rows: list[Row]) -> list[DeadLetter[bytes]]:
+        return [
+            DeadLetter(
+                queue=row[0], key=row[1], payload=row[2], version=row[3], attempt=row[4], priority=row[5],
+                due_at=row[6], died_at=row[7], reason=row[8], error=row[9], type=row[10], headers=row[11],
+                content_type=row[12],
+            )
+            for row in _known(queue, rows)
+            if row[1] is not None
+        ]  # fmt: skip
+
+    return Statement(sql("dead_letters"), {"queue": queue, "limit": limit}, decode)
+
+
+def redrive(queue: str, versions: Sequence[int] | None, limit: int, now: datetime | None) -> Statement[int]:
+    picked = None if versions is None else BigintArray(versions)
+    params = {"queue": queue, "versions": picked, "limit": limit, "now": now}
+    return Statement(sql("redrive"), params, lambda rows: _known(queue, rows)[0][0])
+
+
+def purge_dead(queue: str, now: datetime | None) -> Statement[int]:
+    return Statement(sql("purge_dead"), {"queue": queue, "now": now}, lambda rows: _known(queue, rows)[0][0])
+
+
+def _known(queue: str, rows: list[Row]) -> list[Row]:
+    """Every statement about a queue answers with at least one row, unless there is no such queue."""
+    if not rows:
+        raise UnknownQueue(queue)
+    return rows
+
+
+def _held(holds: Sequence[Hold]) -> dict[str, Any]:
+    return {"keys": TextArray([h.key for h in holds]), "tokens": UuidArray([h.token for h in holds])}
+
+
+def _settled_in(queue: str) -> Any:
+    def decode(rows: list[Row]) -> set[Hold]:
+        return {Hold(key, token) for key, token in _known(queue, rows) if key is not None}
+
+    return decode
+
+
+def _extra(draft: Draft) -> bytes | None:
+    """What most messages do not have, in one column that is usually null."""
+    if not (draft.headers or draft.lease_for or draft.max_attempts or draft.retry or draft.conflict.max_wait):
+        return None
+    extra: dict[str, Any] = {}
+    if draft.headers:
+        extra["headers"] = dict(draft.headers)
+    if draft.lease_for is not None:
+        extra["lease_for"] = draft.lease_for.total_seconds()
+    if draft.max_attempts is not None:
+        extra["max_attempts"] = draft.max_attempts
+    if draft.retry is not None:
+        extra["retry"] = retry_numbers(draft.retry)
+    if draft.conflict.max_wait is not None:
+        extra["max_wait"] = draft.conflict.max_wait.total_seconds()
+    return json.dumps(extra).encode()
+
+
+def retry_numbers(retry: Retry) -> list[float]:
+    return [retry.initial_for.total_seconds(), retry.factor, retry.cap_for.total_seconds(), retry.jitter]
+
+
+def _stored(row: Row) -> StoredMessage[bytes]:
+    return StoredMessage(
+        queue=row[0], key=row[1], payload=row[2], version=row[3], state=State(row[4]), attempt=row[5], priority=row[6],
+        due_at=row[7], created_at=row[8], lease_until=row[9], consumer=row[10], type=row[11], headers=row[12],
+        content_type=row[13], max_attempts=row[14], last_error=row[15],
+    )  # fmt: skip

@@ -1,0 +1,173 @@
+"""The PostgreSQL store for code that blocks. One expression per verb: what needs deciding is decided in `ops`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import Connection
+from psycopg_pool import ConnectionPool
+
+from tarry.core.clock import AuthorityClock, Clock
+from tarry.core.events import Event
+from tarry.core.messages import Counts, DeadLetter, Decode, Draft, Failure, Hold, Lease, StoredMessage
+from tarry.core.outcomes import Outcome, Settled
+from tarry.core.settings import QueueInfo, QueueSettings, StoreSettings
+from tarry.core.states import State
+from tarry.storage.postgres import ops
+from tarry.storage.postgres.arrays import teach
+from tarry.storage.postgres.connections import KEYWORDS, configure
+from tarry.storage.postgres.drive import drive, transaction
+from tarry.storage.postgres.faults import is_transient, translated
+from tarry.storage.postgres.statement import Op
+from tarry.storage.postgres.verbs import Verbs
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+
+class PostgresStore:
+    def __init__(self, dsn: str, *, clock: Clock | None = None, settings: StoreSettings = StoreSettings()) -> None:
+        self.settings = settings
+        self._verbs = Verbs(clock or AuthorityClock(), settings)
+        self._pool = ConnectionPool[Connection[Any]](
+            dsn,
+            kwargs=KEYWORDS,
+            min_size=0,
+            max_size=settings.pool_size,
+            configure=configure,
+            timeout=settings.connect_for.total_seconds(),
+            name="tarry",
+            open=True,
+        )
+
+    def close(self) -> None:
+        self._pool.close()
+
+    def offer(self, queue: str, draft: Draft, *, conn: Any = None) -> Outcome:
+        return self._run(lambda: self._verbs.offer(queue, draft), conn)
+
+    def offer_many(self, queue: str, drafts: Sequence[Draft], *, conn: Any = None) -> list[Outcome]:
+        return self._run(lambda: self._verbs.offer_many(queue, drafts), conn, atomic=ops.takes_several_steps(drafts))
+
+    def lease(
+        self,
+        queue: str,
+        n: int,
+        decode: Decode[P],
+        *,
+        type: str | None = None,
+        lease_for: timedelta | None = None,
+        consumer: str | None = None,
+        conn: Any = None,
+    ) -> list[Lease[P]]:
+        return self._run(
+            lambda: self._verbs.lease(
+                queue, n, decode, type=type, lease_for=lease_for, consumer=consumer, own=conn is None
+            ),
+            conn,
+        )
+
+    def next_due_in(self, queue: str, *, type: str | None = None, conn: Any = None) -> timedelta | None:
+        return self._run(lambda: self._verbs.next_due_in(queue, type=type), conn)
+
+    def ack(self, queue: str, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]:
+        return self._run(lambda: self._verbs.ack(queue, holds), conn, atomic=len(holds) > ops.CHUNK)
+
+    def nack(self, queue: str, failures: Sequence[Failure], *, conn: Any = None) -> list[Settled]:
+        return self._run(lambda: self._verbs.nack(queue, failures), conn, atomic=len(failures) > ops.CHUNK)
+
+    def touch(
+        self, queue: str, holds: Sequence[Hold], *, lease_for: timedelta | None = None, conn: Any = None
+    ) -> list[Settled]:
+        return self._run(lambda: self._verbs.touch(queue, holds, lease_for), conn)
+
+    def release(self, queue: str, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]:
+        return self._run(lambda: self._verbs.release(queue, holds), conn)
+
+    def bury(self, queue: str, holds: Sequence[Hold], *, error: str | None = None, conn: Any = None) -> list[Settled]:
+        return self._run(lambda: self._verbs.bury(queue, holds, error), conn)
+
+    def read(self, queue: str, key: str, *, conn: Any = None) -> StoredMessage[bytes] | None:
+        return self._run(lambda: self._verbs.read(queue, key), conn)
+
+    def contains(self, queue: str, key: str, *, conn: Any = None) -> bool:
+        return self._run(lambda: self._verbs.contains(queue, key), conn)
+
+    def messages(
+        self, queue: str, *, state: State | None = None, limit: int = 100, conn: Any = None
+    ) -> list[StoredMessage[bytes]]:
+        return self._run(lambda: self._verbs.messages(queue, state, limit), conn)
+
+    def timeline(self, queue: str, key: str, *, limit: int = 1000, conn: Any = None) -> list[Event]:
+        return self._run(lambda: self._verbs.timeline(queue, key, limit), conn)
+
+    def counts(self, queue: str, *, limit: int = 10_000, conn: Any = None) -> Counts:
+        return self._run(lambda: self._verbs.counts(queue, limit), conn)
+
+    def drop(self, queue: str, key: str, *, version: int | None = None, conn: Any = None) -> bool:
+        return self._run(lambda: self._verbs.drop(queue, key, version), conn)
+
+    def drop_all(self, queue: str, *, conn: Any = None) -> int:
+        return self._run(lambda: self._verbs.drop_all(queue), conn)
+
+    def dead_letters(self, queue: str, *, limit: int = 100, conn: Any = None) -> list[DeadLetter[bytes]]:
+        return self._run(lambda: self._verbs.dead_letters(queue, limit), conn)
+
+    def redrive(self, queue: str, *, versions: Sequence[int] | None = None, limit: int = 1000, conn: Any = None) -> int:
+        return self._run(lambda: self._verbs.redrive(queue, versions, limit), conn)
+
+    def purge_dead(self, queue: str, *, conn: Any = None) -> int:
+        return self._run(lambda: self._verbs.purge_dead(queue), conn)
+
+    def create_queue(self, name: str, settings: QueueSettings, *, exist_ok: bool, conn: Any = None) -> QueueInfo:
+        return self._run(lambda: self._verbs.create_queue(name, settings, exist_ok=exist_ok), conn)
+
+    def edit_queue(self, name: str, settings: QueueSettings, *, conn: Any = None) -> QueueInfo:
+        return self._run(lambda: self._verbs.edit_queue(name, settings), conn)
+
+    def rename_queue(self, name: str, new_name: str, *, conn: Any = None) -> QueueInfo:
+        return self._run(lambda: self._verbs.rename_queue(name, new_name), conn)
+
+    def delete_queue(self, name: str, *, force: bool, conn: Any = None) -> None:
+        return self._run(lambda: self._verbs.delete_queue(name, force=force), conn, atomic=True)
+
+    def queue_info(self, name: str, *, conn: Any = None) -> QueueInfo:
+        return self._run(lambda: self._verbs.queue_info(name), conn)
+
+    def queue_infos(self, *, conn: Any = None) -> list[QueueInfo]:
+        return self._run(self._verbs.queue_infos, conn)
+
+    def pause(self, name: str, *, reason: str | None = None, conn: Any = None) -> QueueInfo:
+        return self._run(lambda: self._verbs.pause(name, paused=True, reason=reason), conn)
+
+    def resume(self, name: str, *, conn: Any = None) -> QueueInfo:
+        return self._run(lambda: self._verbs.pause(name, paused=False, reason=None), conn)
+
+    def now(self, *, conn: Any = None) -> datetime:
+        return self._run(self._verbs.now, conn)
+
+    def _run(self, make: Callable[[], Op[R]], conn: Connection[Any] | None, *, atomic: bool = False) -> R:
+        """A fresh op for every try, since a generator cannot be rewound. The caller's own transaction is tried once."""
+        if conn is not None:
+            teach(conn.adapters)
+            return drive(conn, make(), prepare=False)
+        patience, failures, started = self.settings.patience, 0, time.monotonic()
+        while True:
+            try:
+                with self._pool.connection() as own:
+                    if not atomic:
+                        return drive(own, make())
+                    with transaction(own):
+                        return drive(own, make())
+            except psycopg.Error as error:
+                failures += 1
+                pause = patience.pause(failures).total_seconds()
+                spent = time.monotonic() - started + pause
+                if not is_transient(error) or failures > patience.retries or spent > patience.total_for.total_seconds():
+                    raise translated(error, failures) from error
+                time.sleep(pause)
+                self._pool.check()

@@ -1,0 +1,148 @@
+"""Every verb of the store as an op, with what the shell knows filled in: the clock, the cursors, the settings.
+
+`Verbs` is what the blocking and the awaiting shell share; they differ only in how an op is driven.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from time import monotonic
+from typing import TypeVar
+
+from tarry.core.clock import Clock
+from tarry.core.events import Event
+from tarry.core.messages import Counts, DeadLetter, Decode, Draft, Failure, Hold, Lease, StoredMessage
+from tarry.core.outcomes import Outcome, Settled
+from tarry.core.settings import QueueInfo, QueueSettings, StoreSettings
+from tarry.core.states import State
+from tarry.storage.postgres import ops, queue_statements, statements
+from tarry.storage.postgres.cursor import Cursor
+from tarry.storage.postgres.statement import Op, Statement
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+
+class Verbs:
+    def __init__(self, clock: Clock, settings: StoreSettings) -> None:
+        self._clock = clock
+        self._create = settings.create_queues
+        self._cursors: dict[tuple[str, str | None], Cursor] = {}
+
+    def offer(self, queue: str, draft: Draft) -> Op[Outcome]:
+        return self._in(queue, lambda now: _first(ops.offer_many(queue, [draft], now)))
+
+    def offer_many(self, queue: str, drafts: Sequence[Draft]) -> Op[list[Outcome]]:
+        return self._in(queue, lambda now: ops.offer_many(queue, drafts, now))
+
+    def lease(
+        self,
+        queue: str,
+        n: int,
+        decode: Decode[P],
+        *,
+        type: str | None,
+        lease_for: timedelta | None,
+        consumer: str | None,
+        own: bool,
+    ) -> Op[list[Lease[P]]]:
+        """`own`: on a connection of ours. In the caller's transaction a lease is as durable as the rest of it, and leaves
+        no trace in the cursor, since it may be rolled back."""
+        cursor = self._cursors.setdefault((queue, type), Cursor()) if own else Cursor()
+
+        def make(now: datetime | None) -> Op[list[Lease[P]]]:
+            request = ops.LeaseRequest(
+                queue=queue, n=n, type=type, lease_for=lease_for, consumer=consumer, durable=not own, now=now
+            )
+            return ops.lease(request, decode, cursor, monotonic)
+
+        return self._in(queue, make)
+
+    def next_due_in(self, queue: str, *, type: str | None) -> Op[timedelta | None]:
+        return self._one(queue, lambda now: statements.next_due_in(queue, type, now))
+
+    def ack(self, queue: str, holds: Sequence[Hold]) -> Op[list[Settled]]:
+        return self._in(queue, lambda now: ops.settle(queue, holds, lambda some: statements.ack(queue, some, now)))
+
+    def nack(self, queue: str, failures: Sequence[Failure]) -> Op[list[Settled]]:
+        return self._in(queue, lambda now: ops.nack(queue, failures, now))
+
+    def touch(self, queue: str, holds: Sequence[Hold], lease_for: timedelta | None) -> Op[list[Settled]]:
+        return self._in(
+            queue, lambda now: ops.settle(queue, holds, lambda some: statements.touch(queue, some, lease_for, now))
+        )
+
+    def release(self, queue: str, holds: Sequence[Hold]) -> Op[list[Settled]]:
+        return self._in(queue, lambda now: ops.settle(queue, holds, lambda some: statements.release(queue, some, now)))
+
+    def bury(self, queue: str, holds: Sequence[Hold], error: str | None) -> Op[list[Settled]]:
+        return self._in(queue, lambda now: ops.bury(queue, holds, error, now))
+
+    def read(self, queue: str, key: str) -> Op[StoredMessage[bytes] | None]:
+        return self._one(queue, lambda now: statements.read(queue, key, now))
+
+    def contains(self, queue: str, key: str) -> Op[bool]:
+        def found() -> Op[bool]:
+            return (yield from self.read(queue, key)) is not None
+
+        return found()
+
+    def messages(self, queue: str, state: State | None, limit: int) -> Op[list[StoredMessage[bytes]]]:
+        return self._one(queue, lambda now: statements.messages(queue, state, limit, now))
+
+    def timeline(self, queue: str, key: str, limit: int) -> Op[list[Event]]:
+        return ops.single(statements.timeline(queue, key, limit))
+
+    def counts(self, queue: str, limit: int) -> Op[Counts]:
+        return self._one(queue, lambda now: statements.counts(queue, limit, now))
+
+    def drop(self, queue: str, key: str, version: int | None) -> Op[bool]:
+        return self._one(queue, lambda now: statements.drop(queue, key, version, now))
+
+    def drop_all(self, queue: str) -> Op[int]:
+        return self._one(queue, lambda now: statements.drop_all(queue, now))
+
+    def dead_letters(self, queue: str, limit: int) -> Op[list[DeadLetter[bytes]]]:
+        return self._one(queue, lambda now: statements.dead_letters(queue, limit))
+
+    def redrive(self, queue: str, versions: Sequence[int] | None, limit: int) -> Op[int]:
+        return self._one(queue, lambda now: statements.redrive(queue, versions, limit, now))
+
+    def purge_dead(self, queue: str) -> Op[int]:
+        return self._one(queue, lambda now: statements.purge_dead(queue, now))
+
+    def create_queue(self, name: str, settings: QueueSettings, *, exist_ok: bool) -> Op[QueueInfo]:
+        return ops.create_queue(name, settings, self._clock.pinned(), exist_ok=exist_ok)
+
+    def edit_queue(self, name: str, settings: QueueSettings) -> Op[QueueInfo]:
+        return ops.edit_queue(name, settings, self._clock.pinned())
+
+    def rename_queue(self, name: str, new_name: str) -> Op[QueueInfo]:
+        return ops.rename_queue(name, new_name, self._clock.pinned())
+
+    def delete_queue(self, name: str, *, force: bool) -> Op[None]:
+        return ops.delete_queue(name, self._clock.pinned(), force=force)
+
+    def queue_info(self, name: str) -> Op[QueueInfo]:
+        return ops.queue_info(name)
+
+    def queue_infos(self) -> Op[list[QueueInfo]]:
+        return ops.single(queue_statements.infos())
+
+    def pause(self, name: str, *, paused: bool, reason: str | None) -> Op[QueueInfo]:
+        return ops.pause_queue(name, paused=paused, reason=reason, now=self._clock.pinned())
+
+    def now(self) -> Op[datetime]:
+        return ops.single(queue_statements.now(self._clock.pinned()))
+
+    def _in(self, queue: str, make: Callable[[datetime | None], Op[R]]) -> Op[R]:
+        now = self._clock.pinned()
+        return ops.in_queue(queue, now, lambda: make(now), create=self._create)
+
+    def _one(self, queue: str, make: Callable[[datetime | None], Statement[R]]) -> Op[R]:
+        return self._in(queue, lambda now: make(now).run())
+
+
+def _first(op: Op[list[R]]) -> Op[R]:
+    return (yield from op)[0]
