@@ -6,9 +6,9 @@ because the bytes decide whether an offer changes anything.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any, Generic, TypeVar, cast
 
 import msgspec
@@ -101,7 +101,7 @@ def _typed_codec(payload_type: type[P]) -> Codec[P]:
 
     def encode(value: P) -> tuple[bytes, str | None]:
         try:
-            return _json_bytes(msgspec.to_builtins(value)), JSON
+            return _json_bytes(value), JSON
         except (TypeError, msgspec.MsgspecError) as error:
             raise InvalidPayload(f"a {type(value).__name__} cannot be encoded: {error}") from error
 
@@ -141,38 +141,47 @@ def _name(payload_type: type[Any]) -> str:
     return getattr(payload_type, "__name__", repr(payload_type))
 
 
-_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True)
+_ENCODER = msgspec.json.Encoder(order="deterministic")
 
 
 def _json_bytes(value: Any) -> bytes:
+    """What JSON has no word for is written as text where there is one way to (a datetime, a UUID, an Enum); a typed queue
+    turns it back. NaN has no way, and msgspec would write null."""
     try:
-        data = _ENCODER.encode(value).encode()
-    except (TypeError, ValueError, RecursionError) as error:
+        data = _ENCODER.encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise InvalidPayload(
             f"the payload cannot be written as JSON: {error}", hint="annotate the queue: app.queue(name, PayloadType)"
         ) from error
+    if b"null" in data and _has_nan(msgspec.to_builtins(value)):
+        raise InvalidPayload("the payload cannot be written as JSON: it contains NaN or an infinite number")
     # Counting is quick, walking is not: only something with enough brackets can be too deep.
-    if data.count(b"{") + data.count(b"[") > JSON_DEPTH and _deeper_than(value, JSON_DEPTH):
+    if data.count(b"{") + data.count(b"[") > JSON_DEPTH and _deeper_than(msgspec.json.decode(data), JSON_DEPTH):
         raise InvalidPayload(f"the payload is nested more than {JSON_DEPTH} levels deep")
     return data
 
 
+def _inside(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return cast("dict[Any, Any]", value).values()
+    return cast("Iterable[Any]", value) if isinstance(value, (list, tuple)) else ()
+
+
+def _has_nan(value: Any) -> bool:
+    return (isinstance(value, float) and not isfinite(value)) or any(_has_nan(item) for item in _inside(value))
+
+
 def _deeper_than(value: Any, levels: int) -> bool:
-    if not isinstance(value, (dict, list, tuple)):
+    if not isinstance(value, (dict, list)):
         return False
-    items = cast("Any", value.values() if isinstance(value, dict) else value)  # pyright: ignore[reportUnknownMemberType]
-    return levels == 0 or any(_deeper_than(item, levels - 1) for item in items)
+    return levels == 0 or any(_deeper_than(item, levels - 1) for item in _inside(value))
 
 
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
-
-
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+_DECODER = msgspec.json.Decoder()
 
 
 def _json_value(data: bytes) -> Any:
     try:
-        return _DECODER.decode(data.decode())
-    except (ValueError, RecursionError) as error:
+        return _DECODER.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise InvalidPayload(f"the payload is not JSON: {error}") from error

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from uuid import UUID
 
-
-def uuid7(unix_ns: int, entropy: bytes) -> UUID:
+def uuid7(unix_ns: int, entropy: bytes) -> str:
     """RFC 9562 version 7 with the sub-millisecond part in `rand_a`, so ids of one process sort by time within a millisecond.
 
     Time and randomness are arguments: the core has neither.
     """
     ms, rest_ns = divmod(unix_ns, 1_000_000)
     fraction = rest_ns * 4096 // 1_000_000
-    value = (ms & 0xFFFF_FFFF_FFFF) << 80 | 0x7 << 76 | fraction << 64
-    value |= 0b10 << 62 | int.from_bytes(entropy[:8]) & 0x3FFF_FFFF_FFFF_FFFF
-    return UUID(int=value)
+    time = f"{(ms & 0xFFFF_FFFF_FFFF) << 16 | 0x7000 | fraction:016x}"
+    rest = f"{0b10 << 62 | int.from_bytes(entropy[:8]) & 0x3FFF_FFFF_FFFF_FFFF:016x}"
+    return f"{time[:8]}-{time[8:12]}-{time[12:]}-{rest[:4]}-{rest[4:]}"

@@ -82,7 +82,7 @@ class Drafter(Generic[P]):
 
 def fresh_key() -> str:
     """Sortable and random. The time in it is for the index only: nothing is decided by it."""
-    return str(uuid7(time.time_ns(), os.urandom(8)))
+    return uuid7(time.time_ns(), os.urandom(8))
 
 
 def _name_of(value: Any) -> str:

@@ -55,13 +55,8 @@ class Cursor:
             self.head_due = now_s + max(_REST_S, _SHARE * cost_s)
         else:
             self._cursor_costs.append(cost_s)
-        for row in rows:
-            here = Position(row.due_at, row.version)
-            if _is_behind(self._positions[row.priority], here):
-                self._positions[row.priority] = here
-
-
-def _is_behind(position: Position, other: Position) -> bool:
-    if position.due_at is None or other.due_at is None:
-        return position.due_at is None and other.due_at is not None
-    return (position.due_at, position.version) < (other.due_at, other.version)
+        for priority in {row.priority for row in rows}:
+            last = max((row.due_at, row.version) for row in rows if row.priority == priority)
+            due_at, version = self._positions[priority]
+            if due_at is None or (due_at, version) < last:
+                self._positions[priority] = Position(*last)

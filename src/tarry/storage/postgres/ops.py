@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import islice
+from operator import attrgetter, itemgetter
 from typing import TypeVar
-from uuid import UUID
 
 from tarry.core import batches
 from tarry.core.errors import InvalidPayload, Refused, UnknownQueue
@@ -18,7 +17,7 @@ from tarry.core.settings import QueueInfo, QueueSettings
 from tarry.storage.postgres import copying, queue_statements, statements
 from tarry.storage.postgres.cursor import HEAD, Cursor
 from tarry.storage.postgres.statement import Op, Statement
-from tarry.storage.postgres.statements import Failed, LeasedRow
+from tarry.storage.postgres.statements import Failed, LeasedRow, SettledKeys
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -48,18 +47,24 @@ def in_queue(queue: str, now: datetime | None, make: Callable[[], Op[R]], *, cre
 
 def offer_many(queue: str, drafts: Sequence[Draft], now: datetime | None) -> Op[list[Outcome]]:
     """Outcomes in the order given. More than one chunk needs a transaction around it, see `takes_several_steps`."""
-    kept, decided = batches.fold(drafts, now)
-    stored: dict[str, bool] = {}
-    if len(kept) >= COPY_FROM and all(copying.is_copyable(drafts[i]) for i in kept):
-        yield from _copy([drafts[i] for i in kept], queue, now)
-        stored = dict.fromkeys((drafts[i].key for i in kept), True)
+    survivors, decided = batches.fold(drafts, now)
+    kept = drafts if len(survivors) == len(drafts) else batches.effective(drafts, survivors)
+    updated: set[str] = set()
+    ignored: set[str] = set()
+    if len(kept) >= COPY_FROM and all(map(copying.is_copyable, kept)):
+        yield from _copy(kept, queue, now)
     else:
         # Sorted as a whole, then cut: every writer takes its row locks in the same order, whatever the chunks.
-        in_key_order = iter(sorted((drafts[i] for i in kept), key=lambda draft: draft.key))
-        while chunk := list(islice(in_key_order, CHUNK)):
-            stored |= yield from statements.offer(queue, chunk, now).run()
+        in_key_order = sorted(kept, key=attrgetter("key"))
+        for start in range(0, len(in_key_order), CHUNK):
+            chunk = in_key_order[start : start + CHUNK]
+            stored = yield from statements.offer(queue, chunk, now).run()
+            if stored.created is not None:
+                updated |= stored.updated
+                ignored |= {draft.key for draft in chunk} - stored.created - stored.updated
     return [
-        outcome if outcome is not None else _outcome(created=stored.get(draft.key))
+        outcome
+        or (Outcome.UPDATED if draft.key in updated else Outcome.IGNORED if draft.key in ignored else Outcome.CREATED)
         for draft, outcome in zip(drafts, decided, strict=True)
     ]
 
@@ -73,12 +78,6 @@ def _copy(drafts: Sequence[Draft], queue: str, now: datetime | None) -> Op[None]
     yield from copying.copy_messages(drafts, reserved).run()
     if reserved.journal != "off":
         yield from copying.copy_events(drafts, reserved).run()
-
-
-def _outcome(*, created: bool | None) -> Outcome:
-    if created is None:
-        return Outcome.IGNORED
-    return Outcome.CREATED if created else Outcome.UPDATED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,22 +133,7 @@ def _judge(rows: Sequence[LeasedRow], decode: Decode[P], taken: list[Lease[P]]) 
         except InvalidPayload as error:
             unfit.append(Failed(Hold(row.key, row.token), error=clip_error(str(error)), reason="undecodable"))
             continue
-        taken.append(
-            Lease(
-                row.key,
-                payload,
-                row.version,
-                row.token,
-                row.attempt,
-                row.priority,
-                row.due_at,
-                row.lease_until,
-                row.leased_at,
-                row.type,
-                row.headers,
-                row.content_type,
-            )
-        )
+        taken.append(Lease(row.key, payload, *row[2:12]))
     return unfit
 
 
@@ -158,30 +142,46 @@ def _in_key_order(failures: Sequence[Failed]) -> list[Failed]:
 
 
 def settle(
-    queue: str, holds: Sequence[Hold], statement: Callable[[Sequence[Hold]], Statement[set[Hold]]]
+    queue: str, holds: Sequence[Hold], statement: Callable[[Sequence[Hold]], Statement[SettledKeys]]
 ) -> Op[list[Settled]]:
-    """Run a fenced statement, then tell for what it did not touch whether the message is gone or only the lease."""
-    open_holds = sorted(set(holds))
-    done: set[Hold] = set()
-    live: dict[str, UUID | None] = {}
+    """Run a fenced statement, then tell for what it did not settle whether the message is gone or only the lease."""
+    first: dict[str, int] = {}
+    again = [i for i, hold in enumerate(holds) if first.setdefault(hold.key, i) != i]
+    answers = [Settled.DONE] * len(holds)
+    unsettled = yield from _unsettled(queue, [holds[i] for i in first.values()], statement)
+    for key, answer in unsettled.items():
+        answers[first[key]] = answer
+    if again:  # the same key twice in one batch: one after the other, as if said one after the other
+        later = yield from settle(queue, [holds[i] for i in again], statement)
+        for i, answer in zip(again, later, strict=True):
+            answers[i] = answer
+    return answers
+
+
+def _unsettled(
+    queue: str, holds: list[Hold], statement: Callable[[Sequence[Hold]], Statement[SettledKeys]]
+) -> Op[dict[str, Settled]]:
+    """Settle what is held, each key once, and say why the rest was not."""
+    answers: dict[str, Settled] = {}
+    holds.sort(key=itemgetter(0))
     for _ in range(_MOST_TOUCHES):
-        for start in range(0, len(open_holds), CHUNK):
-            done |= yield from statement(open_holds[start : start + CHUNK]).run()
-        missed = [hold for hold in open_holds if hold not in done]
-        if missed:
-            live = yield from statements.live_holds(queue, [hold.key for hold in missed]).run()
-        # Still ours, yet not settled: somebody touched the row in the moment between finding and settling it.
-        open_holds = [hold for hold in missed if live.get(hold.key) == hold.token]
-        if not open_holds:
+        missed: list[Hold] = []
+        for start in range(0, len(holds), CHUNK):
+            chunk = holds[start : start + CHUNK]
+            done = yield from statement(chunk).run()
+            if done is not None:
+                missed += [hold for hold in chunk if hold.key not in done]
+        for hold in holds:
+            answers.pop(hold.key, None)
+        if not missed:
             break
-    return [_settled(hold, done, live) for hold in holds]
-
-
-def _settled(hold: Hold, done: set[Hold], live: dict[str, UUID | None]) -> Settled:
-    if hold in done:
-        done.discard(hold)  # said twice in one batch: only the first did it
-        return Settled.DONE
-    return Settled.LEASE_LOST if hold.key in live else Settled.GONE
+        live = yield from statements.live_holds(queue, [hold.key for hold in missed]).run()
+        answers |= {hold.key: Settled.LEASE_LOST if hold.key in live else Settled.GONE for hold in missed}
+        # Still ours, yet not settled: somebody touched the row in the moment between finding and settling it.
+        holds = [hold for hold in missed if live.get(hold.key) == hold.token]
+        if not holds:
+            break
+    return answers
 
 
 def nack(queue: str, failures: Sequence[Failure], now: datetime | None) -> Op[list[Settled]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, TypeVar
@@ -64,6 +64,10 @@ class Position(NamedTuple):
     version: int = 0
 
 
+SettledKeys = frozenset[str] | None
+"""The keys of what was settled; None: every one that was asked for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Failed:
     """One message that failed: retried if `reason` is None and attempts are left, else dead."""
@@ -75,8 +79,15 @@ class Failed:
     lapsed: bool = False
 
 
-def offer(queue: str, drafts: Sequence[Draft], now: datetime | None) -> Statement[dict[str, bool]]:
-    """Drafts sorted by key, each key once. Gives the keys that were stored: True created, False updated."""
+class Stored(NamedTuple):
+    """Which keys an offer created and updated. None for created: all of them."""
+
+    created: frozenset[str] | None
+    updated: frozenset[str] = frozenset()
+
+
+def offer(queue: str, drafts: Sequence[Draft], now: datetime | None) -> Statement[Stored]:
+    """Drafts sorted by key, each key once."""
     params = {
         "queue": queue,
         "now": now,
@@ -91,9 +102,9 @@ def offer(queue: str, drafts: Sequence[Draft], now: datetime | None) -> Statemen
         "extras": JsonbArray([_extra(d) for d in drafts]),
     }
 
-    def decode(rows: list[Row]) -> dict[str, bool]:
-        _known(queue, rows)
-        return {key: created for key, created in rows if key is not None}
+    def decode(rows: list[Row]) -> Stored:
+        n_created, created, updated = _known(queue, rows)[0]
+        return Stored(None) if n_created == len(drafts) else Stored(frozenset(created or ()), frozenset(updated or ()))
 
     return Statement(sql("offer"), params, decode)
 
@@ -138,20 +149,22 @@ def lease(
 _PRIORITIES = SmallintArray(range(9, -1, -1))
 
 
-def ack(queue: str, holds: Sequence[Hold], now: datetime | None) -> Statement[set[Hold]]:
-    return Statement(sql("ack"), {"queue": queue, "now": now, **_held(holds)}, _settled_in(queue))
+def ack(queue: str, holds: Sequence[Hold], now: datetime | None) -> Statement[SettledKeys]:
+    return Statement(sql("ack"), {"queue": queue, "now": now, **_held(holds)}, _settling(queue))
 
 
-def touch(queue: str, holds: Sequence[Hold], lease_for: timedelta | None, now: datetime | None) -> Statement[set[Hold]]:
+def touch(
+    queue: str, holds: Sequence[Hold], lease_for: timedelta | None, now: datetime | None
+) -> Statement[SettledKeys]:
     params = {"queue": queue, "now": now, "lease_for": lease_for, **_held(holds)}
-    return Statement(sql("touch"), params, _settled_in(queue))
+    return Statement(sql("touch"), params, _settling(queue))
 
 
-def release(queue: str, holds: Sequence[Hold], now: datetime | None) -> Statement[set[Hold]]:
-    return Statement(sql("release"), {"queue": queue, "now": now, **_held(holds)}, _settled_in(queue))
+def release(queue: str, holds: Sequence[Hold], now: datetime | None) -> Statement[SettledKeys]:
+    return Statement(sql("release"), {"queue": queue, "now": now, **_held(holds)}, _settling(queue))
 
 
-def nack(queue: str, failures: Sequence[Failed], now: datetime | None) -> Statement[set[Hold]]:
+def nack(queue: str, failures: Sequence[Failed], now: datetime | None) -> Statement[SettledKeys]:
     params = {
         "queue": queue,
         "now": now,
@@ -161,7 +174,7 @@ def nack(queue: str, failures: Sequence[Failed], now: datetime | None) -> Statem
         "reasons": TextArray([f.reason for f in failures]),
         "lapsed": BooleanArray([f.lapsed for f in failures]),
     }
-    return Statement(sql("nack"), params, _settled_in(queue))
+    return Statement(sql("nack"), params, _settling(queue))
 
 
 def live_holds(queue: str, keys: Sequence[str]) -> Statement[dict[str, UUID | None]]:
@@ -271,9 +284,10 @@ def _held(holds: Sequence[Hold]) -> dict[str, Any]:
     return {"keys": TextArray([h.key for h in holds]), "tokens": UuidArray([h.token for h in holds])}
 
 
-def _settled_in(queue: str) -> Any:
-    def decode(rows: list[Row]) -> set[Hold]:
-        return {Hold(key, token) for key, token in _known(queue, rows) if key is not None}
+def _settling(queue: str) -> Callable[[list[Row]], SettledKeys]:
+    def decode(rows: list[Row]) -> SettledKeys:
+        n, keys = _known(queue, rows)[0]
+        return frozenset() if n == 0 else None if keys is None else frozenset(keys)
 
     return decode
 

@@ -1,7 +1,7 @@
 -- Finish messages: the row goes, the event comes, in one transaction. Key and token are both in the condition, so a
 -- stale token removes nothing. Rows arrive sorted by key (lock order) and are found one by one along message_key, then
--- by ctid: the only plan there is, whether the table was empty or full when it was made. What is not returned was not
--- held, or was touched at this very moment.
+-- by ctid: the only plan there is, whether the table was empty or full when it was made. What was not settled was
+-- not held, or was touched at this very moment. Says how many, and which only if it was not all of them.
 with q as materialized (
     select id, journal from tarry.queue where name = %(queue)s and deleted_at is null
 ), held as materialized (
@@ -22,4 +22,6 @@ with q as materialized (
     from q cross join done d
     where q.journal <> 'off'
 )
-select d.key, d.token from q left join done d on true
+select count(d.key)::int, case when count(d.key) < cardinality(%(keys)s::text[]) then array_agg(d.key) end
+from q left join done d on true
+group by q.id

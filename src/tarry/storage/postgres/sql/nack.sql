@@ -54,5 +54,6 @@ with q as materialized (
     ) fact
     where q.journal <> 'off'
 )
-select s.key, s.token
-from q left join (select key, token from retried union all select key, token from died) s on true
+select count(d.key)::int, case when count(d.key) < cardinality(%(keys)s::text[]) then array_agg(d.key) end
+from q left join (select key from retried union all select key from died) d on true
+group by q.id

@@ -1,4 +1,5 @@
--- Store messages, one row per live key, and say which were created or updated; what is not returned was left as it was.
+-- Store messages, one row per live key, and say which were created or updated (only if not all were created); the rest
+-- was left as it was.
 -- One statement, so a racing writer is a row and not an error. Rows arrive sorted by key (lock order) and without
 -- duplicates; message_key decides conflicts. An offer that changes nothing keeps the lease, any other ends it.
 with q as materialized (
@@ -46,4 +47,10 @@ with q as materialized (
     from q cross join stored s
     where q.journal <> 'off'
 )
-select s.key, s.created from q left join stored s on true
+select count(*) filter (where s.created)::int,
+    case when count(*) filter (where s.created) < cardinality(%(keys)s::text[])
+        then array_agg(s.key) filter (where s.created) end,
+    case when count(*) filter (where s.created) < cardinality(%(keys)s::text[])
+        then array_agg(s.key) filter (where not s.created) end
+from q left join stored s on true
+group by q.id

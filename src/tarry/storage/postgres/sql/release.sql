@@ -21,4 +21,6 @@ with q as materialized (
     from q cross join freed f
     where q.journal <> 'off'
 )
-select f.key, f.token from q left join freed f on true
+select count(d.key)::int, case when count(d.key) < cardinality(%(keys)s::text[]) then array_agg(d.key) end
+from q left join freed d on true
+group by q.id

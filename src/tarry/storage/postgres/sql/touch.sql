@@ -23,4 +23,6 @@ with q as materialized (
     from q cross join touched h
     where q.journal <> 'off'
 )
-select h.key, h.token from q left join touched h on true
+select count(d.key)::int, case when count(d.key) < cardinality(%(keys)s::text[]) then array_agg(d.key) end
+from q left join touched d on true
+group by q.id
