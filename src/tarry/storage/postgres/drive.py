@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
 from psycopg import AsyncConnection, Connection
+from psycopg.pq.abc import PGresult
 
 from tarry.core.errors import CommitLost
 from tarry.storage.postgres.statement import Copy, Op, Row
@@ -27,7 +28,7 @@ def drive(conn: Connection[Any], op: Op[R], *, prepare: bool | None = None) -> R
                     rows: list[Row] = []
                 else:
                     cursor.execute(step.sql, step.params, prepare=prepare)
-                    rows = cursor.fetchall() if cursor.description else []
+                    rows = cursor.fetchall() if _has_rows(cursor.pgresult) else []
             step = op.send(rows)
     except StopIteration as stop:
         return stop.value
@@ -45,7 +46,7 @@ async def adrive(conn: AsyncConnection[Any], op: Op[R], *, prepare: bool | None 
                     rows: list[Row] = []
                 else:
                     await cursor.execute(step.sql, step.params, prepare=prepare)
-                    rows = await cursor.fetchall() if cursor.description else []
+                    rows = await cursor.fetchall() if _has_rows(cursor.pgresult) else []
             step = op.send(rows)
     except StopIteration as stop:
         return stop.value
@@ -72,6 +73,11 @@ async def atransaction(conn: AsyncConnection[Any]) -> AsyncGenerator[None]:
         await conn.rollback()
         raise
     _check_commit((await conn.execute("commit")).statusmessage)
+
+
+def _has_rows(result: PGresult | None) -> bool:
+    """What `cursor.description` also says, without describing every column of every answer."""
+    return result is not None and result.nfields > 0
 
 
 def _check_commit(tag: str | None) -> None:
