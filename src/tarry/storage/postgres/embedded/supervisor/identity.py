@@ -1,0 +1,138 @@
+"""Become somebody PostgreSQL agrees to run as, without making accounts or opening up anything that is not ours.
+
+PostgreSQL refuses root. Root therefore enters a user namespace in which its own id has another number: files stay owned
+by root, and no other account is involved. Where that is refused (most containers), an existing unprivileged account is
+used, and gets our own directory. A directory that belongs to somebody already is served as that somebody.
+"""
+
+import ctypes
+import os
+import pwd
+from collections.abc import Callable
+from pathlib import Path
+
+from .report import StartError
+
+CLONE_NEWUSER = 0x10000000
+ACCOUNTS = ("tarry", "postgres", "nobody")
+# Names for our own id inside of the namespace, of which initdb wants one; "nobody" last, as it also stands for strangers.
+KNOWN_NAMES = ("daemon", "bin", "postgres", "nobody")
+OTHER_PLACE = "Set TARRY_HOME (or data_dir=) to a place it can reach, such as /var/lib/tarry"
+
+
+def assume(home: Path, postgres: Path) -> None:
+    """For good: there is no way back to root afterwards."""
+    uid = os.geteuid()
+    if uid == 0:
+        owner = home.stat()
+        if owner.st_uid != 0:
+            _become(owner.st_uid, owner.st_gid)
+        elif namespaces_allowed():
+            _enter_namespace()
+        else:
+            _become_account(home, postgres)
+    elif not _has_name(uid):
+        # initdb looks its user up and fails if there is none, as with the arbitrary ids that some clusters assign.
+        if not namespaces_allowed():
+            raise StartError(
+                f"uid {uid} has no entry in /etc/passwd, which initdb insists on, and user namespaces are refused. "
+                "Add an entry for it, or set TARRY_DSN to a server of your own."
+            )
+        _enter_namespace()
+    _check_reach(home, postgres)
+
+
+def namespaces_allowed() -> bool:
+    """Tried in a child: some systems allow the first step and refuse a later one."""
+    return _in_child(_enter_namespace)
+
+
+def _enter_namespace() -> None:
+    uid, gid = os.geteuid(), os.getegid()
+    known = next(entry for name in KNOWN_NAMES if (entry := _entry(name)))
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(CLONE_NEWUSER) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    # The kernel's rule: who maps a group without privilege must first give up changing groups.
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"{known.pw_uid} {uid} 1")
+    Path("/proc/self/gid_map").write_text(f"{known.pw_gid} {gid} 1")
+
+
+def _become_account(home: Path, postgres: Path) -> None:
+    account = next((entry for name in ACCOUNTS if (entry := _entry(name))), None)
+    if account is None:
+        raise StartError(
+            "PostgreSQL does not run as root, user namespaces are refused here, and none of the accounts "
+            f"{', '.join(ACCOUNTS)} exists. Run as another user, or set TARRY_DSN to a server of your own."
+        )
+
+    # Before anything is given away: can it get there at all?
+    def look() -> None:
+        _become(account.pw_uid, account.pw_gid)
+        if not os.access(home.parent, os.X_OK) or not os.access(postgres, os.R_OK | os.X_OK):
+            raise PermissionError
+
+    if not _in_child(look):
+        raise StartError(
+            "PostgreSQL does not run as root, user namespaces are refused here, and the account "
+            f"{account.pw_name!r} cannot reach {home} or {postgres}: a directory on the way is closed to it. "
+            f"{OTHER_PLACE}, and install Python packages where every account may read them."
+        )
+    _give(home, account.pw_uid, account.pw_gid)
+    _become(account.pw_uid, account.pw_gid)
+
+
+def _become(uid: int, gid: int) -> None:
+    os.setgroups([])
+    os.setgid(gid)
+    os.setuid(uid)
+
+
+def _give(home: Path, uid: int, gid: int) -> None:
+    """Everything below, then the directory itself: if interrupted, it is still root's and this is done again."""
+    for _, folders, files, folder in os.fwalk(home, follow_symlinks=False):
+        for name in (*folders, *files):
+            os.chown(name, uid, gid, dir_fd=folder, follow_symlinks=False)
+    os.chown(home, uid, gid)
+
+
+def _check_reach(home: Path, postgres: Path) -> None:
+    if not os.access(home, os.R_OK | os.W_OK | os.X_OK):
+        raise StartError(
+            f"PostgreSQL runs without root's privileges, and without them {home} cannot be written: it or a directory "
+            f"on the way is closed. {OTHER_PLACE}."
+        )
+    if not os.access(postgres, os.R_OK | os.X_OK):
+        raise StartError(
+            f"PostgreSQL runs without root's privileges, and without them {postgres} cannot be executed. Install that "
+            "package where every account may read it, choose other binaries=, or set TARRY_DSN to a server of your own."
+        )
+
+
+def _entry(name: str) -> pwd.struct_passwd | None:
+    try:
+        return pwd.getpwnam(name)
+    except KeyError:
+        return None
+
+
+def _has_name(uid: int) -> bool:
+    try:
+        pwd.getpwuid(uid)
+    except KeyError:
+        return False
+    return True
+
+
+def _in_child(step: Callable[[], None]) -> bool:
+    """Whether a step works, found out by a child: for steps that cannot be taken back."""
+    child = os.fork()
+    if child == 0:
+        try:
+            step()
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    return os.waitpid(child, 0)[1] == 0
