@@ -1,0 +1,64 @@
+"""The producers and consumers of `tarry demo`: real processes, each with its own connections, one of which is killed."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from multiprocessing.connection import Connection
+from typing import Any
+
+import tarry
+from tarry.core.outcomes import Outcome
+
+QUEUE = "demo"
+LEASE_FOR = timedelta(seconds=2)
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    key: str
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    consumer: str
+    key: str
+    attempt: int
+    due_at: datetime
+    leased_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Acked:
+    key: str
+    settled: tarry.Settled
+
+
+def produce(dsn: str, name: str, n: int, seconds: float, reports: Connection[Any, Any]) -> None:
+    """Offer `n` messages over the first half of the demo, each due within the second after next, some of them twice."""
+    with tarry.connect(dsn) as app:
+        queue = app.queue(QUEUE)
+        started = time.monotonic()
+        for i in range(n):
+            time.sleep(max(0.0, started + seconds / 2 * i / n - time.monotonic()))
+            key, order = f"{name}-{i:03}", {"order": i, "total": 10 + i % 7}
+            due = timedelta(seconds=1 + (i * 7 % 10) / 10)
+            reports.send(Offered(key, queue.offer(key, order, after=due, priority=9 if i % 20 == 0 else 0)))
+            if i % 10 == 0:  # the customer changed the order: the last version wins
+                reports.send(Offered(key, queue.offer(key, {**order, "total": 99}, after=due)))
+    reports.close()
+
+
+def consume(dsn: str, name: str, careless: bool, reports: Connection[Any, Any]) -> None:
+    """Poll and ack until told to stop. The careless one leases a handful and never gets to the end of it."""
+    with tarry.connect(dsn, consumer=name) as app:
+        queue = app.queue(QUEUE)
+        while not reports.poll():
+            for delivery in queue.poll_many(5 if careless else 1, timedelta(milliseconds=200), lease_for=LEASE_FOR):
+                reports.send(Delivered(name, delivery.key, delivery.attempt, delivery.due_at, delivery.leased_at))
+                if careless:
+                    continue  # "working": it will be killed with these in its hands
+                reports.send(Acked(delivery.key, delivery.ack()))
+    reports.close()
