@@ -1,0 +1,77 @@
+"""One batch, one row per key: which of the entries with the same key is stored, and what the others are told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from tarry.core.messages import REPLACE, ConflictRule, Draft
+from tarry.core.outcomes import Outcome
+
+_FORCEFUL = (ConflictRule.REPLACE, ConflictRule.DEBOUNCE)
+"""Rules that win over whatever is there."""
+
+
+def fold(drafts: Sequence[Draft], now: datetime | None) -> tuple[list[int], list[Outcome | None]]:
+    """The indexes that survive (one per key, in input order), and the outcomes that are decided already.
+
+    Entries with the same key are folded in input order: REPLACE and DEBOUNCE win over the entry before them, KEEP never
+    does, EARLIEST does if it is due earlier. An outcome of None is the store's to decide.
+
+    Without `now` (the database is the clock, and has not been asked) an EARLIEST entry that has an instant cannot be
+    compared with one that has a delay. Then a delay of zero is the earlier one, since nothing is delivered before now,
+    and otherwise the entry that was there first stays. Two instants, or two delays, need no clock.
+    """
+    outcomes: list[Outcome | None] = [None] * len(drafts)
+    holders: dict[str, int] = {}
+    for index, draft in enumerate(drafts):
+        holder = holders.get(draft.key)
+        if holder is None:
+            holders[draft.key] = index
+        elif _wins(draft, drafts[holder], now):
+            outcomes[holder] = Outcome.SUPERSEDED
+            holders[draft.key] = index
+        else:
+            outcomes[index] = Outcome.IGNORED
+    return sorted(holders.values()), outcomes
+
+
+def effective(drafts: Sequence[Draft], survivors: Sequence[int]) -> list[Draft]:
+    """The survivors of `fold` as a store must apply them.
+
+    An EARLIEST entry that took the place of a REPLACE must replace the live message too, even one that is due earlier:
+    entry by entry, the REPLACE would have removed that one first. Otherwise both would be lost.
+    """
+    first_forceful: dict[str, int] = {}
+    for index, draft in enumerate(drafts):
+        if draft.conflict.rule in _FORCEFUL:
+            first_forceful.setdefault(draft.key, index)
+
+    def applied(index: int) -> Draft:
+        draft = drafts[index]
+        inherits = draft.conflict.rule is ConflictRule.EARLIEST and first_forceful.get(draft.key, index) < index
+        return draft._replace(conflict=REPLACE) if inherits else draft
+
+    return [applied(index) for index in survivors]
+
+
+def _wins(later: Draft, earlier: Draft, now: datetime | None) -> bool:
+    if later.conflict.rule is ConflictRule.EARLIEST:
+        return _due_earlier(later, earlier, now)
+    return later.conflict.rule in _FORCEFUL
+
+
+def _due_earlier(draft: Draft, other: Draft, now: datetime | None) -> bool:
+    if draft.due_at is None and other.due_at is None:
+        return draft.delay < other.delay
+    at, other_at = _due_at(draft, now), _due_at(other, now)
+    if at is not None and other_at is not None:
+        return at < other_at
+    return draft.due_at is None and not draft.delay
+
+
+def _due_at(draft: Draft, now: datetime | None) -> datetime | None:
+    if draft.due_at is not None:
+        # Two datetimes of one zone compare by the wall clock, which is wrong in the hour that a zone repeats.
+        return draft.due_at.astimezone(UTC)
+    return None if now is None else now.astimezone(UTC) + draft.delay

@@ -1,0 +1,129 @@
+"""The memory store for programs that await. Nothing here ever waits: its lock is held for microseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from tarry.core.events import Event
+from tarry.core.messages import Counts, DeadLetter, Decode, Draft, Failure, Hold, Lease, StoredMessage
+from tarry.core.outcomes import Outcome, Settled
+from tarry.core.settings import QueueInfo, QueueSettings
+from tarry.core.states import State
+from tarry.storage.memory.store import MemoryStore
+
+P = TypeVar("P")
+
+
+class AsyncMemoryStore:
+    """The same messages as the store it is given: blocking and awaiting code of one program may share them."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self.settings = store.settings
+        self._store = store
+
+    async def offer(self, queue: str, draft: Draft, *, conn: Any = None) -> Outcome:
+        return self._store.offer(queue, draft, conn=conn)
+
+    async def offer_many(self, queue: str, drafts: Sequence[Draft], *, conn: Any = None) -> list[Outcome]:
+        return self._store.offer_many(queue, drafts, conn=conn)
+
+    async def lease(
+        self,
+        queue: str,
+        n: int,
+        decode: Decode[P],
+        *,
+        type: str | None = None,
+        lease_for: timedelta | None = None,
+        consumer: str | None = None,
+        conn: Any = None,
+    ) -> list[Lease[P]]:
+        return self._store.lease(queue, n, decode, type=type, lease_for=lease_for, consumer=consumer, conn=conn)
+
+    async def next_due_in(self, queue: str, *, type: str | None = None, conn: Any = None) -> timedelta | None:
+        return self._store.next_due_in(queue, type=type, conn=conn)
+
+    async def ack(self, queue: str, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]:
+        return self._store.ack(queue, holds, conn=conn)
+
+    async def nack(self, queue: str, failures: Sequence[Failure], *, conn: Any = None) -> list[Settled]:
+        return self._store.nack(queue, failures, conn=conn)
+
+    async def touch(
+        self, queue: str, holds: Sequence[Hold], *, lease_for: timedelta | None = None, conn: Any = None
+    ) -> list[Settled]:
+        return self._store.touch(queue, holds, lease_for=lease_for, conn=conn)
+
+    async def release(self, queue: str, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]:
+        return self._store.release(queue, holds, conn=conn)
+
+    async def bury(
+        self, queue: str, holds: Sequence[Hold], *, error: str | None = None, conn: Any = None
+    ) -> list[Settled]:
+        return self._store.bury(queue, holds, error=error, conn=conn)
+
+    async def read(self, queue: str, key: str, *, conn: Any = None) -> StoredMessage[bytes] | None:
+        return self._store.read(queue, key, conn=conn)
+
+    async def contains(self, queue: str, key: str, *, conn: Any = None) -> bool:
+        return self._store.contains(queue, key, conn=conn)
+
+    async def messages(
+        self, queue: str, *, state: State | None = None, limit: int = 100, conn: Any = None
+    ) -> list[StoredMessage[bytes]]:
+        return self._store.messages(queue, state=state, limit=limit, conn=conn)
+
+    async def timeline(self, queue: str, key: str, *, limit: int = 1000, conn: Any = None) -> list[Event]:
+        return self._store.timeline(queue, key, limit=limit, conn=conn)
+
+    async def counts(self, queue: str, *, limit: int = 10_000, conn: Any = None) -> Counts:
+        return self._store.counts(queue, limit=limit, conn=conn)
+
+    async def drop(self, queue: str, key: str, *, version: int | None = None, conn: Any = None) -> bool:
+        return self._store.drop(queue, key, version=version, conn=conn)
+
+    async def drop_all(self, queue: str, *, conn: Any = None) -> int:
+        return self._store.drop_all(queue, conn=conn)
+
+    async def dead_letters(self, queue: str, *, limit: int = 100, conn: Any = None) -> list[DeadLetter[bytes]]:
+        return self._store.dead_letters(queue, limit=limit, conn=conn)
+
+    async def redrive(
+        self, queue: str, *, versions: Sequence[int] | None = None, limit: int = 1000, conn: Any = None
+    ) -> int:
+        return self._store.redrive(queue, versions=versions, limit=limit, conn=conn)
+
+    async def purge_dead(self, queue: str, *, conn: Any = None) -> int:
+        return self._store.purge_dead(queue, conn=conn)
+
+    async def create_queue(self, name: str, settings: QueueSettings, *, exist_ok: bool, conn: Any = None) -> QueueInfo:
+        return self._store.create_queue(name, settings, exist_ok=exist_ok, conn=conn)
+
+    async def edit_queue(self, name: str, settings: QueueSettings, *, conn: Any = None) -> QueueInfo:
+        return self._store.edit_queue(name, settings, conn=conn)
+
+    async def rename_queue(self, name: str, new_name: str, *, conn: Any = None) -> QueueInfo:
+        return self._store.rename_queue(name, new_name, conn=conn)
+
+    async def delete_queue(self, name: str, *, force: bool, conn: Any = None) -> None:
+        self._store.delete_queue(name, force=force, conn=conn)
+
+    async def queue_info(self, name: str, *, conn: Any = None) -> QueueInfo:
+        return self._store.queue_info(name, conn=conn)
+
+    async def queue_infos(self, *, conn: Any = None) -> list[QueueInfo]:
+        return self._store.queue_infos(conn=conn)
+
+    async def pause(self, name: str, *, reason: str | None = None, conn: Any = None) -> QueueInfo:
+        return self._store.pause(name, reason=reason, conn=conn)
+
+    async def resume(self, name: str, *, conn: Any = None) -> QueueInfo:
+        return self._store.resume(name, conn=conn)
+
+    async def now(self, *, conn: Any = None) -> datetime:
+        return self._store.now(conn=conn)
+
+    async def close(self) -> None:
+        self._store.close()

@@ -1,0 +1,90 @@
+"""The memory store's journal: the events of all queues in one line, and of each message in its own."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from datetime import datetime
+from hashlib import sha256
+from itertools import count, islice
+from typing import Any
+
+from tarry.core.events import Event, EventKind
+from tarry.storage.memory.rows import Row
+
+Timelines = dict[str, deque[Event]]
+"""The events of one queue's messages by key. They belong to the queue, and so survive its renaming."""
+
+_WITH_CONTENT = (EventKind.OFFERED, EventKind.UPDATED)
+_HASH_BYTES = 8
+
+
+class Journal:
+    """Keeps the last `kept` events (None: all). In memory nobody archives them, so somebody has to forget."""
+
+    def __init__(self, *, kept: int | None) -> None:
+        self._kept = kept
+        self._ids = count(1)
+        self._events: deque[tuple[Event, Timelines | None]] = deque()
+
+    def events(self) -> list[Event]:
+        return [event for event, _ in self._events]
+
+    def write_queue(self, queue: str, kind: EventKind, at: datetime, detail: Mapping[str, Any] | None = None) -> None:
+        self._append(Event(id=next(self._ids), kind=kind, at=at, queue=queue, detail=detail), None)
+
+    def write(
+        self,
+        queue: str,
+        timelines: Timelines,
+        kind: EventKind,
+        row: Row,
+        at: datetime,
+        *,
+        leased: bool = False,
+        keeps_payload: bool = False,
+        error: str | None = None,
+        detail: Mapping[str, Any] | None = None,
+    ) -> None:
+        """The row as it is now; `leased` adds the times of its lease, so it is called before the lease is cleared."""
+        has_content = kind in _WITH_CONTENT
+        event = Event(
+            id=next(self._ids),
+            kind=kind,
+            at=at,
+            queue=queue,
+            key=row.key,
+            version=row.version,
+            attempt=row.attempt,
+            priority=row.priority,
+            due_at=row.due_at,
+            leased_at=row.leased_at if leased else None,
+            lease_until=row.lease_until if leased else None,
+            consumer=row.consumer,
+            size=len(row.payload) if has_content or kind is EventKind.REDRIVEN else None,
+            payload_hash=sha256(row.payload).digest()[:_HASH_BYTES] if has_content else None,
+            payload=row.payload if has_content and keeps_payload else None,
+            error=error,
+            detail=detail,
+        )
+        timelines.setdefault(row.key, deque()).append(event)
+        self._append(event, timelines)
+
+    def _append(self, event: Event, timelines: Timelines | None) -> None:
+        self._events.append((event, timelines))
+        if self._kept is not None and len(self._events) > self._kept:
+            self._forget(*self._events.popleft())
+
+    def _forget(self, event: Event, timelines: Timelines | None) -> None:
+        if timelines is None or event.key is None:
+            return
+        # The oldest event of all is the oldest of its key, too.
+        timeline = timelines[event.key]
+        timeline.popleft()
+        if not timeline:
+            del timelines[event.key]
+
+
+def last(timeline: deque[Event], limit: int) -> list[Event]:
+    """The last `limit` events, oldest first."""
+    return list(islice(timeline, max(len(timeline) - max(limit, 0), 0), None))

@@ -1,0 +1,123 @@
+"""Handing messages over, in three steps: claim under the lock, decode without it, then lease what is still unchanged.
+
+Decoding is the caller's code: under the lock it could stop every other thread, or wait for itself. And nothing is
+written before all of it went well, so a codec that breaks leaves no trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Generic, TypeVar
+from uuid import UUID, uuid4
+
+from tarry.core.errors import InvalidPayload
+from tarry.core.events import EventKind
+from tarry.core.limits import clip_error
+from tarry.core.messages import Decode, Lease
+from tarry.storage.memory.queues import MemoryQueue
+from tarry.storage.memory.rows import Row, copied
+
+P = TypeVar("P")
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A row that no other poll sees until it is leased, buried or given back."""
+
+    row: Row
+    token: UUID | None
+    """Of a lease that has expired: its holder may still ack, nack or release while the payload is being decoded."""
+    exhausted: bool
+
+    def holds(self, queue: MemoryQueue) -> bool:
+        return queue.rows.get(self.row.key) is self.row and self.row.token == self.token
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded(Generic[P]):
+    claim: Claim
+    payload: P
+
+
+@dataclass(frozen=True, slots=True)
+class Doomed:
+    claim: Claim
+    reason: str
+    error: str | None
+    attempts: int
+    """What this poll adds to the attempts: an expired lease was counted when it began."""
+
+
+Verdict = Decoded[P] | Doomed
+
+
+def claim(queue: MemoryQueue, n: int, now: datetime, *, type: str | None) -> list[Claim]:
+    if queue.paused_at is not None:
+        return []
+    rows = queue.lines.take(n, now, type)
+    return [Claim(row, row.token, row.is_exhausted(queue.settings)) for row in rows]
+
+
+def judge(claimed: Claim, decode: Decode[P]) -> Verdict[P]:
+    row = claimed.row
+    if claimed.exhausted:
+        return Doomed(claimed, "exhausted", None, attempts=0)
+    try:
+        return Decoded(claimed, decode(row.payload, row.content_type))
+    except InvalidPayload as error:
+        return Doomed(claimed, "undecodable", clip_error(str(error)), attempts=1)
+
+
+def give_back(queue: MemoryQueue, claims: Sequence[Claim]) -> None:
+    for claimed in claims:
+        if claimed.holds(queue):
+            queue.lines.wait(claimed.row)
+
+
+def settle(
+    queue: MemoryQueue,
+    verdicts: Sequence[Verdict[P]],
+    now: datetime,
+    *,
+    lease_for: timedelta | None,
+    consumer: str | None,
+) -> list[Lease[P]]:
+    leases: list[Lease[P]] = []
+    for verdict in verdicts:
+        if not verdict.claim.holds(queue):
+            continue  # Offered again, dropped or settled meanwhile: whoever did that has put it where it belongs.
+        row = verdict.claim.row
+        if row.token is not None:
+            queue.note(EventKind.EXPIRED, row, now, leased=True)
+        if isinstance(verdict, Doomed):
+            row.attempt += verdict.attempts
+            queue.bury(row, verdict.reason, verdict.error, now)
+        else:
+            leases.append(_lease(queue, row, verdict.payload, now, lease_for, consumer))
+    return leases
+
+
+def _lease(
+    queue: MemoryQueue, row: Row, payload: P, now: datetime, lease_for: timedelta | None, consumer: str | None
+) -> Lease[P]:
+    token, lease_until = uuid4(), now + row.leases_for(queue.settings, lease_for)
+    row.attempt += 1
+    row.hold(token, since=now, until=lease_until, consumer=consumer)
+    queue.lines.hold(row)
+    queue.note(EventKind.LEASED, row, now, leased=True)
+    return Lease(
+        key=row.key,
+        payload=payload,
+        version=row.version,
+        token=token,
+        attempt=row.attempt,
+        priority=row.priority,
+        due_at=row.due_at,
+        lease_until=lease_until,
+        leased_at=now,
+        type=row.type,
+        headers=copied(row.headers),
+        content_type=row.content_type,
+    )

@@ -1,0 +1,45 @@
+"""Taking a message out of a queue by hand, and bringing dead ones back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from tarry.core.events import EventKind
+from tarry.storage.memory.queues import MemoryQueue
+
+
+def drop(queue: MemoryQueue, key: str, version: int | None, now: datetime) -> bool:
+    row = queue.rows.get(key)
+    if row is None or (version is not None and row.version != version):
+        return False
+    queue.note(EventKind.DROPPED, row, now)
+    queue.remove(row)
+    return True
+
+
+def redrive(queue: MemoryQueue, versions: Sequence[int] | None, limit: int, now: datetime) -> int:
+    """Only where the key is free: of several dead letters of one key the oldest goes first, and alone."""
+    chosen = queue.dead.keys() if versions is None else queue.dead.keys() & set(versions)
+    moved = 0
+    for dead in sorted((queue.dead[version] for version in chosen), key=lambda dead: dead.age_order):
+        if moved >= limit:
+            break
+        if dead.row.key in queue.rows:
+            continue
+        row = replace(
+            dead.row,
+            version=queue.next_version(),
+            planned_at=now,
+            due_at=now,
+            created_at=now,
+            due_limit=None,
+            attempt=0,
+            last_error=None,
+        )
+        del queue.dead[dead.row.version]
+        queue.add(row)
+        queue.note(EventKind.REDRIVEN, row, now, detail={"from_version": dead.row.version})
+        moved += 1
+    return moved

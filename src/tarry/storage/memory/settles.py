@@ -1,0 +1,93 @@
+"""What the holder of a lease may do with its message. Key and token decide; the time does only for `touch`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+
+from tarry.core.events import EventKind
+from tarry.core.limits import clip_error
+from tarry.core.messages import Failure, Hold
+from tarry.core.outcomes import Settled
+from tarry.storage.memory.queues import MemoryQueue
+from tarry.storage.memory.rows import Row
+
+
+def ack(queue: MemoryQueue, holds: Sequence[Hold], now: datetime) -> list[Settled]:
+    def finish(row: Row) -> Settled:
+        queue.note(EventKind.ACKED, row, now, leased=True)
+        queue.remove(row)
+        return Settled.DONE
+
+    return [_settle(queue, hold, finish) for hold in holds]
+
+
+def nack(queue: MemoryQueue, failures: Sequence[Failure], now: datetime, random: Callable[[], float]) -> list[Settled]:
+    def fail(row: Row, failure: Failure) -> Settled:
+        error = _clipped(failure.error)
+        if row.is_exhausted(queue.settings):
+            queue.note(EventKind.NACKED, row, now, leased=True, error=error)
+            queue.bury(row, "exhausted", error, now)
+            return Settled.DONE
+        row.due_at = now + _delay(queue, row, failure, random)
+        row.last_error = error if error is not None else row.last_error
+        queue.note(EventKind.NACKED, row, now, leased=True, error=error)
+        row.let_go()
+        queue.lines.wait(row)
+        return Settled.DONE
+
+    return [_settle(queue, failure.hold, lambda row, failure=failure: fail(row, failure)) for failure in failures]
+
+
+def touch(queue: MemoryQueue, holds: Sequence[Hold], now: datetime, lease_for: timedelta | None) -> list[Settled]:
+    # Said twice in one batch, only the first counts. With the other verbs that is so because the first ends the lease.
+    touched: set[int] = set()
+
+    def extend(row: Row) -> Settled:
+        if row.is_free(now) or row.version in touched:
+            # Too late, even if nobody took it yet: the holder must learn that others may have it at any moment.
+            return Settled.LEASE_LOST
+        touched.add(row.version)
+        row.lease_until = now + row.leases_for(queue.settings, lease_for)
+        queue.lines.hold(row)
+        queue.note(EventKind.TOUCHED, row, now, leased=True)
+        return Settled.DONE
+
+    return [_settle(queue, hold, extend) for hold in holds]
+
+
+def release(queue: MemoryQueue, holds: Sequence[Hold], now: datetime) -> list[Settled]:
+    def give_up(row: Row) -> Settled:
+        row.attempt -= 1
+        queue.note(EventKind.RELEASED, row, now, leased=True)
+        row.let_go()
+        queue.lines.wait(row)
+        return Settled.DONE
+
+    return [_settle(queue, hold, give_up) for hold in holds]
+
+
+def bury(queue: MemoryQueue, holds: Sequence[Hold], now: datetime, error: str | None) -> list[Settled]:
+    def end(row: Row) -> Settled:
+        queue.bury(row, "buried", _clipped(error), now)
+        return Settled.DONE
+
+    return [_settle(queue, hold, end) for hold in holds]
+
+
+def _settle(queue: MemoryQueue, hold: Hold, act: Callable[[Row], Settled]) -> Settled:
+    row = queue.rows.get(hold.key)
+    if row is None:
+        return Settled.GONE
+    return act(row) if row.token == hold.token else Settled.LEASE_LOST
+
+
+def _clipped(error: str | None) -> str | None:
+    return None if error is None else clip_error(error)
+
+
+def _delay(queue: MemoryQueue, row: Row, failure: Failure, random: Callable[[], float]) -> timedelta:
+    if failure.delay is not None:
+        return failure.delay
+    policy = row.retry if row.retry is not None else queue.settings.retry
+    return policy.delay(row.attempt, random())

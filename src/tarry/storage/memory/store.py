@@ -1,0 +1,247 @@
+"""The store that lives in this process: the same promises as PostgreSQL's, until the process ends.
+
+Here are only the lock and the clock around the verbs; `offers`, `leases`, `settles` and `removals` say what they do.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+from tarry.core.clock import AuthorityClock, Clock
+from tarry.core.errors import InvalidInput
+from tarry.core.events import Event
+from tarry.core.messages import Counts, DeadLetter, Decode, Draft, Failure, Hold, Lease, StoredMessage
+from tarry.core.outcomes import Outcome, Settled
+from tarry.core.settings import QueueInfo, QueueSettings, StoreSettings
+from tarry.core.states import State
+from tarry.storage.memory import leases, offers, removals, settles
+from tarry.storage.memory.journal import Journal
+from tarry.storage.memory.leases import Claim, Decoded, Verdict
+from tarry.storage.memory.queues import MemoryQueue
+from tarry.storage.memory.registry import Registry
+
+P = TypeVar("P")
+
+_AUTHORITY: Clock = AuthorityClock()
+_DEFAULTS = StoreSettings()
+_EVENTS_KEPT = 100_000
+
+
+class MemoryStore:
+    """`core.ports.Store` in memory, for tests and for programs that can afford to lose what waits.
+
+    `events_kept` bounds the journal (None: nothing is forgotten), since no archive takes the events over.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock = _AUTHORITY,
+        settings: StoreSettings = _DEFAULTS,
+        random: Callable[[], float] = random.random,
+        events_kept: int | None = _EVENTS_KEPT,
+    ) -> None:
+        self.settings = settings
+        self._clock = clock
+        self._random = random
+        self._journal = Journal(kept=events_kept)
+        self._registry = Registry(self._journal, create_on_use=settings.create_queues)
+        self._lock = threading.Lock()
+
+    # Offering
+
+    def offer(self, queue: str, draft: Draft, *, conn: Any = None) -> Outcome:
+        with self._using(queue, conn) as (state, now):
+            return offers.offer(state, draft, now)
+
+    def offer_many(self, queue: str, drafts: Sequence[Draft], *, conn: Any = None) -> list[Outcome]:
+        with self._using(queue, conn) as (state, now):
+            return offers.offer_many(state, drafts, now)
+
+    # Leasing
+
+    def lease(
+        self,
+        queue: str,
+        n: int,
+        decode: Decode[P],
+        *,
+        type: str | None = None,
+        lease_for: timedelta | None = None,
+        consumer: str | None = None,
+        conn: Any = None,
+    ) -> list[Lease[P]]:
+        _refuse(conn)
+        if n <= 0:
+            return []
+        state = self._state(queue)
+        claims: list[Claim] = []
+        verdicts: list[Verdict[P]] = []
+        try:
+            while (wanted := n - sum(isinstance(verdict, Decoded) for verdict in verdicts)) > 0:
+                with self._lock:
+                    fresh = leases.claim(state, wanted, self._now(), type=type)
+                    claims += fresh
+                if not fresh:
+                    break
+                verdicts += [leases.judge(claim, decode) for claim in fresh]
+            with self._lock:
+                return leases.settle(state, verdicts, self._now(), lease_for=lease_for, consumer=consumer)
+        except BaseException:
+            with self._lock:
+                leases.give_back(state, claims)
+            raise
+
+    def next_due_in(self, queue: str, *, type: str | None = None, conn: Any = None) -> timedelta | None:
+        with self._using(queue, conn) as (state, now):
+            next_at = None if state.paused_at is not None else state.lines.next_at(now, type)
+            return None if next_at is None else max(next_at - now, timedelta(0))
+
+    def ack(self, queue: str, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]:
+        with self._using(queue, conn) as (state, now):
+            return settles.ack(state, holds, now)
+
+    def nack(self, queue: str, failures: Sequence[Failure], *, conn: Any = None) -> list[Settled]:
+        with self._using(queue, conn) as (state, now):
+            return settles.nack(state, failures, now, self._random)
+
+    def touch(
+        self, queue: str, holds: Sequence[Hold], *, lease_for: timedelta | None = None, conn: Any = None
+    ) -> list[Settled]:
+        with self._using(queue, conn) as (state, now):
+            return settles.touch(state, holds, now, lease_for)
+
+    def release(self, queue: str, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]:
+        with self._using(queue, conn) as (state, now):
+            return settles.release(state, holds, now)
+
+    def bury(self, queue: str, holds: Sequence[Hold], *, error: str | None = None, conn: Any = None) -> list[Settled]:
+        with self._using(queue, conn) as (state, now):
+            return settles.bury(state, holds, now, error)
+
+    # Browsing
+
+    def read(self, queue: str, key: str, *, conn: Any = None) -> StoredMessage[bytes] | None:
+        with self._using(queue, conn) as (state, now):
+            row = state.rows.get(key)
+            return None if row is None else row.stored(state.name, state.settings, now)
+
+    def contains(self, queue: str, key: str, *, conn: Any = None) -> bool:
+        with self._using(queue, conn) as (state, _):
+            return key in state.rows
+
+    def messages(
+        self, queue: str, *, state: State | None = None, limit: int = 100, conn: Any = None
+    ) -> list[StoredMessage[bytes]]:
+        with self._using(queue, conn) as (of_queue, now):
+            return of_queue.messages(state, limit, now)
+
+    def timeline(self, queue: str, key: str, *, limit: int = 1000, conn: Any = None) -> list[Event]:
+        with self._using(queue, conn) as (state, _):
+            return state.timeline(key, limit)
+
+    def counts(self, queue: str, *, limit: int = 10_000, conn: Any = None) -> Counts:
+        with self._using(queue, conn) as (state, now):
+            return state.counts(limit, now)
+
+    def events(self) -> list[Event]:
+        """The journal of all queues, oldest first."""
+        with self._lock:
+            return self._journal.events()
+
+    # Dropping
+
+    def drop(self, queue: str, key: str, *, version: int | None = None, conn: Any = None) -> bool:
+        with self._using(queue, conn) as (state, now):
+            return removals.drop(state, key, version, now)
+
+    def drop_all(self, queue: str, *, conn: Any = None) -> int:
+        with self._using(queue, conn) as (state, now):
+            return state.drop_all(now)
+
+    # Dead letters
+
+    def dead_letters(self, queue: str, *, limit: int = 100, conn: Any = None) -> list[DeadLetter[bytes]]:
+        with self._using(queue, conn) as (state, _):
+            return state.dead_letters(limit)
+
+    def redrive(self, queue: str, *, versions: Sequence[int] | None = None, limit: int = 1000, conn: Any = None) -> int:
+        with self._using(queue, conn) as (state, now):
+            return removals.redrive(state, versions, limit, now)
+
+    def purge_dead(self, queue: str, *, conn: Any = None) -> int:
+        with self._using(queue, conn) as (state, now):
+            return state.purge_dead(now)
+
+    # Queues
+
+    def create_queue(self, name: str, settings: QueueSettings, *, exist_ok: bool, conn: Any = None) -> QueueInfo:
+        with self._locked(conn) as now:
+            return self._registry.create(name, settings, now, exist_ok=exist_ok)
+
+    def edit_queue(self, name: str, settings: QueueSettings, *, conn: Any = None) -> QueueInfo:
+        with self._locked(conn) as now:
+            return self._registry.edit(name, settings, now)
+
+    def rename_queue(self, name: str, new_name: str, *, conn: Any = None) -> QueueInfo:
+        with self._locked(conn) as now:
+            return self._registry.rename(name, new_name, now)
+
+    def delete_queue(self, name: str, *, force: bool, conn: Any = None) -> None:
+        with self._locked(conn) as now:
+            self._registry.delete(name, now, force=force)
+
+    def queue_info(self, name: str, *, conn: Any = None) -> QueueInfo:
+        with self._locked(conn):
+            return self._registry.known(name).info
+
+    def queue_infos(self, *, conn: Any = None) -> list[QueueInfo]:
+        with self._locked(conn):
+            return self._registry.infos()
+
+    def pause(self, name: str, *, reason: str | None = None, conn: Any = None) -> QueueInfo:
+        with self._locked(conn) as now:
+            return self._registry.pause(name, reason, now)
+
+    def resume(self, name: str, *, conn: Any = None) -> QueueInfo:
+        with self._locked(conn) as now:
+            return self._registry.resume(name, now)
+
+    def now(self, *, conn: Any = None) -> datetime:
+        _refuse(conn)
+        return self._now()
+
+    def close(self) -> None:
+        """Nothing to give back: the messages go with the object."""
+
+    @contextmanager
+    def _locked(self, conn: Any) -> Generator[datetime, None, None]:
+        _refuse(conn)
+        with self._lock:
+            # Asked under the lock, so that the order of the changes is the order of their times.
+            yield self._now()
+
+    @contextmanager
+    def _using(self, queue: str, conn: Any) -> Generator[tuple[MemoryQueue, datetime], None, None]:
+        with self._locked(conn) as now:
+            yield self._registry.used(queue, now), now
+
+    def _state(self, queue: str) -> MemoryQueue:
+        with self._lock:
+            return self._registry.used(queue, self._now())
+
+    def _now(self) -> datetime:
+        return self._clock.pinned() or datetime.now(UTC)
+
+
+def _refuse(conn: Any) -> None:
+    if conn is not None:
+        raise InvalidInput(
+            "the memory store has no connections: its changes cannot be part of a transaction",
+            hint="leave conn away, or use the PostgreSQL store",
+        )

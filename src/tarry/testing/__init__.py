@@ -1,0 +1,6 @@
+"""The kit for tests of programs that use Tarry."""
+
+from tarry.testing.apps import async_memory_app, memory_app
+from tarry.testing.clock import MutableClock
+
+__all__ = ["MutableClock", "async_memory_app", "memory_app"]
