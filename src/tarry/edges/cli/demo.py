@@ -95,6 +95,7 @@ def run(seconds: float | None = None) -> int:
 def _play(dsn: str, seconds: float, tally: Tally, progress: Progress) -> None:
     offered = progress.add_task("offered", total=MESSAGES)
     acked = progress.add_task("acknowledged", total=MESSAGES)
+    tag = time.strftime("%H%M%S")  # keys of this run only, so that timelines do not tell of an earlier one
     spawn = multiprocessing.get_context("spawn")
     pipes: list[Connection[Any, Any]] = []
     consumers: dict[str, tuple[SpawnProcess, Connection[Any, Any]]] = {}
@@ -110,7 +111,7 @@ def _play(dsn: str, seconds: float, tally: Tally, progress: Progress) -> None:
     for i in range(CONSUMERS):
         consumers[f"consumer-{i + 1}"] = start(consume, f"consumer-{i + 1}", i == 0)
     for i in range(PRODUCERS):
-        start(produce, f"producer-{i + 1}", MESSAGES // PRODUCERS, seconds)
+        start(produce, "abc"[i], tag, MESSAGES // PRODUCERS, seconds)
 
     deadline = time.monotonic() + seconds + 30 * LEASE_FOR.total_seconds()
     while time.monotonic() < deadline and (len(tally.keys) < MESSAGES or len(tally.acks) < MESSAGES):

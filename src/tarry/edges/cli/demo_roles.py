@@ -36,14 +36,14 @@ class Acked:
     settled: tarry.Settled
 
 
-def produce(dsn: str, name: str, n: int, seconds: float, reports: Connection[Any, Any]) -> None:
+def produce(dsn: str, name: str, tag: str, n: int, seconds: float, reports: Connection[Any, Any]) -> None:
     """Offer `n` messages over the first half of the demo, each due within the second after next, some of them twice."""
     with tarry.connect(dsn) as app:
         queue = app.queue(QUEUE)
         started = time.monotonic()
         for i in range(n):
             time.sleep(max(0.0, started + seconds / 2 * i / n - time.monotonic()))
-            key, order = f"{name}-{i:03}", {"order": i, "total": 10 + i % 7}
+            key, order = f"order-{tag}-{name}-{i:03}", {"order": i, "total": 10 + i % 7}
             due = timedelta(seconds=1 + (i * 7 % 10) / 10)
             reports.send(Offered(key, queue.offer(key, order, after=due, priority=9 if i % 20 == 0 else 0)))
             if i % 10 == 0:  # the customer changed the order: the last version wins
