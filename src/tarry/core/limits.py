@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import cast
 
 from tarry.core.errors import InvalidInput, InvalidPayload
@@ -56,7 +56,10 @@ def check_instant(at: object, name: str = "at") -> datetime:
         raise InvalidInput(
             f"{name} has no time zone: {at.isoformat()}", hint="use datetime.now(timezone.utc) or datetime(…, tzinfo=…)"
         )
-    return at
+    try:
+        return at.astimezone(UTC)
+    except OverflowError as error:
+        raise InvalidInput(f"{name} is beyond the calendar, which ends with the year 9999: {at.isoformat()}") from error
 
 
 def check_delay(delay: object, name: str = "after") -> timedelta:

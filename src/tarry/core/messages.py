@@ -10,6 +10,7 @@ from typing import Generic, NamedTuple, TypeVar
 from uuid import UUID
 
 from tarry.core import limits
+from tarry.core.errors import InvalidInput
 from tarry.core.retry import Retry
 from tarry.core.states import State
 
@@ -32,6 +33,10 @@ class Conflict:
 
     rule: ConflictRule
     max_wait: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        if (self.rule is ConflictRule.DEBOUNCE) != (self.max_wait is not None):
+            raise InvalidInput("max_wait belongs to debounce, and debounce needs it: Conflict.debounce(max_wait)")
 
     @classmethod
     def replace(cls) -> Conflict:

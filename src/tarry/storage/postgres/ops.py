@@ -110,7 +110,17 @@ def lease(request: LeaseRequest, decode: Decode[P], cursor: Cursor, timer: Calla
         ).run()
         ended = timer()
         cursor.learn(scan, ended - started, ended, rows)
-        unfit = _judge(rows, decode, taken)
+        try:
+            unfit = _judge(rows, decode, taken)
+        except Exception:
+            # A decoder that breaks is not a payload that is broken: nothing was handed over, so nothing stays held.
+            given_back = {row.key: Hold(row.key, row.token) for row in (*taken, *rows)}
+            yield from settle(
+                request.queue,
+                list(given_back.values()),
+                lambda some: statements.release(request.queue, some, request.now),
+            )
+            raise
         if unfit:
             yield from statements.nack(request.queue, _in_key_order(unfit), request.now).run()
         elif len(rows) < missing and scan is not HEAD and not (cursor.head_is_dear and ended < cursor.head_due):

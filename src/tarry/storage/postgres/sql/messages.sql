@@ -14,7 +14,7 @@ with q as materialized (
     where %(state)s::text is null or w.state = %(state)s
 )
 select q.name, w.key, w.payload, w.version, w.state, w.attempt, w.priority, w.due_at, w.created_at,
-    nullif(w.lease_until, '-infinity'), w.consumer, w.type, w.headers, w.content_type,
+    nullif(w.lease_until, '-infinity'), case when w.token is not null then w.consumer end, w.type, w.headers, w.content_type,
     coalesce(w.max_attempts, q.max_attempts), w.last_error
 from q left join walked w on true
 order by w.due_at, w.version

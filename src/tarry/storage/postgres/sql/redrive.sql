@@ -5,10 +5,11 @@ with q as materialized (
 ), picked as materialized (
     select distinct on (d.key) d.*
     from (
-        select * from tarry.dead_letter
-        where queue = (select id from q)
-          and (%(versions)s::bigint[] is null or version = any (%(versions)s::bigint[]))
-        order by died_at, version
+        select * from tarry.dead_letter l
+        where l.queue = (select id from q)
+          and (%(versions)s::bigint[] is null or l.version = any (%(versions)s::bigint[]))
+          and not exists (select from tarry.message m where m.key = l.key and m.queue = l.queue)
+        order by l.died_at, l.version
         limit %(limit)s::int
         for update skip locked
     ) d
