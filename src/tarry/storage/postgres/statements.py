@@ -187,7 +187,8 @@ def next_due_in(queue: str, type: str | None, now: datetime | None) -> Statement
         wait = _known(queue, rows)[0][0]
         return None if wait is None else max(wait, timedelta(0))
 
-    return Statement(sql("next_due"), {"queue": queue, "type": type, "now": now}, decode)
+    text = sql("next_due") if type is None else sql("next_due_typed")
+    return Statement(text, {"queue": queue, "type": type, "now": now}, decode)
 
 
 def read(queue: str, key: str, now: datetime | None) -> Statement[StoredMessage[bytes] | None]:

@@ -12,7 +12,6 @@ from q left join lateral (
         select m.due_at, m.lease_until
         from tarry.message m
         where (m.queue + 0) = (select id from q) and m.priority = level.priority::smallint
-          and (%(type)s::text is null or m.type = %(type)s)
         order by m.due_at, m.version
         limit 1000
     ) first

@@ -1,0 +1,143 @@
+"""Queues with a hundred thousand messages, whose statements were planned at different moments of their lives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from enum import Enum
+from typing import Any
+from uuid import UUID
+
+import psycopg
+
+from tarry.core.messages import Draft, Hold
+from tarry.core.settings import QueueSettings
+from tarry.storage.postgres import queue_statements, statements
+from tarry.storage.postgres.arrays import teach
+from tarry.storage.postgres.connections import KEYWORDS, configure
+from tarry.storage.postgres.cursor import HEAD
+from tarry.storage.postgres.drive import drive
+from tarry.storage.postgres.statement import Statement
+from tests.kit.servers import Servers
+from tests.plans.explaining import prepare
+
+QUEUE = "full"
+ROWS = 100_000
+HELD = 5_000
+RARE = ROWS // 1_000
+"""One of a thousand has the type `rare`, every other one `common`; the rest has none."""
+
+# The last ones are held, so the head is as a healthy queue's is. A token is the number of its message.
+_FILL = """
+    insert into tarry.message (queue, key, payload, due_at, planned_at, created_at, priority, conflict, attempt, token,
+        lease_until, type)
+    select (select id from tarry.queue where name = %(queue)s), 'k' || lpad(i::text, 6, '0'), decode(repeat('00', 40), 'hex'),
+        at, at, at, i %% 10, 0, (i >= %(free)s)::int, case when i >= %(free)s then lpad(to_hex(i), 32, '0')::uuid end,
+        case when i >= %(free)s then now() + interval '1 hour' else '-infinity' end,
+        case when i %% 1000 = 999 then 'rare' when i %% 2 = 0 then 'common' end
+    from generate_series(0, %(rows)s - 1) i
+    cross join lateral (select now() - make_interval(secs => 1 + (%(rows)s - i) / 1000.0) as at) t
+"""
+
+
+class Moment(Enum):
+    """When the statements were planned, and what the planner knew then."""
+
+    EMPTY = "planned on the empty table, never analysed"
+    ANALYSED_EMPTY = "planned on the empty table, which was analysed"
+    ANALYSED_FULL = "planned on the full table, which was analysed"
+    FULL = "planned on the full table, never analysed"
+
+
+def held(n: int) -> list[Hold]:
+    """The first n of those that are held, in key order."""
+    return [Hold(f"k{i:06d}", UUID(int=i)) for i in range(ROWS - HELD, ROWS - HELD + n)]
+
+
+def _lease(n: int, type: str | None) -> Statement[Any]:
+    return statements.lease(QUEUE, n, HEAD, type=type, lease_for=None, consumer="c", durable=False, now=None)
+
+
+HOT: dict[str, Callable[[int], Statement[Any]]] = {
+    "lease": lambda n: _lease(n, None),
+    "lease_typed": lambda n: _lease(n, "rare"),
+    "offer": lambda n: statements.offer(QUEUE, [Draft(hold.key, b"new") for hold in held(n)], None),
+    "ack": lambda n: statements.ack(QUEUE, held(n), None),
+    "nack": lambda n: statements.nack(QUEUE, [statements.Failed(hold) for hold in held(n)], None),
+    "bury": lambda n: statements.nack(QUEUE, [statements.Failed(hold, reason="buried") for hold in held(n)], None),
+    "touch": lambda n: statements.touch(QUEUE, held(n), None, None),
+    "release": lambda n: statements.release(QUEUE, held(n), None),
+    "live_holds": lambda n: statements.live_holds(QUEUE, [hold.key for hold in held(n)]),
+    "read": lambda n: statements.read(QUEUE, held(1)[0].key, None),
+    "next_due": lambda n: statements.next_due_in(QUEUE, None, None),
+    "next_due_typed": lambda n: statements.next_due_in(QUEUE, "rare", None),
+    "drop": lambda n: statements.drop(QUEUE, held(1)[0].key, None, None),
+}
+WAYS: dict[str, set[str]] = {
+    "lease": {"message_order", "Tid Scan"},
+    "lease_typed": {"message_order_by_type", "Tid Scan"},
+    "offer": set(),  # finds conflicts through message_key, which an insert's plan says elsewhere
+    **{key: {"message_key", "Tid Scan"} for key in ("ack", "nack", "bury", "touch", "release")},
+    **{key: {"message_key"} for key in ("live_holds", "read", "drop")},
+    "next_due": {"message_order"},
+    "next_due_typed": {"message_order_by_type"},
+}
+
+
+class Scene:
+    """`own` is a connection as our pool makes them, with every hot statement prepared; `other` is anybody's."""
+
+    def __init__(self, dsn: str, moment: Moment) -> None:
+        self._closing = ExitStack()
+        self.own = self._closing.enter_context(psycopg.connect(dsn, **KEYWORDS))
+        configure(self.own)
+        self.other = self._closing.enter_context(psycopg.connect(dsn, autocommit=True))
+        teach(self.other.adapters)
+        quiet = "alter table {} set (autovacuum_enabled = off)"
+        for table in ("tarry.message", "tarry.queue"):
+            self.other.execute(quiet.format(table))  # pyright: ignore[reportArgumentType]
+        drive(self.own, queue_statements.create(QUEUE, QueueSettings(), None).run())
+        if moment is Moment.ANALYSED_EMPTY:
+            self.other.execute("analyze tarry.message, tarry.queue")
+        if moment in (Moment.EMPTY, Moment.ANALYSED_EMPTY):
+            self._prepare_all()
+        fill(self.other)
+        if moment is Moment.ANALYSED_FULL:
+            self.other.execute("analyze tarry.message, tarry.queue")
+        self._prepare_all()
+
+    def _prepare_all(self) -> None:
+        for make in HOT.values():
+            prepare(self.own, make(1))
+
+    def close(self) -> None:
+        self._closing.close()
+
+
+def fill(conn: psycopg.Connection[Any], rows: int = ROWS, held: int = HELD) -> None:
+    conn.execute(_FILL, {"queue": QUEUE, "rows": rows, "free": rows - held})
+
+
+class Scenes:
+    """Made when first asked for, and kept: filling a table takes most of a second."""
+
+    def __init__(self, servers: Servers) -> None:
+        self._servers = servers
+        self._made: dict[tuple[str, Moment], tuple[str, Scene]] = {}
+
+    def get(self, server: str, moment: Moment) -> Scene:
+        if (server, moment) not in self._made:
+            dsn = self._servers.get(server).new_database()
+            self._made[server, moment] = dsn, Scene(dsn, moment)
+        return self._made[server, moment][1]
+
+    def close(self) -> None:
+        for (server, _), (dsn, scene) in self._made.items():
+            scene.close()
+            self._servers.get(server).drop_database(dsn)
+
+
+def bound(name: str, n: int) -> int:
+    """How many rows a statement may look at. For each of n: once to find it, and once or twice to change it."""
+    walks: Sequence[str] = ("next_due", "next_due_typed")
+    return 10_000 if name in walks else 3 * n + 10

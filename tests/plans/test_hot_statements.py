@@ -1,0 +1,84 @@
+"""Every hot statement has one good plan, and keeps it: whatever the table was like when the plan was made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.kit.servers import Servers
+from tests.plans.explaining import Plan, fresh, kept, undone
+from tests.plans.scenes import HOT, RARE, WAYS, Moment, Scene, Scenes, bound
+
+SERVERS = {
+    "18": tuple(Moment),
+    "system": (Moment.EMPTY, Moment.FULL),
+}
+SCENES = [
+    pytest.param(server, moment, id=f"{server}-{moment.name}") for server, all_ in SERVERS.items() for moment in all_
+]
+
+
+@pytest.fixture(scope="module")
+def scenes(servers: Servers) -> Iterator[Scenes]:
+    scenes = Scenes(servers)
+    yield scenes
+    scenes.close()
+
+
+def run_kept(scene: Scene, name: str, n: int) -> Plan:
+    with undone(scene.own):
+        return kept(scene.own, HOT[name](n), run=True)
+
+
+def run_fresh(scene: Scene, name: str, n: int) -> Plan:
+    with undone(scene.other):
+        return fresh(scene.other, HOT[name](n), run=True)
+
+
+@pytest.mark.parametrize("name", HOT)
+@pytest.mark.parametrize(("server", "moment"), SCENES)
+def test_a_kept_plan_goes_by_its_index_and_touches_only_what_it_must(
+    scenes: Scenes, server: str, moment: Moment, name: str
+) -> None:
+    scene = scenes.get(server, moment)
+    for n in (1, 100, 1_000):
+        plan = run_kept(scene, name, n)
+        assert plan.ways() == WAYS[name]
+        assert plan.rows() <= bound(name, n)
+
+
+@pytest.mark.parametrize("name", HOT)
+@pytest.mark.parametrize(("server", "moment"), SCENES)
+def test_a_plan_made_under_default_settings_is_as_good(scenes: Scenes, server: str, moment: Moment, name: str) -> None:
+    scene = scenes.get(server, moment)
+    for n in (1, 100, 1_000):
+        plan = run_fresh(scene, name, n)
+        assert plan.ways() == WAYS[name]
+        assert plan.rows() <= bound(name, n)
+
+
+@pytest.mark.parametrize("name", ["lease", "ack", "touch", "release", "read", "drop"])
+@pytest.mark.parametrize("moment", Moment)
+def test_one_message_costs_a_handful_of_pages_however_long_the_queue(scenes: Scenes, moment: Moment, name: str) -> None:
+    scene = scenes.get("18", moment)
+    assert run_kept(scene, name, 1).buffers < 50
+    assert run_fresh(scene, name, 1).buffers < 50
+
+
+@pytest.mark.parametrize("moment", Moment)
+def test_offering_finds_what_it_conflicts_with_through_the_key(scenes: Scenes, moment: Moment) -> None:
+    scene = scenes.get("18", moment)
+    for plan in (run_kept(scene, "offer", 100), run_fresh(scene, "offer", 100)):
+        (insert,) = [node for node in plan.nodes() if node.facts.get("Conflict Resolution") == "UPDATE"]
+        assert insert.facts["Conflict Arbiter Indexes"] == ["message_key"]
+        assert insert.facts["Conflicting Tuples"] == 100
+        assert plan.buffers < 30 * 100
+
+
+@pytest.mark.parametrize("moment", Moment)
+def test_looking_for_one_type_does_not_walk_over_the_others(scenes: Scenes, moment: Moment) -> None:
+    scene = scenes.get("18", moment)
+    for name in ("lease_typed", "next_due_typed"):
+        for plan in (run_kept(scene, name, 10), run_fresh(scene, name, 10)):
+            assert plan.rows() <= RARE
