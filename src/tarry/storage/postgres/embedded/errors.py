@@ -1,5 +1,5 @@
-"""What goes wrong with the embedded server, in words that say what to do next."""
+"""What goes wrong with the embedded server is said in the project's own error tree."""
 
+from tarry.core.errors import EmbeddedError
 
-class EmbeddedError(RuntimeError):
-    """The embedded PostgreSQL could not be found, started or joined."""
+__all__ = ["EmbeddedError"]
