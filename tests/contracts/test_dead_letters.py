@@ -1,0 +1,240 @@
+"""What failed for good: kept, listed, redriven, purged; and payloads that nobody can read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tarry import Message, Outcome, Queue, Settled
+from tarry.app import App
+from tarry.core.states import State
+from tests.kit.clocks import START, WatchedClock
+from tests.kit.steps import EMPTY, MINUTE, SECOND, keys, numbers, seen, take
+
+
+@dataclass
+class Order:
+    total: int
+
+
+def bury(queue: Queue[Any], *names: str, payload: Any = 0) -> list[int]:
+    """Offer and bury messages one after the other; their versions."""
+    versions: list[int] = []
+    for key in names:
+        queue.offer(key, payload, priority=9)
+        delivery = take(queue)
+        assert delivery.key == key
+        assert delivery.bury(f"{key} is hopeless") is Settled.DONE
+        versions.append(delivery.version)
+    return versions
+
+
+class TestBury:
+    def test_a_buried_message_is_dead_with_its_error(self, app: App, queue: Queue[Any]) -> None:
+        queue.offer("a", {"n": 1}, type="t", headers={"h": "v"}, priority=3)
+        delivery = take(queue)
+        assert delivery.bury("hopeless") is Settled.DONE
+        (letter,) = queue.dead_letters.list()
+        assert (letter.key, letter.payload, letter.version) == ("a", {"n": 1}, delivery.version)
+        assert (letter.attempt, letter.reason, letter.error) == (1, "buried", "hopeless")
+        assert (letter.type, letter.headers, letter.priority) == ("t", {"h": "v"}, 3)
+        assert (letter.due_at, letter.died_at, letter.queue) == (START, START, queue.name)
+        assert numbers(app, queue) == (0, 0, 0, 1)
+
+    def test_without_an_error_the_last_one_is_kept(self, queue: Queue[Any]) -> None:
+        queue.offer("a", 1)
+        take(queue).nack("before", delay=0 * SECOND)
+        take(queue).bury()
+        assert [letter.error for letter in queue.dead_letters.list()] == ["before"]
+
+    def test_many_are_buried_with_one_error(self, queue: Queue[Any]) -> None:
+        queue.offer_many([Message(key=key, payload=0) for key in "ab"])
+        holds = [delivery.hold for delivery in queue.try_poll_many(2)]
+        assert queue.bury_many(holds, "both") == [Settled.DONE] * 2
+        assert {letter.error for letter in queue.dead_letters.list()} == {"both"}
+
+    def test_its_key_is_free_and_keys_of_dead_letters_may_repeat(self, queue: Queue[Any]) -> None:
+        bury(queue, "a", "a")
+        assert queue.offer("a", 3) is Outcome.CREATED
+        assert keys(queue.dead_letters.list()) == ["a", "a"]
+
+    def test_it_is_out_of_reach_of_read_drop_and_poll(self, queue: Queue[Any], clock: WatchedClock) -> None:
+        bury(queue, "a")
+        clock.advance(MINUTE)
+        assert (queue.read("a"), queue.contains("a"), queue.drop("a"), queue.try_poll()) == (None, False, False, None)
+        assert len(queue.dead_letters.list()) == 1
+
+
+class TestList:
+    def test_the_newest_comes_first_and_at_most_as_many_as_asked_for(
+        self, queue: Queue[Any], clock: WatchedClock
+    ) -> None:
+        for key in "abc":
+            bury(queue, key)
+            clock.advance(SECOND)
+        assert keys(queue.dead_letters.list()) == ["c", "b", "a"]
+        assert keys(queue.dead_letters.list(limit=2)) == ["c", "b"]
+        assert queue.dead_letters.list(limit=0) == []
+
+    def test_a_queue_without_any_has_none(self, queue: Queue[Any]) -> None:
+        assert queue.dead_letters.list() == []
+        assert queue.dead_letters.redrive() == 0
+        assert queue.dead_letters.purge() == 0
+
+
+class TestRedrive:
+    def test_a_redriven_message_is_ready_from_the_first_attempt(
+        self, app: App, queue: Queue[Any], clock: WatchedClock
+    ) -> None:
+        (version,) = bury(queue, "a", payload="again")
+        clock.advance(MINUTE)
+        assert queue.dead_letters.redrive() == 1
+        stored = seen(queue, "a")
+        assert (stored.state, stored.attempt, stored.due_at, stored.last_error) == (
+            State.READY,
+            0,
+            START + MINUTE,
+            None,
+        )
+        delivery = take(queue)
+        assert (delivery.payload, delivery.attempt, delivery.redelivered) == ("again", 1, False)
+        assert delivery.version > version
+        assert (delivery.ack(), numbers(app, queue)) == (Settled.DONE, EMPTY)
+
+    def test_it_keeps_what_was_said_with_its_offer(self, queue: Queue[Any]) -> None:
+        queue.offer("a", 1, priority=4, type="t", headers={"h": "v"}, lease_for=MINUTE, max_attempts=1)
+        take(queue).nack()
+        queue.dead_letters.redrive()
+        delivery = take(queue)
+        assert (delivery.priority, delivery.type, delivery.headers) == (4, "t", {"h": "v"})
+        assert delivery.lease_until == START + MINUTE
+        delivery.nack()
+        assert [letter.reason for letter in queue.dead_letters.list()] == ["exhausted"]
+
+    def test_only_the_versions_that_are_named(self, queue: Queue[Any]) -> None:
+        a, _, c = bury(queue, "a", "b", "c")
+        assert queue.dead_letters.redrive([a, c, 10**15]) == 2
+        assert keys(queue.dead_letters.list()) == ["b"]
+        assert queue.dead_letters.redrive([]) == 0
+
+    def test_only_letters_of_this_queue(self, app: App, queue: Queue[Any]) -> None:
+        other = app.queue(queue.name + "-other")
+        (version,) = bury(other, "a")
+        assert queue.dead_letters.redrive([version]) == 0
+        assert len(other.dead_letters.list()) == 1
+
+    def test_the_oldest_first_where_there_is_a_limit(self, queue: Queue[Any], clock: WatchedClock) -> None:
+        for key in "cab":
+            bury(queue, key)
+            clock.advance(SECOND)
+        assert queue.dead_letters.redrive(limit=2) == 2
+        assert keys(queue.dead_letters.list()) == ["b"]
+        assert queue.dead_letters.redrive(limit=0) == 0
+
+    def test_they_are_delivered_in_the_order_in_which_they_died(self, queue: Queue[Any], clock: WatchedClock) -> None:
+        for key in "cab":
+            bury(queue, key)
+            clock.advance(SECOND)
+        queue.dead_letters.redrive()
+        assert keys(queue.try_poll_many(3)) == ["c", "a", "b"]
+
+    def test_where_the_key_is_live_the_letter_stays_dead(self, queue: Queue[Any]) -> None:
+        bury(queue, "a", payload="old")
+        queue.offer("a", "new")
+        assert queue.dead_letters.redrive() == 0
+        assert seen(queue, "a").payload == "new"
+        assert len(queue.dead_letters.list()) == 1
+
+    def test_of_two_letters_of_one_key_the_older_one_lives_and_the_other_stays(
+        self, queue: Queue[Any], clock: WatchedClock
+    ) -> None:
+        bury(queue, "a", payload="older")
+        clock.advance(SECOND)
+        bury(queue, "a", payload="newer")
+        assert queue.dead_letters.redrive() == 1
+        assert seen(queue, "a").payload == "older"
+        assert [letter.payload for letter in queue.dead_letters.list()] == ["newer"]
+
+    def test_a_second_letter_of_a_key_does_not_take_the_place_of_another_key(
+        self, queue: Queue[Any], clock: WatchedClock
+    ) -> None:
+        for key in ("twice", "twice", "once"):
+            bury(queue, key)
+            clock.advance(SECOND)
+        assert queue.dead_letters.redrive(limit=2) == 2
+        assert keys(queue.dead_letters.list()) == ["twice"]
+
+    def test_a_letter_that_cannot_live_does_not_keep_others_from_it(
+        self, queue: Queue[Any], clock: WatchedClock
+    ) -> None:
+        bury(queue, "blocked")
+        clock.advance(SECOND)
+        bury(queue, "free")
+        queue.offer("blocked", "live again", after=MINUTE)
+        assert queue.dead_letters.redrive(limit=1) == 1
+        assert keys(queue.dead_letters.list()) == ["blocked"]
+
+    def test_a_redriven_message_can_die_again(self, queue: Queue[Any]) -> None:
+        bury(queue, "a")
+        queue.dead_letters.redrive()
+        take(queue).bury("again")
+        assert [letter.error for letter in queue.dead_letters.list()] == ["again"]
+
+
+class TestPurge:
+    def test_a_purge_removes_every_letter_and_no_live_message(self, app: App, queue: Queue[Any]) -> None:
+        bury(queue, "a", "b")
+        queue.offer("c", 1)
+        assert queue.dead_letters.purge() == 2
+        assert numbers(app, queue) == (0, 1, 0, 0)
+        assert queue.dead_letters.list() == []
+
+
+class TestPoison:
+    """A payload that cannot be decoded is dead-lettered with its error, and never blocks the head."""
+
+    def test_it_is_buried_on_the_way_and_the_next_one_is_delivered(self, app: App, queue: Queue[Any]) -> None:
+        queue.offer("poison", "not an order", priority=9)
+        queue.offer("good", {"total": 4})
+        orders = app.queue(queue.name, Order)
+        delivery = take(orders)
+        assert (delivery.key, delivery.payload) == ("good", Order(4))
+        (letter,) = queue.dead_letters.list()
+        assert (letter.key, letter.reason, letter.attempt) == ("poison", "undecodable", 1)
+        assert letter.error is not None
+        assert "Order" in letter.error
+
+    def test_a_poll_gives_as_many_as_asked_for_however_much_poison_is_in_between(
+        self, app: App, queue: Queue[Any]
+    ) -> None:
+        payloads: list[Any] = ["poison", {"total": 1}, "poison", "poison", {"total": 2}, {"total": 3}]
+        queue.offer_many([Message(key=f"k{i}", payload=p, at=START - (9 - i) * SECOND) for i, p in enumerate(payloads)])
+        found = app.queue(queue.name, Order).try_poll_many(2)
+        assert [delivery.payload for delivery in found] == [Order(1), Order(2)]
+        assert numbers(app, queue) == (0, 1, 2, 3)
+
+    def test_a_queue_of_poison_only_is_emptied_by_one_poll(self, app: App, queue: Queue[Any]) -> None:
+        queue.offer_many([Message(key=f"k{i}", payload="poison") for i in range(20)])
+        assert app.queue(queue.name, Order).try_poll_many(5) == []
+        assert numbers(app, queue) == (0, 0, 0, 20)
+
+    def test_looking_at_it_shows_the_bytes(self, app: App, queue: Queue[Any]) -> None:
+        queue.offer("a", "poison")
+        orders = app.queue(queue.name, Order)
+        assert seen(orders, "a").payload == b"poison"
+        orders.try_poll()
+        assert [letter.payload for letter in orders.dead_letters.list()] == [b"poison"]
+
+    def test_redriven_with_the_right_type_it_is_delivered(self, app: App, queue: Queue[Any]) -> None:
+        queue.offer("a", "only text")
+        assert app.queue(queue.name, Order).try_poll() is None
+        queue.dead_letters.redrive()
+        assert take(app.queue(queue.name, str)).payload == "only text"
+
+    @pytest.mark.parametrize("payload", [b"\xff\xfe", b"", b"{", b"[" * 10_000])
+    def test_no_bytes_are_too_strange(self, app: App, queue: Queue[Any], payload: bytes) -> None:
+        queue.offer("a", payload)
+        assert app.queue(queue.name, Order).try_poll() is None
+        assert [letter.reason for letter in queue.dead_letters.list()] == ["undecodable"]

@@ -1,0 +1,137 @@
+"""The implementations that must keep the contract, each behind the same blocking face."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, cast
+from uuid import uuid4
+
+import pytest
+
+from tarry.app import App, AsyncApp
+from tarry.core.ports import AsyncStore, Store
+from tarry.core.settings import StoreSettings
+from tarry.handles.queue import Queue
+from tarry.storage.memory import AsyncMemoryStore, MemoryStore
+from tarry.storage.postgres.aio import AsyncPostgresStore
+from tarry.storage.postgres.sync import PostgresStore
+from tests.kit.blocking import Blocking, Loop
+from tests.kit.callers import Caller
+from tests.kit.clocks import START, WatchedClock
+from tests.kit.servers import Servers
+
+MEMORY = ("memory", "memory-async")
+POSTGRES = ("postgres-18", "postgres-18-async", "postgres-16")
+SETTINGS = StoreSettings.for_tests()
+
+
+class Backend:
+    """One implementation with a pinned clock. All tests of a session share its store, each with queues of its own."""
+
+    def __init__(self, name: str, servers: Servers, loop: Loop) -> None:
+        engine, _, rest = name.partition("-")
+        self.name = name
+        self.clock = WatchedClock()
+        self.dsn = servers.get(rest.removesuffix("-async")).shared if engine == "postgres" else None
+        self._loop = loop if name.endswith("-async") else None
+        self._store = self._open(SETTINGS)
+
+    def app(self, consumer: str | None = None) -> App:
+        """A view of the common store; it is not to be closed."""
+        return self._app(self._store, consumer)
+
+    @contextmanager
+    def own_app(self, settings: StoreSettings, consumer: str | None = None) -> Iterator[App]:
+        """A store with other settings: on the same database, or with a memory of its own."""
+        app = self._app(self._open(settings), consumer)
+        try:
+            yield app
+        finally:
+            app.close()
+
+    @contextmanager
+    def caller(self, *, autocommit: bool = False) -> Iterator[Caller]:
+        assert self.dsn is not None, "the memory store has no connections"
+        caller = Caller(self.dsn, self._loop, autocommit=autocommit)
+        try:
+            yield caller
+        finally:
+            caller.close()
+
+    def close(self) -> None:
+        self.app().close()
+
+    def _app(self, store: Store | AsyncStore, consumer: str | None) -> App:
+        if self._loop is None:
+            return App(cast("Store", store), dsn=self.dsn, consumer=consumer)
+        return cast("App", Blocking(AsyncApp(cast("AsyncStore", store), dsn=self.dsn, consumer=consumer), self._loop))
+
+    def _open(self, settings: StoreSettings) -> Store | AsyncStore:
+        if self.dsn is None:
+            store = MemoryStore(clock=self.clock, settings=settings)
+            return store if self._loop is None else AsyncMemoryStore(store)
+        if self._loop is None:
+            return PostgresStore(self.dsn, clock=self.clock, settings=settings)
+        return self._loop.run(_opened(self.dsn, self.clock, settings))
+
+
+async def _opened(dsn: str, clock: WatchedClock, settings: StoreSettings) -> AsyncPostgresStore:
+    store = AsyncPostgresStore(dsn, clock=clock, settings=settings)
+    await store.open()
+    return store
+
+
+class Backends:
+    def __init__(self, servers: Servers) -> None:
+        self._servers = servers
+        self._closing = ExitStack()
+        self._loop: Loop | None = None
+        self._made: dict[str, Backend] = {}
+
+    def get(self, name: str) -> Backend:
+        if self._loop is None:
+            self._loop = Loop()
+            self._closing.callback(self._loop.stop)
+        if name not in self._made:
+            made = self._made[name] = Backend(name, self._servers, self._loop)
+            self._closing.callback(made.close)
+        return self._made[name]
+
+    def close(self) -> None:
+        self._closing.close()
+
+
+@pytest.fixture(scope="session")
+def backends(servers: Servers) -> Iterator[Backends]:
+    backends = Backends(servers)
+    yield backends
+    backends.close()
+
+
+@pytest.fixture(params=MEMORY + POSTGRES)
+def backend(request: pytest.FixtureRequest, backends: Backends) -> Backend:
+    found = backends.get(request.param)
+    found.clock.set(START)
+    return found
+
+
+@pytest.fixture
+def app(backend: Backend) -> App:
+    return backend.app("tester")
+
+
+@pytest.fixture
+def clock(backend: Backend) -> WatchedClock:
+    """At the beginning of 2024 until the test moves it."""
+    return backend.clock
+
+
+@pytest.fixture
+def queue(app: App) -> Queue[Any]:
+    """A queue that no other test knows, with the default settings."""
+    return app.queue(new_name())
+
+
+def new_name() -> str:
+    return f"q-{uuid4().hex[:16]}"

@@ -1,0 +1,94 @@
+"""Drives what awaits from code that blocks: one loop in the background, and a proxy that waits for its answers."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import Any, Self, TypeVar
+
+from tarry.app import AsyncApp
+from tarry.handles.aio import AsyncQueue
+from tarry.handles.dead_letters import AsyncDeadLetters
+from tarry.handles.delivery import AsyncDelivery
+from tarry.handles.queues import AsyncQueues
+from tarry.storage.memory import AsyncMemoryStore
+from tarry.storage.postgres.aio import AsyncPostgresStore
+
+R = TypeVar("R")
+
+ANSWER_S = 60.0
+_AWAITING = (AsyncApp, AsyncQueue, AsyncQueues, AsyncDeadLetters, AsyncDelivery, AsyncMemoryStore, AsyncPostgresStore)
+
+
+class Loop:
+    """An event loop in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="kit-loop", daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, R]) -> R:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(ANSWER_S)
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(ANSWER_S)
+        self._loop.close()
+
+
+class Blocking:
+    """An awaiting object as its blocking twin: same names, same arguments, answers instead of coroutines."""
+
+    def __init__(self, target: Any, loop: Loop) -> None:
+        self._target = target
+        self._loop = loop
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._target, name)
+        return self._called(value) if callable(value) else self._adapted(value)
+
+    def __enter__(self) -> Self:
+        self._loop.run(self._target.__aenter__())
+        return self
+
+    def __exit__(self, *reason: Any) -> None:
+        self._loop.run(self._target.__aexit__(*reason))
+
+    def __repr__(self) -> str:
+        return repr(self._target)
+
+    def _called(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            answer = method(*args, **kwargs)
+            if inspect.iscoroutine(answer):
+                return self._adapted(self._loop.run(answer))
+            if inspect.isasyncgen(answer):
+                return self._iterated(answer)
+            return self._adapted(answer)
+
+        return call
+
+    def _adapted(self, answer: Any) -> Any:
+        if isinstance(answer, _AWAITING):
+            return Blocking(answer, self._loop)
+        if isinstance(answer, list):
+            return [self._adapted(item) for item in answer]
+        return answer
+
+    def _iterated(self, items: AsyncIterator[Any]) -> Iterator[Any]:
+        generator: Any = items
+        try:
+            while True:
+                try:
+                    yield self._adapted(self._loop.run(_next(generator)))
+                except StopAsyncIteration:
+                    return
+        finally:
+            self._loop.run(generator.aclose())
+
+
+async def _next(items: AsyncIterator[Any]) -> Any:
+    return await anext(items)

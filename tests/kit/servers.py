@@ -1,0 +1,128 @@
+"""PostgreSQL servers of our own, started when first asked for and stopped with the session; each worker has its own."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from tarry.app import prepare
+from tarry.storage.postgres.embedded import EmbeddedError, EmbeddedSettings, start
+from tests.storage.embedded_kit import await_stopped
+
+ALL = ("18", "16", "system")
+_TEMPLATE = "migrated"
+
+
+class Server:
+    """One PostgreSQL with a migrated template, from which databases are made in a few milliseconds."""
+
+    def __init__(self, binaries: str) -> None:
+        # Not in pytest's own directory: PostgreSQL may run under another account, and the path of a socket must be short.
+        self._room = Path(tempfile.mkdtemp(prefix="tarry-kit-", dir="/tmp"))
+        self._room.chmod(0o755)
+        try:
+            self._hold = start(EmbeddedSettings(data_dir=self._room / "home", binaries=binaries))
+        except BaseException:
+            shutil.rmtree(self._room, ignore_errors=True)
+            raise
+        self.major = self._hold.major
+        self._numbers = count(1)
+        self._shared: str | None = None
+        self._create(_TEMPLATE, "template0")
+        prepare(self._dsn(_TEMPLATE), migrate=True, allow_unsafe=False)
+
+    @property
+    def shared(self) -> str:
+        """The database for tests that keep to queues of their own."""
+        if self._shared is None:
+            self._shared = self.new_database()
+        return self._shared
+
+    def new_database(self) -> str:
+        name = f"db{next(self._numbers)}"
+        self._create(name, _TEMPLATE)
+        return self._dsn(name)
+
+    def drop_database(self, dsn: str) -> None:
+        name = conninfo_to_dict(dsn)["dbname"]
+        self._execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(str(name))))
+
+    def stop(self) -> None:
+        self._hold.close()
+        await_stopped(self._hold.data_dir)
+        shutil.rmtree(self._room, ignore_errors=True)
+
+    def _create(self, name: str, template: str) -> None:
+        command = sql.SQL("create database {} template {} encoding 'UTF8'")
+        self._execute(command.format(sql.Identifier(name), sql.Identifier(template)))
+
+    def _execute(self, command: sql.Composed) -> None:
+        with psycopg.connect(self._hold.dsn, autocommit=True) as conn:
+            conn.execute(command)
+
+    def _dsn(self, database: str) -> str:
+        return make_conninfo(self._hold.dsn, dbname=database)
+
+
+class Servers:
+    def __init__(self) -> None:
+        self._running: dict[str, Server] = {}
+
+    def get(self, binaries: str) -> Server:
+        if binaries not in self._running:
+            try:
+                self._running[binaries] = Server(binaries)
+            except EmbeddedError as error:
+                if binaries != "system":
+                    raise
+                pytest.skip(f"no PostgreSQL is installed on this machine: {error}")
+        return self._running[binaries]
+
+    def stop(self) -> None:
+        for server in self._running.values():
+            server.stop()
+        self._running.clear()
+
+
+@pytest.fixture(scope="session")
+def servers(plain_environment: None) -> Iterator[Servers]:
+    servers = Servers()
+    yield servers
+    servers.stop()
+
+
+@pytest.fixture(scope="session")
+def server(servers: Servers) -> Server:
+    """The PostgreSQL that most tests use."""
+    return servers.get("18")
+
+
+@pytest.fixture(params=ALL)
+def every_server(request: pytest.FixtureRequest, servers: Servers) -> Server:
+    """For tests of what may differ between versions: once per major, the installed one where there is one."""
+    return servers.get(request.param)
+
+
+@pytest.fixture
+def database(server: Server) -> Iterator[str]:
+    """The DSN of a fresh, migrated database, for tests that cannot share one."""
+    dsn = server.new_database()
+    yield dsn
+    server.drop_database(dsn)
+
+
+@pytest.fixture
+def connection(server: Server) -> Iterator[psycopg.Connection[Any]]:
+    """A connection to the shared database; what it does and does not commit is undone."""
+    with psycopg.connect(server.shared) as conn:
+        yield conn
+        conn.rollback()
