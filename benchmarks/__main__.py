@@ -1,0 +1,66 @@
+"""`make bench`, or `python -m benchmarks --help`."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks import report
+from benchmarks.plan import FULL, QUICK, SMOKE, STANDARD, Plan
+from benchmarks.run import run
+from benchmarks.scenarios import SCENARIOS
+from benchmarks.targets import verdicts
+
+
+def main(arguments: list[str] | None = None) -> None:
+    options = _parser().parse_args(arguments)
+    console = Console(width=None if Console().is_terminal else 140)
+    plan = _plan(options)
+    facts, results = run(plan, console, dsn=options.dsn, only=options.only)
+    checks = verdicts(results, plan)
+    report.print_results(console, results)
+    report.print_targets(console, checks)
+    if options.json:
+        report.write_json(options.json, facts, results, checks)
+
+
+def _plan(options: argparse.Namespace) -> Plan:
+    plan: Plan = options.plan.scaled(options.scale)
+    if options.held is not None:
+        # Turns stay short enough to be interleaved.
+        plan = replace(plan, held_s=options.held, held_slices=max(plan.held_slices, round(options.held / 5)))
+    if options.rounds is not None:
+        plan = replace(plan, rounds=options.rounds)
+    return plan
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure Tarry against T1 to T9.")
+    size = parser.add_mutually_exclusive_group()
+    for plan, what in (
+        (QUICK, "about two minutes: to see that it works"),
+        (FULL, "everything at the size of the targets"),
+        (SMOKE, "seconds: says nothing about speed"),
+    ):
+        size.add_argument(f"--{plan.name}", dest="plan", action="store_const", const=plan, help=what)
+    parser.set_defaults(plan=STANDARD)
+    parser.add_argument("--dsn", help="a PostgreSQL of your own, where databases may be created (default: embedded)")
+    parser.add_argument(
+        "--only", nargs="+", default=(), choices=list(SCENARIOS), metavar="SCENARIO", help=f"of {', '.join(SCENARIOS)}"
+    )
+    parser.add_argument("--rounds", type=int, help="how often everybody gets a turn")
+    parser.add_argument(
+        "--held", type=float, metavar="SECONDS", help="how long each works under a held snapshot; T6 wants 300"
+    )
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="times the future, ready and in-flight messages of the plan"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every sample there")
+    return parser
+
+
+if __name__ == "__main__":
+    main()

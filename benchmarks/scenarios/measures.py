@@ -1,0 +1,18 @@
+"""The names of what is measured: keys of the results, titles of the tables."""
+
+OFFER_ONE = "offer, one by one"
+CONSUME_ONE = "poll + ack, one by one"
+CONSUME_CROWD = "poll + ack, one by one, several consumers"
+OFFER_MANY = "offer_many, generated keys"
+CONSUME_MANY = "poll_many + ack_many"
+OFFER_MANY_KEYED = "offer_many, the caller's random keys"
+OFFER_BULK = "offer_many, large (COPY)"
+AWAIT_OFFER = "await offer, many tasks"
+AWAIT_ACK = "await ack, many tasks"
+HELD = "held snapshot: offer_many, poll_many, ack_many of 100"
+POLL_IN_FLIGHT = "poll, messages in flight"
+POLL_FUTURE = "poll, future messages"
+POLL_READY = "poll, ready messages"
+
+EMPTY = ", empty"
+"""Behind a contender's name: the same poll with nothing in its way."""

@@ -1,0 +1,51 @@
+"""One message per call, one client: every message pays for its own commit."""
+
+from __future__ import annotations
+
+import json
+
+from benchmarks.bench import Bench, Turn, body
+from benchmarks.contenders import ceilings
+from benchmarks.contenders.protocol import Session, Unavailable
+from benchmarks.scenarios.measures import CONSUME_ONE, OFFER_ONE
+
+MEASURES = (OFFER_ONE, CONSUME_ONE)
+
+
+def run(bench: Bench) -> None:
+    pgbench = ceilings.PgbenchInsert(1, json.dumps(body(0)).encode())
+
+    def turn_of(name: str, session: Session) -> Turn:
+        def turn() -> None:
+            n = bench.plan.singles
+            bodies = bench.bodies(n)
+            with bench.meter.slice() as offered:
+                for one in bodies:
+                    session.offer_one(one)
+            bench.results.add(OFFER_ONE, name, bench.meter.sample(offered, n))
+            with bench.meter.slice() as consumed:
+                consume_one_by_one(session, n)
+            bench.results.add(CONSUME_ONE, name, bench.meter.sample(consumed, n))
+
+        return turn
+
+    def ceiling() -> None:
+        sample = pgbench.run(bench.ceiling_database(), bench.plan.singles, bench.meter)
+        for measure in MEASURES:
+            bench.results.add(measure, pgbench.name, sample)
+
+    with bench.sessions(MEASURES) as present:
+        for _, session in present:
+            for one in bench.bodies(10):  # plans are prepared, caches warm
+                session.offer_one(one)
+            consume_one_by_one(session, 10)
+        turns = [(contender.name, MEASURES, turn_of(contender.name, session)) for contender, session in present]
+        bench.rounds("one by one", [*turns, (pgbench.name, MEASURES, ceiling)])
+
+
+def consume_one_by_one(session: Session, n: int) -> None:
+    for _ in range(n):
+        held = session.poll_one()
+        if held is None:
+            raise Unavailable("it handed out fewer messages than were offered")
+        session.ack_one(held)
