@@ -19,6 +19,7 @@ class EventKind(StrEnum):
     ACKED = "acked"
     NACKED = "nacked"
     RELEASED = "released"
+    REFUSED = "refused"
     EXPIRED = "expired"
     BURIED = "buried"
     REDRIVEN = "redriven"

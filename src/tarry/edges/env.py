@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from tarry.core.errors import InvalidInput
+
 
 def dsn_from(environ: Mapping[str, str] = os.environ) -> str | None:
     """The database that the environment names: TARRY_DSN, else libpq's own variables (an empty DSN lets libpq read them).
@@ -14,3 +16,22 @@ def dsn_from(environ: Mapping[str, str] = os.environ) -> str | None:
     if dsn := environ.get("TARRY_DSN"):
         return dsn
     return "" if any(environ.get(name) for name in ("PGHOST", "PGSERVICE", "PGDATABASE", "PGHOSTADDR")) else None
+
+
+def no_color_from(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether the user wants no colours: NO_COLOR with any text in it, or a terminal that has none."""
+    return bool(environ.get("NO_COLOR")) or environ.get("TERM") == "dumb"
+
+
+def demo_seconds_from(environ: Mapping[str, str] = os.environ) -> float | None:
+    """How long the demo runs, if DEMO_SECONDS says so. None: until it is stopped."""
+    text = environ.get("DEMO_SECONDS")
+    if not text:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 < seconds < float("inf"):
+        raise InvalidInput(f"DEMO_SECONDS must be a number of seconds above 0, not {text!r}")
+    return seconds

@@ -19,7 +19,7 @@ def ack(queue: MemoryQueue, holds: Sequence[Hold], now: datetime) -> list[Settle
         queue.remove(row)
         return Settled.DONE
 
-    return [_settle(queue, hold, finish) for hold in holds]
+    return [_settle(queue, hold, finish, "ack", now) for hold in holds]
 
 
 def nack(queue: MemoryQueue, failures: Sequence[Failure], now: datetime, random: Callable[[], float]) -> list[Settled]:
@@ -36,7 +36,7 @@ def nack(queue: MemoryQueue, failures: Sequence[Failure], now: datetime, random:
         queue.lines.wait(row)
         return Settled.DONE
 
-    return [_settle(queue, failure.hold, lambda row, failure=failure: fail(row, failure)) for failure in failures]
+    return [_settle(queue, f.hold, lambda row, f=f: fail(row, f), "nack", now) for f in failures]
 
 
 def touch(queue: MemoryQueue, holds: Sequence[Hold], now: datetime, lease_for: timedelta | None) -> list[Settled]:
@@ -53,7 +53,7 @@ def touch(queue: MemoryQueue, holds: Sequence[Hold], now: datetime, lease_for: t
         queue.note(EventKind.TOUCHED, row, now, leased=True)
         return Settled.DONE
 
-    return [_settle(queue, hold, extend) for hold in holds]
+    return [_settle(queue, hold, extend, "touch", now) for hold in holds]
 
 
 def release(queue: MemoryQueue, holds: Sequence[Hold], now: datetime) -> list[Settled]:
@@ -64,7 +64,7 @@ def release(queue: MemoryQueue, holds: Sequence[Hold], now: datetime) -> list[Se
         queue.lines.wait(row)
         return Settled.DONE
 
-    return [_settle(queue, hold, give_up) for hold in holds]
+    return [_settle(queue, hold, give_up, "release", now) for hold in holds]
 
 
 def bury(queue: MemoryQueue, holds: Sequence[Hold], now: datetime, error: str | None) -> list[Settled]:
@@ -72,14 +72,17 @@ def bury(queue: MemoryQueue, holds: Sequence[Hold], now: datetime, error: str | 
         queue.bury(row, "buried", _clipped(error), now)
         return Settled.DONE
 
-    return [_settle(queue, hold, end) for hold in holds]
+    return [_settle(queue, hold, end, "bury", now) for hold in holds]
 
 
-def _settle(queue: MemoryQueue, hold: Hold, act: Callable[[Row], Settled]) -> Settled:
+def _settle(queue: MemoryQueue, hold: Hold, act: Callable[[Row], Settled], verb: str, now: datetime) -> Settled:
     row = queue.rows.get(hold.key)
     if row is None:
         return Settled.GONE
-    return act(row) if row.token == hold.token else Settled.LEASE_LOST
+    settled = act(row) if row.token == hold.token else Settled.LEASE_LOST
+    if settled is Settled.LEASE_LOST:
+        queue.note(EventKind.REFUSED, row, now, detail={"verb": verb})
+    return settled
 
 
 def _clipped(error: str | None) -> str | None:

@@ -115,11 +115,7 @@ def lease(request: LeaseRequest, decode: Decode[P], cursor: Cursor, timer: Calla
         except Exception:
             # A decoder that breaks is not a payload that is broken: nothing was handed over, so nothing stays held.
             given_back = {row.key: Hold(row.key, row.token) for row in (*taken, *rows)}
-            yield from settle(
-                request.queue,
-                list(given_back.values()),
-                lambda some: statements.release(request.queue, some, request.now),
-            )
+            yield from release(request.queue, list(given_back.values()), request.now)
             raise
         if unfit:
             yield from statements.nack(request.queue, _in_key_order(unfit), request.now).run()
@@ -151,46 +147,54 @@ def _in_key_order(failures: Sequence[Failed]) -> list[Failed]:
     return sorted(failures, key=lambda failure: failure.hold.key)
 
 
-def settle(
-    queue: str, holds: Sequence[Hold], statement: Callable[[Sequence[Hold]], Statement[SettledKeys]]
-) -> Op[list[Settled]]:
-    """Run a fenced statement, then tell for what it did not settle whether the message is gone or only the lease."""
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """One of ack, nack, touch, release, bury: the fenced statement that does it to a batch, each key once."""
+
+    verb: str
+    queue: str
+    now: datetime | None
+    statement: Callable[[Sequence[Hold]], Statement[SettledKeys]]
+
+
+def settle(how: Settlement, holds: Sequence[Hold]) -> Op[list[Settled]]:
+    """Run the statement, then tell for what it did not settle whether the message is gone or only the lease."""
     first: dict[str, int] = {}
     again = [i for i, hold in enumerate(holds) if first.setdefault(hold.key, i) != i]
     answers = [Settled.DONE] * len(holds)
-    unsettled = yield from _unsettled(queue, [holds[i] for i in first.values()], statement)
+    unsettled = yield from _unsettled(how, [holds[i] for i in first.values()])
     for key, answer in unsettled.items():
         answers[first[key]] = answer
     if again:  # the same key twice in one batch: one after the other, as if said one after the other
-        later = yield from settle(queue, [holds[i] for i in again], statement)
+        later = yield from settle(how, [holds[i] for i in again])
         for i, answer in zip(again, later, strict=True):
             answers[i] = answer
     return answers
 
 
-def _unsettled(
-    queue: str, holds: list[Hold], statement: Callable[[Sequence[Hold]], Statement[SettledKeys]]
-) -> Op[dict[str, Settled]]:
-    """Settle what is held, each key once, and say why the rest was not."""
+def _unsettled(how: Settlement, holds: list[Hold]) -> Op[dict[str, Settled]]:
+    """Settle what is held, each key once, and say why the rest was not. A stale token leaves a mark in the journal."""
     answers: dict[str, Settled] = {}
     holds.sort(key=itemgetter(0))
     for _ in range(_MOST_TOUCHES):
         missed: list[Hold] = []
         for start in range(0, len(holds), CHUNK):
             chunk = holds[start : start + CHUNK]
-            done = yield from statement(chunk).run()
+            done = yield from how.statement(chunk).run()
             if done is not None:
                 missed += [hold for hold in chunk if hold.key not in done]
         for hold in holds:
             answers.pop(hold.key, None)
         if not missed:
             break
-        live = yield from statements.live_holds(queue, [hold.key for hold in missed]).run()
+        live = yield from statements.live_holds(how.queue, [hold.key for hold in missed]).run()
         answers |= {hold.key: Settled.LEASE_LOST if hold.key in live else Settled.GONE for hold in missed}
         # Still ours, yet not settled: somebody touched the row in the moment between finding and settling it.
         holds = [hold for hold in missed if live.get(hold.key) == hold.token]
         if not holds:
             break
+    if stale := [key for key, answer in answers.items() if answer is Settled.LEASE_LOST]:
+        yield from statements.refused(how.queue, how.verb, stale, how.now).run()
     return answers
 
 
@@ -198,18 +202,31 @@ def nack(queue: str, failures: Sequence[Failure], now: datetime | None) -> Op[li
     by_hold = {
         f.hold: Failed(f.hold, None if f.error is None else clip_error(f.error), f.delay) for f in reversed(failures)
     }
-    return settle(
-        queue, [f.hold for f in failures], lambda holds: statements.nack(queue, [by_hold[h] for h in holds], now)
-    )
+    how = Settlement("nack", queue, now, lambda holds: statements.nack(queue, [by_hold[h] for h in holds], now))
+    return settle(how, [f.hold for f in failures])
 
 
 def bury(queue: str, holds: Sequence[Hold], error: str | None, now: datetime | None) -> Op[list[Settled]]:
     text = None if error is None else clip_error(error)
-    return settle(
+    how = Settlement(
+        "bury",
         queue,
-        holds,
-        lambda some: statements.nack(queue, [Failed(hold, error=text, reason="buried") for hold in some], now),
+        now,
+        lambda some: statements.nack(queue, [Failed(h, error=text, reason="buried") for h in some], now),
     )
+    return settle(how, holds)
+
+
+def ack(queue: str, holds: Sequence[Hold], now: datetime | None) -> Op[list[Settled]]:
+    return settle(Settlement("ack", queue, now, lambda some: statements.ack(queue, some, now)), holds)
+
+
+def touch(queue: str, holds: Sequence[Hold], lease_for: timedelta | None, now: datetime | None) -> Op[list[Settled]]:
+    return settle(Settlement("touch", queue, now, lambda some: statements.touch(queue, some, lease_for, now)), holds)
+
+
+def release(queue: str, holds: Sequence[Hold], now: datetime | None) -> Op[list[Settled]]:
+    return settle(Settlement("release", queue, now, lambda some: statements.release(queue, some, now)), holds)
 
 
 def create_queue(name: str, settings: QueueSettings, now: datetime | None, *, exist_ok: bool) -> Op[QueueInfo]:

@@ -182,6 +182,11 @@ def live_holds(queue: str, keys: Sequence[str]) -> Statement[dict[str, UUID | No
     return Statement(sql("live_holds"), {"queue": queue, "keys": TextArray(keys)}, lambda rows: dict(map(tuple, rows)))
 
 
+def refused(queue: str, verb: str, keys: Sequence[str], now: datetime | None) -> Statement[None]:
+    params = {"queue": queue, "verb": verb, "keys": TextArray(keys), "now": now}
+    return Statement(sql("refused"), params, lambda rows: None)
+
+
 def next_due_in(queue: str, type: str | None, now: datetime | None) -> Statement[timedelta | None]:
     def decode(rows: list[Row]) -> timedelta | None:
         wait = _known(queue, rows)[0][0]

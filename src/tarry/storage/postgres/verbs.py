@@ -63,18 +63,16 @@ class Verbs:
         return self._one(queue, lambda now: statements.next_due_in(queue, type, now))
 
     def ack(self, queue: str, holds: Sequence[Hold]) -> Op[list[Settled]]:
-        return self._in(queue, lambda now: ops.settle(queue, holds, lambda some: statements.ack(queue, some, now)))
+        return self._in(queue, lambda now: ops.ack(queue, holds, now))
 
     def nack(self, queue: str, failures: Sequence[Failure]) -> Op[list[Settled]]:
         return self._in(queue, lambda now: ops.nack(queue, failures, now))
 
     def touch(self, queue: str, holds: Sequence[Hold], lease_for: timedelta | None) -> Op[list[Settled]]:
-        return self._in(
-            queue, lambda now: ops.settle(queue, holds, lambda some: statements.touch(queue, some, lease_for, now))
-        )
+        return self._in(queue, lambda now: ops.touch(queue, holds, lease_for, now))
 
     def release(self, queue: str, holds: Sequence[Hold]) -> Op[list[Settled]]:
-        return self._in(queue, lambda now: ops.settle(queue, holds, lambda some: statements.release(queue, some, now)))
+        return self._in(queue, lambda now: ops.release(queue, holds, now))
 
     def bury(self, queue: str, holds: Sequence[Hold], error: str | None) -> Op[list[Settled]]:
         return self._in(queue, lambda now: ops.bury(queue, holds, error, now))

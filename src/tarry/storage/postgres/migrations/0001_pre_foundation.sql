@@ -6,8 +6,8 @@ create sequence tarry.event_seq as bigint;
 create type tarry.journal_level as enum ('off', 'events', 'payloads');
 
 create type tarry.event_kind as enum (
-    'offered', 'updated', 'leased', 'touched', 'acked', 'nacked', 'released', 'expired', 'buried', 'redriven',
-    'dropped', 'edited', 'moved', 'purged', 'cron_planned', 'cron_replaced', 'queue_created', 'queue_edited',
+    'offered', 'updated', 'leased', 'touched', 'acked', 'nacked', 'released', 'refused', 'expired', 'buried',
+    'redriven', 'dropped', 'edited', 'moved', 'purged', 'cron_planned', 'cron_replaced', 'queue_created', 'queue_edited',
     'queue_renamed', 'queue_paused', 'queue_resumed', 'queue_purged', 'queue_deleted'
 );
 
