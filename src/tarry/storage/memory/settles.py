@@ -40,14 +40,10 @@ def nack(queue: MemoryQueue, failures: Sequence[Failure], now: datetime, random:
 
 
 def touch(queue: MemoryQueue, holds: Sequence[Hold], now: datetime, lease_for: timedelta | None) -> list[Settled]:
-    # Said twice in one batch, only the first counts. With the other verbs that is so because the first ends the lease.
-    touched: set[int] = set()
-
     def extend(row: Row) -> Settled:
-        if row.is_free(now) or row.version in touched:
+        if row.is_free(now):
             # Too late, even if nobody took it yet: the holder must learn that others may have it at any moment.
             return Settled.LEASE_LOST
-        touched.add(row.version)
         row.lease_until = now + row.leases_for(queue.settings, lease_for)
         queue.lines.hold(row)
         queue.note(EventKind.TOUCHED, row, now, leased=True)

@@ -95,6 +95,13 @@ class BigintArray(PgArray):
         super().__init__(len(values), _fixed("q", 8, values))
 
 
+class IntArray(PgArray):
+    oid, element_oid = 1007, 23
+
+    def __init__(self, values: Sequence[int]) -> None:
+        super().__init__(len(values), _fixed("i", 4, values))
+
+
 class SmallintArray(PgArray):
     oid, element_oid = 1005, 21
 

@@ -20,7 +20,7 @@ _US = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """What `copy_reserve` found: the queue's id and journal level, the time, and versions to give out."""
+    """What `reserve` found: the queue's id and journal level, the time, and versions to give out."""
 
     queue: int
     journal: str

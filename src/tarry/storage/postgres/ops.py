@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import TypeVar
 
 from tarry.core import batches
@@ -55,10 +55,13 @@ def offer_many(queue: str, drafts: Sequence[Draft], now: datetime | None) -> Op[
         yield from _copy(kept, queue, now)
     else:
         # Sorted as a whole, then cut: every writer takes its row locks in the same order, whatever the chunks.
-        in_key_order = sorted(kept, key=attrgetter("key"))
+        in_key_order = sorted(range(len(kept)), key=lambda i: kept[i].key)
+        versions = (yield from _reserved(queue, len(kept), now)) if len(kept) > CHUNK else None
         for start in range(0, len(in_key_order), CHUNK):
-            chunk = in_key_order[start : start + CHUNK]
-            stored = yield from statements.offer(queue, chunk, now).run()
+            indexes = in_key_order[start : start + CHUNK]
+            chunk = [kept[i] for i in indexes]
+            places = [i + 1 for i in indexes]
+            stored = yield from statements.offer(queue, chunk, places, versions, now).run()
             if stored.created is not None:
                 updated |= stored.updated
                 ignored |= {draft.key for draft in chunk} - stored.created - stored.updated
@@ -69,12 +72,16 @@ def offer_many(queue: str, drafts: Sequence[Draft], now: datetime | None) -> Op[
     ]
 
 
+def _reserved(queue: str, n: int, now: datetime | None) -> Op[Sequence[int]]:
+    return (yield from statements.reserve(queue, n, now).run()).versions
+
+
 def takes_several_steps(drafts: Sequence[Draft]) -> bool:
     return len(drafts) >= min(COPY_FROM, CHUNK)
 
 
 def _copy(drafts: Sequence[Draft], queue: str, now: datetime | None) -> Op[None]:
-    reserved = yield from statements.copy_reserve(queue, len(drafts), now).run()
+    reserved = yield from statements.reserve(queue, len(drafts), now).run()
     yield from copying.copy_messages(drafts, reserved).run()
     if reserved.journal != "off":
         yield from copying.copy_events(drafts, reserved).run()

@@ -20,6 +20,7 @@ from tarry.storage.postgres.arrays import (
     BooleanArray,
     ByteaArray,
     FloatArray,
+    IntArray,
     JsonbArray,
     SmallintArray,
     TextArray,
@@ -86,11 +87,15 @@ class Stored(NamedTuple):
     updated: frozenset[str] = frozenset()
 
 
-def offer(queue: str, drafts: Sequence[Draft], now: datetime | None) -> Statement[Stored]:
-    """Drafts sorted by key, each key once."""
+def offer(
+    queue: str, drafts: Sequence[Draft], places: Sequence[int], versions: Sequence[int] | None, now: datetime | None
+) -> Statement[Stored]:
+    """Drafts sorted by key, each key once; the draft of place 1 gets the first version (of those given, or new ones)."""
     params = {
         "queue": queue,
         "now": now,
+        "places": IntArray(places),
+        "versions": None if versions is None else BigintArray(versions),
         "keys": TextArray([d.key for d in drafts]),
         "payloads": ByteaArray([d.payload for d in drafts]),
         "due_ats": TimestampArray([d.due_at for d in drafts]),
@@ -109,9 +114,9 @@ def offer(queue: str, drafts: Sequence[Draft], now: datetime | None) -> Statemen
     return Statement(sql("offer"), params, decode)
 
 
-def copy_reserve(queue: str, n: int, now: datetime | None) -> Statement[Reserved]:
+def reserve(queue: str, n: int, now: datetime | None) -> Statement[Reserved]:
     return Statement(
-        sql("copy_reserve"), {"queue": queue, "n": n, "now": now}, lambda rows: Reserved(*_known(queue, rows)[0])
+        sql("reserve"), {"queue": queue, "n": n, "now": now}, lambda rows: Reserved(*_known(queue, rows)[0])
     )
 
 

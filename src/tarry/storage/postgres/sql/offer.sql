@@ -2,21 +2,26 @@
 -- was left as it was.
 -- One statement, so a racing writer is a row and not an error. Rows arrive sorted by key (lock order) and without
 -- duplicates; message_key decides conflicts. An offer that changes nothing keeps the lease, any other ends it.
+-- `places` says in which order they were given: versions grow in that order, so what is due together stays in line.
 with q as materialized (
     select id, journal from tarry.queue where name = %(queue)s and deleted_at is null
+), numbered as materialized (
+    select coalesce(%(versions)s::bigint[],
+        array(select nextval('tarry.version_seq') from generate_series(1, cardinality(%(keys)s::text[])))) as versions
+    from q
 ), stored as (
-    insert into tarry.message as m (queue, key, payload, content_type, due_at, planned_at, created_at, priority,
+    insert into tarry.message as m (version, queue, key, payload, content_type, due_at, planned_at, created_at, priority,
         conflict, type, headers, lease_for, max_attempts, retry, due_limit, origin)
-    select q.id, d.key, d.payload, d.content_type, least(t.due_at, t.due_limit), least(t.due_at, t.due_limit), t.now,
+    select (select versions from numbered)[d.place], q.id, d.key, d.payload, d.content_type, least(t.due_at, t.due_limit), least(t.due_at, t.due_limit), t.now,
         d.priority, d.conflict, d.type, d.extra -> 'headers', make_interval(secs => (d.extra ->> 'lease_for')::float8),
         (d.extra ->> 'max_attempts')::int,
         case when d.extra ? 'retry' then array(select x::float8 from jsonb_array_elements_text(d.extra -> 'retry') x) end,
         t.due_limit, null
     from q
-    cross join unnest(%(keys)s::text[], %(payloads)s::bytea[], %(due_ats)s::timestamptz[], %(delays)s::float8[],
+    cross join unnest(%(places)s::int[], %(keys)s::text[], %(payloads)s::bytea[], %(due_ats)s::timestamptz[], %(delays)s::float8[],
         %(priorities)s::smallint[], %(conflicts)s::smallint[], %(types)s::text[], %(content_types)s::text[],
         %(extras)s::jsonb[])
-        as d(key, payload, due_at, delay, priority, conflict, type, content_type, extra)
+        as d(place, key, payload, due_at, delay, priority, conflict, type, content_type, extra)
     cross join lateral (select coalesce(%(now)s::timestamptz, statement_timestamp()) as now) n
     cross join lateral (select n.now,
         coalesce(d.due_at, n.now + make_interval(secs => d.delay)) as due_at,

@@ -1,30 +1,33 @@
 -- Dead letters live again: ready now, attempts 0, a new version that knows the old one. Where the key is live already
--- the dead letter stays. Picked oldest first, inserted in key order; relies on dead_letter_order and message_key.
+-- the dead letter stays; of several with one key the oldest goes first. They come out in the order in which they died
+-- (versions), are inserted in key order (locks), and are locked first: two redrives cannot revive the same one.
 with q as materialized (
     select id, journal from tarry.queue where name = %(queue)s and deleted_at is null
-), picked as materialized (
-    select distinct on (d.key) d.*
-    from (
-        select * from tarry.dead_letter l
-        where l.queue = (select id from q)
-          and (%(versions)s::bigint[] is null or l.version = any (%(versions)s::bigint[]))
-          and not exists (select from tarry.message m where m.key = l.key and m.queue = l.queue)
-        order by l.died_at, l.version
-        limit %(limit)s::int
-        for update skip locked
-    ) d
+), candidate as materialized (
+    select distinct on (d.key) d.version, d.died_at
+    from tarry.dead_letter d
+    where d.queue = (select id from q)
+      and (%(versions)s::bigint[] is null or d.version = any (%(versions)s::bigint[]))
+      and not exists (select from tarry.message m where m.key = d.key and m.queue = d.queue)
     order by d.key, d.died_at, d.version
+), locked as materialized (
+    select * from tarry.dead_letter
+    where version = any (array(select version from candidate order by died_at, version limit %(limit)s::int))
+    for update skip locked
+), numbered as materialized (
+    select array(select nextval('tarry.version_seq') from locked) as versions
 ), revived as (
-    insert into tarry.message (queue, key, payload, content_type, due_at, planned_at, created_at, priority, conflict,
-        type, headers, lease_for, max_attempts, retry, origin)
-    select queue, key, payload, content_type, now, now, now, priority, 0, type, headers, lease_for, max_attempts, retry,
-        version
-    from picked cross join lateral (select coalesce(%(now)s::timestamptz, statement_timestamp()) as now) t
-    order by key
+    insert into tarry.message (version, queue, key, payload, content_type, due_at, planned_at, created_at, priority,
+        conflict, type, headers, lease_for, max_attempts, retry, origin)
+    select (select versions from numbered)[l.place], l.queue, l.key, l.payload, l.content_type, t.now, t.now, t.now,
+        l.priority, 0, l.type, l.headers, l.lease_for, l.max_attempts, l.retry, l.version
+    from (select *, row_number() over (order by died_at, version) as place from locked) l
+    cross join (select coalesce(%(now)s::timestamptz, statement_timestamp()) as now) t
+    order by l.key
     on conflict (key, queue) do nothing
     returning key, version, origin, priority, due_at, payload
 ), gone as (
-    delete from tarry.dead_letter where version in (select origin from revived)
+    delete from tarry.dead_letter where version = any (array(select origin from revived))
 ), journaled as (
     insert into tarry.event (kind, at, queue, key, version, attempt, priority, due_at, size, detail)
     select 'redriven', coalesce(%(now)s::timestamptz, clock_timestamp()), q.id, r.key, r.version, 0, r.priority,
