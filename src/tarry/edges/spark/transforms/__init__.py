@@ -1,0 +1,1 @@
+"""Pure `DataFrame -> DataFrame` functions: no session, no clock, no I/O."""
