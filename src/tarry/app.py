@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from tarry.handles.queues import AsyncQueues, Queues
 P = TypeVar("P")
 
 JOURNAL_DAYS_AHEAD = 7
+_log = logging.getLogger("tarry")
 
 
 class App:
@@ -187,11 +189,11 @@ def prepare(dsn: str, *, migrate: bool, allow_unsafe: bool) -> None:
     """Migrate where asked to, make the journal's next partitions, and refuse a database that would lose messages."""
     from tarry.storage.postgres import health, queue_statements
     from tarry.storage.postgres import migrate as migrations
-    from tarry.storage.postgres.connections import KEYWORDS
+    from tarry.storage.postgres.connections import keywords
     from tarry.storage.postgres.drive import drive
 
     try:
-        conn = psycopg.connect(dsn, **KEYWORDS)
+        conn = psycopg.connect(dsn, **keywords(dsn))
     except psycopg.OperationalError as error:
         raise StoreUnavailable(
             f"the database cannot be reached: {error}", hint="check the address and that the server runs: tarry doctor"
@@ -201,7 +203,11 @@ def prepare(dsn: str, *, migrate: bool, allow_unsafe: bool) -> None:
         if migrate:
             migrations.migrate(conn)
         health.check(conn, allow_unsafe=allow_unsafe)
-        drive(conn, queue_statements.journal_partitions(JOURNAL_DAYS_AHEAD).run())
+        try:
+            drive(conn, queue_statements.journal_partitions(JOURNAL_DAYS_AHEAD).run())
+        except psycopg.errors.InsufficientPrivilege:
+            # A role that may not create tables: whoever migrates makes them, and until then the overflow takes the events.
+            _log.info("this role may not make partitions of the journal ahead")
 
 
 def default_consumer() -> str:

@@ -20,7 +20,7 @@ from tarry.core.settings import QueueInfo, QueueSettings, StoreSettings
 from tarry.core.states import State
 from tarry.storage.postgres import ops
 from tarry.storage.postgres.arrays import teach
-from tarry.storage.postgres.connections import KEYWORDS, aconfigure
+from tarry.storage.postgres.connections import aconfigure, keywords
 from tarry.storage.postgres.drive import adrive, atransaction
 from tarry.storage.postgres.faults import is_transient, translated
 from tarry.storage.postgres.gather import Gatherer
@@ -41,7 +41,7 @@ class AsyncPostgresStore:
         self._acks: dict[str, Gatherer[Hold, Settled]] = {}
         self._pool = AsyncConnectionPool[AsyncConnection[Any]](
             dsn,
-            kwargs=KEYWORDS,
+            kwargs=keywords(dsn),
             min_size=0,
             max_size=settings.pool_size,
             configure=aconfigure,

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final, LiteralString
 
+import psycopg
 from psycopg import AsyncConnection, Connection
+from psycopg.conninfo import conninfo_to_dict
 
+from tarry.core.errors import InvalidInput
 from tarry.storage.postgres.arrays import teach
 
 # Behind a pooler in transaction mode the pid we were told is not the pid that answers. There we neither prepare nor set
@@ -47,3 +50,15 @@ KEYWORDS: Final[dict[str, Any]] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 15_000,
 }
+
+
+def keywords(dsn: str) -> dict[str, Any]:
+    """How to open a connection to this address: our wishes, except where the address has its own."""
+    try:
+        said = conninfo_to_dict(dsn)
+    except psycopg.ProgrammingError as error:
+        raise InvalidInput(
+            "this is not an address of a PostgreSQL database",
+            hint="write postgresql://user@host/database, or: host=… dbname=… user=…",
+        ) from error
+    return {name: value for name, value in KEYWORDS.items() if name not in said}

@@ -19,7 +19,7 @@ from tarry.core.settings import QueueInfo, QueueSettings, StoreSettings
 from tarry.core.states import State
 from tarry.storage.postgres import ops
 from tarry.storage.postgres.arrays import teach
-from tarry.storage.postgres.connections import KEYWORDS, configure
+from tarry.storage.postgres.connections import configure, keywords
 from tarry.storage.postgres.drive import drive, transaction
 from tarry.storage.postgres.faults import is_transient, translated
 from tarry.storage.postgres.statement import Op
@@ -35,7 +35,7 @@ class PostgresStore:
         self._verbs = Verbs(clock or AuthorityClock(), settings)
         self._pool = ConnectionPool[Connection[Any]](
             dsn,
-            kwargs=KEYWORDS,
+            kwargs=keywords(dsn),
             min_size=0,
             max_size=settings.pool_size,
             configure=configure,
