@@ -12,12 +12,12 @@ import psycopg
 
 from tarry.core.messages import Draft, Hold
 from tarry.core.settings import QueueSettings
-from tarry.storage.postgres import queue_statements, statements
+from tarry.storage.postgres import ops, queue_statements, statements
 from tarry.storage.postgres.arrays import teach
 from tarry.storage.postgres.connections import KEYWORDS, configure
 from tarry.storage.postgres.cursor import HEAD
 from tarry.storage.postgres.drive import drive
-from tarry.storage.postgres.statement import Statement
+from tarry.storage.postgres.statement import Op, Statement
 from tests.kit.servers import Servers
 from tests.plans.explaining import prepare
 
@@ -32,7 +32,8 @@ _FILL = """
     insert into tarry.message (queue, key, payload, due_at, planned_at, created_at, priority, conflict, attempt, token,
         lease_until, type)
     select (select id from tarry.queue where name = %(queue)s), 'k' || lpad(i::text, 6, '0'), decode(repeat('00', 40), 'hex'),
-        at, at, at, i %% 10, 0, (i >= %(free)s)::int, case when i >= %(free)s then lpad(to_hex(i), 32, '0')::uuid end,
+        at, at, at, i %% %(priorities)s, 0, (i >= %(free)s)::int,
+        case when i >= %(free)s then lpad(to_hex(i), 32, '0')::uuid end,
         case when i >= %(free)s then now() + interval '1 hour' else '-infinity' end,
         case when i %% 1000 = 999 then 'rare' when i %% 2 = 0 then 'common' end
     from generate_series(0, %(rows)s - 1) i
@@ -54,6 +55,12 @@ def held(n: int) -> list[Hold]:
     return [Hold(f"k{i:06d}", UUID(int=i)) for i in range(ROWS - HELD, ROWS - HELD + n)]
 
 
+def first_of(op: Op[Any]) -> Statement[Any]:
+    step = next(op)
+    assert isinstance(step, Statement)
+    return step
+
+
 def _lease(n: int, type: str | None) -> Statement[Any]:
     return statements.lease(QUEUE, n, HEAD, type=type, lease_for=None, consumer="c", durable=False, now=None)
 
@@ -61,7 +68,7 @@ def _lease(n: int, type: str | None) -> Statement[Any]:
 HOT: dict[str, Callable[[int], Statement[Any]]] = {
     "lease": lambda n: _lease(n, None),
     "lease_typed": lambda n: _lease(n, "rare"),
-    "offer": lambda n: statements.offer(QUEUE, [Draft(hold.key, b"new") for hold in held(n)], None),
+    "offer": lambda n: first_of(ops.offer_many(QUEUE, [Draft(hold.key, b"new") for hold in held(n)], None)),
     "ack": lambda n: statements.ack(QUEUE, held(n), None),
     "nack": lambda n: statements.nack(QUEUE, [statements.Failed(hold) for hold in held(n)], None),
     "bury": lambda n: statements.nack(QUEUE, [statements.Failed(hold, reason="buried") for hold in held(n)], None),
@@ -114,8 +121,8 @@ class Scene:
         self._closing.close()
 
 
-def fill(conn: psycopg.Connection[Any], rows: int = ROWS, held: int = HELD) -> None:
-    conn.execute(_FILL, {"queue": QUEUE, "rows": rows, "free": rows - held})
+def fill(conn: psycopg.Connection[Any], rows: int = ROWS, held: int = HELD, priorities: int = 10) -> None:
+    conn.execute(_FILL, {"queue": QUEUE, "rows": rows, "free": rows - held, "priorities": priorities})
 
 
 class Scenes:

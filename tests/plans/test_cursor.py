@@ -1,0 +1,193 @@
+"""Where a consumer looks: from the head while that is cheap, else from its cursor and on a budget from the head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import pytest
+
+from tarry.core.messages import Lease
+from tarry.storage.postgres import ops
+from tarry.storage.postgres.cursor import HEAD, Cursor
+from tarry.storage.postgres.statement import Statement
+from tarry.storage.postgres.statements import LeasedRow, Position, lease
+
+NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
+DEAR_S = 0.05
+CHEAP_S = 0.0005
+REQUEST = ops.LeaseRequest(queue="q", n=10)
+_FROM_HEAD = lease("q", 1, HEAD, type=None, lease_for=None, consumer=None, durable=False, now=None).params
+
+
+def row(version: int, *, priority: int = 0, due_at: datetime = NOON) -> LeasedRow:
+    return LeasedRow(
+        f"k{version}", b"1", version, UUID(int=version), 1, priority, due_at, NOON, NOON, None, None, None, False
+    )
+
+
+@dataclass
+class Database:
+    """Answers lease statements. Looking from the head costs what the test says; time passes only by looking."""
+
+    head_s: float
+    cursor_s: float = CHEAP_S
+    row_s: float = 0.0
+    now_s: float = 100.0
+    head_rows: list[LeasedRow] = field(default_factory=list)
+    cursor_rows: list[LeasedRow] = field(default_factory=list)
+    looks: list[tuple[float, bool]] = field(default_factory=list)
+    """When, and whether from the head."""
+
+    def answer(self, statement: Statement[list[LeasedRow]]) -> list[LeasedRow]:
+        from_head = statement.params["after_version"].data == _FROM_HEAD["after_version"].data
+        rows = (self.head_rows if from_head else self.cursor_rows)[: statement.params["n"]]
+        self.now_s += (self.head_s if from_head else self.cursor_s) + self.row_s * len(rows)
+        self.looks.append((self.now_s, from_head))
+        return rows
+
+    def poll(self, cursor: Cursor, request: ops.LeaseRequest = REQUEST) -> list[Lease[bytes]]:
+        op = ops.lease(request, lambda data, _: data, cursor, lambda: self.now_s)
+        try:
+            step = next(op)
+            while True:
+                assert isinstance(step, Statement)
+                step = op.send([tuple(found) for found in self.answer(step)] or [(None,)])
+        except StopIteration as stop:
+            return stop.value
+
+    @property
+    def heads(self) -> list[float]:
+        return [at for at, from_head in self.looks if from_head]
+
+
+def experienced(database: Database) -> Cursor:
+    """A cursor that has leased a message, and has seen enough to know what a look costs."""
+    cursor = Cursor()
+    cursor.learn(HEAD, database.head_s, database.now_s, [row(7)])
+    for _ in range(12):
+        database.now_s += 1
+        database.poll(cursor)
+    database.looks.clear()
+    return cursor
+
+
+def polled_for(seconds: float, database: Database, cursor: Cursor, poll: Callable[[], object]) -> None:
+    end = database.now_s + seconds
+    while database.now_s < end:
+        poll()
+
+
+def test_a_new_consumer_looks_from_the_head() -> None:
+    assert Cursor().scan(0.0) is HEAD
+
+
+def test_while_the_head_is_cheap_every_look_is_from_the_head() -> None:
+    database = Database(head_s=0.001)
+    cursor = experienced(database)
+    for _ in range(1_000):
+        database.poll(cursor)
+    assert len(database.heads) == len(database.looks) == 1_000
+
+
+def test_a_head_that_is_slow_because_the_machine_is_slow_is_not_dear() -> None:
+    database = Database(head_s=0.030, cursor_s=0.030)
+    cursor = experienced(database)
+    for _ in range(100):
+        database.poll(cursor)
+    assert len(database.heads) == 100
+
+
+def test_one_slow_moment_does_not_make_the_head_dear() -> None:
+    database = Database(head_s=0.0024)
+    cursor = experienced(database)
+    for i in range(100):
+        database.head_s = 1.0 if i % 4 == 0 else 0.0024
+        database.poll(cursor)
+    assert not cursor.head_is_dear
+
+
+@pytest.mark.parametrize("head_s", [0.004, 0.05, 0.5])
+def test_a_dear_head_takes_a_twentieth_of_the_time_and_is_looked_at_all_the_same(head_s: float) -> None:
+    database = Database(head_s=head_s, cursor_rows=[row(8)] * 10)
+    cursor = experienced(database)
+    start = database.now_s
+    polled_for(20.0, database, cursor, lambda: database.poll(cursor))
+    spent = database.now_s - start
+    assert len(database.heads) * head_s <= 0.06 * spent
+    gaps = [later - earlier for earlier, later in zip(database.heads, database.heads[1:], strict=False)]
+    assert max(gaps) <= max(0.2, 20 * head_s) + head_s + 2 * CHEAP_S
+
+
+def test_an_expired_lease_behind_the_cursor_is_found_within_the_budget() -> None:
+    database = Database(head_s=DEAR_S)
+    cursor = experienced(database)
+    expired_at = database.now_s
+    database.head_rows = [row(3, due_at=NOON - timedelta(hours=1))]
+    while not (found := database.poll(cursor)):
+        assert database.now_s < expired_at + 20 * DEAR_S + 2 * DEAR_S, "it was not found in time"
+    assert found[0].version == 3
+
+
+def test_what_is_before_the_cursor_is_taken_first_and_the_head_completes_a_short_answer() -> None:
+    database = Database(head_s=DEAR_S, cursor_rows=[row(8), row(9)], head_rows=[row(3)])
+    cursor = experienced(database)
+    database.now_s = cursor.head_due - DEAR_S
+    assert [lease.version for lease in database.poll(cursor)] == [8, 9], "the head may not be looked at yet"
+    database.cursor_s = 2 * DEAR_S  # the head comes due while we look from the cursor
+    assert [lease.version for lease in database.poll(cursor)] == [3, 8, 9]
+
+
+def test_a_full_answer_from_the_cursor_is_not_completed() -> None:
+    database = Database(head_s=DEAR_S, cursor_rows=[row(i) for i in range(8, 18)])
+    cursor = experienced(database)
+    database.now_s = cursor.head_due - DEAR_S
+    assert len(database.poll(cursor)) == 10
+    assert [from_head for _, from_head in database.looks] == [False]
+
+
+def test_when_the_head_is_cheap_again_every_look_is_from_there() -> None:
+    database = Database(head_s=DEAR_S)
+    cursor = experienced(database)
+    assert cursor.head_is_dear
+    database.head_s = 0.001
+    polled_for(2 * 20 * DEAR_S, database, cursor, lambda: database.poll(cursor))
+    database.looks.clear()
+    for _ in range(100):
+        database.poll(cursor)
+    assert len(database.heads) == 100
+
+
+@pytest.mark.xfail(reason="cursor.py compares a look that found a hundred with one that found none: see the report")
+def test_a_head_that_takes_long_because_it_gives_much_is_not_dear() -> None:
+    """A batch takes its time from wherever it comes. A look from the cursor that finds nothing proves nothing."""
+    database = Database(head_s=CHEAP_S, row_s=0.0001, head_rows=[row(i) for i in range(100)])
+    request = ops.LeaseRequest(queue="q", n=100)
+    cursor = Cursor()
+    for _ in range(20):
+        assert len(database.poll(cursor, request)) == 100, "it is deliverable, and was not delivered"
+
+
+def test_a_cursor_moves_forward_only_and_by_priority() -> None:
+    cursor = Cursor()
+    later = NOON + timedelta(seconds=1)
+    cursor.learn(HEAD, CHEAP_S, 0.0, [row(5), row(9, priority=3), row(4, due_at=later)])
+    cursor.learn(HEAD, CHEAP_S, 0.0, [row(6), row(2, priority=3)])
+    expected: Sequence[Position] = [Position(later, 4), Position(), Position(), Position(NOON, 9), *[Position()] * 6]
+    assert list(cursor.positions) == expected
+
+
+def test_a_lease_in_the_callers_transaction_leaves_the_cursor_alone() -> None:
+    """Such a lease may be rolled back, and must then be found again."""
+    from tarry.core.clock import AuthorityClock
+    from tarry.core.settings import StoreSettings
+    from tarry.storage.postgres.verbs import Verbs
+
+    verbs = Verbs(AuthorityClock(), StoreSettings())
+    op = verbs.lease("q", 1, lambda data, _: data, type=None, lease_for=None, consumer=None, own=False)
+    next(op)
+    with pytest.raises(StopIteration):
+        op.send([tuple(row(8))])
+    assert verbs._cursors == {}

@@ -1,0 +1,100 @@
+"""Fifty thousand rows at the head that cannot be delivered, leased or dead, do not slow a consumer down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import psycopg
+import pytest
+
+from tarry.core.messages import Draft
+from tarry.core.settings import QueueSettings, StoreSettings
+from tarry.storage.postgres import ops, queue_statements, statements
+from tarry.storage.postgres.connections import KEYWORDS, configure
+from tarry.storage.postgres.cursor import HEAD
+from tarry.storage.postgres.drive import drive
+from tarry.storage.postgres.statement import Statement
+from tarry.storage.postgres.statements import LeasedRow, Position
+from tarry.storage.postgres.sync import PostgresStore
+from tests.plans.explaining import Plan, kept, prepare, undone
+from tests.plans.scenes import QUEUE, fill
+
+AHEAD = 50_000
+
+
+@pytest.fixture
+def own(database: str) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(database, **KEYWORDS) as conn:
+        configure(conn)
+        drive(conn, queue_statements.create(QUEUE, QueueSettings(), None).run())
+        yield conn
+
+
+@pytest.fixture
+def old_snapshot(database: str, own: psycopg.Connection[Any]) -> Iterator[psycopg.Connection[Any]]:
+    """Somebody's report that has been running since before everything: no dead row can be removed."""
+    with psycopg.connect(database) as conn:
+        conn.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        conn.execute("select count(*) from tarry.message")
+        yield conn
+
+
+def lease(positions: Sequence[Position]) -> Statement[list[LeasedRow]]:
+    return statements.lease(QUEUE, 1, positions, type=None, lease_for=None, consumer=None, durable=False, now=None)
+
+
+def cost(conn: psycopg.Connection[Any], positions: Sequence[Position]) -> Plan:
+    prepare(conn, lease(positions))
+    with undone(conn):
+        return kept(conn, lease(positions), run=True)
+
+
+def behind_all(conn: psycopg.Connection[Any]) -> list[Position]:
+    """Behind the last row there is, where a consumer stands that has leased them all."""
+    row = conn.execute("select due_at, version from tarry.message order by 1 desc, 2 desc limit 1").fetchone()
+    assert row is not None
+    return [Position(*row), *HEAD[1:]]
+
+
+def test_over_leased_rows_the_cursor_reads_a_few_pages_and_the_head_thousands(own: psycopg.Connection[Any]) -> None:
+    fill(own, AHEAD, held=AHEAD, priorities=1)
+    positions = behind_all(own)
+    drive(own, ops.offer_many(QUEUE, [Draft("next", b"")], None))
+    assert cost(own, HEAD).buffers > 1_000
+    assert cost(own, positions).buffers < 50
+
+
+def test_over_dead_rows_the_cursor_reads_a_few_pages_and_the_head_thousands(
+    own: psycopg.Connection[Any], old_snapshot: psycopg.Connection[Any]
+) -> None:
+    fill(own, AHEAD, held=0, priorities=1)
+    old_snapshot.execute("select 1")
+    positions = behind_all(own)
+    own.execute("delete from tarry.message")
+    drive(own, ops.offer_many(QUEUE, [Draft("next", b"")], None))
+    own.execute("vacuum tarry.message")
+    assert cost(own, HEAD).buffers > 1_000
+    assert cost(own, positions).buffers < 50
+
+
+def test_a_consumer_with_fifty_thousand_leases_ahead_of_it_soon_polls_from_its_cursor(
+    database: str, own: psycopg.Connection[Any]
+) -> None:
+    """All through the store: it learns by itself, and an expired lease behind its cursor is delivered all the same."""
+    fill(own, AHEAD, held=AHEAD, priorities=1)
+    store = PostgresStore(database, settings=StoreSettings(pool_size=1))
+    store.offer_many(QUEUE, [Draft(f"next{i:03d}", b"") for i in range(300)])
+    polled: list[str] = []
+    dear: list[bool] = []
+    for _ in range(100):
+        polled += [lease.key for lease in store.lease(QUEUE, 1, lambda data, _: data)]
+        dear.append(store._verbs._cursors[QUEUE, None].head_is_dear)
+    assert polled == [f"next{i:03d}" for i in range(100)]
+    assert any(dear), "it never noticed what its polls cost"
+    own.execute("update tarry.message set lease_until = clock_timestamp() where key = 'k000009'")
+    found: list[str] = []
+    while "k000009" not in found:
+        found += [lease.key for lease in store.lease(QUEUE, 1, lambda data, _: data)]
+        assert len(found) <= 201, "the budget for the head was never spent"
+    store.close()
