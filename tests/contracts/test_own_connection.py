@@ -1,0 +1,190 @@
+"""`conn=`: every verb can be part of the caller's own transaction, and then holds only if the caller commits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from tarry import Message, Outcome, Queue, QueueSettings, Settled
+from tarry.app import App
+from tarry.core.errors import InvalidInput, UnknownQueue
+from tarry.core.limits import DROP_ALL_CONFIRMATION
+from tarry.core.messages import Failure, Hold
+from tests.kit.backends import MEMORY, POSTGRES, Backend, new_name
+from tests.kit.callers import Caller
+from tests.kit.clocks import START, WatchedClock
+from tests.kit.steps import EMPTY, MINUTE, SECOND, numbers, seen, take
+
+
+@pytest.mark.parametrize("backend", POSTGRES, indirect=True)
+class TestInATransaction:
+    @pytest.fixture
+    def caller(self, backend: Backend) -> Iterator[Caller]:
+        with backend.caller() as caller:
+            yield caller
+
+    def test_an_offer_is_seen_by_others_only_after_the_commit(self, queue: Queue[Any], caller: Caller) -> None:
+        queue.offer("before", 1, after=MINUTE)
+        assert queue.offer("a", 1, conn=caller.conn) is Outcome.CREATED
+        assert (queue.contains("a"), queue.contains("a", conn=caller.conn)) == (False, True)
+        assert queue.try_poll() is None
+        caller.commit()
+        assert take(queue).key == "a"
+
+    def test_a_rolled_back_offer_never_was(self, app: App, queue: Queue[Any], caller: Caller) -> None:
+        queue.offer_many([Message(key="a", payload=1), Message(key="b", payload=1)], conn=caller.conn)
+        caller.rollback()
+        assert numbers(app, queue) == EMPTY
+        assert app.store.timeline(queue.name, "a") == []
+
+    def test_offer_and_own_data_commit_together_or_not_at_all(self, queue: Queue[Any], caller: Caller) -> None:
+        table = f"invoice_{uuid4().hex}"
+        create: Any = f"create temp table {table} (key text)"
+        insert: Any = f"insert into {table} values (%s)"
+        count: Any = f"select count(*) from {table}"
+        caller.execute(create)
+        caller.commit()
+        for key, end in [("kept", caller.commit), ("lost", caller.rollback)]:
+            caller.execute(insert, key)
+            queue.offer(key, 1, conn=caller.conn)
+            end()
+        assert caller.execute(count) == [(1,)]
+        assert (queue.contains("kept"), queue.contains("lost")) == (True, False)
+
+    def test_an_ack_counts_only_if_the_caller_commits(
+        self, queue: Queue[Any], caller: Caller, clock: WatchedClock
+    ) -> None:
+        queue.offer("a", 1)
+        delivery = take(queue)
+        assert delivery.ack(conn=caller.conn) is Settled.DONE
+        caller.rollback()
+        assert queue.contains("a")
+        clock.advance(MINUTE)
+        again = take(queue)
+        assert again.ack(conn=caller.conn) is Settled.DONE
+        caller.commit()
+        assert not queue.contains("a")
+
+    def test_a_lease_of_a_transaction_that_rolls_back_was_never_granted(
+        self, queue: Queue[Any], caller: Caller
+    ) -> None:
+        queue.offer("a", 1)
+        delivery = take(queue, conn=caller.conn)
+        assert queue.try_poll() is None
+        caller.rollback()
+        assert delivery.ack() is Settled.LEASE_LOST
+        assert take(queue).attempt == 1
+
+    def test_poll_work_and_ack_in_one_transaction(self, app: App, queue: Queue[Any], caller: Caller) -> None:
+        queue.offer_many([Message(key=key, payload=key) for key in "abc"])
+        found = queue.try_poll_many(3, conn=caller.conn)
+        assert queue.ack_many([d.hold for d in found], conn=caller.conn) == [Settled.DONE] * 3
+        caller.commit()
+        assert numbers(app, queue) == EMPTY
+
+    @pytest.mark.parametrize("end", ["commit", "rollback"])
+    def test_every_way_to_settle(self, app: App, queue: Queue[Any], caller: Caller, end: str) -> None:
+        queue.offer_many([Message(key=key, payload=0) for key in "abcd"])
+        a, b, c, d = queue.try_poll_many(4)
+        answers = [
+            a.nack("failed", delay=MINUTE, conn=caller.conn),
+            b.release(conn=caller.conn),
+            c.bury("hopeless", conn=caller.conn),
+            d.touch(MINUTE, conn=caller.conn),
+        ]
+        assert answers == [Settled.DONE] * 4
+        getattr(caller, end)()
+        assert numbers(app, queue) == ((1, 1, 1, 1) if end == "commit" else (0, 0, 4, 0))
+        assert seen(queue, "d").lease_until == START + (MINUTE if end == "commit" else 30 * SECOND)
+
+    def test_looking_and_removing(self, app: App, queue: Queue[Any], caller: Caller) -> None:
+        conn = caller.conn
+        queue.offer_many([Message(key=key, payload=0) for key in "abc"], conn=conn)
+        found = queue.read("a", conn=conn)
+        assert found is not None
+        assert queue.drop("a", version=found.version, conn=conn)
+        assert app.queues.counts(queue.name, conn=conn).ready.n == 2
+        assert len(app.store.messages(queue.name, conn=conn)) == 2
+        assert len(app.store.timeline(queue.name, "a", conn=conn)) == 2
+        take(queue, conn=conn).bury(conn=conn)
+        assert len(queue.dead_letters.list(conn=conn)) == 1
+        assert queue.dead_letters.redrive(conn=conn) == 1
+        assert queue.dead_letters.purge(conn=conn) == 0
+        assert queue.drop_all(DROP_ALL_CONFIRMATION, conn=conn) == 2
+        caller.rollback()
+        assert numbers(app, queue) == EMPTY
+
+    def test_queues_themselves(self, app: App, caller: Caller) -> None:
+        name, conn = new_name(), caller.conn
+        app.queues.create(name, QueueSettings(max_attempts=2), conn=conn)
+        app.queues.edit(name, max_attempts=4, conn=conn)
+        app.queues.pause(name, conn=conn)
+        app.queues.resume(name, conn=conn)
+        app.queues.rename(name, name + "2", conn=conn)
+        assert app.queues.get(name + "2", conn=conn).settings.max_attempts == 4
+        assert name + "2" in [info.name for info in app.queues.list(conn=conn)]
+        app.queues.delete(name + "2", conn=conn)
+        app.queues.create(name, conn=conn)
+        caller.rollback()
+        with pytest.raises(UnknownQueue):
+            app.queues.get(name)
+
+    def test_a_queue_that_is_made_by_its_first_use_goes_with_the_rollback(
+        self, app: App, queue: Queue[Any], caller: Caller
+    ) -> None:
+        queue.offer("a", 1, conn=caller.conn)
+        assert app.queues.get(queue.name, conn=caller.conn).name == queue.name
+        caller.rollback()
+        with pytest.raises(UnknownQueue):
+            app.queues.get(queue.name)
+
+    def test_a_connection_that_commits_by_itself_is_as_good(self, backend: Backend, queue: Queue[Any]) -> None:
+        with backend.caller(autocommit=True) as caller:
+            queue.offer("a", 1, conn=caller.conn)
+            assert take(queue, conn=caller.conn).ack(conn=caller.conn) is Settled.DONE
+
+    def test_a_bad_input_leaves_the_transaction_usable(self, queue: Queue[Any], caller: Caller) -> None:
+        queue.offer("a", 1, conn=caller.conn)
+        with pytest.raises(InvalidInput):
+            queue.offer("", 1, conn=caller.conn)
+        queue.offer("b", 1, conn=caller.conn)
+        caller.commit()
+        assert (queue.contains("a"), queue.contains("b")) == (True, True)
+
+    def test_the_callers_session_stays_as_it_was(self, queue: Queue[Any], caller: Caller) -> None:
+        ask: Any = "select name, setting from pg_settings order by name"
+        before = caller.execute(ask)
+        queue.offer("a", 1, conn=caller.conn)
+        take(queue, conn=caller.conn).ack(conn=caller.conn)
+        assert caller.execute(ask) == before
+        assert caller.execute("select count(*) from pg_prepared_statements") == [(0,)]
+
+    def test_a_large_batch_is_part_of_the_transaction(self, app: App, queue: Queue[Any], caller: Caller) -> None:
+        fresh = [Message(payload=i) for i in range(2_100)]
+        assert queue.offer_many(fresh, conn=caller.conn) == [Outcome.CREATED] * 2_100
+        caller.rollback()
+        assert numbers(app, queue) == EMPTY
+
+
+@pytest.mark.parametrize("backend", MEMORY, indirect=True)
+class TestInMemory:
+    @pytest.mark.parametrize(
+        "verb",
+        [
+            lambda queue, conn: queue.offer("a", 1, conn=conn),
+            lambda queue, conn: queue.offer_many([], conn=conn),
+            lambda queue, conn: queue.try_poll(conn=conn),
+            lambda queue, conn: queue.try_poll_many(0, conn=conn),
+            lambda queue, conn: queue.ack_many([Hold("a", uuid4())], conn=conn),
+            lambda queue, conn: queue.nack_many([Failure(Hold("a", uuid4()))], conn=conn),
+            lambda queue, conn: queue.read("a", conn=conn),
+            lambda queue, conn: queue.drop("a", conn=conn),
+            lambda queue, conn: queue.dead_letters.list(conn=conn),
+        ],
+    )
+    def test_there_are_no_transactions_to_be_part_of(self, queue: Queue[Any], verb: Any) -> None:
+        with pytest.raises(InvalidInput, match="memory"):
+            verb(queue, object())

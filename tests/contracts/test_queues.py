@@ -1,0 +1,277 @@
+"""Queues as a whole: created on first use, created by hand, edited, renamed, paused, deleted."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tarry import Message, Outcome, Queue, QueueSettings, Retry, Settled
+from tarry.app import App
+from tarry.core.errors import InvalidInput, Refused, UnknownQueue
+from tarry.core.events import JournalLevel
+from tests.kit.backends import SETTINGS, Backend, new_name
+from tests.kit.clocks import START, WatchedClock
+from tests.kit.steps import EMPTY, HOUR, MINUTE, SECOND, all_at_once, keys, numbers, take
+
+SPECIAL = QueueSettings(
+    lease_for=timedelta(minutes=5, microseconds=1),
+    max_attempts=7,
+    retry=Retry.exponential(timedelta(milliseconds=250), factor=1.5, cap_for=HOUR, jitter=0.25),
+    journal=JournalLevel.PAYLOADS,
+    retention_for=timedelta(days=90),
+    target_lag_for=timedelta(milliseconds=1500),
+)
+
+
+VERBS_OF_MESSAGES: dict[str, Any] = {
+    "offer": lambda q: q.offer("a", 1),
+    "offer_many": lambda q: q.offer_many([Message(key="a", payload=1)]),
+    "try_poll": lambda q: q.try_poll(),
+    "poll": lambda q: q.poll(SECOND),
+    "read": lambda q: q.read("a"),
+    "contains": lambda q: q.contains("a"),
+    "drop": lambda q: q.drop("a"),
+    "drop_all": lambda q: q.drop_all("Yes, please, I know what I'm doing!"),
+    "dead letters": lambda q: q.dead_letters.list(),
+    "redrive": lambda q: q.dead_letters.redrive(),
+    "purge": lambda q: q.dead_letters.purge(),
+}
+
+
+@pytest.fixture
+def name() -> str:
+    return new_name()
+
+
+class TestCreation:
+    def test_a_queue_comes_into_being_when_it_is_first_used(self, app: App, name: str) -> None:
+        with pytest.raises(UnknownQueue):
+            app.queues.get(name)
+        app.queue(name).offer("a", 1)
+        info = app.queues.get(name)
+        assert (info.name, info.settings, info.created_at) == (name, QueueSettings(), START)
+        assert not info.paused
+
+    def test_a_handle_alone_creates_nothing(self, app: App, name: str) -> None:
+        app.queue(name)
+        with pytest.raises(UnknownQueue):
+            app.queues.get(name)
+
+    def test_every_setting_is_kept_exactly(self, app: App, name: str) -> None:
+        created = app.queues.create(name, SPECIAL)
+        assert created.settings == SPECIAL
+        assert app.queues.get(name) == created
+
+    def test_an_http_queue_gives_up_after_three_attempts(self, app: App, name: str) -> None:
+        assert app.queues.create(name, QueueSettings.for_http()).settings.max_attempts == 3
+
+    def test_a_taken_name_is_refused_and_nothing_changed(self, app: App, name: str) -> None:
+        app.queues.create(name, SPECIAL)
+        with pytest.raises(Refused, match=name):
+            app.queues.create(name)
+        assert app.queues.get(name).settings == SPECIAL
+
+    def test_or_accepted_where_that_is_fine_and_still_nothing_changed(self, app: App, name: str) -> None:
+        app.queues.create(name, SPECIAL)
+        assert app.queues.create(name, exist_ok=True).settings == SPECIAL
+
+    @pytest.mark.parametrize("odd", ["a", "A.b_c-9", "-", "..", "9" * 100, "_", "select"])
+    def test_names_of_all_allowed_kinds_work(self, app: App, odd: str) -> None:
+        assert app.queues.create(odd, exist_ok=True).name == odd
+        assert app.queue(odd).offer("a", 1) is Outcome.CREATED
+        app.queues.delete(odd, force=True)
+
+    def test_names_differ_by_case(self, app: App, name: str) -> None:
+        app.queue(name.lower()).offer("a", 1)
+        assert not app.queue(name.upper()).contains("a")
+
+    def test_many_first_uses_at_once_make_one_queue(self, app: App, name: str) -> None:
+        outcomes = all_at_once([lambda n=n: app.queue(name).offer(f"k{n}", n) for n in range(8)])
+        assert outcomes == [Outcome.CREATED] * 8
+        assert numbers(app, app.queue(name)) == (0, 8, 0, 0)
+
+    def test_the_list_is_sorted_by_name(self, app: App, name: str) -> None:
+        made = [f"{name}-{suffix}" for suffix in ("b", "B", "a", "_", ".")]
+        for one in made:
+            app.queues.create(one)
+        listed = [info.name for info in app.queues.list() if info.name.startswith(name + "-")]
+        assert listed == sorted(made)
+
+
+class TestUnknownQueues:
+    """Where a store may not create queues by itself."""
+
+    @pytest.mark.parametrize("verb", VERBS_OF_MESSAGES)
+    def test_every_verb_says_that_there_is_no_such_queue(self, backend: Backend, name: str, verb: str) -> None:
+        settings = dataclasses.replace(SETTINGS, create_queues=False)
+        with backend.own_app(settings) as app, pytest.raises(UnknownQueue, match=name) as caught:
+            VERBS_OF_MESSAGES[verb](app.queue(name))
+        assert caught.value.hint is not None
+
+    @pytest.mark.parametrize(
+        "ask",
+        [
+            lambda app, name: app.queues.counts(name),
+            lambda app, name: app.store.messages(name),
+            lambda app, name: app.store.timeline(name, "a"),
+        ],
+        ids=["counts", "messages", "timeline"],
+    )
+    def test_so_does_every_look(self, backend: Backend, name: str, ask: Any) -> None:
+        settings = dataclasses.replace(SETTINGS, create_queues=False)
+        with backend.own_app(settings) as app, pytest.raises(UnknownQueue, match=name):
+            ask(app, name)
+
+    @pytest.mark.parametrize(
+        "ask",
+        [
+            lambda queues, name: queues.get(name),
+            lambda queues, name: queues.edit(name, max_attempts=3),
+            lambda queues, name: queues.rename(name, name + "2"),
+            lambda queues, name: queues.delete(name),
+            lambda queues, name: queues.delete(name, force=True),
+            lambda queues, name: queues.pause(name),
+            lambda queues, name: queues.resume(name),
+        ],
+        ids=["get", "edit", "rename", "delete", "force", "pause", "resume"],
+    )
+    def test_what_is_done_to_a_queue_never_creates_it(self, app: App, name: str, ask: Any) -> None:
+        with pytest.raises(UnknownQueue, match=name):
+            ask(app.queues, name)
+        with pytest.raises(UnknownQueue):
+            app.queues.get(name)
+
+
+class TestEdit:
+    def test_only_what_is_named_changes(self, app: App, name: str) -> None:
+        app.queues.create(name, SPECIAL)
+        edited = app.queues.edit(name, lease_for=MINUTE, max_attempts=None)
+        assert edited.settings == dataclasses.replace(SPECIAL, lease_for=MINUTE, max_attempts=None)
+        assert app.queues.get(name) == edited
+
+    def test_it_counts_from_the_next_poll_on(self, app: App, queue: Queue[Any]) -> None:
+        queue.offer_many([Message(key=key, payload=0) for key in "ab"])
+        assert take(queue).lease_until == START + 30 * SECOND
+        app.queues.edit(queue.name, lease_for=MINUTE)
+        assert take(queue).lease_until == START + MINUTE
+
+    def test_an_unknown_setting_is_named_with_those_that_exist(self, app: App, name: str) -> None:
+        app.queues.create(name)
+        with pytest.raises(InvalidInput, match=r"lease_time.*lease_for"):
+            app.queues.edit(name, lease_time=MINUTE)
+        assert app.queues.get(name).settings == QueueSettings()
+
+
+class TestPause:
+    def test_a_paused_queue_hands_out_nothing(self, app: App, queue: Queue[Any]) -> None:
+        queue.offer("a", 1)
+        info = app.queues.pause(queue.name, reason="maintenance")
+        assert (info.paused, info.paused_at, info.paused_reason) == (True, START, "maintenance")
+        assert queue.try_poll() is None
+        assert queue.try_poll_many(5, type="t") == []
+
+    def test_what_is_held_can_be_settled(self, app: App, queue: Queue[Any]) -> None:
+        queue.offer_many([Message(key=key, payload=0) for key in "ab"])
+        first, second = queue.try_poll_many(2)
+        app.queues.pause(queue.name)
+        assert [first.ack(), second.touch(), second.nack()] == [Settled.DONE] * 3
+
+    def test_after_the_resume_everything_goes_on(self, app: App, queue: Queue[Any]) -> None:
+        queue.offer("a", 1)
+        app.queues.pause(queue.name)
+        info = app.queues.resume(queue.name)
+        assert (info.paused, info.paused_at, info.paused_reason) == (False, None, None)
+        assert take(queue).key == "a"
+
+    def test_said_twice_the_first_one_counts(self, app: App, queue: Queue[Any], clock: WatchedClock) -> None:
+        app.queues.create(queue.name)
+        app.queues.pause(queue.name, reason="first")
+        clock.advance(HOUR)
+        info = app.queues.pause(queue.name, reason="second")
+        assert (info.paused_at, info.paused_reason) == (START, "first")
+        assert app.queues.resume(queue.name) == app.queues.resume(queue.name)
+
+    def test_an_edit_does_not_resume(self, app: App, queue: Queue[Any]) -> None:
+        app.queues.create(queue.name)
+        app.queues.pause(queue.name, reason="stays")
+        assert app.queues.edit(queue.name, max_attempts=3).paused_reason == "stays"
+
+
+class TestRename:
+    def test_messages_dead_letters_and_leases_follow(self, app: App, queue: Queue[Any], name: str) -> None:
+        queue.offer_many([Message(key=key, payload=0, at=START - n * SECOND) for n, key in enumerate("abc")])
+        dying, held = queue.try_poll_many(2)
+        dying.bury()
+        assert app.queues.rename(queue.name, name).name == name
+        renamed = app.queue(name)
+        assert numbers(app, renamed) == (0, 1, 1, 1)
+        assert renamed.ack_many([held.hold]) == [Settled.DONE]
+        assert keys(renamed.dead_letters.list()) == ["c"]
+        assert take(renamed).key == "a"
+        with pytest.raises(UnknownQueue):
+            app.queues.get(queue.name)
+
+    def test_the_history_follows(self, app: App, queue: Queue[Any], name: str) -> None:
+        queue.offer("a", 1)
+        app.queues.rename(queue.name, name)
+        assert [(event.kind.value, event.queue) for event in app.store.timeline(name, "a")] == [("offered", name)]
+
+    def test_a_taken_name_is_refused(self, app: App, queue: Queue[Any], name: str) -> None:
+        queue.offer("a", 1)
+        app.queues.create(name)
+        with pytest.raises(Refused, match=name):
+            app.queues.rename(queue.name, name)
+        with pytest.raises(Refused):
+            app.queues.rename(name, name)
+        assert queue.contains("a")
+
+    def test_the_old_name_is_free(self, app: App, queue: Queue[Any], name: str) -> None:
+        queue.offer("a", 1)
+        app.queues.rename(queue.name, name)
+        assert queue.offer("a", 1) is Outcome.CREATED
+        assert numbers(app, queue) == (0, 1, 0, 0)
+
+    def test_a_bad_new_name_is_rejected(self, app: App, queue: Queue[Any]) -> None:
+        app.queues.create(queue.name)
+        with pytest.raises(InvalidInput, match="queue name"):
+            app.queues.rename(queue.name, "not a name")
+
+
+class TestDelete:
+    def test_an_empty_queue_is_deleted(self, app: App, name: str) -> None:
+        app.queues.create(name)
+        app.queues.delete(name)
+        with pytest.raises(UnknownQueue):
+            app.queues.get(name)
+        assert name not in [info.name for info in app.queues.list()]
+
+    @pytest.mark.parametrize("state", ["delayed", "ready", "leased", "dead"])
+    def test_one_that_is_not_empty_is_refused(self, app: App, queue: Queue[Any], state: str) -> None:
+        queue.offer("a", 1, after=MINUTE if state == "delayed" else None)
+        if state in ("leased", "dead"):
+            delivery = take(queue)
+            if state == "dead":
+                delivery.bury()
+        before = numbers(app, queue)
+        with pytest.raises(Refused, match=queue.name):
+            app.queues.delete(queue.name)
+        assert numbers(app, queue) == before
+
+    def test_unless_forced_and_then_its_messages_go_with_it(self, app: App, queue: Queue[Any]) -> None:
+        queue.offer_many([Message(key=key, payload=0) for key in "abc"])
+        held, dying = queue.try_poll_many(2)
+        dying.bury()
+        app.queues.delete(queue.name, force=True)
+        assert held.ack() is Settled.GONE
+        assert numbers(app, queue) == EMPTY
+
+    def test_a_new_queue_of_the_name_starts_afresh(self, app: App, name: str) -> None:
+        app.queues.create(name, SPECIAL)
+        app.queue(name).offer("a", 1)
+        app.queues.delete(name, force=True)
+        assert app.queue(name).offer("a", 1) is Outcome.CREATED
+        assert app.queues.get(name).settings == QueueSettings()
+        assert [event.kind.value for event in app.store.timeline(name, "a")] == ["offered"]
