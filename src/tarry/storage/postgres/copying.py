@@ -9,13 +9,21 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any
 
-from tarry.core.messages import Draft
+from tarry.core.messages import ConflictRule, Draft
 from tarry.storage.postgres.statement import Copy
 
 _START = b"PGCOPY\n\xff\r\n\x00" + struct.pack(">ii", 0, 0)
 _END = struct.pack(">h", -1)
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _US = timedelta(microseconds=1)
+
+CONFLICTS = {
+    ConflictRule.REPLACE: 0,
+    ConflictRule.KEEP: 1,
+    ConflictRule.EARLIEST: 2,
+    ConflictRule.DEBOUNCE: 3,
+}
+"""How the table writes down the rule a message was offered with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +53,8 @@ def copy_messages(drafts: Sequence[Draft], reserved: Reserved) -> Copy:
     def rows() -> Iterable[bytes]:
         for draft, version in zip(drafts, reserved.versions, strict=True):
             due = reserved.due_us(draft)
-            head = fixed(10, 8, version, 8, due, 8, due, 8, now, 4, reserved.queue, 2, draft.priority, 2, 0)
+            rule = CONFLICTS[draft.conflict.rule]
+            head = fixed(10, 8, version, 8, due, 8, due, 8, now, 4, reserved.queue, 2, draft.priority, 2, rule)
             yield head + _field(draft.key.encode()) + _field(draft.payload) + _optional(draft.content_type)
 
     return Copy(

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from tarry.core.errors import UnknownQueue
 from tarry.core.events import Event, EventKind
-from tarry.core.messages import ConflictRule, Counted, Counts, DeadLetter, Draft, Hold, StoredMessage
+from tarry.core.messages import Counted, Counts, DeadLetter, Draft, Hold, StoredMessage
 from tarry.core.retry import Retry
 from tarry.core.states import State
 from tarry.storage.postgres.arrays import (
@@ -27,17 +27,11 @@ from tarry.storage.postgres.arrays import (
     TimestampArray,
     UuidArray,
 )
-from tarry.storage.postgres.copying import Reserved
+from tarry.storage.postgres.copying import CONFLICTS, Reserved
 from tarry.storage.postgres.statement import Row, Statement, sql
 
 T = TypeVar("T")
 
-_CONFLICTS = {
-    ConflictRule.REPLACE: 0,
-    ConflictRule.KEEP: 1,
-    ConflictRule.EARLIEST: 2,
-    ConflictRule.DEBOUNCE: 3,
-}
 WALK = 10_000
 """How many rows a page for people may walk to find what it shows."""
 
@@ -101,7 +95,7 @@ def offer(
         "due_ats": TimestampArray([d.due_at for d in drafts]),
         "delays": FloatArray([d.delay.total_seconds() for d in drafts]),
         "priorities": SmallintArray([d.priority for d in drafts]),
-        "conflicts": SmallintArray([_CONFLICTS[d.conflict.rule] for d in drafts]),
+        "conflicts": SmallintArray([CONFLICTS[d.conflict.rule] for d in drafts]),
         "types": TextArray([d.type for d in drafts]),
         "content_types": TextArray([d.content_type for d in drafts]),
         "extras": JsonbArray([_extra(d) for d in drafts]),
