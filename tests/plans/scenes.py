@@ -75,6 +75,7 @@ HOT: dict[str, Callable[[int], Statement[Any]]] = {
     "touch": lambda n: statements.touch(QUEUE, held(n), None, None),
     "release": lambda n: statements.release(QUEUE, held(n), None),
     "live_holds": lambda n: statements.live_holds(QUEUE, [hold.key for hold in held(n)]),
+    "refused": lambda n: statements.refused(QUEUE, "ack", [hold.key for hold in held(n)], None),
     "read": lambda n: statements.read(QUEUE, held(1)[0].key, None),
     "next_due": lambda n: statements.next_due_in(QUEUE, None, None),
     "next_due_typed": lambda n: statements.next_due_in(QUEUE, "rare", None),
@@ -85,7 +86,7 @@ WAYS: dict[str, set[str]] = {
     "lease_typed": {"message_order_by_type", "Tid Scan"},
     "offer": set(),  # finds conflicts through message_key, which an insert's plan says elsewhere
     **{key: {"message_key", "Tid Scan"} for key in ("ack", "nack", "bury", "touch", "release")},
-    **{key: {"message_key"} for key in ("live_holds", "read", "drop")},
+    **{key: {"message_key"} for key in ("live_holds", "refused", "read", "drop")},
     "next_due": {"message_order"},
     "next_due_typed": {"message_order_by_type"},
 }
