@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Generic, TypeVar
 
+from tarry.core.errors import StoreUnavailable
+
 I = TypeVar("I")  # noqa: E741 - I and O are what goes in and what comes out
 O = TypeVar("O")  # noqa: E741
 
@@ -66,9 +68,15 @@ class Gatherer(Generic[I, O]):
     async def _answer(self, batch: Sequence[tuple[I, asyncio.Future[O]]]) -> None:
         try:
             answers = await self._flush([item for item, _ in batch])
+        except asyncio.CancelledError:
+            for _, future in batch:
+                future.cancel()
+            raise
         except Exception as error:
-            if len(batch) == 1:
-                _fail(batch[0][1], error)
+            # When the database is away nobody is to blame, and alone each would wait as long again.
+            if len(batch) == 1 or isinstance(error, StoreUnavailable):
+                for _, future in batch:
+                    _fail(future, error)
                 return
             # One of them is to blame, and the others must not pay for it.
             for entry in batch:
