@@ -1,0 +1,8 @@
+"""`python -m tarry` is `tarry`."""
+
+import sys
+
+from tarry.edges.cli.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())

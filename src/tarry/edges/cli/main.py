@@ -1,0 +1,182 @@
+"""The command line: where a run begins, and where every error ends. Nothing heavy is imported before it is needed."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from functools import cache
+from importlib.metadata import version as version_of
+from typing import Annotated, Any, cast
+
+import typer
+
+from tarry.core.errors import TarryError
+from tarry.edges.cli import db, dlq, doctor, message, queue, receive, send
+from tarry.edges.cli import settle as _settle  # pyright: ignore[reportUnusedImport] # noqa: F401 - adds to message
+from tarry.edges.cli import timeline as _timeline  # pyright: ignore[reportUnusedImport] # noqa: F401 - adds to message
+from tarry.edges.cli.exits import CommandFailed, ExitCode, ReaderGone, Usage, code_of
+from tarry.edges.cli.help import group
+from tarry.edges.cli.session import Debug, Dsn, Json, NoColor, OutputFormat, Quiet, Session, Shared, command
+from tarry.edges.cli.text import safe_json, shown, without_secrets
+
+# What the parser raises for a command line that it cannot read.
+_UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__mro__[1])
+
+
+@cache
+def cli() -> typer.Typer:
+    app = group(
+        "tarry",
+        "Keep messages until they are due, and hand each one over safely.\n\n"
+        "\b\nFirst steps:\n"
+        '  tarry send hello \'{"hi": "there"}\' --in 10s\n'
+        "  tarry receive hello --wait 15s\n"
+        "  tarry doctor",
+    )
+    app.callback()(_root)
+    send.register(app)
+    receive.register(app)
+    for commands in (queue.app, message.app, dlq.app, db.app):
+        app.add_typer(commands)
+    doctor.register(app)
+    command(app, "demo", examples=("tarry demo", "tarry demo --seconds 60"))(demo)
+    command(app, "version", examples=("tarry version", "tarry version -o json"))(version)
+    return app
+
+
+def _root(
+    ctx: typer.Context,
+    dsn: Dsn = None,
+    output: OutputFormat = None,
+    json: Json = False,
+    quiet: Quiet = False,
+    no_color: NoColor = False,
+    debug: Debug = False,
+) -> None:
+    given = Shared(dsn=dsn, output=output, json=json, quiet=quiet, no_color=no_color, debug=debug)
+    ctx.obj = given.over(Shared())
+
+
+def demo(
+    cli: Session,
+    seconds: Annotated[
+        float | None, typer.Option("--seconds", metavar="N", help="How long, about; else DEMO_SECONDS.")
+    ] = None,
+) -> ExitCode:
+    """Show Tarry at work.
+
+    Sample traffic on the queue "demo", which is emptied first, of the database that the environment names (TARRY_DSN,
+    PG*), else of the embedded one.
+    """
+    from importlib import import_module
+
+    from tarry.edges.env import demo_seconds_from
+
+    if cli.dsn is not None:
+        raise Usage("the demo takes its database from the environment, not from --dsn", hint="set TARRY_DSN")
+    seconds = demo_seconds_from() if seconds is None else seconds
+    if seconds is not None and not 0 < seconds < float("inf"):
+        raise Usage(f"the demo runs for some seconds, not {seconds:g}")
+    try:
+        run = import_module("tarry.edges.cli.demo").run
+    except ModuleNotFoundError as error:
+        raise CommandFailed(f"the demo is not installed: {error}", ExitCode.FAILED) from error
+    return ExitCode(run(seconds))
+
+
+def version(cli: Session) -> None:
+    """Show the version of Tarry.
+
+    And of the Python that runs it: both belong in a report of a problem.
+    """
+    tarry, python = version_of("tarry"), ".".join(map(str, sys.version_info[:3]))
+    cli.printer.record("tarry.version/1", {"tarry": tarry, "python": python}, [("tarry", tarry), ("python", python)])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a character shows its number, and the command goes on.
+        cast("Any", stream).reconfigure(errors="backslashreplace")
+    try:
+        code = int(cli()(args, prog_name="tarry", standalone_mode=False) or 0)
+        sys.stdout.flush()
+    except (ReaderGone, BrokenPipeError):
+        _let_go_of_stdout()
+        return ExitCode.OK
+    except typer.Exit as error:
+        return error.exit_code
+    except typer.Abort:
+        return ExitCode.INTERRUPTED
+    except _UsageError as error:
+        return _usage(error, args)
+    except SystemExit:
+        raise
+    except BaseException as error:
+        return _failed(error, args)
+    return code
+
+
+def _usage(error: typer.BadParameter, args: Sequence[str]) -> int:
+    if type(error).__name__ == "NoArgsIsHelpError":
+        sys.stderr.write(error.format_message() + "\n")
+        return ExitCode.USAGE
+    path = error.ctx.command_path if error.ctx else "tarry"
+    message = error.format_message().replace("Value error, ", "")
+    _report(message[:1].lower() + message[1:], f"see: {path} -h", ExitCode.USAGE, args)
+    return ExitCode.USAGE
+
+
+def _failed(error: BaseException, args: Sequence[str]) -> int:
+    code = code_of(error)
+    if "--debug" in args:
+        sys.stderr.write(without_secrets("".join(traceback.format_exception(error))))
+    if code is ExitCode.INTERRUPTED:
+        _report("interrupted", None, code, args)
+    elif isinstance(error, TarryError):
+        _report(str(error), error.hint, code, args)
+    else:
+        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        _report(text, "for the traceback run it again with --debug", code, args)
+    return code
+
+
+def _report(message: str, hint: str | None, code: ExitCode, args: Sequence[str]) -> None:
+    """One line that says what is wrong, one that says what to do; or one JSON object, for programs."""
+    message = without_secrets(" ".join(message.split()))
+    if _wants_json(args):
+        told = {"schema": "tarry.error/1", "error": message, "hint": hint, "exit_code": int(code)}
+        sys.stderr.write(safe_json(json.dumps(told, ensure_ascii=False)) + "\n")
+        return
+    sys.stderr.write(f"error: {shown(message)}\n")
+    if hint:
+        sys.stderr.write(f"hint: {shown(hint)}\n")
+
+
+def _wants_json(args: Sequence[str]) -> bool:
+    """As the command line says, also where the parser could not read it."""
+    wanted = False
+    for arg, following in zip(args, [*args[1:], ""], strict=True):
+        if arg == "--":
+            break
+        if arg == "--json":
+            wanted = True
+        elif arg in ("-o", "--output"):
+            wanted = following in ("json", "jsonl")
+        elif arg.startswith(("--output=", "-o")):
+            wanted = arg.removeprefix("--output=").removeprefix("-o") in ("json", "jsonl")
+    return wanted
+
+
+def _let_go_of_stdout() -> None:
+    """Python flushes stdout once more when it ends; what is left goes nowhere, without a complaint."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, sys.stdout.fileno())
+    except OSError:
+        pass
+    finally:
+        os.close(nowhere)

@@ -1,0 +1,248 @@
+"""What an operator does to a database as a whole: reach it, bring its schema up to date, examine it.
+
+Beside `app.py` in the composition root: it joins storage to the edges, which may not import storage themselves.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, LiteralString
+from zoneinfo import ZoneInfo
+
+import psycopg
+from psycopg import Connection
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from tarry.app import JOURNAL_DAYS_AHEAD
+from tarry.core.errors import EmbeddedError, InvalidInput, StoreUnavailable
+from tarry.edges.env import dsn_from
+from tarry.storage.postgres import health, queue_statements
+from tarry.storage.postgres import migrate as migrations
+from tarry.storage.postgres.connections import keywords
+from tarry.storage.postgres.drive import drive
+from tarry.storage.postgres.health import Finding
+
+LARGEST_SKEW = timedelta(seconds=2)
+PARTITION_DAYS = 2
+"""Today's and tomorrow's partition of the journal must be there: then midnight finds its place ready."""
+HIDDEN = "***"
+_SECRETS = ("password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key")
+_ANY_ZONE: LiteralString = "Europe/Berlin"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a database is: how to connect to it, and how to name it to people."""
+
+    dsn: str
+    embedded: bool
+
+    @property
+    def described(self) -> str:
+        """Never with a password."""
+        parts = conninfo_to_dict(self.dsn)
+        shown = {name: HIDDEN if name in _SECRETS else value for name, value in parts.items()}
+        text = make_conninfo("", **shown) or "as libpq's PG* variables say"
+        return f"embedded PostgreSQL ({text})" if self.embedded else text
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationStatus:
+    number: int
+    name: str
+    phase: str
+    state: str
+    """applied, pending, changed (applied with another content) or unknown (applied by a newer Tarry)."""
+    applied_at: datetime | None = None
+
+
+def check_dsn(dsn: str | None) -> None:
+    """Refuse what cannot be a connection string. libpq would quote it, password and all, in its error."""
+    named = dsn_from() if dsn is None else dsn
+    try:
+        keywords(named or "")
+    except InvalidInput as error:
+        # Without its cause, which would show in a traceback.
+        raise InvalidInput(str(error), hint=error.hint) from None
+
+
+@contextmanager
+def reach(dsn: str | None) -> Generator[Place]:
+    """The database that is meant, changing nothing in it. The embedded one runs for as long as the block."""
+    named = dsn_from() if dsn is None else dsn
+    if named is not None:
+        yield Place(named, embedded=False)
+        return
+    from tarry.storage.postgres import embedded
+
+    with embedded.start() as server:
+        yield Place(server.dsn, embedded=True)
+
+
+@contextmanager
+def connection(place: Place) -> Generator[Connection[Any]]:
+    try:
+        conn = psycopg.connect(place.dsn, **keywords(place.dsn))
+    except psycopg.OperationalError as error:
+        raise StoreUnavailable(
+            f"the database cannot be reached: {error}", hint="check the address and that the server runs"
+        ) from error
+    with conn:
+        conn.prepare_threshold = None
+        yield conn
+
+
+def ddl() -> str:
+    """The whole schema as SQL, for people who apply changes with a tool of their own. Needs no database."""
+    return migrations.script()
+
+
+def migrate(place: Place, *, post: bool) -> list[MigrationStatus]:
+    """Apply what is pending, make the journal's next partitions, and say what was applied."""
+    with connection(place) as conn:
+        done = {migration.number for migration in migrations.migrate(conn, post=post)}
+        drive(conn, queue_statements.journal_partitions(JOURNAL_DAYS_AHEAD).run())
+        return [status for status in statuses(conn) if status.number in done]
+
+
+def statuses(conn: Connection[Any]) -> list[MigrationStatus]:
+    applied: dict[int, Sequence[Any]] = {}
+    row = conn.execute("select to_regclass('tarry.migration') is not null").fetchone()
+    if row and row[0]:
+        found = conn.execute("select number, name, checksum, applied_at from tarry.migration order by number")
+        applied = {number: rest for number, *rest in found.fetchall()}
+    known = {migration.number: migration for migration in migrations.known()}
+    listed: list[MigrationStatus] = []
+    for number in sorted(applied.keys() | known.keys()):
+        migration, stored = known.get(number), applied.get(number)
+        name = migration.name if migration else str(stored[0]) if stored else ""
+        phase = migration.phase if migration else "post" if "_post_" in name else "pre"
+        if stored is None:
+            state = "pending"
+        elif migration is None:
+            state = "unknown"
+        else:
+            state = "applied" if stored[1] == migration.checksum else "changed"
+        listed.append(MigrationStatus(number, name, phase, state, stored[2] if stored else None))
+    return listed
+
+
+def diagnose(dsn: str | None) -> list[Finding]:
+    """`examine`, also where the embedded server will not even start."""
+    try:
+        with reach(dsn) as place:
+            return examine(place)
+    except EmbeddedError as error:
+        return [Finding("database", False, str(error), error.hint or "name another database: --dsn"), _zones_here()]
+
+
+def examine(place: Place) -> list[Finding]:
+    """Every check, good or bad. A database that cannot be reached is a finding too."""
+    found = [Finding("database", True, place.described)]
+    try:
+        with connection(place) as conn:
+            found += [Finding("connection", True, "answers"), *health.findings(conn), _clock(conn), _pooler(conn)]
+            found += _schema(conn)
+            found += [_zones_here(), _zones_there(conn)]
+    except StoreUnavailable as error:
+        found += [Finding("connection", False, str(error), error.hint or ""), _zones_here()]
+    except psycopg.Error as error:
+        found.append(Finding("connection", False, f"broke off: {error}", "look into the log of the server"))
+    return found
+
+
+def _clock(conn: Connection[Any]) -> Finding:
+    """The nearest of a few readings: what the network adds is not the clock's fault."""
+    readings: list[tuple[timedelta, timedelta]] = []
+    for _ in range(3):
+        before, started = datetime.now(UTC), time.monotonic()
+        row = conn.execute("select clock_timestamp()").fetchone()
+        took = timedelta(seconds=time.monotonic() - started)
+        assert row is not None  # noqa: S101 - a select without from has one row
+        readings.append((took, row[0] - (before + took / 2)))
+    took, skew = min(readings)
+    text = f"the database is {abs(skew).total_seconds():.3f} s {'ahead' if skew > timedelta(0) else 'behind'}"
+    return Finding(
+        "clock skew",
+        abs(skew) - took / 2 <= LARGEST_SKEW,
+        text,
+        "Tarry goes by the database's clock; set both by NTP, or give delays instead of times",
+    )
+
+
+def _pooler(conn: Connection[Any]) -> Finding:
+    row = conn.execute("select pg_backend_pid()").fetchone()
+    direct = row is not None and row[0] == conn.info.backend_pid
+    return Finding("pooler", True, "none, direct connection" if direct else "connected through a pooler")
+
+
+def _schema(conn: Connection[Any]) -> list[Finding]:
+    listed = statuses(conn)
+    odd = [status for status in listed if status.state != "applied"]
+    if not odd:
+        return [Finding("migrations", True, f"{len(listed)} applied"), _privileges(conn), *_journal(conn)]
+    hint = "run: tarry db migrate"
+    if any(status.state != "pending" for status in odd):
+        hint = "this database belongs to another version of Tarry: use that one, or look at: tarry db status"
+    return [Finding("migrations", False, ", ".join(f"{status.name} is {status.state}" for status in odd), hint)]
+
+
+def _privileges(conn: Connection[Any]) -> Finding:
+    row = conn.execute(
+        "select current_user, has_schema_privilege('tarry', 'usage') "
+        "and has_table_privilege('tarry.message', 'select') and has_table_privilege('tarry.message', 'insert') "
+        "and has_table_privilege('tarry.message', 'update') and has_table_privilege('tarry.message', 'delete'), "
+        "has_schema_privilege('tarry', 'create')"
+    ).fetchone()
+    role, works, creates = row or ("", False, False)
+    partitions = "also make partitions" if creates else "not make partitions, which is for whoever migrates"
+    return Finding(
+        "privileges",
+        bool(works),
+        f"{role} may read and write, and {partitions}" if works else f"{role} may not read and write",
+        "connect as the owner of the schema tarry, or grant its rights to this role",
+    )
+
+
+def _journal(conn: Connection[Any]) -> list[Finding]:
+    row = conn.execute(
+        "select count(*) filter (where to_regclass('tarry.event_' || to_char(day, 'YYYYMMDD')) is not null), "
+        "exists (select from tarry.event_overflow) "
+        "from generate_series((now() at time zone 'UTC')::date, (now() at time zone 'UTC')::date + %s, '1 day') day",
+        (PARTITION_DAYS - 1,),
+    ).fetchone()
+    there, overflowing = row or (0, False)
+    return [
+        Finding(
+            "journal partitions",
+            there == PARTITION_DAYS,
+            f"{there} of the next {PARTITION_DAYS} days have one",
+            "run as a role that may create tables: tarry db migrate",
+        ),
+        Finding(
+            "journal overflow",
+            not overflowing,
+            "has events" if overflowing else "empty",
+            "events of a day without partition; they move when the partition of their day is made",
+        ),
+    ]
+
+
+def _zones_here() -> Finding:
+    try:
+        ZoneInfo(_ANY_ZONE)
+    except (KeyError, OSError):
+        return Finding("time zones here", False, "missing", "install tzdata: pip install tzdata")
+    return Finding("time zones here", True, "present")
+
+
+def _zones_there(conn: Connection[Any]) -> Finding:
+    try:
+        conn.execute("select now() at time zone %s", (_ANY_ZONE,))
+    except psycopg.DataError:
+        return Finding("time zones there", False, "missing", "install tzdata on the server of the database")
+    return Finding("time zones there", True, "present")

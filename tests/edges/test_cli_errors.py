@@ -1,0 +1,152 @@
+"""Every error ends as one line that says what is wrong; tracebacks only for who asks."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+
+import pytest
+
+from tarry.edges.cli import main as entry
+from tarry.edges.cli.text import without_secrets
+from tests.edges.conftest import Run
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["queue", "list", "--output", "xml"],
+        ["queue", "show"],
+        ["queue", "list", "--unknown"],
+        ["message", "list", "q", "--limit", "many"],
+        ["no-such-command"],
+    ],
+    ids=" ".join,
+)
+def test_a_line_that_cannot_be_read_is_a_usage_error(run: Run, words: list[str]) -> None:
+    ran = run(*words)
+    assert ran.code == 2
+    error, hint = ran.err.splitlines()
+    assert error.startswith("error: ")
+    assert hint.startswith("hint: see: tarry ")
+    assert run(*words, "--json").error["exit_code"] == 2
+
+
+@pytest.mark.parametrize("words", [["-o", "json"], ["-ojson"], ["--output=jsonl"], ["--json"], ["--output", "jsonl"]])
+def test_an_error_in_json_mode_is_one_object_on_stderr(run: Run, words: list[str]) -> None:
+    ran = run("queue", "show", *words)
+    assert ran.out == ""
+    assert ran.error.keys() == {"schema", "error", "hint", "exit_code"}
+    assert ran.error["schema"] == "tarry.error/1"
+
+
+def test_a_payload_after_two_dashes_does_not_ask_for_json(run: Run) -> None:
+    assert run("queue", "show", "--", "a", "--json").err.startswith("error: ")
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def fail(name: str) -> str:
+        raise error
+
+    monkeypatch.setattr(entry, "version_of", fail)
+
+
+def test_what_nobody_foresaw_fails_without_a_traceback(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing(monkeypatch, ZeroDivisionError("one\ntwo \x1b[31mthree"))
+    ran = run("version")
+    assert ran.code == 1
+    assert ran.err.splitlines()[0] == "error: ZeroDivisionError: one two \\e[31mthree"
+    assert "--debug" in ran.err
+    assert "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize("words", [["version", "--debug"], ["--debug", "version"]], ids=" ".join)
+def test_a_traceback_is_there_for_the_asking(run: Run, monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
+    failing(monkeypatch, ZeroDivisionError("postgresql://u:s3cret@host/x"))
+    ran = run(*words)
+    assert ran.code == 1
+    assert "Traceback" in ran.err
+    assert "s3cret" not in ran.err
+
+
+def test_an_interrupt_ends_with_its_own_code(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing(monkeypatch, KeyboardInterrupt())
+    ran = run("version")
+    assert (ran.code, ran.err) == (130, "error: interrupted\n")
+
+
+def test_a_reader_that_went_away_is_no_error(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing(monkeypatch, BrokenPipeError())
+    ran = run("version")
+    assert (ran.code, ran.err) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "postgresql://user:s3cret@host/db",
+        "host=h password=s3cret user=u",
+        "host=h password = 's3 \\' cret' user=u",
+        "postgresql://u@h/db?sslmode=off&password=s3cret&x=y",
+        "postgresql://u@h/db?sslpassword=s3cret",
+        'missing "=" after "PASSWORD=s3cret"',
+    ],
+)
+def test_secrets_are_taken_out_of_texts(text: str) -> None:
+    assert "cret" not in without_secrets(text)
+    assert "***" in without_secrets(text)
+
+
+def test_options_may_stand_before_and_after_the_command(cli: Run, database: str, run: Run) -> None:
+    assert cli("-o", "json", "queue", "list").data == cli("queue", "list", "-o", "json").data
+    assert run("queue", "list", "--dsn", database, "--json").code == 0
+    assert run("--dsn", "host=/nowhere", "queue", "list", "--dsn", database).code == 0
+    assert cli("-o", "json", "queue", "list", "-o", "jsonl").out == ""
+
+
+def test_quiet_leaves_errors_but_no_remarks(cli: Run) -> None:
+    assert cli("queue", "list", "-q").err == ""
+    assert cli("-q", "queue", "list").err == ""
+    assert cli("-q", "queue", "show", "typo").err.startswith("error: ")
+
+
+def test_programs_get_no_remarks(cli: Run) -> None:
+    assert cli("send", "orders", "1", "--in", "5m", "--json").err == ""
+
+
+@pytest.fixture
+def demo(monkeypatch: pytest.MonkeyPatch) -> list[float | None]:
+    """A demo that only notes for how long it should run."""
+    asked: list[float | None] = []
+
+    def show(seconds: float | None) -> int:
+        asked.append(seconds)
+        return 7
+
+    module = ModuleType("tarry.edges.cli.demo")
+    vars(module)["run"] = show
+    monkeypatch.setitem(sys.modules, "tarry.edges.cli.demo", module)
+    return asked
+
+
+def test_the_demo_runs_as_long_as_it_is_told(
+    run: Run, monkeypatch: pytest.MonkeyPatch, demo: list[float | None]
+) -> None:
+    monkeypatch.delenv("DEMO_SECONDS", raising=False)
+    assert run("demo").code == 7
+    monkeypatch.setenv("DEMO_SECONDS", "2.5")
+    run("demo")
+    run("demo", "--seconds", "9")
+    assert demo == [None, 2.5, 9.0]
+    assert run("demo", "--dsn", "host=/nowhere").code == 2
+
+
+@pytest.mark.parametrize("text", ["long", "-1", "0", "inf", "nan"])
+def test_a_demo_of_no_length_is_bad_input(
+    run: Run, monkeypatch: pytest.MonkeyPatch, demo: list[float | None], text: str
+) -> None:
+    monkeypatch.setenv("DEMO_SECONDS", text)
+    assert run("demo").code == 2
+    monkeypatch.delenv("DEMO_SECONDS")
+    assert run("demo", "--seconds", text).code == 2
+    assert demo == []

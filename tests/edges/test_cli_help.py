@@ -1,0 +1,134 @@
+"""Help that answers at once, fits the screen, and whose examples work; pages of the docs that say the same."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from tarry.edges.cli import reference
+from tarry.edges.cli.exits import ExitCode
+from tarry.edges.cli.main import cli
+from tests.edges.conftest import Run
+
+ROOT = Path(__file__).parent.parent.parent
+HELP = dict(reference.commands())
+LEAVES = [path for path in HELP if not any(other.startswith(path + " ") for other in HELP)]
+HEAVY = {"psycopg", "psycopg_pool", "psycopg_binary", "pydantic", "pydantic_core", "rich", "msgspec", "asyncio"}
+
+
+def examples(path: str) -> list[str]:
+    block = HELP[path].partition("Examples:\n")[2].partition("\n\n")[0]
+    return [line.strip() for line in block.splitlines()]
+
+
+def test_the_page_of_the_command_line_is_up_to_date() -> None:
+    written = (ROOT / "docs/reference/cli.md").read_text()
+    hint = "run: python -m tarry.edges.cli.reference > docs/reference/cli.md"
+    assert written == reference.page(), hint
+
+
+def test_the_page_of_exit_codes_names_every_code() -> None:
+    rows = re.findall(r"^\| (\d+) \| ([a-z ]+) \|", (ROOT / "docs/reference/exit-codes.md").read_text(), re.MULTILINE)
+    assert {int(code): name for code, name in rows} == {c.value: c.name.lower().replace("_", " ") for c in ExitCode}
+
+
+def test_every_command_that_was_promised_is_there() -> None:
+    promised = """db migrate, db status, db sql, queue list, queue show, queue create, queue edit, queue pause,
+        queue resume, queue purge, queue delete, queue rename, send, receive, message show, message timeline, message list,
+        message drop, dlq list, dlq redrive, dlq purge, doctor, version, demo"""
+    assert {f"tarry {' '.join(name.split())}" for name in promised.split(",")} <= set(LEAVES)
+
+
+@pytest.mark.parametrize("path", HELP)
+@pytest.mark.parametrize("option", ["-h", "--help"])
+def test_help_is_everywhere_and_is_what_the_docs_say(
+    run: Run, monkeypatch: pytest.MonkeyPatch, path: str, option: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    ran = run(*path.split()[1:], option)
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out == HELP[path] + "\n"
+
+
+@pytest.mark.parametrize("path", HELP)
+def test_help_begins_with_a_short_sentence_and_fits_the_screen(path: str) -> None:
+    lines = HELP[path].splitlines()
+    summary = next(line.strip() for line in lines[1:] if line.strip())
+    assert summary.endswith(".")
+    assert summary[0].isupper()
+    assert len(summary) <= (60 if path in LEAVES else 70)
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize("path", LEAVES)
+def test_help_says_when_to_use_it_and_gives_examples_on_lines_of_their_own(path: str) -> None:
+    paragraphs = HELP[path].split("\n\n")
+    assert "Examples:" not in paragraphs[2]
+    assert examples(path)
+    assert all(path in example for example in examples(path))
+
+
+@pytest.mark.parametrize("path", LEAVES)
+def test_examples_can_be_copied(path: str) -> None:
+    for example in examples(path):
+        ours = next(part for part in re.split(r"\s[|>]\s", example) if part.strip().startswith("tarry"))
+        parse(shlex.split(ours, comments=True)[1:])
+
+
+def parse(words: list[str]) -> None:
+    """Raises if the command line could not be run as it stands."""
+    command: Any = get_command(cli())
+    context = command.make_context("tarry", ["version"])
+    while hasattr(command, "get_command"):
+        command = command.get_command(context, words[0])
+        assert command is not None, words
+        words = words[1:]
+    command.make_context("it", words, parent=context)
+
+
+def test_help_imports_nothing_heavy() -> None:
+    """What `tarry -h` < 300 ms hangs on, without a stopwatch that a busy machine would upset."""
+    code = """
+import sys
+from tarry.edges.cli.main import main
+assert main(["-h"]) == 0
+print(*sys.modules, file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("Usage: tarry")
+    loaded = {name.partition(".")[0] for name in done.stderr.split()}
+    assert loaded & HEAVY == set()
+    assert not any(name.startswith("tarry.storage") for name in done.stderr.split())
+
+
+def test_the_module_is_the_command() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tarry", "version", "--json"], capture_output=True, text=True, check=True
+    )
+    assert '"tarry.version/1"' in done.stdout
+
+
+def test_the_version_in_both_forms(run: Run) -> None:
+    assert run("version").fields["tarry"] == run("version", "--json").data["tarry"]
+
+
+def test_a_slip_of_the_pen_is_answered_with_a_guess(run: Run) -> None:
+    ran = run("quue", "list")
+    assert ran.code == 2
+    assert "Did you mean 'queue'" in ran.err
+    assert "hint: see: tarry -h" in ran.err
+
+
+@pytest.mark.parametrize("words", [[], ["queue"], ["db"]], ids=" ".join)
+def test_a_command_without_its_verb_shows_help_and_is_a_usage_error(run: Run, words: list[str]) -> None:
+    ran = run(*words)
+    assert ran.code == 2
+    assert ran.out == ""
+    assert "Commands:" in ran.err

@@ -1,0 +1,209 @@
+"""tarry message: looking, dropping, settling by token, and the life of a key."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+
+import tarry
+from tarry.app import App
+from tarry.core.events import JournalLevel
+from tests.edges.conftest import Run
+
+
+def held(app: App, key: str = "a") -> str:
+    """A message in our hands; its token."""
+    app.queue("orders").offer(key, 1)
+    delivery = app.queue("orders").try_poll()
+    assert delivery is not None
+    return str(delivery.token)
+
+
+def test_one_message_in_full(cli: Run, app: App) -> None:
+    app.queue("orders").offer("order-17", {"id": 17}, type="mail", headers={"trace": "x1"}, after=timedelta(hours=2))
+    ran = cli("message", "show", "orders", "order-17")
+    assert ran.fields["state"] == "delayed"
+    assert ran.fields["payload"] == '{"id":17}'
+    assert ran.fields["header trace"] == "x1"
+    assert ran.fields["attempt"] == "0 of unlimited"
+    data = cli("message", "show", "orders", "order-17", "--json").data
+    assert data["schema"] == "tarry.message/1"
+    assert (data["payload"], data["headers"], data["lease_until"]) == ({"id": 17}, {"trace": "x1"}, None)
+
+
+def test_a_leased_message_says_by_whom_and_until_when(cli: Run, app: App) -> None:
+    held(app)
+    ran = cli("message", "show", "orders", "a")
+    assert ran.fields["state"] == "leased"
+    assert "lease until" in ran.fields
+    assert cli("message", "show", "orders", "a", "--json").data["consumer"] == ran.fields["leased by"]
+
+
+@pytest.mark.parametrize("command", ["show", "drop", "timeline"])
+def test_a_message_that_is_not_there_is_not_found(cli: Run, app: App, command: str) -> None:
+    app.queues.create("orders")
+    ran = cli("message", command, "orders", "nobody", *(["--yes"] if command == "drop" else []))
+    assert ran.code == 3
+    assert "'nobody'" in ran.err
+    assert cli("message", command, "orders", "nobody", "--json").error["exit_code"] in (2, 3)
+
+
+@pytest.mark.parametrize("command", ["show", "list", "timeline", "drop", "ack", "nack", "touch", "release"])
+def test_an_unknown_queue_is_not_found_and_not_created(refusing: Run, command: str) -> None:
+    arguments = {"list": [], "show": ["k"], "timeline": ["k"], "drop": ["k", "-y"]}.get(command, ["k", str(uuid4())])
+    ran = refusing("message", command, "typo", *arguments)
+    assert ran.code == 3
+    assert "there is no queue named 'typo'" in ran.err
+
+
+def test_messages_are_listed_by_state(cli: Run, app: App) -> None:
+    held(app, "held")
+    app.queue("orders").offer("ready", 1)
+    app.queue("orders").offer("delayed", 1, after=timedelta(hours=1))
+    for state in ("delayed", "ready", "leased"):
+        (message,) = cli("message", "list", "orders", "--state", state, "--json").data["messages"]
+        assert message["state"] == state
+    table = cli("message", "list", "orders").out.splitlines()
+    assert [line.split()[0] for line in table] == ["key", "held", "ready", "delayed"]
+    assert [line["schema"] for line in cli("message", "list", "orders", "-o", "jsonl").lines] == ["tarry.message/1"] * 3
+    assert cli("message", "list", "orders", "--state", "dead").code == 2
+    assert cli("message", "list", "orders", "--limit", "0").code == 2
+
+
+def test_a_list_that_was_cut_says_so(cli: Run, app: App) -> None:
+    for n in range(3):
+        app.queue("orders").offer(str(n), n)
+    ran = cli("message", "list", "orders", "--limit", "2")
+    assert len(ran.out.splitlines()) == 3
+    assert "there may be more" in ran.err
+    assert "no such messages" in cli("message", "list", "orders", "--state", "delayed").err
+
+
+def test_a_long_payload_is_cut_in_a_list_and_whole_in_full(cli: Run, app: App) -> None:
+    app.queue("orders").offer("a", "x" * 500)
+    assert "x" * 100 not in cli("message", "list", "orders").out
+    assert "x" * 500 in cli("message", "show", "orders", "a").out
+
+
+def test_a_drop_asks_first(cli: Run, app: App) -> None:
+    app.queue("orders").offer("a", 1)
+    ran = cli("message", "drop", "orders", "a")
+    assert ran.code == 2
+    assert "--yes" in ran.err
+    assert app.queue("orders").contains("a")
+    assert cli("message", "drop", "orders", "a", "--yes").fields["dropped"] == "yes"
+    assert not app.queue("orders").contains("a")
+
+
+def test_a_drop_of_another_version_is_a_conflict(cli: Run, app: App) -> None:
+    app.queue("orders").offer("a", 1)
+    message = app.queue("orders").read("a")
+    assert message is not None
+    stale = cli("message", "drop", "orders", "a", "--version", str(message.version + 1), "--yes", "--json")
+    assert stale.code == 4
+    assert str(message.version) in stale.error["error"]
+    ran = cli("message", "drop", "orders", "a", "--version", str(message.version), "--yes", "--json")
+    assert ran.data["schema"] == "tarry.message.drop/1"
+    assert ran.data["version"] == message.version
+
+
+def test_a_key_with_a_leading_dash_comes_after_two_dashes(cli: Run, app: App) -> None:
+    app.queue("orders").offer("-17", 1)
+    assert cli("message", "show", "orders", "--", "-17").fields["key"] == "-17"
+    assert cli("message", "show", "orders", "-17").code == 2
+
+
+@pytest.mark.parametrize(("verb", "done"), [("ack", "acked"), ("nack", "nacked"), ("release", "released")])
+def test_a_token_settles_what_it_holds_once(cli: Run, app: App, verb: str, done: str) -> None:
+    token = held(app)
+    assert cli("message", verb, "orders", "a", token).fields["settled"] == done
+    again = cli("message", verb, "orders", "a", token, "--json")
+    assert again.code == (3 if verb == "ack" else 4)
+    assert again.error["exit_code"] == again.code
+
+
+@pytest.mark.parametrize("verb", ["ack", "nack", "touch", "release"])
+def test_a_stale_token_is_a_conflict_and_changes_nothing(cli: Run, app: App, verb: str) -> None:
+    held(app)
+    ran = cli("message", verb, "orders", "a", str(uuid4()))
+    assert ran.code == 4
+    assert "nothing was changed" in ran.err
+    assert app.queues.counts("orders").leased.n == 1
+    assert cli("message", verb, "orders", "a", "not-a-token").code == 2
+
+
+def test_a_settle_as_data(cli: Run, app: App) -> None:
+    data = cli("message", "ack", "orders", "a", held(app), "--json").data
+    assert data == {
+        "schema": "tarry.message.settle/1",
+        "queue": "orders",
+        "key": "a",
+        "settled": "done",
+        "verb": "acked",
+    }
+
+
+def test_a_touch_holds_for_longer(cli: Run, app: App) -> None:
+    token = held(app)
+    assert cli("message", "touch", "orders", "a", token, "--lease", "10m").fields["settled"] == "touched"
+    message = app.queue("orders").read("a")
+    assert message is not None
+    assert message.lease_until is not None
+    assert message.lease_until - app.store.now() > timedelta(minutes=9)
+    assert cli("message", "touch", "orders", "a", token, "--lease", "0s").code == 2
+
+
+def test_a_nack_says_when_and_why(cli: Run, app: App) -> None:
+    token = held(app)
+    cli("message", "nack", "orders", "a", token, "--in", "1h", "--error", "no answer")
+    message = app.queue("orders").read("a")
+    assert message is not None
+    assert message.last_error == "no answer"
+    assert message.due_at - app.store.now() > timedelta(minutes=59)
+    assert cli("message", "show", "orders", "a").fields["last error"] == "no answer"
+    assert cli("message", "nack", "orders", "a", token, "--in", "11000d").code == 2
+
+
+def test_the_life_of_a_key_is_told_in_order(cli: Run, app: App) -> None:
+    app.queue("orders").offer("a", 1)
+    app.queue("orders").offer("a", 2)
+    delivery = app.queue("orders").try_poll()
+    assert delivery is not None
+    delivery.nack("boom\nwith a second line", delay=timedelta(0))
+    again = app.queue("orders").try_poll()
+    assert again is not None
+    again.ack()
+    ran = cli("message", "timeline", "orders", "a")
+    lines = ran.out.splitlines()[1:]
+    kinds = ["offered", "updated", "leased", "nacked", "leased", "acked"]
+    assert [next(word for word in line.split() if word in kinds) for line in lines] == kinds
+    assert lines[1].split()[1].startswith("+")
+    assert "boom" in lines[3]
+    assert "second line" not in ran.out
+    assert "not live any more" in ran.err
+    data = cli("message", "timeline", "orders", "a", "--json").data
+    assert data["schema"] == "tarry.event.list/1"
+    assert [event["kind"] for event in data["events"]] == kinds
+    assert data["live"] is None
+    assert cli("message", "timeline", "orders", "a", "-o", "jsonl").lines[0]["schema"] == "tarry.event/1"
+    assert len(cli("message", "timeline", "orders", "a", "--limit", "2").out.splitlines()) == 3
+
+
+def test_a_timeline_ends_with_how_things_stand(cli: Run, app: App) -> None:
+    app.queue("orders").offer("a", 1, after=timedelta(hours=1))
+    assert "delayed now" in cli("message", "timeline", "orders", "a").err
+    held(app, "b")
+    assert "leased now" in cli("message", "timeline", "orders", "b").err
+
+
+def test_without_a_journal_there_is_no_timeline_and_it_says_why(cli: Run, app: App) -> None:
+    app.queues.create("quiet", tarry.QueueSettings(journal=JournalLevel.OFF))
+    app.queue("quiet").offer("a", 1)
+    ran = cli("message", "timeline", "quiet", "a")
+    assert (ran.code, ran.out) == (0, "")
+    assert "journal of this queue is off" in ran.err
+    gone = cli("message", "timeline", "quiet", "b")
+    assert gone.code == 3
+    assert "--journal events" in gone.err

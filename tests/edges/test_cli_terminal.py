@@ -1,0 +1,211 @@
+"""On a real terminal, through real pipes, under real signals."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import signal
+import subprocess
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tarry.app import App
+from tests.edges.conftest import Run
+
+Process = Callable[..., "subprocess.Popen[bytes]"]
+
+HOSTILE = [
+    "emoji 🚀👩‍💻",
+    "quotes ' \" ` $(id)",
+    "lines\nand\rreturns\tand tabs",
+    "colours \x1b[31mred\x1b[2J\x1b]0;title\x07",
+    "one byte \x9b31m csi",
+    "markup [red]x[/red] :rocket:",
+    "backwards \u202etxt.exe",
+    "back\\slash \\n",
+    "\x7f\x08\x00"[:2],
+    "日本語",
+]
+ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class Terminal:
+    """A command on a pseudo terminal, and what a person would see and type."""
+
+    def __init__(self, process: Process, *args: str, env: dict[str, str] | None = None) -> None:
+        self._ours, theirs = pty.openpty()
+        self._process = process(*args, env=env, stdin=theirs, stdout=theirs, stderr=theirs)
+        os.close(theirs)
+        self.seen = ""
+
+    def read_until(self, text: str) -> None:
+        while text not in self.seen:
+            self.seen += self._read() or pytest.fail(f"never said {text!r}: {self.seen!r}")
+
+    def answer(self, line: str) -> None:
+        os.write(self._ours, line.encode() + b"\n")
+
+    def end(self) -> int:
+        while more := self._read():
+            self.seen += more
+        os.close(self._ours)
+        return self._process.wait()
+
+    def _read(self) -> str:
+        try:
+            return os.read(self._ours, 65_536).decode()
+        except OSError:  # what Linux says when the other side is gone
+            return ""
+
+
+def test_a_terminal_gets_boxes_and_colours(process: Process, app: App) -> None:
+    app.queues.create("orders")
+    terminal = Terminal(process, "queue", "list")
+    assert terminal.end() == 0
+    assert "─" in terminal.seen
+    assert "\x1b[32mrunning" in terminal.seen
+
+
+@pytest.mark.parametrize("how", ["NO_COLOR", "--no-color", "TERM"])
+def test_colours_are_left_out_where_they_are_not_wanted(process: Process, app: App, how: str) -> None:
+    app.queues.create("orders")
+    env = {"NO_COLOR": "1"} if how == "NO_COLOR" else {"TERM": "dumb"} if how == "TERM" else {}
+    for command in (["queue", "list"], ["queue", "show", "orders"]):
+        terminal = Terminal(process, *command, *([how] if how.startswith("-") else []), env=env)
+        assert terminal.end() == 0
+        assert "running" in terminal.seen
+        assert "\x1b" not in terminal.seen
+
+
+def test_a_pipe_gets_neither_boxes_nor_colours(process: Process, app: App) -> None:
+    app.queues.create("orders")
+    out, err = process("queue", "list").communicate()
+    assert b"orders" in out
+    assert out.isascii()
+    assert b"\x1b" not in out + err
+
+
+@pytest.mark.parametrize("key", HOSTILE, ids=ascii)
+def test_a_key_cannot_act_on_a_terminal(cli: Run, app: App, key: str) -> None:
+    app.queue("orders").offer(key, key, type=key[:100], headers={key: key})
+    app.queue("orders").offer("other", 1, after=timedelta(hours=1))
+    commands = [
+        ["message", "list", "orders"],
+        ["message", "show", "orders", key],
+        ["message", "timeline", "orders", key],
+    ]
+    for command in commands:
+        ran = cli(*command)
+        assert ran.code == 0
+        for char in ran.out + ran.err:
+            assert char == "\n" or char.isprintable() or char == "\u200d", ascii(ran.out)
+        exact = cli(*command, "--json")
+        assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", exact.out)
+    assert len(cli("message", "list", "orders").out.splitlines()) == 3
+    (message,) = [m for m in cli("message", "list", "orders", "--json").data["messages"] if m["key"] != "other"]
+    assert (message["key"], message["payload"], message["headers"]) == (key, key, {key: key})
+    assert cli("message", "drop", "orders", key, "--yes", "--json").data["key"] == key
+    assert not app.queue("orders").contains(key)
+
+
+def test_markup_in_a_key_is_shown_as_it_is(process: Process, app: App) -> None:
+    app.queue("orders").offer("[red]x[/red] :rocket: [link=http://x]", 1)
+    terminal = Terminal(process, "message", "list", "orders", env={"COLUMNS": "200"})
+    assert terminal.end() == 0
+    assert "[red]x[/red] :rocket: [link=http://x]" in ESCAPES.sub("", terminal.seen)
+
+
+def test_a_hostile_key_in_an_error_is_shown_escaped(cli: Run, app: App) -> None:
+    app.queues.create("orders")
+    ran = cli("message", "show", "orders", "\x1b[2J\n[red]")
+    assert ran.code == 3
+    assert len(ran.err.splitlines()) == 2
+    assert "\x1b" not in ran.err
+    assert "[red]" in ran.err
+
+
+def test_a_key_that_is_not_text_is_bad_input(process: Process, app: App) -> None:
+    app.queues.create("orders")
+    one = process("message", "show", "orders", os.fsdecode(b"\xff"))
+    _, err = one.communicate()
+    assert one.returncode == 2
+    assert b"Traceback" not in err
+
+
+def test_a_terminal_that_knows_ascii_only_is_no_obstacle(process: Process, app: App) -> None:
+    app.queue("orders").offer("🚀", 1)
+    one = process("message", "list", "orders", env={"PYTHONIOENCODING": "ascii"})
+    out, _ = one.communicate()
+    assert one.returncode == 0
+    assert b"\\U0001f680" in out
+
+
+def test_a_person_is_asked_and_may_say_no(process: Process, app: App) -> None:
+    app.queue("orders").offer("a", 1)
+    for reply, code in (("n", 1), ("", 1), ("y", 0)):
+        assert app.queue("orders").contains("a")
+        terminal = Terminal(process, "message", "drop", "orders", "a")
+        terminal.read_until("[y/N]")
+        terminal.answer(reply)
+        assert terminal.end() == code
+        assert ("nothing was done" in terminal.seen) is (code == 1)
+    assert not app.queue("orders").contains("a")
+
+
+def test_what_changed_while_a_person_thought_about_it_stays(process: Process, app: App) -> None:
+    app.queue("orders").offer("a", 1)
+    terminal = Terminal(process, "message", "drop", "orders", "a")
+    terminal.read_until("[y/N]")
+    app.queue("orders").offer("a", 2)
+    terminal.answer("y")
+    assert terminal.end() == 4
+    assert app.queue("orders").contains("a")
+
+
+def test_a_purge_is_typed_out(process: Process, app: App) -> None:
+    app.queue("orders").offer("a", 1)
+    for name, code in (("order", 4), ("orders", 0)):
+        terminal = Terminal(process, "queue", "purge", "orders")
+        terminal.read_until("Type orders to go on")
+        assert "1 ready" in terminal.seen
+        terminal.answer(name)
+        assert terminal.end() == code
+        assert app.queue("orders").contains("a") is (code == 4)
+
+
+def test_a_reader_that_stops_early_leaves_no_mess(process: Process) -> None:
+    one = process("db", "sql")
+    assert one.stdout is not None
+    one.stdout.close()
+    assert one.stderr is not None
+    assert one.stderr.read() == b""
+    assert one.wait() == 0
+
+
+def test_what_a_reader_did_not_take_is_given_back(process: Process, app: App) -> None:
+    for n in range(4):
+        app.queue("orders").offer(f"k{n}", "x" * 200_000)  # more than a pipe holds
+    one = process("receive", "orders", "--max", "4", "-o", "jsonl")
+    assert one.stdout is not None
+    assert b'"k0"' in one.stdout.readline()
+    one.stdout.close()
+    assert one.wait() == 0
+    counts = app.queues.counts("orders")
+    assert (counts.ready.n, counts.leased.n) == (3, 0)
+    delivery: Any = app.queue("orders").try_poll()
+    assert (delivery.key, delivery.attempt) == ("k1", 1)
+
+
+def test_an_interrupted_wait_ends_with_130(process: Process, app: App) -> None:
+    app.queues.create("orders")
+    app.queues.pause("orders")
+    one = process("receive", "orders", "--wait", "1h")
+    assert one.stderr is not None
+    assert b"paused" in one.stderr.readline()  # it is past its start, and about to wait
+    one.send_signal(signal.SIGINT)
+    assert one.stderr.read() == b"error: interrupted\n"
+    assert one.wait() == 130

@@ -1,0 +1,146 @@
+"""Durations and times, as typed and as shown."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tarry.core.errors import InvalidInput
+from tarry.core.limits import LONGEST_DELAY
+from tarry.edges.cli import times
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90s", 90),
+        ("15m", 900),
+        ("2h", 7200),
+        ("1h30m", 5400),
+        ("1d", 86_400),
+        ("1w", 604_800),
+        ("1d12h", 129_600),
+        ("250ms", 0.25),
+        ("1.5h", 5400),
+        ("90", 90),
+        ("0", 0),
+        ("0.5", 0.5),
+        ("PT15M", 900),
+        ("P1DT2H", 93_600),
+        ("P2W", 1_209_600),
+        ("PT1.5S", 1.5),
+        ("PT1,5S", 1.5),
+        ("pt15m", 900),
+        (" 5s ", 5),
+    ],
+)
+def test_durations_are_read(text: str, seconds: float) -> None:
+    assert times.duration(text, "--in") == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", " ", "P", "PT", "m", "5x", "1m1h", "1e5", "٣s", "1 h", "inf", "nan", "-5s", "P-1D", "P1Y", "P1M", "9" * 400],
+)
+def test_what_is_no_duration_is_said_with_the_name_of_the_option(text: str) -> None:
+    with pytest.raises(InvalidInput, match="--in") as raised:
+        times.duration(text, "--in")
+    assert raised.value.hint
+
+
+def test_months_and_years_are_refused_because_they_have_no_fixed_length() -> None:
+    with pytest.raises(InvalidInput, match="no fixed length"):
+        times.duration("P1M", "--in")
+
+
+def test_a_delay_beyond_the_limit_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="10 years"):
+        times.delay("4000d", "--in")
+
+
+@pytest.mark.parametrize(
+    ("text", "at"),
+    [
+        ("2030-01-31T18:00:00Z", datetime(2030, 1, 31, 18, tzinfo=UTC)),
+        ("2030-01-31t18:00:00z", datetime(2030, 1, 31, 18, tzinfo=UTC)),
+        ("2030-01-31 18:00+02:00", datetime(2030, 1, 31, 16, tzinfo=UTC)),
+        ("2030-01-31T18:00:00.123456-05:30", datetime(2030, 1, 31, 23, 30, 0, 123456, tzinfo=UTC)),
+        ("2030-01-31T18:00:00.123456789Z", datetime(2030, 1, 31, 18, 0, 0, 123456, tzinfo=UTC)),
+    ],
+)
+def test_times_are_read(text: str, at: datetime) -> None:
+    assert times.moment(text, "--at") == at
+
+
+def test_a_time_from_now_stays_a_delay_for_the_database_to_add() -> None:
+    assert times.moment("+10m", "--at") == timedelta(minutes=10)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2030-01-31T18:00:00",
+        "2030-01-31",
+        "20300131T180000Z",
+        "2030-13-31T18:00:00Z",
+        "2030-01-31T24:00:01Z",
+        "2030-01-31T18:00:60Z",
+        "2030-01-31T18:00:00 Europe/Berlin",
+        "2030-01-31T18:00:00+99:00",
+        "9999-12-31T23:59:59-23:59",
+        "0001-01-01T00:00:00+23:59",
+        "tomorrow",
+        "+soon",
+        "+-5m",
+        "",
+    ],
+)
+def test_what_is_no_time_is_said(text: str) -> None:
+    with pytest.raises(InvalidInput, match="--at") as raised:
+        times.moment(text, "--at")
+    assert raised.value.hint
+
+
+def test_a_time_without_zone_is_told_to_take_one() -> None:
+    with pytest.raises(InvalidInput, match="no time zone") as raised:
+        times.moment("2030-01-31T18:00:00", "--at")
+    assert "append Z" in (raised.value.hint or "")
+
+
+@given(st.timedeltas(min_value=timedelta(0), max_value=LONGEST_DELAY))
+def test_a_duration_is_shown_as_it_can_be_typed(span: timedelta) -> None:
+    assert abs(times.duration(times.length(span), "--in") - span) <= timedelta(microseconds=1)
+
+
+@given(st.datetimes(timezones=st.just(UTC)))
+def test_an_exact_time_is_read_back_as_it_was(at: datetime) -> None:
+    assert times.moment(times.exact(at) or "", "--at") == at
+
+
+@given(st.text(max_size=20))
+def test_no_text_breaks_the_parsers(text: str) -> None:
+    for parse in (times.duration, times.moment):
+        with suppress(InvalidInput):
+            parse(text, "--in")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "now"),
+        (0.25, "in 250ms"),
+        (5, "in 5s"),
+        (-65, "1m5s ago"),
+        (1799.9996, "in 30m"),
+        (3725, "in 1h2m"),
+        (90_000, "in 1d1h"),
+        (-864_000, "10d ago"),
+    ],
+)
+def test_times_are_told_relative_to_now(seconds: float, text: str) -> None:
+    now = datetime(2030, 1, 1, tzinfo=UTC)
+    assert times.relative(now + timedelta(seconds=seconds), now) == text
