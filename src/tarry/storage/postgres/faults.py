@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import psycopg
 from psycopg import errors
-from psycopg_pool import PoolTimeout
+from psycopg_pool import PoolClosed, PoolTimeout
 
-from tarry.core.errors import SchemaMismatch, StoreUnavailable
+from tarry.core.errors import Refused, SchemaMismatch, StoreUnavailable
 
 # Rolled back for certain, or never begun: a second try cannot do anything twice.
 _TRANSIENT = (
@@ -24,6 +24,8 @@ _DISCONNECTED = (errors.AdminShutdown, errors.CrashShutdown, errors.IdleSessionT
 def is_transient(error: BaseException) -> bool:
     if isinstance(error, _TRANSIENT + _DISCONNECTED):
         return True
+    if isinstance(error, PoolClosed):
+        return False
     # Without an SQLSTATE it is libpq that speaks: connection refused, reset, or closed in the middle.
     return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)) and error.sqlstate is None
 
@@ -35,6 +37,8 @@ def translated(error: psycopg.Error, tries: int) -> BaseException:
             "this database does not have Tarry's tables, or has them in another version",
             hint="run: tarry db migrate   (or tarry.connect(dsn, migrate=True))",
         )
+    if isinstance(error, PoolClosed):
+        return Refused("this store is closed", hint="use it inside its with block, or connect again")
     if is_transient(error):
         again = "" if tries <= 1 else f", also not after {tries - 1} more {'try' if tries == 2 else 'tries'}"
         return StoreUnavailable(

@@ -1,0 +1,98 @@
+"""A PostgreSQL of a test's own, which it may crash, stop and start."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+
+from tarry.app import prepare
+from tarry.storage.postgres.embedded import Embedded, EmbeddedSettings, start
+from tarry.storage.postgres.embedded.supervisor.layout import Layout
+from tarry.storage.postgres.embedded.supervisor.state import read_state
+from tests.storage.embedded_kit import await_stopped
+
+PATIENCE_S = 60.0
+
+
+class FallibleServer:
+    def __init__(self, home: Path, binaries: str) -> None:
+        self._settings = EmbeddedSettings(data_dir=home, binaries=binaries)
+        self._hold: Embedded = start(self._settings)
+        self.home = self._hold.data_dir
+        self.dsn = self._hold.dsn
+        prepare(self.dsn, migrate=True, allow_unsafe=False)
+
+    @property
+    def version(self) -> str:
+        with psycopg.connect(self.dsn) as conn:
+            row = conn.execute("show server_version").fetchone()
+        assert row is not None
+        return row[0].split()[0]
+
+    def kill(self) -> None:
+        """Kill -9 of the postmaster. Its supervisor starts it again, and it replays its log; this does not wait for that."""
+        state = read_state(Layout(self.home))
+        if state is not None:  # else it is starting already
+            os.kill(state.postmaster, signal.SIGKILL)
+
+    def stop(self) -> None:
+        """At once, as `pg_ctl stop -m immediate` does: nothing is written, nobody is told."""
+        state = read_state(Layout(self.home))
+        assert state is not None
+        os.kill(state.postmaster, signal.SIGQUIT)
+        self._hold.close()
+        await_stopped(self.home)
+
+    def start(self) -> None:
+        self._hold = start(self._settings)
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def await_answer(self) -> None:
+        """Until it takes connections and statements."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                with psycopg.connect(self.dsn, connect_timeout=5) as conn:
+                    conn.execute("select 1")
+            except psycopg.OperationalError:
+                assert time.monotonic() < deadline, "the server does not come back"
+                time.sleep(0.02)
+            else:
+                return
+
+    def terminate(self, application: str = "tarry") -> int:
+        """End every session of an application, and say how many there were."""
+        query = "select count(pg_terminate_backend(pid)) from pg_stat_activity where application_name = %s"
+        with psycopg.connect(self.dsn, application_name="terminator") as conn:
+            row = conn.execute(query, (application,)).fetchone()
+        assert row is not None
+        return row[0]
+
+    def close(self) -> None:
+        self._hold.close()
+        await_stopped(self.home)
+
+
+@contextmanager
+def fallible_server(binaries: str = "18") -> Generator[FallibleServer]:
+    room = Path(tempfile.mkdtemp(prefix="tarry-fall-", dir="/tmp"))
+    room.chmod(0o755)
+    try:
+        server = FallibleServer(room / "home", binaries)
+        try:
+            yield server
+        finally:
+            server.close()
+    finally:
+        shutil.rmtree(room, ignore_errors=True)

@@ -1,0 +1,199 @@
+"""Which errors pass by themselves and are tried again, which are raised at once, and for how long we try."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import errors
+from psycopg_pool import PoolTimeout
+
+from tarry.core.errors import Refused, SchemaMismatch, StoreUnavailable, TarryError
+from tarry.core.messages import Draft
+from tarry.core.outcomes import Outcome
+from tarry.core.settings import Patience, StoreSettings
+from tarry.storage.postgres import aio, sync
+from tarry.storage.postgres.aio import AsyncPostgresStore
+from tarry.storage.postgres.faults import is_transient, translated
+from tarry.storage.postgres.sync import PostgresStore
+
+QUEUE = "tried"
+PASSING = [
+    errors.DeadlockDetected("40P01"),
+    errors.SerializationFailure("40001"),
+    errors.AdminShutdown("57P01"),
+    errors.CrashShutdown("57P02"),
+    errors.CannotConnectNow("57P03"),
+    errors.TooManyConnections("53300"),
+    PoolTimeout("no connection in time"),
+    psycopg.OperationalError("connection refused"),
+    psycopg.OperationalError("server closed the connection unexpectedly"),
+    psycopg.InterfaceError("the connection is closed"),
+]
+LASTING = [
+    errors.SyntaxError("42601"),
+    errors.CheckViolation("23514"),
+    errors.UniqueViolation("23505"),
+    errors.NotNullViolation("23502"),
+    errors.UndefinedTable("42P01"),
+    errors.InsufficientPrivilege("42501"),
+    errors.DiskFull("53100"),
+    errors.InvalidTextRepresentation("22P02"),
+    errors.ReadOnlySqlTransaction("25006"),
+    errors.QueryCanceled("57014"),
+    errors.LockNotAvailable("55P03"),
+]
+
+
+def name_of(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+class Flaky:
+    """Stands between a store and its connections: the first few statements fail, as the test says."""
+
+    def __init__(self, failures: list[BaseException]) -> None:
+        self.failures = failures
+        self.calls = 0
+        self.pauses: list[float] = []
+
+    def next_failure(self) -> BaseException | None:
+        self.calls += 1
+        return self.failures.pop(0) if self.failures else None
+
+
+Tried = Callable[[Flaky, Patience], Any]
+
+
+@pytest.fixture(params=["blocking", "awaiting"])
+def tried(request: pytest.FixtureRequest, database: str, monkeypatch: pytest.MonkeyPatch) -> Tried:
+    """Offer one message through a store whose statements fail, and give back the outcome."""
+
+    def blocking(flaky: Flaky, patience: Patience) -> Outcome:
+        real = sync.drive
+
+        def drive(*args: Any, **kwargs: Any) -> Any:
+            if failure := flaky.next_failure():
+                raise failure
+            return real(*args, **kwargs)
+
+        monkeypatch.setattr(sync, "drive", drive)
+        monkeypatch.setattr(sync.time, "sleep", flaky.pauses.append)
+        store = PostgresStore(database, settings=StoreSettings(patience=patience))
+        try:
+            return store.offer(QUEUE, Draft("k", b""))
+        finally:
+            store.close()
+
+    async def awaiting(flaky: Flaky, patience: Patience) -> Outcome:
+        real, sleep = aio.adrive, asyncio.sleep
+
+        async def adrive(*args: Any, **kwargs: Any) -> Any:
+            if failure := flaky.next_failure():
+                raise failure
+            return await real(*args, **kwargs)
+
+        async def nap(seconds: float) -> None:
+            if asyncio.current_task() is task or seconds:
+                flaky.pauses.append(seconds)
+            await sleep(0)
+
+        store = AsyncPostgresStore(database, settings=StoreSettings(patience=patience))
+        await store.open()
+        task = asyncio.current_task()
+        monkeypatch.setattr(aio, "adrive", adrive)
+        monkeypatch.setattr(aio, "asyncio", type("Patched", (), {"sleep": staticmethod(nap)}))
+        try:
+            return await store._run(lambda: store._verbs.offer(QUEUE, Draft("k", b"")), None)
+        finally:
+            await store.close()
+
+    def run(flaky: Flaky, patience: Patience) -> Any:
+        return blocking(flaky, patience) if request.param == "blocking" else asyncio.run(awaiting(flaky, patience))
+
+    return run
+
+
+@pytest.mark.parametrize("error", PASSING, ids=name_of)
+def test_what_passes_by_itself_is_tried_again(tried: Tried, error: psycopg.Error) -> None:
+    flaky = Flaky([error, error])
+    assert tried(flaky, Patience()) is Outcome.CREATED
+    assert flaky.calls == 3
+    assert flaky.pauses == [0.1, 0.2]
+
+
+@pytest.mark.parametrize("error", LASTING, ids=name_of)
+def test_what_does_not_pass_is_raised_at_once(tried: Tried, error: psycopg.Error) -> None:
+    flaky = Flaky([error])
+    with pytest.raises((type(error), SchemaMismatch)):
+        tried(flaky, Patience())
+    assert flaky.calls == 1
+    assert flaky.pauses == []
+
+
+def test_trying_ends_after_the_retries_allowed(tried: Tried) -> None:
+    flaky = Flaky([psycopg.OperationalError("connection refused")] * 100)
+    with pytest.raises(StoreUnavailable, match="also not after 5 more tries: connection refused") as raised:
+        tried(flaky, Patience())
+    assert flaky.calls == 6
+    assert flaky.pauses == [0.1, 0.2, 0.4, 0.8, 1.6]
+    assert raised.value.hint is not None
+    assert "tarry doctor" in raised.value.hint
+    assert isinstance(raised.value, ConnectionError)
+
+
+def test_trying_ends_when_the_time_allowed_would_be_over(tried: Tried) -> None:
+    flaky = Flaky([psycopg.OperationalError("connection refused")] * 100)
+    patience = Patience(retries=1_000, initial_for=timedelta(hours=1), cap_for=timedelta(hours=1))
+    with pytest.raises(StoreUnavailable, match="the database cannot be reached: connection refused"):
+        tried(flaky, patience)
+    assert flaky.calls == 1
+
+
+def test_without_patience_everything_is_tried_once(tried: Tried) -> None:
+    flaky = Flaky([errors.DeadlockDetected("40P01")])
+    with pytest.raises(StoreUnavailable):
+        tried(flaky, Patience.none())
+    assert flaky.calls == 1
+
+
+def test_our_own_errors_are_not_retried(tried: Tried) -> None:
+    flaky = Flaky([TarryError("no")])
+    with pytest.raises(TarryError, match="no"):
+        tried(flaky, Patience())
+    assert flaky.calls == 1
+
+
+def test_pauses_grow_to_a_limit() -> None:
+    patience = Patience(initial_for=timedelta(milliseconds=100), cap_for=timedelta(seconds=1))
+    assert [patience.pause(n) / timedelta(milliseconds=1) for n in range(1, 7)] == [100, 200, 400, 800, 1000, 1000]
+    assert patience.pause(10_000) == timedelta(seconds=1)
+
+
+@pytest.mark.parametrize("kind", [errors.UndefinedTable, errors.InvalidSchemaName, errors.UndefinedColumn])
+def test_missing_tables_are_said_to_be_missing_migrations(kind: type[psycopg.Error]) -> None:
+    named = translated(kind("missing"), 1)
+    assert isinstance(named, SchemaMismatch)
+    assert named.hint is not None
+    assert "tarry db migrate" in named.hint
+
+
+def test_an_error_that_we_cannot_explain_better_stays_what_it_is() -> None:
+    error = errors.CheckViolation("no")
+    assert translated(error, 1) is error
+    assert not is_transient(error)
+
+
+def test_a_closed_store_says_so_at_once(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trying again cannot help, and to say that the database is away would be wrong."""
+    pauses: list[float] = []
+    monkeypatch.setattr(sync.time, "sleep", pauses.append)
+    store = PostgresStore(database)
+    store.close()
+    with pytest.raises(Refused, match="this store is closed"):
+        store.offer(QUEUE, Draft("k", b""))
+    assert pauses == []
