@@ -54,10 +54,17 @@ def print_results(console: Console, results: Results) -> None:
     names = [*results.samples, *(name for name in results.skipped if name not in results.samples)]
     for measure in names:
         console.print(_table(measure, results))
+        for name, reason in results.skipped.get(measure, {}).items():
+            console.print(f"[yellow]{name} did not take part to the end: {reason}[/]", highlight=False)
     if HELD in results.samples:
         console.print(_held(results))
     for name, share in results.facts.get("hot", {}).items():
         console.print(f"HOT updates of {name}: {share:.1f} %", highlight=False)
+    for name, lost in results.facts.get("lost", {}).items():
+        console.print(
+            f"[yellow]{name} took {lost:,} messages more than its polls asked for, and handed them to nobody.[/]",
+            highlight=False,
+        )
 
 
 def _table(measure: str, results: Results) -> Table:
@@ -78,8 +85,6 @@ def _table(measure: str, results: Results) -> Table:
             _figure(results.median(measure, name, lambda s: s.wal_per_message), ",.0f"),
             _figure(results.median(measure, name, lambda s: s.commits_per_message), ".3f"),
         )
-    for name, reason in results.skipped.get(measure, {}).items():
-        table.add_row(name, f"[yellow]skipped: {reason}[/]")
     return table
 
 

@@ -60,6 +60,12 @@ class Results:
     def skip(self, measure: str, contender: str, reason: str) -> None:
         self.skipped[measure][contender] = reason
 
+    def note_lost(self, contender: str, n: int) -> None:
+        """Messages that one poll took beyond what it was asked for, and that nobody was handed."""
+        if n:
+            lost = self.facts.setdefault("lost", {})
+            lost[contender] = lost.get(contender, 0) + n
+
     def of(self, measure: str, contender: str) -> Sequence[Sample]:
         return self.samples.get(measure, {}).get(contender, ())
 

@@ -98,9 +98,12 @@ class OriginalsSession:
     def poll_many(self, n: int) -> tuple[str, int]:
         lock, now = str(uuid.uuid4()), now_ms()
         with self._conn.transaction():
-            self._conn.execute(sql.ACQUIRE_MANY, [lock, now + ACQUIRE_MS, KIND, now, n])
-            rows = self._conn.execute(sql.SELECT_LOCKED, [lock, n]).fetchall()
-        return lock, len([json.loads(row[3]) for row in rows])
+            acquired = self._conn.execute(sql.ACQUIRE_MANY, [lock, now + ACQUIRE_MS, KIND, now, n]).rowcount
+            for row in self._conn.execute(sql.SELECT_LOCKED, [lock, n]).fetchall():
+                json.loads(row[3])
+        # Under a nested loop the subquery runs again for every row, and more than n are acquired: they are neither read
+        # nor handed over, and the ack deletes them. They are counted, or there would be nothing left to consume.
+        return lock, acquired
 
     def ack_many(self, held: str) -> None:
         self._conn.execute(sql.ACK, [held])

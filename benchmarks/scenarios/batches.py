@@ -38,7 +38,8 @@ def _generated(bench: Bench, name: str, session: Session) -> None:
             session.offer_many(batch)
     bench.results.add(OFFER_MANY, name, bench.meter.sample(offered, n))
     with bench.meter.slice() as consumed:
-        consume_many(session, n, bench.plan.batch)
+        lost = consume_many(session, n, bench.plan.batch)
+    bench.results.note_lost(name, lost)
     bench.results.add(CONSUME_MANY, name, bench.meter.sample(consumed, n))
 
 
@@ -52,14 +53,18 @@ def _keyed(bench: Bench, name: str, session: Session) -> None:
         for batch, keys in batches:
             session.offer_many(batch, keys)
     bench.results.add(OFFER_MANY_KEYED, name, bench.meter.sample(offered, n))
-    consume_many(session, n, bench.plan.batch)
+    bench.results.note_lost(name, consume_many(session, n, bench.plan.batch))
 
 
-def consume_many(session: Session, n: int, batch: int) -> None:
-    taken = 0
+def consume_many(session: Session, n: int, batch: int) -> int:
+    """How many more were taken than asked for: a queue that does this loses them."""
+    taken = lost = 0
     while taken < n:
-        held, found = session.poll_many(min(batch, n - taken))
+        asked = min(batch, n - taken)
+        held, found = session.poll_many(asked)
         if not found:
             raise Unavailable("it handed out fewer messages than were offered")
         session.ack_many(held)
         taken += found
+        lost += max(0, found - asked)
+    return lost

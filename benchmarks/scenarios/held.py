@@ -35,7 +35,7 @@ def run(bench: Bench) -> None:
             session = contender.open(dsn, durable=plan.durable)
             stack.callback(session.close)
             for _ in range(_WARM_UP):
-                _loop(bench, session)
+                _loop(bench, contender.name, session)
             holder = stack.enter_context(psycopg.connect(dsn))
             before = _stats(bench, dsn, contender)
             holder.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
@@ -62,15 +62,15 @@ def _turn(bench: Bench, name: str, session: Session) -> Turn:
         n, until = 0, time.monotonic() + seconds
         with bench.meter.slice() as worked:
             while n == 0 or time.monotonic() < until:
-                n += _loop(bench, session)
+                n += _loop(bench, name, session)
         bench.results.add(HELD, name, bench.meter.sample(worked, n))
 
     return turn
 
 
-def _loop(bench: Bench, session: Session) -> int:
+def _loop(bench: Bench, name: str, session: Session) -> int:
     session.offer_many(bench.bodies(BATCH))
-    consume_many(session, BATCH, BATCH)
+    bench.results.note_lost(name, consume_many(session, BATCH, BATCH))
     return BATCH
 
 
