@@ -6,13 +6,16 @@ from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
-from psycopg import AsyncConnection, Connection
+from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
+from psycopg.pq import Format
 from psycopg.pq.abc import PGresult
+from psycopg.rows import tuple_row
 
 from tarry.core.errors import CommitLost
 from tarry.storage.postgres.statement import Copy, Op, Row
 
 R = TypeVar("R")
+C = TypeVar("C", Cursor[Any], AsyncCursor[Any])
 
 
 def drive(conn: Connection[Any], op: Op[R], *, prepare: bool | None = None) -> R:
@@ -20,7 +23,7 @@ def drive(conn: Connection[Any], op: Op[R], *, prepare: bool | None = None) -> R
     try:
         step = next(op)
         while True:
-            with conn.cursor(binary=True) as cursor:
+            with _ours(Cursor(conn, row_factory=tuple_row)) as cursor:
                 if isinstance(step, Copy):
                     with cursor.copy(step.sql) as copy:
                         for block in step.blocks:
@@ -38,7 +41,7 @@ async def adrive(conn: AsyncConnection[Any], op: Op[R], *, prepare: bool | None 
     try:
         step = next(op)
         while True:
-            async with conn.cursor(binary=True) as cursor:
+            async with _ours(AsyncCursor(conn, row_factory=tuple_row)) as cursor:
                 if isinstance(step, Copy):
                     async with cursor.copy(step.sql) as copy:
                         for block in step.blocks:
@@ -50,6 +53,12 @@ async def adrive(conn: AsyncConnection[Any], op: Op[R], *, prepare: bool | None 
             step = op.send(rows)
     except StopIteration as stop:
         return stop.value
+
+
+def _ours(cursor: C) -> C:
+    """Made here, not by the connection: a caller's may make cursors that give dictionaries, or put values into the text."""
+    cursor.format = Format.BINARY
+    return cursor
 
 
 @contextmanager
