@@ -34,7 +34,8 @@ class Bench:
 
     def database(self, contender: Contender, purpose: str = "main") -> str:
         """A database with this contender's tables; one per purpose, so that no scenario inherits another's rows."""
-        name = f"{contender.slug}_{purpose}"
+        # A run that judges nothing need not keep them apart.
+        name = f"{contender.slug}_{purpose if self.plan.judges else 'main'}"
         dsn = self.server.database(name)
         if name not in self._created:
             contender.create(dsn, durable=self.plan.durable)

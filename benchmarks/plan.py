@@ -32,6 +32,8 @@ class Plan:
     in_flight: int = 50_000
     polls: int
     """Polls per turn where one poll is compared with one on an empty queue."""
+    warm_up: int = 25
+    """Messages before the first turn, so that plans are made and caches warm."""
     durable: bool = True
     """Refuse a server that does not flush: its figures would mean nothing."""
     judges: bool = True
@@ -93,6 +95,7 @@ SMOKE = Plan(
     ready=20,
     in_flight=5,
     polls=2,
+    warm_up=1,
     durable=False,
     judges=False,
 )

@@ -16,7 +16,6 @@ from benchmarks.scenarios.measures import CONSUME_CROWD
 from benchmarks.scenarios.singles import consume_one_by_one
 
 MEASURES = (CONSUME_CROWD,)
-_WARM_UP = 10
 
 
 def run(bench: Bench) -> None:
@@ -39,11 +38,14 @@ def run(bench: Bench) -> None:
 
     with ExitStack() as stack, bench.sessions(MEASURES) as present:
         turns: list[tuple[str, tuple[str, ...], Turn]] = []
-        for contender, session in present:
-            crowd = Crowd(contender, bench.database(contender), consumers, durable=bench.plan.durable)
+        crowds = [
+            Crowd(contender, bench.database(contender), consumers, durable=bench.plan.durable)
+            for contender, _ in present
+        ]
+        for (contender, session), crowd in zip(present, crowds, strict=True):
             stack.callback(crowd.close)
-            session.offer_many(bench.bodies(_WARM_UP * consumers))
-            crowd.consume(_WARM_UP)
+            session.offer_many(bench.bodies(bench.plan.warm_up * consumers))
+            crowd.consume(bench.plan.warm_up)
             turns.append((contender.name, MEASURES, turn_of(contender, session, crowd)))
         bench.rounds(f"{consumers} consumers", [*turns, (pgbench.name, MEASURES, ceiling)])
 

@@ -17,7 +17,6 @@ from benchmarks.scenarios.batches import consume_many
 from benchmarks.scenarios.measures import HELD
 
 BATCH = 100
-_WARM_UP = 10
 _STATS = """
     select n_dead_tup, autovacuum_count, autoanalyze_count from pg_stat_user_tables where relid = %s::regclass
 """
@@ -34,7 +33,7 @@ def run(bench: Bench) -> None:
             dsn = bench.database(contender, "held")
             session = contender.open(dsn, durable=plan.durable)
             stack.callback(session.close)
-            for _ in range(_WARM_UP):
+            for _ in range(bench.plan.warm_up):
                 _loop(bench, contender.name, session)
             holder = stack.enter_context(psycopg.connect(dsn))
             before = _stats(bench, dsn, contender)

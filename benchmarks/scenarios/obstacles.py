@@ -11,7 +11,6 @@ from benchmarks.contenders.protocol import Contender, Session, Unavailable
 from benchmarks.scenarios.measures import EMPTY, POLL_FUTURE, POLL_IN_FLIGHT, POLL_READY
 
 Obstruct = Callable[[Contender, str], None]
-_WARM_UP = 25
 
 
 def run_in_flight(bench: Bench) -> None:
@@ -66,12 +65,12 @@ def _compare(bench: Bench, measure: str, title: str, obstruct: Obstruct) -> None
                 bench.clear(dsn, contender)
                 session = contender.open(dsn, durable=bench.plan.durable)
                 stack.callback(session.close)
-                _poll(bench, session, _WARM_UP)
+                _poll(bench, session, bench.plan.warm_up)
                 if purpose == "obstructed":
                     bench.progress.say(f"{title}: preparing {contender.name}")
                     obstruct(contender, dsn)
                 bench.settle(dsn, contender)
-                _poll(bench, session, _WARM_UP)
+                _poll(bench, session, bench.plan.warm_up)
                 turns.append((name, (measure,), _turn(bench, measure, name, session)))
         bench.rounds(title, turns)
 

@@ -36,9 +36,9 @@ def run(bench: Bench) -> None:
 
     with bench.sessions(MEASURES) as present:
         for _, session in present:
-            for one in bench.bodies(10):  # plans are prepared, caches warm
+            for one in bench.bodies(bench.plan.warm_up):
                 session.offer_one(one)
-            consume_one_by_one(session, 10)
+            consume_one_by_one(session, bench.plan.warm_up)
         turns = [(contender.name, MEASURES, turn_of(contender.name, session)) for contender, session in present]
         bench.rounds("one by one", [*turns, (pgbench.name, MEASURES, ceiling)])
 
