@@ -9,19 +9,22 @@ import socket
 from collections.abc import Callable
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 import psycopg
 
 from tarry.core.clock import Clock
 from tarry.core.codecs import codec_for
-from tarry.core.errors import StoreUnavailable
+from tarry.core.errors import Refused, StoreUnavailable
 from tarry.core.ports import AsyncStore, Store
 from tarry.core.settings import StoreSettings
 from tarry.edges.env import dsn_from
 from tarry.handles.aio import AsyncQueue
 from tarry.handles.queue import Queue
 from tarry.handles.queues import AsyncQueues, Queues
+
+if TYPE_CHECKING:
+    from tarry.storage.postgres.pipeline import Pipeline
 
 P = TypeVar("P")
 
@@ -57,6 +60,15 @@ class App:
     def queue(self, name: str, payload_type: type[Any] | None = None) -> Queue[Any]:
         """A handle on a queue, which comes into being when it is first used. Payloads are checked against their type."""
         return Queue(self.store, name, codec_for(payload_type), consumer=self._consumer)
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The database side of the data pipeline: windows of the journal, the archive's manifest, and what jobs serve."""
+        if self.dsn is None:
+            raise Refused(
+                "the data pipeline needs PostgreSQL: the memory store has no database", hint="tarry.connect(dsn)"
+            )
+        return pipeline_on(self.dsn)
 
     def close(self) -> None:
         self._closing.close()
@@ -183,6 +195,13 @@ def _database(dsn: str | None, *, migrate: bool, allow_unsafe: bool) -> tuple[st
         server.close()
         raise
     return server.dsn, server.close
+
+
+def pipeline_on(dsn: str) -> Pipeline:
+    """`App.pipeline` for those who have nothing but an address: Spark's planner and executors."""
+    from tarry.storage.postgres.pipeline import Pipeline
+
+    return Pipeline(dsn)
 
 
 def prepare(dsn: str, *, migrate: bool, allow_unsafe: bool) -> None:

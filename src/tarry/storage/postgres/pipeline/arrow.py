@@ -1,0 +1,53 @@
+# pyright: basic
+"""Rows as Arrow record batches, through ADBC: no Python object per value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from psycopg.conninfo import make_conninfo
+
+from tarry.core.errors import StoreUnavailable, TarryError
+from tarry.core.pipeline import Slice
+from tarry.storage.postgres.connections import keywords
+
+
+def batches(dsn: str, piece: Slice) -> Iterator[Any]:
+    """All of the slice is fetched before the first batch is handed over: a slow consumer must not keep a snapshot open."""
+    with connection(dsn) as conn, conn.cursor() as cursor:
+        cursor.execute(piece.query)
+        table = cursor.fetch_arrow_table()
+    if piece.rows is not None and table.num_rows != piece.rows:
+        raise TarryError(
+            f"the journal changed while it was read: {table.num_rows} rows where {piece.rows} were planned",
+            hint="was it pruned at the same time? read again",
+        )
+    yield from plain(table).to_batches()
+
+
+def connection(dsn: str) -> Any:
+    try:
+        from adbc_driver_postgresql import dbapi
+    except ImportError as error:
+        raise TarryError("the data pipeline needs ADBC", hint="pip install 'tarry[spark]'") from error
+    wishes = {name: value for name, value in keywords(dsn).items() if name != "autocommit"}
+    try:
+        return dbapi.connect(make_conninfo(dsn, **wishes), autocommit=True)
+    except dbapi.Error as error:
+        raise StoreUnavailable(
+            f"the database cannot be reached: {error}", hint="executors need the same way to the database as the driver"
+        ) from error
+
+
+def plain(table: Any) -> Any:
+    """Extension types (`arrow.json`) as what they are stored as: Spark knows no others."""
+    import pyarrow as pa
+
+    columns = [
+        pa.chunked_array([chunk.storage for chunk in column.chunks], type=column.type.storage_type)
+        if isinstance(column.type, pa.BaseExtensionType)
+        else column
+        for column in table.columns
+    ]
+    return pa.table(columns, names=table.column_names)

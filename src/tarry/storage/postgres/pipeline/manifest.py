@@ -1,0 +1,218 @@
+"""The manifest: what of the journal is in which lake, and which jobs ran."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import date, datetime
+from typing import Any
+
+import psycopg
+from psycopg.types.json import Jsonb
+
+from tarry.core.errors import Refused
+from tarry.core.pipeline import (
+    BEGINNING,
+    READABLE,
+    ArchivedDay,
+    Batch,
+    BatchState,
+    Digest,
+    Edge,
+    LakeFile,
+    PastRun,
+    Run,
+    Window,
+)
+from tarry.storage.postgres.drive import drive
+from tarry.storage.postgres.pipeline.reach import Reach
+from tarry.storage.postgres.statement import Op, Row, Statement, sql
+
+_ERROR_LENGTH = 2_000
+
+
+class PostgresManifest:
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
+
+    @contextmanager
+    def run(self, job: str, *, alone_at: str | None = None) -> Generator[Run]:
+        """`alone_at`: what must not be done by two at a time, where that is not the job itself."""
+        with self._alone(alone_at or job), self._noted(job) as run:
+            yield run
+
+    def last_run(self, job: str) -> PastRun | None:
+        return self._reach.ask(Statement(sql("pipeline_last_run"), {"job": job}, _maybe_past).run)
+
+    def batches(self, lake: str, states: frozenset[BatchState] = READABLE) -> list[Batch]:
+        params = {"lake": lake, "states": sorted(state.value for state in states)}
+        return self._reach.ask(Statement(sql("pipeline_batches"), params, _batches).run)
+
+    def head(self, lake: str) -> Batch | None:
+        return self._reach.ask(Statement(sql("pipeline_head"), {"lake": lake}, _maybe_batch).run)
+
+    def plan(self, lake: str, window: Window, system_id: str, run: int) -> Batch:
+        try:
+            return self._reach.tell(_planned(lake, window, system_id, run))
+        except psycopg.errors.UniqueViolation:
+            raise _overtaken(lake) from None
+
+    def take_over(self, lake: str, run: int) -> Batch | None:
+        def op() -> Op[Batch | None]:
+            left = yield from Statement(sql("pipeline_abandon"), {"lake": lake}, _maybe_batch).run()
+            if left is None or left.kind != "archive":
+                return None
+            return (yield from _planned(lake, left.window, left.system_id, run))
+
+        return self._reach.tell(op())
+
+    def complete(
+        self, batch: Batch, files: Sequence[LakeFile], *, min_at: datetime | None = None, max_at: datetime | None = None
+    ) -> Batch:
+        days = by_day(files)
+        total = sum(days.values(), Digest())
+        params = {
+            "batch": batch.number,
+            "files": Jsonb([encoded(file) for file in files]),
+            "rows": total.rows,
+            "checksum": total.checksum,
+            "days": list(days),
+            "day_rows": [digest.rows for digest in days.values()],
+            "day_checksums": [digest.checksum for digest in days.values()],
+            "min_at": min_at,
+            "max_at": max_at,
+        }
+        done = self._reach.tell(Statement(sql("pipeline_complete"), params, _maybe_batch).run())
+        if done is None:
+            raise _overtaken(batch.lake)
+        return done
+
+    def days(self, lake: str) -> list[ArchivedDay]:
+        return self._reach.ask(Statement(sql("pipeline_days"), {"lake": lake}, _days).run)
+
+    def days_since(self, lake: str, number: int) -> tuple[set[date], int]:
+        params = {"lake": lake, "number": number}
+        return self._reach.ask(
+            Statement(sql("pipeline_days_since"), params, lambda rows: (set(rows[0][1]), rows[0][0])).run
+        )
+
+    @contextmanager
+    def _alone(self, name: str) -> Generator[None]:
+        with self._reach.connection() as conn:
+            conn.execute("begin")
+            if not drive(conn, Statement(sql("pipeline_lock"), {"name": name}, lambda rows: bool(rows[0][0])).run()):
+                raise Refused(f"another run of {name} is under way", hint="wait until it has ended, or end it")
+            try:
+                yield
+            finally:
+                # The lock may be gone with its connection (a time-out for idle transactions): it was a courtesy.
+                if not conn.closed:
+                    conn.rollback()
+
+    @contextmanager
+    def _noted(self, job: str) -> Generator[Run]:
+        begin = Statement(sql("pipeline_run_begin"), {"job": job}, lambda rows: Run(rows[0][0], job, rows[0][1]))
+        run = self._reach.tell(begin.run())
+        try:
+            yield run
+        except BaseException as error:
+            self._end(run, "failed", f"{type(error).__name__}: {error}"[:_ERROR_LENGTH])
+            raise
+        self._end(run, "done", None)
+
+    def _end(self, run: Run, state: str, error: str | None) -> None:
+        params = {"id": run.id, "state": state, "summary": Jsonb(dict(run.summary), dumps=_dumps), "error": error}
+        self._reach.tell(Statement(sql("pipeline_run_end"), params, lambda rows: None).run())
+
+
+def by_day(files: Sequence[LakeFile]) -> dict[date, Digest]:
+    days: dict[date, Digest] = {}
+    for file in sorted(files, key=lambda file: file.day):
+        days[file.day] = days.get(file.day, Digest()) + file.digest
+    return days
+
+
+def encoded(file: LakeFile) -> dict[str, Any]:
+    return {**asdict(file), "day": file.day.isoformat()}
+
+
+def _planned(lake: str, window: Window, system_id: str, run: int) -> Op[Batch]:
+    params = {
+        "lake": lake,
+        "system_id": system_id,
+        "from_edge": Jsonb(window.start.as_json()),
+        "to_edge": Jsonb(window.end.as_json()),
+        "beginning": Jsonb(BEGINNING.as_json()),
+        "run": run,
+    }
+    planned = yield from Statement(sql("pipeline_plan"), params, _maybe_batch).run()
+    if planned is None:
+        raise _overtaken(lake)
+    return planned
+
+
+def _overtaken(lake: str) -> Refused:
+    return Refused(
+        f"another run has written to the lake {lake} meanwhile; nothing is lost, it goes on from there",
+        hint="let one archive job at a time work on a lake",
+    )
+
+
+def _dumps(value: object) -> str:
+    import json
+
+    return json.dumps(value, default=str)
+
+
+def _past(row: Row) -> PastRun:
+    id, job, started_at, ended_at, state, summary, error = row
+    return PastRun(id=id, job=job, started_at=started_at, ended_at=ended_at, state=state, summary=summary, error=error)
+
+
+def _maybe_past(rows: list[Row]) -> PastRun | None:
+    return _past(rows[0]) if rows else None
+
+
+def _batch(row: Row) -> Batch:
+    number, lake, kind, place, start, end, system_id, state, files, rows, checksum, min_at, max_at, run = row
+    return Batch(
+        number=number,
+        lake=lake,
+        kind=kind,
+        place=place,
+        start=Edge.from_json(start),
+        end=Edge.from_json(end),
+        system_id=system_id,
+        state=BatchState(state),
+        files=tuple(map(_file, files)),
+        digest=Digest(rows, int(checksum)),
+        min_at=min_at,
+        max_at=max_at,
+        run=run,
+    )
+
+
+def _file(said: Mapping[str, Any]) -> LakeFile:
+    fields: dict[str, Any] = {**said, "day": date.fromisoformat(said["day"])}
+    return LakeFile(**fields)
+
+
+def _batches(rows: list[Row]) -> list[Batch]:
+    return [_batch(row) for row in rows]
+
+
+def _maybe_batch(rows: list[Row]) -> Batch | None:
+    return _batch(rows[0]) if rows else None
+
+
+def _days(rows: list[Row]) -> list[ArchivedDay]:
+    return [
+        ArchivedDay(
+            day=row[0],
+            archived=Digest(row[1], int(row[2])),
+            pruned=Digest(row[3], int(row[4])),
+            retired=Digest(row[5], int(row[6])),
+        )
+        for row in rows
+    ]

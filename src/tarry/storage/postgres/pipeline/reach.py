@@ -1,0 +1,60 @@
+"""How the pipeline reaches its database: a connection per question, closed with the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import Connection
+
+from tarry.core.errors import StoreUnavailable
+from tarry.storage.postgres.connections import keywords
+from tarry.storage.postgres.drive import drive, transaction
+from tarry.storage.postgres.faults import is_transient, translated
+from tarry.storage.postgres.statement import Op
+
+R = TypeVar("R")
+
+_TRIES = 3
+
+
+class Reach:
+    """Jobs ask seldom, and nothing of theirs may stay open while Spark works: no pool."""
+
+    def __init__(self, dsn: str) -> None:
+        self.dsn = dsn
+
+    @contextmanager
+    def connection(self) -> Generator[Connection[Any]]:
+        """Autocommit, nothing prepared."""
+        try:
+            conn = psycopg.connect(self.dsn, **keywords(self.dsn))
+        except psycopg.OperationalError as error:
+            raise StoreUnavailable(
+                f"the database cannot be reached: {error}",
+                hint="check the address and that the server runs: tarry doctor",
+            ) from error
+        with conn:
+            conn.prepare_threshold = None
+            yield conn
+
+    def ask(self, make: Callable[[], Op[R]]) -> R:
+        """For what may be said twice: an op that reads, or whose second run changes nothing."""
+        for left in range(_TRIES - 1, -1, -1):
+            try:
+                with self.connection() as conn:
+                    return drive(conn, make())
+            except psycopg.Error as error:
+                if not (left and is_transient(error)):
+                    raise translated(error, _TRIES - left) from error
+        raise AssertionError("unreachable")
+
+    def tell(self, op: Op[R]) -> R:
+        """All or nothing, once, in one transaction."""
+        try:
+            with self.connection() as conn, transaction(conn):
+                return drive(conn, op)
+        except psycopg.Error as error:
+            raise translated(error, 1) from error

@@ -1,0 +1,240 @@
+"""Queries for Spark's tasks. Which columns, conditions and windows are asked for is known at run time only, so these are
+composed: names from the lists below, values as literals that the driver quotes. COPY, which ADBC uses, binds nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, LiteralString
+
+from psycopg import Connection, sql
+from psycopg.sql import SQL, Composable, Composed, Literal
+
+from tarry.core.errors import InvalidInput
+from tarry.core.pipeline import BEGINNING, Condition, Operator, Scan, Slice, Window
+
+SLICE_ROWS = 100_000
+SLICE_BYTES = 64 * 2**20
+"""A slice is fetched as a whole, so both bound what a task holds in memory and for how long it reads."""
+_GROUP_BITS = 14
+_BLOCK = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    source: LiteralString
+    columns: dict[str, LiteralString]
+    instant: LiteralString
+    opaque: frozenset[str]
+    """Columns that no condition can be about: their text is not their value."""
+
+
+_EVENTS = _Table(
+    "tarry.event e join tarry.queue q on q.id = e.queue",
+    {
+        "id": "e.id",
+        "xid": "e.xid::text::bigint",
+        "at": "e.at",
+        "kind": "e.kind::text",
+        "queue_id": "e.queue",
+        "queue": "q.name",
+        "key": "e.key",
+        "version": "e.version",
+        "attempt": "e.attempt",
+        "priority": "e.priority::int",
+        "due_at": "e.due_at",
+        "leased_at": "e.leased_at",
+        "lease_until": "e.lease_until",
+        "consumer": "e.consumer",
+        "size": "e.size",
+        "payload_hash": "e.payload_hash",
+        "error": "e.error",
+        "detail": "e.detail::text",
+        "payload": "e.payload",
+    },
+    "e.at",
+    frozenset({"payload_hash", "detail", "payload"}),
+)
+_MESSAGES = _Table(
+    "tarry.message m join tarry.queue q on q.id = m.queue",
+    {
+        "queue_id": "m.queue",
+        "queue": "q.name",
+        "key": "m.key",
+        "version": "m.version",
+        "state": "tarry.message_state(m, statement_timestamp())",
+        "attempt": "m.attempt",
+        "priority": "m.priority::int",
+        "due_at": "m.due_at",
+        "created_at": "m.created_at",
+        "lease_until": "nullif(m.lease_until, '-infinity')",
+        "consumer": "case when m.token is not null then m.consumer end",
+        "type": "m.type",
+        "content_type": "m.content_type",
+        "headers": "m.headers::text",
+        "last_error": "m.last_error",
+        "payload": "m.payload",
+    },
+    "m.created_at",
+    frozenset({"headers", "payload"}),
+)
+_DEAD_LETTERS = _Table(
+    "tarry.dead_letter m join tarry.queue q on q.id = m.queue",
+    {
+        "queue_id": "m.queue",
+        "queue": "q.name",
+        "key": "m.key",
+        "version": "m.version",
+        "attempt": "m.attempt",
+        "priority": "m.priority::int",
+        "due_at": "m.due_at",
+        "died_at": "m.died_at",
+        "reason": "m.reason",
+        "error": "m.error",
+        "type": "m.type",
+        "content_type": "m.content_type",
+        "headers": "m.headers::text",
+        "payload": "m.payload",
+    },
+    "m.died_at",
+    frozenset({"headers", "payload"}),
+)
+_TABLES = {"events": _EVENTS, "messages": _MESSAGES, "dead_letters": _DEAD_LETTERS}
+_RELATIONS: dict[str, LiteralString] = {"messages": "tarry.message", "dead_letters": "tarry.dead_letter"}
+_COMPARISONS: dict[Operator, LiteralString] = {
+    Operator.EQ: "{} = {}",
+    Operator.LT: "{} < {}",
+    Operator.LE: "{} <= {}",
+    Operator.GT: "{} > {}",
+    Operator.GE: "{} >= {}",
+    Operator.SAME: "{} is not distinct from {}",
+    Operator.STARTS_WITH: "starts_with({}, {})",
+}
+
+
+def can_apply(table: str, condition: Condition) -> bool:
+    """Whether PostgreSQL and Spark mean the same by it."""
+    known = _TABLES[table]
+    if condition.column not in known.columns or condition.column in known.opaque:
+        return False
+    if any(isinstance(value, str) and "\0" in value for value in condition.values):
+        return False
+    return condition.operator is Operator.SAME or None not in condition.values
+
+
+def event_slices(conn: Connection[Any], scan: Scan, window: Window, partitions: int | None) -> list[Slice]:
+    """Ranges of ids with about as many rows each, found by counting the window once. Each knows how many it must give,
+    and its range of transactions, so that no task walks the share of another."""
+    terms = [*_window_terms(window), *_terms(scan)]
+    weight = SQL("coalesce(sum(octet_length(e.payload)), 0)" if "payload" in scan.columns else "0")
+    query = SQL(
+        "select e.id >> {}, count(*), {}, min(e.xid::text::bigint), max(e.xid::text::bigint) "
+        "from {} where {} group by 1 order by 1"
+    ).format(Literal(_GROUP_BITS), weight, SQL(_EVENTS.source), _all(terms))
+    groups = conn.execute(query).fetchall()
+    slices: list[Slice] = []
+    for share in _shares(groups, partitions):
+        first, last = share[0][0] << _GROUP_BITS, ((share[-1][0] + 1) << _GROUP_BITS) - 1
+        span = SQL("e.id between {} and {}").format(Literal(first), Literal(last))
+        xids = SQL("e.xid::text::bigint between {} and {}").format(
+            Literal(min(group[3] for group in share)), Literal(max(group[4] for group in share))
+        )
+        own = [span, xids, *terms] if len(groups) > len(share) else terms
+        slices.append(Slice(_select(scan, own), sum(group[1] for group in share)))
+    return slices
+
+
+def _shares(groups: Sequence[Sequence[Any]], partitions: int | None) -> list[list[Sequence[Any]]]:
+    """Neighbours together until a share is full. With a number of partitions, that many shares of equal size."""
+    total = sum(group[1] for group in groups)
+    most_rows = SLICE_ROWS if partitions is None else math.ceil(total / partitions)
+    shares: list[list[Sequence[Any]]] = []
+    rows = size = 0
+    for group in groups:
+        full = rows + group[1] > most_rows or (partitions is None and size + group[2] > SLICE_BYTES)
+        if not shares or (full and (partitions is None or len(shares) < partitions)):
+            shares.append([])
+            rows = size = 0
+        shares[-1].append(group)
+        rows, size = rows + group[1], size + group[2]
+    return shares
+
+
+def table_slices(conn: Connection[Any], scan: Scan, partitions: int | None) -> list[Slice]:
+    """Ranges of blocks. One slice is one instant; several see the table as it is when each of them reads."""
+    relation = _RELATIONS[scan.table]
+    size = "pg_table_size(%(relation)s)" if "payload" in scan.columns else "pg_relation_size(%(relation)s)"
+    row = conn.execute(
+        SQL("select {}, pg_relation_size(%(relation)s)").format(SQL(size)), {"relation": relation}
+    ).fetchone()
+    total, heap = row or (0, 0)
+    blocks = max(1, math.ceil(heap / _BLOCK))
+    n = min(blocks, partitions or max(1, math.ceil(total / SLICE_BYTES)))
+    terms = _terms(scan)
+    if n == 1:
+        return [Slice(_select(scan, terms))]
+    cuts = [blocks * i // n for i in range(n)]
+    slices: list[Slice] = []
+    for i, first in enumerate(cuts):
+        # The last one has no end: the table may have grown.
+        span = [SQL("m.ctid >= {}::tid").format(Literal(f"({first},0)"))]
+        if i + 1 < n:
+            span.append(SQL("m.ctid < {}::tid").format(Literal(f"({cuts[i + 1]},0)")))
+        slices.append(Slice(_select(scan, [*span, *terms])))
+    return slices
+
+
+def _select(scan: Scan, terms: Sequence[Composable]) -> str:
+    known = _TABLES[scan.table]
+    columns = SQL(", ").join(
+        SQL("{} as {}").format(SQL(known.columns[name]), sql.Identifier(name)) for name in scan.columns
+    )
+    query = SQL("select {} from {} where {}").format(columns, SQL(known.source), _all(terms))
+    return query.as_string(None)
+
+
+def _all(terms: Sequence[Composable]) -> Composed:
+    return SQL(" and ").join(terms) if terms else Composed([SQL("true")])
+
+
+def _window_terms(window: Window) -> list[Composable]:
+    until = SQL("{}::pg_snapshot").format(Literal(window.until))
+    terms: list[Composable] = []
+    if window.start != BEGINNING:
+        since = SQL("{}::pg_snapshot").format(Literal(window.since))
+        terms.append(SQL("e.xid::text::bigint >= {}").format(Literal(int(window.since.split(":")[0]))))
+        terms.append(SQL("not pg_visible_in_snapshot(e.xid, {})").format(since))
+    terms.append(SQL("pg_visible_in_snapshot(e.xid, {})").format(until))
+    for mark, comparison in ((window.after, SQL(">")), (window.upto, SQL("<="))):
+        if mark is not None:
+            terms.append(
+                SQL("(e.xid::text::bigint, e.id) {} ({}, {})").format(comparison, Literal(mark.xid), Literal(mark.id))
+            )
+    return terms
+
+
+def _terms(scan: Scan) -> list[Composable]:
+    known = _TABLES[scan.table]
+    terms: list[Composable] = []
+    if scan.since is not None:
+        terms.append(SQL("{} >= {}").format(SQL(known.instant), Literal(scan.since)))
+    if scan.until is not None:
+        terms.append(SQL("{} < {}").format(SQL(known.instant), Literal(scan.until)))
+    return terms + [_term(scan.table, condition) for condition in scan.conditions]
+
+
+def _term(table: str, condition: Condition) -> Composable:
+    if not can_apply(table, condition):
+        raise InvalidInput(f"the database cannot decide on this condition: {condition}")
+    column: Composable = SQL(_TABLES[table].columns[condition.column])
+    if any(isinstance(value, str) for value in condition.values):
+        # Spark compares bytes; the database's own order of letters may be another.
+        column = SQL('{} collate "C"').format(column)
+    if condition.operator is Operator.IS_NULL:
+        term = SQL("{} is null").format(column)
+    elif condition.operator is Operator.IN:
+        term = SQL("{} in ({})").format(column, SQL(", ").join(map(Literal, condition.values)))
+    else:
+        term = SQL(_COMPARISONS[condition.operator]).format(column, Literal(condition.values[0]))
+    return SQL("not ({})").format(term) if condition.negated else term

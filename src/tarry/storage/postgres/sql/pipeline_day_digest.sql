@@ -1,0 +1,11 @@
+-- What the journal has of one day, before an edge and after it. Reads the partition of the day, and the overflow.
+select count(*) filter (where archived), coalesce(mod(mod(sum(hash) filter (where archived), 18446744073709551616)
+    + 18446744073709551616, 18446744073709551616), 0), count(*) filter (where not archived)
+from (
+    select tarry.event_hash(e) as hash,
+        pg_visible_in_snapshot(e.xid, coalesce(%(base)s, %(snapshot)s)::pg_snapshot)
+        or (%(base)s::text is not null and pg_visible_in_snapshot(e.xid, %(snapshot)s::pg_snapshot)
+            and (e.xid::text::bigint, e.id) <= (%(xid)s::bigint, %(id)s::bigint)) as archived
+    from tarry.event e
+    where e.at >= %(from_at)s::timestamptz and e.at < %(to_at)s::timestamptz
+) day

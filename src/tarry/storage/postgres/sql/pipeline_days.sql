@@ -1,0 +1,5 @@
+-- A lake's account of every day.
+select day, rows, checksum, pruned_rows, pruned_checksum, retired_rows, retired_checksum
+from tarry.archive_day
+where lake = %(lake)s
+order by day

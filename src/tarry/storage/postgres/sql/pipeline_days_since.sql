@@ -1,0 +1,7 @@
+-- Which days got new rows from the batches after a number. A compaction brings no new rows, and what it replaced did.
+select coalesce(max(batch), %(number)s::bigint), array(
+    select distinct day
+    from tarry.archive_batch b cross join unnest(b.days) day
+    where lake = %(lake)s and kind = 'archive' and state in ('durable', 'pruned', 'replaced') and batch > %(number)s)
+from tarry.archive_batch
+where lake = %(lake)s and kind = 'archive' and state in ('durable', 'pruned', 'replaced') and batch > %(number)s

@@ -1,0 +1,6 @@
+-- The write is merged: from now on its name stands for this outcome. In the transaction of the merge.
+update tarry.sink_write
+set state = 'committed', committed_at = clock_timestamp(), rows = %(rows)s, created = %(created)s, updated = %(updated)s,
+    ignored = %(ignored)s, superseded = %(superseded)s, stream = %(stream)s, batch = %(batch)s
+where id = %(id)s
+returning id, write_id, state, rows, created, updated, ignored, superseded, committed_at

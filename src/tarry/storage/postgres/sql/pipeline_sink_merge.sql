@@ -1,0 +1,56 @@
+-- Offer what some attempts have staged: `offer` in bulk, with the same conflict rules and the same events. In the order
+-- of (queue, key), like every writer of many rows; of rows with the same key one is chosen: the last for replace and
+-- debounce, the first for keep, the earliest for earliest. One statement, so a racing writer is a row and not an error.
+with folded as (
+    select r.queue, r.key, r.payload, r.content_type, r.priority, r.type, r.headers, r.max_attempts,
+        q.id as queue_id, t.due_at,
+        (%(offsets)s::bigint[])[r.part + 1] + r.place + 1 as n,
+        row_number() over life = 1 as is_first, lead(true) over life is null as is_last
+    from tarry.sink_row r
+    join unnest(%(queues)s::text[], %(queue_ids)s::int[]) as q(name, id) on q.name = r.queue
+    cross join lateral (
+        select coalesce(r.due_at, %(now)s::timestamptz + make_interval(secs => r.delay)) as due_at) t
+    where r.attempt = any (%(attempts)s::bigint[])
+    window life as (
+        partition by r.queue, r.key
+        order by case when %(conflict)s::smallint = 2 then t.due_at end, r.part, r.place)
+), chosen as materialized (
+    select * from folded where case when %(conflict)s::smallint in (0, 3) then is_last else is_first end
+    order by queue, key
+), stored as (
+    insert into tarry.message as m (version, queue, key, payload, content_type, due_at, planned_at, created_at, priority,
+        conflict, type, headers, max_attempts, due_limit)
+    select (%(bases)s::bigint[])[width_bucket(c.n, %(starts)s::bigint[])] + c.n, c.queue_id, c.key, c.payload,
+        c.content_type, least(c.due_at, d.due_limit), least(c.due_at, d.due_limit), %(now)s::timestamptz, c.priority,
+        %(conflict)s::smallint, c.type, c.headers, c.max_attempts, d.due_limit
+    from chosen c
+    cross join (select %(now)s::timestamptz + make_interval(secs => %(max_wait)s::float8) as due_limit) d
+    on conflict (key, queue) do update
+    set version = excluded.version,
+        payload = excluded.payload, content_type = excluded.content_type, priority = excluded.priority,
+        due_at = least(excluded.due_at, case excluded.conflict when 3 then m.due_limit end),
+        planned_at = least(excluded.due_at, case excluded.conflict when 3 then m.due_limit end),
+        due_limit = case excluded.conflict when 3 then coalesce(m.due_limit, excluded.due_limit) end,
+        conflict = excluded.conflict, type = excluded.type, headers = excluded.headers,
+        lease_for = excluded.lease_for, max_attempts = excluded.max_attempts, retry = excluded.retry,
+        lease_until = default, leased_at = null, attempt = 0, lapsed = false, token = null, consumer = null,
+        origin = null, last_error = null
+    where excluded.conflict <> 1
+      and (excluded.conflict <> 2 or excluded.planned_at < m.planned_at)
+      and (m.payload, m.planned_at, m.priority, m.type, m.content_type, m.headers, m.lease_for, m.max_attempts, m.retry)
+          is distinct from
+          (excluded.payload, least(excluded.due_at, case excluded.conflict when 3 then m.due_limit end),
+           excluded.priority, excluded.type, excluded.content_type, excluded.headers, excluded.lease_for,
+           excluded.max_attempts, excluded.retry)
+    returning m.queue, m.key, m.payload, m.version, m.priority, m.due_at, m.xmax = 0 as created
+), journaled as (
+    insert into tarry.event (kind, at, queue, key, version, attempt, priority, due_at, size, payload_hash, payload)
+    select case when s.created then 'offered'::tarry.event_kind else 'updated' end, %(now)s::timestamptz, s.queue, s.key,
+        s.version, 0, s.priority, s.due_at, octet_length(s.payload), substr(sha256(s.payload), 1, 8),
+        case j.level when 'payloads' then s.payload end
+    from stored s
+    join unnest(%(queue_ids)s::int[], %(journals)s::text[]) as j(queue, level) on j.queue = s.queue
+    where j.level <> 'off'
+)
+select (select count(*) from chosen), count(*) filter (where s.created), count(*) filter (where not s.created)
+from stored s

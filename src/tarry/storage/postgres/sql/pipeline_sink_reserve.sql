@@ -1,0 +1,11 @@
+-- One version per row of the write, and the time. Versions grow in the order of the rows, whatever the order of the
+-- merge. Others take versions meanwhile, so they come in ranges: row n has version bases[k] + n in the range k that
+-- begins at starts[k].
+with taken as materialized (
+    select v, row_number() over () as n
+    from (select nextval('tarry.version_seq') as v from generate_series(1, %(n)s::bigint)) s
+), range as (
+    select min(n) as start, v - n as base from taken group by v - n
+)
+select coalesce(%(now)s::timestamptz, statement_timestamp()), array_agg(start order by start), array_agg(base order by start)
+from range

@@ -1,0 +1,9 @@
+-- Count what is there of these attempts, and keep the sweeper off them until the merge is done. Fewer rows than the
+-- tasks have reported means that a crash has emptied the staging table.
+with held as materialized (
+    select id from tarry.sink_attempt where id = any (%(attempts)s::bigint[]) order by id for key share
+)
+select h.id, count(r.attempt), coalesce(sum(octet_length(r.key) + octet_length(r.payload)), 0)::bigint
+from held h
+left join tarry.sink_row r on r.attempt = h.id
+group by h.id

@@ -1,0 +1,23 @@
+-- Remove what dead tasks and dead drivers have left behind: attempts of writes that are over, and old ones. What a merge
+-- or a task is holding is skipped. Of a streaming query the last batch is remembered: no other can be said again.
+with left_behind as materialized (
+    select a.id from tarry.sink_attempt a
+    left join tarry.sink_write w on w.id = a.write
+    where a.started_at < clock_timestamp() - make_interval(secs => %(staged_for)s) or w.state = 'committed' or w.id is null
+    for update of a skip locked
+), gone as (
+    delete from tarry.sink_attempt where id = any (array(select id from left_behind))
+), emptied as (
+    delete from tarry.sink_row where attempt = any (array(select id from left_behind))
+), given_up as (
+    update tarry.sink_write set state = 'aborted'
+    where state = 'staging' and started_at < clock_timestamp() - make_interval(secs => %(staged_for)s)
+      and not exists (select from tarry.sink_attempt a where a.write = sink_write.id
+                      and a.id <> all (array(select id from left_behind)))
+), forgotten as (
+    delete from tarry.sink_write w
+    where w.stream is not null and w.committed_at < clock_timestamp() - make_interval(secs => %(staged_for)s)
+      and exists (select from tarry.sink_write newer
+                  where newer.stream = w.stream and newer.batch > w.batch and newer.state = 'committed')
+)
+select count(*) from left_behind

@@ -1,0 +1,10 @@
+-- What the journal has of a window, by day. Relies on event_find for the range of transactions.
+select (e.at at time zone 'UTC')::date, count(*), mod(mod(sum(tarry.event_hash(e)), 18446744073709551616)
+    + 18446744073709551616, 18446744073709551616)
+from tarry.event e
+where e.xid::text::bigint >= %(first_xid)s::bigint and e.xid::text::bigint < %(end_xid)s::bigint
+  and pg_visible_in_snapshot(e.xid, %(until)s::pg_snapshot)
+  and not pg_visible_in_snapshot(e.xid, %(since)s::pg_snapshot)
+  and (e.xid::text::bigint, e.id) > (%(after_xid)s::bigint, %(after_id)s::bigint)
+  and (e.xid::text::bigint, e.id) <= (%(upto_xid)s::bigint, %(upto_id)s::bigint)
+group by 1

@@ -1,0 +1,60 @@
+"""Spark for tests: one session per test process, and small helpers around it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import tarry
+from tarry.app import App
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+MASTER = "local[2]"
+CONFIG = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.default.parallelism": "2",
+    "spark.driver.memory": "1g",
+    # Small frames in small queries: generating code costs more than it saves.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+}
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The one session of this test process. Starting it takes seconds, so nobody else makes one."""
+    from tarry.edges.spark.session import session
+
+    room = tmp_path_factory.mktemp("spark")
+    with pytest.MonkeyPatch.context() as patch:
+        # Workers import the tests' own functions by name.
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]))
+        patch.setenv("SPARK_LOCAL_DIRS", str(room))
+        made = session(MASTER, {**CONFIG, "spark.sql.warehouse.dir": str(room / "warehouse")})
+        yield made
+        made.stop()
+
+
+@pytest.fixture
+def pipeline_app(database: str) -> Iterator[App]:
+    """The library on a fresh database, by the database's own clock."""
+    with tarry.connect(database, consumer="tester") as app:
+        yield app
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> str:
+    """An empty place for an archive."""
+    return str(tmp_path / "lake")
+
+
+def rows_of(frame: DataFrame) -> list[tuple[Any, ...]]:
+    """The rows as tuples, in no particular order."""
+    return [tuple(row) for row in frame.collect()]
