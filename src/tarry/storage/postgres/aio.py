@@ -46,6 +46,9 @@ class AsyncPostgresStore:
             max_size=settings.pool_size,
             configure=aconfigure,
             timeout=settings.connect_for.total_seconds(),
+            # Less than a caller waits: then its next try begins afresh, instead of waiting for a pause that has doubled
+            # for as long as the server was away.
+            reconnect_timeout=0.8 * settings.connect_for.total_seconds(),
             name="tarry",
             open=False,
         )
