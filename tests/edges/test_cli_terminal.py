@@ -9,6 +9,7 @@ import signal
 import subprocess
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -191,13 +192,26 @@ def test_what_a_reader_did_not_take_is_given_back(process: Process, app: App) ->
         app.queue("orders").offer(f"k{n}", "x" * 200_000)  # more than a pipe holds
     one = process("receive", "orders", "--max", "4", "-o", "jsonl")
     assert one.stdout is not None
-    assert b'"k0"' in one.stdout.readline()
+    assert one.stderr is not None
+    assert b'"k0"' in one.stdout.readline() or pytest.fail(one.stderr.read().decode())
     one.stdout.close()
     assert one.wait() == 0
     counts = app.queues.counts("orders")
     assert (counts.ready.n, counts.leased.n) == (3, 0)
     delivery: Any = app.queue("orders").try_poll()
     assert (delivery.key, delivery.attempt) == ("k1", 1)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_what_could_not_be_written_is_given_back(process: Process, app: App) -> None:
+    app.queue("orders").offer("a", 1)
+    with Path("/dev/full").open("wb") as full:
+        one = process("receive", "orders", stdout=full)
+        assert one.wait() == 1
+    assert one.stderr is not None
+    assert one.stderr.read().startswith(b"error: ")
+    delivery: Any = app.queue("orders").try_poll()
+    assert (delivery.key, delivery.attempt) == ("a", 1)
 
 
 def test_an_interrupted_wait_ends_with_130(process: Process, app: App) -> None:

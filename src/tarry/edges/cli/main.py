@@ -100,7 +100,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = list(sys.argv[1:] if argv is None else argv)
     for stream in (sys.stdout, sys.stderr):
         # A terminal that cannot show a character shows its number, and the command goes on.
-        cast("Any", stream).reconfigure(errors="backslashreplace")
+        if hasattr(stream, "reconfigure"):
+            cast("Any", stream).reconfigure(errors="backslashreplace")
     try:
         code = int(cli()(args, prog_name="tarry", standalone_mode=False) or 0)
         sys.stdout.flush()

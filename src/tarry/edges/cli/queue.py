@@ -215,4 +215,4 @@ def _live(counts: Counts) -> str:
 
 
 def _dead(counts: Counts) -> str:
-    return f"{counts.dead}+ dead letters" if counts.dead.capped else plural(counts.dead.n, "dead letter")
+    return f"{counts.dead} dead letters" if counts.dead.capped else plural(counts.dead.n, "dead letter")
