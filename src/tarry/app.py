@@ -205,7 +205,7 @@ def pipeline_on(dsn: str) -> Pipeline:
 
 
 def prepare(dsn: str, *, migrate: bool, allow_unsafe: bool) -> None:
-    """Migrate where asked to, make the journal's next partitions, and refuse a database that would lose messages."""
+    """Refuse a database that would lose messages, migrate where asked to, and make the journal's next partitions."""
     from tarry.storage.postgres import health, queue_statements
     from tarry.storage.postgres import migrate as migrations
     from tarry.storage.postgres.connections import keywords
@@ -219,9 +219,10 @@ def prepare(dsn: str, *, migrate: bool, allow_unsafe: bool) -> None:
         ) from error
     with conn:
         conn.prepare_threshold = None
+        health.check_safety(conn, allow_unsafe=allow_unsafe)
         if migrate:
             migrations.migrate(conn)
-        health.check(conn, allow_unsafe=allow_unsafe)
+        health.check_schema(conn)
         try:
             drive(conn, queue_statements.journal_partitions(JOURNAL_DAYS_AHEAD).run())
         except psycopg.errors.InsufficientPrivilege:

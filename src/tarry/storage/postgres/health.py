@@ -29,7 +29,8 @@ def findings(conn: Connection[Any]) -> list[Finding]:
         "current_setting('full_page_writes'), pg_is_in_recovery()"
     ).fetchone()
     assert row is not None  # noqa: S101 - a select without from has one row
-    number, version, encoding, fsync, synchronous_commit, full_page_writes, standby = row
+    number, *words, standby = row
+    version, encoding, fsync, synchronous_commit, full_page_writes = map(_text, words)
     return [
         Finding("server version", number >= OLDEST_SERVER, version, "Tarry needs PostgreSQL 15 or newer"),
         Finding("encoding", encoding == "UTF8", encoding, "create the database with encoding UTF8"),
@@ -45,7 +46,13 @@ def findings(conn: Connection[Any]) -> list[Finding]:
     ]
 
 
-def check(conn: Connection[Any], *, allow_unsafe: bool = False) -> None:
+def _text(word: str | bytes) -> str:
+    """A database without an encoding answers in bytes, and must be told what it is all the same."""
+    return word.decode() if isinstance(word, bytes) else word
+
+
+def check_safety(conn: Connection[Any], *, allow_unsafe: bool = False) -> None:
+    """Before anything is put into the database, tables included."""
     bad = [finding for finding in findings(conn) if not finding.ok]
     if bad and not allow_unsafe:
         first = bad[0]
@@ -53,6 +60,9 @@ def check(conn: Connection[Any], *, allow_unsafe: bool = False) -> None:
             "this database cannot keep Tarry's promises: " + ", ".join(f"{b.check} is {b.found}" for b in bad),
             hint=f"{first.hint} (or accept the risk with allow_unsafe=True)",
         )
+
+
+def check_schema(conn: Connection[Any]) -> None:
     missing = [migration for migration in migrate.pending(conn) if migration.phase == "pre"]
     if missing:
         raise SchemaMismatch(
