@@ -56,8 +56,11 @@ class Server:
         name = conninfo_to_dict(dsn)["dbname"]
         self._execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(str(name))))
 
-    def stop(self) -> None:
+    def leave(self) -> None:
+        """From now on the server stops by itself."""
         self._hold.close()
+
+    def await_end(self) -> None:
         await_stopped(self._hold.data_dir)
         shutil.rmtree(self._room, ignore_errors=True)
 
@@ -89,7 +92,9 @@ class Servers:
 
     def stop(self) -> None:
         for server in self._running.values():
-            server.stop()
+            server.leave()
+        for server in self._running.values():
+            server.await_end()
         self._running.clear()
 
 

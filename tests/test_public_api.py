@@ -1,0 +1,127 @@
+"""What users import, and that blocking and awaiting code find the same things under the same names."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+import tarry
+from tarry.app import App, AsyncApp, connect, connect_async
+from tarry.core import ports
+from tarry.handles.aio import AsyncQueue
+from tarry.handles.dead_letters import AsyncDeadLetters, DeadLetters
+from tarry.handles.delivery import AsyncDelivery, Delivery
+from tarry.handles.queue import Queue
+from tarry.handles.queues import AsyncQueues, Queues
+from tarry.storage.memory import AsyncMemoryStore, MemoryStore
+from tarry.storage.postgres.aio import AsyncPostgresStore
+from tarry.storage.postgres.sync import PostgresStore
+
+TWINS = [
+    (Queue, AsyncQueue),
+    (Delivery, AsyncDelivery),
+    (Queues, AsyncQueues),
+    (DeadLetters, AsyncDeadLetters),
+    (App, AsyncApp),
+    (ports.Store, ports.AsyncStore),
+    (PostgresStore, AsyncPostgresStore),
+    (MemoryStore, AsyncMemoryStore),
+]
+ONE_SIDED = {AsyncPostgresStore: {"open"}, MemoryStore: {"events"}, App: {"pipeline"}}
+"""A pool that awaits must be opened by somebody who awaits; the memory's whole journal is for looking at in tests; the
+jobs of the pipeline block."""
+
+by_name = pytest.mark.parametrize(("blocking", "awaiting"), TWINS, ids=lambda kind: kind.__name__)
+
+
+def public(kind: type[Any]) -> set[str]:
+    return {name for name in dir(kind) if not name.startswith("_")} - ONE_SIDED.get(kind, set())
+
+
+def parameters(kind: type[Any], name: str) -> list[tuple[str, Any, Any]]:
+    signature = inspect.signature(getattr(kind, name))
+    return [(p.name, p.kind, p.default) for p in signature.parameters.values()]
+
+
+def methods(kind: type[Any]) -> list[str]:
+    return sorted(name for name in public(kind) if inspect.isfunction(inspect.getattr_static(kind, name)))
+
+
+def test_all_is_sorted_short_and_true() -> None:
+    assert tarry.__all__ == sorted(tarry.__all__)
+    assert len(tarry.__all__) <= 15
+    assert all(getattr(tarry, name) is not None for name in tarry.__all__)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Broker'"):
+        _ = tarry.Broker  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.parametrize("name", tarry.__all__)
+def test_every_name_is_the_one_that_its_module_has(name: str) -> None:
+    value = getattr(tarry, name)
+    assert getattr(importlib.import_module(value.__module__), name) is value
+
+
+def test_importing_tarry_loads_no_driver() -> None:
+    program = "import sys, tarry; sys.exit('psycopg' in sys.modules or 'asyncio' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+@by_name
+def test_twins_have_the_same_public_names(blocking: type[Any], awaiting: type[Any]) -> None:
+    assert public(blocking) == public(awaiting)
+
+
+@by_name
+def test_twins_have_the_same_parameters(blocking: type[Any], awaiting: type[Any]) -> None:
+    assert methods(blocking) == methods(awaiting)
+    for name in methods(blocking):
+        assert parameters(blocking, name) == parameters(awaiting, name), name
+
+
+@by_name
+def test_only_one_of_the_twins_awaits(blocking: type[Any], awaiting: type[Any]) -> None:
+    for name in set(methods(blocking)) - {"queue"}:
+        theirs = inspect.getattr_static(awaiting, name)
+        assert not inspect.iscoroutinefunction(inspect.getattr_static(blocking, name)), name
+        assert inspect.iscoroutinefunction(theirs) or inspect.isasyncgenfunction(theirs), name
+
+
+def test_connect_and_connect_async_take_the_same() -> None:
+    assert parameters_of(connect) == parameters_of(connect_async)
+
+
+def parameters_of(call: Any) -> list[tuple[str, Any, Any]]:
+    return [(p.name, p.kind, p.default) for p in inspect.signature(call).parameters.values()]
+
+
+@pytest.mark.parametrize(
+    ("port", "store"),
+    [
+        (ports.Store, PostgresStore),
+        (ports.Store, MemoryStore),
+        (ports.AsyncStore, AsyncPostgresStore),
+        (ports.AsyncStore, AsyncMemoryStore),
+    ],
+    ids=lambda kind: kind.__name__,
+)
+def test_a_store_has_every_verb_of_its_port_with_the_same_parameters(port: type[Any], store: type[Any]) -> None:
+    assert set(methods(port)) <= set(methods(store))
+    for name in methods(port):
+        assert parameters(port, name) == parameters(store, name), name
+
+
+@pytest.mark.parametrize(
+    "kind", [Queue, AsyncQueue, DeadLetters, AsyncDeadLetters, Queues, AsyncQueues, Delivery, AsyncDelivery]
+)
+def test_every_verb_but_those_that_wait_takes_the_callers_connection(kind: type[Any]) -> None:
+    waiting = {"poll", "poll_many", "consume"}
+    without = {name for name in methods(kind) if "conn" not in inspect.signature(getattr(kind, name)).parameters}
+    assert without <= waiting
