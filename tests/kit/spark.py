@@ -15,7 +15,8 @@ from tarry.app import App
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-MASTER = "local[2]"
+# A failed task is tried again, up to 4 times in all: what a cluster does, and plain `local` does not.
+MASTER = "local[2,4]"
 CONFIG = {
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",

@@ -1,0 +1,158 @@
+# pyright: basic
+"""`df.write.format("tarry")`: bulk offers. Tasks stage, the driver merges once; nothing is doubled or lost on the way."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from uuid import UUID, uuid4
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from tarry.app import pipeline_on
+from tarry.core.errors import InvalidInput, TarryError
+from tarry.core.sinking import SinkWrite, Staged, Trouble, Write
+from tarry.edges.spark.sink_options import SinkOptions
+from tarry.edges.spark.sink_rows import RowReader
+from tarry.edges.spark.source import speaking
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+log = logging.getLogger("tarry.spark")
+
+# Set by Spark for every task of a streaming query; the id survives restarts, since the checkpoint keeps it.
+_QUERY = "sql.streaming.queryId"
+_BATCH = "streaming.sql.batchId"
+
+
+@dataclass(frozen=True)
+class SinkMessage(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    staged: Staged | None
+    trouble: Trouble
+    run: UUID
+    stream: str | None = None
+
+
+class _Stager:
+    """What both sinks do in a task."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
+        if overwrite:
+            raise InvalidInput('messages are offered, never overwritten: mode("append")')
+        self.options = SinkOptions.parse(options)
+        self._reader = RowReader(schema, self.options)
+
+    def stage(self, write: Write, part: int, batches: Iterator[RecordBatch]) -> tuple[Staged | None, Trouble]:
+        """Everything is looked at, also when nothing can be stored any more: the driver tells how many rows are bad."""
+        trouble = Trouble()
+        seen = 0
+        with pipeline_on(self.options.dsn).sinking.attempt(write, part) as staging:
+            for batch in batches:
+                rows, bad = self._reader.read(batch, part, seen)
+                seen += batch.num_rows
+                trouble += bad
+                if batch.num_rows and not trouble:
+                    staging.add(rows)
+            return staging.staged(), trouble
+
+    def merge(self, write: Write, messages: Sequence[SinkMessage]) -> SinkWrite:
+        if trouble := sum((each.trouble for each in messages), Trouble()):
+            raise trouble.error(write.write_id)
+        staged = [each.staged for each in messages if each.staged is not None]
+        done = pipeline_on(self.options.dsn).sinking.commit(write, staged, self.options.rules)
+        log.info("%s", done.line())
+        return done
+
+    def forget(self, write: Write) -> None:
+        pipeline_on(self.options.dsn).sinking.abort(write)
+
+
+class TarrySink(DataSourceArrowWriter):
+    """One write of one data frame. Made where the write is planned; copies of it do the work and commit it."""
+
+    @speaking
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool = False) -> None:  # noqa: FBT001, FBT002
+        self._stager = _Stager(options, schema, overwrite=overwrite)
+        self._write = Write(write_id=self._stager.options.write_id or f"spark/{uuid4()}", run=uuid4())
+        # Early, so that a database that is away or not migrated is noticed before any work.
+        pipeline_on(self._stager.options.dsn).sinking.begin(self._write)
+
+    @speaking
+    def write(self, iterator: Iterator[RecordBatch]) -> SinkMessage:
+        return SinkMessage(*self._stager.stage(self._write, _task().partitionId(), iterator), self._write.run)
+
+    @speaking
+    def commit(self, messages: Sequence[Any]) -> None:
+        self._stager.merge(self._write, _told(messages))
+
+    def abort(self, messages: Sequence[Any]) -> None:
+        self._stager.forget(self._write)
+
+
+class TarryStreamSink(DataSourceStreamArrowWriter):
+    """The batches of a streaming query, each under the name of the query and its number: one that is replayed after a
+    restart is found committed."""
+
+    @speaking
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool = False) -> None:  # noqa: FBT001, FBT002
+        self._stager = _Stager(options, schema, overwrite=overwrite)
+        self._run = uuid4()
+
+    @speaking
+    def write(self, iterator: Iterator[RecordBatch]) -> SinkMessage:
+        task = _task()
+        stream = self._stager.options.write_id or task.getLocalProperty(_QUERY)
+        batch = task.getLocalProperty(_BATCH)
+        if stream is None or batch is None:
+            raise TarryError("Spark does not say which streaming query this is", hint="name it by the option write_id")
+        write = _batch_of(stream, int(batch), self._run)
+        return SinkMessage(*self._stager.stage(write, task.partitionId(), iterator), self._run, stream)
+
+    @speaking
+    def commit(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
+        told = _told(messages)
+        if any(each.staged or each.trouble for each in told):
+            self._stager.merge(_batch_of(str(told[0].stream), batchId, told[0].run), told)
+
+    def abort(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
+        for stream, run in {(each.stream, each.run) for each in _told(messages)}:
+            self._stager.forget(_batch_of(str(stream), batchId, run))
+
+
+def offer(df: DataFrame, dsn: str, **options: Any) -> SinkWrite:
+    """Write a frame and say what became of it. Options are those of the sink, by the same names."""
+    said = {name: str(value) for name, value in options.items() if value is not None}
+    write_id = said.setdefault("write_id", f"spark/{uuid4()}")
+    df.write.format("tarry").option("dsn", dsn).options(**said).mode("append").save()
+    done = outcome(dsn, write_id)
+    if done is None:
+        raise TarryError(f"write {write_id!r} has left no trace")
+    return done
+
+
+def outcome(dsn: str, write_id: str) -> SinkWrite | None:
+    """What became of a write; None if nobody has heard of it."""
+    return pipeline_on(dsn).sinking.outcome(write_id)
+
+
+def _batch_of(stream: str, batch: int, run: UUID) -> Write:
+    return Write(write_id=f"{stream}/{batch}", run=run, stream=stream, batch=batch)
+
+
+def _task() -> TaskContext:
+    context = TaskContext.get()
+    if context is None:
+        raise TarryError("rows are staged by Spark's tasks, and this is none")
+    return context
+
+
+def _told(messages: Sequence[Any]) -> list[SinkMessage]:
+    return [each for each in messages if each is not None]
