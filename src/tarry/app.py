@@ -140,6 +140,14 @@ def connect(
     return App(PostgresStore(dsn, clock=clock, settings=settings), dsn=dsn, consumer=consumer, on_close=leave)
 
 
+def connect_embedded(*, settings: StoreSettings = StoreSettings()) -> App:
+    """`connect` to the embedded PostgreSQL, whatever the environment names."""
+    from tarry.storage.postgres.sync import PostgresStore
+
+    dsn, leave = _embedded()
+    return App(PostgresStore(dsn, settings=settings), dsn=dsn, on_close=leave)
+
+
 class connect_async:  # noqa: N801 - used like a function: `async with tarry.connect_async() as app`, or awaited
     """`connect` for code that awaits."""
 
@@ -183,9 +191,13 @@ def _database(dsn: str | None, *, migrate: bool, allow_unsafe: bool) -> tuple[st
     """A database that is fit to be used, and what to call when we leave it."""
     if dsn is None:
         dsn = dsn_from()
-    if dsn is not None:
-        prepare(dsn, migrate=migrate, allow_unsafe=allow_unsafe)
-        return dsn, None
+    if dsn is None:
+        return _embedded()
+    prepare(dsn, migrate=migrate, allow_unsafe=allow_unsafe)
+    return dsn, None
+
+
+def _embedded() -> tuple[str, Callable[[], None]]:
     from tarry.storage.postgres import embedded
 
     server = embedded.start()
@@ -207,7 +219,6 @@ def pipeline_on(dsn: str) -> Pipeline:
 def prepare(dsn: str, *, migrate: bool, allow_unsafe: bool) -> None:
     """Refuse a database that would lose messages, migrate where asked to, and make the journal's next partitions."""
     from tarry.storage.postgres import health, queue_statements
-    from tarry.storage.postgres import migrate as migrations
     from tarry.storage.postgres.connections import keywords
     from tarry.storage.postgres.drive import drive
 
@@ -221,13 +232,24 @@ def prepare(dsn: str, *, migrate: bool, allow_unsafe: bool) -> None:
         conn.prepare_threshold = None
         health.check_safety(conn, allow_unsafe=allow_unsafe)
         if migrate:
-            migrations.migrate(conn)
+            _migrate(conn)
         health.check_schema(conn)
         try:
             drive(conn, queue_statements.journal_partitions(JOURNAL_DAYS_AHEAD).run())
         except psycopg.errors.InsufficientPrivilege:
             # A role that may not create tables: whoever migrates makes them, and until then the overflow takes the events.
             _log.info("this role may not make partitions of the journal ahead")
+
+
+def _migrate(conn: psycopg.Connection[Any]) -> None:
+    from tarry.storage.postgres.migrate import migrate
+
+    try:
+        migrate(conn)
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise Refused(
+            f"this role may not change the schema: {error}", hint="migrate as the owner of the schema: tarry db migrate"
+        ) from error
 
 
 def default_consumer() -> str:

@@ -101,7 +101,9 @@ def _typed_codec(payload_type: type[P]) -> Codec[P]:
 
     def encode(value: P) -> tuple[bytes, str | None]:
         try:
-            return _json_bytes(value), JSON
+            data = _json_bytes(value)
+            decoder.decode(data)  # what could not be taken out again must not go in
+            return data, JSON
         except (TypeError, msgspec.MsgspecError) as error:
             raise InvalidPayload(f"a {type(value).__name__} cannot be encoded: {error}") from error
 
@@ -122,7 +124,8 @@ def _pydantic_codec(payload_type: type[P]) -> Codec[P]:
         if not isinstance(value, payload_type):
             raise InvalidPayload(f"this queue carries {_name(payload_type)}, not {type(value).__name__}")
         try:
-            return _json_bytes(cast("Any", value).model_dump(mode="json")), JSON
+            dump = cast("Any", value).model_dump
+            return _json_bytes(_ordered(dump(by_alias=True), dump(mode="json", by_alias=True))), JSON
         except InvalidPayload:
             raise
         except ValueError as error:
@@ -135,6 +138,17 @@ def _pydantic_codec(payload_type: type[P]) -> Codec[P]:
             raise InvalidPayload(f"the payload is not a {_name(payload_type)}: {error}") from error
 
     return Codec(encode, decode)
+
+
+def _ordered(value: Any, dumped: Any) -> Any:
+    """`dumped`, with what was a set in `value` in an order that equal sets share: as lists they have lost it."""
+    if isinstance(value, (set, frozenset)):
+        return sorted(cast("list[Any]", dumped), key=_ENCODER.encode)
+    inside, dumped_inside = list(_inside(value)), list(_inside(dumped))
+    if not inside or len(inside) != len(dumped_inside):
+        return dumped  # a scalar, or something that pydantic was told to write in another shape
+    ordered = list(map(_ordered, inside, dumped_inside))
+    return dict(zip(cast("dict[Any, Any]", dumped), ordered, strict=True)) if isinstance(dumped, dict) else ordered
 
 
 def _name(payload_type: type[Any]) -> str:
@@ -153,11 +167,11 @@ def _json_bytes(value: Any) -> bytes:
         raise InvalidPayload(
             f"the payload cannot be written as JSON: {error}", hint="annotate the queue: app.queue(name, PayloadType)"
         ) from error
-    if b"null" in data and _has_nan(msgspec.to_builtins(value)):
-        raise InvalidPayload("the payload cannot be written as JSON: it contains NaN or an infinite number")
     # Counting is quick, walking is not: only something with enough brackets can be too deep.
     if data.count(b"{") + data.count(b"[") > JSON_DEPTH and _deeper_than(msgspec.json.decode(data), JSON_DEPTH):
         raise InvalidPayload(f"the payload is nested more than {JSON_DEPTH} levels deep")
+    if b"null" in data and _has_nan(msgspec.to_builtins(value)):
+        raise InvalidPayload("the payload cannot be written as JSON: it contains NaN or an infinite number")
     return data
 
 

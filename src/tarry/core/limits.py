@@ -112,6 +112,12 @@ def check_headers(headers: object) -> Mapping[str, str] | None:
     return cast("Mapping[str, str]", mapping)
 
 
+def check_timeout(timeout: object) -> timedelta | None:
+    if timeout is not None and not isinstance(timeout, timedelta):
+        raise InvalidInput(f"timeout must be a timedelta, or None to wait for ever, not {type(timeout).__name__}")
+    return timeout
+
+
 def check_count(n: object, name: str = "n") -> int:
     if not isinstance(n, int) or isinstance(n, bool):
         raise InvalidInput(f"{name} must be a whole number, not {n!r:.120}")

@@ -28,6 +28,9 @@ class Retry:
     def __post_init__(self) -> None:
         limits.check_delay(self.initial_for, "initial_for")
         limits.check_delay(self.cap_for, "cap_for")
+        for name in ("factor", "jitter"):
+            if not isinstance(getattr(self, name), (int, float)) or isinstance(getattr(self, name), bool):
+                raise InvalidInput(f"{name} must be a number, not {getattr(self, name)!r:.120}")
         if not 1.0 <= self.factor <= 10.0:
             raise InvalidInput(f"factor must be between 1 and 10, not {self.factor!r}")
         if not 0.0 <= self.jitter <= 1.0:

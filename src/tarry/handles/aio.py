@@ -106,6 +106,7 @@ class AsyncQueue(Generic[P]):
         self, n: int, timeout: timedelta | None = None, *, type: str | None = None, lease_for: timedelta | None = None
     ) -> list[AsyncDelivery[P]]:
         """Wait for at least one message, and take what is there, at most `n`."""
+        timeout = limits.check_timeout(timeout)
         deadline = None if timeout is None else time.monotonic() + timeout.total_seconds()
         while True:
             if (found := await self.try_poll_many(n, type=type, lease_for=lease_for)) or n <= 0:

@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 import tarry
+from tarry.app import connect_embedded
 from tarry.core.limits import DROP_ALL_CONFIRMATION
 from tarry.core.outcomes import Outcome, Settled
 from tarry.edges.cli.demo_roles import LEASE_FOR, QUEUE, Acked, Delivered, Offered, consume, produce
@@ -75,7 +76,7 @@ def run(seconds: float | None = None) -> int:
     seconds = seconds or SECONDS
     console = Console()
     console.print("Starting an embedded PostgreSQL (the first time takes a few seconds) …", style="dim")
-    with tarry.connect() as app:
+    with connect_embedded() as app:
         assert app.dsn is not None  # noqa: S101 - an app on PostgreSQL has one
         app.queues.create(QUEUE, exist_ok=True)
         app.queue(QUEUE).drop_all(DROP_ALL_CONFIRMATION)

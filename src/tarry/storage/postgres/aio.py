@@ -13,6 +13,7 @@ from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool
 
 from tarry.core.clock import AuthorityClock, Clock
+from tarry.core.errors import InvalidInput
 from tarry.core.events import Event
 from tarry.core.messages import Counts, DeadLetter, Decode, Draft, Failure, Hold, Lease, StoredMessage
 from tarry.core.outcomes import Outcome, Settled
@@ -25,6 +26,7 @@ from tarry.storage.postgres.drive import adrive, atransaction
 from tarry.storage.postgres.faults import is_transient, translated
 from tarry.storage.postgres.gather import Gatherer
 from tarry.storage.postgres.statement import Op
+from tarry.storage.postgres.statements import MissingQueue
 from tarry.storage.postgres.verbs import Verbs
 
 P = TypeVar("P")
@@ -36,7 +38,9 @@ O = TypeVar("O")  # noqa: E741
 class AsyncPostgresStore:
     def __init__(self, dsn: str, *, clock: Clock | None = None, settings: StoreSettings = StoreSettings()) -> None:
         self.settings = settings
-        self._verbs = Verbs(clock or AuthorityClock(), settings)
+        clock = clock or AuthorityClock()
+        self._verbs = Verbs(clock, create=settings.create_queues)
+        self._guest_verbs = Verbs(clock, create=False)
         self._offers: dict[str, Gatherer[Draft, Outcome]] = {}
         self._acks: dict[str, Gatherer[Hold, Settled]] = {}
         self._pool = AsyncConnectionPool[AsyncConnection[Any]](
@@ -65,11 +69,11 @@ class AsyncPostgresStore:
         """Offers of many tasks share a commit; in the caller's own transaction they are the caller's."""
         if conn is None:
             return await self._gathered(self._offers, queue, self.offer_many, _key_of).submit(draft)
-        return await self._run(lambda: self._verbs.offer(queue, draft), conn)
+        return await self._run(lambda verbs: verbs.offer(queue, draft), conn)
 
     async def offer_many(self, queue: str, drafts: Sequence[Draft], *, conn: Any = None) -> list[Outcome]:
         return await self._run(
-            lambda: self._verbs.offer_many(queue, drafts), conn, atomic=ops.takes_several_steps(drafts)
+            lambda verbs: verbs.offer_many(queue, drafts), conn, atomic=ops.takes_several_steps(drafts)
         )
 
     async def lease(
@@ -84,14 +88,14 @@ class AsyncPostgresStore:
         conn: Any = None,
     ) -> list[Lease[P]]:
         return await self._run(
-            lambda: self._verbs.lease(
+            lambda verbs: verbs.lease(
                 queue, n, decode, type=type, lease_for=lease_for, consumer=consumer, own=conn is None
             ),
             conn,
         )
 
     async def next_due_in(self, queue: str, *, type: str | None = None, conn: Any = None) -> timedelta | None:
-        return await self._run(lambda: self._verbs.next_due_in(queue, type=type), conn)
+        return await self._run(lambda verbs: verbs.next_due_in(queue, type=type), conn)
 
     async def ack(self, queue: str, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]:
         if conn is None and len(holds) == 1:
@@ -99,84 +103,84 @@ class AsyncPostgresStore:
         return await self._ack_together(queue, holds, conn)
 
     async def _ack_together(self, queue: str, holds: Sequence[Hold], conn: Any = None) -> list[Settled]:
-        return await self._run(lambda: self._verbs.ack(queue, holds), conn, atomic=len(holds) > ops.CHUNK)
+        return await self._run(lambda verbs: verbs.ack(queue, holds), conn, atomic=len(holds) > ops.CHUNK)
 
     async def nack(self, queue: str, failures: Sequence[Failure], *, conn: Any = None) -> list[Settled]:
-        return await self._run(lambda: self._verbs.nack(queue, failures), conn, atomic=len(failures) > ops.CHUNK)
+        return await self._run(lambda verbs: verbs.nack(queue, failures), conn, atomic=len(failures) > ops.CHUNK)
 
     async def touch(
         self, queue: str, holds: Sequence[Hold], *, lease_for: timedelta | None = None, conn: Any = None
     ) -> list[Settled]:
-        return await self._run(lambda: self._verbs.touch(queue, holds, lease_for), conn)
+        return await self._run(lambda verbs: verbs.touch(queue, holds, lease_for), conn)
 
     async def release(self, queue: str, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]:
-        return await self._run(lambda: self._verbs.release(queue, holds), conn)
+        return await self._run(lambda verbs: verbs.release(queue, holds), conn)
 
     async def bury(
         self, queue: str, holds: Sequence[Hold], *, error: str | None = None, conn: Any = None
     ) -> list[Settled]:
-        return await self._run(lambda: self._verbs.bury(queue, holds, error), conn)
+        return await self._run(lambda verbs: verbs.bury(queue, holds, error), conn)
 
     async def read(self, queue: str, key: str, *, conn: Any = None) -> StoredMessage[bytes] | None:
-        return await self._run(lambda: self._verbs.read(queue, key), conn)
+        return await self._run(lambda verbs: verbs.read(queue, key), conn)
 
     async def contains(self, queue: str, key: str, *, conn: Any = None) -> bool:
-        return await self._run(lambda: self._verbs.contains(queue, key), conn)
+        return await self._run(lambda verbs: verbs.contains(queue, key), conn)
 
     async def messages(
         self, queue: str, *, state: State | None = None, limit: int = 100, conn: Any = None
     ) -> list[StoredMessage[bytes]]:
-        return await self._run(lambda: self._verbs.messages(queue, state, limit), conn)
+        return await self._run(lambda verbs: verbs.messages(queue, state, limit), conn)
 
     async def timeline(self, queue: str, key: str, *, limit: int = 1000, conn: Any = None) -> list[Event]:
-        return await self._run(lambda: self._verbs.timeline(queue, key, limit), conn)
+        return await self._run(lambda verbs: verbs.timeline(queue, key, limit), conn)
 
     async def counts(self, queue: str, *, limit: int = 10_000, conn: Any = None) -> Counts:
-        return await self._run(lambda: self._verbs.counts(queue, limit), conn)
+        return await self._run(lambda verbs: verbs.counts(queue, limit), conn)
 
     async def drop(self, queue: str, key: str, *, version: int | None = None, conn: Any = None) -> bool:
-        return await self._run(lambda: self._verbs.drop(queue, key, version), conn)
+        return await self._run(lambda verbs: verbs.drop(queue, key, version), conn)
 
     async def drop_all(self, queue: str, *, conn: Any = None) -> int:
-        return await self._run(lambda: self._verbs.drop_all(queue), conn)
+        return await self._run(lambda verbs: verbs.drop_all(queue), conn)
 
     async def dead_letters(self, queue: str, *, limit: int = 100, conn: Any = None) -> list[DeadLetter[bytes]]:
-        return await self._run(lambda: self._verbs.dead_letters(queue, limit), conn)
+        return await self._run(lambda verbs: verbs.dead_letters(queue, limit), conn)
 
     async def redrive(
         self, queue: str, *, versions: Sequence[int] | None = None, limit: int = 1000, conn: Any = None
     ) -> int:
-        return await self._run(lambda: self._verbs.redrive(queue, versions, limit), conn)
+        return await self._run(lambda verbs: verbs.redrive(queue, versions, limit), conn)
 
     async def purge_dead(self, queue: str, *, conn: Any = None) -> int:
-        return await self._run(lambda: self._verbs.purge_dead(queue), conn)
+        return await self._run(lambda verbs: verbs.purge_dead(queue), conn)
 
     async def create_queue(self, name: str, settings: QueueSettings, *, exist_ok: bool, conn: Any = None) -> QueueInfo:
-        return await self._run(lambda: self._verbs.create_queue(name, settings, exist_ok=exist_ok), conn)
+        return await self._run(lambda verbs: verbs.create_queue(name, settings, exist_ok=exist_ok), conn)
 
     async def edit_queue(self, name: str, settings: QueueSettings, *, conn: Any = None) -> QueueInfo:
-        return await self._run(lambda: self._verbs.edit_queue(name, settings), conn)
+        return await self._run(lambda verbs: verbs.edit_queue(name, settings), conn)
 
     async def rename_queue(self, name: str, new_name: str, *, conn: Any = None) -> QueueInfo:
-        return await self._run(lambda: self._verbs.rename_queue(name, new_name), conn)
+        return await self._run(lambda verbs: verbs.rename_queue(name, new_name), conn)
 
     async def delete_queue(self, name: str, *, force: bool, conn: Any = None) -> None:
-        return await self._run(lambda: self._verbs.delete_queue(name, force=force), conn, atomic=True)
+        return await self._run(lambda verbs: verbs.delete_queue(name, force=force), conn, atomic=True)
 
     async def queue_info(self, name: str, *, conn: Any = None) -> QueueInfo:
-        return await self._run(lambda: self._verbs.queue_info(name), conn)
+        return await self._run(lambda verbs: verbs.queue_info(name), conn)
 
     async def queue_infos(self, *, conn: Any = None) -> list[QueueInfo]:
-        return await self._run(self._verbs.queue_infos, conn)
+        return await self._run(Verbs.queue_infos, conn)
 
     async def pause(self, name: str, *, reason: str | None = None, conn: Any = None) -> QueueInfo:
-        return await self._run(lambda: self._verbs.pause(name, paused=True, reason=reason), conn)
+        return await self._run(lambda verbs: verbs.pause(name, paused=True, reason=reason), conn)
 
     async def resume(self, name: str, *, conn: Any = None) -> QueueInfo:
-        return await self._run(lambda: self._verbs.pause(name, paused=False, reason=None), conn)
+        return await self._run(lambda verbs: verbs.pause(name, paused=False, reason=None), conn)
 
     async def now(self, *, conn: Any = None) -> datetime:
-        return await self._run(self._verbs.now, conn)
+        return await self._run(Verbs.now, conn)
 
     def _gathered(
         self,
@@ -189,19 +193,20 @@ class AsyncPostgresStore:
             gatherers[queue] = Gatherer(lambda items: together(queue, items), identity=identity)
         return gatherers[queue]
 
-    async def _run(self, make: Callable[[], Op[R]], conn: AsyncConnection[Any] | None, *, atomic: bool = False) -> R:
+    async def _run(
+        self, make: Callable[[Verbs], Op[R]], conn: AsyncConnection[Any] | None, *, atomic: bool = False
+    ) -> R:
         """A fresh op for every try, since a generator cannot be rewound. The caller's own transaction is tried once."""
         if conn is not None:
-            teach(conn.adapters)
-            return await adrive(conn, make(), prepare=False)
+            return await self._run_as_guest(make, conn)
         patience, failures, started = self.settings.patience, 0, time.monotonic()
         while True:
             try:
                 async with self._pool.connection() as own:
                     if not atomic:
-                        return await adrive(own, make())
+                        return await adrive(own, make(self._verbs))
                     async with atransaction(own):
-                        return await adrive(own, make())
+                        return await adrive(own, make(self._verbs))
             except psycopg.Error as error:
                 failures += 1
                 pause = patience.pause(failures).total_seconds()
@@ -210,6 +215,20 @@ class AsyncPostgresStore:
                     raise translated(error, failures) from error
                 await asyncio.sleep(pause)
                 await self._pool.check()
+
+    async def _run_as_guest(self, make: Callable[[Verbs], Op[R]], conn: AsyncConnection[Any]) -> R:
+        if not isinstance(conn, AsyncConnection):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidInput(f"conn must be a psycopg.AsyncConnection here, not {type(conn).__name__}")
+        teach(conn.adapters)
+        try:
+            return await adrive(conn, make(self._guest_verbs), prepare=False)
+        except MissingQueue as missing:
+            if not self.settings.create_queues:
+                raise
+            name = missing.name
+        # Not in the caller's transaction: there, the new name would keep everybody else waiting until it ends.
+        await self.create_queue(name, QueueSettings(), exist_ok=True)
+        return await adrive(conn, make(self._guest_verbs), prepare=False)
 
 
 def _key_of(draft: Draft) -> str:

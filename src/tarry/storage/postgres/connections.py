@@ -56,9 +56,9 @@ def keywords(dsn: str) -> dict[str, Any]:
     """How to open a connection to this address: our wishes, except where the address has its own."""
     try:
         said = conninfo_to_dict(dsn)
-    except psycopg.ProgrammingError as error:
+    except psycopg.ProgrammingError:
         raise InvalidInput(
             "this is not an address of a PostgreSQL database",
             hint="write postgresql://user@host/database, or: host=… dbname=… user=…",
-        ) from error
+        ) from None  # the driver's words may quote the address, and with it a password
     return {name: value for name, value in KEYWORDS.items() if name not in said}

@@ -17,8 +17,28 @@ HEAD: tuple[Position, ...] = (Position(),) * 10
 _MARGIN_S = 0.002
 _REST_S = 0.2
 _SHARE = 20
+_TELLING = 10
+"""From this many rows on, a look tells what one row takes."""
 _MEMORY = 4
 """A cost is the least of this many: one slow moment of a busy machine is not a slow head."""
+
+
+class _Looks:
+    """What the last few looks from one place took, and how much they gave."""
+
+    def __init__(self) -> None:
+        self._looks: deque[tuple[float, int]] = deque(maxlen=_MEMORY)
+
+    def add(self, cost_s: float, rows: int) -> None:
+        self._looks.append((cost_s, rows))
+
+    @property
+    def enough(self) -> bool:
+        return len(self._looks) == _MEMORY
+
+    def least_s(self, row_s: float = 0.0) -> float:
+        """The quickest, without what its rows took: a batch takes its time from wherever it comes."""
+        return min(cost_s - rows * row_s for cost_s, rows in self._looks)
 
 
 class Cursor:
@@ -26,18 +46,18 @@ class Cursor:
 
     def __init__(self) -> None:
         self._positions: list[Position] = list(HEAD)
-        self._head_costs: deque[float] = deque(maxlen=_MEMORY)
-        self._cursor_costs: deque[float] = deque(maxlen=_MEMORY)
+        self._from_head = _Looks()
+        self._from_cursor = _Looks()
+        self._row_s: float | None = None
         self.head_due = 0.0
 
     def scan(self, now_s: float) -> Sequence[Position]:
         """From where to look now."""
-        if not self.head_is_dear or now_s >= self.head_due:
-            # Known to be cheap on too little evidence: look from the cursor once in a while to have something to compare.
-            if len(self._head_costs) < _MEMORY or min(self._head_costs) < _MARGIN_S or self.head_is_dear:
-                return HEAD
-            return self.positions if len(self._cursor_costs) < _MEMORY else HEAD
-        return self.positions
+        if self.head_is_dear:
+            return HEAD if now_s >= self.head_due else self.positions
+        # Slow, but is it the head? Only a look from the cursor can tell.
+        slow = self._from_head.enough and self._from_head.least_s() > _MARGIN_S
+        return self.positions if slow and not self._from_cursor.enough else HEAD
 
     @property
     def positions(self) -> Sequence[Position]:
@@ -46,15 +66,19 @@ class Cursor:
     @property
     def head_is_dear(self) -> bool:
         """Every recent look from the head took longer than the quickest from the cursor, by more than the margin."""
-        full = len(self._head_costs) == _MEMORY == len(self._cursor_costs)
-        return full and min(self._head_costs) > min(self._cursor_costs) + _MARGIN_S
+        if not (self._from_head.enough and self._from_cursor.enough):
+            return False
+        row_s = self._row_s or 0.0
+        return self._from_head.least_s(row_s) > max(0.0, self._from_cursor.least_s(row_s)) + _MARGIN_S
 
     def learn(self, scanned: Sequence[Position], cost_s: float, now_s: float, rows: Sequence[LeasedRow]) -> None:
+        if len(rows) >= _TELLING:
+            self._row_s = min(cost_s / len(rows), self._row_s or cost_s)
         if scanned is HEAD:
-            self._head_costs.append(cost_s)
+            self._from_head.add(cost_s, len(rows))
             self.head_due = now_s + max(_REST_S, _SHARE * cost_s)
         else:
-            self._cursor_costs.append(cost_s)
+            self._from_cursor.add(cost_s, len(rows))
         for priority in {row.priority for row in rows}:
             last = max((row.due_at, row.version) for row in rows if row.priority == priority)
             due_at, version = self._positions[priority]

@@ -17,7 +17,7 @@ from tarry.core.settings import QueueInfo, QueueSettings
 from tarry.storage.postgres import copying, queue_statements, statements
 from tarry.storage.postgres.cursor import HEAD, Cursor
 from tarry.storage.postgres.statement import Op, Statement
-from tarry.storage.postgres.statements import Failed, LeasedRow, SettledKeys
+from tarry.storage.postgres.statements import Failed, LeasedRow, MissingQueue, SettledKeys
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -38,7 +38,7 @@ def in_queue(queue: str, now: datetime | None, make: Callable[[], Op[R]], *, cre
     """Run an op; where its queue is missing and may be created, create it with the defaults and run it again."""
     try:
         return (yield from make())
-    except UnknownQueue:
+    except MissingQueue:
         if not create:
             raise
     yield from queue_statements.create(check_queue_name(queue), QueueSettings(), now).run()

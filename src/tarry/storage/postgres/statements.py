@@ -59,6 +59,10 @@ class Position(NamedTuple):
     version: int = 0
 
 
+class MissingQueue(UnknownQueue):
+    """A verb about messages found no queue, which is where queues come into being. The registry says `UnknownQueue`."""
+
+
 SettledKeys = frozenset[str] | None
 """The keys of what was settled; None: every one that was asked for."""
 
@@ -281,7 +285,7 @@ def purge_dead(queue: str, now: datetime | None) -> Statement[int]:
 def _known(queue: str, rows: list[Row]) -> list[Row]:
     """Every statement about a queue answers with at least one row, unless there is no such queue."""
     if not rows:
-        raise UnknownQueue(queue)
+        raise MissingQueue(queue)
     return rows
 
 

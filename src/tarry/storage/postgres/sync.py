@@ -12,6 +12,7 @@ from psycopg import Connection
 from psycopg_pool import ConnectionPool
 
 from tarry.core.clock import AuthorityClock, Clock
+from tarry.core.errors import InvalidInput
 from tarry.core.events import Event
 from tarry.core.messages import Counts, DeadLetter, Decode, Draft, Failure, Hold, Lease, StoredMessage
 from tarry.core.outcomes import Outcome, Settled
@@ -23,6 +24,7 @@ from tarry.storage.postgres.connections import configure, keywords
 from tarry.storage.postgres.drive import drive, transaction
 from tarry.storage.postgres.faults import is_transient, translated
 from tarry.storage.postgres.statement import Op
+from tarry.storage.postgres.statements import MissingQueue
 from tarry.storage.postgres.verbs import Verbs
 
 P = TypeVar("P")
@@ -32,7 +34,9 @@ R = TypeVar("R")
 class PostgresStore:
     def __init__(self, dsn: str, *, clock: Clock | None = None, settings: StoreSettings = StoreSettings()) -> None:
         self.settings = settings
-        self._verbs = Verbs(clock or AuthorityClock(), settings)
+        clock = clock or AuthorityClock()
+        self._verbs = Verbs(clock, create=settings.create_queues)
+        self._guest_verbs = Verbs(clock, create=False)
         self._pool = ConnectionPool[Connection[Any]](
             dsn,
             kwargs=keywords(dsn),
@@ -51,10 +55,10 @@ class PostgresStore:
         self._pool.close()
 
     def offer(self, queue: str, draft: Draft, *, conn: Any = None) -> Outcome:
-        return self._run(lambda: self._verbs.offer(queue, draft), conn)
+        return self._run(lambda verbs: verbs.offer(queue, draft), conn)
 
     def offer_many(self, queue: str, drafts: Sequence[Draft], *, conn: Any = None) -> list[Outcome]:
-        return self._run(lambda: self._verbs.offer_many(queue, drafts), conn, atomic=ops.takes_several_steps(drafts))
+        return self._run(lambda verbs: verbs.offer_many(queue, drafts), conn, atomic=ops.takes_several_steps(drafts))
 
     def lease(
         self,
@@ -68,104 +72,103 @@ class PostgresStore:
         conn: Any = None,
     ) -> list[Lease[P]]:
         return self._run(
-            lambda: self._verbs.lease(
+            lambda verbs: verbs.lease(
                 queue, n, decode, type=type, lease_for=lease_for, consumer=consumer, own=conn is None
             ),
             conn,
         )
 
     def next_due_in(self, queue: str, *, type: str | None = None, conn: Any = None) -> timedelta | None:
-        return self._run(lambda: self._verbs.next_due_in(queue, type=type), conn)
+        return self._run(lambda verbs: verbs.next_due_in(queue, type=type), conn)
 
     def ack(self, queue: str, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]:
-        return self._run(lambda: self._verbs.ack(queue, holds), conn, atomic=len(holds) > ops.CHUNK)
+        return self._run(lambda verbs: verbs.ack(queue, holds), conn, atomic=len(holds) > ops.CHUNK)
 
     def nack(self, queue: str, failures: Sequence[Failure], *, conn: Any = None) -> list[Settled]:
-        return self._run(lambda: self._verbs.nack(queue, failures), conn, atomic=len(failures) > ops.CHUNK)
+        return self._run(lambda verbs: verbs.nack(queue, failures), conn, atomic=len(failures) > ops.CHUNK)
 
     def touch(
         self, queue: str, holds: Sequence[Hold], *, lease_for: timedelta | None = None, conn: Any = None
     ) -> list[Settled]:
-        return self._run(lambda: self._verbs.touch(queue, holds, lease_for), conn)
+        return self._run(lambda verbs: verbs.touch(queue, holds, lease_for), conn)
 
     def release(self, queue: str, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]:
-        return self._run(lambda: self._verbs.release(queue, holds), conn)
+        return self._run(lambda verbs: verbs.release(queue, holds), conn)
 
     def bury(self, queue: str, holds: Sequence[Hold], *, error: str | None = None, conn: Any = None) -> list[Settled]:
-        return self._run(lambda: self._verbs.bury(queue, holds, error), conn)
+        return self._run(lambda verbs: verbs.bury(queue, holds, error), conn)
 
     def read(self, queue: str, key: str, *, conn: Any = None) -> StoredMessage[bytes] | None:
-        return self._run(lambda: self._verbs.read(queue, key), conn)
+        return self._run(lambda verbs: verbs.read(queue, key), conn)
 
     def contains(self, queue: str, key: str, *, conn: Any = None) -> bool:
-        return self._run(lambda: self._verbs.contains(queue, key), conn)
+        return self._run(lambda verbs: verbs.contains(queue, key), conn)
 
     def messages(
         self, queue: str, *, state: State | None = None, limit: int = 100, conn: Any = None
     ) -> list[StoredMessage[bytes]]:
-        return self._run(lambda: self._verbs.messages(queue, state, limit), conn)
+        return self._run(lambda verbs: verbs.messages(queue, state, limit), conn)
 
     def timeline(self, queue: str, key: str, *, limit: int = 1000, conn: Any = None) -> list[Event]:
-        return self._run(lambda: self._verbs.timeline(queue, key, limit), conn)
+        return self._run(lambda verbs: verbs.timeline(queue, key, limit), conn)
 
     def counts(self, queue: str, *, limit: int = 10_000, conn: Any = None) -> Counts:
-        return self._run(lambda: self._verbs.counts(queue, limit), conn)
+        return self._run(lambda verbs: verbs.counts(queue, limit), conn)
 
     def drop(self, queue: str, key: str, *, version: int | None = None, conn: Any = None) -> bool:
-        return self._run(lambda: self._verbs.drop(queue, key, version), conn)
+        return self._run(lambda verbs: verbs.drop(queue, key, version), conn)
 
     def drop_all(self, queue: str, *, conn: Any = None) -> int:
-        return self._run(lambda: self._verbs.drop_all(queue), conn)
+        return self._run(lambda verbs: verbs.drop_all(queue), conn)
 
     def dead_letters(self, queue: str, *, limit: int = 100, conn: Any = None) -> list[DeadLetter[bytes]]:
-        return self._run(lambda: self._verbs.dead_letters(queue, limit), conn)
+        return self._run(lambda verbs: verbs.dead_letters(queue, limit), conn)
 
     def redrive(self, queue: str, *, versions: Sequence[int] | None = None, limit: int = 1000, conn: Any = None) -> int:
-        return self._run(lambda: self._verbs.redrive(queue, versions, limit), conn)
+        return self._run(lambda verbs: verbs.redrive(queue, versions, limit), conn)
 
     def purge_dead(self, queue: str, *, conn: Any = None) -> int:
-        return self._run(lambda: self._verbs.purge_dead(queue), conn)
+        return self._run(lambda verbs: verbs.purge_dead(queue), conn)
 
     def create_queue(self, name: str, settings: QueueSettings, *, exist_ok: bool, conn: Any = None) -> QueueInfo:
-        return self._run(lambda: self._verbs.create_queue(name, settings, exist_ok=exist_ok), conn)
+        return self._run(lambda verbs: verbs.create_queue(name, settings, exist_ok=exist_ok), conn)
 
     def edit_queue(self, name: str, settings: QueueSettings, *, conn: Any = None) -> QueueInfo:
-        return self._run(lambda: self._verbs.edit_queue(name, settings), conn)
+        return self._run(lambda verbs: verbs.edit_queue(name, settings), conn)
 
     def rename_queue(self, name: str, new_name: str, *, conn: Any = None) -> QueueInfo:
-        return self._run(lambda: self._verbs.rename_queue(name, new_name), conn)
+        return self._run(lambda verbs: verbs.rename_queue(name, new_name), conn)
 
     def delete_queue(self, name: str, *, force: bool, conn: Any = None) -> None:
-        return self._run(lambda: self._verbs.delete_queue(name, force=force), conn, atomic=True)
+        return self._run(lambda verbs: verbs.delete_queue(name, force=force), conn, atomic=True)
 
     def queue_info(self, name: str, *, conn: Any = None) -> QueueInfo:
-        return self._run(lambda: self._verbs.queue_info(name), conn)
+        return self._run(lambda verbs: verbs.queue_info(name), conn)
 
     def queue_infos(self, *, conn: Any = None) -> list[QueueInfo]:
-        return self._run(self._verbs.queue_infos, conn)
+        return self._run(Verbs.queue_infos, conn)
 
     def pause(self, name: str, *, reason: str | None = None, conn: Any = None) -> QueueInfo:
-        return self._run(lambda: self._verbs.pause(name, paused=True, reason=reason), conn)
+        return self._run(lambda verbs: verbs.pause(name, paused=True, reason=reason), conn)
 
     def resume(self, name: str, *, conn: Any = None) -> QueueInfo:
-        return self._run(lambda: self._verbs.pause(name, paused=False, reason=None), conn)
+        return self._run(lambda verbs: verbs.pause(name, paused=False, reason=None), conn)
 
     def now(self, *, conn: Any = None) -> datetime:
-        return self._run(self._verbs.now, conn)
+        return self._run(Verbs.now, conn)
 
-    def _run(self, make: Callable[[], Op[R]], conn: Connection[Any] | None, *, atomic: bool = False) -> R:
+    def _run(self, make: Callable[[Verbs], Op[R]], conn: Connection[Any] | None, *, atomic: bool = False) -> R:
         """A fresh op for every try, since a generator cannot be rewound. The caller's own transaction is tried once."""
         if conn is not None:
-            teach(conn.adapters)
-            return drive(conn, make(), prepare=False)
+            return self._run_as_guest(make, conn)
         patience, failures, started = self.settings.patience, 0, time.monotonic()
         while True:
             try:
                 with self._pool.connection() as own:
                     if not atomic:
-                        return drive(own, make())
+                        return drive(own, make(self._verbs))
                     with transaction(own):
-                        return drive(own, make())
+                        return drive(own, make(self._verbs))
             except psycopg.Error as error:
                 failures += 1
                 pause = patience.pause(failures).total_seconds()
@@ -174,3 +177,17 @@ class PostgresStore:
                     raise translated(error, failures) from error
                 time.sleep(pause)
                 self._pool.check()
+
+    def _run_as_guest(self, make: Callable[[Verbs], Op[R]], conn: Connection[Any]) -> R:
+        if not isinstance(conn, Connection):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidInput(f"conn must be a psycopg.Connection here, not {type(conn).__name__}")
+        teach(conn.adapters)
+        try:
+            return drive(conn, make(self._guest_verbs), prepare=False)
+        except MissingQueue as missing:
+            if not self.settings.create_queues:
+                raise
+            name = missing.name
+        # Not in the caller's transaction: there, the new name would keep everybody else waiting until it ends.
+        self.create_queue(name, QueueSettings(), exist_ok=True)
+        return drive(conn, make(self._guest_verbs), prepare=False)

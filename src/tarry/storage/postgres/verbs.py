@@ -14,7 +14,7 @@ from tarry.core.clock import Clock
 from tarry.core.events import Event
 from tarry.core.messages import Counts, DeadLetter, Decode, Draft, Failure, Hold, Lease, StoredMessage
 from tarry.core.outcomes import Outcome, Settled
-from tarry.core.settings import QueueInfo, QueueSettings, StoreSettings
+from tarry.core.settings import QueueInfo, QueueSettings
 from tarry.core.states import State
 from tarry.storage.postgres import ops, queue_statements, statements
 from tarry.storage.postgres.cursor import Cursor
@@ -25,9 +25,10 @@ R = TypeVar("R")
 
 
 class Verbs:
-    def __init__(self, clock: Clock, settings: StoreSettings) -> None:
+    def __init__(self, clock: Clock, *, create: bool) -> None:
+        """`create`: a queue that is missing is made on the way."""
         self._clock = clock
-        self._create = settings.create_queues
+        self._create = create
         self._cursors: dict[tuple[str, str | None], Cursor] = {}
 
     def offer(self, queue: str, draft: Draft) -> Op[Outcome]:
