@@ -29,6 +29,8 @@ PASSING = [
     errors.CrashShutdown("57P02"),
     errors.CannotConnectNow("57P03"),
     errors.TooManyConnections("53300"),
+    errors.ProtocolViolation("08P01: server conn crashed?"),
+    errors.ConnectionFailure("08006"),
     PoolTimeout("no connection in time"),
     psycopg.OperationalError("connection refused"),
     psycopg.OperationalError("server closed the connection unexpectedly"),
@@ -108,7 +110,7 @@ def tried(request: pytest.FixtureRequest, database: str, monkeypatch: pytest.Mon
         monkeypatch.setattr(aio, "adrive", adrive)
         monkeypatch.setattr(aio, "asyncio", type("Patched", (), {"sleep": staticmethod(nap)}))
         try:
-            return await store._run(lambda: store._verbs.offer(QUEUE, Draft("k", b"")), None)
+            return (await store.offer_many(QUEUE, [Draft("k", b"")]))[0]
         finally:
             await store.close()
 

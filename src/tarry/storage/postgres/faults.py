@@ -26,8 +26,10 @@ def is_transient(error: BaseException) -> bool:
         return True
     if isinstance(error, PoolClosed):
         return False
-    # Without an SQLSTATE it is libpq that speaks: connection refused, reset, or closed in the middle.
-    return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)) and error.sqlstate is None
+    # Without an SQLSTATE it is libpq that speaks: connection refused, reset, or closed in the middle. Class 08 is how
+    # a pooler says that it lost the server behind it (PgBouncer: 08P01, "server conn crashed?").
+    broken = isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))
+    return broken and (error.sqlstate is None or error.sqlstate.startswith("08"))
 
 
 def translated(error: psycopg.Error, tries: int) -> BaseException:
