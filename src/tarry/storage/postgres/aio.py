@@ -221,14 +221,14 @@ class AsyncPostgresStore:
             raise InvalidInput(f"conn must be a psycopg.AsyncConnection here, not {type(conn).__name__}")
         teach(conn.adapters)
         try:
-            return await adrive(conn, make(self._guest_verbs), prepare=False)
+            return await adrive(conn, make(self._guest_verbs), guest=True)
         except MissingQueue as missing:
             if not self.settings.create_queues:
                 raise
             name = missing.name
         # Not in the caller's transaction: there, the new name would keep everybody else waiting until it ends.
         await self.create_queue(name, QueueSettings(), exist_ok=True)
-        return await adrive(conn, make(self._guest_verbs), prepare=False)
+        return await adrive(conn, make(self._guest_verbs), guest=True)
 
 
 def _key_of(draft: Draft) -> str:

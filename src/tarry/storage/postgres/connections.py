@@ -10,6 +10,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from tarry.core.errors import InvalidInput
 from tarry.storage.postgres.arrays import teach
+from tarry.storage.postgres.instants import read_in_utc
 
 # Behind a pooler in transaction mode the pid we were told is not the pid that answers. There we neither prepare nor set
 # anything, and each statement is planned when it runs, with the table as it is. On a connection of our own a plan is
@@ -19,6 +20,7 @@ _TUNE: Final[LiteralString] = """
         set_config('enable_seqscan', 'off', false) || set_config('enable_hashjoin', 'off', false)
         || set_config('enable_mergejoin', 'off', false) || set_config('enable_bitmapscan', 'off', false)
         || set_config('plan_cache_mode', 'force_generic_plan', false) || set_config('jit', 'off', false)
+        || set_config('timezone', 'UTC', false)
     end
 """
 
@@ -29,6 +31,8 @@ def configure(conn: Connection[Any]) -> None:
     row = conn.execute(_TUNE, {"pid": conn.info.backend_pid}).fetchone()
     if row and row[0]:
         conn.prepare_threshold = 0
+    else:
+        read_in_utc(conn.adapters)
 
 
 async def aconfigure(conn: AsyncConnection[Any]) -> None:
@@ -38,6 +42,8 @@ async def aconfigure(conn: AsyncConnection[Any]) -> None:
     row = await cursor.fetchone()
     if row and row[0]:
         conn.prepare_threshold = 0
+    else:
+        read_in_utc(conn.adapters)
 
 
 KEYWORDS: Final[dict[str, Any]] = {

@@ -12,52 +12,55 @@ from psycopg.pq.abc import PGresult
 from psycopg.rows import tuple_row
 
 from tarry.core.errors import CommitLost
+from tarry.storage.postgres.instants import read_in_utc
 from tarry.storage.postgres.statement import Copy, Op, Row
 
 R = TypeVar("R")
 C = TypeVar("C", Cursor[Any], AsyncCursor[Any])
 
 
-def drive(conn: Connection[Any], op: Op[R], *, prepare: bool | None = None) -> R:
-    """`prepare=False` for connections that are not ours: what a session prepared outlives the plan that was good then."""
+def drive(conn: Connection[Any], op: Op[R], *, guest: bool = False) -> R:
+    """`guest`: on a connection that is not ours. There nothing is prepared: what a session prepared outlives the plan."""
     try:
         step = next(op)
         while True:
-            with _ours(Cursor(conn, row_factory=tuple_row)) as cursor:
+            with _ours(Cursor(conn, row_factory=tuple_row), guest=guest) as cursor:
                 if isinstance(step, Copy):
                     with cursor.copy(step.sql) as copy:
                         for block in step.blocks:
                             copy.write(block)
                     rows: list[Row] = []
                 else:
-                    cursor.execute(step.sql, step.params, prepare=prepare)
+                    cursor.execute(step.sql, step.params, prepare=False if guest else None)
                     rows = cursor.fetchall() if _has_rows(cursor.pgresult) else []
             step = op.send(rows)
     except StopIteration as stop:
         return stop.value
 
 
-async def adrive(conn: AsyncConnection[Any], op: Op[R], *, prepare: bool | None = None) -> R:
+async def adrive(conn: AsyncConnection[Any], op: Op[R], *, guest: bool = False) -> R:
     try:
         step = next(op)
         while True:
-            async with _ours(AsyncCursor(conn, row_factory=tuple_row)) as cursor:
+            async with _ours(AsyncCursor(conn, row_factory=tuple_row), guest=guest) as cursor:
                 if isinstance(step, Copy):
                     async with cursor.copy(step.sql) as copy:
                         for block in step.blocks:
                             await copy.write(block)
                     rows: list[Row] = []
                 else:
-                    await cursor.execute(step.sql, step.params, prepare=prepare)
+                    await cursor.execute(step.sql, step.params, prepare=False if guest else None)
                     rows = await cursor.fetchall() if _has_rows(cursor.pgresult) else []
             step = op.send(rows)
     except StopIteration as stop:
         return stop.value
 
 
-def _ours(cursor: C) -> C:
+def _ours(cursor: C, *, guest: bool) -> C:
     """Made here, not by the connection: a caller's may make cursors that give dictionaries, or put values into the text."""
     cursor.format = Format.BINARY
+    if guest:
+        read_in_utc(cursor.adapters)
     return cursor
 
 

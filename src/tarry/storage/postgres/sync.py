@@ -183,11 +183,11 @@ class PostgresStore:
             raise InvalidInput(f"conn must be a psycopg.Connection here, not {type(conn).__name__}")
         teach(conn.adapters)
         try:
-            return drive(conn, make(self._guest_verbs), prepare=False)
+            return drive(conn, make(self._guest_verbs), guest=True)
         except MissingQueue as missing:
             if not self.settings.create_queues:
                 raise
             name = missing.name
         # Not in the caller's transaction: there, the new name would keep everybody else waiting until it ends.
         self.create_queue(name, QueueSettings(), exist_ok=True)
-        return drive(conn, make(self._guest_verbs), prepare=False)
+        return drive(conn, make(self._guest_verbs), guest=True)
