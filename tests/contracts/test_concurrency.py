@@ -13,6 +13,9 @@ import pytest
 
 from tarry import Message, Outcome, Queue, Settled
 from tarry.app import App
+from tarry.core.errors import Refused
+from tarry.storage.postgres import queue_statements
+from tarry.storage.postgres.statement import Statement
 from tests.kit.backends import POSTGRES, Backend
 from tests.kit.clocks import WatchedClock
 from tests.kit.steps import EMPTY, MINUTE, PATIENCE_S, all_at_once, keys, numbers
@@ -173,6 +176,20 @@ def test_an_offer_waits_for_the_transaction_that_holds_its_key(backend: Backend,
     found = queue.read("a")
     assert found is not None
     assert found.payload == "mine"
+
+
+@pytest.mark.parametrize("backend", POSTGRES, indirect=True)
+def test_deleting_a_queue_behind_a_long_transaction_is_refused_and_says_so(
+    backend: Backend, app: App, queue: Queue[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    soon = Statement("select set_config('lock_timeout', '50ms', true)", {}, lambda rows: None)
+    monkeypatch.setattr(queue_statements, "bounded_wait", lambda: soon)
+    app.queues.create(queue.name)
+    with backend.caller() as caller:
+        app.queue(queue.name + "-other").offer("a", 1, conn=caller.conn)
+        with pytest.raises(Refused, match=queue.name):
+            app.queues.delete(queue.name)
+    assert app.queues.get(queue.name).name == queue.name
 
 
 CONSUMER = """
