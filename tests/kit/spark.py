@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 
 import tarry
@@ -59,3 +61,13 @@ def lake(tmp_path: Path) -> str:
 def rows_of(frame: DataFrame) -> list[tuple[Any, ...]]:
     """The rows as tuples, in no particular order."""
     return [tuple(row) for row in frame.collect()]
+
+
+def write_events(conn: psycopg.Connection[Any], n: int = 1, *, queue: str = "q", at: datetime | None = None) -> None:
+    """Offered events of messages that never were, in the transaction of the connection: for tests of reading alone."""
+    conn.execute(
+        "insert into tarry.event (at, kind, queue, key, version, attempt, priority, due_at, size) "
+        "select coalesce(%s, clock_timestamp()), 'offered', q.id, 'made-up-' || n, n, 0, 0, clock_timestamp(), 1 "
+        "from tarry.queue q cross join generate_series(1, %s) n where q.name = %s",
+        (at, n, queue),
+    )

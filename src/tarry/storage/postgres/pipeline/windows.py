@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 from tarry.core.errors import Refused
-from tarry.core.pipeline import BEGINNING, Digest, Edge, Mark, OtherCluster, Scan, Slice, Window
+from tarry.core.pipeline import BEGINNING, Condition, Digest, Edge, Mark, OtherCluster, Scan, Slice, Window
 from tarry.storage.postgres.pipeline import arrow, scans
 from tarry.storage.postgres.pipeline.reach import Reach
 from tarry.storage.postgres.statement import Row, Statement, sql
@@ -25,6 +25,9 @@ class PostgresWindows:
 
     def edge(self) -> Edge:
         return Edge(self._reach.ask(Statement(sql("pipeline_edge"), {}, _first_text).run))
+
+    def glance(self) -> Edge:
+        return Edge(self._reach.ask(Statement(sql("pipeline_snapshot"), {}, _first_text).run))
 
     def check(self, edge: Edge, system_id: str) -> None:
         params = {"snapshot": edge.snapshot, "base": edge.base}
@@ -56,6 +59,9 @@ class PostgresWindows:
         if len(found) < 2:
             return window
         return Window(window.start, Edge(window.until, window.since, Mark(*found[0])))
+
+    def can_apply(self, table: str, condition: Condition) -> bool:
+        return scans.can_apply(table, condition)
 
     def slices(self, scan: Scan, window: Window | None, *, partitions: int | None = None) -> list[Slice]:
         if scan.table != "events":

@@ -1,0 +1,125 @@
+"""The data source `tarry`: events, live messages and dead letters as Spark frames, and frames as offers."""
+
+# pyright: basic
+# ruff: noqa: N802 - the names of methods are Spark's
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from tarry.app import pipeline_on
+from tarry.core.errors import TarryError
+from tarry.core.pipeline import Condition, Scan
+from tarry.edges.spark.source_options import SourceOptions, condition, parse
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("tarry")` known to a session, and let the database apply filters."""
+    spark.conf.set(PUSHDOWN, "true")
+    spark.dataSource.register(TarryDataSource)
+
+
+def speaking(method: F) -> F:
+    """Spark shows the text of an error and nothing else: what to do next must be in it."""
+
+    @functools.wraps(method)
+    def speak(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(*args, **kwargs)
+        except TarryError as error:
+            if error.hint is None:
+                raise
+            raise RuntimeError(f"{error} ({error.hint})") from error
+
+    return speak  # pyright: ignore[reportReturnType]
+
+
+class TarryDataSource(DataSource):
+    pushdown_by_default = True
+    """Spark refuses a reader that takes filters unless the session allows it; `register` allows it."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "tarry"
+
+    @speaking
+    def schema(self) -> StructType:
+        return parse(self.options).schema
+
+    @speaking
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options = parse(self.options, schema)
+        pushes = self.pushdown_by_default if options.pushdown is None else options.pushdown
+        return FilteringReader(options) if pushes else TableReader(options)
+
+    @speaking
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from tarry.edges.spark.source_stream import EventStream
+
+        return EventStream(parse(self.options, schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> Any:  # noqa: FBT001 - Spark's signature
+        from tarry.edges.spark.sink import TarrySink
+
+        return TarrySink(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: FBT001
+        from tarry.edges.spark.sink import TarryStreamSink
+
+        return TarryStreamSink(self.options, schema, overwrite)
+
+
+class TableReader(DataSourceReader):
+    def __init__(self, options: SourceOptions) -> None:
+        self.options = options
+        self.conditions: tuple[Condition, ...] = ()
+
+    @speaking
+    def partitions(self) -> Sequence[InputPartition]:
+        options = self.options
+        scan = Scan(
+            table=options.table,
+            columns=options.columns,
+            conditions=self.conditions,
+            since=options.since,
+            until=options.until,
+        )
+        slices = pipeline_on(options.dsn).windows.slices(scan, None, partitions=options.partitions)
+        return [InputPartition(piece) for piece in slices]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return read_slice(self.options.dsn, partition)
+
+
+class FilteringReader(TableReader):
+    """A reader that hands to the database what the database can decide."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        left: list[Filter] = []
+        pushed: list[Condition] = []
+        windows = pipeline_on(self.options.dsn).windows
+        for filter in filters:
+            asked = condition(filter)
+            if asked is not None and windows.can_apply(self.options.table, asked):
+                pushed.append(asked)
+            else:
+                left.append(filter)
+        self.conditions = tuple(pushed)
+        return left
+
+
+def read_slice(dsn: str, partition: InputPartition) -> Iterator[Any]:
+    # Without any slice Spark makes up one partition of its own.
+    if partition.value is not None:
+        yield from pipeline_on(dsn).windows.batches(partition.value)

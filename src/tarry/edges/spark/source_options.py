@@ -1,0 +1,183 @@
+"""What a reader of `tarry` may ask for, checked before anything is read."""
+
+# pyright: basic
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.sql import datasource as ds
+from pyspark.sql.types import StructType
+
+from tarry.core.errors import InvalidInput
+from tarry.core.pipeline import Condition, Operator
+from tarry.edges.env import dsn_from
+from tarry.edges.spark.schemas import TABLES
+
+_KNOWN = {
+    "dsn": "where the database is (else TARRY_DSN or libpq's PG* variables)",
+    "table": "events (default), messages or dead_letters",
+    "columns": "the columns to read, separated by commas: only what is named leaves the database",
+    "since": "from this instant on, as 2026-11-15T00:00:00Z",
+    "until": "before this instant",
+    "partitions": "how many tasks read (else as many as the size asks for)",
+    "pushdown": "true or false: whether the database applies filters",
+    "maxrowsperbatch": "streams: at most so many events per micro-batch",
+    "start": "streams: earliest (default) or latest",
+    "startanew": "streams: true to begin again where the checkpoint belongs to another database",
+    "path": "",  # Spark's own: load(path)
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    dsn: str
+    table: str
+    columns: tuple[str, ...]
+    since: datetime | None = None
+    until: datetime | None = None
+    partitions: int | None = None
+    pushdown: bool | None = None
+    max_rows: int | None = None
+    start: str = "earliest"
+    start_anew: bool = False
+
+    @property
+    def schema(self) -> StructType:
+        return StructType([TABLES[self.table][name] for name in self.columns])
+
+
+def parse(said: Mapping[str, str], schema: StructType | None = None) -> SourceOptions:
+    """`schema`: what the caller of Spark has declared, if anything; it must be made of the table's own columns."""
+    options = {name.lower(): value.strip() for name, value in said.items() if value is not None}
+    if unknown := sorted(options.keys() - _KNOWN.keys()):
+        allowed = ", ".join(name for name, meaning in _KNOWN.items() if meaning)
+        raise InvalidInput(f"there is no option {unknown[0]!r} for reading tarry; there are: {allowed}")
+    table = options.get("table") or options.get("path") or "events"
+    if table not in TABLES:
+        raise InvalidInput(f"option table is one of {', '.join(TABLES)}, not {table!r:.80}")
+    since, until = _instant(options, "since"), _instant(options, "until")
+    if since is not None and until is not None and until < since:
+        raise InvalidInput(f"option until ({until.isoformat()}) lies before since ({since.isoformat()})")
+    start = options.get("start", "earliest")
+    if start not in ("earliest", "latest"):
+        raise InvalidInput(f"option start is earliest or latest, not {start!r:.80}")
+    return SourceOptions(
+        dsn=_dsn(options),
+        table=table,
+        columns=_columns(options, table, schema),
+        since=since,
+        until=until,
+        partitions=_positive(options, "partitions"),
+        pushdown=_boolean(options, "pushdown"),
+        max_rows=_positive(options, "maxrowsperbatch", "maxRowsPerBatch"),
+        start=start,
+        start_anew=bool(_boolean(options, "startanew", "startAnew")),
+    )
+
+
+def _dsn(options: Mapping[str, str]) -> str:
+    dsn = options.get("dsn") or dsn_from()
+    if dsn is None:
+        raise InvalidInput(
+            "which database? Give option dsn (an app on the embedded one has it as app.dsn), or set TARRY_DSN"
+        )
+    return dsn
+
+
+def _columns(options: Mapping[str, str], table: str, schema: StructType | None) -> tuple[str, ...]:
+    known = TABLES[table]
+    if schema is not None:
+        for field in schema.fields:
+            if field.name not in known.names:
+                raise InvalidInput(_no_column(field.name, table))
+            if field.dataType != known[field.name].dataType:
+                wanted, there = field.dataType.simpleString(), known[field.name].dataType.simpleString()
+                raise InvalidInput(f"column {field.name} of {table} is {there}, not {wanted}: cast it after reading")
+        return tuple(schema.names)
+    if "columns" not in options:
+        return tuple(known.names)
+    columns = tuple(name.strip() for name in options["columns"].split(",") if name.strip())
+    if not columns:
+        raise InvalidInput("option columns names no column; leave it out to read all of them")
+    for name in columns:
+        if name not in known.names:
+            raise InvalidInput(_no_column(name, table))
+    if len(set(columns)) < len(columns):
+        raise InvalidInput(f"option columns names a column twice: {', '.join(columns)}")
+    return columns
+
+
+def _no_column(name: str, table: str) -> str:
+    return f"{table} has no column {name!r:.80}; it has: {', '.join(TABLES[table].names)}"
+
+
+def _positive(options: Mapping[str, str], name: str, shown: str | None = None) -> int | None:
+    text = options.get(name)
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) < 2**31:
+        raise InvalidInput(f"option {shown or name} is a whole number above 0, not {text!r:.80}")
+    return int(text)
+
+
+def _boolean(options: Mapping[str, str], name: str, shown: str | None = None) -> bool | None:
+    text = options.get(name)
+    if text is None:
+        return None
+    if text.lower() not in ("true", "false"):
+        raise InvalidInput(f"option {shown or name} is true or false, not {text!r:.80}")
+    return text.lower() == "true"
+
+
+def _instant(options: Mapping[str, str], name: str) -> datetime | None:
+    text = options.get(name)
+    if text is None:
+        return None
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidInput(f"option {name} is an instant like 2026-11-15T00:00:00Z, not {text!r:.80}") from None
+    if instant.utcoffset() is None:
+        raise InvalidInput(f"option {name} has no time zone: {text!r:.80}; write it like 2026-11-15T00:00:00Z")
+    return instant.astimezone(UTC)
+
+
+_COMPARISONS: dict[type[ds.Filter], Operator] = {
+    ds.EqualTo: Operator.EQ,
+    ds.EqualNullSafe: Operator.SAME,
+    ds.LessThan: Operator.LT,
+    ds.LessThanOrEqual: Operator.LE,
+    ds.GreaterThan: Operator.GT,
+    ds.GreaterThanOrEqual: Operator.GE,
+    ds.StringStartsWith: Operator.STARTS_WITH,
+}
+
+
+def condition(filter: ds.Filter) -> Condition | None:
+    """What the database is to be asked for a filter of Spark's; None where it cannot be asked."""
+    negated = isinstance(filter, ds.Not)
+    inner: Any = filter.child if isinstance(filter, ds.Not) else filter
+    attribute: tuple[str, ...] = getattr(inner, "attribute", ())
+    if len(attribute) != 1:
+        return None
+    if isinstance(inner, ds.IsNull | ds.IsNotNull):
+        return Condition(attribute[0], Operator.IS_NULL, negated=negated != isinstance(inner, ds.IsNotNull))
+    if isinstance(inner, ds.In):
+        operator, values = Operator.IN, tuple(inner.value)
+    elif type(inner) in _COMPARISONS:
+        operator, values = _COMPARISONS[type(inner)], (inner.value,)
+    else:
+        return None
+    if not values or not all(map(_is_plain, values)):
+        return None
+    return Condition(attribute[0], operator, values, negated=negated)
+
+
+def _is_plain(value: Any) -> bool:
+    """Of a type whose meaning Spark and PostgreSQL share: not bool, not a naive instant, no decimals."""
+    if isinstance(value, datetime):
+        return value.utcoffset() is not None
+    return value is None or (isinstance(value, str | int) and not isinstance(value, bool))

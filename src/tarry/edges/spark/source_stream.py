@@ -1,0 +1,106 @@
+"""The journal as a stream. Offsets are edges: a micro-batch is exactly what was committed between two of them."""
+
+# pyright: basic
+# ruff: noqa: N802 - the names of methods are Spark's
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from tarry.app import pipeline_on
+from tarry.core.errors import InvalidInput
+from tarry.core.pipeline import BEGINNING, Edge, OtherCluster, Scan, Window
+from tarry.edges.spark.source import read_slice, speaking
+from tarry.edges.spark.source_options import SourceOptions
+
+Offset = Mapping[str, Any]
+
+
+class EventStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, options: SourceOptions) -> None:
+        if options.table != "events":
+            raise InvalidInput(
+                f"only events can be read as a stream, not {options.table}", hint="spark.read reads it once"
+            )
+        if options.since is not None or options.until is not None:
+            raise InvalidInput("since and until are for spark.read; a stream begins where option start says")
+        self._options = options
+        self._target: Edge | None = None
+
+    @property
+    def _windows(self) -> Any:
+        return pipeline_on(self._options.dsn).windows
+
+    @speaking
+    def initialOffset(self) -> dict[str, Any]:
+        return self._offset(BEGINNING if self._options.start == "earliest" else self._windows.edge())
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadAllAvailable() if self._options.max_rows is None else ReadMaxRows(self._options.max_rows)
+
+    @speaking
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = self._windows.edge()
+
+    @speaking
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        window = self._next_window(self._edge(start))
+        if window is None:
+            return dict(start)
+        if isinstance(limit, ReadMaxRows):
+            window = self._windows.cut(window, limit.max_rows)
+        return self._offset(window.end)
+
+    @speaking
+    def reportLatestOffset(self) -> dict[str, Any]:
+        return self._offset(self._windows.glance())
+
+    @speaking
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        if start == end or not self._is_ours(end):
+            return []
+        scan = Scan(table="events", columns=self._options.columns)
+        window = Window(self._edge(start), Edge.from_json(end))
+        slices = self._windows.slices(scan, window, partitions=self._options.partitions)
+        return [InputPartition(piece) for piece in slices]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return read_slice(self._options.dsn, partition)
+
+    def _next_window(self, edge: Edge) -> Window | None:
+        """What is there after the edge; None if nothing is, so that an idle stream makes no empty batches."""
+        if not edge.is_complete:
+            rest = Window(edge, Edge(edge.snapshot))
+            if self._windows.has_rows(rest):
+                return rest
+            edge = Edge(edge.snapshot)
+        if self._target is not None:
+            window = Window(edge, self._target)
+            return window if edge != self._target and self._windows.has_rows(window) else None
+        if not self._windows.has_rows(Window(edge, self._windows.glance())):
+            return None
+        return Window(edge, self._windows.edge())
+
+    def _offset(self, edge: Edge) -> dict[str, Any]:
+        return {**edge.as_json(), "system_id": self._windows.system_id()}
+
+    def _edge(self, offset: Offset) -> Edge:
+        """Where an offset of ours is; an offset of another database is the beginning, if we were told to start anew."""
+        edge = Edge.from_json(offset)
+        try:
+            self._windows.check(edge, str(offset.get("system_id")))
+        except OtherCluster:
+            if not self._options.start_anew:
+                raise
+            return BEGINNING
+        return edge
+
+    def _is_ours(self, offset: Offset) -> bool:
+        """False for a batch that was planned on another database: there is nothing of it here."""
+        if not self._options.start_anew:
+            self._windows.check(Edge.from_json(offset), str(offset.get("system_id")))
+            return True
+        return self._edge(offset) != BEGINNING

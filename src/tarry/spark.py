@@ -1,0 +1,6 @@
+"""`import tarry.spark`: what a notebook or a Spark job needs of Tarry."""
+
+from tarry.edges.spark.session import session
+from tarry.edges.spark.source import register
+
+__all__ = ["register", "session"]

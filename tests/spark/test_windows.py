@@ -1,0 +1,230 @@
+"""Windows between snapshots: nothing missed, nothing doubled, whatever commits late or not at all."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import psycopg
+import pytest
+
+import tarry
+from tarry.app import App, pipeline_on
+from tarry.core.errors import InvalidInput, Refused
+from tarry.core.pipeline import BEGINNING, Edge, Mark, OtherCluster, Scan, Window
+from tests.kit.spark import write_events
+
+IDS = Scan(table="events", columns=("id",))
+
+
+def ids(app: App, window: Window, *, partitions: int | None = None) -> list[int]:
+    windows = app.pipeline.windows
+    return [
+        row["id"]
+        for piece in windows.slices(IDS, window, partitions=partitions)
+        for batch in windows.batches(piece)
+        for row in batch.to_pylist()
+    ]
+
+
+def committed(app: App) -> list[int]:
+    assert app.dsn is not None
+    with psycopg.connect(app.dsn) as conn:
+        return sorted(row[0] for row in conn.execute("select id from tarry.event").fetchall())
+
+
+@pytest.fixture
+def transactions(pipeline_app: App) -> Iterator[Any]:
+    """Begin transactions that write events and stay open until told how to end."""
+    with ExitStack() as stack:
+
+        def begin(n: int = 1) -> psycopg.Connection[Any]:
+            assert pipeline_app.dsn is not None
+            conn = stack.enter_context(psycopg.connect(pipeline_app.dsn))
+            write_events(conn, n)
+            return conn
+
+        yield begin
+
+
+def test_a_late_commit_is_in_the_window_after_the_commit(pipeline_app: App, transactions: Any) -> None:
+    windows = pipeline_app.pipeline.windows
+    pipeline_app.queue("q").offer("a", 1)
+    late, never = transactions(3), transactions(5)
+    pipeline_app.queue("q").offer("b", 1)
+    first = windows.edge()
+    seen = ids(pipeline_app, Window(BEGINNING, first))
+    last = max(seen)
+    late.commit()
+    never.rollback()
+    pipeline_app.queue("q").offer("c", 1)
+    second = windows.edge()
+    then = ids(pipeline_app, Window(first, second))
+    assert sorted(seen + then) == committed(pipeline_app)
+    assert len([i for i in then if i < last]) == 3, "what follows `id > last` misses these"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_windows_of_any_size_add_up_to_what_was_committed(pipeline_app: App, transactions: Any, seed: int) -> None:
+    dice = random.Random(seed)
+    windows = pipeline_app.pipeline.windows
+    pipeline_app.queue("q").offer("a", 1)
+    edge, seen, missed, last = BEGINNING, list[int](), set[int](), 0
+    held: list[psycopg.Connection[Any]] = []
+    for _ in range(40):
+        match dice.choice(["begin", "begin", "write", "commit", "rollback", "read", "cut"]):
+            case "begin" if len(held) < 8:
+                held.append(transactions(dice.randint(1, 20)))
+            case "write":
+                pipeline_app.queue("q").offer(None, 1)
+            case "commit" if held:
+                held.pop(dice.randrange(len(held))).commit()
+            case "rollback" if held:
+                held.pop(dice.randrange(len(held))).rollback()
+            case "read" | "cut" as how:
+                window = Window(edge, windows.edge() if edge.is_complete else Edge(edge.snapshot))
+                if how == "cut":
+                    window = windows.cut(window, dice.randint(1, 10))
+                found = ids(pipeline_app, window, partitions=dice.choice([None, 3]))
+                assert how == "read" or len(found) <= 10
+                assert (len(found) > 0) == windows.has_rows(window)
+                assert sum(digest.rows for digest in windows.digest(window).values()) == len(found)
+                missed |= {i for i in found if i <= last}
+                seen += found
+                last, edge = max([last, *found]), window.end
+            case _:
+                pass
+    for conn in held:
+        conn.commit()
+    for rest in (Edge(edge.snapshot), windows.edge()):
+        seen += ids(pipeline_app, Window(edge, rest))
+        edge = rest
+    assert sorted(seen) == committed(pipeline_app)
+
+
+def test_a_window_reads_the_same_however_much_is_written_meanwhile(pipeline_app: App, transactions: Any) -> None:
+    pipeline_app.queue("q").offer("a", 1)
+    late = transactions(7)
+    window = Window(BEGINNING, pipeline_app.pipeline.windows.edge())
+    before = ids(pipeline_app, window)
+    late.commit()
+    pipeline_app.queue("q").offer("b", 1)
+    assert sorted(ids(pipeline_app, window, partitions=3)) == sorted(before)
+
+
+def test_cuts_of_one_window_give_every_row_once_and_end_with_the_window(pipeline_app: App) -> None:
+    windows = pipeline_app.pipeline.windows
+    pipeline_app.queue("q").offer_many([tarry.Message(payload=i) for i in range(50)])
+    whole = Window(BEGINNING, windows.edge())
+    rest, sizes, seen = whole, list[int](), list[int]()
+    while True:
+        part = windows.cut(rest, 20)
+        found = ids(pipeline_app, part)
+        sizes.append(len(found))
+        seen += found
+        if part == rest:
+            break
+        rest = Window(part.end, whole.end)
+    assert sizes == [20, 20, 11]
+    assert sorted(seen) == committed(pipeline_app)
+    assert part.end == whole.end
+
+
+def test_the_digest_of_a_window_is_the_sum_of_its_parts(pipeline_app: App) -> None:
+    windows = pipeline_app.pipeline.windows
+    pipeline_app.queue("q").offer_many([tarry.Message(payload=i) for i in range(30)])
+    whole = Window(BEGINNING, windows.edge())
+    first = windows.cut(whole, 11)
+    (a,), (b,), (both,) = (windows.digest(window).values() for window in (first, Window(first.end, whole.end), whole))
+    assert a + b == both
+    assert both - a == b
+    assert (a.rows, b.rows) == (11, 20)
+
+
+def test_rows_that_vanish_between_planning_and_reading_are_an_error_not_a_gap(pipeline_app: App) -> None:
+    pipeline_app.queue("q").offer_many([tarry.Message(payload=i) for i in range(5)])
+    windows = pipeline_app.pipeline.windows
+    (piece,) = windows.slices(IDS, Window(BEGINNING, windows.edge()))
+    assert pipeline_app.dsn is not None
+    with psycopg.connect(pipeline_app.dsn) as conn:
+        conn.execute("delete from tarry.event where id = 3")
+    with pytest.raises(tarry.TarryError, match="5 rows where 6 were planned"):
+        list(windows.batches(piece))
+
+
+def test_an_edge_of_another_cluster_is_refused(pipeline_app: App) -> None:
+    windows = pipeline_app.pipeline.windows
+    with pytest.raises(OtherCluster, match="belongs to the database cluster 4711"):
+        windows.check(windows.edge(), "4711")
+
+
+def test_an_edge_from_the_future_is_refused(pipeline_app: App) -> None:
+    windows = pipeline_app.pipeline.windows
+    with pytest.raises(OtherCluster, match="in the future of this database"):
+        windows.check(Edge("99999999:99999999:"), windows.system_id())
+
+
+def test_an_edge_before_what_was_pruned_is_refused(pipeline_app: App) -> None:
+    windows = pipeline_app.pipeline.windows
+    early = windows.edge()
+    assert pipeline_app.dsn is not None
+    with psycopg.connect(pipeline_app.dsn) as conn:
+        conn.execute(
+            "insert into tarry.archive_day (lake, day, pruned_xid) values ('l', '2026-01-01', pg_current_xact_id())"
+        )
+    with pytest.raises(Refused, match="pruned beyond this position"):
+        windows.check(early, windows.system_id())
+    windows.check(windows.edge(), windows.system_id())
+    windows.check(BEGINNING, windows.system_id())
+
+
+def test_an_edge_is_on_disk_when_it_is_handed_out(pipeline_app: App) -> None:
+    """Leases commit asynchronously: a crash could take them back, and give their transaction numbers to others."""
+    queue = pipeline_app.queue("q")
+    queue.offer_many([tarry.Message(payload=i) for i in range(20)])
+    assert pipeline_app.dsn is not None
+    with psycopg.connect(pipeline_app.dsn, autocommit=True) as conn:
+        for _ in range(10):
+            assert queue.try_poll() is not None
+            leased = conn.execute("select pg_current_wal_insert_lsn()").fetchone()
+            pipeline_app.pipeline.windows.edge()
+            assert leased is not None
+            assert conn.execute("select pg_current_wal_flush_lsn() >= %s", leased).fetchone() == (True,)
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [
+        (Edge("5:5:"), Edge("9:9:", "7:7:", Mark(7, 1))),
+        (Edge("9:9:", "5:5:", Mark(6, 1)), Edge("12:12:")),
+        (Edge("9:9:", "5:5:", Mark(6, 1)), Edge("9:9:", "4:4:", Mark(7, 1))),
+    ],
+)
+def test_edges_that_do_not_belong_together_make_no_window(start: Edge, end: Edge) -> None:
+    with pytest.raises(InvalidInput):
+        Window(start, end)
+
+
+@pytest.mark.parametrize("edge", [BEGINNING, Edge("9:12:10,11"), Edge("9:12:10", "5:5:", Mark(7, 1))])
+def test_an_edge_survives_json(edge: Edge) -> None:
+    assert Edge.from_json(edge.as_json()) == edge
+
+
+@pytest.mark.parametrize("said", [{}, {"snapshot": "1:1:", "base": "1:1:"}, {"snapshot": "x", "base": "y", "xid": "z"}])
+def test_what_is_no_edge_is_refused(said: Any) -> None:
+    with pytest.raises(InvalidInput):
+        Edge.from_json(said)
+
+
+def test_a_pipeline_needs_nothing_but_an_address(pipeline_app: App) -> None:
+    assert pipeline_app.dsn is not None
+    assert pipeline_on(pipeline_app.dsn).windows.system_id() == pipeline_app.pipeline.windows.system_id()
+
+
+def test_the_memory_store_has_no_pipeline() -> None:
+    from tarry.testing import memory_app
+
+    with memory_app() as app, pytest.raises(Refused, match="needs PostgreSQL"):
+        _ = app.pipeline
