@@ -60,15 +60,13 @@ class Bench:
         return [body(i) for i in range(first, first + n)]
 
     @contextmanager
-    def sessions(
-        self, measures: Sequence[str], contenders: Sequence[Contender] | None = None
-    ) -> Generator[list[tuple[Contender, Session]]]:
+    def sessions(self, measures: Sequence[str], purpose: str = "main") -> Generator[list[tuple[Contender, Session]]]:
         """Everybody who can take part, connected. Who cannot is noted with the reason under these measures."""
         with ExitStack() as stack:
             present: list[tuple[Contender, Session]] = []
-            for contender in self.contenders if contenders is None else contenders:
+            for contender in self.contenders:
                 try:
-                    session = contender.open(self.database(contender), durable=self.plan.durable)
+                    session = contender.open(self.database(contender, purpose), durable=self.plan.durable)
                 except Unavailable as reason:
                     self.skip(measures, contender.name, reason)
                     continue

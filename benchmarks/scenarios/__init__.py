@@ -11,6 +11,7 @@ SCENARIOS: dict[str, Callable[[Bench], None]] = {
     "singles": singles.run,
     "crowd": crowd.run,
     "batches": batches.run,
+    "keyed": batches.run_keyed,
     "bulk": bulk.run,
     "awaiting": awaiting.run,
     "in-flight": obstacles.run_in_flight,

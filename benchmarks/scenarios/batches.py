@@ -3,31 +3,38 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable, Sequence
 
 from benchmarks.bench import Bench, Turn
 from benchmarks.contenders.protocol import Contender, Session, Unavailable
 from benchmarks.scenarios.measures import CONSUME_MANY, OFFER_MANY, OFFER_MANY_KEYED
 
-MEASURES = (OFFER_MANY, CONSUME_MANY, OFFER_MANY_KEYED)
+MEASURES = (OFFER_MANY, CONSUME_MANY)
 
 
 def run(bench: Bench) -> None:
+    _run(bench, f"batches of {bench.plan.batch:,}", MEASURES, "main", _generated)
+
+
+def run_keyed(bench: Bench) -> None:
+    """In a database of its own: keys that grow and keys that do not would spoil each other's index."""
+    _run(bench, f"batches of {bench.plan.batch:,}, random keys", (OFFER_MANY_KEYED,), "keyed", _keyed)
+
+
+def _run(
+    bench: Bench, title: str, measures: Sequence[str], purpose: str, work: Callable[[Bench, str, Session], None]
+) -> None:
     def turn_of(contender: Contender, session: Session) -> Turn:
-        def turn() -> None:
-            _generated(bench, contender.name, session)
-            _keyed(bench, contender.name, session)
+        return lambda: work(bench, contender.name, session)
 
-        return turn
-
-    with bench.sessions(MEASURES) as present:
+    with bench.sessions(measures, purpose) as present:
         for _, session in present:
-            for _ in range(
-                6
-            ):  # psycopg prepares what it sees for the fifth time, and PostgreSQL what it plans for the sixth
-                session.offer_many(bench.bodies(bench.plan.batch))
+            # psycopg prepares what it sees for the sixth time, and PostgreSQL may keep a plan five times after that.
+            for _ in range(min(12, bench.plan.warm_up)):
+                session.offer_many(bench.bodies(bench.plan.batch), random_keys(bench) if purpose == "keyed" else None)
                 consume_many(session, bench.plan.batch, bench.plan.batch)
-        turns = [(contender.name, MEASURES, turn_of(contender, session)) for contender, session in present]
-        bench.rounds(f"batches of {bench.plan.batch:,}", turns)
+        turns = [(contender.name, measures, turn_of(contender, session)) for contender, session in present]
+        bench.rounds(title, turns)
 
 
 def _generated(bench: Bench, name: str, session: Session) -> None:
@@ -44,16 +51,17 @@ def _generated(bench: Bench, name: str, session: Session) -> None:
 
 
 def _keyed(bench: Bench, name: str, session: Session) -> None:
-    batches = [
-        (bench.bodies(bench.plan.batch), [str(uuid.uuid4()) for _ in range(bench.plan.batch)])
-        for _ in range(bench.plan.batches)
-    ]
+    batches = [(bench.bodies(bench.plan.batch), random_keys(bench)) for _ in range(bench.plan.batches)]
     n = bench.plan.batch * bench.plan.batches
     with bench.meter.slice() as offered:
         for batch, keys in batches:
             session.offer_many(batch, keys)
     bench.results.add(OFFER_MANY_KEYED, name, bench.meter.sample(offered, n))
     bench.results.note_lost(name, consume_many(session, n, bench.plan.batch))
+
+
+def random_keys(bench: Bench) -> list[str]:
+    return [str(uuid.uuid4()) for _ in range(bench.plan.batch)]
 
 
 def consume_many(session: Session, n: int, batch: int) -> int:
