@@ -68,11 +68,12 @@ def test_no_plan_leases_more_than_asked_for_or_out_of_order(
     own: psycopg.Connection[Any], caller: psycopg.Connection[Any], type: str | None, forced: str, cache_mode: str
 ) -> None:
     offer(own, 60, type=type)
+    caller.prepare_threshold = 0
     for setting in FORCED[forced]:
         caller.execute("select set_config(%s, 'off', false)", (setting,))
     caller.execute("select set_config('plan_cache_mode', %s, false)", (cache_mode,))
     for round_ in range(12):
-        rows = drive(caller, lease(5, type=type).run(), prepare=True)
+        rows = drive(caller, lease(5, type=type).run())
         assert sorted((2 - row.priority, row.key) for row in rows) == [
             (i // 20, f"k{i % 20 * 3 + 2 - i // 20:05d}") for i in range(5 * round_, 5 * round_ + 5)
         ]
@@ -88,6 +89,7 @@ def test_no_plan_settles_anything_but_what_is_held(
     rows = drive(own, lease(30).run())
     holds = sorted(statements.Hold(row.key, row.token) for row in rows)
     stale = [statements.Hold(hold.key, other.token) for hold, other in zip(holds, reversed(holds), strict=True)]
+    caller.prepare_threshold = 0
     for setting in FORCED[forced]:
         caller.execute("select set_config(%s, 'off', false)", (setting,))
     for make in (statements.ack, statements.release):
