@@ -10,14 +10,14 @@ with q as materialized (
         where m.key = h.key and m.queue = (select id from q) and m.token = h.token offset 0) found
 ), freed as (
     update tarry.message m
-    set attempt = greatest(m.attempt - 1, 0), token = null, lease_until = '-infinity', consumer = null
+    set attempt = greatest(m.attempt - 1, 0), token = null, lease_until = '-infinity'
     from held h
     where m.ctid = h.place and m.token = h.token
-    returning m.key, h.token, m.version, m.attempt, m.priority, m.due_at
+    returning m.key, h.token, m.version, m.attempt, m.priority, m.due_at, m.leased_at, m.consumer
 ), journaled as (
-    insert into tarry.event (kind, at, queue, key, version, attempt, priority, due_at)
+    insert into tarry.event (kind, at, queue, key, version, attempt, priority, due_at, leased_at, consumer)
     select 'released', coalesce(%(now)s::timestamptz, clock_timestamp()), q.id, f.key, f.version, f.attempt, f.priority,
-        f.due_at
+        f.due_at, f.leased_at, f.consumer
     from q cross join freed f
     where q.journal <> 'off'
 )
