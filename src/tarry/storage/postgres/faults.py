@@ -41,6 +41,11 @@ def translated(error: psycopg.Error, tries: int) -> BaseException:
         )
     if isinstance(error, PoolClosed):
         return Refused("this store is closed", hint="use it inside its with block, or connect again")
+    if isinstance(error, errors.LockNotAvailable):
+        return Refused(
+            "other transactions held what this needs for too long; nothing was changed",
+            hint="try again, or look for a transaction that was left open: select * from pg_stat_activity",
+        )
     if is_transient(error):
         again = "" if tries <= 1 else f", also not after {tries - 1} more {'try' if tries == 2 else 'tries'}"
         return StoreUnavailable(
