@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -212,18 +213,19 @@ def test_two_processes_share_the_work_and_no_message(backend: Backend, app: App,
     queue.offer_many([Message(key=f"k{i}", payload=i) for i in range(KEYS)])
     assert backend.dsn is not None
     command = [sys.executable, "-c", CONSUMER, backend.dsn, queue.name]
-    processes = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    outputs: list[list[str]] = []
-    for process in processes:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    for process in processes:
-        out, _ = process.communicate(timeout=PATIENCE_S)
-        outputs.append(json.loads(out))
+    with ExitStack() as stack:
+        processes = [
+            stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+            for _ in range(2)
+        ]
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        outputs: list[list[str]] = [json.loads(process.communicate(timeout=PATIENCE_S)[0]) for process in processes]
     assert sorted(outputs[0] + outputs[1]) == sorted(f"k{i}" for i in range(KEYS))
     assert numbers(app, queue) == EMPTY
 
