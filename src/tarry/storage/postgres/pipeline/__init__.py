@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from tarry.storage.postgres.pipeline.manifest import PostgresManifest
 from tarry.storage.postgres.pipeline.reach import Reach
+from tarry.storage.postgres.pipeline.serving import PostgresServing
 from tarry.storage.postgres.pipeline.sinking import PostgresSinking
+from tarry.storage.postgres.pipeline.tracing import PostgresTracing
 from tarry.storage.postgres.pipeline.windows import PostgresWindows
 
 
@@ -18,3 +20,5 @@ class Pipeline:
         self.windows = PostgresWindows(self.reach)
         self.manifest = PostgresManifest(self.reach)
         self.sinking = PostgresSinking(self.reach)
+        self.serving = PostgresServing(self.reach)
+        self.tracing = PostgresTracing(self.reach)

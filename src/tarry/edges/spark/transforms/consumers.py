@@ -1,0 +1,60 @@
+# pyright: basic
+"""Per consumer, queue and hour: how much it took, what became of it, how long it worked."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812
+
+from tarry.edges.spark.transforms.instants import HOUR, dated, truncated
+from tarry.edges.spark.transforms.quantiles import EXACT_UP_TO, quantiles, spread, with_exactness
+
+NOBODY = "unknown"
+"""Whoever leased without saying who."""
+
+
+def consumer_hours(traced: DataFrame, exact_up_to: int = EXACT_UP_TO) -> DataFrame:
+    """Each event counts in its own hour, so a message leased before the full hour and acked after it counts in both.
+
+    A failure is a nack, or a burial that the consumer asked for or that its decoder caused: a burial that follows the last
+    nack or expiry is counted there. An expiry is that of who lost the lease. Success is acks among all that ended.
+    """
+    group = ["queue_id", "consumer", "hour"]
+    kind = F.col("kind")
+    failed = (kind == "nacked") | ((kind == "buried") & F.col("reason").isin("buried", "undecodable"))
+    acts = traced.where(kind.isin("leased", "acked", "expired", "released") | failed).select(
+        "*", truncated(F.col("at"), HOUR).alias("hour")
+    )
+    named = acts.withColumn("consumer", F.coalesce("consumer", F.lit(NOBODY)))
+    counted = (
+        with_exactness(named, group, exact_up_to)
+        .groupBy(*group)
+        .agg(
+            F.max_by("queue", "id").alias("queue"),
+            F.count_if(kind == "leased").alias("leased"),
+            F.count_if(kind == "acked").alias("acked"),
+            F.count_if(failed).alias("failed"),
+            F.count_if(kind == "expired").alias("expired"),
+            F.count_if(kind == "released").alias("released"),
+            quantiles("processing_us").alias("processing"),
+            F.first("exact").alias("exact"),
+        )
+    )
+    ended = F.col("acked") + F.col("failed") + F.col("expired")
+    all_leases = F.sum("leased").over(Window.partitionBy("queue_id", "hour"))
+    return counted.select(
+        "queue_id",
+        "queue",
+        "consumer",
+        "hour",
+        "leased",
+        "acked",
+        "failed",
+        "expired",
+        "released",
+        F.when(ended > 0, F.col("acked") / ended).alias("success_rate"),
+        F.when(all_leases > 0, F.col("leased") / all_leases).alias("share"),
+        *spread("processing"),
+        "exact",
+        dated(F.col("hour")).alias("date"),
+    )

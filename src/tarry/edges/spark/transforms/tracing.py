@@ -1,0 +1,161 @@
+# pyright: basic
+"""Each event with what the history of its message adds to it: since when it could have been delivered, and who held it.
+
+An event says what happened, not what came before. The lag of a delivery needs the end of the lease that was lost before
+it, and an `expired` does not say who lost. `sequenced` puts that beside each event. What it knows of the time before the
+first of these events comes from `carried`, the open versions as `facts.folded` left them. Events of one key come in the
+order of their ids, and a batch of the archive never has an event of a key before one of an earlier batch: writers of one
+key wait for each other's commits. So a chain of batches gives what one pass over everything would.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import (
+    DateType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from tarry.edges.spark.transforms.instants import dated, micros_between
+
+CREATIONS = ("offered", "updated", "redriven")
+"""Each makes a version."""
+ENDINGS = ("acked", "dropped", "buried")
+"""Each removes a live message."""
+_LIFE = (*CREATIONS, "leased", "touched", "nacked", "released", "expired", *ENDINGS)
+_BESIDE = ("refused", "purged")
+"""About a message, without a place in the life of the live row: one is not taken under its lock, one is about the dead."""
+
+TRACED = StructType(
+    [
+        StructField("id", LongType()),
+        StructField("at", TimestampType()),
+        StructField("date", DateType()),
+        StructField("kind", StringType()),
+        StructField("queue_id", IntegerType()),
+        StructField("queue", StringType()),
+        StructField("version", LongType()),
+        StructField("attempt", IntegerType()),
+        StructField("consumer", StringType()),
+        StructField("reason", StringType()),
+        StructField("size", IntegerType()),
+        StructField("lag_us", LongType()),
+        StructField("wait_us", LongType()),
+        StructField("processing_us", LongType()),
+        StructField("net", IntegerType()),
+        StructField("dead_net", IntegerType()),
+    ]
+)
+"""`consumer` is who did it, or who lost the lease. `net` and `dead_net`: by how many the live and the dead grew."""
+
+
+def sequenced(events: DataFrame, carried: DataFrame | None = None) -> DataFrame:
+    """Events of messages, each with `created`, `held` and `released` (what happened to this very version before), `before`
+    (the event of this key before it) and `was_live`. Anything about queues as a whole is left out."""
+    life = _prepared(events.where(F.col("kind").isin(*_LIFE)))
+    if carried is not None:
+        life = life.unionByName(_recalled(carried), allowMissingColumns=True)
+    of_key = Window.partitionBy("queue_id", "key").orderBy("id")
+    until_now = of_key.rowsBetween(Window.unboundedPreceding, 0)
+    until_before = of_key.rowsBetween(Window.unboundedPreceding, -1)
+
+    def last(name: str, window: WindowSpec) -> Column:
+        found = F.last(name, ignorenulls=True).over(window)
+        return F.when(found["version"] == F.col("version"), found)
+
+    before = F.lag(F.struct("kind", "version")).over(of_key)
+    followed = life.select(
+        *(F.col(name) for name in life.columns if not name.startswith("_")),
+        last("_created", until_now).alias("created"),
+        last("_held", until_before).alias("held"),
+        last("_released", until_before).alias("released"),
+        before.alias("before"),
+        F.coalesce(~before["kind"].isin(*ENDINGS), F.lit(False)).alias("was_live"),
+    ).where("kind <> 'carried'")
+    beside = events.where(F.col("kind").isin(*_BESIDE))
+    return followed.unionByName(beside.select(*_COLUMNS), allowMissingColumns=True)
+
+
+_COLUMNS = (
+    "id", "at", "kind", "queue_id", "queue", "key", "version", "attempt", "priority", "due_at", "leased_at",
+    "lease_until", "consumer", "size", "error", "detail",
+)  # fmt: skip
+
+
+def _prepared(events: DataFrame) -> DataFrame:
+    kind = F.col("kind")
+    return events.select(
+        *_COLUMNS,
+        F.when(kind.isin(*CREATIONS), F.struct("version", "at")).alias("_created"),
+        F.when(kind.isin("leased", "touched"), F.struct("version", "lease_until", "consumer")).alias("_held"),
+        F.when(kind == "released", F.struct("version", "at")).alias("_released"),
+    )
+
+
+def _recalled(carried: DataFrame) -> DataFrame:
+    """Live versions as one event each, which stands for all there were. Of the dead nothing is needed here."""
+    released = F.struct("version", F.col("released_at").alias("at"))
+    return carried.where("settled is null").select(
+        F.col("last_id").alias("id"),
+        F.lit("carried").alias("kind"),
+        "queue_id",
+        "queue",
+        "key",
+        "version",
+        F.struct("version", F.col("offered_at").alias("at")).alias("_created"),
+        F.struct("version", "held.lease_until", "held.consumer").alias("_held"),
+        F.when(F.col("released_at").isNotNull(), released).alias("_released"),
+    )
+
+
+def eligible_at() -> Column:
+    """Since when a leased message could have been delivered: it was due, it was there, and nobody held it any more.
+
+    After a lost lease that is the end of the lease; after a release, the release. A retry has a due time of its own.
+    """
+    lost = F.when(F.col("before.kind") == "expired", F.col("held.lease_until"))
+    return F.greatest("due_at", "created.at", lost, "released.at")
+
+
+def reason() -> Column:
+    return F.when(F.col("kind") == "buried", F.get_json_object("detail", "$.reason"))
+
+
+def worked_us() -> Column:
+    """How long somebody worked on it, where somebody said so. A lease that ran out or was given back tells nothing, nor
+    does the burial that follows the last nack or expiry, or that of a payload nobody could read."""
+    settled = F.col("kind").isin("acked", "nacked") | (reason() == "buried")
+    return F.when(settled, micros_between(F.col("leased_at"), F.col("at")))
+
+
+def traced(sequence: DataFrame) -> DataFrame:
+    """What metrics and consumer statistics are made from; without keys and payloads, a small fraction of the journal."""
+    kind = F.col("kind")
+    leased = kind == "leased"
+    live_after = (~kind.isin(*ENDINGS)).cast("int")
+    return sequence.select(
+        "id",
+        "at",
+        dated(F.col("at")).alias("date"),
+        "kind",
+        "queue_id",
+        "queue",
+        "version",
+        "attempt",
+        # The poll that buries an exhausted message names itself in `expired`; it lost nothing.
+        F.when(kind.isin("released", "expired"), F.col("held.consumer")).otherwise(F.col("consumer")).alias("consumer"),
+        reason().alias("reason"),
+        "size",
+        F.when(leased, micros_between(eligible_at(), F.col("at"))).alias("lag_us"),
+        F.when(leased, micros_between(F.col("created.at"), F.col("at"))).alias("wait_us"),
+        worked_us().alias("processing_us"),
+        # Not "+1 for offered": a queue whose journal was switched off for a while must not count below zero for ever.
+        F.when(kind.isin(*_BESIDE), F.lit(0)).otherwise(live_after - F.col("was_live").cast("int")).alias("net"),
+        F.when(kind == "buried", 1).when(kind.isin("redriven", "purged"), -1).otherwise(0).alias("dead_net"),
+    )

@@ -1,0 +1,14 @@
+-- What is known of the future: live messages by the minute in which they come due; those due already under no minute,
+-- told apart into ready and leased. One pass over the live table, at one instant. Every queue has at least one row.
+with load as materialized (
+    select m.queue, case when m.due_at > %(now)s then date_trunc('minute', m.due_at, 'UTC') end as minute,
+        count(*) as n, count(*) filter (where m.attempt > 0) as retried,
+        count(*) filter (where m.lease_until > %(now)s) as held
+    from tarry.message m
+    where m.due_at < %(until)s
+    group by 1, 2
+)
+select q.id, q.name, extract(epoch from q.target_lag_for)::float8, q.paused_at is not null, l.minute, l.n, l.retried, l.held
+from tarry.queue q left join load l on l.queue = q.id
+where q.deleted_at is null
+order by q.id, l.minute nulls first

@@ -1,0 +1,9 @@
+-- Move the head of a lake, only from where this run found it: of two runs the slower one has worked in vain.
+insert into tarry.trace_head as h (lake, place, snapshot, system_id, run_id, traced_at)
+select %(lake)s, %(place)s, %(snapshot)s, %(system_id)s, %(run_id)s, clock_timestamp()
+where %(before)s::bigint is null or exists (select from tarry.trace_head where lake = %(lake)s and run_id = %(before)s)
+on conflict (lake) do update
+set (place, snapshot, system_id, run_id, traced_at)
+    = (excluded.place, excluded.snapshot, excluded.system_id, excluded.run_id, excluded.traced_at)
+where h.run_id = %(before)s
+returning run_id

@@ -1,0 +1,208 @@
+"""Metrics per minute on small journals, with the expected tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tarry.edges.spark.transforms import metrics, quantiles, tracing
+from tests.spark.journal_frames import Event, event, frame, second, table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def traced(spark: SparkSession, events: list[Event]) -> DataFrame:
+    return tracing.traced(tracing.sequenced(frame(spark, events)))
+
+
+def leased(at: float, version: int = 1, *, due: float = 0, attempt: int = 1, **more: Any) -> Event:
+    return event(
+        "leased", at, version, due=due, attempt=attempt, leased=at, until=at + 30, **{"consumer": "w1", **more}
+    )
+
+
+def baseline(spark: SparkSession, *levels: tuple[int, int, int]) -> DataFrame:
+    return spark.createDataFrame(list(levels), "queue_id int, depth long, dead long")
+
+
+LAGS: dict[str, tuple[list[Event], list[float]]] = {
+    "first": ([event("offered", 0, due=10), leased(12.25, due=10)], [2.25]),
+    "due before it came": ([event("offered", 100, due=10), leased(101, due=10)], [1.0]),
+    "lost lease": (
+        [
+            event("offered", 0, due=0),
+            leased(1),
+            event("touched", 20, due=0, attempt=1, leased=1, until=50, consumer="w1"),
+            event("refused", 55, due=0),
+            event("expired", 58, due=0, attempt=1),
+            leased(58, attempt=2),
+        ],
+        [1.0, 8.0],
+    ),
+    # Not from the end of the lease that it had, which is later.
+    "retry": (
+        [
+            event("offered", 0, due=0),
+            leased(1),
+            event("nacked", 2, due=7, attempt=1, leased=1),
+            leased(9, due=7, attempt=2),
+        ],
+        [1.0, 2.0],
+    ),
+    "release": (
+        [event("offered", 0, due=0), leased(1), event("released", 5, due=0, attempt=0), leased(6.5)],
+        [1.0, 1.5],
+    ),
+    "new version": (
+        [
+            event("offered", 0, 1, due=0),
+            leased(1, 1),
+            event("released", 2, 1, due=0),
+            event("updated", 3, 2, due=3),
+            leased(4, 2, due=3),
+        ],
+        [1.0, 1.0],
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def lags(spark: SparkSession) -> dict[str, list[float]]:
+    """The lags of each story's leases. Their keys are lost in tracing, so each is told in a queue of its own."""
+    events = [
+        {**said, "queue": name, "queue_id": i} for i, (name, (story, _)) in enumerate(LAGS.items()) for said in story
+    ]
+    rows = traced(spark, events).where("kind = 'leased'").orderBy("id").select("queue", "lag_us").toArrow().to_pylist()
+    return {name: [row["lag_us"] / 1_000_000 for row in rows if row["queue"] == name] for name in LAGS}
+
+
+@pytest.mark.parametrize("story", LAGS)
+def test_the_lag_runs_from_when_a_message_could_have_been_delivered(lags: dict[str, list[float]], story: str) -> None:
+    assert lags[story] == LAGS[story][1]
+
+
+def test_each_kind_is_counted_in_its_minute(spark: SparkSession) -> None:
+    events = [
+        event("offered", 0, 1, key="a", due=0, size=10),
+        event("offered", 1, 2, key="b", due=0, size=5),
+        event("updated", 59.999999, 3, key="b", due=0, size=7),
+        leased(60, 1, key="a"),
+        event("acked", 61, 1, key="a", leased=60),
+        event("dropped", 119, 3, key="b"),
+        event("queue_paused", 119, None, key=None),  # type: ignore[arg-type]
+    ]
+    found = metrics.measured(traced(spark, events))
+    counts = ("minute", "offered", "updated", "leased", "acked", "dropped", "nacked", "bytes_offered", "net")
+    assert table(found, *counts) == [(0.0, 2, 1, 0, 0, 0, 0, 22, 2), (60.0, 0, 0, 1, 1, 1, 0, 0, -2)]
+
+
+def test_only_who_settled_has_processed(spark: SparkSession) -> None:
+    held = {"leased": 10.0, "consumer": "w1"}
+    events = [
+        event("acked", 12, 1, key="a", **held),
+        event("nacked", 13, 2, key="b", **held),
+        event("buried", 13, 2, key="b", detail={"reason": "exhausted"}, **held),
+        event("buried", 14, 3, key="c", detail={"reason": "buried"}, **held),
+        event("buried", 15, 4, key="d", detail={"reason": "undecodable"}, **held),
+        event("released", 16, 5, key="e"),
+        event("expired", 17, 6, key="f", **held),
+    ]
+    found = traced(spark, events).where("processing_us is not null")
+    assert table(found, "kind", "version", "processing_us") == [
+        ("acked", 1, 2_000_000),
+        ("buried", 3, 4_000_000),
+        ("nacked", 2, 3_000_000),
+    ]
+
+
+def test_an_expiry_and_a_release_belong_to_who_held_the_lease(spark: SparkSession) -> None:
+    events = [
+        event("offered", 0, due=0),
+        leased(1, consumer="slow"),
+        event("expired", 40, due=0, attempt=1),
+        leased(40, attempt=2, consumer="kind"),
+        event("released", 41, due=0, attempt=1),
+        leased(42, attempt=2, consumer="dead"),
+        event("expired", 99, due=0, attempt=2, leased=99, consumer="undertaker"),
+    ]
+    found = traced(spark, events).where("kind in ('expired', 'released')")
+    assert table(found, "at", "consumer") == [(40.0, "slow"), (41.0, "kind"), (99.0, "dead")]
+
+
+def test_percentiles_interpolate_as_sql_does(spark: SparkSession) -> None:
+    events = [event("acked", 100, i, key=str(i), leased=100 - i) for i in range(1, 11)]
+    found = metrics.measured(traced(spark, events))
+    assert table(found, "processing_p50_s", "processing_p95_s", "processing_p99_s", "exact") == [
+        (5.5, 9.55, 9.91, True),
+    ]
+
+
+def test_large_groups_are_estimated_within_the_promised_rank_and_say_so(spark: SparkSession) -> None:
+    rows = spark.range(1, 20_001).selectExpr("1 as queue_id", "if(id % 2 = 0, 1, 2) as minute", "id * 1000 as x_us")
+    small = spark.createDataFrame([(1, 3, 5_000)], "queue_id int, minute int, x_us long")
+    marked = quantiles.with_exactness(rows.unionByName(small), ["queue_id", "minute"], exact_up_to=1_000)
+    found = marked.groupBy("minute", "exact").agg(quantiles.quantiles("x_us").alias("x")).orderBy("minute").collect()
+    assert [(row.minute, row.exact) for row in found] == [(1, False), (2, False), (3, True)]
+    for row in found[:2]:
+        for point, value in zip(quantiles.POINTS, row.x, strict=True):
+            # 10,000 values two milliseconds apart: one rank of a ten-thousandth is one value.
+            assert abs(value - 20 * point) <= 2 * 0.002
+    assert found[2].x == [0.005] * 3
+
+
+def test_the_depth_goes_on_from_where_the_queue_stood(spark: SparkSession) -> None:
+    events = [
+        event("offered", 0, 1, key="a", due=0),
+        event("offered", 61, 2, key="b", due=0),
+        event("dropped", 130, 1, key="a"),
+        event("offered", 130, 3, key="z", due=0, queue_id=2, queue="mails"),
+    ]
+    found = metrics.with_depth(metrics.measured(traced(spark, events)), baseline(spark, (1, 100, 7), (3, 5, 5)))
+    assert table(found, "queue_id", "minute", "depth", "dead") == [
+        (1, 0.0, 101, 7),
+        (1, 120.0, 101, 7),
+        (1, 60.0, 102, 7),
+        (2, 120.0, 1, 0),
+    ]
+
+
+def test_the_dead_are_counted_beside_the_living(spark: SparkSession) -> None:
+    events = [
+        event("offered", 0, 1, due=0),
+        event("buried", 1, 1, detail={"reason": "buried"}, leased=0),
+        event("redriven", 61, 2, due=61, detail={"from_version": 1}),
+        event("buried", 121, 2, detail={"reason": "buried"}, leased=120),
+        event("purged", 181, 2),
+    ]
+    found = metrics.with_depth(metrics.measured(traced(spark, events)), baseline(spark))
+    assert table(found, "minute", "depth", "dead") == [
+        (0.0, 0, 1),
+        (120.0, 0, 1),
+        (180.0, 0, 0),
+        (60.0, 1, 0),
+    ]
+
+
+def test_a_journal_that_was_off_for_a_while_does_not_make_the_depth_wrong_for_ever(spark: SparkSession) -> None:
+    events = [
+        leased(0, 1, key="a"),  # offered while it was off
+        event("acked", 1, 1, key="a", leased=0),
+        event("updated", 2, 3, key="b", due=0),  # what it replaced was never seen
+        event("offered", 3, 4, key="c", due=0),  # and acked while it was off
+        event("offered", 9, 5, key="c", due=0),
+    ]
+    found = metrics.with_depth(metrics.measured(traced(spark, events)), baseline(spark))
+    assert table(found, "depth") == [(2,)]
+
+
+def test_minutes_are_those_of_utc_whatever_the_session_says(spark: SparkSession) -> None:
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Kolkata")
+    try:
+        found = metrics.measured(traced(spark, [event("offered", 86_399, due=0, size=1)]))
+        row = found.selectExpr("unix_seconds(minute) as minute", "cast(date as string) as date").collect()[0]
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before or "UTC")
+    assert (row.minute, row.date) == (second(86_340).timestamp(), "2024-01-01")
