@@ -1,7 +1,7 @@
 -- Failures: a message with attempts left waits as the retry policy (or the given delay) says; one without, or one with a
 -- `reason` to die, becomes a dead letter in the same transaction. Found and fenced as in `ack`.
--- The delay is `Retry.delay` of the core in SQL. `lapsed` failures are leases that ran out: their last attempt was the
--- one before, and the event is `expired`, not `nacked`.
+-- The delay is `Retry.delay` of the core in SQL. `lapsed` failures are messages beyond their last attempt, which was the one
+-- before, and which whoever polls now did not hold. If a lease ran out, rather than the limit was lowered, that is `expired`.
 with q as materialized (
     select id, journal, max_attempts, retry from tarry.queue where name = %(queue)s and deleted_at is null
 ), failure as materialized (
@@ -28,12 +28,13 @@ with q as materialized (
     where m.ctid = f.place and m.token = f.token
       and (f.reason is not null or m.attempt >= coalesce(m.max_attempts, q.max_attempts, 2147483647))
     returning m.*, f.error, f.now, coalesce(f.reason, 'exhausted') as reason, f.reason is null as nacked,
-        m.attempt - f.lapsed::int as last_attempt, f.lapsed as by_expiry
+        m.attempt - f.lapsed::int as last_attempt, f.lapsed and m.lapsed as by_expiry,
+        case when not f.lapsed then m.leased_at end as held_at, case when not f.lapsed then m.consumer end as holder
 ), buried as (
     insert into tarry.dead_letter (version, queue, died_at, due_at, created_at, priority, attempt, reason, key, payload,
         type, content_type, headers, lease_for, max_attempts, retry, consumer, origin, error)
     select version, queue, now, due_at, created_at, priority, last_attempt, reason, key, payload, type, content_type,
-        headers, lease_for, max_attempts, retry, consumer, origin, coalesce(error, last_error)
+        headers, lease_for, max_attempts, retry, holder, origin, coalesce(error, last_error)
     from died
 ), journaled as (
     insert into tarry.event (kind, at, queue, key, version, attempt, priority, due_at, leased_at, consumer, error, detail)
@@ -45,10 +46,10 @@ with q as materialized (
         from retried
         union all
         select case when by_expiry then 'expired'::tarry.event_kind else 'nacked' end, now, key, version, last_attempt,
-            priority, due_at, leased_at, consumer, error, null
+            priority, due_at, held_at, holder, error, null
         from died where nacked or by_expiry
         union all
-        select 'buried', now, key, version, last_attempt, priority, due_at, leased_at, consumer, error,
+        select 'buried', now, key, version, last_attempt, priority, due_at, held_at, holder, error,
             jsonb_build_object('reason', reason)
         from died
     ) fact
