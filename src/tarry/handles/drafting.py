@@ -41,6 +41,10 @@ class Drafter(Generic[P]):
     ) -> Draft:
         if at is not None and after is not None:
             raise InvalidInput("give either at or after, not both")
+        if conflict is not None and not isinstance(conflict, Conflict):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidInput(f"conflict must be a tarry.Conflict, as Conflict.keep(), not {_name_of(conflict)}")
+        if retry is not None and not isinstance(retry, Retry):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidInput(f"retry must be a tarry.Retry, as Retry.fixed(…), not {_name_of(retry)}")
         if conflict is not None and not can_update and conflict.rule is not ConflictRule.KEEP:
             raise InvalidInput("can_update=False means conflict=Conflict.keep(), and another conflict policy was given")
         data, content_type = self._encode(payload)
