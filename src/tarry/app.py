@@ -8,6 +8,7 @@ import os
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
@@ -15,7 +16,7 @@ import psycopg
 
 from tarry.core.clock import Clock
 from tarry.core.codecs import codec_for
-from tarry.core.errors import Refused, StoreUnavailable
+from tarry.core.errors import InvalidInput, Refused, StoreUnavailable
 from tarry.core.ports import AsyncStore, Store
 from tarry.core.settings import StoreSettings
 from tarry.edges.env import dsn_from
@@ -214,6 +215,16 @@ def pipeline_on(dsn: str) -> Pipeline:
     from tarry.storage.postgres.pipeline import Pipeline
 
     return Pipeline(dsn)
+
+
+def default_lake() -> Path:
+    """Where the archive goes if nobody says otherwise: beside the embedded data."""
+    from tarry.storage.postgres.embedded.environment import read_environment
+
+    home = read_environment().data_home
+    if home is None:
+        raise InvalidInput("this user has no home directory: say where the lake is", hint="--lake, or set TARRY_HOME")
+    return home / "lake"
 
 
 def prepare(dsn: str, *, migrate: bool, allow_unsafe: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ import pytest
 
 import tarry
 from tarry.app import App
+from tarry.core.events import JournalLevel
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -71,3 +72,36 @@ def write_events(conn: psycopg.Connection[Any], n: int = 1, *, queue: str = "q",
         "from tarry.queue q cross join generate_series(1, %s) n where q.name = %s",
         (at, n, queue),
     )
+
+
+def busy(app: App) -> None:
+    """A bit of everything that can happen to messages."""
+    orders = app.queue("orders")
+    app.queues.create("secrets", tarry.QueueSettings(journal=JournalLevel.PAYLOADS, max_attempts=2))
+    secrets = app.queue("secrets")
+    orders.offer_many([tarry.Message(payload={"n": i}, key=f"k{i}", priority=i % 3) for i in range(60)])
+    orders.offer_many([tarry.Message(payload={"n": -i}, key=f"k{i}") for i in range(5)])
+    orders.offer("later", 1, after=timedelta(days=3))
+    for delivery in orders.try_poll_many(20):
+        delivery.ack()
+    for delivery in orders.try_poll_many(10):
+        delivery.nack("it's broken", delay=timedelta(0))
+    for delivery in orders.try_poll_many(5):
+        delivery.release()
+    held = orders.try_poll_many(5)
+    held[0].touch()
+    orders.drop("k59")
+    secrets.offer_many([tarry.Message(payload="x" * i, key=f"s{i}") for i in range(12)])
+    for _ in range(2):
+        for delivery in secrets.try_poll_many(6):
+            delivery.nack("dead", delay=timedelta(0))
+    secrets.dead_letters.redrive(limit=2)
+    app.queues.pause("secrets")
+
+
+def journal(spark: SparkSession, app: App) -> list[Any]:
+    """Every event, as the data source reads it."""
+    from tarry.edges.spark.source import register
+
+    register(spark)
+    return spark.read.format("tarry").option("dsn", app.dsn or "").load().collect()

@@ -335,10 +335,22 @@ class Manifest(Protocol):
         """From planned to durable. Refused when another run has taken over meanwhile."""
         ...
 
+    def uncleared(self, lake: str) -> list[Batch]:
+        """Abandoned batches, and replaced ones that nobody can still be reading, whose files may be there."""
+        ...
+
+    def mark_cleared(self, numbers: Sequence[int]) -> None: ...
     def days(self, lake: str) -> list[ArchivedDay]: ...
     def days_since(self, lake: str, number: int) -> tuple[set[date], int]:
         """The days that archive batches after this number have touched, and the newest number."""
         ...
+
+
+def by_day(files: Sequence[LakeFile]) -> dict[date, Digest]:
+    days: dict[date, Digest] = {}
+    for file in sorted(files, key=lambda file: file.day):
+        days[file.day] = days.get(file.day, Digest()) + file.digest
+    return days
 
 
 def readable_files(

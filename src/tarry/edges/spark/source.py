@@ -95,7 +95,7 @@ class TableReader(DataSourceReader):
             since=options.since,
             until=options.until,
         )
-        slices = pipeline_on(options.dsn).windows.slices(scan, None, partitions=options.partitions)
+        slices = pipeline_on(options.dsn).windows.slices(scan, options.window, partitions=options.partitions)
         return [InputPartition(piece) for piece in slices]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

@@ -3,6 +3,7 @@
 # pyright: basic
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,7 +13,7 @@ from pyspark.sql import datasource as ds
 from pyspark.sql.types import StructType
 
 from tarry.core.errors import InvalidInput
-from tarry.core.pipeline import Condition, Operator
+from tarry.core.pipeline import Condition, Edge, Operator, Window
 from tarry.edges.env import dsn_from
 from tarry.edges.spark.schemas import TABLES
 
@@ -22,6 +23,7 @@ _KNOWN = {
     "columns": "the columns to read, separated by commas: only what is named leaves the database",
     "since": "from this instant on, as 2026-11-15T00:00:00Z",
     "until": "before this instant",
+    "window": 'events between two positions, as JSON: {"start": {…}, "end": {…}}; for jobs that remember where they were',
     "partitions": "how many tasks read (else as many as the size asks for)",
     "pushdown": "true or false: whether the database applies filters",
     "maxrowsperbatch": "streams: at most so many events per micro-batch",
@@ -38,6 +40,7 @@ class SourceOptions:
     columns: tuple[str, ...]
     since: datetime | None = None
     until: datetime | None = None
+    window: Window | None = None
     partitions: int | None = None
     pushdown: bool | None = None
     max_rows: int | None = None
@@ -70,6 +73,7 @@ def parse(said: Mapping[str, str], schema: StructType | None = None) -> SourceOp
         columns=_columns(options, table, schema),
         since=since,
         until=until,
+        window=_window(options, table),
         partitions=_positive(options, "partitions"),
         pushdown=_boolean(options, "pushdown"),
         max_rows=_positive(options, "maxrowsperbatch", "maxRowsPerBatch"),
@@ -143,6 +147,18 @@ def _instant(options: Mapping[str, str], name: str) -> datetime | None:
     if instant.utcoffset() is None:
         raise InvalidInput(f"option {name} has no time zone: {text!r:.80}; write it like 2026-11-15T00:00:00Z")
     return instant.astimezone(UTC)
+
+
+def _window(options: Mapping[str, str], table: str) -> Window | None:
+    if "window" not in options:
+        return None
+    if table != "events":
+        raise InvalidInput(f"option window is for events, not for {table}")
+    try:
+        said = json.loads(options["window"])
+        return Window(Edge.from_json(said["start"]), Edge.from_json(said["end"]))
+    except (json.JSONDecodeError, KeyError, TypeError):
+        raise InvalidInput('option window is JSON like {"start": {"snapshot": …}, "end": {…}}') from None
 
 
 _COMPARISONS: dict[type[ds.Filter], Operator] = {

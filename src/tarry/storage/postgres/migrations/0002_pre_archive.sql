@@ -35,6 +35,7 @@ create table tarry.archive_batch (
     planned_at timestamptz not null default clock_timestamp(),
     durable_at timestamptz,
     replaced_by bigint,
+    replaced_at timestamptz,
     cleared_at timestamptz  -- when the files of an abandoned or replaced batch were deleted
 );
 -- One run at a time may be writing into a lake: the second one meets this index.
@@ -73,5 +74,5 @@ create function tarry.event_hash(e tarry.event) returns bigint language sql stab
         # coalesce(hashtextextended(encode(e.payload_hash, 'hex') collate "C", 15), 15)
         # coalesce(hashtextextended(e.error collate "C", 16), 16)
         # coalesce(hashtextextended(e.detail::text collate "C", 17), 17)
-        # coalesce(hashtextextended(encode(e.payload, 'hex') collate "C", 18), 18), 0)
+        # coalesce(hashtextextended(encode(sha256(e.payload), 'hex') collate "C", 18), 18), 0)
 $$;

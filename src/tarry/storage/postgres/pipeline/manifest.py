@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from typing import Any
 
 import psycopg
@@ -24,12 +24,15 @@ from tarry.core.pipeline import (
     PastRun,
     Run,
     Window,
+    by_day,
 )
 from tarry.storage.postgres.drive import drive
 from tarry.storage.postgres.pipeline.reach import Reach
 from tarry.storage.postgres.statement import Op, Row, Statement, sql
 
 _ERROR_LENGTH = 2_000
+GRACE = timedelta(hours=1)
+"""How long the files of a replaced batch stay, for readers that asked the manifest before it was replaced."""
 
 
 class PostgresManifest:
@@ -88,6 +91,14 @@ class PostgresManifest:
             raise _overtaken(batch.lake)
         return done
 
+    def uncleared(self, lake: str) -> list[Batch]:
+        params = {"lake": lake, "grace": GRACE}
+        return self._reach.ask(Statement(sql("pipeline_uncleared"), params, _batches).run)
+
+    def mark_cleared(self, numbers: Sequence[int]) -> None:
+        params = {"batches": list(numbers)}
+        self._reach.tell(Statement(sql("pipeline_cleared"), params, lambda rows: None).run())
+
     def days(self, lake: str) -> list[ArchivedDay]:
         return self._reach.ask(Statement(sql("pipeline_days"), {"lake": lake}, _days).run)
 
@@ -124,13 +135,6 @@ class PostgresManifest:
     def _end(self, run: Run, state: str, error: str | None) -> None:
         params = {"id": run.id, "state": state, "summary": Jsonb(dict(run.summary), dumps=_dumps), "error": error}
         self._reach.tell(Statement(sql("pipeline_run_end"), params, lambda rows: None).run())
-
-
-def by_day(files: Sequence[LakeFile]) -> dict[date, Digest]:
-    days: dict[date, Digest] = {}
-    for file in sorted(files, key=lambda file: file.day):
-        days[file.day] = days.get(file.day, Digest()) + file.digest
-    return days
 
 
 def encoded(file: LakeFile) -> dict[str, Any]:

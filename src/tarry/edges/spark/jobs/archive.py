@@ -1,0 +1,135 @@
+"""Archive: what the journal has and the lake has not, exactly once.
+
+Every batch is planned in the manifest before a file is written, is written into a directory of its own, read back and
+compared with the journal, and only then becomes visible to readers. Killed at any point, the next run plans the same
+window again under another number; whatever the dead one left is no part of the lake.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from datetime import date
+from typing import TYPE_CHECKING
+
+from tarry.core.errors import InvalidInput
+from tarry.core.pipeline import BEGINNING, ArchiveDamaged, Batch, Digest, Edge, Window
+from tarry.edges.spark.lake import Lake, measure_batch, write_batch
+from tarry.edges.spark.source import register
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tarry.app import App
+
+JOB = "archive"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveArgs:
+    lake: str | None = None
+    """A directory, or a URI that Spark can write to. None: beside the embedded data."""
+    batch_rows: int = 1_000_000
+    """At most so many events in a batch: what has to be done again after a crash, and read back at once."""
+
+    def __post_init__(self) -> None:
+        if self.batch_rows < 1:
+            raise InvalidInput("batch_rows must be at least 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveSummary:
+    lake: str
+    rows: int
+    batches: int
+    redone: int
+    """Batches that an earlier run had planned and not completed."""
+    files: int
+    bytes: int
+    days: tuple[date, ...]
+    seconds: float
+
+    def line(self) -> str:
+        if not self.batches:
+            return f"archive: nothing new; {self.lake} has everything that was committed"
+        again = f", {self.redone} done again after a crash" if self.redone else ""
+        size = f"{self.bytes / 1e6:,.1f} MB"
+        return (
+            f"archive: {self.rows:,} events in {self.batches} batches{again}, {self.files} files, {size}, "
+            f"read back and equal to the journal, in {self.seconds:.1f} s → {self.lake}"
+        )
+
+
+def run(spark: SparkSession, app: App, args: ArchiveArgs) -> ArchiveSummary:
+    """Everything committed until now is in the lake afterwards."""
+    started = time.monotonic()
+    lake = Lake.at(args.lake)
+    register(spark)
+    pipeline = app.pipeline
+    done: list[Batch] = []
+    redone = 0
+    with pipeline.manifest.run(JOB, alone_at=f"lake {lake.root}") as noted:
+        system_id = pipeline.windows.system_id()
+        head = pipeline.manifest.head(lake.root)
+        if head is not None:
+            pipeline.windows.check(head.end, head.system_id)
+        if (left := pipeline.manifest.take_over(lake.root, noted.id)) is not None:
+            done.append(_archived(spark, app, lake, left))
+            redone = 1
+        clear(spark, app, lake)
+        edge = done[-1].end if done else head.end if head is not None else BEGINNING
+        target = pipeline.windows.edge()
+        while (window := _next(app, edge, target, args.batch_rows)) is not None:
+            batch = pipeline.manifest.plan(lake.root, window, system_id, noted.id)
+            done.append(_archived(spark, app, lake, batch))
+            edge = window.end
+        summary = ArchiveSummary(
+            lake=lake.root,
+            rows=sum(batch.digest.rows for batch in done),
+            batches=len(done),
+            redone=redone,
+            files=sum(len(batch.files) for batch in done),
+            bytes=sum(file.bytes for batch in done for file in batch.files),
+            days=tuple(sorted({file.day for batch in done for file in batch.files})),
+            seconds=time.monotonic() - started,
+        )
+        noted.summary = {"rows": summary.rows, "batches": summary.batches, "lake": lake.root}
+    return summary
+
+
+def clear(spark: SparkSession, app: App, lake: Lake) -> int:
+    """Delete what batches left that are no part of the lake any more."""
+    left = app.pipeline.manifest.uncleared(lake.root)
+    for batch in left:
+        lake.remove(spark, batch.directory)
+    app.pipeline.manifest.mark_cleared([batch.number for batch in left])
+    return len(left)
+
+
+def _next(app: App, edge: Edge, target: Edge, batch_rows: int) -> Window | None:
+    """The next batch's window: first the rest of one that was cut, then up to the target."""
+    if not edge.is_complete:
+        return app.pipeline.windows.cut(Window(edge, Edge(edge.snapshot)), batch_rows)
+    window = Window(edge, target)
+    return app.pipeline.windows.cut(window, batch_rows) if app.pipeline.windows.has_rows(window) else None
+
+
+def _archived(spark: SparkSession, app: App, lake: Lake, batch: Batch) -> Batch:
+    window = {"start": batch.start.as_json(), "end": batch.end.as_json()}
+    events = spark.read.format("tarry").options(dsn=app.pipeline.dsn, window=json.dumps(window)).load()
+    write_batch(events, lake, batch)
+    measured = measure_batch(spark, lake, batch)
+    check_equal(batch, measured.by_day(), app.pipeline.windows.digest(batch.window))
+    return app.pipeline.manifest.complete(batch, measured.files, min_at=measured.min_at, max_at=measured.max_at)
+
+
+def check_equal(batch: Batch, found: dict[date, Digest], expected: dict[date, Digest]) -> None:
+    if found != expected:
+        days = sorted(day for day in found.keys() | expected.keys() if found.get(day) != expected.get(day))
+        first = days[0]
+        raise ArchiveDamaged(
+            f"batch {batch.number} is not what the journal has: on {first} {found.get(first, Digest())} was read back "
+            f"and {expected.get(first, Digest())} is expected",
+            hint="the batch stays planned and is no part of the lake; run archive again, and look at the lake's disk",
+        )

@@ -1,0 +1,229 @@
+"""The lake: Parquet files by batch, date and queue. What is in it is what the manifest says, not what lies there."""
+
+# pyright: basic
+from __future__ import annotations
+
+import os
+import shutil
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructField, StructType
+
+from tarry.app import default_lake
+from tarry.core.errors import InvalidInput
+from tarry.core.pipeline import Batch, Digest, LakeFile, Manifest, by_day, readable_files
+from tarry.edges.spark.schemas import EVENTS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+# The directory `queue=…` is for people and for tools that read only some queues. The name is in the file too: a directory
+# cannot tell "7" from 7, nor `A` from `a` on some disks.
+FILE = StructType([StructField("queue_name" if f.name == "queue" else f.name, f.dataType) for f in EVENTS.fields])
+PIECE = "path string, queue_id int, queue string, rows long, checksum long, min_at long, max_at long, bytes long"
+_DAY_US = 86_400_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Lake:
+    """A place that Spark can write to: a directory of this machine, or a URI."""
+
+    root: str
+
+    @classmethod
+    def at(cls, root: str | None = None) -> Lake:
+        """None: the default, beside the embedded data."""
+        given = str(default_lake()) if root is None else root.strip()
+        if not given:
+            raise InvalidInput("the lake needs a place: a directory, or a URI that Spark can write to")
+        given = given.removeprefix("file://") if given.startswith("file:///") else given
+        if "://" not in given:
+            given = str(Path(given.removeprefix("file:")).expanduser().absolute())
+        return cls(given.rstrip("/") or "/")
+
+    @property
+    def path(self) -> Path | None:
+        """Where the lake is on this machine, if it is there."""
+        return None if "://" in self.root else Path(self.root)
+
+    def uri(self, relative: str = "") -> str:
+        # Named as a local file: a cluster's default file system may be another.
+        start = f"file:{self.root}" if self.path is not None else self.root
+        return f"{start}/{relative}" if relative else start
+
+    def synced(self, relative: str) -> None:
+        """Wait until a directory with all that is in it is on disk. Object stores do that by themselves."""
+        if self.path is not None:
+            top = self.path / relative
+            for folder, _, names in os.walk(top):
+                for name in names:
+                    _fsync(Path(folder, name))
+                _fsync(Path(folder))
+            for parent in (top.parent, top.parent.parent):
+                _fsync(parent)
+
+    def remove(self, spark: SparkSession, relative: str) -> None:
+        """Delete a file or a directory; fine if it is not there."""
+        if not relative:
+            raise InvalidInput("the lake itself is never deleted")
+        if self.path is not None:
+            target = self.path / relative
+            shutil.rmtree(target, ignore_errors=True) if target.is_dir() else target.unlink(missing_ok=True)
+            return
+        context: Any = spark.sparkContext
+        where = context._jvm.org.apache.hadoop.fs.Path(self.uri(relative))
+        where.getFileSystem(context._jsc.hadoopConfiguration()).delete(where, True)
+
+
+def _fsync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def read_events(
+    spark: SparkSession,
+    manifest: Manifest,
+    lake: Lake | str | None = None,
+    *,
+    since: date | None = None,
+    until: date | None = None,
+    queues: Sequence[str] | None = None,
+) -> DataFrame:
+    """The archived events of these days (both included, UTC) and queues, with the columns of `EVENTS`."""
+    place = lake if isinstance(lake, Lake) else Lake.at(lake)
+    files = readable_files(manifest.batches(place.root), since=since, until=until, queues=queues)
+    return read_files(spark, place, [file.path for file in files])
+
+
+def read_files(spark: SparkSession, lake: Lake, paths: Sequence[str]) -> DataFrame:
+    if not paths:
+        return spark.createDataFrame([], EVENTS)
+    frame = spark.read.schema(FILE).parquet(*(lake.uri(path) for path in paths))
+    return frame.withColumnRenamed("queue_name", "queue").select(*EVENTS.names)
+
+
+def write_batch(frame: DataFrame, lake: Lake, batch: Batch) -> None:
+    """Into the directory of the batch, by date and queue. The number of a batch is used once: nothing is there before."""
+    laid_out = frame.withColumn("date", day_of(F.col("at"))).withColumn("queue_name", F.col("queue"))
+    laid_out.write.partitionBy("date", "queue").option("compression", "zstd").mode("overwrite").parquet(
+        lake.uri(batch.directory)
+    )
+    lake.synced(batch.directory)
+
+
+def day_of(instant: Column) -> Column:
+    """The day in UTC, whatever the session believes the time zone to be."""
+    return F.date_from_unix_date(F.floor(F.unix_micros(instant) / F.lit(_DAY_US)).cast("int"))
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was found in files by reading them."""
+
+    files: tuple[LakeFile, ...]
+    min_at: datetime | None
+    max_at: datetime | None
+
+    def by_day(self) -> dict[date, Digest]:
+        return by_day(self.files)
+
+
+def measure_batch(spark: SparkSession, lake: Lake, batch: Batch) -> Measured:
+    """Read everything in the directory of a batch: rows, and the digest that PostgreSQL has for the same rows."""
+    frame = spark.read.schema(FILE).parquet(lake.uri(batch.directory))
+    return _measured(frame, f"/{batch.directory}/", batch.directory)
+
+
+def measure_files(spark: SparkSession, lake: Lake, files: Sequence[LakeFile]) -> dict[str, Digest]:
+    """What is in these files now, by path. A file that is not there is not in the answer."""
+    here = [file for file in files if lake.path is None or (lake.path / file.path).is_file()]
+    if not here:
+        return {}
+    frame = spark.read.schema(FILE).option("ignoreCorruptFiles", "true").parquet(*(lake.uri(f.path) for f in here))
+    found = _measured(frame, "/events/", "events")
+    return {file.path: file.digest for file in found.files}
+
+
+def _measured(frame: DataFrame, after: str, directory: str) -> Measured:
+    columns = [F.col(name) for name in FILE.names]
+    located = frame.select(
+        *columns, F.col("_metadata.file_path").alias("path"), F.col("_metadata.file_size").alias("bytes")
+    )
+    pieces: dict[str, list[Any]] = defaultdict(list)
+    for row in located.mapInArrow(_pieces, PIECE).collect():
+        pieces[f"{directory}/{row.path.split(after, 1)[1]}"].append(row)
+    rows = [row for found in pieces.values() for row in found]
+    return Measured(
+        tuple(_file(path, found) for path, found in sorted(pieces.items())),
+        _instant(min((row.min_at for row in rows), default=None)),
+        _instant(max((row.max_at for row in rows), default=None)),
+    )
+
+
+def _file(path: str, pieces: Sequence[Any]) -> LakeFile:
+    said = dict(part.split("=", 1) for part in path.split("/") if "=" in part)
+    return LakeFile(
+        path=path,
+        day=date.fromisoformat(said["date"]),
+        queue_id=pieces[0].queue_id,
+        queue=pieces[0].queue,
+        rows=sum(piece.rows for piece in pieces),
+        checksum=sum(piece.checksum for piece in pieces) % 2**64,
+        bytes=pieces[0].bytes,
+    )
+
+
+def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """On the executors: one row per record batch and file."""
+    import numpy as np
+    import pyarrow as pa
+
+    from tarry.edges.spark.hashing import event_hash
+
+    for batch in batches:
+        hashes = event_hash(batch)
+        coded = batch.column("path").dictionary_encode()
+        places = coded.indices.to_numpy(zero_copy_only=False)
+        instants = batch.column("at").cast(pa.int64()).to_numpy()
+        found: list[dict[str, Any]] = []
+        for place, path in enumerate(coded.dictionary.to_pylist()):
+            mine = places == place
+            first = int(np.argmax(mine))
+            found.append(
+                {
+                    "path": path,
+                    "queue_id": batch.column("queue_id")[first].as_py(),
+                    "queue": batch.column("queue_name")[first].as_py(),
+                    "rows": int(mine.sum()),
+                    "checksum": int(hashes[mine].sum().astype(np.uint64).view(np.int64)),
+                    "min_at": int(instants[mine].min()),
+                    "max_at": int(instants[mine].max()),
+                    "bytes": batch.column("bytes")[first].as_py(),
+                }
+            )
+        if found:
+            yield pa.RecordBatch.from_pylist(
+                found,
+                schema=pa.schema(
+                    [
+                        ("path", pa.string()),
+                        ("queue_id", pa.int32()),
+                        ("queue", pa.string()),
+                        *((name, pa.int64()) for name in ("rows", "checksum", "min_at", "max_at", "bytes")),
+                    ]
+                ),
+            )
+
+
+def _instant(us: int | None) -> datetime | None:
+    return None if us is None else datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us)
