@@ -8,7 +8,20 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 80}
-ORDER = ("send", "receive", "queue", "message", "dlq", "db", "doctor", "demo", "version")
+ORDER = (
+    "send",
+    "receive",
+    "queue",
+    "message",
+    "dlq",
+    "pipeline",
+    "verify",
+    "anomaly",
+    "db",
+    "doctor",
+    "demo",
+    "version",
+)
 
 
 class Command(TyperCommand):

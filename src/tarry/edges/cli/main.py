@@ -14,7 +14,8 @@ from typing import Annotated, Any, cast
 import typer
 
 from tarry.core.errors import TarryError
-from tarry.edges.cli import db, dlq, doctor, message, queue, receive, send
+from tarry.edges.cli import anomaly, db, dlq, doctor, message, pipeline, queue, receive, send, verify
+from tarry.edges.cli import pipeline_report as _report_commands  # pyright: ignore[reportUnusedImport] # noqa: F401 - adds to pipeline
 from tarry.edges.cli import settle as _settle  # pyright: ignore[reportUnusedImport] # noqa: F401 - adds to message
 from tarry.edges.cli import timeline as _timeline  # pyright: ignore[reportUnusedImport] # noqa: F401 - adds to message
 from tarry.edges.cli.exits import CommandFailed, ExitCode, ReaderGone, Usage, code_of
@@ -39,8 +40,9 @@ def cli() -> typer.Typer:
     app.callback()(_root)
     send.register(app)
     receive.register(app)
-    for commands in (queue.app, message.app, dlq.app, db.app):
+    for commands in (queue.app, message.app, dlq.app, pipeline.app, anomaly.app, db.app):
         app.add_typer(commands)
+    verify.register(app)
     doctor.register(app)
     command(app, "demo", examples=("tarry demo", "tarry demo --seconds 60"))(demo)
     command(app, "version", examples=("tarry version", "tarry version -o json"))(version)

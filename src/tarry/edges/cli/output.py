@@ -45,6 +45,10 @@ class Printer:
         return self._output is Output.TABLE
 
     @property
+    def colored(self) -> bool:
+        return self._color
+
+    @property
     def line_by_line(self) -> bool:
         return self._output is Output.JSONL
 

@@ -9,6 +9,8 @@ from tarry.edges.spark.report.values import Bucket, QueueReport
 from tarry.edges.spark.report.words import count, instant, seconds, span
 
 Row = list[str]
+MOST_BARS = 30
+"""More of them side by side are hard to tell apart: then lines."""
 
 
 def charts_of(queue: QueueReport) -> list[tuple[Chart, list[Row]]]:
@@ -20,12 +22,14 @@ def charts_of(queue: QueueReport) -> list[tuple[Chart, list[Row]]]:
 
 
 def flow(queue: QueueReport) -> tuple[Chart, list[Row]]:
+    mark = Mark.BARS if len(queue.buckets) <= MOST_BARS else Mark.LINE
+    shown = [None if mark is Mark.LINE and bucket.partial else bucket for bucket in queue.buckets]
     return _past(
         queue,
         f"Offered and acknowledged, per {span(queue.step)}",
         [
-            Series("offered", "s1", [bucket.offered for bucket in queue.buckets], Mark.BARS),
-            Series("acknowledged", "s2", [bucket.acked for bucket in queue.buckets], Mark.BARS),
+            Series("offered", "s1", [bucket and bucket.offered for bucket in shown], mark),
+            Series("acknowledged", "s2", [bucket and bucket.acked for bucket in shown], mark),
         ],
     )
 
@@ -56,6 +60,7 @@ def failures(queue: QueueReport) -> tuple[Chart, list[Row]]:
             Series("lease expired", "s4", [bucket.expired for bucket in queue.buckets], Mark.BARS),
             Series("buried", "bad", [bucket.buried for bucket in queue.buckets], Mark.BARS),
         ],
+        stacked=True,
     )
 
 
@@ -86,8 +91,11 @@ def planned(queue: QueueReport) -> tuple[Chart, list[Row]]:
     return chart, [titles, *rows]
 
 
-def _past(queue: QueueReport, title: str, series: Sequence[Series]) -> tuple[Chart, list[Row]]:
-    chart = Chart(title=title, series=series, starts=[bucket.start for bucket in queue.buckets], step=queue.step)
+def _past(
+    queue: QueueReport, title: str, series: Sequence[Series], *, stacked: bool = False
+) -> tuple[Chart, list[Row]]:
+    starts = [bucket.start for bucket in queue.buckets]
+    chart = Chart(title=title, series=series, starts=starts, step=queue.step, stacked=stacked)
     return chart, _table(queue.buckets, series, chart)
 
 

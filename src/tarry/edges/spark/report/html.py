@@ -7,6 +7,7 @@ from html import escape
 
 from tarry.core.pipeline import PastRun
 from tarry.edges.spark.report.charts import charts_of
+from tarry.edges.spark.report.gather import told
 from tarry.edges.spark.report.style import CSS
 from tarry.edges.spark.report.svg import Chart, drawn
 from tarry.edges.spark.report.values import SEVERITIES, ConsumerLine, Finding, QueueReport, Report
@@ -176,7 +177,7 @@ def _runs(runs: Sequence[PastRun]) -> str:
             run.state,
             instant(run.started_at),
             seconds(_took(run)),
-            run.error or str(run.summary.get("line", "")),
+            told(run),
         ]
         for run in runs
     ]

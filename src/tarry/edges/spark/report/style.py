@@ -27,7 +27,7 @@ h3 { margin: 0 0 6px; font-size: 14px; font-weight: 600; }
 .tile { padding: 12px 16px; }
 .tile dt { color: var(--soft); font-size: 13px; }
 .tile dd { margin: 0; font-size: 25px; font-weight: 650; font-variant-numeric: tabular-nums; }
-.tile dd small { font-size: 13px; font-weight: 400; color: var(--soft); }
+.tile dd small { display: block; line-height: 1.3; font-size: 13px; font-weight: 400; color: var(--soft); }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(440px, 100%), 1fr)); gap: 14px; }
 .card { padding: 14px 16px 10px; min-width: 0; margin: 0; }
 svg { display: block; width: 100%; height: auto; }
@@ -50,8 +50,9 @@ i.r2 { background: var(--r2); } i.r3 { background: var(--r3); }
 details { font-size: 13px; margin: 4px 0 2px; } summary { color: var(--soft); cursor: pointer; }
 .scroll { overflow-x: auto; max-height: 320px; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { padding: 5px 12px 5px 0; text-align: left; border-bottom: 1px solid var(--rule); vertical-align: top; }
+th, td { padding: 5px 0 5px 18px; text-align: left; border-bottom: 1px solid var(--rule); vertical-align: top; }
 th { color: var(--soft); font-weight: 600; font-size: 13px; white-space: nowrap; }
+th:first-child, td:first-child { padding-left: 0; }
 tr:last-child td { border-bottom: 0; }
 .n { text-align: right; white-space: nowrap; } td { overflow-wrap: anywhere; }
 pre { white-space: pre-wrap; overflow-wrap: anywhere;

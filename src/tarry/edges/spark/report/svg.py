@@ -41,10 +41,16 @@ class Chart:
     form: Callable[[float], str] = short_count
     limit: tuple[str, float] | None = None
     """A level worth a line of its own, and what it is called."""
+    stacked: bool = False
+    """Bars stand on one another, not side by side."""
 
     @property
     def top(self) -> float:
         highest = max((value for one in self.series for value in one.values if value is not None), default=0.0)
+        if self.stacked:
+            highest = max(
+                (sum(filter(None, at)) for at in zip(*(one.values for one in self.series), strict=True)), default=0.0
+            )
         if self.limit is not None and self.limit[1] < 4 * highest:
             highest = max(highest, self.limit[1])
         return nice(highest)
@@ -103,10 +109,10 @@ def _grid(chart: Chart) -> list[str]:
         if chart.form is short_count and chart.top < 4 and value != int(value):
             continue
         y = _y(chart, value)
-        kind = "grid" if n else "base"
+        kind, label = ("grid", escape(chart.form(value))) if n else ("base", "0")
         lines += [
             f'<line class="{kind}" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>',
-            f'<text class="tick" x="{LEFT - 6}" y="{y + 3.5:.1f}" text-anchor="end">{escape(chart.form(value))}</text>',
+            f'<text class="tick" x="{LEFT - 6}" y="{y + 3.5:.1f}" text-anchor="end">{label}</text>',
         ]
     return lines
 
@@ -162,17 +168,17 @@ def _runs(chart: Chart, series: Series) -> list[list[tuple[float, float]]]:
 
 
 def _bars(chart: Chart, series: Series) -> str:
-    """Side by side where several series are bars."""
     siblings = [other for other in chart.series if other.mark is Mark.BARS]
+    below = siblings[: siblings.index(series)] if chart.stacked else []
     slot = _INNER_W / max(len(chart.starts), 1)
-    width = min(slot * 0.8 / len(siblings), 22.0)
-    shift = (siblings.index(series) - len(siblings) / 2) * width
+    width = min(slot * 0.8 / (1 if chart.stacked else len(siblings)), 22.0)
+    shift = -width / 2 if chart.stacked else (siblings.index(series) - len(siblings) / 2) * width
     shapes: list[str] = []
     for place, value in enumerate(series.values):
         if value:
-            y = _y(chart, value)
-            x = _x(chart, place + 0.5) + shift
-            shapes.append(f"M{x:.1f},{_y(chart, 0):.1f}V{y:.1f}h{max(width - 0.6, 0.8):.1f}V{_y(chart, 0):.1f}Z")
+            floor = sum(other.values[place] or 0 for other in below)
+            x, low, high = _x(chart, place + 0.5) + shift, _y(chart, floor), _y(chart, floor + value)
+            shapes.append(f"M{x:.1f},{low:.1f}V{high:.1f}h{max(width - 0.6, 0.8):.1f}V{low:.1f}Z")
     shape = "".join(shapes)
     return f'<path class="bars {series.style}" d="{shape}"/>' if shape else ""
 

@@ -34,6 +34,8 @@ class Bucket:
     lag: Quantiles | None = None
     depth: int | None = None
     """At its end; None before anything is known."""
+    partial: bool = False
+    """It has not ended yet: less than a whole one, and not a fall."""
 
     @property
     def failed(self) -> int:
@@ -141,7 +143,7 @@ def report_of(
             [hour for hour in consumers if hour.queue == name],
             next((forecast for forecast in forecasts if forecast.queue == name), None),
             [minute for minute in forecast_minutes if minute.queue == name],
-            (starts, step),
+            (starts, step, until),
             (planned_starts, planned_step),
         )
         for name in names
@@ -164,7 +166,7 @@ def report_of(
 def axis(since: datetime, until: datetime) -> tuple[list[datetime], timedelta]:
     """The starts of equal stretches that cover the time, as many as can be drawn, on round instants."""
     step = next((step for step in _STEPS if (until - since) / step < MOST_BUCKETS), _STEPS[-1])
-    first, last = floored(since, step), floored(until, step)
+    first, last = floored(since, step), floored(until - timedelta(microseconds=1), step)
     first = min(first, last - (FEWEST_BUCKETS - 1) * step)
     return [first + n * step for n in range(int((last - first) / step) + 1)], step
 
@@ -179,14 +181,14 @@ def _queue(
     consumers: Sequence[ConsumerHour],
     forecast: Forecast | None,
     minutes: Sequence[ForecastMinute],
-    past: tuple[Sequence[datetime], timedelta],
+    past: tuple[Sequence[datetime], timedelta, datetime],
     future: tuple[Sequence[datetime], timedelta],
 ) -> QueueReport:
-    starts, step = past
+    starts, step, until = past
     return QueueReport(
         queue=name,
         step=step,
-        buckets=tuple(_bucketed(metrics, starts, step)),
+        buckets=tuple(_bucketed(metrics, starts, step, until)),
         lag=summarised((metric.lag, metric.leased) for metric in metrics),
         processing=summarised((metric.processing, metric.acked + metric.nacked) for metric in metrics),
         dead=metrics[-1].dead if metrics else 0,
@@ -197,7 +199,9 @@ def _queue(
     )
 
 
-def _bucketed(metrics: Sequence[MetricMinute], starts: Sequence[datetime], step: timedelta) -> Iterable[Bucket]:
+def _bucketed(
+    metrics: Sequence[MetricMinute], starts: Sequence[datetime], step: timedelta, until: datetime
+) -> Iterable[Bucket]:
     by_start = _grouped(metrics, step)
     depth: int | None = None
     for start in starts:
@@ -207,6 +211,7 @@ def _bucketed(metrics: Sequence[MetricMinute], starts: Sequence[datetime], step:
             start=start,
             lag=summarised((metric.lag, metric.leased) for metric in inside),
             depth=depth,
+            partial=start + step > until,
             **{
                 name: sum(getattr(metric, name) for metric in inside)
                 for name in ("offered", "leased", "acked", "nacked", "expired", "buried")

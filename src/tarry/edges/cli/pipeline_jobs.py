@@ -1,0 +1,84 @@
+"""The jobs of the pipeline as the command line knows them: by name, in order, imported when one is run."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from enum import Enum
+from importlib import import_module
+from typing import Any, cast
+
+from tarry.edges.cli.exits import CommandFailed, ExitCode, Usage
+from tarry.edges.cli.times import exact
+
+IN_ORDER = ("archive", "facts", "metrics", "consumers", "anomalies", "forecast")
+"""What `tarry pipeline run` does: each builds on those before it."""
+OTHERS = ("compact", "prune")
+ALL = (*IN_ORDER, *OTHERS)
+_JOBS = "tarry.edges.spark.jobs"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    name: str
+    given: Mapping[str, Any]
+    """What the command line said. None leaves it to the job."""
+
+
+def chosen(names: Sequence[str], *, prune: bool) -> list[str]:
+    """In the order in which they build on each other, whatever the order in which they were named."""
+    unknown = [name for name in names if name not in ALL]
+    if unknown:
+        raise Usage(f"there is no job {unknown[0]!r:.80}", hint=f"the jobs are {', '.join(ALL)}")
+    wanted = {*(names or IN_ORDER), *(("prune",) if prune else ())}
+    return [name for name in ALL if name in wanted]
+
+
+def load(name: str) -> Any:
+    """The module of a job. One that cannot be imported is one sentence, not a traceback."""
+    try:
+        return import_module(f"{_JOBS}.{name}")
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if missing == f"{_JOBS}.{name}":
+            raise CommandFailed(f"this version of Tarry has no job {name}", ExitCode.FAILED) from error
+        raise CommandFailed(
+            f"the data pipeline needs {missing}, which is not installed",
+            ExitCode.FAILED,
+            hint="pip install 'tarry[spark]'",
+        ) from error
+
+
+def arguments(module: Any, given: Mapping[str, Any]) -> Any:
+    """The argument value of a job, with what was said; the rest are its own defaults."""
+    kind: Any = getattr(module, module.__name__.rpartition(".")[2].capitalize() + "Args")
+    known = {field.name for field in dataclasses.fields(kind)}
+    return kind(**{name: value for name, value in given.items() if value is not None and name in known})
+
+
+def data_of(value: Any) -> Any:
+    """A summary as JSON has it: instants are RFC 3339, durations are seconds."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: data_of(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(data_of(key)): data_of(item) for key, item in cast("Mapping[Any, Any]", value).items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [data_of(item) for item in cast("Iterable[Any]", value)]
+    return _plain(value)
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, datetime):
+        return exact(value)
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)

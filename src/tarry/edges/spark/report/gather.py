@@ -1,0 +1,52 @@
+"""Asks the database for what a report needs. A part of the pipeline that has never run is a note, not an error."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from tarry.core.pipeline import PastRun
+from tarry.edges.spark.report.values import Report, report_of
+
+if TYPE_CHECKING:
+    from tarry.app import App
+
+JOBS = ("archive", "facts", "metrics", "consumers", "anomalies", "forecast", "compact", "prune", "replay", "verify")
+_MOST_MINUTES = 200_000
+
+
+def gathered(app: App, *, queue: str | None, since: datetime, until: datetime) -> Report:
+    from tarry.edges.spark.report.findings import findings_of
+
+    serving = app.pipeline.serving
+    runs = last_runs(app)
+    notes = () if any(run.job == "metrics" for run in runs) else ("The pipeline has not run yet: tarry pipeline run",)
+    return report_of(
+        metrics=serving.metrics(queue, since, until, limit=_MOST_MINUTES),
+        consumers=serving.consumers(queue, since, until, limit=10_000),
+        forecasts=serving.forecasts(queue),
+        forecast_minutes=serving.forecast_minutes(queue, limit=_MOST_MINUTES),
+        findings=findings_of(app, queue=queue, since=since, until=until),
+        runs=runs,
+        since=since,
+        until=until,
+        made_at=app.store.now(),
+        notes=notes,
+    )
+
+
+def last_runs(app: App) -> list[PastRun]:
+    """The last completed run of each job, in the order in which jobs build on each other."""
+    manifest = app.pipeline.manifest
+    return [run for job in JOBS if (run := manifest.last_run(job)) is not None]
+
+
+def told(run: PastRun) -> str:
+    """What a run left to say, in a line."""
+    if run.error:
+        return run.error
+    said = run.summary.get("line")
+    if isinstance(said, str):
+        return said
+    plain = ((name, value) for name, value in run.summary.items() if isinstance(value, (str, int, float)))
+    return ", ".join(f"{name} {value:,}" if isinstance(value, int) else f"{name} {value}" for name, value in plain)
