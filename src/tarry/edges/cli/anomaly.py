@@ -95,7 +95,7 @@ def ack(
     app,
     "mute",
     examples=(
-        "tarry anomaly mute --detector large_payload --queue images --reason 'they are images'",
+        "tarry anomaly mute --detector large_payload --reason 'images'",
         "tarry anomaly mute --queue load-test --for 2h --reason 'load test'",
     ),
 )

@@ -15,6 +15,7 @@ import typer
 
 from tarry.core.errors import TarryError
 from tarry.edges.cli import anomaly, db, dlq, doctor, message, pipeline, queue, receive, send, verify
+from tarry.edges.cli import pipeline_replay as _replay  # pyright: ignore[reportUnusedImport] # noqa: F401 - adds to pipeline
 from tarry.edges.cli import pipeline_report as _report_commands  # pyright: ignore[reportUnusedImport] # noqa: F401 - adds to pipeline
 from tarry.edges.cli import settle as _settle  # pyright: ignore[reportUnusedImport] # noqa: F401 - adds to message
 from tarry.edges.cli import timeline as _timeline  # pyright: ignore[reportUnusedImport] # noqa: F401 - adds to message

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from enum import Enum
 from importlib import import_module
-from typing import Any, cast
+from typing import Any, cast, get_type_hints
 
 from tarry.edges.cli.exits import CommandFailed, ExitCode, Usage
 from tarry.edges.cli.times import exact
@@ -55,8 +55,13 @@ def load(name: str) -> Any:
 def arguments(module: Any, given: Mapping[str, Any]) -> Any:
     """The argument value of a job, with what was said; the rest are its own defaults."""
     kind: Any = getattr(module, module.__name__.rpartition(".")[2].capitalize() + "Args")
-    known = {field.name for field in dataclasses.fields(kind)}
-    return kind(**{name: value for name, value in given.items() if value is not None and name in known})
+    kinds = get_type_hints(kind)
+    return kind(**{name: _as(kinds[name], value) for name, value in given.items() if value is not None})
+
+
+def _as(kind: Any, value: Any) -> Any:
+    """A word of the command line as the member of an enumeration, where a job wants one."""
+    return kind(value) if isinstance(kind, type) and issubclass(kind, Enum) else value
 
 
 def data_of(value: Any) -> Any:

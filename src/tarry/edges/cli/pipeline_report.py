@@ -105,7 +105,7 @@ def status(cli: Session, lake: Lake = None) -> ExitCode | None:
         from tarry.edges.spark.report.gather import last_runs, told
 
         runs = last_runs(opened)
-        place = str(default_lake()) if lake is None else lake
+        place = _place(str(default_lake()) if lake is None else lake)
         batches = opened.pipeline.manifest.batches(place)
         now = opened.store.now()
     events = sum(batch.digest.rows for batch in batches)
@@ -128,6 +128,12 @@ def status(cli: Session, lake: Lake = None) -> ExitCode | None:
         age = "" if latest is None else f", the newest {roughly(now - latest)} old"
         cli.note(f"{plural(events, 'event')} in {plural(len(batches), 'batch', 'batches')} in {place}{age}")
     return ExitCode.CHECK_FAILED if failed else None
+
+
+def _place(lake: str) -> str:
+    """As the manifest writes it; without Spark, which the lake itself needs."""
+    lake = lake.removeprefix("file://") if lake.startswith("file:///") else lake
+    return lake.rstrip("/") if "://" in lake else str(Path(lake.removeprefix("file:")).expanduser().absolute())
 
 
 def _row(run: PastRun, said: str) -> list[str | Cell]:

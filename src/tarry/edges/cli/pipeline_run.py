@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from tarry.core.errors import TarryError
-from tarry.edges.cli.exits import CommandFailed, ExitCode, Usage
+from tarry.edges.cli.exits import CommandFailed, ExitCode, Usage, code_of
 from tarry.edges.cli.pipeline_jobs import Job, arguments, data_of, load
 from tarry.edges.cli.pipeline_spark import alive, cli_log, spark_for, watched
 from tarry.edges.cli.session import Session
@@ -36,6 +36,7 @@ class Ended:
     summary: Any = None
     error: str | None = None
     hint: str | None = None
+    code: ExitCode = ExitCode.OK
 
     @property
     def ok(self) -> bool:
@@ -79,12 +80,14 @@ def _one(cli: Session, spark: SparkSession, app: App, job: Job, module: Any) -> 
             summary = module.run(spark, app, arguments(module, job.given))
         ended = Ended(job.name, time.monotonic() - began, summary)
     except TarryError as error:
-        ended = Ended(job.name, time.monotonic() - began, error=without_secrets(str(error)), hint=error.hint)
+        ended = Ended(
+            job.name, time.monotonic() - began, error=without_secrets(str(error)), hint=error.hint, code=code_of(error)
+        )
     except Exception as error:
         if cli.debug:
             sys.stderr.write(without_secrets("".join(traceback.format_exception(error))))
         said = without_secrets(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
-        ended = Ended(job.name, time.monotonic() - began, error=said, hint=_log_hint())
+        ended = Ended(job.name, time.monotonic() - began, error=said, hint=_log_hint(), code=ExitCode.FAILED)
     _tell(cli, ended)
     return ended
 
@@ -110,8 +113,8 @@ def _document(cli: Session, ended: Sequence[Ended]) -> None:
 
 def _code(ended: Sequence[Ended]) -> ExitCode:
     good = sum(one.ok for one in ended)
-    if good == len(ended):
-        return ExitCode.OK
+    if good == len(ended) or len(ended) == 1:
+        return ended[0].code
     return ExitCode.PARTLY if good else ExitCode.FAILED
 
 

@@ -23,10 +23,10 @@ _LOOK_EVERY_S = 0.2
 
 @contextmanager
 def spark_for(cli: Session, master: str | None) -> Generator[SparkSession]:
-    """A session of our own is stopped at the end; one that spark-submit gave us is not ours to stop."""
+    """A session of our own is stopped at the end; one of a notebook or of spark-submit is not ours to stop."""
     from tarry.edges.spark.session import session
 
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ or _is_running()
     if submitted or cli.debug:
         spark = session(master)
     else:
@@ -39,6 +39,14 @@ def spark_for(cli: Session, master: str | None) -> Generator[SparkSession]:
         finally:
             if not submitted:
                 _stop(spark)
+
+
+def _is_running() -> bool:
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        return False  # `session` has the sentence for it
+    return SparkSession.getActiveSession() is not None
 
 
 cli_log: list[Path | None] = [None]
