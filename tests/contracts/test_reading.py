@@ -165,6 +165,7 @@ class TestCountsAndListings:
         expected = ["expired", "ready2", "leased", "ready1", "delayed2", "delayed1"]
         assert keys(app.store.messages(mixed.name)) == expected
         assert keys(app.store.messages(mixed.name, limit=2)) == expected[:2]
+        assert app.store.messages(mixed.name, limit=0) == []
 
     @pytest.mark.parametrize(
         ("state", "expected"),

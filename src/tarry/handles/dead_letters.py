@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
+from tarry.core import limits
 from tarry.core.codecs import Codec
 from tarry.core.messages import DeadLetter
 from tarry.core.ports import AsyncStore, Store
@@ -25,7 +26,8 @@ class DeadLetters(Generic[P]):
 
     def redrive(self, versions: Sequence[int] | None = None, *, limit: int = 1000, conn: Any = None) -> int:
         """Deliver them again, from the first attempt: those named, or the oldest. A key that is live again stays dead."""
-        return self._store.redrive(self._queue, versions=versions, limit=limit, conn=conn)
+        named = None if versions is None else [limits.check_count(version, "version") for version in versions]
+        return self._store.redrive(self._queue, versions=named, limit=limit, conn=conn)
 
     def purge(self, *, conn: Any = None) -> int:
         return self._store.purge_dead(self._queue, conn=conn)
@@ -41,7 +43,8 @@ class AsyncDeadLetters(Generic[P]):
         return [decoded(d, self._codec) for d in await self._store.dead_letters(self._queue, limit=limit, conn=conn)]
 
     async def redrive(self, versions: Sequence[int] | None = None, *, limit: int = 1000, conn: Any = None) -> int:
-        return await self._store.redrive(self._queue, versions=versions, limit=limit, conn=conn)
+        named = None if versions is None else [limits.check_count(version, "version") for version in versions]
+        return await self._store.redrive(self._queue, versions=named, limit=limit, conn=conn)
 
     async def purge(self, *, conn: Any = None) -> int:
         return await self._store.purge_dead(self._queue, conn=conn)

@@ -164,7 +164,8 @@ class Queue(Generic[P]):
 
     def drop(self, key: str, *, version: int | None = None, conn: Any = None) -> bool:
         """Remove a live message, held or not. With the `version` that was read: only if it has not changed since."""
-        return self._store.drop(self.name, limits.check_key(key), version=version, conn=conn)
+        seen = None if version is None else limits.check_count(version, "version")
+        return self._store.drop(self.name, limits.check_key(key), version=seen, conn=conn)
 
     def drop_all(self, confirm: str, *, conn: Any = None) -> int:
         """Remove every live message of this queue. `confirm` must be `tarry.core.limits.DROP_ALL_CONFIRMATION`."""

@@ -132,7 +132,7 @@ def lease(
     """`positions` are those of priority 0 to 9."""
     params = {
         "queue": queue,
-        "n": n,
+        "n": _storable(n),
         "type": type,
         "lease_for": lease_for,
         "consumer": consumer,
@@ -210,13 +210,16 @@ def read(queue: str, key: str, now: datetime | None) -> Statement[StoredMessage[
 def messages(
     queue: str, state: State | None, limit: int, now: datetime | None
 ) -> Statement[list[StoredMessage[bytes]]]:
-    params = {"queue": queue, "state": state and state.value, "limit": limit, "walk": max(limit, WALK), "now": now}
+    rows = _storable(limit)
+    params = {"queue": queue, "state": state and state.value, "limit": rows, "walk": max(rows, WALK), "now": now}
     return Statement(
         sql("messages"), params, lambda rows: [_stored(row) for row in _known(queue, rows) if row[1] is not None]
     )
 
 
 def counts(queue: str, limit: int, now: datetime | None) -> Statement[Counts]:
+    limit = _storable(limit)
+
     def decode(rows: list[Row]) -> Counts:
         delayed, ready, leased, dead, due, later = _known(queue, rows)[0]
         due_capped, later_capped = due > limit, later > limit
@@ -235,7 +238,7 @@ def counts(queue: str, limit: int, now: datetime | None) -> Statement[Counts]:
 
 
 def drop(queue: str, key: str, version: int | None, now: datetime | None) -> Statement[bool]:
-    params = {"queue": queue, "key": key, "version": version, "now": now}
+    params = {"queue": queue, "key": key, "version": None if version is None else _possible(version), "now": now}
     return Statement(sql("drop"), params, lambda rows: _known(queue, rows)[0][0] is not None)
 
 
@@ -254,7 +257,7 @@ def timeline(queue: str, key: str, limit: int) -> Statement[list[Event]]:
             for row in rows
         ]  # fmt: skip
 
-    return Statement(sql("timeline"), {"queue": queue, "key": key, "limit": limit}, decode)
+    return Statement(sql("timeline"), {"queue": queue, "key": key, "limit": _storable(limit)}, decode)
 
 
 def dead_letters(queue: str, limit: int) -> Statement[list[DeadLetter[bytes]]]:
@@ -269,17 +272,27 @@ def dead_letters(queue: str, limit: int) -> Statement[list[DeadLetter[bytes]]]:
             if row[1] is not None
         ]  # fmt: skip
 
-    return Statement(sql("dead_letters"), {"queue": queue, "limit": limit}, decode)
+    return Statement(sql("dead_letters"), {"queue": queue, "limit": _storable(limit)}, decode)
 
 
 def redrive(queue: str, versions: Sequence[int] | None, limit: int, now: datetime | None) -> Statement[int]:
-    picked = None if versions is None else BigintArray(versions)
-    params = {"queue": queue, "versions": picked, "limit": limit, "now": now}
+    picked = None if versions is None else BigintArray([_possible(version) for version in versions])
+    params = {"queue": queue, "versions": picked, "limit": _storable(limit), "now": now}
     return Statement(sql("redrive"), params, lambda rows: _known(queue, rows)[0][0])
 
 
 def purge_dead(queue: str, now: datetime | None) -> Statement[int]:
     return Statement(sql("purge_dead"), {"queue": queue, "now": now}, lambda rows: _known(queue, rows)[0][0])
+
+
+def _storable(limit: int) -> int:
+    """As many rows as PostgreSQL can count to, or none: it has a word for neither a negative nor an endless limit."""
+    return max(0, min(limit, 2**31 - 2))
+
+
+def _possible(version: int) -> int:
+    """Versions come from a sequence that begins with 1; what cannot be one is 0, which none is."""
+    return version if 0 < version < 2**63 else 0
 
 
 def _known(queue: str, rows: list[Row]) -> list[Row]:
