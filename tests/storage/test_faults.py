@@ -131,7 +131,7 @@ def test_what_passes_by_itself_is_tried_again(tried: Tried, error: psycopg.Error
 @pytest.mark.parametrize("error", LASTING, ids=name_of)
 def test_what_does_not_pass_is_raised_at_once(tried: Tried, error: psycopg.Error) -> None:
     flaky = Flaky([error])
-    with pytest.raises((type(error), SchemaMismatch)):
+    with pytest.raises((type(error), SchemaMismatch, Refused)):
         tried(flaky, Patience())
     assert flaky.calls == 1
     assert flaky.pauses == []

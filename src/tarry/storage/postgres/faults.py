@@ -26,6 +26,9 @@ def is_transient(error: BaseException) -> bool:
         return True
     if isinstance(error, PoolClosed):
         return False
+    if isinstance(error, errors.CheckViolation):
+        # Its event was on the way into the overflow while the partition of its day was made: next time it finds that.
+        return error.diag.table_name == "event_overflow"
     # Without an SQLSTATE it is libpq that speaks: connection refused, reset, or closed in the middle. Class 08 is how
     # a pooler says that it lost the server behind it (PgBouncer: 08P01, "server conn crashed?").
     broken = isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))

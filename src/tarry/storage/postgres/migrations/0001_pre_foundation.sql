@@ -122,21 +122,24 @@ create index event_find on tarry.event using brin ((xid::text::bigint), key text
 -- Takes what no daily partition is there for, so that a missing partition can never stop the queue.
 create table tarry.event_overflow partition of tarry.event default;
 
--- Makes the partition of one day, with what the overflow has of it. True if it was made now.
+-- Makes the partition of one day, with what the overflow has of it. True if it was made now. The overflow is locked
+-- while its rows move, since one that came in between would be in the way of the partition. Asked of pg_class, because
+-- to_regclass answers from a cache that waiting for an advisory lock does not refresh.
 create function tarry.journal_partition(day date) returns boolean language plpgsql as $$
 declare
     part text := format('event_%s', to_char(day, 'YYYYMMDD'));
     from_at timestamptz := day::timestamp at time zone 'UTC';
     to_at timestamptz := (day + 1)::timestamp at time zone 'UTC';
 begin
-    if to_regclass(format('tarry.%I', part)) is not null then
+    if exists (select from pg_class where relname = part and relnamespace = 'tarry'::regnamespace) then
         return false;
     end if;
     perform pg_advisory_xact_lock(hashtext('tarry.journal_partition'));
-    if to_regclass(format('tarry.%I', part)) is not null then
+    if exists (select from pg_class where relname = part and relnamespace = 'tarry'::regnamespace) then
         return false;
     end if;
     execute format('create table tarry.%I (like tarry.event including defaults including storage)', part);
+    lock table tarry.event_overflow in access exclusive mode;
     execute format(
         'with moved as (delete from tarry.event_overflow where at >= %L and at < %L returning *) '
         'insert into tarry.%I select * from moved', from_at, to_at, part);

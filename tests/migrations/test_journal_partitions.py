@@ -1,0 +1,166 @@
+"""The journal has one partition a day, and an overflow so that a missing one can never stop the queue."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from tarry.core.events import EventKind
+from tarry.core.messages import Draft
+from tarry.core.settings import QueueSettings, StoreSettings
+from tarry.storage.postgres import queue_statements
+from tarry.storage.postgres.drive import drive
+from tarry.storage.postgres.sync import PostgresStore
+from tarry.testing import MutableClock
+
+DAY = date(2031, 5, 17)
+NOON = datetime(2031, 5, 17, 12, tzinfo=UTC)
+QUEUE = "journaled"
+
+
+@pytest.fixture
+def conn(database: str) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(database, autocommit=True) as conn:
+        yield conn
+
+
+@pytest.fixture
+def store(database: str) -> Iterator[PostgresStore]:
+    """At noon of a day that has no partition yet."""
+    store = PostgresStore(database, clock=MutableClock(NOON), settings=StoreSettings.for_tests())
+    store.create_queue(QUEUE, QueueSettings(), exist_ok=False)
+    yield store
+    store.close()
+
+
+def make(conn: psycopg.Connection[Any], day: date = DAY) -> bool:
+    row = conn.execute("select tarry.journal_partition(%s)", (day,)).fetchone()
+    assert row is not None
+    return row[0]
+
+
+def places(conn: psycopg.Connection[Any]) -> dict[str, int]:
+    """How many events of that day and the days around are in which table."""
+    query = """
+        select c.relname, count(*)::int from tarry.event e join pg_class c on c.oid = e.tableoid
+        where at between '2031-05-01' and '2031-06-01' group by 1
+    """
+    return dict(conn.execute(query).fetchall())
+
+
+def test_events_without_a_partition_go_to_the_overflow_and_move_when_there_is_one(
+    conn: psycopg.Connection[Any], store: PostgresStore
+) -> None:
+    store.offer(QUEUE, Draft("k", b"1"))
+    before = store.timeline(QUEUE, "k")
+    assert places(conn) == {"event_overflow": 2}
+    assert make(conn)
+    assert places(conn) == {"event_20310517": 2}
+    assert store.timeline(QUEUE, "k") == before
+    store.offer(QUEUE, Draft("k", b"2"))
+    assert places(conn) == {"event_20310517": 3}
+    assert [event.kind for event in store.timeline(QUEUE, "k")] == [EventKind.OFFERED, EventKind.UPDATED]
+
+
+def test_only_events_of_that_day_move(conn: psycopg.Connection[Any]) -> None:
+    """By the day of UTC, to the microsecond, whatever zone the session is in."""
+    edges = [
+        datetime(2031, 5, 16, 23, 59, 59, 999_999, tzinfo=UTC),
+        datetime(2031, 5, 17, tzinfo=UTC),
+        datetime(2031, 5, 17, 23, 59, 59, 999_999, tzinfo=UTC),
+        datetime(2031, 5, 18, tzinfo=UTC),
+    ]
+    for at in edges:
+        conn.execute("insert into tarry.event (kind, at, queue) values ('leased', %s, 1)", (at,))
+    conn.execute("set timezone to 'Pacific/Kiritimati'")
+    assert make(conn)
+    query = "select at from tarry.event_20310517 order by at"
+    assert [row[0] for row in conn.execute(query)] == edges[1:3]
+    assert places(conn) == {"event_20310517": 2, "event_overflow": 2}
+
+
+def test_making_it_again_does_nothing(conn: psycopg.Connection[Any]) -> None:
+    assert make(conn)
+    assert not make(conn)
+    assert make(conn, DAY + timedelta(days=1))
+
+
+def test_a_new_partition_has_the_index_of_the_journal(conn: psycopg.Connection[Any]) -> None:
+    make(conn)
+    query = "select indexdef from pg_indexes where tablename = 'event_20310517'"
+    ((index,),) = conn.execute(query).fetchall()
+    assert "USING brin" in index
+    assert "autosummarize='on'" in index
+
+
+def test_of_many_who_make_it_at_once_one_does(database: str) -> None:
+    together = threading.Barrier(8)
+
+    def run() -> bool:
+        with psycopg.connect(database, autocommit=True) as conn:
+            together.wait(30)
+            return make(conn)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sorted(future.result(60) for future in [pool.submit(run) for _ in range(8)]) == [False] * 7 + [True]
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/Sao_Paulo", "Asia/Beirut", "Pacific/Kiritimati"])
+def test_the_days_ahead_are_those_of_utc(conn: psycopg.Connection[Any], zone: str) -> None:
+    conn.execute("select set_config('timezone', %s, false)", (zone,))
+    drive(conn, queue_statements.journal_partitions(10).run())
+    row = conn.execute("select (now() at time zone 'UTC')::date").fetchone()
+    assert row is not None
+    for ahead in range(11):
+        assert not make(conn, row[0] + timedelta(days=ahead)), "it was there already"
+    assert make(conn, row[0] + timedelta(days=11))
+
+
+def test_it_can_be_made_while_everybody_writes_into_the_overflow(
+    conn: psycopg.Connection[Any], database: str, store: PostgresStore
+) -> None:
+    """The very moment when it is needed: the partition of today is missing, and traffic flows."""
+    stopping = threading.Event()
+
+    def offer(thread: int) -> int:
+        stored = 0
+        while not stopping.is_set():
+            store.offer(QUEUE, Draft(f"{thread}-{stored}", b""))
+            stored += 1
+        return stored
+
+    with ThreadPoolExecutor(4) as pool:
+        offers = [pool.submit(offer, thread) for thread in range(4)]
+        try:
+            while places(conn).get("event_overflow", 0) < 100:
+                assert not [future.result() for future in offers if future.done()]
+            assert make(conn)
+            while places(conn)["event_20310517"] < 200:
+                assert not [future.result() for future in offers if future.done()]
+        finally:
+            stopping.set()
+        stored = sum(future.result(60) for future in offers)
+    assert places(conn) == {"event_20310517": stored + 1}, "one is the queue's own"
+
+
+def test_an_open_transaction_that_wrote_into_the_overflow_is_waited_for_not_tripped_over(
+    conn: psycopg.Connection[Any], database: str, store: PostgresStore
+) -> None:
+    waiting = (
+        "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%journal_partition%'"
+    )
+    with psycopg.connect(database) as writer, ThreadPoolExecutor(1) as pool:
+        writer.execute("insert into tarry.event (kind, at, queue) values ('leased', %s, 1)", (NOON,))
+        made = pool.submit(make, conn)
+        with psycopg.connect(database, autocommit=True) as watcher:
+            while watcher.execute(waiting).fetchone() == (0,):
+                assert not made.done()
+        writer.commit()
+        assert made.result(30)
+    assert places(conn) == {"event_20310517": 2}
