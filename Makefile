@@ -25,7 +25,7 @@ REQUIRE_PYTHON = "$(PYTHON)" -c '$(NEW_ENOUGH)' 2>/dev/null || { echo "$(TOO_OLD
 LOCKED := $(VENV)/.locked
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test check format bench chaos soak lock clean system-packages
+.PHONY: help setup demo test check format schema bench chaos soak lock clean system-packages
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,11 @@ check: $(READY) ## Check format, lint, types and the direction of imports
 format: $(READY) ## Format the code and mend what can be mended
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
+
+schema: $(READY) ## Write down what the migrations add up to (after every change to one)
+	mkdir -p build
+	$(PY) tools/schema-snapshot > build/schema.sql
+	mv build/schema.sql src/tarry/storage/postgres/schema.sql
 
 bench: $(READY) ## Run the benchmarks
 	$(PY) -m benchmarks $(ARGS)

@@ -1,0 +1,589 @@
+-- What the migrations add up to. Written by `make schema`, never by hand; a test proves that it is so.
+-- For reading, and for people who make databases with a tool of their own.
+
+create schema tarry;
+
+create sequence tarry.archive_batch_seq as bigint;
+create sequence tarry.event_seq as bigint;
+create sequence tarry.version_seq as bigint;
+
+create type tarry.event_kind as enum (
+    'offered',
+    'updated',
+    'leased',
+    'touched',
+    'acked',
+    'nacked',
+    'released',
+    'refused',
+    'expired',
+    'buried',
+    'redriven',
+    'dropped',
+    'edited',
+    'moved',
+    'purged',
+    'cron_planned',
+    'cron_replaced',
+    'queue_created',
+    'queue_edited',
+    'queue_renamed',
+    'queue_paused',
+    'queue_resumed',
+    'queue_purged',
+    'queue_deleted'
+);
+
+create type tarry.journal_level as enum (
+    'off',
+    'events',
+    'payloads'
+);
+
+create table tarry.archive_batch (
+    batch bigint not null,
+    lake text not null,
+    kind text not null,
+    place bigint not null,
+    state text not null default 'planned'::text,
+    system_id text not null,
+    from_edge jsonb not null,
+    to_edge jsonb not null,
+    rows bigint not null default 0,
+    checksum numeric not null default 0,
+    files jsonb not null default '[]'::jsonb,
+    days date[] not null default '{}'::date[],
+    min_at timestamp with time zone,
+    max_at timestamp with time zone,
+    run bigint,
+    planned_at timestamp with time zone not null default clock_timestamp(),
+    durable_at timestamp with time zone,
+    replaced_by bigint,
+    replaced_at timestamp with time zone,
+    cleared_at timestamp with time zone,
+    constraint archive_batch_pkey PRIMARY KEY (batch),
+    constraint archive_batch_kind_check CHECK ((kind = ANY (ARRAY['archive'::text, 'compaction'::text]))),
+    constraint archive_batch_state_check CHECK ((state = ANY (ARRAY['planned'::text, 'durable'::text, 'pruned'::text, 'abandoned'::text, 'replaced'::text])))
+);
+create unique index archive_batch_chain ON tarry.archive_batch USING btree (lake, place) WHERE (state = ANY (ARRAY['durable'::text, 'pruned'::text]));
+create unique index archive_batch_planned ON tarry.archive_batch USING btree (lake) WHERE (state = 'planned'::text);
+
+create table tarry.archive_day (
+    lake text not null,
+    day date not null,
+    rows bigint not null default 0,
+    checksum numeric not null default 0,
+    pruned_rows bigint not null default 0,
+    pruned_checksum numeric not null default 0,
+    retired_rows bigint not null default 0,
+    retired_checksum numeric not null default 0,
+    pruned_xid xid8,
+    constraint archive_day_pkey PRIMARY KEY (lake, day)
+);
+
+create table tarry.consumer_hour (
+    queue_id integer not null,
+    hour timestamp with time zone not null,
+    consumer text not null,
+    queue text not null,
+    leased bigint not null,
+    acked bigint not null,
+    failed bigint not null,
+    expired bigint not null,
+    released bigint not null,
+    success_rate double precision,
+    share double precision,
+    processing_p50_s double precision,
+    processing_p95_s double precision,
+    processing_p99_s double precision,
+    exact boolean not null,
+    run_id bigint not null,
+    fresh_at timestamp with time zone not null,
+    constraint consumer_hour_pkey PRIMARY KEY (queue_id, hour, consumer)
+);
+
+create table tarry.dead_letter (
+    version bigint not null,
+    queue integer not null,
+    died_at timestamp with time zone not null,
+    due_at timestamp with time zone not null,
+    created_at timestamp with time zone not null,
+    priority smallint not null,
+    attempt integer not null,
+    reason text not null,
+    key text collate "C" not null,
+    payload bytea not null,
+    type text,
+    content_type text,
+    headers jsonb,
+    lease_for interval,
+    max_attempts integer,
+    retry double precision[],
+    consumer text,
+    origin bigint,
+    error text,
+    constraint dead_letter_pkey PRIMARY KEY (version),
+    constraint dead_letter_reason_check CHECK ((reason = ANY (ARRAY['exhausted'::text, 'undecodable'::text, 'buried'::text])))
+);
+create index dead_letter_order ON tarry.dead_letter USING btree (queue, died_at, version);
+
+create table tarry.event (
+    id bigint not null default nextval('tarry.event_seq'::regclass),
+    xid xid8 not null default pg_current_xact_id(),
+    at timestamp with time zone not null,
+    version bigint,
+    due_at timestamp with time zone,
+    leased_at timestamp with time zone,
+    lease_until timestamp with time zone,
+    kind tarry.event_kind not null,
+    queue integer not null,
+    attempt integer,
+    size integer,
+    priority smallint,
+    key text collate "C",
+    consumer text,
+    payload_hash bytea,
+    error text,
+    detail jsonb,
+    payload bytea
+) partition by RANGE (at);
+create index event_find ON ONLY tarry.event USING brin ((((xid)::text)::bigint), key text_bloom_ops) WITH (pages_per_range='32', autosummarize='on');
+
+create table tarry.forecast (
+    queue_id integer not null,
+    queue text not null,
+    planned bigint not null,
+    retries bigint not null,
+    capacity double precision,
+    saturated_at timestamp with time zone,
+    recovered_at timestamp with time zone,
+    peak_backlog double precision not null,
+    peak_at timestamp with time zone,
+    sentence text not null,
+    run_id bigint not null,
+    fresh_at timestamp with time zone not null,
+    constraint forecast_pkey PRIMARY KEY (queue_id)
+);
+
+create table tarry.forecast_minute (
+    queue_id integer not null,
+    minute timestamp with time zone not null,
+    queue text not null,
+    planned bigint not null,
+    retries bigint not null,
+    backlog double precision not null,
+    lag_s double precision,
+    saturated boolean,
+    run_id bigint not null,
+    fresh_at timestamp with time zone not null,
+    constraint forecast_minute_pkey PRIMARY KEY (queue_id, minute)
+);
+
+create table tarry.message (
+    version bigint not null default nextval('tarry.version_seq'::regclass),
+    due_at timestamp with time zone not null,
+    planned_at timestamp with time zone not null,
+    created_at timestamp with time zone not null,
+    queue integer not null,
+    priority smallint not null,
+    conflict smallint not null,
+    lease_until timestamp with time zone not null default '-infinity'::timestamp with time zone,
+    leased_at timestamp with time zone,
+    attempt integer not null default 0,
+    lapsed boolean not null default false,
+    token uuid,
+    consumer text,
+    key text collate "C" not null,
+    payload bytea not null,
+    type text,
+    content_type text,
+    headers jsonb,
+    lease_for interval,
+    max_attempts integer,
+    retry double precision[],
+    due_limit timestamp with time zone,
+    origin bigint,
+    last_error text,
+    constraint message_key_check CHECK (((char_length(key) >= 1) AND (char_length(key) <= 200))),
+    constraint message_priority_check CHECK (((priority >= 0) AND (priority <= 9)))
+) with (
+    fillfactor=45,
+    autovacuum_vacuum_scale_factor=0,
+    autovacuum_vacuum_threshold=5000,
+    autovacuum_vacuum_cost_delay=0,
+    autovacuum_vacuum_insert_scale_factor=0,
+    autovacuum_vacuum_insert_threshold=50000,
+    autovacuum_analyze_scale_factor=0,
+    autovacuum_analyze_threshold=20000
+);
+create unique index message_key ON tarry.message USING btree (key, queue);
+create index message_order ON tarry.message USING btree (((queue + 0)), priority, due_at, version);
+create index message_order_by_type ON tarry.message USING btree (((queue + 0)), type, priority, due_at, version) WHERE (type IS NOT NULL);
+
+create table tarry.message_fact (
+    queue_id integer not null,
+    version bigint not null,
+    settled_at timestamp with time zone not null,
+    offered_at timestamp with time zone,
+    due_at timestamp with time zone,
+    first_leased_at timestamp with time zone,
+    origin bigint,
+    last_id bigint not null,
+    wait_s double precision,
+    processing_s double precision not null,
+    size integer,
+    attempts integer not null,
+    redeliveries integer not null,
+    releases integer not null,
+    priority smallint,
+    queue text not null,
+    outcome text not null,
+    reason text,
+    key text collate "C" not null,
+    consumer text,
+    last_error text,
+    run_id bigint not null,
+    fresh_at timestamp with time zone not null,
+    constraint message_fact_pkey PRIMARY KEY (queue_id, version),
+    constraint message_fact_outcome_check CHECK ((outcome = ANY (ARRAY['done'::text, 'dead'::text, 'dropped'::text, 'superseded'::text, 'redriven'::text, 'unknown'::text])))
+);
+create index message_fact_end ON tarry.message_fact USING btree (queue_id, settled_at);
+
+create table tarry.metric_minute (
+    queue_id integer not null,
+    minute timestamp with time zone not null,
+    queue text not null,
+    offered bigint not null,
+    updated bigint not null,
+    redriven bigint not null,
+    leased bigint not null,
+    acked bigint not null,
+    nacked bigint not null,
+    released bigint not null,
+    expired bigint not null,
+    buried bigint not null,
+    dropped bigint not null,
+    purged bigint not null,
+    refused bigint not null,
+    bytes_offered bigint not null,
+    depth bigint not null,
+    dead bigint not null,
+    lag_p50_s double precision,
+    lag_p95_s double precision,
+    lag_p99_s double precision,
+    wait_p50_s double precision,
+    wait_p95_s double precision,
+    wait_p99_s double precision,
+    processing_p50_s double precision,
+    processing_p95_s double precision,
+    processing_p99_s double precision,
+    exact boolean not null,
+    run_id bigint not null,
+    fresh_at timestamp with time zone not null,
+    constraint metric_minute_pkey PRIMARY KEY (queue_id, minute)
+);
+create index metric_minute_time ON tarry.metric_minute USING brin (minute);
+
+create table tarry.migration (
+    number integer not null,
+    name text not null,
+    checksum text not null,
+    applied_at timestamp with time zone not null default clock_timestamp(),
+    constraint migration_pkey PRIMARY KEY (number)
+);
+
+create table tarry.pipeline_run (
+    id bigint generated always as identity,
+    job text not null,
+    started_at timestamp with time zone not null default clock_timestamp(),
+    ended_at timestamp with time zone,
+    state text not null default 'running'::text,
+    summary jsonb not null default '{}'::jsonb,
+    error text,
+    constraint pipeline_run_pkey PRIMARY KEY (id),
+    constraint pipeline_run_state_check CHECK ((state = ANY (ARRAY['running'::text, 'done'::text, 'failed'::text, 'lost'::text])))
+);
+create index pipeline_run_job ON tarry.pipeline_run USING btree (job, id);
+
+create table tarry.queue (
+    id integer generated always as identity,
+    name text not null,
+    lease_for interval not null,
+    max_attempts integer,
+    retry double precision[] not null,
+    journal tarry.journal_level not null,
+    retention_for interval not null,
+    target_lag_for interval not null,
+    paused_at timestamp with time zone,
+    paused_reason text,
+    created_at timestamp with time zone not null,
+    updated_at timestamp with time zone not null,
+    deleted_at timestamp with time zone,
+    constraint queue_pkey PRIMARY KEY (id),
+    constraint queue_lease_for_check CHECK (((lease_for >= '00:00:01'::interval) AND (lease_for <= '12:00:00'::interval))),
+    constraint queue_max_attempts_check CHECK ((max_attempts >= 1)),
+    constraint queue_name_check CHECK ((name ~ '^[A-Za-z0-9._-]{1,100}$'::text)),
+    constraint queue_retry_check CHECK ((cardinality(retry) = 4))
+);
+create unique index queue_name ON tarry.queue USING btree (name) WHERE (deleted_at IS NULL);
+
+create table tarry.queue_day (
+    lake text not null,
+    day date not null,
+    queue_id integer not null,
+    net bigint not null,
+    dead_net bigint not null,
+    constraint queue_day_pkey PRIMARY KEY (lake, day, queue_id)
+);
+
+create table tarry.sink_attempt (
+    id bigint generated always as identity,
+    write bigint not null,
+    run uuid not null,
+    started_at timestamp with time zone not null,
+    constraint sink_attempt_pkey PRIMARY KEY (id)
+);
+create index sink_attempt_write ON tarry.sink_attempt USING btree (write, run);
+
+create unlogged table tarry.sink_row (
+    attempt bigint not null,
+    due_at timestamp with time zone,
+    delay double precision,
+    part integer not null,
+    place integer not null,
+    max_attempts integer,
+    priority smallint not null,
+    queue text collate "C" not null,
+    key text collate "C" not null,
+    payload bytea not null,
+    content_type text,
+    type text,
+    headers jsonb
+) with (
+    autovacuum_vacuum_cost_delay=0
+);
+create index sink_row_attempt ON tarry.sink_row USING btree (attempt);
+
+create table tarry.sink_write (
+    id bigint generated always as identity,
+    write_id text collate "C" not null,
+    state text not null,
+    rows bigint not null default 0,
+    created bigint not null default 0,
+    updated bigint not null default 0,
+    ignored bigint not null default 0,
+    superseded bigint not null default 0,
+    started_at timestamp with time zone not null,
+    committed_at timestamp with time zone,
+    stream text,
+    batch bigint,
+    constraint sink_write_pkey PRIMARY KEY (id),
+    constraint sink_write_write_id_key UNIQUE (write_id),
+    constraint sink_write_check CHECK (((state = 'committed'::text) = (committed_at IS NOT NULL))),
+    constraint sink_write_check1 CHECK (((stream IS NULL) = (batch IS NULL))),
+    constraint sink_write_state_check CHECK ((state = ANY (ARRAY['staging'::text, 'committed'::text, 'aborted'::text]))),
+    constraint sink_write_write_id_check CHECK (((char_length(write_id) >= 1) AND (char_length(write_id) <= 200)))
+);
+create index sink_write_stream ON tarry.sink_write USING btree (stream, batch) WHERE (stream IS NOT NULL);
+
+create table tarry.trace_head (
+    lake text not null,
+    place bigint not null,
+    snapshot text not null,
+    system_id text not null,
+    run_id bigint not null,
+    traced_at timestamp with time zone not null,
+    constraint trace_head_pkey PRIMARY KEY (lake)
+);
+
+create table tarry.trace_part (
+    lake text not null,
+    kind text not null,
+    day date not null,
+    run_id bigint not null,
+    rows bigint not null,
+    constraint trace_part_pkey PRIMARY KEY (lake, kind, day, run_id),
+    constraint trace_part_kind_check CHECK ((kind = ANY (ARRAY['events'::text, 'facts'::text])))
+);
+
+create table tarry.trace_reader (
+    lake text not null,
+    job text not null,
+    run_id bigint not null,
+    constraint trace_reader_pkey PRIMARY KEY (lake, job)
+);
+
+create table tarry.event_overflow partition of tarry.event DEFAULT;
+
+create function tarry.event_hash(e tarry.event) returns bigint language sql stable parallel safe as $$
+    select hashint8extended(
+        hashint8extended(e.id, 1) # hashint8extended(e.xid::text::bigint, 2)
+        # timestamp_hash_extended(e.at at time zone 'UTC', 3) # hashtextextended(e.kind::text collate "C", 4)
+        # hashint4extended(e.queue, 5) # coalesce(hashtextextended(e.key, 6), 6)
+        # coalesce(hashint8extended(e.version, 7), 7) # coalesce(hashint4extended(e.attempt, 8), 8)
+        # coalesce(hashint4extended(e.priority::int, 9), 9)
+        # coalesce(timestamp_hash_extended(e.due_at at time zone 'UTC', 10), 10)
+        # coalesce(timestamp_hash_extended(e.leased_at at time zone 'UTC', 11), 11)
+        # coalesce(timestamp_hash_extended(e.lease_until at time zone 'UTC', 12), 12)
+        # coalesce(hashtextextended(e.consumer collate "C", 13), 13) # coalesce(hashint4extended(e.size, 14), 14)
+        # coalesce(hashtextextended(encode(e.payload_hash, 'hex') collate "C", 15), 15)
+        # coalesce(hashtextextended(e.error collate "C", 16), 16)
+        # coalesce(hashtextextended(e.detail::text collate "C", 17), 17)
+        # coalesce(hashtextextended(encode(sha256(e.payload), 'hex') collate "C", 18), 18), 0)
+$$;
+
+create function tarry.journal_partition(day date) returns boolean language plpgsql as $$
+declare
+    part text := format('event_%s', to_char(day, 'YYYYMMDD'));
+    from_at timestamptz := day::timestamp at time zone 'UTC';
+    to_at timestamptz := (day + 1)::timestamp at time zone 'UTC';
+begin
+    if exists (select from pg_class where relname = part and relnamespace = 'tarry'::regnamespace) then
+        return false;
+    end if;
+    perform pg_advisory_xact_lock(hashtext('tarry.journal_partition'));
+    if exists (select from pg_class where relname = part and relnamespace = 'tarry'::regnamespace) then
+        return false;
+    end if;
+    execute format('create table tarry.%I (like tarry.event including defaults including storage)', part);
+    lock table tarry.event_overflow in access exclusive mode;
+    execute format(
+        'with moved as (delete from tarry.event_overflow where at >= %L and at < %L returning *) '
+        'insert into tarry.%I select * from moved', from_at, to_at, part);
+    execute format('alter table tarry.event attach partition tarry.%I for values from (%L) to (%L)', part, from_at, to_at);
+    return true;
+end $$;
+
+create function tarry.message_state(m tarry.message, now timestamp with time zone) returns text language sql stable as $$
+    select case when m.lease_until > now then 'leased' when m.due_at > now then 'delayed' else 'ready' end
+$$;
+
+create view tarry.journal as
+ SELECT e.id,
+    e.xid,
+    e.at,
+    e.kind,
+    q.name AS queue,
+    e.key,
+    e.version,
+    e.attempt,
+    e.priority,
+    e.due_at,
+    e.leased_at,
+    e.lease_until,
+    e.consumer,
+    e.size,
+    e.payload_hash,
+    e.error,
+    e.detail,
+    e.payload
+   FROM tarry.event e
+     JOIN tarry.queue q ON q.id = e.queue;
+
+create view tarry.metrics as
+ SELECT q.name AS queue_name,
+    m.queue_id,
+    m.minute,
+    m.queue,
+    m.offered,
+    m.updated,
+    m.redriven,
+    m.leased,
+    m.acked,
+    m.nacked,
+    m.released,
+    m.expired,
+    m.buried,
+    m.dropped,
+    m.purged,
+    m.refused,
+    m.bytes_offered,
+    m.depth,
+    m.dead,
+    m.lag_p50_s,
+    m.lag_p95_s,
+    m.lag_p99_s,
+    m.wait_p50_s,
+    m.wait_p95_s,
+    m.wait_p99_s,
+    m.processing_p50_s,
+    m.processing_p95_s,
+    m.processing_p99_s,
+    m.exact,
+    m.run_id,
+    m.fresh_at
+   FROM tarry.metric_minute m
+     LEFT JOIN tarry.queue q ON q.id = m.queue_id;
+
+create view tarry.consumers as
+ SELECT q.name AS queue_name,
+    c.queue_id,
+    c.hour,
+    c.consumer,
+    c.queue,
+    c.leased,
+    c.acked,
+    c.failed,
+    c.expired,
+    c.released,
+    c.success_rate,
+    c.share,
+    c.processing_p50_s,
+    c.processing_p95_s,
+    c.processing_p99_s,
+    c.exact,
+    c.run_id,
+    c.fresh_at
+   FROM tarry.consumer_hour c
+     LEFT JOIN tarry.queue q ON q.id = c.queue_id;
+
+create view tarry.facts as
+ SELECT q.name AS queue_name,
+    f.queue_id,
+    f.version,
+    f.settled_at,
+    f.offered_at,
+    f.due_at,
+    f.first_leased_at,
+    f.origin,
+    f.last_id,
+    f.wait_s,
+    f.processing_s,
+    f.size,
+    f.attempts,
+    f.redeliveries,
+    f.releases,
+    f.priority,
+    f.queue,
+    f.outcome,
+    f.reason,
+    f.key,
+    f.consumer,
+    f.last_error,
+    f.run_id,
+    f.fresh_at
+   FROM tarry.message_fact f
+     LEFT JOIN tarry.queue q ON q.id = f.queue_id;
+
+create view tarry.forecasts as
+ SELECT q.name AS queue_name,
+    f.queue_id,
+    f.queue,
+    f.planned,
+    f.retries,
+    f.capacity,
+    f.saturated_at,
+    f.recovered_at,
+    f.peak_backlog,
+    f.peak_at,
+    f.sentence,
+    f.run_id,
+    f.fresh_at
+   FROM tarry.forecast f
+     LEFT JOIN tarry.queue q ON q.id = f.queue_id;
+
+insert into tarry.migration (number, name, checksum) values
+    (1, '0001_pre_foundation', 'e8f22714bf597b5f'),
+    (2, '0002_pre_archive', 'e0105e2df660be34'),
+    (3, '0003_pre_sink', '2e781cd8627c5b21'),
+    (4, '0004_pre_serving', '7100109be5b7ae1b');
