@@ -86,8 +86,8 @@ def _findings(findings: Sequence[Finding]) -> Iterator[RenderableType]:
     yield Text(plural(len(findings), "anomaly", "anomalies") if findings else "No anomalies", style="bold")
     for found in findings[:MOST_FINDINGS]:
         head = Text("  ")
-        head.append(f"{found.severity:<8}", style=_SEVERITY.get(found.severity, ""))
-        head.append(f"  {found.detector}", style="bold")
+        head.append(f"{shown(found.severity):<8}", style=_SEVERITY.get(found.severity, ""))
+        head.append(f"  {shown(found.detector)}", style="bold")
         queue = f"  {shown(found.queue)}" if found.queue else ""
         times = f"  ×{found.times:,}" if found.times > 1 else ""
         head.append(f"{queue}  {instant(found.at)}{times}", style="dim")

@@ -134,7 +134,7 @@ def report_of(
     first = min((metric.minute for metric in metrics), default=since)
     starts, step = axis(max(since, first), until)
     ahead = [minute.minute for minute in forecast_minutes if minute.planned or minute.backlog]
-    planned_starts, planned_step = axis(min(ahead, default=until), max(ahead, default=until))
+    planned_starts, planned_step = axis(min(ahead, default=until), max(ahead, default=until) + _STEPS[0])
     names = sorted({row.queue for rows in (metrics, consumers, forecasts) for row in rows})
     queues = tuple(
         _queue(

@@ -1,0 +1,323 @@
+"""The report: what follows from served rows, and how it is written. No Spark is needed for any of it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from html.parser import HTMLParser
+from io import StringIO
+from itertools import pairwise
+
+import pytest
+from rich.console import Console
+
+from tarry.core.anomalies import Anomaly, Severity
+from tarry.core.pipeline import PastRun
+from tarry.core.serving import ConsumerHour, Forecast, ForecastMinute, MetricMinute, Quantiles
+from tarry.edges.spark.report.findings import band, finding, grouped
+from tarry.edges.spark.report.html import page
+from tarry.edges.spark.report.svg import Chart, Mark, Series, drawn, nice
+from tarry.edges.spark.report.terminal import rendered
+from tarry.edges.spark.report.values import FEWEST_BUCKETS, MOST_BUCKETS, Finding, Report, axis, report_of, summarised
+from tarry.edges.spark.report.words import seconds, short_count, sparkline
+
+NOON = datetime(2030, 1, 31, 12, 0, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+COUNTS = ("offered", "updated", "redriven", "leased", "acked", "nacked", "released", "expired", "buried", "dropped")
+NASTY = "<script>alert('&')</script>\x1b[31m"
+
+
+def metric(minute: datetime, queue: str = "orders", **counts: int) -> MetricMinute:
+    zero = dict.fromkeys(COUNTS, 0)
+    return MetricMinute(
+        queue=queue,
+        minute=minute,
+        purged=0,
+        refused=0,
+        bytes_offered=0,
+        lag=Quantiles(0.01, 0.02, 0.03),
+        wait=None,
+        processing=None,
+        exact=True,
+        run_id=1,
+        fresh_at=NOON,
+        **{**zero, "depth": 0, "dead": 0, **counts},
+    )
+
+
+def hour(consumer: str, leased: int, acked: int, failed: int = 0, *, at: datetime = NOON) -> ConsumerHour:
+    return ConsumerHour(
+        queue="orders",
+        consumer=consumer,
+        hour=at,
+        leased=leased,
+        acked=acked,
+        failed=failed,
+        expired=0,
+        released=0,
+        success_rate=None,
+        share=None,
+        processing=Quantiles(0.1, 0.2, 0.3),
+        exact=True,
+        run_id=1,
+        fresh_at=NOON,
+    )
+
+
+def anomaly(id: int = 1, **changes: object) -> Anomaly:
+    made = Anomaly(
+        id=id,
+        detector="dlq_movement",
+        detector_version=1,
+        severity=Severity.WARNING,
+        queue="orders",
+        key="order-17",
+        consumer=None,
+        window_from=NOON,
+        window_to=NOON,
+        sentence=f"order-{id} was buried.",
+        observed=3.0,
+        expected_low=None,
+        expected_high=2.0,
+        score=None,
+        evidence="select 1",
+        fingerprint=str(id),
+        raised_at=NOON,
+        acknowledged_at=None,
+        acknowledged_by=None,
+        note=None,
+        run_id=1,
+        fresh_at=NOON,
+    )
+    return replace(made, **changes)
+
+
+def full(queue: str = "orders") -> Report:
+    ahead = NOON + timedelta(hours=1)
+    return report_of(
+        metrics=[metric(NOON - n * MINUTE, queue, offered=5, leased=4, acked=3, nacked=1, depth=n) for n in (3, 2, 1)],
+        consumers=[replace(hour("worker-1", 10, 8, 2), queue=queue)],
+        forecasts=[
+            Forecast(
+                queue=queue, planned=7, retries=1, capacity=3.0, saturated_at=None, recovered_at=None, peak_backlog=0.0,
+                peak_at=None, sentence="7 messages are planned.", run_id=1, fresh_at=NOON,
+            )
+        ],
+        forecast_minutes=[
+            ForecastMinute(
+                queue=queue, minute=ahead, planned=7, retries=1, backlog=2.0, lag_s=None, saturated=None, run_id=1,
+                fresh_at=NOON,
+            )
+        ],
+        findings=[finding(anomaly())],
+        runs=[PastRun(id=1, job="metrics", started_at=NOON, ended_at=NOON + MINUTE, state="done", summary={}, error=None)],
+        since=NOON - timedelta(hours=24),
+        until=NOON,
+        made_at=NOON,
+    )  # fmt: skip
+
+
+def text_of(report: Report) -> str:
+    out = StringIO()
+    Console(file=out, width=160, markup=False).print(rendered(report))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    "back", [MINUTE, timedelta(hours=1), timedelta(days=1), timedelta(days=30), timedelta(days=900)]
+)
+def test_an_axis_covers_the_time_in_equal_steps_that_can_be_drawn(back: timedelta) -> None:
+    starts, step = axis(NOON - back, NOON)
+    assert FEWEST_BUCKETS <= len(starts) <= MOST_BUCKETS + 1
+    assert starts[0] <= NOON - back
+    assert starts[-1] < NOON <= starts[-1] + step
+    assert {after - before for before, after in pairwise(starts)} == {step}
+
+
+def test_counts_are_added_up_and_depth_is_that_of_the_last_minute() -> None:
+    report = full()
+    (queue,) = report.queues
+    assert (queue.total("offered"), queue.total("acked"), queue.total("failed")) == (15, 9, 3)
+    assert queue.depth == 1
+    assert report.total("offered") == 15
+
+
+def test_a_minute_without_events_keeps_the_depth_of_the_one_before() -> None:
+    report = report_of(metrics=[metric(NOON - 5 * MINUTE, depth=7)], since=NOON - 10 * MINUTE, until=NOON, made_at=NOON)
+    depths = [bucket.depth for bucket in report.queues[0].buckets]
+    assert depths[-1] == 7
+    assert depths[0] is None
+
+
+def test_of_several_minutes_the_typical_p50_and_the_worst_tail_are_told() -> None:
+    calm, rough = Quantiles(0.01, 0.02, 0.03), Quantiles(1.0, 2.0, 3.0)
+    assert summarised([(calm, 100), (rough, 1), (None, 50)]) == Quantiles(0.01, 2.0, 3.0)
+    assert summarised([(None, 3)]) is None
+
+
+def test_consumers_are_summed_over_hours_the_busiest_first() -> None:
+    hours = [hour("a", 1, 1), hour("b", 6, 3, 3), hour("b", 3, 3, at=NOON - timedelta(hours=1))]
+    report = report_of(consumers=hours, since=NOON - timedelta(hours=3), until=NOON, made_at=NOON)
+    first, second = report.queues[0].consumers
+    assert (first.consumer, first.leased, first.share) == ("b", 9, 0.9)
+    assert first.success_rate == pytest.approx(6 / 9)
+    assert second.success_rate == 1.0
+
+
+def test_anomalies_of_a_kind_are_told_once_by_the_latest() -> None:
+    later = anomaly(2, window_from=NOON + MINUTE)
+    seen = anomaly(3, acknowledged_at=NOON)
+    found = grouped([anomaly(1), later, seen])
+    assert [(one.id, one.times, one.acknowledged) for one in found] == [("2", 2, False), ("3", 1, True)]
+
+
+def test_critical_findings_come_first_and_acknowledged_ones_last() -> None:
+    def one(id: str, severity: str, *, acknowledged: bool = False) -> Finding:
+        return Finding(
+            id=id, at=NOON, severity=severity, detector="d", queue=None, sentence="s", acknowledged=acknowledged
+        )
+
+    found = [one("a", "info"), one("b", "critical", acknowledged=True), one("c", "critical"), one("d", "warning")]
+    report = report_of(findings=found, since=NOON - MINUTE, until=NOON, made_at=NOON)
+    assert [finding.id for finding in report.findings] == ["c", "d", "a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"), [(1, 2, "1 to 2"), (None, 0.5, "at most 0.5"), (3, None, "at least 3"), (None, None, None)]
+)
+def test_an_expected_band_is_said_in_words(low: float | None, high: float | None, said: str | None) -> None:
+    assert band(low, high) == said
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [(None, "–"), (0.0032, "3.2 ms"), (1.5, "1.5 s"), (600, "10 min"), (10_800, "3 h"), (864_000, "10 d")],
+)
+def test_seconds_have_the_unit_that_fits(value: float | None, said: str) -> None:
+    assert seconds(value) == said
+
+
+def test_big_numbers_of_an_axis_are_short() -> None:
+    assert [short_count(n) for n in (0, 950, 12_000, 2_500_000)] == ["0", "950", "12k", "2.5M"]
+
+
+def test_a_sparkline_is_as_wide_as_there_is_room_and_shows_gaps_and_peaks() -> None:
+    assert sparkline([0, None, 8], 3) == "▁ █"
+    assert len(sparkline(list(range(100)), 24)) == 24
+    assert sparkline([]) == ""
+
+
+@pytest.mark.parametrize(("value", "top"), [(0, 1), (0.7, 0.8), (3, 4), (99, 100), (101, 200), (float("nan"), 1)])
+def test_an_axis_ends_at_a_round_number(value: float, top: float) -> None:
+    assert nice(value) == pytest.approx(top)
+
+
+def test_a_line_is_broken_where_nothing_is_known_and_a_lone_point_is_a_dot() -> None:
+    starts = [NOON + n * MINUTE for n in range(5)]
+    chart = Chart(title="t", series=[Series("a", "s1", [1, 2, None, 4, None])], starts=starts, step=MINUTE)
+    picture = drawn(chart, "x")
+    assert len(re.findall(r'class="line s1" d="M[^"]*"', picture)) == 1
+    assert picture.count('class="dot s1"') == 1
+
+
+def test_stacked_bars_stand_on_one_another() -> None:
+    series = [Series("a", "s1", [4], Mark.BARS), Series("b", "s2", [4], Mark.BARS)]
+    chart = Chart(title="t", series=series, starts=[NOON], step=MINUTE, stacked=True)
+    assert chart.top == 8
+    lower, upper = (
+        re.search(rf'bars {name}" d="M[\d.]+,([\d.]+)V([\d.]+)', drawn(chart, "x")) for name in ("s1", "s2")
+    )
+    assert lower is not None
+    assert upper is not None
+    assert lower[2] == upper[1]
+
+
+class Checked(HTMLParser):
+    """Whether every tag is closed, what is fetched, and how many charts there are."""
+
+    VOID = frozenset({"meta", "line", "path", "circle"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[str] = []
+        self.fetched: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+        self.fetched += [f"{tag} {name}" for name, _ in attrs if name in ("src", "href", "srcset", "onload", "onclick")]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+
+def checked(text: str) -> Checked:
+    found = Checked()
+    found.feed(text)
+    found.close()
+    assert found.open == []
+    return found
+
+
+def test_the_page_is_complete_in_itself_and_every_chart_has_a_table() -> None:
+    text = page(full())
+    found = checked(text)
+    assert found.fetched == []
+    assert "script" not in found.seen
+    assert "link" not in found.seen
+    assert "@import" not in text
+    assert "url(" not in text
+    assert found.seen.count("svg") == found.seen.count("figure") == 5
+    for figure in re.findall(r"<figure.*?</figure>", text, flags=re.DOTALL):
+        assert "<table>" in figure
+        assert 'role="img"' in figure
+        assert "<desc" in figure
+
+
+def test_the_page_is_light_or_dark_as_the_reader_wants() -> None:
+    assert "prefers-color-scheme: dark" in page(full())
+
+
+def test_an_empty_report_is_a_page_too() -> None:
+    empty = report_of(since=NOON - MINUTE, until=NOON, made_at=NOON, notes=["The pipeline has not run yet"])
+    text = page(empty)
+    checked(text)
+    assert "The pipeline has not run yet" in text
+    assert "No queue had any traffic" in text
+    assert "no queue had any traffic" in text_of(empty)
+
+
+def test_text_of_messages_is_never_markup_nor_an_escape() -> None:
+    report = full(NASTY)
+    nasty = finding(anomaly(queue=NASTY, sentence=NASTY, evidence=NASTY, detector=NASTY))
+    report = replace(report, findings=(nasty,), notes=(NASTY,))
+    text = page(report)
+    checked(text)
+    assert "<script" not in text
+    assert "&lt;script&gt;" in text
+    assert "\x1b[31m" not in text_of(report)
+
+
+def test_the_terminal_shows_queues_consumers_anomalies_and_the_forecast() -> None:
+    text = text_of(full())
+    for said in (
+        "orders",
+        "worker-1",
+        "1 anomaly",
+        "order-1 was buried.",
+        "observed 3, expected at most 2",
+        "7 messages are",
+    ):
+        assert said in text
+    assert "█" in text
+
+
+def test_very_many_findings_end_with_how_many_more_there_are() -> None:
+    many = [finding(anomaly(n, queue=f"q{n}")) for n in range(300)]
+    report = report_of(findings=many, since=NOON - MINUTE, until=NOON, made_at=NOON)
+    assert "and 100 more" in page(report)
+    assert "and 288 more" in text_of(report)
