@@ -145,12 +145,20 @@ class TestQueues:
                 call()
         assert app.queues.get(known).name == known
 
-    @pytest.mark.parametrize("reason", ["a\x00b", "\ud800", 17], ids=["NUL", "surrogate", "number"])
-    def test_the_reason_of_a_pause_is_a_text(self, app: App, queue: Queue[Any], reason: Any) -> None:
+    def test_the_reason_of_a_pause_is_a_text(self, app: App, queue: Queue[Any]) -> None:
+        wrong: Any = 17
         app.queues.create(queue.name)
         with pytest.raises(InvalidInput, match="reason"):
-            app.queues.pause(queue.name, reason=reason)
+            app.queues.pause(queue.name, reason=wrong)
         assert not app.queues.get(queue.name).paused
+
+    @pytest.mark.parametrize(("reason", "kept"), [("a\x00b", "a␀b"), ("half \ud83d", "half ?"), ("x" * 9_000, None)])
+    def test_any_text_is_a_reason_and_made_fit_to_be_stored(
+        self, app: App, queue: Queue[Any], reason: str, kept: str | None
+    ) -> None:
+        app.queues.create(queue.name)
+        stored = app.queues.pause(queue.name, reason=reason).paused_reason
+        assert stored == kept or (kept is None and stored is not None and len(stored) == 8_000)
 
     @pytest.mark.parametrize(
         "change",

@@ -19,6 +19,7 @@ from tarry.handles.delivery import AsyncDelivery
 from tarry.handles.drafting import Drafter
 from tarry.handles.prefetching import Prefetched
 from tarry.handles.reading import decoded
+from tarry.handles.texts import checked_text
 from tarry.handles.waiting import nap_s
 
 P = TypeVar("P")
@@ -142,6 +143,7 @@ class AsyncQueue(Generic[P]):
 
     async def nack_many(self, failures: Sequence[Failure], *, conn: Any = None) -> list[Settled]:
         for failure in failures:
+            checked_text(failure.error, "error")
             if failure.delay is not None:
                 limits.check_delay(failure.delay, "delay")
         return await self._store.nack(self.name, failures, conn=conn)
@@ -156,7 +158,7 @@ class AsyncQueue(Generic[P]):
         return await self._store.release(self.name, holds, conn=conn)
 
     async def bury_many(self, holds: Sequence[Hold], error: str | None = None, *, conn: Any = None) -> list[Settled]:
-        return await self._store.bury(self.name, holds, error=error, conn=conn)
+        return await self._store.bury(self.name, holds, error=checked_text(error, "error"), conn=conn)
 
     async def read(self, key: str, *, conn: Any = None) -> StoredMessage[P] | None:
         """The live message of this key, leasing nothing."""

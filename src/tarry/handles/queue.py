@@ -18,6 +18,7 @@ from tarry.handles.delivery import Delivery
 from tarry.handles.drafting import Drafter
 from tarry.handles.prefetching import Prefetched
 from tarry.handles.reading import decoded
+from tarry.handles.texts import checked_text
 from tarry.handles.waiting import nap_s
 
 P = TypeVar("P")
@@ -139,6 +140,7 @@ class Queue(Generic[P]):
 
     def nack_many(self, failures: Sequence[Failure], *, conn: Any = None) -> list[Settled]:
         for failure in failures:
+            checked_text(failure.error, "error")
             if failure.delay is not None:
                 limits.check_delay(failure.delay, "delay")
         return self._store.nack(self.name, failures, conn=conn)
@@ -153,7 +155,7 @@ class Queue(Generic[P]):
         return self._store.release(self.name, holds, conn=conn)
 
     def bury_many(self, holds: Sequence[Hold], error: str | None = None, *, conn: Any = None) -> list[Settled]:
-        return self._store.bury(self.name, holds, error=error, conn=conn)
+        return self._store.bury(self.name, holds, error=checked_text(error, "error"), conn=conn)
 
     def read(self, key: str, *, conn: Any = None) -> StoredMessage[P] | None:
         """The live message of this key, leasing nothing."""

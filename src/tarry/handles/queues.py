@@ -11,6 +11,7 @@ from tarry.core.errors import InvalidInput
 from tarry.core.messages import Counts
 from tarry.core.ports import AsyncStore, Store
 from tarry.core.settings import QueueInfo, QueueSettings
+from tarry.handles.texts import checked_text
 
 
 def changed(settings: QueueSettings, changes: dict[str, Any]) -> QueueSettings:
@@ -50,7 +51,8 @@ class Queues:
         self._store.delete_queue(limits.check_queue_name(name), force=force, conn=conn)
 
     def pause(self, name: str, *, reason: str | None = None, conn: Any = None) -> QueueInfo:
-        return self._store.pause(limits.check_queue_name(name), reason=reason, conn=conn)
+        why = checked_text(reason, "reason")
+        return self._store.pause(limits.check_queue_name(name), reason=why, conn=conn)
 
     def resume(self, name: str, *, conn: Any = None) -> QueueInfo:
         return self._store.resume(limits.check_queue_name(name), conn=conn)
@@ -87,7 +89,8 @@ class AsyncQueues:
         await self._store.delete_queue(limits.check_queue_name(name), force=force, conn=conn)
 
     async def pause(self, name: str, *, reason: str | None = None, conn: Any = None) -> QueueInfo:
-        return await self._store.pause(limits.check_queue_name(name), reason=reason, conn=conn)
+        why = checked_text(reason, "reason")
+        return await self._store.pause(limits.check_queue_name(name), reason=why, conn=conn)
 
     async def resume(self, name: str, *, conn: Any = None) -> QueueInfo:
         return await self._store.resume(limits.check_queue_name(name), conn=conn)
