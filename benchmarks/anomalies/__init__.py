@@ -1,0 +1,1 @@
+"""How good the detectors are: faults are injected where we know it, and counted where they are found."""

@@ -1,0 +1,234 @@
+# pyright: basic
+"""Anomalies: what the detectors of a registry find in the archive, published to the lake and for people to read.
+
+Judged are the dates that the archive has touched since the last run, and today: a queue in which nothing happens any more
+touches nothing, and that is worth a word. What is usual comes from tallies in the lake, small histograms per date. Judging
+the same dates again finds the same anomalies, which are raised once.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812
+
+from tarry.core.anomalies import Severity
+from tarry.core.errors import InvalidInput
+from tarry.core.pipeline import PastRun
+from tarry.edges.spark.jobs.archive import JOB as ARCHIVE
+from tarry.edges.spark.lake import Lake, read_events
+from tarry.edges.spark.schemas import EVENTS
+from tarry.edges.spark.transforms import metrics, tracing
+from tarry.edges.spark.transforms.anomalies import baselines, profiles
+from tarry.edges.spark.transforms.anomalies.builtin import BUILT_IN
+from tarry.edges.spark.transforms.anomalies.registry import Registry, detected
+from tarry.edges.spark.transforms.anomalies.seen import QUEUES, Seen
+from tarry.edges.spark.transforms.instants import dated
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tarry.app import App
+
+JOB = "anomalies"
+_TALLIES = "baselines"
+_FOUND = "anomalies"
+_JSON = {"timeZone": "UTC", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnomaliesArgs:
+    lake: str | None = None
+    """A directory, or a URI that Spark can read and write. None: beside the embedded data."""
+    registry: Registry = BUILT_IN
+    since: datetime | None = None
+    """Judge everything from the day of this instant on, again. None: what is new."""
+    until: datetime | None = None
+    """As if this were now. None: when the last archive run began, because that far the archive is complete."""
+
+    def __post_init__(self) -> None:
+        if any(at is not None and at.tzinfo is None for at in (self.since, self.until)):
+            raise InvalidInput("`since` and `until` need a time zone")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnomaliesSummary:
+    lake: str
+    days: tuple[date, ...]
+    """What was judged."""
+    found: int
+    by_detector: Mapping[str, int]
+    by_severity: Mapping[str, int]
+    raised: int
+    """Not known before."""
+    changed: int
+    muted: int
+    withdrawn: int
+    seconds: float
+
+    def line(self) -> str:
+        if not self.days:
+            return f"anomalies: nothing is archived in {self.lake} yet"
+        span = f"{self.days[0]}" if len(self.days) == 1 else f"{self.days[0]} to {self.days[-1]}"
+        worst = ", ".join(f"{n} {name}" for name, n in self.by_severity.items() if n)
+        told = f"{self.found} ({worst})" if self.found else "none"
+        muted = f", {self.muted} muted" if self.muted else ""
+        return f"anomalies: {told} on {span}, {self.raised} of them new{muted}, in {self.seconds:.1f} s"
+
+
+def run(spark: SparkSession, app: App, args: AnomaliesArgs) -> AnomaliesSummary:
+    started = time.monotonic()
+    lake = Lake.at(args.lake)
+    manifest, alerts = app.pipeline.manifest, app.pipeline.alerts
+    with manifest.run(JOB) as noted:
+        past = _past(manifest.last_run(JOB), lake)
+        touched, batch = manifest.days_since(lake.root, past["batch"])
+        until = _whole_minute(args.until or _archived_until(manifest.last_run(ARCHIVE)) or noted.started_at)
+        days = _days(touched, past["until"], args.since, until, has_archive=batch > 0)
+        if not days:
+            return _summary(lake, (), [], (0, 0, 0, 0), started)
+        seen = _seen(spark, app, lake, days, until)
+        found = detected(seen, args.registry).localCheckpoint()
+        told = [row.json for row in found.select(F.to_json(F.struct("*"), _JSON).alias("json")).collect()]
+        published = alerts.publish(
+            told,
+            detectors=args.registry.names,
+            since=seen.since,
+            until=until,
+            run_id=noted.id,
+        )
+        _write_found(spark, found, lake, days)
+        alerts.put_bands(_band_rows(seen, noted.id, noted.started_at))
+        seen.events.unpersist()
+        counts = (published.raised, published.changed, published.muted, published.withdrawn)
+        summary = _summary(lake, days, [json.loads(row) for row in told], counts, started)
+        noted.summary = {**asdict(summary), "batch": batch, "until": until.isoformat()}
+    return summary
+
+
+def _past(last: PastRun | None, lake: Lake) -> dict:
+    """How far the last run came, if it was about this lake."""
+    said = last.summary if last is not None and last.summary.get("lake") == lake.root else {}
+    until = said.get("until")
+    return {"batch": said.get("batch", 0), "until": datetime.fromisoformat(until) if until else None}
+
+
+def _archived_until(last: PastRun | None) -> datetime | None:
+    return None if last is None else last.started_at
+
+
+def _whole_minute(at: datetime) -> datetime:
+    return at.astimezone(UTC).replace(second=0, microsecond=0)
+
+
+def _days(
+    touched: set[date], past: datetime | None, since: datetime | None, until: datetime, *, has_archive: bool
+) -> tuple[date, ...]:
+    """From the first one that has something new to the last one, without gaps: a lease may end on any of them."""
+    if not has_archive:
+        return ()
+    last = (until - timedelta(microseconds=1)).date()
+    first = min([*touched, last] if past is None else [*touched, past.date(), last])
+    if since is not None:
+        first = min(first, since.astimezone(UTC).date())
+    return tuple(first + timedelta(days=n) for n in range((max([*touched, last]) - first).days + 1))
+
+
+def _seen(spark: SparkSession, app: App, lake: Lake, days: tuple[date, ...], until: datetime) -> Seen:
+    day_before = days[0] - timedelta(days=1)
+    columns = [name for name in EVENTS.names if name not in ("payload", "payload_hash")]
+    events = read_events(spark, app.pipeline.manifest, lake, since=day_before).select(*columns).persist()
+    known = [asdict(queue) for queue in app.pipeline.alerts.queues()]
+    queues = spark.createDataFrame([tuple(queue[name] for name in QUEUES.names) for queue in known], QUEUES)
+    since, first = _midnight(days[0]), _midnight(min(day.day for day in app.pipeline.manifest.days(lake.root)))
+    per_minute = metrics.measured(tracing.traced(tracing.sequenced(events)))
+    series = baselines.series(per_minute, queues, max(first, since - timedelta(days=1)), until).localCheckpoint()
+    _write_tallies(events, series, lake, days)
+    tallies = spark.read.schema(profiles.TALLIES).parquet(lake.uri(_TALLIES))
+    recent = tallies.where(F.col("date") >= F.lit(day_before - timedelta(days=profiles.DAYS)))
+    judged = [day_before, *days]
+    return Seen(
+        events=events,
+        metrics=per_minute,
+        series=series,
+        queues=queues,
+        profiles=profiles.profiles(recent, judged).localCheckpoint(),
+        bands=baselines.bands(recent, judged).localCheckpoint(),
+        since=since,
+        until=until,
+    )
+
+
+def _write_tallies(events: DataFrame, series: DataFrame, lake: Lake, days: tuple[date, ...]) -> None:
+    """A date's tallies are written as a whole, by whoever judges it last."""
+    told = profiles.tallied_events(events).unionByName(baselines.tallied_series(series))
+    judged = told.where((F.col("date") >= F.lit(days[0])) & (F.col("date") <= F.lit(days[-1])))
+    _overwrite(judged, lake, _TALLIES)
+
+
+def _write_found(spark: SparkSession, found: DataFrame, lake: Lake, days: tuple[date, ...]) -> None:
+    """By the date on which it began, or the first of those that are judged: what was found there before is replaced."""
+    dates = found.withColumn("date", F.greatest(dated(F.col("window_from")), F.lit(days[0])))
+    for day in days:
+        lake.remove(spark, f"{_FOUND}/date={day.isoformat()}")
+    _overwrite(dates, lake, _FOUND)
+
+
+def _overwrite(frame: DataFrame, lake: Lake, directory: str) -> None:
+    """The dates that are in the frame, and no others, whatever the session's own mode is."""
+    frame.repartition("date").write.mode("overwrite").option("partitionOverwriteMode", "dynamic").option(
+        "compression", "zstd"
+    ).partitionBy("date").parquet(lake.uri(directory))
+
+
+def _midnight(day: date) -> datetime:
+    return datetime(day.year, day.month, day.day, tzinfo=UTC)
+
+
+def _band_rows(seen: Seen, run_id: int, fresh_at: datetime) -> list[str]:
+    """What is usual on the last of the dates, hour by hour: an hour of the week is told anew once a week."""
+    metric = F.col("metric")
+    at_scale = seen.bands.where((F.col("scale") == 1) & (F.col("date") > F.lit(seen.until.date() - timedelta(days=7))))
+    width = F.col("sigma") * 3.5
+    told = at_scale.join(F.broadcast(seen.queues.select("queue_id", "queue")), "queue_id").select(
+        "queue_id",
+        "queue",
+        "metric",
+        (F.weekday("date") * 24 + F.col("hour")).alias("hour_of_week"),
+        baselines.unscaled(metric, F.least(F.col("median") - width, F.col("p01"))).alias("low"),
+        baselines.unscaled(metric, F.col("median")).alias("middle"),
+        baselines.unscaled(metric, F.greatest(F.col("median") + width, F.col("p99"))).alias("high"),
+        F.col("n").alias("minutes"),
+        "date",
+    )
+    latest = told.groupBy("queue_id", "metric", "hour_of_week").agg(
+        *(F.max_by(name, "date").alias(name) for name in ("queue", "low", "middle", "high", "minutes"))
+    )
+    stamp = {"run_id": run_id, "fresh_at": fresh_at.isoformat()}
+    return [json.dumps({**row.asDict(), **stamp}) for row in latest.collect()]
+
+
+def _summary(
+    lake: Lake, days: tuple[date, ...], rows: list[dict], counts: tuple[int, int, int, int], started: float
+) -> AnomaliesSummary:
+    detectors = sorted({row["detector"] for row in rows})
+    raised, changed, muted, withdrawn = counts
+    return AnomaliesSummary(
+        lake=lake.root,
+        days=days,
+        found=len(rows),
+        by_detector={name: sum(row["detector"] == name for row in rows) for name in detectors},
+        by_severity={
+            severity.value: sum(row["severity"] == severity.value for row in rows) for severity in reversed(Severity)
+        },
+        raised=raised,
+        changed=changed,
+        muted=muted,
+        withdrawn=withdrawn,
+        seconds=time.monotonic() - started,
+    )

@@ -1,0 +1,173 @@
+# pyright: basic
+"""What is usual in each hour of the week, for each metric of each queue.
+
+Counts are judged by their square root: that of a Poisson count has the same spread at every level, one half, so a quiet
+queue and a busy one can be measured with the same rod. Durations are judged by their logarithm, because they vary by
+factors. A minute in which nothing happened is a count of zero: a stall is seen because it has rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import date, datetime
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812
+
+from tarry.edges.spark.transforms.anomalies.profiles import DAYS, spread_over
+from tarry.edges.spark.transforms.instants import MINUTE, dated, truncated
+
+SCALES = (1, 10)
+"""Minutes. A stall of a queue with one message a minute shows in no single minute, and in ten it does."""
+
+_LEAST_S = 0.001
+
+
+@dataclass(frozen=True)
+class Metric:
+    """`floor` is the least spread that is believed, on the scale of the metric."""
+
+    name: str
+    column: Column
+    is_count: bool
+    floor: float
+    low: bool
+    """Whether too little is as bad as too much."""
+    what: str
+    """In a sentence: … messages were …."""
+
+
+def metrics() -> tuple[Metric, ...]:
+    """A function, because columns can be made only where Spark runs."""
+    failed = F.col("nacked") + F.col("expired")
+    return (
+        Metric("offered", F.col("offered") + F.col("updated"), True, 0.5, True, "offered"),
+        Metric("acked", F.col("acked"), True, 0.5, True, "acked"),
+        Metric("failed", failed, True, 0.5, False, "failed (nacked, or their lease ran out)"),
+        Metric("processing", F.col("processing_p95_s"), False, 0.15, False, "p95 of the processing time"),
+        Metric("lag", F.col("lag_p95_s"), False, 0.25, False, "p95 of the delivery lag"),
+    )
+
+
+def series(per_minute: DataFrame, queues: DataFrame, since: datetime, until: datetime) -> DataFrame:
+    """queue_id, queue, metric, scale, minute, date, hour, value, x: every minute of every queue that keeps a journal.
+
+    A queue begins with its first whole minute and ends when it is deleted. `value` is what people read (of counts the sum
+    over the last `scale` minutes), `x` what is judged. Durations have no value in minutes without any.
+    """
+    first = truncated(F.greatest(F.col("created_at"), F.lit(since)) + F.expr("interval 59999 millisecond"), MINUTE)
+    last = F.least(F.coalesce("deleted_at", F.lit(until)), F.lit(until)) - F.expr("interval 1 minute")
+    living = (
+        queues.where("journaled <> 'off'")
+        .withColumns({"first": first, "last": truncated(last, MINUTE)})
+        .where(F.col("first") <= F.col("last"))
+    )
+    grid = living.select(
+        "queue_id", "queue", F.explode(F.sequence("first", "last", F.expr("interval 1 minute"))).alias("minute")
+    )
+    wanted = [metric.column.cast("double").alias(metric.name) for metric in metrics()]
+    dense = grid.join(per_minute.select("queue_id", "minute", *wanted), ["queue_id", "minute"], "left")
+    of_queue = Window.partitionBy("queue_id").orderBy("minute")
+    values = []
+    for metric in metrics():
+        for scale in SCALES if metric.is_count else SCALES[:1]:
+            value = F.coalesce(F.col(metric.name), F.lit(0.0)) if metric.is_count else F.col(metric.name)
+            if scale > 1:
+                span = of_queue.rowsBetween(1 - scale, 0)
+                value = F.when(F.count(F.lit(1)).over(span) == scale, F.sum(value).over(span))
+            values.append(
+                F.struct(F.lit(metric.name).alias("metric"), F.lit(scale).alias("scale"), value.alias("value"))
+            )
+    long = dense.select("queue_id", "queue", "minute", F.array(*values).alias("values"))
+    told = long.select("queue_id", "queue", "minute", F.inline("values")).where(F.col("value").isNotNull())
+    return told.select(
+        "queue_id",
+        "queue",
+        "metric",
+        "scale",
+        "minute",
+        dated(F.col("minute")).alias("date"),
+        F.floor(F.unix_seconds("minute") / 3600 % 24).cast("int").alias("hour"),
+        "value",
+        scaled(F.col("metric"), F.col("value")).alias("x"),
+    )
+
+
+def _is_count(metric: Column) -> Column:
+    return metric.isin(*(one.name for one in metrics() if one.is_count))
+
+
+def scaled(metric: Column, value: Column) -> Column:
+    return F.when(_is_count(metric), F.sqrt(value)).otherwise(F.log(F.greatest(value, F.lit(0.0)) + _LEAST_S))
+
+
+def unscaled(metric: Column, x: Column) -> Column:
+    whole = F.greatest(x, F.lit(0.0))
+    return F.when(_is_count(metric), whole * whole).otherwise(F.greatest(F.exp(x) - _LEAST_S, F.lit(0.0)))
+
+
+def tallied_series(of_minutes: DataFrame) -> DataFrame:
+    """How often each value was seen in each hour of each date, to a twentieth of the scale: far below any spread."""
+    value = F.round(F.col("x") * 20) / 20
+    return of_minutes.groupBy(
+        "date", "queue_id", F.lit(None).cast("string").alias("consumer"), F.col("metric").alias("measure"), "scale",
+        "hour", value.alias("value"),
+    ).agg(F.count(F.lit(1)).alias("n"))  # fmt: skip
+
+
+def bands(
+    tallies: DataFrame, dates: Iterable[date], *, days: int = DAYS, weekly: int = 120, daily: int = 180
+) -> DataFrame:
+    """Median, spread and outer percentiles for each hour of these dates.
+
+    By the same hour of the week, if at least `weekly` minutes of it are known (two weeks); until then by the same hour of
+    the other working days, or of the other days of the weekend, if at least `daily` minutes are known (three days); until
+    then nothing is judged. Median and MAD stay what they are as long as less than half of the minutes were bad ones.
+    """
+    past = spread_over(tallies.where(F.col("hour").isNotNull()), dates, days)
+    same_day = F.date_diff("date", "seen_on") % 7 == 0
+    like = F.weekday("date").isin(5, 6) == F.weekday("seen_on").isin(5, 6)
+    cell = ["date", "queue_id", "measure", "scale", "hour"]
+    summed = (
+        past.where(like)
+        .groupBy(*cell, "value")
+        .agg(F.sum(F.when(same_day, F.col("n")).otherwise(0)).alias("same"), F.sum("n").alias("like"))
+    )
+    enough = F.sum("same").over(Window.partitionBy(*cell)) >= weekly
+    chosen = summed.withColumn("n", F.when(enough, F.col("same")).otherwise(F.col("like"))).where("n > 0")
+    points = F.array(F.lit(0.01), F.lit(0.5), F.lit(0.99))
+    middles = chosen.groupBy(*cell).agg(
+        F.sum("n").alias("total"),
+        F.max(F.col("same") > 0).alias("_same"),
+        F.percentile("value", points, F.col("n")).alias("points"),
+        F.collect_list(F.struct("value", "n")).alias("_values"),
+    )
+    middles = middles.where((F.col("total") >= weekly) & ((F.col("total") >= daily) | F.col("_same")))
+    middle = F.get("points", F.lit(1))
+    spread = (
+        middles.withColumn("median", middle)
+        .select("*", F.inline("_values"))
+        .groupBy(*cell)
+        .agg(
+            F.first("total").alias("n"),
+            F.first("median").alias("median"),
+            F.first("points").alias("points"),
+            F.percentile(F.abs(F.col("value") - F.col("median")), F.lit(0.5), F.col("n")).alias("mad"),
+        )
+    )
+    floor = F.lit(None).cast("double")
+    for metric in metrics():
+        floor = F.when(F.col("measure") == metric.name, F.lit(metric.floor)).otherwise(floor)
+    return spread.select(
+        "date",
+        "queue_id",
+        F.col("measure").alias("metric"),
+        "scale",
+        "hour",
+        "n",
+        "median",
+        F.greatest(F.col("mad") * 1.4826, floor).alias("sigma"),
+        F.get("points", F.lit(0)).alias("p01"),
+        F.get("points", F.lit(2)).alias("p99"),
+    )

@@ -1,0 +1,12 @@
+"""The detectors that Tarry comes with."""
+
+from __future__ import annotations
+
+from tarry.edges.spark.transforms.anomalies.levels import LEVELS
+from tarry.edges.spark.transforms.anomalies.messages import MESSAGE_RULES
+from tarry.edges.spark.transforms.anomalies.operations import OPERATION_RULES
+from tarry.edges.spark.transforms.anomalies.registry import Registry
+
+RULES = Registry((*MESSAGE_RULES, *OPERATION_RULES))
+STATISTICAL = Registry(LEVELS)
+BUILT_IN = RULES.with_detector(*LEVELS)

@@ -1,0 +1,122 @@
+# pyright: basic
+"""The habits of a queue: how late, how large, how long, how many at a time.
+
+Kept as tallies: one small histogram per date, queue and measure, overwritten when the date is computed again. What is
+usual on a date is the sum of the tallies of the four weeks before it; no row of these weeks is read again. The bins grow by
+2^(1/8), so a quantile is right to nine in a hundred, which is nothing beside a factor of four.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import date
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import (
+    DateType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from tarry.edges.spark.transforms import tracing
+from tarry.edges.spark.transforms.anomalies.operations import operations
+from tarry.edges.spark.transforms.instants import dated, micros_between, truncated
+
+TALLIES = StructType(
+    [
+        StructField("date", DateType()),
+        StructField("queue_id", IntegerType()),
+        StructField("consumer", StringType()),
+        StructField("measure", StringType()),
+        StructField("scale", IntegerType()),
+        StructField("hour", IntegerType()),
+        StructField("value", DoubleType()),
+        StructField("n", LongType()),
+    ]
+)
+"""How often a value was seen. `hour` and `scale` are null for habits, and set for the series of `baselines`."""
+
+DAYS = 28
+_STEPS = 8
+_SPAN_S = 5
+"""Of the spans in which a consumer's leases are counted; those of `burst_dequeue` unless it is told otherwise."""
+
+
+def binned(value: Column) -> Column:
+    """The lower end of the bin; everything below one is one."""
+    return F.pow(2.0, F.floor(F.log2(F.greatest(value.cast("double"), F.lit(1.0))) * _STEPS + 1e-9) / _STEPS)
+
+
+def tallied_events(events: DataFrame) -> DataFrame:
+    """What one pass over events says about habits."""
+    sequence = tracing.sequenced(events)
+    kind = F.col("kind")
+    nobody = F.lit(None).cast("string")
+
+    def one(frame: DataFrame, measure: str, value: Column, consumer: Column = nobody) -> DataFrame:
+        values = frame.select(
+            dated(F.col("at")).alias("date"), "queue_id", consumer.alias("consumer"), F.lit(measure).alias("measure"),
+            binned(value).alias("value"),
+        )  # fmt: skip
+        return values.where(F.col("value").isNotNull())
+
+    leased = sequence.where(kind == "leased")
+    offers = events.where(kind.isin("offered", "updated"))
+    taken = events.where(kind == "leased").groupBy("queue_id", "consumer", truncated(F.col("at"), _SPAN_S).alias("at"))
+    counts = taken.agg(F.count(F.lit(1)).alias("count"))
+    together = operations(offers).withColumn("at", F.col("window_from"))
+    parts = [
+        one(leased, "lag_us", micros_between(tracing.eligible_at(), F.col("at"))),
+        one(offers, "size", F.col("size")),
+        one(
+            events.where(kind.isin("acked", "nacked")), "processing_us", micros_between(F.col("leased_at"), F.col("at"))
+        ),
+        one(counts, "taken", F.col("count")),
+        one(counts.where(F.col("consumer").isNotNull()), "taken", F.col("count"), F.col("consumer")),
+        one(together, "operation", F.col("count")),
+    ]
+    everything = parts[0]
+    for part in parts[1:]:
+        everything = everything.unionByName(part)
+    tallies = everything.groupBy("date", "queue_id", "consumer", "measure", "value").agg(F.count(F.lit(1)).alias("n"))
+    return tallies.select(*(_column(tallies, field) for field in TALLIES.fields))
+
+
+def profiles(tallies: DataFrame, dates: Iterable[date], days: int = DAYS) -> DataFrame:
+    """What was usual before each of these dates."""
+    habits = spread_over(tallies.where(F.col("hour").isNull()), dates, days)
+    summed = habits.groupBy("date", "queue_id", "consumer", "measure", "value").agg(F.sum("n").alias("n"))
+    points = F.array(F.lit(0.01), F.lit(0.99), F.lit(0.999))
+    usual = summed.groupBy("date", "queue_id", "consumer", "measure").agg(
+        F.sum("n").alias("total"), F.percentile("value", points, F.col("n")).alias("points")
+    )
+    # High ones are given the upper end of their bin: what lies in the same bin is not above it.
+    step = 2.0 ** (1 / _STEPS)
+    return usual.select(
+        "date",
+        "queue_id",
+        "consumer",
+        "measure",
+        F.col("total").alias("n"),
+        F.get("points", F.lit(0)).alias("p01"),
+        (F.get("points", F.lit(1)) * step).alias("p99"),
+        (F.get("points", F.lit(2)) * step).alias("p999"),
+    )
+
+
+def spread_over(tallies: DataFrame, dates: Iterable[date], days: int) -> DataFrame:
+    """Each tally once for every date of which it is the past; `seen_on` is its own date."""
+    wanted = F.array(*(F.lit(one) for one in sorted(dates))).cast("array<date>")
+    past = tallies.withColumnRenamed("date", "seen_on").withColumn("date", F.explode(wanted))
+    age = F.date_diff("date", "seen_on")
+    return past.where((age > 0) & (age <= days))
+
+
+def _column(frame: DataFrame, field: StructField) -> Column:
+    value = F.col(field.name) if field.name in frame.columns else F.lit(None)
+    return value.cast(field.dataType).alias(field.name)

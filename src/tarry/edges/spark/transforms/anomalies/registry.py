@@ -1,0 +1,110 @@
+"""Which detectors there are. A registry is a value: nobody adds to one behind your back, a run takes the one it is given.
+
+```python
+@detector(name="night_offers", severity="warning")
+def night_offers(seen: Seen) -> DataFrame: ...
+
+registry = BUILT_IN.with_detector(night_offers).without("flash_message")
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from tarry.core.anomalies import Severity
+from tarry.core.errors import InvalidInput
+from tarry.edges.spark.transforms.anomalies.found import completed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from tarry.edges.spark.transforms.anomalies.seen import Seen
+
+
+@dataclass(frozen=True)
+class Detector:
+    """A function from what was seen (and its settings, if it has any) to anomalies; see `found.completed`."""
+
+    name: str
+    severity: Severity
+    function: Callable[..., DataFrame]
+    settings: Any = None
+    version: int = 1
+    """To be raised when the function changes its mind: what older versions found stays as it was said."""
+
+    def find(self, seen: Seen) -> DataFrame:
+        frame = self.function(seen) if self.settings is None else self.function(seen, self.settings)
+        return completed(frame, name=self.name, version=self.version, severity=self.severity.value)
+
+
+def detector(
+    *, name: str, severity: Severity | str, settings: Any = None, version: int = 1
+) -> Callable[[Callable[..., DataFrame]], Detector]:
+    """A function as a detector. With `settings` (a frozen dataclass) the function is given them as its second argument."""
+
+    def made(function: Callable[..., DataFrame]) -> Detector:
+        return Detector(name, Severity(severity), function, settings, version)
+
+    return made
+
+
+@dataclass(frozen=True)
+class Registry:
+    detectors: tuple[Detector, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [one.name for one in self.detectors]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise InvalidInput(f"two detectors are called {', '.join(sorted(twice))}")
+
+    def __iter__(self) -> Iterator[Detector]:
+        return iter(self.detectors)
+
+    def __getitem__(self, name: str) -> Detector:
+        for one in self.detectors:
+            if one.name == name:
+                return one
+        raise InvalidInput(f"there is no detector {name!r}", hint=f"one of {', '.join(self.names)}")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(one.name for one in self.detectors)
+
+    def with_detector(self, *added: Detector) -> Registry:
+        return Registry((*self.detectors, *added))
+
+    def without(self, *names: str) -> Registry:
+        gone = {self[name].name for name in names}
+        return Registry(tuple(one for one in self.detectors if one.name not in gone))
+
+    def only(self, *names: str) -> Registry:
+        return Registry(tuple(self[name] for name in names))
+
+    def with_settings(self, name: str, settings: Any) -> Registry:
+        """The same detectors, one of them with other settings."""
+        expected, given = _kind(self[name].settings), _kind(settings)
+        if given != expected:
+            raise InvalidInput(f"the settings of {name} are {expected}, not {given}")
+        return self.with_replaced(name, settings=settings)
+
+    def with_severity(self, name: str, severity: Severity | str) -> Registry:
+        return self.with_replaced(name, severity=Severity(severity))
+
+    def with_replaced(self, name: str, **changes: Any) -> Registry:
+        found = self[name]
+        return Registry(tuple(replace(one, **changes) if one is found else one for one in self.detectors))
+
+
+def _kind(value: object) -> str:
+    return type(value).__qualname__
+
+
+def detected(seen: Seen, registry: Registry) -> DataFrame:
+    """Everything that the detectors of a registry find."""
+    if not registry.detectors:
+        raise InvalidInput("a registry without detectors finds nothing")
+    return reduce(lambda left, right: left.unionByName(right), [one.find(seen) for one in registry])

@@ -1,0 +1,43 @@
+-- What the detectors of a run found. Found again: the row is brought up to date, and keeps its id and its
+-- acknowledgement. Muted: not raised, if the mute is in force now or was when it happened. Not found any more, though
+-- the same time was judged by the same detectors: withdrawn, unless somebody has acknowledged it. Says how many each.
+with given as materialized (
+    select distinct on (fingerprint) r.* from json_populate_recordset(null::tarry.anomaly, %(rows)s::json) r
+    order by fingerprint
+), silenced as materialized (
+    select g.fingerprint from given g
+    where not exists (select from tarry.anomaly a where a.fingerprint = g.fingerprint)
+      and exists (
+        select from tarry.anomaly_mute m
+        where coalesce(m.detector, g.detector) = g.detector and coalesce(m.queue_id, g.queue_id) = g.queue_id
+          and g.window_from < coalesce(m.until, 'infinity')
+          and (g.window_to >= m.muted_at or coalesce(m.until, 'infinity') > clock_timestamp()))
+), put as (
+    insert into tarry.anomaly as a (fingerprint, detector, detector_version, severity, queue_id, queue, key, consumer,
+        window_from, window_to, sentence, observed, expected_low, expected_high, score, evidence, run_id, fresh_at)
+    select g.fingerprint, g.detector, g.detector_version, g.severity, g.queue_id, g.queue, g.key, g.consumer,
+        g.window_from, g.window_to, g.sentence, g.observed, g.expected_low, g.expected_high, g.score, g.evidence,
+        %(run_id)s::bigint, clock_timestamp()
+    from given g
+    where g.fingerprint not in (select fingerprint from silenced)
+    order by g.fingerprint
+    on conflict (fingerprint) do update
+    set (detector_version, severity, queue, window_from, window_to, sentence, observed, expected_low, expected_high,
+         score, evidence, run_id, fresh_at)
+        = (excluded.detector_version, excluded.severity, excluded.queue, excluded.window_from, excluded.window_to,
+           excluded.sentence, excluded.observed, excluded.expected_low, excluded.expected_high, excluded.score,
+           excluded.evidence, excluded.run_id, excluded.fresh_at)
+    where (a.detector_version, a.severity, a.window_from, a.window_to, a.sentence, a.observed, a.expected_low,
+           a.expected_high, a.score)
+        is distinct from (excluded.detector_version, excluded.severity, excluded.window_from, excluded.window_to,
+           excluded.sentence, excluded.observed, excluded.expected_low, excluded.expected_high, excluded.score)
+    returning a.xmax = 0 as created
+), gone as (
+    delete from tarry.anomaly a
+    where a.detector = any (%(detectors)s::text[]) and a.acknowledged_at is null
+      and a.window_to >= %(since)s::timestamptz and a.window_from < %(until)s::timestamptz
+      and not exists (select from given g where g.fingerprint = a.fingerprint)
+    returning 1
+)
+select (select count(*) from put where created), (select count(*) from put where not created),
+    (select count(*) from silenced), (select count(*) from gone)
