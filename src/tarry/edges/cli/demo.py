@@ -20,7 +20,8 @@ import tarry
 from tarry.app import connect_embedded
 from tarry.core.limits import DROP_ALL_CONFIRMATION
 from tarry.core.outcomes import Outcome, Settled
-from tarry.edges.cli.demo_roles import LEASE_FOR, QUEUE, Acked, Delivered, Offered, consume, produce
+from tarry.edges.cli.demo_pipeline import show_pipeline
+from tarry.edges.cli.demo_roles import DOOMED, LEASE_FOR, QUEUE, Acked, Delivered, Doomed, Offered, consume, produce
 
 PRODUCERS = 3
 CONSUMERS = 3
@@ -34,6 +35,7 @@ class Tally:
 
     offers: Counter[Outcome] = field(default_factory=Counter[Outcome])
     keys: set[str] = field(default_factory=set[str])
+    doomed: set[str] = field(default_factory=set[str])
     deliveries: list[Delivered] = field(default_factory=list[Delivered])
     acks: Counter[str] = field(default_factory=Counter[str])
     killed: str | None = None
@@ -43,6 +45,8 @@ class Tally:
             case Offered(key, outcome):
                 self.keys.add(key)
                 self.offers[outcome] += 1
+            case Doomed(key):
+                self.doomed.add(key)
             case Delivered():
                 self.deliveries.append(report)
             case Acked(key, Settled.DONE):
@@ -64,7 +68,7 @@ class Tally:
 
     @property
     def redelivered(self) -> list[Delivered]:
-        return [d for d in self.deliveries if d.attempt > 1]
+        return [d for d in self.deliveries if d.attempt > 1 and d.key not in self.doomed]
 
     def lateness_ms(self) -> list[float]:
         """By the database's clock, first deliveries only: a redelivery waits for a lease to run out, as it should."""
@@ -77,23 +81,32 @@ def run(seconds: float | None = None) -> int:
     console = Console()
     console.print("Starting an embedded PostgreSQL (the first time takes a few seconds) …", style="dim")
     with connect_embedded() as app:
-        assert app.dsn is not None  # noqa: S101 - an app on PostgreSQL has one
         app.queues.create(QUEUE, exist_ok=True)
         app.queue(QUEUE).drop_all(DROP_ALL_CONFIRMATION)
+        app.queue(QUEUE).dead_letters.purge()
+        began_at = app.store.now()
         tally = Tally()
         with _progress(console) as progress:
-            _play(app.dsn, seconds, tally, progress)
+            _play(app, seconds, tally, progress)
         left = app.queues.counts(QUEUE)
         _show(console, app, tally)
-    whole = not (tally.lost or tally.doubled or tally.early or left.ready.n or left.delayed.n or left.leased.n)
+        whole = not (tally.lost or tally.doubled or tally.early or left.ready.n or left.delayed.n or left.leased.n)
+        whole = whole and left.dead.n == DOOMED
+        console.print(
+            "[bold green]Nothing lost, nothing doubled, nothing early.[/]"
+            if whole
+            else "[bold red]Something is wrong.[/]"
+        )
+        measured = show_pipeline(console, app, began_at)
     console.print(
-        "[bold green]Nothing lost, nothing doubled, nothing early.[/]" if whole else "[bold red]Something is wrong.[/]"
+        "Look around: [bold]tarry queue list[/], [bold]tarry message timeline demo KEY[/], [bold]tarry anomaly list[/]",
+        style="dim",
     )
-    console.print("Look around: [bold]tarry queue list[/], [bold]tarry message timeline demo KEY[/]", style="dim")
-    return 0 if whole else 1
+    return 0 if whole and measured else 1
 
 
-def _play(dsn: str, seconds: float, tally: Tally, progress: Progress) -> None:
+def _play(app: tarry.App, seconds: float, tally: Tally, progress: Progress) -> None:
+    dsn = app.dsn
     offered = progress.add_task("offered", total=MESSAGES)
     acked = progress.add_task("acknowledged", total=MESSAGES)
     tag = time.strftime("%H%M%S")  # keys of this run only, so that timelines do not tell of an earlier one
@@ -115,7 +128,7 @@ def _play(dsn: str, seconds: float, tally: Tally, progress: Progress) -> None:
         start(produce, "abc"[i], tag, MESSAGES // PRODUCERS, seconds)
 
     deadline = time.monotonic() + seconds + 30 * LEASE_FOR.total_seconds()
-    while time.monotonic() < deadline and (len(tally.keys) < MESSAGES or len(tally.acks) < MESSAGES):
+    while time.monotonic() < deadline and not _is_over(app, tally):
         for pipe in wait(pipes, timeout=0.1):
             assert isinstance(pipe, Connection)  # noqa: S101
             try:
@@ -135,6 +148,12 @@ def _play(dsn: str, seconds: float, tally: Tally, progress: Progress) -> None:
         if name != tally.killed:
             pipe.send("stop")
         process.join(timeout=10)
+
+
+def _is_over(app: tarry.App, tally: Tally) -> bool:
+    if len(tally.keys) < MESSAGES or len(tally.acks) < MESSAGES:
+        return False
+    return app.queues.counts(QUEUE).dead.n >= DOOMED
 
 
 def _holds_something(consumer: str, tally: Tally) -> bool:
@@ -163,6 +182,7 @@ def _show(console: Console, app: tarry.App, tally: Tally) -> None:
         ("messages offered", len(tally.keys), f"{tally.offers[Outcome.UPDATED]} of them changed once more before due"),
         ("acknowledged", len(tally.acks), f"by {CONSUMERS} consumers, one of them killed with -9"),
         ("redelivered", len(tally.redelivered), "what the killed consumer held, after its lease ran out"),
+        ("dead letters", DOOMED, "orders that cannot be paid: given up after 3 attempts each"),
         ("lost", tally.lost, "offered, and never acknowledged"),
         ("doubled", tally.doubled, "acknowledged twice"),
         ("early", tally.early, "delivered before due, by the database's clock"),

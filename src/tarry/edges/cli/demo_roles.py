@@ -13,12 +13,22 @@ from tarry.core.outcomes import Outcome
 
 QUEUE = "demo"
 LEASE_FOR = timedelta(seconds=2)
+DOOMED = 3
+"""Orders that can never be paid: they fail until their attempts are used up, and end as dead letters."""
+PATIENCE = tarry.Retry.fixed(timedelta(milliseconds=300), max_attempts=3)
 
 
 @dataclass(frozen=True, slots=True)
 class Offered:
     key: str
     outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Doomed:
+    """Offered, and never to be acknowledged."""
+
+    key: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +51,9 @@ def produce(dsn: str, name: str, tag: str, n: int, seconds: float, reports: Conn
     with tarry.connect(dsn) as app:
         queue = app.queue(QUEUE)
         started = time.monotonic()
+        for i in range(DOOMED if name == "a" else 0):
+            queue.offer(f"unpaid-{tag}-{i}", {"order": i, "card": "expired"}, retry=PATIENCE)
+            reports.send(Doomed(f"unpaid-{tag}-{i}"))
         for i in range(n):
             time.sleep(max(0.0, started + seconds / 2 * i / n - time.monotonic()))
             key, order = f"order-{tag}-{name}-{i:03}", {"order": i, "total": 10 + i % 7}
@@ -60,5 +73,8 @@ def consume(dsn: str, name: str, careless: bool, reports: Connection[Any, Any]) 
                 reports.send(Delivered(name, delivery.key, delivery.attempt, delivery.due_at, delivery.leased_at))
                 if careless:
                     continue  # "working": it will be killed with these in its hands
+                if "card" in delivery.payload:
+                    delivery.nack(f"the card of order {delivery.payload['order']} has expired")
+                    continue
                 reports.send(Acked(delivery.key, delivery.ack()))
     reports.close()

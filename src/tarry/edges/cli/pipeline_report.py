@@ -51,11 +51,12 @@ def report(
         raise Usage("--last is longer than nothing")
     with cli.open() as opened:
         from tarry.edges.spark.report.gather import gathered
+        from tarry.edges.spark.report.values import floored
 
         if queue is not None:
             opened.queues.get(queue)
         now = opened.store.now()
-        found = gathered(opened, queue=queue, since=now - back, until=now)
+        found = gathered(opened, queue=queue, since=floored(now - back, timedelta(minutes=1)), until=now)
     if html is not None:
         write_html(found, html)
     if cli.printer.for_people:
@@ -89,7 +90,8 @@ def show(cli: Session, found: Report) -> None:
 
     width = None if sys.stdout.isatty() else 140
     plain: dict[str, Any] = {} if cli.printer.colored else {"color_system": None}
-    Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False, **plain).print(rendered(found))
+    console = Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False, **plain)
+    console.print(rendered(found, console.width))
 
 
 @command(app, "status", examples=("tarry pipeline status", "tarry pipeline status -o json"))

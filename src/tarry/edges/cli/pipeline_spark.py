@@ -30,7 +30,7 @@ def spark_for(cli: Session, master: str | None) -> Generator[SparkSession]:
     if submitted or cli.debug:
         spark = session(master)
     else:
-        with _starting(cli), _noise_in_a_file() as log:
+        with _starting(cli), noise_in_a_file() as log:
             spark = session(master)
         cli_log[0] = log
     with _told_to_stop():
@@ -54,7 +54,7 @@ cli_log: list[Path | None] = [None]
 
 
 @contextmanager
-def _noise_in_a_file() -> Generator[Path]:
+def noise_in_a_file() -> Generator[Path]:
     """The JVM inherits our stderr when it starts, and keeps it. It gets a file, and we get ours back."""
     handle, name = tempfile.mkstemp(prefix="tarry-spark-", suffix=".log")
     kept = os.dup(2)

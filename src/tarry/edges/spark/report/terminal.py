@@ -15,10 +15,11 @@ from tarry.edges.spark.report.values import Finding, QueueReport, Report
 from tarry.edges.spark.report.words import count, instant, seconds, share, span, sparkline
 
 MOST_FINDINGS = 12
+WIDE = 118
 _SEVERITY = {"critical": "bold red", "warning": "yellow", "info": "cyan"}
 
 
-def rendered(report: Report) -> Group:
+def rendered(report: Report, width: int = 120) -> Group:
     """For a rich console. Text of messages is made harmless here, and never read as markup."""
     parts: list[RenderableType] = [
         Text(f"Pipeline report, {instant(report.since)} – {instant(report.until)} UTC", style="bold")
@@ -27,7 +28,7 @@ def rendered(report: Report) -> Group:
     if not report.queues:
         parts.append(Text("no queue had any traffic in this time", style="dim"))
     else:
-        parts += [Text(), _queues(report.queues)]
+        parts += [Text(), _queues(report.queues, wide=width >= WIDE)]
     for queue in report.queues:
         if queue.consumers:
             parts += [Text(), Text(f"Consumers of {shown(queue.queue)}", style="bold"), _consumers(queue)]
@@ -40,16 +41,27 @@ def _table(*columns: str, words: int = 1) -> Table:
     """The first so many columns hold words, the others numbers."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for place, column in enumerate(columns):
-        table.add_column(Text(column), justify="left" if place < words else "right", overflow="fold")
+        table.add_column(
+            Text(column), justify="left" if place < words else "right", overflow="fold", no_wrap=place >= words
+        )
     return table
 
 
-def _queues(queues: Sequence[QueueReport]) -> Table:
-    table = _table("queue", "offered", "acked", "failed", "live", "dead", "lag p50", "p95", "p99", "processing p95")
-    table.add_column(Text(f"acked per {span(queues[0].step)}"), no_wrap=True)
-    table.add_column(Text("lag p99"), no_wrap=True)
+def _queues(queues: Sequence[QueueReport], *, wide: bool) -> Table:
+    """On a narrow terminal the middle of the lag and the pictures of it are left out."""
+    more = ("lag p95", "processing p95") if wide else ()
+    table = _table("queue", "offered", "acked", "failed", "live", "dead", "lag p50", "lag p99", *more)
+    table.add_column(Text(f"acked per {span(queues[0].step)}" if wide else "acked"), no_wrap=True)
+    if wide:
+        table.add_column(Text("lag p99"), no_wrap=True)
     for queue in queues:
         lag, failed = queue.lag, queue.total("failed")
+        rest: list[str | Text] = []
+        if wide:
+            rest = [seconds(lag.p95 if lag else None), seconds(queue.processing.p95 if queue.processing else None)]
+        rest.append(Text(sparkline([bucket.acked for bucket in queue.buckets], 24 if wide else 12), style="green"))
+        if wide:
+            rest.append(Text(sparkline([bucket.lag and bucket.lag.p99 for bucket in queue.buckets], 24), style="blue"))
         table.add_row(
             Text(shown(queue.queue), style="bold"),
             count(queue.total("offered")),
@@ -57,16 +69,15 @@ def _queues(queues: Sequence[QueueReport]) -> Table:
             Text(count(failed), style="red" if failed else ""),
             count(queue.depth),
             Text(count(queue.dead), style="red" if queue.dead else ""),
-            *(seconds(value) for value in ((lag.p50, lag.p95, lag.p99) if lag else (None, None, None))),
-            seconds(queue.processing.p95 if queue.processing else None),
-            Text(sparkline([bucket.acked for bucket in queue.buckets], 24), style="green"),
-            Text(sparkline([bucket.lag and bucket.lag.p99 for bucket in queue.buckets], 24), style="blue"),
+            seconds(lag.p50 if lag else None),
+            seconds(lag.p99 if lag else None),
+            *rest,
         )
     return table
 
 
 def _consumers(queue: QueueReport) -> Table:
-    table = _table("consumer", "leased", "share", "acked", "failed", "lease expired", "success", "processing p95")
+    table = _table("consumer", "leased", "share", "acked", "failed", "expired", "success", "p95")
     for one in queue.consumers:
         bad = one.success_rate is not None and one.success_rate < 0.9
         table.add_row(
