@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import typer
 
@@ -11,8 +10,6 @@ from tarry.edges.cli.exits import ExitCode
 from tarry.edges.cli.output import Cell
 from tarry.edges.cli.pipeline import Lake, Master
 from tarry.edges.cli.session import Session, command
-
-MOST_SAMPLES = 20
 
 
 def register(app: typer.Typer) -> None:
@@ -33,23 +30,15 @@ def verify(cli: Session, lake: Lake = None, master: Master = None) -> ExitCode |
         summary = module.run(spark, opened, arguments(module, {"lake": lake}))
     good = bool(summary.ok)
     if cli.printer.for_people:
-        cli.printer.lines([Cell(str(summary.line()), "green" if good else "red"), *_samples(data_of(summary))])
+        cli.printer.lines([Cell(str(summary.line()), "green" if good else "red"), *_samples(summary)])
     else:
         cli.printer.record("tarry.verify/1", data_of(summary), ())
     return None if good else ExitCode.CHECK_FAILED
 
 
-def _samples(data: Mapping[str, Any]) -> list[str]:
-    """Some of what differs, each on a line."""
+def _samples(summary: Any) -> list[str]:
+    """Some of what differs, each on a line under its sentence."""
     lines: list[str] = []
-    for name, value in data.items():
-        if name in ("problems", "samples", "differences") and isinstance(value, list):
-            lines += [f"  {_line(sample)}" for sample in cast("Sequence[Any]", value)[:MOST_SAMPLES]]
+    for problem in summary.problems:
+        lines += [f"  {problem.what}", *(f"    {sample}" for sample in problem.samples)]
     return lines
-
-
-def _line(sample: Any) -> str:
-    if not isinstance(sample, Mapping):
-        return str(sample)
-    pairs = cast("Mapping[str, Any]", sample).items()
-    return ", ".join(f"{name} {value}" for name, value in pairs if value is not None)

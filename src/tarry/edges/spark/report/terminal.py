@@ -49,16 +49,18 @@ def _table(*columns: str, words: int = 1) -> Table:
 
 def _queues(queues: Sequence[QueueReport], *, wide: bool) -> Table:
     """On a narrow terminal the middle of the lag and the pictures of it are left out."""
-    more = ("lag p95", "processing p95") if wide else ()
-    table = _table("queue", "offered", "acked", "failed", "live", "dead", "lag p50", "lag p99", *more)
+    lags = ("lag p50", "p95", "p99", "processing p95") if wide else ("lag p50", "p99")
+    table = _table("queue", "offered", "acked", "failed", "live", "dead", *lags)
+    table.columns[0].min_width = min(20, max(len(queue.queue) for queue in queues))
     table.add_column(Text(f"acked per {span(queues[0].step)}" if wide else "acked"), no_wrap=True)
     if wide:
         table.add_column(Text("lag p99"), no_wrap=True)
     for queue in queues:
         lag, failed = queue.lag, queue.total("failed")
-        rest: list[str | Text] = []
+        told = (lag.p50, lag.p95, lag.p99) if lag else (None, None, None)
+        rest: list[str | Text] = [seconds(value) for value in (told if wide else (told[0], told[2]))]
         if wide:
-            rest = [seconds(lag.p95 if lag else None), seconds(queue.processing.p95 if queue.processing else None)]
+            rest.append(seconds(queue.processing.p95 if queue.processing else None))
         rest.append(Text(sparkline([bucket.acked for bucket in queue.buckets], 24 if wide else 12), style="green"))
         if wide:
             rest.append(Text(sparkline([bucket.lag and bucket.lag.p99 for bucket in queue.buckets], 24), style="blue"))
@@ -69,8 +71,6 @@ def _queues(queues: Sequence[QueueReport], *, wide: bool) -> Table:
             Text(count(failed), style="red" if failed else ""),
             count(queue.depth),
             Text(count(queue.dead), style="red" if queue.dead else ""),
-            seconds(lag.p50 if lag else None),
-            seconds(lag.p99 if lag else None),
             *rest,
         )
     return table

@@ -1,0 +1,357 @@
+"""tarry pipeline, verify and anomaly: what they say and how they end. The jobs are played; tests/spark runs real ones."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tarry.app import App
+from tarry.core.errors import Refused, TarryError
+from tarry.edges.cli import pipeline_run, pipeline_spark, verify
+from tarry.edges.cli.exits import ExitCode
+from tarry.edges.cli.pipeline_jobs import IN_ORDER, chosen, data_of
+from tests.edges.conftest import Run
+
+NOON = datetime(2030, 1, 31, 12, 0, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class PlayedSummary:
+    job: str
+    days: tuple[datetime, ...] = (NOON,)
+
+    def line(self) -> str:
+        return f"{self.job}: done"
+
+
+@dataclass
+class Stage:
+    """Jobs that do what the test says, and remember how they were called."""
+
+    calls: list[tuple[str, dict[str, Any]]]
+    failing: dict[str, BaseException]
+    alive: bool = True
+
+    def load(self, name: str) -> Any:
+        def run(spark: Any, app: Any, args: dict[str, Any]) -> PlayedSummary:
+            self.calls.append((name, args))
+            if name in self.failing:
+                raise self.failing[name]
+            return PlayedSummary(name)
+
+        return SimpleNamespace(run=run, __name__=name)
+
+
+@pytest.fixture
+def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
+    made = Stage([], {})
+
+    @contextmanager
+    def no_spark(cli: Any, master: str | None) -> Iterator[Any]:
+        yield SimpleNamespace(master=master)
+
+    monkeypatch.setattr(pipeline_run, "load", made.load)
+    monkeypatch.setattr(pipeline_run, "arguments", lambda module, given: dict(given))
+    monkeypatch.setattr(pipeline_run, "spark_for", no_spark)
+    monkeypatch.setattr(pipeline_run, "alive", lambda spark: made.alive)
+    return made
+
+
+def names(stage: Stage) -> list[str]:
+    return [name for name, _ in stage.calls]
+
+
+def test_all_jobs_run_in_order_with_a_line_each(cli: Run, stage: Stage) -> None:
+    ran = cli("pipeline", "run", "--lake", "/lake")
+    assert ran.code == 0
+    assert names(stage) == list(IN_ORDER)
+    assert ran.out.splitlines() == [f"{name}: done" for name in IN_ORDER]
+    assert all(args == {"lake": "/lake"} for _, args in stage.calls)
+
+
+def test_named_jobs_run_in_the_order_in_which_they_build_on_each_other(cli: Run, stage: Stage) -> None:
+    assert cli("pipeline", "run", "metrics", "archive").code == 0
+    assert names(stage) == ["archive", "metrics"]
+
+
+def test_the_journal_is_pruned_only_when_asked_to(cli: Run, stage: Stage) -> None:
+    assert "prune" not in chosen((), prune=False)
+    assert cli("pipeline", "run", "--prune").code == 0
+    assert names(stage)[-1] == "prune"
+
+
+@pytest.mark.parametrize(
+    "name", ["archive", "facts", "metrics", "consumers", "anomalies", "forecast", "compact", "prune"]
+)
+def test_every_job_is_also_a_command(cli: Run, stage: Stage, name: str) -> None:
+    ran = cli("pipeline", name, "-o", "json")
+    assert ran.code == 0
+    assert ran.data["jobs"][0]["line"] == f"{name}: done"
+
+
+def test_a_failure_among_others_is_partly_and_the_others_run(cli: Run, stage: Stage) -> None:
+    stage.failing["metrics"] = TarryError("the lake is away", hint="look for it")
+    ran = cli("pipeline", "run")
+    assert ran.code == ExitCode.PARTLY
+    assert names(stage) == list(IN_ORDER)
+    assert "error: metrics: the lake is away" in ran.err
+    assert "hint: look for it" in ran.err
+
+
+def test_when_all_fail_the_run_has_failed(cli: Run, stage: Stage) -> None:
+    stage.failing = {name: ValueError("no") for name in IN_ORDER}
+    ran = cli("pipeline", "run", "--json")
+    assert ran.code == ExitCode.FAILED
+    assert ran.data["ok"] is False
+    assert {job["error"] for job in ran.data["jobs"]} == {"ValueError: no"}
+
+
+def test_one_job_that_is_refused_ends_as_other_commands_do(cli: Run, stage: Stage) -> None:
+    stage.failing["archive"] = Refused("another run of it is under way")
+    assert cli("pipeline", "archive").code == ExitCode.CONFLICT
+
+
+def test_json_is_one_document_and_jsonl_a_line_per_job(cli: Run, stage: Stage) -> None:
+    ran = cli("pipeline", "run", "archive", "metrics", "--json")
+    assert ran.data["schema"] == "tarry.pipeline.run/1"
+    assert [job["summary"]["days"] for job in ran.data["jobs"]] == [["2030-01-31T12:00:00.000000Z"]] * 2
+    lines = cli("pipeline", "run", "archive", "metrics", "-o", "jsonl").lines
+    assert [line["job"] for line in lines] == ["archive", "metrics"]
+
+
+def test_a_password_in_an_error_is_not_shown(cli: Run, stage: Stage) -> None:
+    stage.failing["archive"] = ValueError("cannot reach postgresql://me:s3cret@host/db")
+    ran = cli("pipeline", "archive")
+    assert "s3cret" not in ran.err + ran.out
+
+
+def test_a_job_that_does_not_exist_is_a_usage_error_that_names_those_that_do(cli: Run) -> None:
+    ran = cli("pipeline", "run", "archiv")
+    assert ran.code == ExitCode.USAGE
+    assert "archive, facts, metrics" in ran.err
+
+
+def test_a_job_that_cannot_be_imported_is_one_sentence(cli: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    monkeypatch.delitem(sys.modules, "tarry.edges.spark.jobs.facts", raising=False)
+    ran = cli("pipeline", "facts")
+    assert ran.code == ExitCode.FAILED
+    assert "Traceback" not in ran.err
+    assert "hint:" in ran.err
+
+
+class Stopped(Exception):
+    pass
+
+
+def rounds(monkeypatch: pytest.MonkeyPatch, n: int, end: Callable[[], BaseException]) -> list[timedelta]:
+    """Let `--every` go round so often, without waiting."""
+    waited: list[timedelta] = []
+
+    def pause(cli: Any, left: timedelta, every: timedelta) -> None:
+        waited.append(every)
+        if len(waited) == n:
+            raise end()
+
+    monkeypatch.setattr(pipeline_run, "_pause", pause)
+    return waited
+
+
+def test_every_goes_on_after_a_failure_and_ends_with_ctrl_c(
+    cli: Run, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.failing["archive"] = TarryError("the database is away")
+    waited = rounds(monkeypatch, 3, KeyboardInterrupt)
+    ran = cli("pipeline", "run", "archive", "metrics", "--every", "1m")
+    assert ran.code == ExitCode.INTERRUPTED
+    assert names(stage) == ["archive", "metrics"] * 3
+    assert waited == [timedelta(minutes=1)] * 3
+    assert ran.err.count("error: archive: the database is away") == 3
+    assert "interrupted" in ran.err
+
+
+def test_every_ends_when_spark_itself_has_died(cli: Run, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.failing["archive"] = ConnectionRefusedError("gone")
+    stage.alive = False
+    rounds(monkeypatch, 3, AssertionError)
+    ran = cli("pipeline", "run", "archive", "--every", "1m")
+    assert ran.code == ExitCode.FAILED
+    assert "Spark has ended" in ran.err
+
+
+def test_every_with_json_has_no_end_and_says_what_to_use(cli: Run, stage: Stage) -> None:
+    ran = cli("pipeline", "run", "--every", "1m", "--json")
+    assert ran.code == ExitCode.USAGE
+    assert "jsonl" in ran.error["hint"]
+    assert cli("pipeline", "run", "--every", "0s").code == ExitCode.USAGE
+
+
+def test_ctrl_c_in_a_job_ends_the_run(cli: Run, stage: Stage) -> None:
+    stage.failing["facts"] = KeyboardInterrupt()
+    ran = cli("pipeline", "run")
+    assert ran.code == ExitCode.INTERRUPTED
+    assert names(stage) == ["archive", "facts"]
+
+
+def test_replay_hands_on_what_was_said(cli: Run, stage: Stage) -> None:
+    ran = cli(
+        *(
+            "pipeline",
+            "replay",
+            "orders",
+            "--outcome",
+            "buried",
+            "--key",
+            "a",
+            "--key",
+            "b",
+            "--in",
+            "5m",
+            "--rate",
+            "2",
+        ),
+        *("--since", "2030-01-31T12:00:00Z", "--prefix", "", "--dry-run"),
+    )
+    assert ran.code == 0
+    (given,) = [args for _, args in stage.calls]
+    assert given["outcome"] == "buried"
+    assert given["keys"] == ("a", "b")
+    assert given["since"] == NOON
+    assert (given["delay_for"], given["rate"], given["prefix"]) == (timedelta(minutes=5), 2.0, "")
+    assert given["dry_run"] is True
+
+
+@pytest.mark.parametrize(
+    "words", [["--outcome", "lost"], ["--since", "+5m"], ["--since", "soon"], ["--payloads", "xml"]]
+)
+def test_a_replay_that_cannot_be_understood_is_a_usage_error(cli: Run, stage: Stage, words: list[str]) -> None:
+    assert cli("pipeline", "replay", "orders", *words).code == ExitCode.USAGE
+    assert stage.calls == []
+
+
+def test_the_arguments_of_every_job_take_what_the_commands_give() -> None:
+    pytest.importorskip("pyspark")
+    from tarry.edges.cli.pipeline_jobs import ALL, arguments, load
+
+    for name in (*ALL, "verify"):
+        assert arguments(load(name), {"lake": "/lake"}).lake == "/lake"
+    replay = arguments(load("replay"), {"queue": "q", "outcome": "buried", "payload_format": "text", "rate": None})
+    assert replay.outcome.name == "BURIED"
+    assert replay.payload_format.name == "TEXT"
+
+
+def test_verify_shows_what_differs_and_ends_with_7(cli: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    @dataclass(frozen=True)
+    class Found:
+        ok: bool
+        problems: tuple[Any, ...]
+
+        def line(self) -> str:
+            return "verify: ok" if self.ok else "verify: FAILED"
+
+    def answering(found: Found) -> None:
+        module = SimpleNamespace(run=lambda spark, app, args: found)
+        monkeypatch.setattr("tarry.edges.cli.pipeline_jobs.load", lambda name: module)
+
+    @contextmanager
+    def nothing(*_: Any) -> Iterator[None]:
+        yield None
+
+    monkeypatch.setattr("tarry.edges.cli.pipeline_jobs.arguments", lambda module, given: given)
+    monkeypatch.setattr(pipeline_spark, "spark_for", nothing)
+    answering(Found(True, ()))
+    assert cli("verify").code == 0
+    answering(Found(False, (SimpleNamespace(what="1 message is missing", samples=("order-17",)),)))
+    ran = cli("verify")
+    assert ran.code == ExitCode.CHECK_FAILED
+    assert ran.out.splitlines() == ["verify: FAILED", "  1 message is missing", "    order-17"]
+    assert verify.verify.__doc__
+
+
+def test_status_of_a_pipeline_that_never_ran(cli: Run) -> None:
+    ran = cli("pipeline", "status")
+    assert ran.code == 0
+    assert "has not run yet" in ran.err
+
+
+def test_status_tells_of_the_last_runs(cli: Run, app: App) -> None:
+    with app.pipeline.manifest.run("archive") as run:
+        run.summary = {"rows": 12}
+    with pytest.raises(ValueError, match="disk"), app.pipeline.manifest.run("metrics"):
+        raise ValueError("disk full")
+    ran = cli("pipeline", "status", "--json", "--lake", "/nowhere")
+    jobs = {job["job"]: job for job in ran.data["jobs"]}
+    assert jobs["archive"]["state"] == "done"
+    assert ran.data["archive"] == {"batches": 0, "events": 0, "latest_event_at": None}
+    assert ran.data["lake"] == "/nowhere"
+
+
+def test_a_report_of_nothing_says_what_to_run(cli: Run, tmp_path: Path) -> None:
+    ran = cli("pipeline", "report", "--html", str(tmp_path / "report.html"))
+    assert ran.code == 0
+    assert "tarry pipeline run" in ran.out
+    assert (tmp_path / "report.html").read_text().startswith("<!doctype html>")
+    assert list(tmp_path.iterdir()) == [tmp_path / "report.html"]
+
+
+def test_a_report_as_json_is_data(cli: Run) -> None:
+    ran = cli("pipeline", "report", "--json")
+    assert ran.data["schema"] == "tarry.pipeline.report/1"
+    assert ran.data["queues"] == []
+
+
+def test_a_report_that_cannot_be_written_or_asks_for_nothing(cli: Run, tmp_path: Path) -> None:
+    assert cli("pipeline", "report", "--html", str(tmp_path / "no" / "report.html")).code == ExitCode.FAILED
+    assert cli("pipeline", "report", "--last", "0s").code == ExitCode.USAGE
+    assert cli("pipeline", "report", "--queue", "typo").code == ExitCode.NOT_FOUND
+
+
+def test_anomalies_of_nothing(cli: Run) -> None:
+    ran = cli("anomaly", "list")
+    assert (ran.code, ran.out) == (0, "")
+    assert "nothing unusual" in ran.err
+    assert cli("anomaly", "ack", "17").code == ExitCode.NOT_FOUND
+    assert cli("anomaly", "list", "--severity", "awful").code == ExitCode.USAGE
+
+
+def test_what_is_muted_is_listed_and_can_be_unmuted(cli: Run, app: App) -> None:
+    app.queues.create("orders")
+    assert cli("anomaly", "mute", "--reason", "why not").code == ExitCode.USAGE
+    made = cli("anomaly", "mute", "--queue", "orders", "--for", "2h", "--reason", "load test", "--json")
+    assert made.code == 0
+    (listed,) = cli("anomaly", "mutes", "--json").data["mutes"]
+    assert (listed["queue"], listed["reason"]) == ("orders", "load test")
+    assert cli("anomaly", "unmute", str(listed["id"])).code == 0
+    assert cli("anomaly", "unmute", str(listed["id"])).code == ExitCode.NOT_FOUND
+    assert "nothing is muted" in cli("anomaly", "mutes").err
+
+
+def test_numbers_that_json_does_not_have_are_null() -> None:
+    assert data_of({"a": float("nan"), "b": timedelta(seconds=2), "c": {1: NOON.date()}}) == {
+        "a": None,
+        "b": 2.0,
+        "c": {"1": "2030-01-31"},
+    }
+    json.dumps(data_of(PlayedSummary("x")), allow_nan=False)
+
+
+def test_help_and_report_need_no_spark() -> None:
+    code = """
+import sys
+sys.modules["pyspark"] = None
+from tarry.edges.cli.main import main
+import tarry.edges.spark.report.html, tarry.edges.spark.report.terminal, tarry.edges.spark.report.gather
+assert main(["pipeline", "run", "-h"]) == 0
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
