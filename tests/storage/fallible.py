@@ -43,6 +43,10 @@ class FallibleServer:
         if state is not None:  # else it is starting already
             os.kill(state.postmaster, signal.SIGKILL)
 
+    def kill_backend(self, pid: int) -> None:
+        """Kill -9 of one session's process, found by the number it has for PostgreSQL (which may be in a namespace)."""
+        os.kill(pid, signal.SIGKILL)
+
     def stop(self) -> None:
         """At once, as `pg_ctl stop -m immediate` does: nothing is written, nobody is told."""
         state = read_state(Layout(self.home))
