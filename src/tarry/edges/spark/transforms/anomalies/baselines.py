@@ -21,12 +21,14 @@ from tarry.edges.spark.transforms.instants import MINUTE, dated, truncated
 SCALES = (1, 10)
 """Minutes. A stall of a queue with one message a minute shows in no single minute, and in ten it does."""
 
+DRIFT = 0.05
+"""Of the square root: a tenth of the count. Four weeks have four of each hour, too few to see how levels drift."""
 _LEAST_S = 0.001
 
 
 @dataclass(frozen=True)
 class Metric:
-    """`floor` is the least spread that is believed, on the scale of the metric."""
+    """`floor` is the least spread that is believed, on the scale of the metric: that of a Poisson count, or a factor."""
 
     name: str
     column: Column
@@ -167,7 +169,9 @@ def bands(
         "hour",
         "n",
         "median",
-        F.greatest(F.col("mad") * 1.4826, floor).alias("sigma"),
+        F.greatest(F.col("mad") * 1.4826, floor, F.when(_is_count(F.col("measure")), F.col("median") * DRIFT)).alias(
+            "sigma"
+        ),
         F.get("points", F.lit(0)).alias("p01"),
         F.get("points", F.lit(2)).alias("p99"),
     )

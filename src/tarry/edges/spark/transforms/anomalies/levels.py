@@ -25,7 +25,7 @@ class Level:
     threshold: float = 3.5
     threshold_of_ten: float = 4.5
     """For sums over ten minutes: they overlap, so that one of them is never alone."""
-    lasting: int = 3
+    lasting: int = 5
     gap: int = 2
 
 

@@ -1,0 +1,87 @@
+"""Small journals, written by hand, and what detectors make of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from tarry.edges.spark.schemas import EVENTS
+from tarry.edges.spark.transforms.anomalies.builtin import BUILT_IN
+from tarry.edges.spark.transforms.anomalies.registry import Registry
+from tarry.edges.spark.transforms.anomalies.seen import BANDS, PROFILES, QUEUES, Seen
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
+"""A Monday."""
+TODAY = NOON.date()
+SINCE = datetime(2026, 11, 16, tzinfo=UTC)
+UNTIL = datetime(2026, 11, 17, tzinfo=UTC)
+SERIES = "queue_id int, queue string, metric string, scale int, minute timestamp, date date, hour int, value double, x double"
+
+
+@dataclass
+class Journal:
+    """Events in the order in which they are written down, each a transaction of its own unless one is named."""
+
+    rows: list[tuple[Any, ...]] = field(default_factory=list[tuple[Any, ...]])
+
+    def add(self, kind: str, after_s: float = 0, *, key: str | None = "k", **more: Any) -> Journal:
+        number = len(self.rows) + 1
+        said: dict[str, Any] = {
+            "id": number, "xid": 1000 + number, "at": NOON + timedelta(seconds=after_s), "kind": kind, "queue_id": 1,
+            "queue": "orders", "key": key, "version": 1, "attempt": 1, "priority": 5, "due_at": NOON, **more,
+        }  # fmt: skip
+        for name in ("leased_at", "lease_until", "due_at"):
+            if isinstance(said.get(name), (int, float)):
+                said[name] = NOON + timedelta(seconds=said[name])
+        if isinstance(said.get("detail"), dict):
+            said["detail"] = json.dumps(said["detail"])
+        assert said.keys() <= set(EVENTS.names)
+        self.rows.append(tuple(said.get(name) for name in EVENTS.names))
+        return self
+
+
+def habit(measure: str, *, p01: float = 0, p99: float = 0, p999: float = 0, n: int = 1000, consumer: str | None = None):
+    return (TODAY, 1, consumer, measure, n, float(p01), float(p99), float(p999))
+
+
+def seen(
+    spark: SparkSession,
+    journal: Journal,
+    habits: Sequence[tuple[Any, ...]] = (),
+    *,
+    max_attempts: int | None = 5,
+    since: datetime = SINCE,
+    until: datetime = UNTIL,
+    series: DataFrame | None = None,
+    bands: DataFrame | None = None,
+) -> Seen:
+    events = spark.createDataFrame(journal.rows, EVENTS)
+    return Seen(
+        events=events,
+        metrics=events.limit(0),
+        series=spark.createDataFrame([], SERIES) if series is None else series,
+        queues=spark.createDataFrame([(1, "orders", max_attempts, SINCE, None, "events")], QUEUES),
+        profiles=spark.createDataFrame(list(habits), PROFILES),
+        bands=spark.createDataFrame([], BANDS) if bands is None else bands,
+        since=since,
+        until=until,
+    )
+
+
+def found(what: Seen, name: str, registry: Registry = BUILT_IN) -> list[Any]:
+    """The anomalies of one detector, in the order of time."""
+    return sorted(registry[name].find(what).collect(), key=lambda row: (row.window_from, row.key or ""))
+
+
+def keys(what: Seen, name: str, registry: Registry = BUILT_IN) -> list[str]:
+    return [row.key for row in found(what, name, registry)]
+
+
+def day(n: int) -> date:
+    return TODAY + timedelta(days=n)
