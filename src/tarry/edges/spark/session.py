@@ -74,7 +74,8 @@ def session(master: str | None = None, config: Mapping[str, str] | None = None) 
     for key, value in {**settings, **(config or {})}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
+    if "SPARK_REMOTE" not in os.environ:  # a Connect server keeps its own log, and has no context to offer
+        spark.sparkContext.setLogLevel("ERROR")
     return spark
 
 

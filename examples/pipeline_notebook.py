@@ -1,0 +1,80 @@
+"""A notebook as a plain file: each `# %%` is a cell (VS Code, Jupyter with jupytext, Databricks read it as one).
+
+It makes some traffic, runs the pipeline on it, and looks at the result with Spark. TARRY_DSN chooses the database, else an
+embedded one is used; LAKE chooses the lake, else it is beside the embedded data.
+"""
+
+# pyright: basic
+# %% A session, and Tarry. In a notebook that has a session already, that one is used.
+import os
+
+from pyspark.sql import functions as F  # noqa: N812
+
+import tarry
+import tarry.spark
+from tarry.core.events import JournalLevel
+
+spark = tarry.spark.session()
+tarry.spark.register(spark)
+app = tarry.connect()
+lake = os.environ.get("LAKE")
+
+# %% Some traffic: most orders are fine, every tenth fails once, and two cannot be paid at all.
+app.queues.create("notebook", tarry.QueueSettings(journal=JournalLevel.PAYLOADS), exist_ok=True)
+orders = app.queue("notebook")
+orders.offer_many([tarry.Message(payload={"total": n % 50}, key=f"order-{n}") for n in range(300)])
+orders.offer_many(
+    [
+        tarry.Message(payload={"total": -1}, key=f"unpaid-{n}", retry=tarry.Retry.at_once(max_attempts=2))
+        for n in range(2)
+    ]
+)
+while deliveries := orders.try_poll_many(100):
+    for delivery in deliveries:
+        if delivery.payload["total"] < 0:
+            delivery.nack("the card has expired")
+        elif delivery.payload["total"] % 10 == 7 and delivery.attempt == 1:
+            delivery.release()
+        else:
+            delivery.ack()
+
+# %% The live tables and the journal, as frames. Filters and columns that you name reach the database.
+events = spark.read.format("tarry").option("dsn", app.dsn).load()
+events.where("queue = 'notebook'").groupBy("kind").count().orderBy(F.desc("count")).show()
+
+# %% The jobs: session, app and arguments in, a summary out. `tarry pipeline run` does the same.
+from tarry.edges.spark.jobs import anomalies, archive, consumers, facts, forecast, metrics  # noqa: E402
+
+for job, arguments in (
+    (archive, archive.ArchiveArgs(lake=lake)),
+    (facts, facts.FactsArgs(lake=lake)),
+    (metrics, metrics.MetricsArgs(lake=lake)),
+    (consumers, consumers.ConsumersArgs(lake=lake)),
+    (anomalies, anomalies.AnomaliesArgs(lake=lake)),
+    (forecast, forecast.ForecastArgs(lake=lake)),
+):
+    print(job.run(spark, app, arguments).line())
+
+# %% The archive is a lake like any other. The manifest says which files of it count.
+from tarry.edges.spark.lake import Lake, read_events  # noqa: E402
+
+archived = read_events(spark, app.pipeline.manifest, Lake.at(lake))
+archived.groupBy("queue", "kind").count().orderBy("queue", "kind").show()
+
+# %% What the pipeline found.
+for anomaly in app.pipeline.alerts.list(queue="notebook"):
+    print(f"{anomaly.severity.value:<8} {anomaly.detector:<16} {anomaly.sentence}")
+
+# %% And the report, as `tarry pipeline report` writes it.
+from datetime import timedelta  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+from tarry.edges.spark.report.gather import gathered  # noqa: E402
+from tarry.edges.spark.report.html import page  # noqa: E402
+
+now = app.store.now()
+report = gathered(app, queue="notebook", since=now - timedelta(hours=1), until=now)
+Path("notebook-report.html").write_text(page(report), encoding="utf-8")
+
+# %% The session is left alone: in a notebook others may use it.
+app.close()
