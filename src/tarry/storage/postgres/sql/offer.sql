@@ -2,6 +2,8 @@
 -- was left as it was.
 -- One statement, so a racing writer is a row and not an error. Rows arrive sorted by key (lock order) and without
 -- duplicates; message_key decides conflicts. An offer that changes nothing keeps the lease, any other ends it.
+-- A version was taken before the row was locked; if somebody else's higher one is there by now, a still higher one is
+-- taken, so the versions of a key only grow.
 -- `places` says in which order they were given: versions grow in that order, so what is due together stays in line.
 with q as materialized (
     select id, journal from tarry.queue where name = %(queue)s and deleted_at is null
@@ -27,7 +29,7 @@ with q as materialized (
         coalesce(d.due_at, n.now + make_interval(secs => d.delay)) as due_at,
         n.now + make_interval(secs => (d.extra ->> 'max_wait')::float8) as due_limit) t
     on conflict (key, queue) do update
-    set version = excluded.version,
+    set version = case when excluded.version > m.version then excluded.version else nextval('tarry.version_seq') end,
         payload = excluded.payload, content_type = excluded.content_type, priority = excluded.priority,
         due_at = least(excluded.due_at, case excluded.conflict when 3 then m.due_limit end),
         planned_at = least(excluded.due_at, case excluded.conflict when 3 then m.due_limit end),

@@ -26,7 +26,7 @@ with folded as (
     from chosen c
     cross join (select %(now)s::timestamptz + make_interval(secs => %(max_wait)s::float8) as due_limit) d
     on conflict (key, queue) do update
-    set version = excluded.version,
+    set version = case when excluded.version > m.version then excluded.version else nextval('tarry.version_seq') end,
         payload = excluded.payload, content_type = excluded.content_type, priority = excluded.priority,
         due_at = least(excluded.due_at, case excluded.conflict when 3 then m.due_limit end),
         planned_at = least(excluded.due_at, case excluded.conflict when 3 then m.due_limit end),
