@@ -19,7 +19,7 @@ from tarry.core.sinking import SinkWrite, WriteState
 from tarry.edges.spark import sink
 from tarry.edges.spark.source import register
 from tests.kit.steps import seen
-from tests.spark.crashing import SOURCES
+from tests.spark.crashing import FaultySource
 from tests.spark.sink_kit import ask, counts, live_keys, number, staged_rows
 
 AT = datetime(2030, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
@@ -29,8 +29,7 @@ ATTEMPTS = "select last_value from tarry.sink_attempt_id_seq"
 @pytest.fixture(scope="module")
 def session(spark: SparkSession) -> SparkSession:
     register(spark)
-    for source in SOURCES:
-        spark.dataSource.register(source)
+    spark.dataSource.register(FaultySource)
     return spark
 
 
@@ -41,11 +40,11 @@ def numbered(session: SparkSession, n: int, parts: int = 8) -> DataFrame:
     )
 
 
-def write(frame: DataFrame, dsn: str, *, source: str = "tarry", **options: str) -> SinkWrite | None:
-    frame.write.format(source).option("dsn", dsn).options(**{"queue": "q", "write_id": "w", **options}).mode(
-        "append"
-    ).save()
-    return sink.outcome(dsn, options.get("write_id", "w"))
+def write(frame: DataFrame, dsn: str, **options: str) -> SinkWrite | None:
+    source = "faulty" if "fault" in options else "tarry"
+    said = {"dsn": dsn, "queue": "q", "write_id": "w", **options}
+    frame.write.format(source).options(**said).mode("append").save()
+    return sink.outcome(dsn, said["write_id"])
 
 
 class TestWriting:
@@ -120,7 +119,7 @@ class TestFailingTasks:
     ) -> None:
         # Keys from the dice: another try of a task gives other keys, and must not leave the first ones.
         frame = numbered(session, 400).unionAll(numbered(session, 400).withColumn("key", F.expr("uuid()")))
-        done = write(frame, database, source="crashing")
+        done = write(frame, database, fault="crash")
         assert done is not None
         assert counts(done) == (800, 0, 0, 0)
         payloads = [json.loads(payload)["n"] for (payload,) in ask(database, "select payload from tarry.message")]
@@ -134,7 +133,7 @@ class TestFailingTasks:
         self, session: SparkSession, database: str
     ) -> None:
         with pytest.raises(PySparkException):
-            write(numbered(session, 40, 4), database, source="hopeless")
+            write(numbered(session, 40, 4), database, fault="hopeless")
         assert live_keys(database) == []
         assert staged_rows(database) == (0, 0)
         assert counts(write(numbered(session, 40, 4), database) or pytest.fail("no outcome")) == (40, 0, 0, 0)
@@ -142,7 +141,7 @@ class TestFailingTasks:
     def test_a_driver_that_dies_before_the_commit_is_followed_by_one_that_commits(
         self, session: SparkSession, database: str
     ) -> None:
-        write(numbered(session, 40), database, source="dying")
+        write(numbered(session, 40), database, fault="die")
         assert live_keys(database) == []
         assert staged_rows(database)[0] == 40
         assert counts(write(numbered(session, 40), database) or pytest.fail("no outcome")) == (40, 0, 0, 0)
@@ -202,7 +201,7 @@ class TestStreams:
     def test_tasks_of_a_stream_may_crash_too(self, session: SparkSession, database: str, tmp_path: Path) -> None:
         self.give(tmp_path, "a", "b")
         self.give(tmp_path, "c")
-        self.run(session, database, tmp_path, source="crashing")
+        self.run(session, database, tmp_path, source="faulty")
         assert live_keys(database) == ["a", "b", "c"]
         assert number(database, "select count(*) from tarry.event where kind = 'offered'") == 3
         assert staged_rows(database) == (0, 0)

@@ -1,0 +1,188 @@
+# pyright: basic
+"""The sink beside the other ways to bring a Spark frame into a queue: `python -m benchmarks.pipeline.sink --help`.
+
+Everybody gets the same cached frame, the same number of connections and an empty table, in interleaved rounds. Only the
+sink and `offer_many` keep the journal and the conflict rules; JDBC and the plain INSERTs store rows and nothing else, which
+is in their favour.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from rich.console import Console
+from rich.table import Table
+
+import tarry
+from benchmarks.server import serving
+from tarry.edges.spark import sink
+from tarry.edges.spark.session import session
+from tarry.edges.spark.source import register
+
+JAR = Path("/usr/share/java/postgresql.jar")
+FEW = 200
+YARDSTICK = f"INSERT of {FEW} rows"
+Contender = Callable[[DataFrame, str], None]
+
+
+def frame_of(spark: SparkSession, rows: int, connections: int) -> DataFrame:
+    """Keys in no order, payloads of 120 bytes."""
+    key = F.md5(F.col("id").cast("string"))
+    made = spark.range(0, rows, 1, connections).select(
+        key.alias("key"),
+        F.encode(F.concat(F.lit('{"n":"'), F.repeat(key, 4).substr(1, 112), F.lit('"}')), "utf-8").alias("payload"),
+    )
+    made = made.persist()
+    made.count()
+    return made
+
+
+def by_sink(frame: DataFrame, dsn: str) -> None:
+    sink.offer(frame, dsn, queue="q", payload_format="binary")
+
+
+def by_sorted_sink(frame: DataFrame, dsn: str) -> None:
+    n = frame.rdd.getNumPartitions()
+    sink.offer(frame.repartitionByRange(n, "key").sortWithinPartitions("key"), dsn, queue="q", payload_format="binary")
+
+
+def by_offer_many(frame: DataFrame, dsn: str) -> None:
+    def offer(batches: Iterator[Any]) -> Iterator[Any]:
+        with tarry.connect(dsn) as app:
+            queue = app.queue("q", bytes)
+            for batch in batches:
+                rows = batch.to_pylist()
+                for start in range(0, len(rows), FEW):
+                    queue.offer_many([tarry.Message(**row) for row in rows[start : start + FEW]])
+        yield from ()
+
+    frame.mapInArrow(offer, "n int").collect()
+
+
+def by_inserts(frame: DataFrame, dsn: str) -> None:
+    def insert(batches: Iterator[Any]) -> Iterator[Any]:
+        one = "(%s, now(), now(), now(), 1, 0, 0, %s)"
+        with psycopg.connect(dsn, autocommit=True) as conn:
+            for batch in batches:
+                rows = batch.to_pylist()
+                for start in range(0, len(rows), FEW):
+                    some = rows[start : start + FEW]
+                    values = [value for row in some for value in (row["key"], row["payload"])]
+                    conn.execute(
+                        "insert into tarry.message (key, due_at, planned_at, created_at, queue, priority, conflict, payload) "
+                        f"values {', '.join([one] * len(some))} on conflict (key, queue) do nothing",  # type: ignore[arg-type]
+                        values,
+                    )
+        yield from ()
+
+    frame.mapInArrow(insert, "n int").collect()
+
+
+def by_jdbc(frame: DataFrame, dsn: str) -> None:
+    now = F.lit(datetime.now(UTC))
+    rows = frame.select(
+        "key",
+        "payload",
+        *(now.alias(name) for name in ("due_at", "planned_at", "created_at")),
+        F.lit(1).alias("queue"),
+        *(F.lit(0).cast("short").alias(name) for name in ("priority", "conflict")),
+    )
+    said = conninfo_to_dict(dsn)
+    url = f"jdbc:postgresql://{said.get('host', '127.0.0.1')}:{said.get('port', 5432)}/{said['dbname']}"
+    options = {
+        "user": str(said.get("user", "")),
+        "password": str(said.get("password", "")),
+        "stringtype": "unspecified",
+    }
+    rows.write.format("jdbc").options(
+        url=f"{url}?reWriteBatchedInserts=true", dbtable="tarry.message", driver="org.postgresql.Driver", **options
+    ).mode("append").save()
+
+
+def emptied(dsn: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute("truncate tarry.message, tarry.event, tarry.sink_row, tarry.sink_write, tarry.sink_attempt")
+        conn.execute("checkpoint")
+
+
+def measured(frame: DataFrame, dsn: str, rows: int, contender: Contender) -> float:
+    """Rows per second; that all rows are there is checked, not timed."""
+    emptied(dsn)
+    started = time.monotonic()
+    contender(frame, dsn)
+    spent = time.monotonic() - started
+    with psycopg.connect(dsn) as conn:
+        found = conn.execute("select count(*) from tarry.message").fetchone()
+    assert found == (rows,), f"{found} rows instead of {rows}"
+    return rows / spent
+
+
+def contenders(dsn: str, jar: Path, console: Console) -> dict[str, Contender]:
+    found: dict[str, Contender] = {
+        "sink": by_sink,
+        "sink, sorted by Spark": by_sorted_sink,
+        YARDSTICK: by_inserts,
+        f"offer_many of {FEW}": by_offer_many,
+    }
+    if not jar.exists():
+        console.print(f"Without JDBC: {jar} is not there (Debian: apt install libpostgresql-jdbc-java).")
+    elif str(conninfo_to_dict(dsn).get("host", "")).startswith("/"):
+        console.print("Without JDBC: its driver wants TCP, and this server listens on a socket; name another by --dsn.")
+    else:
+        found["JDBC write"] = by_jdbc
+    return found
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.pipeline.sink", description=__doc__)
+    parser.add_argument("--rows", type=int, default=200_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--connections", type=int, default=2, help="tasks, each with a connection")
+    parser.add_argument("--dsn", help="a PostgreSQL of your own, where databases may be created (default: embedded)")
+    parser.add_argument("--jdbc-jar", type=Path, default=JAR)
+    options = parser.parse_args(arguments)
+    console = Console(width=None if Console().is_terminal else 120)
+    with serving(options.dsn) as server:
+        dsn = server.database("sink")
+        with tarry.connect(dsn, migrate=True) as app:
+            app.queues.create("q")
+        found = contenders(dsn, options.jdbc_jar, console)
+        jars = {"spark.jars": str(options.jdbc_jar)} if "JDBC write" in found else {}
+        spark = session(f"local[{options.connections}]", jars)
+        register(spark)
+        frame = frame_of(spark, options.rows, options.connections)
+        samples: dict[str, list[float]] = {name: [] for name in found}
+        for turn in range(options.rounds + 1):  # the first is to warm up
+            for name, contender in found.items():
+                rate = measured(frame, dsn, options.rows, contender)
+                if turn:
+                    samples[name].append(rate)
+                console.print(f"{'warm-up' if not turn else f'round {turn}'}: {name}: {rate:,.0f} rows/s")
+        spark.stop()
+    show(console, samples, options)
+
+
+def show(console: Console, samples: dict[str, list[float]], options: argparse.Namespace) -> None:
+    title = f"{options.rows:,} rows, {options.connections} connections, median of {options.rounds}"
+    table = Table("", "rows/s", f"× {YARDSTICK}", title=title)
+    yardstick = statistics.median(samples[YARDSTICK])
+    for name, rates in sorted(samples.items(), key=lambda each: -statistics.median(each[1])):
+        rate = statistics.median(rates)
+        table.add_row(name, f"{rate:,.0f}", f"{rate / yardstick:.2f}")
+    console.print(table)
+    ratio = statistics.median(samples["sink"]) / yardstick
+    console.print(f"Target: the sink is at least 2 × {YARDSTICK}. It is {ratio:.2f} ×.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""Drivers, executors and stragglers, for real: programs of their own, killed with -9 in the middle of a write."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tarry.core.sinking import SinkWrite
+from tests.spark.sink_kit import ask, counts, number, sinking, staged_rows
+
+pytestmark = pytest.mark.chaos
+
+ROWS = 20_000
+ROOT = Path(__file__).parents[2]
+ATTEMPTS = "select last_value from tarry.sink_attempt_id_seq"
+
+
+def program(dsn: str, fault: str, *, master: str = "local[2,4]") -> int:
+    """One driver from its start to its end, whatever that is."""
+    command = [sys.executable, "-m", "tests.spark.crashing", master, dsn, fault, str(ROWS)]
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, cwd=ROOT, env=environ, start_new_session=True, check=False, timeout=600).returncode
+
+
+def outcome(dsn: str) -> SinkWrite:
+    found = sinking(dsn).outcome("w")
+    assert found is not None
+    return found
+
+
+def assert_all_there_once(dsn: str) -> None:
+    assert counts(outcome(dsn)) == (ROWS, 0, 0, 0)
+    assert {key for (key,) in ask(dsn, "select key from tarry.message")} == {f"k{n}" for n in range(ROWS)}
+    assert number(dsn, "select count(*) from tarry.event where kind in ('offered', 'updated')") == ROWS
+    assert staged_rows(dsn) == (0, 0)
+
+
+def test_a_driver_killed_before_the_commit_has_done_nothing_and_the_next_one_does_it_all(database: str) -> None:
+    assert program(database, "kill before commit") == -9
+    assert number(database, "select count(*) from tarry.message") == 0
+    assert staged_rows(database)[0] == ROWS
+    assert program(database, "none") == 0
+    assert_all_there_once(database)
+
+
+def test_a_driver_killed_after_the_commit_has_done_it_all_and_the_next_one_does_nothing(database: str) -> None:
+    assert program(database, "kill after commit") == -9
+    done = outcome(database)
+    assert done.committed
+    versions = ask(database, "select sum(version) from tarry.message")
+    assert program(database, "none") == 0
+    assert outcome(database) == done
+    assert ask(database, "select sum(version) from tarry.message") == versions
+    assert_all_there_once(database)
+
+
+@pytest.mark.parametrize("fault", ["straggle", "kill executor", "crash"])
+def test_on_several_executors_stragglers_and_losses_double_and_lose_nothing(database: str, fault: str) -> None:
+    assert program(database, fault, master="local-cluster[2,1,1024]") == 0
+    assert number(database, ATTEMPTS) > 6, "no task was tried again"
+    sinking(database).sweep()
+    assert_all_there_once(database)
