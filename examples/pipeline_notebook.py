@@ -7,6 +7,7 @@ embedded one is used; LAKE chooses the lake, else it is beside the embedded data
 # pyright: basic
 # %% A session, and Tarry. In a notebook that has a session already, that one is used.
 import os
+from datetime import timedelta
 
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -34,7 +35,7 @@ while deliveries := orders.try_poll_many(100):
         if delivery.payload["total"] < 0:
             delivery.nack("the card has expired")
         elif delivery.payload["total"] % 10 == 7 and delivery.attempt == 1:
-            delivery.release()
+            delivery.nack("a hiccup", delay=timedelta(0))
         else:
             delivery.ack()
 
@@ -66,7 +67,6 @@ for anomaly in app.pipeline.alerts.list(queue="notebook"):
     print(f"{anomaly.severity.value:<8} {anomaly.detector:<16} {anomaly.sentence}")
 
 # %% And the report, as `tarry pipeline report` writes it.
-from datetime import timedelta  # noqa: E402
 from pathlib import Path  # noqa: E402
 
 from tarry.edges.spark.report.gather import gathered  # noqa: E402
