@@ -126,7 +126,7 @@ class Checker:
             elif op.name == "drop":
                 self._drops[op.facts[0]].append(op)
             elif op.name == "lease":
-                for found in op.result:
+                for found in op.result if op.answer == OK else ():
                     grant = Grant(op, *found)
                     self._grants[grant.key].append(grant)
                     self._by_token[grant.token] = grant
