@@ -30,6 +30,10 @@ class QueueSettings:
         limits.check_max_attempts(self.max_attempts)
         limits.check_delay(self.retention_for, "retention_for")
         limits.check_delay(self.target_lag_for, "target_lag_for")
+        if not isinstance(self.journal, JournalLevel):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidInput(f"journal must be a JournalLevel (off, events, payloads), not {self.journal!r:.120}")
+        if not isinstance(self.retry, Retry):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidInput(f"retry must be a tarry.Retry, not {self.retry!r:.120}")
         if self.retry.max_attempts is not None:
             raise InvalidInput("max_attempts of a queue is a setting of its own, not part of its retry policy")
 

@@ -17,6 +17,7 @@ from tarry.core.retry import Retry
 from tarry.handles.dead_letters import AsyncDeadLetters
 from tarry.handles.delivery import AsyncDelivery
 from tarry.handles.drafting import Drafter
+from tarry.handles.holds import checked_holds
 from tarry.handles.prefetching import Prefetched
 from tarry.handles.reading import decoded
 from tarry.handles.texts import checked_text
@@ -139,9 +140,10 @@ class AsyncQueue(Generic[P]):
             await self.release_many([delivery.hold for delivery in unstarted])
 
     async def ack_many(self, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]:
-        return await self._store.ack(self.name, holds, conn=conn)
+        return await self._store.ack(self.name, checked_holds(holds), conn=conn)
 
     async def nack_many(self, failures: Sequence[Failure], *, conn: Any = None) -> list[Settled]:
+        checked_holds([failure.hold for failure in failures])
         for failure in failures:
             checked_text(failure.error, "error")
             if failure.delay is not None:
@@ -152,13 +154,13 @@ class AsyncQueue(Generic[P]):
         self, holds: Sequence[Hold], lease_for: timedelta | None = None, *, conn: Any = None
     ) -> list[Settled]:
         checked = None if lease_for is None else limits.check_lease_for(lease_for)
-        return await self._store.touch(self.name, holds, lease_for=checked, conn=conn)
+        return await self._store.touch(self.name, checked_holds(holds), lease_for=checked, conn=conn)
 
     async def release_many(self, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]:
-        return await self._store.release(self.name, holds, conn=conn)
+        return await self._store.release(self.name, checked_holds(holds), conn=conn)
 
     async def bury_many(self, holds: Sequence[Hold], error: str | None = None, *, conn: Any = None) -> list[Settled]:
-        return await self._store.bury(self.name, holds, error=checked_text(error, "error"), conn=conn)
+        return await self._store.bury(self.name, checked_holds(holds), error=checked_text(error, "error"), conn=conn)
 
     async def read(self, key: str, *, conn: Any = None) -> StoredMessage[P] | None:
         """The live message of this key, leasing nothing."""

@@ -16,6 +16,7 @@ from tarry.core.retry import Retry
 from tarry.handles.dead_letters import DeadLetters
 from tarry.handles.delivery import Delivery
 from tarry.handles.drafting import Drafter
+from tarry.handles.holds import checked_holds
 from tarry.handles.prefetching import Prefetched
 from tarry.handles.reading import decoded
 from tarry.handles.texts import checked_text
@@ -136,9 +137,10 @@ class Queue(Generic[P]):
             self.release_many([delivery.hold for delivery in unstarted])
 
     def ack_many(self, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]:
-        return self._store.ack(self.name, holds, conn=conn)
+        return self._store.ack(self.name, checked_holds(holds), conn=conn)
 
     def nack_many(self, failures: Sequence[Failure], *, conn: Any = None) -> list[Settled]:
+        checked_holds([failure.hold for failure in failures])
         for failure in failures:
             checked_text(failure.error, "error")
             if failure.delay is not None:
@@ -149,13 +151,13 @@ class Queue(Generic[P]):
         self, holds: Sequence[Hold], lease_for: timedelta | None = None, *, conn: Any = None
     ) -> list[Settled]:
         checked = None if lease_for is None else limits.check_lease_for(lease_for)
-        return self._store.touch(self.name, holds, lease_for=checked, conn=conn)
+        return self._store.touch(self.name, checked_holds(holds), lease_for=checked, conn=conn)
 
     def release_many(self, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]:
-        return self._store.release(self.name, holds, conn=conn)
+        return self._store.release(self.name, checked_holds(holds), conn=conn)
 
     def bury_many(self, holds: Sequence[Hold], error: str | None = None, *, conn: Any = None) -> list[Settled]:
-        return self._store.bury(self.name, holds, error=checked_text(error, "error"), conn=conn)
+        return self._store.bury(self.name, checked_holds(holds), error=checked_text(error, "error"), conn=conn)
 
     def read(self, key: str, *, conn: Any = None) -> StoredMessage[P] | None:
         """The live message of this key, leasing nothing."""

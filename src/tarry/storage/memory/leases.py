@@ -92,7 +92,8 @@ def settle(
         if row.token is not None:
             queue.note(EventKind.EXPIRED, row, now, leased=True)
         if isinstance(verdict, Doomed):
-            row.attempt += verdict.attempts
+            if verdict.attempts:
+                _hold(queue, row, now, lease_for, consumer)
             queue.bury(row, verdict.reason, verdict.error, now)
         else:
             leases.append(_lease(queue, row, verdict.payload, now, lease_for, consumer))
@@ -102,11 +103,7 @@ def settle(
 def _lease(
     queue: MemoryQueue, row: Row, payload: P, now: datetime, lease_for: timedelta | None, consumer: str | None
 ) -> Lease[P]:
-    token, lease_until = uuid4(), now + row.leases_for(queue.settings, lease_for)
-    row.attempt += 1
-    row.hold(token, since=now, until=lease_until, consumer=consumer)
-    queue.lines.hold(row)
-    queue.note(EventKind.LEASED, row, now, leased=True)
+    token, lease_until = _hold(queue, row, now, lease_for, consumer)
     return Lease(
         key=row.key,
         payload=payload,
@@ -121,3 +118,14 @@ def _lease(
         headers=copied(row.headers),
         content_type=row.content_type,
     )
+
+
+def _hold(
+    queue: MemoryQueue, row: Row, now: datetime, lease_for: timedelta | None, consumer: str | None
+) -> tuple[UUID, datetime]:
+    token, lease_until = uuid4(), now + row.leases_for(queue.settings, lease_for)
+    row.attempt += 1
+    row.hold(token, since=now, until=lease_until, consumer=consumer)
+    queue.lines.hold(row)
+    queue.note(EventKind.LEASED, row, now, leased=True)
+    return token, lease_until

@@ -51,8 +51,11 @@ def offer_many(queue: str, drafts: Sequence[Draft], now: datetime | None) -> Op[
     kept = drafts if len(survivors) == len(drafts) else batches.effective(drafts, survivors)
     updated: set[str] = set()
     ignored: set[str] = set()
-    if len(kept) >= COPY_FROM and all(map(copying.is_copyable, kept)):
-        yield from _copy(kept, queue, now)
+    if kept and all(map(copying.is_copyable, kept)):
+        if len(kept) >= COPY_FROM:
+            yield from _copy(kept, queue, now)
+        else:
+            yield from statements.offer_fresh(queue, kept, now).run()
     else:
         # Sorted as a whole, then cut: every writer takes its row locks in the same order, whatever the chunks.
         in_key_order = sorted(range(len(kept)), key=lambda i: kept[i].key)

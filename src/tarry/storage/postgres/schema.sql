@@ -40,6 +40,47 @@ create type tarry.journal_level as enum (
     'payloads'
 );
 
+create table tarry.anomaly (
+    id bigint generated always as identity,
+    fingerprint text not null,
+    detector text not null,
+    detector_version integer not null,
+    severity text not null,
+    queue_id integer not null,
+    queue text not null,
+    key text collate "C",
+    consumer text,
+    window_from timestamp with time zone not null,
+    window_to timestamp with time zone not null,
+    sentence text not null,
+    observed double precision,
+    expected_low double precision,
+    expected_high double precision,
+    score double precision,
+    evidence text not null,
+    raised_at timestamp with time zone not null default clock_timestamp(),
+    acknowledged_at timestamp with time zone,
+    acknowledged_by text,
+    note text,
+    run_id bigint not null,
+    fresh_at timestamp with time zone not null,
+    constraint anomaly_fingerprint_key UNIQUE (fingerprint),
+    constraint anomaly_pkey PRIMARY KEY (id),
+    constraint anomaly_severity_check CHECK ((severity = ANY (ARRAY['info'::text, 'warning'::text, 'critical'::text])))
+);
+create index anomaly_open ON tarry.anomaly USING btree (queue_id, window_to) WHERE (acknowledged_at IS NULL);
+create index anomaly_time ON tarry.anomaly USING btree (window_to, id);
+
+create table tarry.anomaly_mute (
+    id bigint generated always as identity,
+    detector text,
+    queue_id integer,
+    until timestamp with time zone,
+    reason text not null,
+    muted_at timestamp with time zone not null default clock_timestamp(),
+    constraint anomaly_mute_pkey PRIMARY KEY (id)
+);
+
 create table tarry.archive_batch (
     batch bigint not null,
     lake text not null,
@@ -79,6 +120,13 @@ create table tarry.archive_day (
     retired_checksum numeric not null default 0,
     pruned_xid xid8,
     constraint archive_day_pkey PRIMARY KEY (lake, day)
+);
+
+create table tarry.archive_horizon (
+    lake text not null,
+    queue integer not null,
+    before date not null,
+    constraint archive_horizon_pkey PRIMARY KEY (lake, queue)
 );
 
 create table tarry.consumer_hour (
@@ -248,6 +296,21 @@ create table tarry.message_fact (
     constraint message_fact_outcome_check CHECK ((outcome = ANY (ARRAY['done'::text, 'dead'::text, 'dropped'::text, 'superseded'::text, 'redriven'::text, 'unknown'::text])))
 );
 create index message_fact_end ON tarry.message_fact USING btree (queue_id, settled_at);
+
+create table tarry.metric_band (
+    queue_id integer not null,
+    metric text not null,
+    hour_of_week integer not null,
+    queue text not null,
+    low double precision not null,
+    middle double precision not null,
+    high double precision not null,
+    minutes bigint not null,
+    run_id bigint not null,
+    fresh_at timestamp with time zone not null,
+    constraint metric_band_pkey PRIMARY KEY (queue_id, metric, hour_of_week),
+    constraint metric_band_hour_of_week_check CHECK (((hour_of_week >= 0) AND (hour_of_week <= 167)))
+);
 
 create table tarry.metric_minute (
     queue_id integer not null,
@@ -432,6 +495,29 @@ create function tarry.event_hash(e tarry.event) returns bigint language sql stab
         # coalesce(hashtextextended(encode(sha256(e.payload), 'hex') collate "C", 18), 18), 0)
 $$;
 
+create function tarry.journal_drop(day date, expected bigint) returns bigint language plpgsql as $$
+declare
+    part text := format('event_%s', to_char(day, 'YYYYMMDD'));
+    found bigint;
+    last xid8;
+begin
+    perform set_config('lock_timeout', '200ms', true);
+    begin
+        execute format('lock table tarry.%I in share row exclusive mode', part);
+        execute format('select count(*), max(xid) from tarry.%I', part) into found, last;
+        if found <> expected then
+            return null;
+        end if;
+        execute format('drop table tarry.%I', part);
+    exception when lock_not_available or undefined_table then
+        return null;
+    end;
+    update tarry.archive_day d
+    set pruned_rows = rows, pruned_checksum = checksum, pruned_xid = greatest(pruned_xid, last)
+    where d.day = journal_drop.day and d.rows > d.pruned_rows;
+    return found;
+end $$;
+
 create function tarry.journal_partition(day date) returns boolean language plpgsql as $$
 declare
     part text := format('event_%s', to_char(day, 'YYYYMMDD'));
@@ -451,6 +537,10 @@ begin
         'with moved as (delete from tarry.event_overflow where at >= %L and at < %L returning *) '
         'insert into tarry.%I select * from moved', from_at, to_at, part);
     execute format('alter table tarry.event attach partition tarry.%I for values from (%L) to (%L)', part, from_at, to_at);
+    -- An empty table is born with its first range summarised, and every event would rewrite that summary: 1.2 KB of WAL.
+    perform brin_desummarize_range(i.indexrelid, 0)
+    from pg_index i join pg_class c on c.oid = i.indexrelid
+    where i.indrelid = format('tarry.%I', part)::regclass and c.relam = (select oid from pg_am where amname = 'brin');
     return true;
 end $$;
 
@@ -582,8 +672,37 @@ create view tarry.forecasts as
    FROM tarry.forecast f
      LEFT JOIN tarry.queue q ON q.id = f.queue_id;
 
+create view tarry.anomalies as
+ SELECT q.name AS queue_name,
+    a.id,
+    a.fingerprint,
+    a.detector,
+    a.detector_version,
+    a.severity,
+    a.queue_id,
+    a.queue,
+    a.key,
+    a.consumer,
+    a.window_from,
+    a.window_to,
+    a.sentence,
+    a.observed,
+    a.expected_low,
+    a.expected_high,
+    a.score,
+    a.evidence,
+    a.raised_at,
+    a.acknowledged_at,
+    a.acknowledged_by,
+    a.note,
+    a.run_id,
+    a.fresh_at
+   FROM tarry.anomaly a
+     LEFT JOIN tarry.queue q ON q.id = a.queue_id;
+
 insert into tarry.migration (number, name, checksum) values
-    (1, '0001_pre_foundation', 'e8f22714bf597b5f'),
-    (2, '0002_pre_archive', 'e0105e2df660be34'),
+    (1, '0001_pre_foundation', 'a8b042ee4186f197'),
+    (2, '0002_pre_archive', 'bcf72326785bd4cf'),
     (3, '0003_pre_sink', '2e781cd8627c5b21'),
-    (4, '0004_pre_serving', '7100109be5b7ae1b');
+    (4, '0004_pre_serving', '7100109be5b7ae1b'),
+    (5, '0005_pre_anomalies', 'd80168f737e1d353');

@@ -112,6 +112,25 @@ def offer(
     return Statement(sql("offer"), params, decode)
 
 
+def offer_fresh(queue: str, drafts: Sequence[Draft], now: datetime | None) -> Statement[None]:
+    """Drafts with new keys and without options, see `copying.is_copyable`; in the order given."""
+    params = {
+        "queue": queue,
+        "now": now,
+        "keys": TextArray([d.key for d in drafts]),
+        "payloads": ByteaArray([d.payload for d in drafts]),
+        "due_ats": TimestampArray([d.due_at for d in drafts]),
+        "delays": FloatArray([d.delay.total_seconds() for d in drafts]),
+        "priorities": SmallintArray([d.priority for d in drafts]),
+        "content_types": TextArray([d.content_type for d in drafts]),
+    }
+
+    def decode(rows: list[Row]) -> None:
+        _known(queue, rows)
+
+    return Statement(sql("offer_fresh"), params, decode)
+
+
 def reserve(queue: str, n: int, now: datetime | None) -> Statement[Reserved]:
     return Statement(
         sql("reserve"), {"queue": queue, "n": n, "now": now}, lambda rows: Reserved(*_known(queue, rows)[0])
@@ -254,7 +273,8 @@ def timeline(queue: str, key: str, limit: int) -> Statement[list[Event]]:
                 attempt=row[6], priority=row[7], due_at=row[8], leased_at=row[9], lease_until=row[10],
                 consumer=row[11], size=row[12], payload_hash=row[13], payload=row[14], error=row[15], detail=row[16],
             )
-            for row in rows
+            for row in _known(queue, rows)
+            if row[0] is not None
         ]  # fmt: skip
 
     return Statement(sql("timeline"), {"queue": queue, "key": key, "limit": _storable(limit)}, decode)

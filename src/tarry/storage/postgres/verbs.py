@@ -91,7 +91,7 @@ class Verbs:
         return self._one(queue, lambda now: statements.messages(queue, state, limit, now))
 
     def timeline(self, queue: str, key: str, limit: int) -> Op[list[Event]]:
-        return ops.single(statements.timeline(queue, key, limit))
+        return self._one(queue, lambda now: statements.timeline(queue, key, limit))
 
     def counts(self, queue: str, limit: int) -> Op[Counts]:
         return self._one(queue, lambda now: statements.counts(queue, limit, now))

@@ -41,13 +41,15 @@ with relaxed as materialized (
         m.attempt > coalesce(m.max_attempts, (select max_attempts from q), 2147483647) as exhausted
 ), journaled as (
     insert into tarry.event (kind, at, queue, key, version, attempt, priority, due_at, leased_at, lease_until, consumer)
-    select fact.kind, l.leased_at, q.id, l.key, l.version, fact.attempt, l.priority, l.due_at, fact.leased_at,
-        fact.lease_until, fact.consumer
-    from q cross join leased l cross join lateral (values
-        ('expired'::tarry.event_kind, l.lapsed, l.attempt - 1, null::timestamptz, null::timestamptz, null),
-        ('leased', true, l.attempt, l.leased_at, l.lease_until, %(consumer)s::text)
-    ) as fact(kind, happened, attempt, leased_at, lease_until, consumer)
-    where q.journal <> 'off' and fact.happened and not l.exhausted
+    select 'expired'::tarry.event_kind, l.leased_at, q.id, l.key, l.version, l.attempt - 1, l.priority, l.due_at,
+        null::timestamptz, null::timestamptz, null::text
+    from q cross join leased l
+    where q.journal <> 'off' and l.lapsed and not l.exhausted
+    union all
+    select 'leased'::tarry.event_kind, l.leased_at, q.id, l.key, l.version, l.attempt, l.priority, l.due_at,
+        l.leased_at, l.lease_until, %(consumer)s::text
+    from q cross join leased l
+    where q.journal <> 'off' and not l.exhausted
 )
 select l.key, l.payload, l.version, l.token, l.attempt, l.priority, l.due_at, l.lease_until, l.leased_at, l.type,
     l.headers, l.content_type, l.exhausted
