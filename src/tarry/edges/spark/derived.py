@@ -1,0 +1,49 @@
+# pyright: basic
+"""What jobs work out, and where it goes: tables of the lake that are overwritten day by day, and rows for PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import date, datetime
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812
+
+from tarry.core.tracing import PartKind, TracePart
+from tarry.edges.spark.lake import Lake
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tarry.app import App
+    from tarry.core.pipeline import Run
+
+_JSON = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "timeZone": "UTC"}
+
+
+def days_to_do(app: App, lake: Lake, kind: PartKind, job: str) -> tuple[list[TracePart], set[date], int]:
+    """Every part there is, the days with parts that this job has not seen, and up to which run it will have seen them."""
+    parts = app.pipeline.tracing.parts(lake.root, kind)
+    seen = app.pipeline.tracing.seen(lake.root, job)
+    return parts, {part.day for part in parts if part.run_id > seen}, max((part.run_id for part in parts), default=seen)
+
+
+def overwritten(frame: DataFrame, lake: Lake, table: str) -> None:
+    """Put the days of this frame into the place of what the table had of them; other days stay."""
+    frame.write.partitionBy("date").option("partitionOverwriteMode", "dynamic").option("compression", "zstd").mode(
+        "overwrite"
+    ).parquet(lake.uri(table))
+
+
+def read_table(spark: SparkSession, app: App, lake: Lake, table: str, job: str) -> DataFrame | None:
+    """A table of the lake; None if its job has not written one yet."""
+    if not app.pipeline.tracing.seen(lake.root, job):
+        return None
+    return spark.read.parquet(lake.uri(table))
+
+
+def served(frame: DataFrame, columns: Sequence[str], run: Run, fresh_at: datetime) -> Iterator[str]:
+    """Rows as PostgreSQL takes them: a JSON object each, with run and freshness, one partition in memory at a time."""
+    stamped = F.struct(*columns, F.lit(run.id).alias("run_id"), F.lit(fresh_at).alias("fresh_at"))
+    for row in frame.select(F.to_json(stamped, _JSON).alias("row")).toLocalIterator():
+        yield row["row"]

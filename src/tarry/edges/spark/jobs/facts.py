@@ -1,0 +1,114 @@
+# pyright: basic
+"""Message facts: versions that have ended, by the day on which they did. The last days are served by PostgreSQL too."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import TYPE_CHECKING
+
+from pyspark import StorageLevel
+from pyspark.sql import Window
+from pyspark.sql import functions as F  # noqa: N812
+
+from tarry.core.errors import InvalidInput
+from tarry.core.serving import Table
+from tarry.core.tracing import PartKind
+from tarry.edges.spark import trace
+from tarry.edges.spark.derived import days_to_do, overwritten, read_table, served
+from tarry.edges.spark.lake import Lake
+from tarry.edges.spark.transforms import facts
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tarry.app import App
+
+JOB = "facts"
+TABLE = "facts"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactsArgs:
+    lake: str | None = None
+    serve_for: timedelta = timedelta(days=7)
+    """How long PostgreSQL keeps a fact; the lake keeps all of them."""
+
+    def __post_init__(self) -> None:
+        if self.serve_for < timedelta(0):
+            raise InvalidInput("serve_for must not be negative")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactsSummary:
+    lake: str
+    days: tuple[date, ...]
+    ended: int
+    """Versions that have ended since the last run, or of which more is known now."""
+    served: int
+    forgotten: int
+    seconds: float
+
+    def line(self) -> str:
+        if not self.days:
+            return "facts: nothing new"
+        return (
+            f"facts: {self.ended:,} versions ended, on {len(self.days)} days, {self.served:,} of them served, "
+            f"in {self.seconds:.1f} s"
+        )
+
+
+def run(spark: SparkSession, app: App, args: FactsArgs) -> FactsSummary:
+    """Whatever was archived is in the facts afterwards."""
+    started = time.monotonic()
+    lake = Lake.at(args.lake)
+    trace.advance(spark, app, lake)
+    with app.pipeline.manifest.run(JOB, alone_at=f"{JOB} {lake.root}") as noted:
+        seen = app.pipeline.tracing.seen(lake.root, JOB)
+        parts, touched, upto = days_to_do(app, lake, PartKind.FACTS, JOB)
+        oldest = app.store.now() - args.serve_for
+        ended = put = 0
+        if touched:
+            of_days = [part for part in parts if part.day in touched]
+            known = latest(trace.read_parts(spark, lake, of_days)).persist(StorageLevel.MEMORY_AND_DISK)
+            try:
+                overwritten(known, lake, TABLE)
+                # A part that merged older ones says some things again; what is served already is found unchanged.
+                news = latest(trace.read_parts(spark, lake, [part for part in of_days if part.run_id > seen]))
+                recent = news.where(F.col("settled_at") >= F.lit(oldest))
+                columns = [name for name in facts.FACTS.names if name != "date"]
+                rows = served(recent, columns, noted, noted.started_at)
+                put = app.pipeline.serving.put(Table.FACTS, rows)
+                ended = sum(part.rows for part in of_days if part.run_id > seen)
+            finally:
+                known.unpersist()
+            app.pipeline.tracing.see(lake.root, JOB, upto)
+        forgotten = app.pipeline.serving.forget_facts(oldest)
+        summary = FactsSummary(
+            lake=lake.root,
+            days=tuple(sorted(touched)),
+            ended=ended,
+            served=put,
+            forgotten=forgotten,
+            seconds=time.monotonic() - started,
+        )
+        noted.summary = {"lake": lake.root, "days": len(touched), "ended": ended, "served": put}
+    return summary
+
+
+def latest(told: DataFrame) -> DataFrame:
+    """Of everything that was said about a version, the last word: the dead may have been redriven since."""
+    newest = Window.partitionBy("queue_id", "version").orderBy(F.desc("last_id"))
+    return told.withColumn("_place", F.row_number().over(newest)).where("_place = 1").drop("_place")
+
+
+def read_facts(spark: SparkSession, app: App, lake: str | None = None) -> DataFrame:
+    """All facts of a lake, of the living too: for notebooks, reports and detectors."""
+    place = Lake.at(lake)
+    head = app.pipeline.tracing.head(place.root)
+    if head is None:
+        return spark.createDataFrame([], facts.FACTS)
+    living = facts.told(trace.read_open(spark, place, head)).where("outcome = 'live'")
+    ended = read_table(spark, app, place, TABLE, JOB)
+    return living if ended is None else ended.select(*facts.FACTS.names).unionByName(living)

@@ -1,0 +1,137 @@
+# pyright: basic
+"""Forecast: what comes due in the next days, minute by minute, against what was worked off lately.
+
+The load is read from the live table in one query, the capacity from the metrics. Ticks of schedules that are not messages
+yet are given as `schedules` (queue_id, minute, planned): that is where cron joins in.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from pyspark import StorageLevel
+from pyspark.sql import functions as F  # noqa: N812
+
+from tarry.core.errors import InvalidInput
+from tarry.core.forecasting import Verdict, sentence
+from tarry.core.serving import Standing, Table
+from tarry.edges.spark.derived import read_table, served
+from tarry.edges.spark.jobs import metrics
+from tarry.edges.spark.lake import Lake
+from tarry.edges.spark.transforms.forecast import capacities, forecast, telling, verdicts
+from tarry.edges.spark.transforms.instants import dated
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tarry.app import App
+
+JOB = "forecast"
+TABLE = "forecast"
+MINUTE = timedelta(minutes=1)
+_LONGEST = timedelta(days=60)
+_SERVED = ("queue_id", "queue", "minute", "planned", "retries", "backlog", "lag_s", "saturated")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForecastArgs:
+    lake: str | None = None
+    ahead_for: timedelta = timedelta(days=7)
+    capacity_for: timedelta = timedelta(hours=24)
+    """How far back to look for what a queue can do."""
+
+    def __post_init__(self) -> None:
+        if not MINUTE <= self.ahead_for <= _LONGEST:
+            raise InvalidInput("ahead_for must be between a minute and 60 days")
+        if self.capacity_for < MINUTE:
+            raise InvalidInput("capacity_for must be at least a minute")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForecastSummary:
+    queues: int
+    planned: int
+    saturated: int
+    """How many queues fall behind, or are paused while messages wait."""
+    sentences: tuple[str, ...]
+    """Of those, the first to fall behind first."""
+    seconds: float
+
+    def line(self) -> str:
+        behind = f", {self.saturated} of them behind: {self.sentences[0]}" if self.saturated else ", none is seen to fall behind"
+        return f"forecast: {self.planned:,} messages planned in {self.queues} queues{behind} ({self.seconds:.1f} s)"
+
+
+def run(spark: SparkSession, app: App, args: ForecastArgs, *, schedules: DataFrame | None = None) -> ForecastSummary:
+    """The forecast as of now is served afterwards, and no other."""
+    started = time.monotonic()
+    lake = Lake.at(args.lake)
+    with app.pipeline.manifest.run(JOB, alone_at=JOB) as noted:
+        now = app.store.now()
+        outlook = app.pipeline.serving.outlook(now, now + args.ahead_for)
+        standings = {standing.queue_id: standing for standing in outlook.standings}
+        planned = [(of.queue_id, of.minute, of.planned, of.retries) for of in outlook.planned]
+        ahead = forecast(
+            _queues(spark, outlook.standings),
+            spark.createDataFrame(planned, "queue_id int, minute timestamp, planned long, retries long"),
+            _capacity(spark, app, lake, now, args.capacity_for),
+            now=now,
+            minutes=_minutes(now, now + args.ahead_for),
+            schedules=schedules,
+        ).persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            telling(ahead).withColumn("date", dated(F.col("minute"))).write.mode("overwrite").option(
+                "partitionOverwriteMode", "static"
+            ).parquet(lake.uri(TABLE))
+            found = verdicts(ahead).toArrow().to_pylist()
+            rows = [_row(row, standings[row["queue_id"]], args, noted.id, noted.started_at) for row in found]
+            app.pipeline.serving.put(Table.FORECAST_MINUTES, served(telling(ahead), _SERVED, noted, noted.started_at))
+            app.pipeline.serving.put(Table.FORECASTS, [json.dumps(row, default=datetime.isoformat) for row in rows])
+            app.pipeline.serving.keep_forecast(noted.id)
+        finally:
+            ahead.unpersist()
+        behind = sorted(
+            (row for row in rows if row["saturated_at"]), key=lambda row: (row["saturated_at"], row["queue"])
+        )
+        summary = ForecastSummary(
+            queues=len(rows),
+            planned=sum(row["planned"] for row in rows),
+            saturated=len(behind),
+            sentences=tuple(row["sentence"] for row in behind),
+            seconds=time.monotonic() - started,
+        )
+        noted.summary = {name: value for name, value in asdict(summary).items() if name != "sentences"}
+    return summary
+
+
+def _queues(spark: SparkSession, standings: tuple[Standing, ...]) -> DataFrame:
+    rows = [(of.queue_id, of.queue, of.ready, of.target_lag_s, of.paused) for of in standings]
+    return spark.createDataFrame(rows, "queue_id int, queue string, ready long, target_lag_s double, paused boolean")
+
+
+def _capacity(spark: SparkSession, app: App, lake: Lake, now: datetime, over: timedelta) -> DataFrame:
+    """From the metrics of the lake; without any, no capacity is known."""
+    table = read_table(spark, app, lake, metrics.TABLE, metrics.JOB)
+    if table is None:
+        return spark.createDataFrame([], "queue_id int, capacity double")
+    since, this_minute = now - over, now.replace(second=0, microsecond=0)
+    return capacities(table.where(F.col("date") >= F.lit(since.date())), since, this_minute)
+
+
+def _minutes(now: datetime, until: datetime) -> int:
+    """From the minute that now is in to the one that the end is in."""
+    return int(until.timestamp() // 60 - now.timestamp() // 60) + 1
+
+
+def _row(
+    found: dict[str, Any], standing: Standing, args: ForecastArgs, run_id: int, fresh_at: datetime
+) -> dict[str, Any]:
+    said = {name: found[name] for name in ("queue", "planned", "capacity", "saturated_at", "recovered_at")}
+    peak = {name: found[name] for name in ("peak_backlog", "peak_at")}
+    verdict = Verdict(ready=standing.ready, paused=standing.paused, **said, **peak)
+    text = sentence(verdict, ahead_for=args.ahead_for, capacity_for=args.capacity_for)
+    return {**found, "sentence": text, "run_id": run_id, "fresh_at": fresh_at}

@@ -1,0 +1,232 @@
+# pyright: basic
+"""The trace: what the archive has, event by event with the history of its message, kept so that nothing is read twice.
+
+A run takes the batches since the last one and the versions that were open then, and writes under its own number
+
+    {lake}/trace/events/run=N/date=D    events, traced               metrics and consumers are made from these
+    {lake}/trace/facts/run=N/date=D     versions that ended on D     facts are made from these
+    {lake}/trace/open/run=N             versions that are still open
+
+then moves the head in PostgreSQL. Killed before that it has done nothing: what it wrote is nobody's, and is cleared away.
+A day that was written to by many runs is merged into one part by the next.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark import StorageLevel
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
+
+from tarry.core.pipeline import OtherCluster
+from tarry.core.tracing import PartKind, TraceHead, TracePart
+from tarry.edges.spark.lake import Lake, read_files
+from tarry.edges.spark.transforms import facts, tracing
+from tarry.edges.spark.transforms.instants import dated
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from tarry.app import App
+    from tarry.core.pipeline import Batch
+
+JOB = "trace"
+MOST_PARTS = 16
+"""Of one day; one more run and they are merged. A day of runs every minute is read as a few files, not as 1,440."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceSummary:
+    lake: str
+    events: int
+    days: tuple[date, ...]
+    open: int
+    """Versions that are live, or dead and may be redriven."""
+    seconds: float
+
+    def line(self) -> str:
+        if not self.events:
+            return "trace: nothing new"
+        return (
+            f"trace: {self.events:,} events on {len(self.days)} days, {self.open:,} versions still open, "
+            f"in {self.seconds:.1f} s"
+        )
+
+
+def advance(spark: SparkSession, app: App, lake: Lake, *, rebuild: bool = False) -> TraceSummary | None:
+    """Trace what was archived since the last time; None if that is nothing. `rebuild`: everything, from the beginning."""
+    started = time.monotonic()
+    port = app.pipeline.tracing
+    batches = app.pipeline.manifest.batches(lake.root)
+    if _target(batches, None if rebuild else port.head(lake.root)) is None:
+        return None
+    with app.pipeline.manifest.run(JOB, alone_at=f"trace {lake.root}") as run:
+        # Asked again, now that nobody else can move it.
+        before = port.head(lake.root)
+        head = None if rebuild else before
+        batches = app.pipeline.manifest.batches(lake.root)
+        target = _target(batches, head)
+        if target is None:
+            return None
+        old_parts = [part for kind in PartKind for part in port.parts(lake.root, kind)]
+        clear(spark, lake, old_parts, before)
+        written = _write(spark, lake, run.id, head, _news(spark, lake, batches, head, target), old_parts)
+        merged = old_parts if rebuild else written.merged
+        after = TraceHead(
+            lake=lake.root,
+            place=target.place,
+            snapshot=target.end.snapshot,
+            system_id=target.system_id,
+            run_id=run.id,
+        )
+        port.advance(before, after, written.parts, merged)
+        _forget(spark, lake, merged, before)
+        events = [part for part in written.parts if part.kind is PartKind.EVENTS]
+        summary = TraceSummary(
+            lake=lake.root,
+            events=written.events,
+            days=tuple(sorted(part.day for part in events)),
+            open=written.open,
+            seconds=time.monotonic() - started,
+        )
+        run.summary = {"lake": lake.root, "events": summary.events, "open": summary.open}
+    return summary
+
+
+def _target(batches: Sequence[Batch], head: TraceHead | None) -> Batch | None:
+    """The last batch that ends a window, if it is news. Within a window that was cut, events of one key can be out of
+    order: it was cut by transaction, and the transaction that began first need not have been the first to get the lock."""
+    complete = [batch for batch in batches if batch.end.is_complete]
+    if not complete or (head is not None and complete[-1].place <= head.place):
+        return None
+    if head is not None and complete[-1].system_id != head.system_id:
+        raise OtherCluster(
+            f"the trace of this lake belongs to the database cluster {head.system_id}, and the newest batch to "
+            f"{complete[-1].system_id}",
+            hint="trace it again from the beginning: rebuild",
+        )
+    return complete[-1]
+
+
+def _news(
+    spark: SparkSession, lake: Lake, batches: Sequence[Batch], head: TraceHead | None, target: Batch
+) -> DataFrame:
+    """What was committed after the head. A compaction may hold older events too, so the snapshot decides, not the batch."""
+    fresh = [batch for batch in batches if batch.place <= target.place and (head is None or batch.place > head.place)]
+    events = read_files(spark, lake, [file.path for batch in fresh for file in batch.files])
+    return events if head is None else events.where(~visible(F.col("xid"), head.snapshot))
+
+
+def visible(xid: Column, snapshot: str) -> Column:
+    """Whether a transaction is visible in a `pg_snapshot`, as PostgreSQL decides it."""
+    lowest, beyond, running = snapshot.split(":")
+    below = (xid < int(beyond)) & ~xid.isin([int(one) for one in running.split(",")]) if running else xid < int(beyond)
+    return (xid < int(lowest)) | below
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    parts: tuple[TracePart, ...]
+    merged: tuple[TracePart, ...]
+    events: int
+    open: int
+
+
+def _write(
+    spark: SparkSession, lake: Lake, run_id: int, head: TraceHead | None, news: DataFrame, old: Sequence[TracePart]
+) -> _Written:
+    carried = None if head is None else read_open(spark, lake, head)
+    sequence = tracing.sequenced(news, carried).persist(StorageLevel.MEMORY_AND_DISK)
+    known = facts.fold(sequence, carried).persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        parts: list[TracePart] = []
+        merged: list[TracePart] = []
+        for kind, rows in (
+            (PartKind.EVENTS, tracing.traced(sequence)),
+            (PartKind.FACTS, facts.told(known.where("fresh")).where("outcome <> 'live'")),
+        ):
+            counts = {row.date: row["count"] for row in rows.groupBy("date").count().collect()}
+            full = [] if head is None else _full(old, kind, counts)
+            everything = rows.unionByName(read_parts(spark, lake, full)) if full else rows
+            place = _place(kind, run_id)
+            everything.write.partitionBy("date").option("compression", "zstd").mode("overwrite").parquet(
+                lake.uri(place)
+            )
+            lake.synced(place)
+            for part in full:
+                counts[part.day] += part.rows
+            parts += [TracePart(kind, day, run_id, n) for day, n in sorted(counts.items())]
+            merged += full
+        still_open = facts.still_open(known)
+        still_open.write.option("compression", "zstd").mode("overwrite").parquet(lake.uri(_place("open", run_id)))
+        lake.synced(_place("open", run_id))
+        return _Written(tuple(parts), tuple(merged), sequence.count(), still_open.count())
+    finally:
+        known.unpersist()
+        sequence.unpersist()
+
+
+def _full(parts: Iterable[TracePart], kind: PartKind, days: Iterable[date]) -> list[TracePart]:
+    """The parts of those of these days that have too many."""
+    mine = [part for part in parts if part.kind is kind]
+    counted = Counter(part.day for part in mine)
+    crowded = {day for day in days if counted[day] >= MOST_PARTS}
+    return [part for part in mine if part.day in crowded]
+
+
+_SCHEMAS = {PartKind.EVENTS: (tracing.TRACED, "at"), PartKind.FACTS: (facts.FACTS, "settled_at")}
+
+
+def read_parts(spark: SparkSession, lake: Lake, parts: Sequence[TracePart]) -> DataFrame:
+    """The rows of these parts, which are all of one kind."""
+    schema, instant = _SCHEMAS[parts[0].kind]
+    # The date is in the path, and a path that is read by itself does not say it.
+    stored = StructType([field for field in schema if field.name != "date"])
+    frame = spark.read.schema(stored).parquet(*(lake.uri(part.directory) for part in parts))
+    return frame.withColumn("date", dated(F.col(instant)))
+
+
+def read_open(spark: SparkSession, lake: Lake, head: TraceHead) -> DataFrame:
+    """The versions that were open at the head, as `facts.folded` has them."""
+    return spark.read.schema(facts.FOLDED).parquet(lake.uri(_place("open", head.run_id)))
+
+
+def _place(kind: str, run_id: int) -> str:
+    return f"trace/{kind}/run={run_id:08d}"
+
+
+def _forget(spark: SparkSession, lake: Lake, merged: Iterable[TracePart], before: TraceHead | None) -> None:
+    for part in merged:
+        lake.remove(spark, part.directory)
+    if before is not None:
+        lake.remove(spark, _place("open", before.run_id))
+
+
+def clear(spark: SparkSession, lake: Lake, parts: Sequence[TracePart], head: TraceHead | None) -> int:
+    """Delete what runs left that died before they moved the head. Only while no other run can be writing."""
+    ours = {_place(part.kind, part.run_id) for part in parts} | ({_place("open", head.run_id)} if head else set())
+    strays = [
+        place for kind in (*PartKind, "open") for place in _listed(spark, lake, f"trace/{kind}") if place not in ours
+    ]
+    for place in strays:
+        lake.remove(spark, place)
+    return len(strays)
+
+
+def _listed(spark: SparkSession, lake: Lake, folder: str) -> list[str]:
+    if lake.path is not None:
+        found = Path(lake.path, folder)
+        return sorted(f"{folder}/{entry.name}" for entry in found.iterdir()) if found.is_dir() else []
+    context: Any = spark.sparkContext
+    where = context._jvm.org.apache.hadoop.fs.Path(lake.uri(folder))
+    files = where.getFileSystem(context._jsc.hadoopConfiguration())
+    return (
+        [f"{folder}/{status.getPath().getName()}" for status in files.listStatus(where)] if files.exists(where) else []
+    )

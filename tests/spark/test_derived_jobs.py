@@ -1,0 +1,189 @@
+"""Facts, metrics and consumers as jobs: equal to plain SQL on the same journal, whatever comes late or dies midway."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from tarry.core.serving import FactOutcome, Table
+from tarry.edges.spark import trace
+from tarry.edges.spark.jobs import archive, consumers, facts, metrics
+from tarry.edges.spark.lake import Lake
+from tarry.storage.postgres.pipeline.serving import PostgresServing
+from tarry.storage.postgres.pipeline.tracing import PostgresTracing
+from tests.spark import workload
+from tests.spark.workload import EVENING, Traffic, asked, compared
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def traffic(database: str) -> Iterator[Traffic]:
+    traffic = Traffic(database, seed=7)
+    yield traffic
+    traffic.close()
+
+
+def archived(spark: SparkSession, traffic: Traffic, lake: str) -> None:
+    archive.run(spark, traffic.app, archive.ArchiveArgs(lake=lake))
+
+
+def worked_out(spark: SparkSession, traffic: Traffic, lake: str) -> None:
+    metrics.run(spark, traffic.app, metrics.MetricsArgs(lake=lake))
+    consumers.run(spark, traffic.app, consumers.ConsumersArgs(lake=lake))
+    # The clock of this traffic stands in the past of nobody: everything is recent.
+    facts.run(spark, traffic.app, facts.FactsArgs(lake=lake))
+
+
+def check(spark: SparkSession, traffic: Traffic, lake: str, database: str) -> None:
+    compared(asked(database, workload.SERVED_METRICS), asked(database, workload.METRICS))
+    compared(asked(database, workload.SERVED_CONSUMERS), asked(database, workload.CONSUMERS))
+    told = facts.read_facts(spark, traffic.app, lake).select(*workload.FACT_COLUMNS).toArrow().to_pylist()
+    found = sorted(tuple(map(workload.plain, row.values())) for row in told)
+    expected = asked(database, workload.FACTS)
+    compared([row[:5] for row in found], [row[:5] for row in expected])
+    compared([row[5:] for row in found], [row[5:] for row in expected])
+
+
+def test_batch_after_batch_everything_equals_plain_sql(
+    spark: SparkSession, traffic: Traffic, lake: str, database: str
+) -> None:
+    for steps in (250, 1, 250):
+        traffic.steps(steps)
+        archived(spark, traffic, lake)
+        worked_out(spark, traffic, lake)
+    check(spark, traffic, lake, database)
+    for name, (live, dead) in workload.depth_now(traffic.app).items():
+        last = traffic.app.pipeline.serving.metrics(name, EVENING, EVENING + timedelta(days=2))[-1]
+        assert (last.depth, last.dead) == (live, dead)
+    served = traffic.app.pipeline.serving.facts("orders", EVENING, EVENING + timedelta(days=2), limit=10_000)
+    expected = [row for row in asked(database, workload.FACTS) if row[0] == 1 and row[4] != "live"]
+    assert sorted((one.version, one.outcome.value) for one in served) == [(row[1], row[4]) for row in expected]
+    assert {one.outcome for one in served} >= {FactOutcome.DONE, FactOutcome.SUPERSEDED, FactOutcome.DROPPED}
+
+
+def test_nothing_new_is_nothing_to_do(spark: SparkSession, traffic: Traffic, lake: str) -> None:
+    traffic.steps(30)
+    archived(spark, traffic, lake)
+    first = metrics.run(spark, traffic.app, metrics.MetricsArgs(lake=lake))
+    assert first.minutes == first.changed > 0
+    again = metrics.run(spark, traffic.app, metrics.MetricsArgs(lake=lake))
+    assert (again.days, again.minutes, again.changed, again.line()) == ((), 0, 0, "metrics: nothing new")
+    assert asdict(again)["lake"] == lake
+
+
+def test_events_that_commit_late_are_counted_in_their_own_minute(
+    spark: SparkSession, traffic: Traffic, lake: str, database: str
+) -> None:
+    with psycopg.connect(database) as slow:
+        traffic.app.queue("orders").offer("late", 1, conn=slow)
+        traffic.steps(40)
+        traffic.clock.set(EVENING + timedelta(hours=1))  # the next day
+        traffic.steps(40)
+        archived(spark, traffic, lake)
+        worked_out(spark, traffic, lake)
+        before = traffic.app.pipeline.serving.metrics("orders", EVENING, EVENING + timedelta(days=1))
+        slow.commit()
+    archived(spark, traffic, lake)
+    worked_out(spark, traffic, lake)
+    check(spark, traffic, lake, database)
+    after = traffic.app.pipeline.serving.metrics("orders", EVENING, EVENING + timedelta(days=1))
+    # One more from its minute on, across midnight.
+    grown = {one.minute: one.depth for one in after}
+    assert [grown[one.minute] - one.depth for one in before] == [1] * len(before)
+
+
+class Killed(BaseException):
+    """What no code of ours catches."""
+
+
+def killed(*_: Any, **__: Any) -> Any:
+    raise Killed
+
+
+@pytest.mark.parametrize(
+    ("victim", "method"),
+    [
+        (PostgresTracing, "advance"),  # the trace is written, and the head does not know
+        (PostgresServing, "put"),  # the lake is written, and PostgreSQL is not
+        (PostgresServing, "put_levels"),  # rows are served, the level of the day is not kept
+        (PostgresTracing, "see"),  # everything is written, and nobody knows
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.__name__,
+)
+def test_a_run_that_was_killed_is_made_good_by_the_next(
+    spark: SparkSession,
+    traffic: Traffic,
+    lake: str,
+    database: str,
+    monkeypatch: pytest.MonkeyPatch,
+    victim: type,
+    method: str,
+) -> None:
+    traffic.steps(60)
+    archived(spark, traffic, lake)
+    metrics.run(spark, traffic.app, metrics.MetricsArgs(lake=lake))
+    traffic.steps(60)
+    archived(spark, traffic, lake)
+    with monkeypatch.context() as patch:
+        patch.setattr(victim, method, killed)
+        with pytest.raises(Killed):
+            metrics.run(spark, traffic.app, metrics.MetricsArgs(lake=lake))
+    traffic.steps(20)
+    archived(spark, traffic, lake)
+    metrics.run(spark, traffic.app, metrics.MetricsArgs(lake=lake))
+    compared(asked(database, workload.SERVED_METRICS), asked(database, workload.METRICS))
+    kept = sorted(path.parent.name + "/" + path.name for path in Path(lake, "trace").glob("*/run=*"))
+    parts = [part for kind in trace.PartKind for part in traffic.app.pipeline.tracing.parts(lake, kind)]
+    head = traffic.app.pipeline.tracing.head(lake)
+    assert head is not None
+    counted = {f"{part.kind}/run={part.run_id:08d}" for part in parts} | {f"open/run={head.run_id:08d}"}
+    assert set(kept) >= counted
+    assert {path for path in kept if path.startswith("open/")} == {f"open/run={head.run_id:08d}"}
+
+
+def test_a_day_of_many_runs_is_merged_and_stays_the_same(
+    spark: SparkSession, traffic: Traffic, lake: str, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trace, "MOST_PARTS", 2)
+    for _ in range(4):
+        traffic.steps(30)
+        archived(spark, traffic, lake)
+        trace.advance(spark, traffic.app, Lake.at(lake))
+    parts = traffic.app.pipeline.tracing.parts(lake, trace.PartKind.EVENTS)
+    days = [part.day for part in parts]
+    assert max(days.count(day) for day in days) == 2
+    worked_out(spark, traffic, lake)
+    check(spark, traffic, lake, database)
+    assert len(list(Path(lake).glob("trace/events/run=*/date=*"))) == len(parts)
+
+
+def test_a_trace_that_is_built_again_says_the_same(
+    spark: SparkSession, traffic: Traffic, lake: str, database: str
+) -> None:
+    for _ in range(2):
+        traffic.steps(40)
+        archived(spark, traffic, lake)
+        worked_out(spark, traffic, lake)
+    trace.advance(spark, traffic.app, Lake.at(lake), rebuild=True)
+    summary = metrics.run(spark, traffic.app, metrics.MetricsArgs(lake=lake))
+    assert (summary.minutes > 0, summary.changed) == (True, 0)
+    worked_out(spark, traffic, lake)
+    check(spark, traffic, lake, database)
+
+
+def test_old_facts_stay_in_the_lake_alone(spark: SparkSession, traffic: Traffic, lake: str) -> None:
+    traffic.steps(60)
+    archived(spark, traffic, lake)
+    traffic.clock.advance(timedelta(days=9))
+    summary = facts.run(spark, traffic.app, facts.FactsArgs(lake=lake))
+    assert (summary.ended > 0, summary.served) == (True, 0)
+    assert facts.read_facts(spark, traffic.app, lake).where("outcome <> 'live'").count() == summary.ended
+    assert traffic.app.pipeline.serving.put(Table.FACTS, []) == 0

@@ -1,0 +1,130 @@
+"""The forecast against computations by hand."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tarry.core.forecasting import Verdict, sentence
+from tarry.edges.spark.transforms.forecast import capacities, forecast, telling, verdicts
+from tests.spark.journal_frames import second, table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+QUEUES = "queue_id int, queue string, ready long, target_lag_s double, paused boolean"
+PLANNED = "queue_id int, minute timestamp, planned long, retries long"
+CAPACITY = "queue_id int, capacity double"
+MINUTES = ("queue_id", "minute", "planned", "backlog", "lag_s", "saturated")
+
+
+@pytest.fixture(scope="module")
+def ahead(spark: SparkSession) -> DataFrame:
+    """Five minutes from half past the first: one queue that falls behind, one that is paused, one that nobody worked on,
+    and one that waits for a schedule."""
+    queues = [
+        (1, "orders", 5, 60.0, False),
+        (2, "mails", 0, 60.0, True),
+        (3, "new", 2, 60.0, False),
+        (4, "cron", 0, 60.0, False),
+    ]
+    planned = [(1, second(0), 4, 0), (1, second(60), 30, 3), (1, second(180), 1, 0), (2, second(120), 7, 7)]
+    return forecast(
+        spark.createDataFrame(queues, QUEUES),
+        spark.createDataFrame(planned, PLANNED),
+        spark.createDataFrame([(1, 10.0), (2, 10.0), (4, 2.0)], CAPACITY),
+        now=second(30),
+        minutes=5,
+        schedules=spark.createDataFrame([(4, second(60), 3)], "queue_id int, minute timestamp, planned long"),
+    ).cache()
+
+
+def test_the_backlog_is_carried_over_and_half_a_minute_works_off_half(ahead: DataFrame) -> None:
+    assert table(ahead.where("queue_id = 1"), *MINUTES) == [
+        (1, 0.0, 4, 4.0, 24.0, False),  # 5 + 4 - 10 / 2
+        (1, 120.0, 0, 14.0, 84.0, True),
+        (1, 180.0, 1, 5.0, 30.0, False),
+        (1, 240.0, 0, 0.0, 0.0, False),  # capacity that nobody needed is not saved up
+        (1, 60.0, 30, 24.0, 144.0, True),  # 4 + 30 - 10
+    ]
+
+
+def test_a_paused_queue_works_nothing_off(ahead: DataFrame) -> None:
+    found = table(ahead.where("queue_id = 2"), "minute", "backlog", "saturated")
+    assert found == [(0.0, 0.0, False), (120.0, 7.0, True), (180.0, 7.0, True), (240.0, 7.0, True), (60.0, 0.0, False)]
+
+
+def test_without_a_known_capacity_nothing_is_said_about_saturation(ahead: DataFrame) -> None:
+    assert table(ahead.where("queue_id = 3"), "backlog", "lag_s", "saturated") == [(2.0, None, None)] * 5
+
+
+def test_schedules_add_to_what_is_planned(ahead: DataFrame) -> None:
+    assert table(ahead.where("queue_id = 4"), "minute", "planned", "backlog")[-1] == (60.0, 3, 1.0)
+
+
+def test_a_verdict_names_the_first_saturation_the_recovery_and_the_peak(ahead: DataFrame) -> None:
+    columns = ("queue", "planned", "retries", "saturated_at", "recovered_at", "peak_backlog", "peak_at")
+    assert table(verdicts(ahead), *columns) == [
+        ("cron", 3, 0, None, None, 1.0, 60.0),
+        ("mails", 7, 7, 120.0, None, 7.0, 120.0),
+        ("new", 0, 0, None, None, 2.0, 0.0),
+        ("orders", 35, 3, 60.0, 180.0, 24.0, 60.0),
+    ]
+
+
+def test_minutes_in_which_nothing_comes_and_nothing_waits_are_left_out(ahead: DataFrame) -> None:
+    assert table(telling(ahead).where("queue_id in (2, 4)"), "queue_id", "minute") == [
+        (2, 120.0),
+        (2, 180.0),
+        (2, 240.0),
+        (4, 60.0),
+    ]
+
+
+def test_capacity_is_what_busy_minutes_did_without_the_one_that_is_not_over(spark: SparkSession) -> None:
+    minutes = [(1, second(60 * n), n) for n in range(21)]  # 0 … 20 acks a minute
+    metrics = spark.createDataFrame([*minutes, (2, second(0), 0)], "queue_id int, minute timestamp, acked long")
+    found = capacities(metrics, since=second(0), until=second(20 * 60))
+    # Of 1 … 19 the 95th percentile is 18.1: the idle minute does not count, nor does the last.
+    assert [(queue, round(capacity, 6)) for queue, capacity in table(found, "queue_id", "capacity")] == [(1, 18.1)]
+
+
+AT = datetime(2024, 1, 2, 9, 0, tzinfo=UTC)
+QUIET: dict[str, Any] = {
+    "queue": "orders", "ready": 0, "planned": 1200, "capacity": 400.0, "paused": False, "saturated_at": None,
+    "recovered_at": None, "peak_backlog": 35.0, "peak_at": AT,
+}  # fmt: skip
+
+
+def said(**change: Any) -> str:
+    return sentence(Verdict(**{**QUIET, **change}), ahead_for=timedelta(days=7), capacity_for=timedelta(hours=24))
+
+
+def test_a_forecast_is_told_in_a_sentence() -> None:
+    assert said(planned=0) == "orders: nothing is ready, and nothing comes due in the next 7 days."
+    assert said() == (
+        "orders keeps up: 1,200 messages come due in the next 7 days, 400 a minute are worked off, "
+        "35 wait at the worst, at 2024-01-02 09:00 UTC."
+    )
+    assert said(planned=1, ready=3, peak_backlog=0.0, peak_at=None) == (
+        "orders keeps up: 1 message comes due in the next 7 days and 3 are ready now, 400 a minute are worked off, "
+        "0 wait at the worst."
+    )
+    assert said(capacity=None) == (
+        "orders: 1,200 messages come due in the next 7 days; nothing was acked in the last day, so its capacity is "
+        "not known."
+    )
+    assert (
+        said(paused=True)
+        == "orders is paused: 1,200 messages come due in the next 7 days, and wait until it is resumed."
+    )
+
+
+def test_a_queue_that_falls_behind_says_when_and_until_when() -> None:
+    assert said(saturated_at=AT, peak_backlog=12_000.0, recovered_at=AT + timedelta(minutes=33)) == (
+        "orders falls behind at 2024-01-02 09:00 UTC: 1,200 messages come due in the next 7 days, 400 a minute are "
+        "worked off, 12,000 wait at the worst, at 2024-01-02 09:00 UTC; it has caught up by 2024-01-02 09:33 UTC."
+    )
+    assert said(saturated_at=AT, peak_backlog=12_000.0).endswith("; it has not caught up 7 days from now.")
