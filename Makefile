@@ -25,7 +25,7 @@ REQUIRE_PYTHON = "$(PYTHON)" -c '$(NEW_ENOUGH)' 2>/dev/null || { echo "$(TOO_OLD
 LOCKED := $(VENV)/.locked
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test check format schema bench chaos soak lock clean system-packages
+.PHONY: help setup demo test check format schema bench bench-anomalies chaos soak lock clean system-packages
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ schema: $(READY) ## Write down what the migrations add up to (after every change
 
 bench: $(READY) ## Run the benchmarks
 	$(PY) -m benchmarks $(ARGS)
+
+bench-anomalies: $(READY) ## Measure the detectors of anomalies on injected faults
+	$(PY) -m benchmarks.anomalies $(ARGS)
 
 # The per-test time limit catches hangs in short tests; these are long on purpose.
 chaos: $(READY) ## Run the tests that break things while traffic flows
