@@ -24,6 +24,8 @@ CONFIG = {
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",
     "spark.driver.memory": "1g",
+    # Tests end before a second compiler pays off.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     # Small frames in small queries: generating code costs more than it saves.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.adaptive.enabled": "false",
@@ -92,7 +94,7 @@ def busy(app: App) -> None:
     held[0].touch()
     orders.drop("k59")
     secrets.offer_many([tarry.Message(payload="x" * i, key=f"s{i}") for i in range(12)])
-    for _ in range(2):
+    for _ in range(3):
         for delivery in secrets.try_poll_many(6):
             delivery.nack("dead", delay=timedelta(0))
     secrets.dead_letters.redrive(limit=2)

@@ -218,6 +218,15 @@ class Batch:
         return f"events/batch={self.number:08d}"
 
 
+@dataclass(frozen=True, slots=True)
+class LakeHead:
+    """How far a lake has come."""
+
+    lake: str
+    edge: Edge
+    system_id: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivedDay:
     """One day's account with one lake. What is archived and not pruned must be in the journal, and nothing else."""
@@ -250,6 +259,24 @@ class PastRun:
     """running, done, failed or lost (its process died)."""
     summary: Mapping[str, Any]
     error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueNote:
+    id: int
+    name: str
+    journal: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """One instant of the database, as Arrow tables."""
+
+    live: Any
+    dead: Any
+    tail: Any
+    """The events that are not archived."""
+    queues: tuple[QueueNote, ...]
 
 
 class Windows(Protocol):
@@ -286,25 +313,13 @@ class Windows(Protocol):
         """What the journal has of a window, by day."""
         ...
 
-    def archived_digest(self, edge: Edge, day: date) -> Digest:
-        """What the journal has of one day at or before the edge."""
+    def day_digest(self, edge: Edge, day: date) -> tuple[Digest, int]:
+        """What the journal has of a day at or before the edge, and how many rows after it."""
         ...
 
     def picture(self, edge: Edge) -> Picture:
         """Live messages, dead letters and what the journal has after the edge, all at one instant."""
         ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Picture:
-    """One instant of the database, as Arrow tables."""
-
-    live: Any
-    dead: Any
-    tail: Any
-    silent: tuple[str, ...]
-    """Queues that keep no journal."""
-    taken_at: datetime
 
 
 class Manifest(Protocol):
@@ -331,6 +346,8 @@ class Manifest(Protocol):
         """The window that a dead run left planned, planned again under a new number; None if nothing was left."""
         ...
 
+    def abandon_compactions(self, lake: str) -> None: ...
+    def known_directories(self, lake: str) -> set[str]: ...
     def complete(self, batch: Batch, files: Sequence[LakeFile]) -> Batch:
         """From planned to durable. Refused when another run has taken over meanwhile."""
         ...
@@ -341,9 +358,43 @@ class Manifest(Protocol):
 
     def mark_cleared(self, numbers: Sequence[int]) -> None: ...
     def days(self, lake: str) -> list[ArchivedDay]: ...
+    def horizons(self, lake: str) -> dict[int, date]:
+        """By queue id: events before this day are not in the lake, because retention has removed them."""
+        ...
+
     def days_since(self, lake: str, number: int) -> tuple[set[date], int]:
         """The days that archive batches after this number have touched, and the newest number."""
         ...
+
+
+class Housekeeping(Protocol):
+    """What keeps journal and lake small. Every method is one short transaction."""
+
+    def plan_compaction(self, parts: Sequence[Batch], run: int) -> Batch: ...
+    def replace(self, compaction: Batch, parts: Sequence[Batch], files: Sequence[LakeFile]) -> Batch:
+        """All at once: the parts are no longer read, and the compaction is. Refused when one of them is gone."""
+        ...
+
+    def lakes(self) -> list[LakeHead]: ...
+    def journal_days(self) -> dict[date, bool]:
+        """The days before today that the journal has, and whether in a partition of their own."""
+        ...
+
+    def drop_day(self, day: date, rows: int) -> bool:
+        """Drop a partition that has exactly so many rows. False: it has others now, or is busy; it stays as it is."""
+        ...
+
+    def drop_overflow(self, day: date, edges: Sequence[Edge]) -> int: ...
+    def mark_pruned(self) -> None: ...
+    def retention(self) -> dict[int, date]:
+        """By queue id: from which day on its history is to be kept."""
+        ...
+
+    def retire(self, lake: str, taken: Mapping[Batch, Sequence[LakeFile]], horizons: Mapping[int, date]) -> None:
+        """Take files out of the manifest. They may be deleted afterwards."""
+        ...
+
+    def begin_lake(self, lake: str) -> None: ...
 
 
 def by_day(files: Sequence[LakeFile]) -> dict[date, Digest]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -69,6 +69,12 @@ class Lake:
             for parent in (top.parent, top.parent.parent):
                 _fsync(parent)
 
+    def has(self, spark: SparkSession, relative: str) -> bool:
+        if self.path is not None:
+            return (self.path / relative).exists()
+        system, where = self._hadoop(spark, relative)
+        return bool(system.exists(where))
+
     def remove(self, spark: SparkSession, relative: str) -> None:
         """Delete a file or a directory; fine if it is not there."""
         if not relative:
@@ -77,9 +83,29 @@ class Lake:
             target = self.path / relative
             shutil.rmtree(target, ignore_errors=True) if target.is_dir() else target.unlink(missing_ok=True)
             return
+        system, where = self._hadoop(spark, relative)
+        system.delete(where, True)
+
+    def sweep(self, spark: SparkSession, known: Collection[str]) -> int:
+        """Delete directories of batches that nobody knows: written by executors that outlived their run."""
+        found = self._directories(spark)
+        strays = [name for name in found if name.startswith("batch=") and f"events/{name}" not in known]
+        for name in strays:
+            self.remove(spark, f"events/{name}")
+        return len(strays)
+
+    def _directories(self, spark: SparkSession) -> list[str]:
+        if self.path is not None:
+            events = self.path / "events"
+            return [folder.name for folder in events.iterdir()] if events.is_dir() else []
+        system, where = self._hadoop(spark, "events")
+        return [str(status.getPath().getName()) for status in system.listStatus(where)] if system.exists(where) else []
+
+    def _hadoop(self, spark: SparkSession, relative: str) -> tuple[Any, Any]:
+        """Whatever is no directory of this machine is reached as Spark reaches it."""
         context: Any = spark.sparkContext
         where = context._jvm.org.apache.hadoop.fs.Path(self.uri(relative))
-        where.getFileSystem(context._jsc.hadoopConfiguration()).delete(where, True)
+        return where.getFileSystem(context._jsc.hadoopConfiguration()), where
 
 
 def _fsync(path: Path) -> None:
@@ -105,10 +131,12 @@ def read_events(
     return read_files(spark, place, [file.path for file in files])
 
 
-def read_files(spark: SparkSession, lake: Lake, paths: Sequence[str]) -> DataFrame:
+def read_files(spark: SparkSession, lake: Lake, paths: Sequence[str], *, lenient: bool = False) -> DataFrame:
+    """`lenient`: of a file that cannot be read to its end, what can be read."""
     if not paths:
         return spark.createDataFrame([], EVENTS)
-    frame = spark.read.schema(FILE).parquet(*(lake.uri(path) for path in paths))
+    reader = spark.read.schema(FILE).option("ignoreCorruptFiles", str(lenient).lower())
+    frame = reader.parquet(*(lake.uri(path) for path in paths))
     return frame.withColumnRenamed("queue_name", "queue").select(*EVENTS.names)
 
 
@@ -119,6 +147,12 @@ def write_batch(frame: DataFrame, lake: Lake, batch: Batch) -> None:
         lake.uri(batch.directory)
     )
     lake.synced(batch.directory)
+
+
+def merged(spark: SparkSession, lake: Lake, files: Sequence[LakeFile]) -> DataFrame:
+    """The rows of many files, those of one day and queue together and in the order of their keys."""
+    frame = read_files(spark, lake, [file.path for file in files]).withColumn("date", day_of(F.col("at")))
+    return frame.repartition("date", "queue").sortWithinPartitions("date", "queue", "key", "id").drop("date")
 
 
 def day_of(instant: Column) -> Column:
@@ -146,7 +180,7 @@ def measure_batch(spark: SparkSession, lake: Lake, batch: Batch) -> Measured:
 
 def measure_files(spark: SparkSession, lake: Lake, files: Sequence[LakeFile]) -> dict[str, Digest]:
     """What is in these files now, by path. A file that is not there is not in the answer."""
-    here = [file for file in files if lake.path is None or (lake.path / file.path).is_file()]
+    here = [file for file in files if lake.has(spark, file.path)]
     if not here:
         return {}
     frame = spark.read.schema(FILE).option("ignoreCorruptFiles", "true").parquet(*(lake.uri(f.path) for f in here))

@@ -72,7 +72,9 @@ def run(spark: SparkSession, app: App, args: ArchiveArgs) -> ArchiveSummary:
     with pipeline.manifest.run(JOB, alone_at=f"lake {lake.root}") as noted:
         system_id = pipeline.windows.system_id()
         head = pipeline.manifest.head(lake.root)
-        if head is not None:
+        if head is None:
+            pipeline.housekeeping.begin_lake(lake.root)
+        else:
             pipeline.windows.check(head.end, head.system_id)
         if (left := pipeline.manifest.take_over(lake.root, noted.id)) is not None:
             done.append(_archived(spark, app, lake, left))

@@ -57,6 +57,15 @@ create table tarry.archive_day (
     primary key (lake, day)
 );
 
+-- Queues whose history in a lake begins late: retention has removed what was before, or the journal had been pruned when
+-- the lake was begun.
+create table tarry.archive_horizon (
+    lake text not null,
+    queue int not null,
+    before date not null,  -- events of earlier days are not in the lake
+    primary key (lake, queue)
+);
+
 -- A number for everything that a row says; the sum over many rows, modulo 2^64, is their digest, whatever the order.
 -- PostgreSQL's own hashes: a cryptographic one costs five times as much. They cannot change, hash partitioning depends on
 -- them, and the lake computes the same from its files (`event_hash` there). Not the queue's name, which can change.
@@ -76,3 +85,29 @@ create function tarry.event_hash(e tarry.event) returns bigint language sql stab
         # coalesce(hashtextextended(e.detail::text collate "C", 17), 17)
         # coalesce(hashtextextended(encode(sha256(e.payload), 'hex') collate "C", 18), 18), 0)
 $$;
+
+-- Drops the partition of one day, if it has exactly the rows that were found to be archived. Null if it has others now, or
+-- if the locks cannot be had at once: writers must not queue up behind us. The partition is locked against writers first,
+-- and counted; only then, and for a moment, the whole journal. We give up before PostgreSQL would look for a deadlock.
+create function tarry.journal_drop(day date, expected bigint) returns bigint language plpgsql as $$
+declare
+    part text := format('event_%s', to_char(day, 'YYYYMMDD'));
+    found bigint;
+    last xid8;
+begin
+    perform set_config('lock_timeout', '200ms', true);
+    begin
+        execute format('lock table tarry.%I in share row exclusive mode', part);
+        execute format('select count(*), max(xid) from tarry.%I', part) into found, last;
+        if found <> expected then
+            return null;
+        end if;
+        execute format('drop table tarry.%I', part);
+    exception when lock_not_available or undefined_table then
+        return null;
+    end;
+    update tarry.archive_day d
+    set pruned_rows = rows, pruned_checksum = checksum, pruned_xid = greatest(pruned_xid, last)
+    where d.day = journal_drop.day and d.rows > d.pruned_rows;
+    return found;
+end $$;

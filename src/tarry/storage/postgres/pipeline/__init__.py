@@ -5,6 +5,8 @@ Spark's executors have nothing but a DSN: a `Pipeline` opens no connection until
 
 from __future__ import annotations
 
+from tarry.storage.postgres.pipeline.alerts import PostgresAlerts
+from tarry.storage.postgres.pipeline.housekeeping import PostgresHousekeeping
 from tarry.storage.postgres.pipeline.manifest import PostgresManifest
 from tarry.storage.postgres.pipeline.reach import Reach
 from tarry.storage.postgres.pipeline.serving import PostgresServing
@@ -19,6 +21,8 @@ class Pipeline:
         self.reach = Reach(dsn)
         self.windows = PostgresWindows(self.reach)
         self.manifest = PostgresManifest(self.reach)
+        self.housekeeping = PostgresHousekeeping(self.reach)
         self.sinking = PostgresSinking(self.reach)
         self.serving = PostgresServing(self.reach)
         self.tracing = PostgresTracing(self.reach)
+        self.alerts = PostgresAlerts(self.reach)

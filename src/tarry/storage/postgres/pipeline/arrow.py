@@ -26,14 +26,14 @@ def batches(dsn: str, piece: Slice) -> Iterator[Any]:
     yield from plain(table).to_batches()
 
 
-def connection(dsn: str) -> Any:
+def connection(dsn: str, *, autocommit: bool = True) -> Any:
     try:
         from adbc_driver_postgresql import dbapi
     except ImportError as error:
         raise TarryError("the data pipeline needs ADBC", hint="pip install 'tarry[spark]'") from error
     wishes = {name: value for name, value in keywords(dsn).items() if name != "autocommit"}
     try:
-        return dbapi.connect(make_conninfo(dsn, **wishes), autocommit=True)
+        return dbapi.connect(make_conninfo(dsn, **wishes), autocommit=autocommit)
     except dbapi.Error as error:
         raise StoreUnavailable(
             f"the database cannot be reached: {error}", hint="executors need the same way to the database as the driver"

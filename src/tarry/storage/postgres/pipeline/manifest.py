@@ -53,22 +53,31 @@ class PostgresManifest:
         return self._reach.ask(Statement(sql("pipeline_batches"), params, _batches).run)
 
     def head(self, lake: str) -> Batch | None:
-        return self._reach.ask(Statement(sql("pipeline_head"), {"lake": lake}, _maybe_batch).run)
+        return self._reach.ask(Statement(sql("pipeline_head"), {"lake": lake}, maybe_batch).run)
 
     def plan(self, lake: str, window: Window, system_id: str, run: int) -> Batch:
         try:
             return self._reach.tell(_planned(lake, window, system_id, run))
         except psycopg.errors.UniqueViolation:
-            raise _overtaken(lake) from None
+            raise overtaken(lake) from None
 
     def take_over(self, lake: str, run: int) -> Batch | None:
         def op() -> Op[Batch | None]:
-            left = yield from Statement(sql("pipeline_abandon"), {"lake": lake}, _maybe_batch).run()
+            left = yield from Statement(sql("pipeline_abandon"), {"lake": lake}, maybe_batch).run()
             if left is None or left.kind != "archive":
                 return None
             return (yield from _planned(lake, left.window, left.system_id, run))
 
         return self._reach.tell(op())
+
+    def abandon_compactions(self, lake: str) -> None:
+        """What a dead compaction left planned; an archive batch is left to the archive job."""
+        self._reach.tell(Statement(sql("pipeline_abandon_compaction"), {"lake": lake}, lambda rows: None).run())
+
+    def known_directories(self, lake: str) -> set[str]:
+        """The directories that may hold something: of batches that are read, written, or were read a moment ago."""
+        known = READABLE | {BatchState.PLANNED, BatchState.REPLACED}
+        return {batch.directory for batch in self.batches(lake, known)}
 
     def complete(
         self, batch: Batch, files: Sequence[LakeFile], *, min_at: datetime | None = None, max_at: datetime | None = None
@@ -86,9 +95,9 @@ class PostgresManifest:
             "min_at": min_at,
             "max_at": max_at,
         }
-        done = self._reach.tell(Statement(sql("pipeline_complete"), params, _maybe_batch).run())
+        done = self._reach.tell(Statement(sql("pipeline_complete"), params, maybe_batch).run())
         if done is None:
-            raise _overtaken(batch.lake)
+            raise overtaken(batch.lake)
         return done
 
     def uncleared(self, lake: str) -> list[Batch]:
@@ -101,6 +110,11 @@ class PostgresManifest:
 
     def days(self, lake: str) -> list[ArchivedDay]:
         return self._reach.ask(Statement(sql("pipeline_days"), {"lake": lake}, _days).run)
+
+    def horizons(self, lake: str) -> dict[int, date]:
+        return self._reach.ask(
+            Statement(sql("pipeline_horizons"), {"lake": lake}, lambda rows: {row[0]: row[1] for row in rows}).run
+        )
 
     def days_since(self, lake: str, number: int) -> tuple[set[date], int]:
         params = {"lake": lake, "number": number}
@@ -150,13 +164,13 @@ def _planned(lake: str, window: Window, system_id: str, run: int) -> Op[Batch]:
         "beginning": Jsonb(BEGINNING.as_json()),
         "run": run,
     }
-    planned = yield from Statement(sql("pipeline_plan"), params, _maybe_batch).run()
+    planned = yield from Statement(sql("pipeline_plan"), params, maybe_batch).run()
     if planned is None:
-        raise _overtaken(lake)
+        raise overtaken(lake)
     return planned
 
 
-def _overtaken(lake: str) -> Refused:
+def overtaken(lake: str) -> Refused:
     return Refused(
         f"another run has written to the lake {lake} meanwhile; nothing is lost, it goes on from there",
         hint="let one archive job at a time work on a lake",
@@ -178,7 +192,7 @@ def _maybe_past(rows: list[Row]) -> PastRun | None:
     return _past(rows[0]) if rows else None
 
 
-def _batch(row: Row) -> Batch:
+def batch(row: Row) -> Batch:
     number, lake, kind, place, start, end, system_id, state, files, rows, checksum, min_at, max_at, run = row
     return Batch(
         number=number,
@@ -203,11 +217,11 @@ def _file(said: Mapping[str, Any]) -> LakeFile:
 
 
 def _batches(rows: list[Row]) -> list[Batch]:
-    return [_batch(row) for row in rows]
+    return [batch(row) for row in rows]
 
 
-def _maybe_batch(rows: list[Row]) -> Batch | None:
-    return _batch(rows[0]) if rows else None
+def maybe_batch(rows: list[Row]) -> Batch | None:
+    return batch(rows[0]) if rows else None
 
 
 def _days(rows: list[Row]) -> list[ArchivedDay]:

@@ -7,8 +7,8 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 from tarry.core.errors import Refused
-from tarry.core.pipeline import BEGINNING, Condition, Digest, Edge, Mark, OtherCluster, Scan, Slice, Window
-from tarry.storage.postgres.pipeline import arrow, scans
+from tarry.core.pipeline import BEGINNING, Condition, Digest, Edge, Mark, OtherCluster, Picture, Scan, Slice, Window
+from tarry.storage.postgres.pipeline import arrow, pictures, scans
 from tarry.storage.postgres.pipeline.reach import Reach
 from tarry.storage.postgres.statement import Row, Statement, sql
 
@@ -94,6 +94,9 @@ class PostgresWindows:
                 lambda rows: (Digest(rows[0][0], int(rows[0][1])), rows[0][2]),
             ).run
         )
+
+    def picture(self, edge: Edge) -> Picture:
+        return pictures.picture(self._reach, edge)
 
 
 def bounds(window: Window) -> dict[str, Any]:

@@ -1,4 +1,5 @@
--- Register a queue; nothing comes back when the name is taken.
+-- Register a queue; nothing comes back when the name is taken. Its settings are written down: whether it keeps a journal
+-- decides whether its messages can be derived from one.
 with made as (
     insert into tarry.queue (name, lease_for, max_attempts, retry, journal, retention_for, target_lag_for, created_at,
         updated_at)
@@ -9,7 +10,8 @@ with made as (
     on conflict (name) where deleted_at is null do nothing
     returning *
 ), noted as (
-    insert into tarry.event (kind, at, queue) select 'queue_created', created_at, id from made
+    insert into tarry.event (kind, at, queue, detail)
+    select 'queue_created', created_at, id, to_jsonb(made) - 'id' - 'created_at' - 'updated_at' - 'deleted_at' from made
 )
 select name, extract(epoch from lease_for)::float8, max_attempts, retry, journal::text,
     extract(epoch from retention_for)::float8, extract(epoch from target_lag_for)::float8, created_at, paused_at, paused_reason

@@ -1,0 +1,102 @@
+"""Compact: many small batches become one with few files. The rows stay the same; readers see either, never both."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tarry.core.errors import InvalidInput
+from tarry.core.pipeline import Batch, by_day
+from tarry.edges.spark.jobs.archive import check_equal, clear
+from tarry.edges.spark.lake import Lake, measure_batch, merged, write_batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tarry.app import App
+
+JOB = "compact"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactArgs:
+    lake: str | None = None
+    target_rows: int = 1_000_000
+    """Neighbours are merged until they have about so many rows; a batch that has them is left alone."""
+    at_least: int = 8
+    """So many neighbours must be small before it pays to write them again."""
+
+    def __post_init__(self) -> None:
+        if self.target_rows < 1 or self.at_least < 2:
+            raise InvalidInput("target_rows must be at least 1, and at_least 2")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactSummary:
+    lake: str
+    batches_before: int
+    batches_after: int
+    files_before: int
+    files_after: int
+    rows: int
+    swept: int
+    """Directories and files that were no part of the lake any more, and are deleted."""
+    seconds: float
+
+    def line(self) -> str:
+        if self.batches_before == self.batches_after:
+            return f"compact: nothing to merge in {self.lake}"
+        return (
+            f"compact: {self.batches_before} batches with {self.files_before} files became {self.batches_after} with "
+            f"{self.files_after}, {self.rows:,} events, in {self.seconds:.1f} s"
+        )
+
+
+def run(spark: SparkSession, app: App, args: CompactArgs) -> CompactSummary:
+    started = time.monotonic()
+    lake = Lake.at(args.lake)
+    pipeline = app.pipeline
+    with pipeline.manifest.run(JOB, alone_at=f"lake {lake.root}") as noted:
+        pipeline.manifest.abandon_compactions(lake.root)
+        before = after = files_before = files_after = rows = 0
+        for parts in groups(pipeline.manifest.batches(lake.root), args):
+            batch = pipeline.housekeeping.plan_compaction(parts, noted.id)
+            old = [file for part in parts for file in part.files]
+            write_batch(merged(spark, lake, old), lake, batch)
+            measured = measure_batch(spark, lake, batch)
+            check_equal(batch, measured.by_day(), by_day(old))
+            done = pipeline.housekeeping.replace(batch, parts, measured.files)
+            before, after = before + len(parts), after + 1
+            files_before, files_after = files_before + len(old), files_after + len(done.files)
+            rows += done.digest.rows
+        swept = clear(spark, app, lake) + lake.sweep(spark, pipeline.manifest.known_directories(lake.root))
+        summary = CompactSummary(
+            lake=lake.root,
+            batches_before=before,
+            batches_after=after,
+            files_before=files_before,
+            files_after=files_after,
+            rows=rows,
+            swept=swept,
+            seconds=time.monotonic() - started,
+        )
+        noted.summary = {"before": before, "after": after, "rows": rows}
+    return summary
+
+
+def groups(batches: Sequence[Batch], args: CompactArgs) -> list[list[Batch]]:
+    """Neighbours in the chain that together are about large enough. All of one cluster, and with rows at all."""
+    found: list[list[Batch]] = [[]]
+    rows = 0
+    for batch in batches:
+        small = batch.digest.rows < args.target_rows
+        fits = rows + batch.digest.rows <= args.target_rows
+        if not (small and fits) or (found[-1] and found[-1][-1].system_id != batch.system_id):
+            found.append([])
+            rows = 0
+        if small:
+            found[-1].append(batch)
+            rows += batch.digest.rows
+    return [group for group in found if len(group) >= args.at_least and any(batch.files for batch in group)]

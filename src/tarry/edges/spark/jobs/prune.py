@@ -1,0 +1,148 @@
+"""Prune: the journal lets go of days that are in the lake, and, where asked to, the lake of days that are too old.
+
+A day goes only whole, never today, and only when every lake has each of its rows: the account of the day says how many
+and their digest, the journal is counted again, and the lake's files of that day are read again before anything is dropped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import TYPE_CHECKING
+
+from tarry.core.pipeline import Batch, Digest, LakeFile, LakeHead
+from tarry.edges.spark.lake import Lake, measure_files
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tarry.app import App
+
+JOB = "prune"
+_TRIES = 10
+_PAUSE_S = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PruneArgs:
+    lake: str | None = None
+    retention: bool = False
+    """Also remove from the lake what is older than its queue wants it kept (`retention_for`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    day: date
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PruneSummary:
+    lake: str
+    days: tuple[date, ...]
+    rows: int
+    kept: tuple[Kept, ...]
+    """Days that could not go, and why."""
+    retired_files: int
+    retired_rows: int
+    seconds: float
+
+    def line(self) -> str:
+        gone = f"{len(self.days)} days with {self.rows:,} events left the journal" if self.days else "no day could go"
+        kept = f"; {len(self.kept)} stay, {self.kept[0].day} because {self.kept[0].why}" if self.kept else ""
+        retired = f"; retention took {self.retired_rows:,} events from the lake" if self.retired_files else ""
+        return f"prune: {gone}{kept}{retired}"
+
+
+def run(spark: SparkSession, app: App, args: PruneArgs) -> PruneSummary:
+    started = time.monotonic()
+    lake = Lake.at(args.lake)
+    pipeline = app.pipeline
+    gone: dict[date, int] = {}
+    kept: list[Kept] = []
+    with pipeline.manifest.run(JOB, alone_at=f"lake {lake.root}") as noted:
+        batches = pipeline.manifest.batches(lake.root)
+        heads = pipeline.housekeeping.lakes()
+        for head in heads:
+            pipeline.windows.check(head.edge, head.system_id)
+        for day, is_partition in pipeline.housekeeping.journal_days().items():
+            why = _why_not(spark, app, lake, batches, heads, day)
+            if why is None:
+                rows = _dropped(app, heads, day, is_partition=is_partition)
+                why = None if rows is not None else "it is being written to; it goes another time"
+                if rows is not None:
+                    gone[day] = rows
+            if why is not None:
+                kept.append(Kept(day=day, why=why))
+        pipeline.housekeeping.mark_pruned()
+        retired = _retired(spark, app, lake) if args.retention else []
+        summary = PruneSummary(
+            lake=lake.root,
+            days=tuple(gone),
+            rows=sum(gone.values()),
+            kept=tuple(kept),
+            retired_files=len(retired),
+            retired_rows=sum(file.rows for file in retired),
+            seconds=time.monotonic() - started,
+        )
+        noted.summary = {"days": len(gone), "rows": summary.rows, "retired_rows": summary.retired_rows}
+    return summary
+
+
+def _why_not(
+    spark: SparkSession, app: App, lake: Lake, batches: Sequence[Batch], heads: Sequence[LakeHead], day: date
+) -> str | None:
+    if not any(head.lake == lake.root for head in heads):
+        return f"nothing is archived in {lake.root} yet"
+    for head in heads:
+        account = {entry.day: entry for entry in app.pipeline.manifest.days(head.lake)}.get(day)
+        kept = account.archived - account.pruned if account is not None else Digest()
+        there, not_archived = app.pipeline.windows.day_digest(head.edge, day)
+        if not_archived:
+            return f"{not_archived:,} of its events are not archived in {head.lake}"
+        if there != kept:
+            return (
+                f"the journal has {there.rows:,} events of it and {head.lake} should have {kept.rows:,}: tarry verify"
+            )
+    files = [file for batch in batches for file in batch.files if file.day == day]
+    measured = measure_files(spark, lake, files)
+    damaged = [file for file in files if measured.get(file.path) != file.digest]
+    return f"{len(damaged)} of its files in {lake.root} are not as they were written: tarry verify" if damaged else None
+
+
+def _dropped(app: App, heads: Sequence[LakeHead], day: date, *, is_partition: bool) -> int | None:
+    """How many events went. None: somebody is writing to this day, or has a lock on the journal that does not end."""
+    rows = app.pipeline.windows.day_digest(heads[0].edge, day)[0].rows
+    if not is_partition:
+        return app.pipeline.housekeeping.drop_overflow(day, [head.edge for head in heads])
+    for attempt in range(_TRIES):
+        if app.pipeline.housekeeping.drop_day(day, rows):
+            return rows
+        if app.pipeline.windows.day_digest(heads[0].edge, day)[1]:
+            return None
+        if attempt + 1 < _TRIES:
+            time.sleep(_PAUSE_S)
+    return None
+
+
+def _retired(spark: SparkSession, app: App, lake: Lake) -> list[LakeFile]:
+    """Files of days that their queue no longer wants, and that the journal has let go of."""
+    wanted = app.pipeline.housekeeping.retention()
+    pruned = {day.day for day in app.pipeline.manifest.days(lake.root) if day.pruned == day.archived}
+    taken: Mapping[Batch, list[LakeFile]] = defaultdict(list)
+    horizons: dict[int, date] = {}
+    for batch in app.pipeline.manifest.batches(lake.root):
+        for file in batch.files:
+            before = wanted.get(file.queue_id)
+            if before is not None and file.day < before and file.day in pruned:
+                taken[batch].append(file)
+                horizons[file.queue_id] = before
+    if taken:
+        app.pipeline.housekeeping.retire(lake.root, taken, horizons)
+    gone = [file for files in taken.values() for file in files]
+    for file in gone:
+        lake.remove(spark, file.path)
+    return gone

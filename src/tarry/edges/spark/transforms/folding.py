@@ -1,0 +1,84 @@
+"""Fold events into the messages that must be live, and find the events that cannot have happened."""
+
+# pyright: basic
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F  # noqa: N812
+
+from tarry.core.folding import ENDS, MAY_FOLLOW, NEW_VERSION, SAYS_NOTHING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+COLUMNS = ("id", "kind", "queue_id", "key", "version", "attempt", "priority", "due_at", "from_version")
+"""Of an event, what the fold needs. `from_version`: the dead one that a redrive revived."""
+STATE = ("queue_id", "key", "version", "attempt", "priority", "due_at")
+
+
+def in_sequence(events: DataFrame) -> DataFrame:
+    """Each event of a message with the kind and version of the one before it, and whether it is the last of its key."""
+    life = Window.partitionBy("queue_id", "key").orderBy("id")
+    told = events.where(F.col("key").isNotNull() & ~F.col("kind").isin(*(kind.value for kind in SAYS_NOTHING)))
+    return told.withColumns(
+        {
+            "before": F.lag("kind").over(life),
+            "version_before": F.lag("version").over(life),
+            "is_last": F.lead("id").over(life).isNull(),
+        }
+    )
+
+
+def impossible(sequence: DataFrame, truncated_queues: list[int]) -> DataFrame:
+    """Events that cannot follow the one before them: something between is missing, or something is there twice.
+
+    Of a truncated queue the beginnings are gone, so its keys may begin with anything.
+    """
+    allowed = [
+        f"{before.value if before is not None else '-'}>{kind.value}"
+        for kind, befores in MAY_FOLLOW.items()
+        for before in befores
+    ]
+    step = F.concat(F.coalesce("before", F.lit("-")), F.lit(">"), F.col("kind"))
+    same_version = F.col("kind").isin(*(kind.value for kind in NEW_VERSION)) | F.col("version").eqNullSafe(
+        F.col("version_before")
+    )
+    cut_off = F.col("before").isNull() & F.col("queue_id").isin(*truncated_queues)
+    fits = step.isin(*allowed) & (F.col("before").isNull() | same_version)
+    return sequence.where(~(fits | cut_off))
+
+
+def folded(sequence: DataFrame) -> DataFrame:
+    """The messages that are live after all these events, one row per key."""
+    last = sequence.where(F.col("is_last") & ~F.col("kind").isin(*(kind.value for kind in ENDS)))
+    return last.select(*STATE)
+
+
+def folded_dead(events: DataFrame) -> DataFrame:
+    """The dead letters that are there after all these events: buried, and neither revived nor given up."""
+    buried = events.where(F.col("kind") == "buried").select("queue_id", "key", "version")
+    gone = (
+        events.where(F.col("kind").isin("redriven", "purged"))
+        .select(F.when(F.col("kind") == "purged", F.col("version")).otherwise(F.col("from_version")).alias("version"))
+        .where(F.col("version").isNotNull())
+        .distinct()
+    )
+    return buried.join(gone, "version", "left_anti").select("queue_id", "key", "version")
+
+
+def doubled(events: DataFrame) -> DataFrame:
+    """Ids that occur more than once."""
+    return events.groupBy("id").agg(F.count("*").alias("times")).where(F.col("times") > 1)
+
+
+def compared(expected: DataFrame, found: DataFrame, keys: tuple[str, ...]) -> DataFrame:
+    """Rows that are not the same on both sides, as `expected` and `found` structs of which one may be null."""
+    names = [name for name in expected.columns if name not in keys]
+    left = expected.select(*keys, F.struct(*names).alias("expected"))
+    right = found.groupBy(*keys).agg(F.count("*").alias("times"), F.first(F.struct(*names)).alias("found"))
+    both = left.join(right, list(keys), "full_outer")
+    return both.where(
+        ~F.col("expected").eqNullSafe(F.col("found")) | (F.coalesce(F.col("times"), F.lit(1)) > 1)
+    ).select(*keys, "expected", "found", "times")

@@ -1,0 +1,6 @@
+-- A compaction takes the place of what it replaces. The days' accounts stay as they are: no row came, and none went.
+update tarry.archive_batch
+set state = %(state)s, durable_at = clock_timestamp(), files = %(files)s, rows = %(rows)s, checksum = %(checksum)s,
+    days = %(days)s::date[], min_at = %(min_at)s::timestamptz, max_at = %(max_at)s::timestamptz
+where batch = %(batch)s and state = 'planned'
+returning batch, lake, kind, place, from_edge, to_edge, system_id, state, files, rows, checksum, min_at, max_at, run

@@ -1,0 +1,10 @@
+-- The days before today of which the journal has a partition, or rows in the overflow (with null for the partition).
+select to_date(substr(c.relname, 7), 'YYYYMMDD') as day, true
+from pg_inherits i join pg_class c on c.oid = i.inhrelid
+where i.inhparent = 'tarry.event'::regclass and c.relname ~ '^event_[0-9]{8}$'
+  and to_date(substr(c.relname, 7), 'YYYYMMDD') < (clock_timestamp() at time zone 'UTC')::date
+union
+select distinct (at at time zone 'UTC')::date, false
+from tarry.event_overflow
+where at < (clock_timestamp() at time zone 'UTC')::date::timestamp at time zone 'UTC'
+order by 1

@@ -1,0 +1,244 @@
+"""Pruning drops nothing that is not archived; compaction changes no row; retention takes what is too old, and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, time, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pyarrow.parquet as pq
+import pytest
+
+import tarry
+from tarry.app import App
+from tarry.core.errors import Refused
+from tarry.core.pipeline import BatchState
+from tarry.edges.spark.jobs import archive, compact, prune, verify
+from tarry.edges.spark.jobs.archive import ArchiveArgs
+from tarry.edges.spark.jobs.compact import CompactArgs
+from tarry.edges.spark.jobs.prune import PruneArgs
+from tarry.edges.spark.jobs.verify import VerifyArgs
+from tarry.edges.spark.lake import read_events
+from tarry.testing import MutableClock
+from tests.kit.spark import rows_of, write_events
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TODAY = datetime.now(UTC).date()
+LONG_AGO, BEFORE_YESTERDAY, YESTERDAY = TODAY - timedelta(days=40), TODAY - timedelta(days=2), TODAY - timedelta(days=1)
+PRIORITY = {LONG_AGO: 0, BEFORE_YESTERDAY: 1, YESTERDAY: 2, TODAY: 3}
+
+
+class Scene:
+    def __init__(self, spark: SparkSession, app: App, clock: MutableClock, lake: str) -> None:
+        self.spark, self.app, self.clock, self.lake = spark, app, clock, lake
+
+    def live_through(self, day: date, *, partition: bool = True, n: int = 10) -> None:
+        """A day on which messages are offered and half of them finished; what earlier days left stays as it is."""
+        if partition:
+            self.execute("select tarry.journal_partition(%s)", day)
+        self.clock.set(datetime.combine(day, time(12), UTC))
+        queue = self.app.queue("q")
+        queue.offer_many([tarry.Message(payload=i, key=f"{day}-{i}", priority=PRIORITY[day]) for i in range(n)])
+        for delivery in queue.try_poll_many(n // 2):
+            delivery.ack()
+
+    def execute(self, statement: Any, *params: Any) -> None:
+        assert self.app.dsn is not None
+        with psycopg.connect(self.app.dsn) as conn:
+            conn.execute(statement, params)
+
+    def events(self) -> dict[date, int]:
+        """What the journal has, by day."""
+        assert self.app.dsn is not None
+        with psycopg.connect(self.app.dsn) as conn:
+            return dict(
+                conn.execute("select (at at time zone 'UTC')::date, count(*) from tarry.event group by 1").fetchall()
+            )
+
+    def archived(self, **args: Any) -> archive.ArchiveSummary:
+        return archive.run(self.spark, self.app, ArchiveArgs(lake=self.lake, **args))
+
+    def pruned(self, **args: Any) -> prune.PruneSummary:
+        return prune.run(self.spark, self.app, PruneArgs(lake=self.lake, **args))
+
+    def compacted(self, **args: Any) -> compact.CompactSummary:
+        return compact.run(self.spark, self.app, CompactArgs(lake=self.lake, **args))
+
+    def problems(self) -> Any:
+        return verify.run(self.spark, self.app, VerifyArgs(lake=self.lake)).problems
+
+    def lake_rows(self) -> list[Any]:
+        return sorted(rows_of(read_events(self.spark, self.app.pipeline.manifest, self.lake)))
+
+    @property
+    def batches(self) -> list[Any]:
+        return self.app.pipeline.manifest.batches(self.lake)
+
+
+@pytest.fixture
+def scene(spark: SparkSession, database: str, lake: str) -> Iterator[Scene]:
+    clock = MutableClock(datetime.combine(LONG_AGO, time(6), UTC))
+    with tarry.connect(database, consumer="tester", clock=clock) as app:
+        yield Scene(spark, app, clock, lake)
+
+
+def test_only_whole_days_that_are_archived_leave_the_journal(scene: Scene) -> None:
+    scene.live_through(LONG_AGO, partition=False)
+    scene.live_through(BEFORE_YESTERDAY)
+    scene.archived()
+    scene.live_through(YESTERDAY)
+    scene.live_through(TODAY)
+    before = scene.events()
+    summary = scene.pruned()
+    assert summary.days == (LONG_AGO, BEFORE_YESTERDAY)
+    assert summary.rows == before[LONG_AGO] + before[BEFORE_YESTERDAY]
+    assert [kept.day for kept in summary.kept] == [YESTERDAY]
+    assert "20 of its events are not archived" in summary.kept[0].why
+    assert scene.events() == {YESTERDAY: 20, TODAY: 20}
+    assert [batch.state for batch in scene.batches] == [BatchState.PRUNED]
+    assert scene.problems() == ()
+    scene.archived()
+    assert scene.pruned().days == (YESTERDAY,)
+    assert scene.events() == {TODAY: 20}, "today stays, archived or not"
+    assert scene.problems() == ()
+
+
+def test_an_event_that_comes_late_to_a_pruned_day_is_archived_and_pruned_after_it(scene: Scene) -> None:
+    scene.live_through(LONG_AGO, partition=False)
+    scene.live_through(YESTERDAY)
+    scene.archived()
+    scene.pruned()
+    for day in (LONG_AGO, YESTERDAY):
+        scene.clock.set(datetime.combine(day, time(23), UTC))
+        scene.app.queue("q").offer(f"late-{day}", 1)
+    assert [kept.why.split(" are ")[0] for kept in scene.pruned().kept] == ["1 of its events"] * 2
+    assert scene.events() == {LONG_AGO: 1, YESTERDAY: 1}
+    scene.archived()
+    assert scene.pruned().rows == 2
+    assert scene.events() == {}
+    assert scene.problems() == ()
+
+
+def test_a_day_stays_for_as_long_as_it_differs_from_its_archive(scene: Scene) -> None:
+    scene.live_through(YESTERDAY)
+    scene.archived()
+    scene.execute("update tarry.event set attempt = 7 where id = 3")
+    (kept,) = scene.pruned().kept
+    assert "tarry verify" in kept.why
+    assert scene.events() == {YESTERDAY: 1 + 20}
+
+
+def test_a_day_stays_when_its_files_are_not_as_they_were_written(scene: Scene) -> None:
+    scene.live_through(YESTERDAY)
+    scene.archived()
+    (file,) = Path(scene.lake).rglob(f"date={YESTERDAY}/*/*.parquet")
+    pq.write_table(pq.ParquetFile(file).read().slice(1), file)
+    for crc in file.parent.glob(".*.crc"):
+        crc.unlink()
+    summary = scene.pruned()
+    assert [(kept.day, kept.why.split(" in ")[0]) for kept in summary.kept] == [(YESTERDAY, "1 of its files")]
+    assert YESTERDAY in scene.events()
+
+
+def test_a_day_stays_while_another_lake_lacks_it(scene: Scene, lake: str) -> None:
+    scene.live_through(BEFORE_YESTERDAY)
+    archive.run(scene.spark, scene.app, ArchiveArgs(lake=f"{lake}-other"))
+    scene.live_through(YESTERDAY)
+    scene.archived()
+    assert scene.pruned().days == (BEFORE_YESTERDAY,)
+    assert scene.events().get(YESTERDAY) == 20
+
+
+def test_a_day_that_is_being_written_to_stays_and_nobody_waits_for_us(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prune, "_TRIES", 1)
+    scene.live_through(YESTERDAY)
+    scene.archived()
+    assert scene.app.dsn is not None
+    with psycopg.connect(scene.app.dsn) as writer:
+        write_events(writer, 3, at=datetime.combine(YESTERDAY, time(23), UTC))
+        assert [kept.why for kept in scene.pruned().kept] == ["it is being written to; it goes another time"]
+        writer.commit()
+    assert "3 of its events are not archived" in scene.pruned().kept[0].why
+    assert scene.events()[YESTERDAY] == 1 + 20 + 3
+
+
+def test_a_lake_that_is_begun_after_pruning_knows_that_it_begins_late(scene: Scene, lake: str) -> None:
+    scene.live_through(YESTERDAY)
+    scene.archived()
+    scene.pruned()
+    scene.live_through(TODAY)
+    other = f"{lake}-other"
+    archive.run(scene.spark, scene.app, ArchiveArgs(lake=other))
+    summary = verify.run(scene.spark, scene.app, VerifyArgs(lake=other))
+    assert (summary.problems, summary.beyond_retention) == ((), 5)
+
+
+def test_many_small_batches_become_one_and_no_row_changes(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    for i in range(4):
+        scene.live_through(YESTERDAY + timedelta(days=i % 2), n=4 + i)
+        scene.archived()
+    rows, old = scene.lake_rows(), scene.batches
+    with monkeypatch.context() as patch:
+        patch.setattr(compact, "measure_batch", lambda *args: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            scene.compacted(at_least=3)
+    assert scene.lake_rows() == rows, "a compaction that died is no part of the lake"
+    summary = scene.compacted(at_least=3)
+    assert (summary.batches_before, summary.batches_after) == (4, 1)
+    assert summary.files_after < summary.files_before
+    assert "4 batches" in summary.line()
+    assert scene.lake_rows() == rows
+    (merged,) = scene.batches
+    assert (merged.start, merged.end) == (old[0].start, old[-1].end)
+    assert scene.problems() == ()
+    for batch in old:
+        assert (Path(scene.lake) / batch.directory).exists(), "whoever is reading may read on"
+    scene.execute(
+        "update tarry.archive_batch set replaced_at = replaced_at - interval '2 hours' where replaced_at is not null"
+    )
+    stray = Path(scene.lake) / "events" / "batch=00009999"
+    stray.mkdir()
+    assert scene.compacted().swept == 5
+    assert not any((Path(scene.lake) / batch.directory).exists() for batch in old)
+    scene.live_through(TODAY, n=2)
+    assert scene.archived().batches == 1
+    assert scene.pruned().days == (YESTERDAY,)
+    assert scene.problems() == ()
+
+
+def test_a_compaction_whose_parts_were_taken_from_it_is_refused(scene: Scene) -> None:
+    scene.live_through(TODAY, n=2)
+    scene.archived()
+    scene.live_through(TODAY, n=4)
+    scene.archived()
+    parts = scene.batches
+    planned = scene.app.pipeline.housekeeping.plan_compaction(parts, 1)
+    scene.execute("update tarry.archive_batch set state = 'replaced' where batch = %s", parts[0].number)
+    with pytest.raises(Refused):
+        scene.app.pipeline.housekeeping.replace(planned, parts, ())
+    assert [batch.number for batch in scene.batches] == [parts[1].number], "nothing of it has happened"
+
+
+def test_retention_takes_old_days_of_one_queue_from_the_lake(scene: Scene) -> None:
+    scene.live_through(LONG_AGO, partition=False)
+    scene.app.queues.create("forever", tarry.QueueSettings(retention_for=timedelta(days=365)))
+    scene.app.queue("forever").offer("a", 1)
+    scene.live_through(YESTERDAY)
+    scene.archived()
+    scene.pruned()
+    rows = scene.lake_rows()
+    assert scene.pruned().retired_rows == 0, "only when asked"
+    summary = scene.pruned(retention=True)
+    assert (summary.retired_files, summary.retired_rows) == (1, 21)
+    assert "retention took 21 events" in summary.line()
+    assert len(scene.lake_rows()) == len(rows) - 21
+    found = verify.run(scene.spark, scene.app, VerifyArgs(lake=scene.lake))
+    assert (found.problems, found.beyond_retention) == ((), 5)
+    assert "5 messages are older than what the lake keeps" in found.line()
+    assert scene.pruned(retention=True).retired_rows == 0

@@ -1,0 +1,245 @@
+"""Verify finds every row that was removed, doubled or changed by hand, wherever it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, LiteralString
+
+import psycopg
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import tarry
+from tarry.app import App
+from tarry.core.errors import Refused
+from tarry.core.events import JournalLevel
+from tarry.edges.spark.jobs import archive, verify
+from tarry.edges.spark.jobs.archive import ArchiveArgs
+from tarry.edges.spark.jobs.verify import VerifyArgs, VerifySummary
+from tests.kit.servers import Server
+from tests.kit.spark import busy
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Scene:
+    """A database and its lake: half of the life archived, half still in the journal."""
+
+    def __init__(self, spark: SparkSession, app: App, lake: Path) -> None:
+        self._spark = spark
+        self.app = app
+        self.lake = lake
+        busy(app)
+        archive.run(spark, app, ArchiveArgs(lake=str(lake), batch_rows=130))
+        queue = app.queue("orders")
+        queue.offer_many([tarry.Message(payload=i, key=f"t{i}", priority=9) for i in range(10)])
+        for delivery in queue.try_poll_many(6):
+            delivery.ack()
+        queue.offer("t9", "new")
+
+    def verified(self) -> VerifySummary:
+        return verify.run(self._spark, self.app, VerifyArgs(lake=str(self.lake)))
+
+    def execute(self, *statements: LiteralString) -> None:
+        assert self.app.dsn is not None
+        with psycopg.connect(self.app.dsn) as conn:
+            for statement in statements:
+                assert conn.execute(statement).rowcount != 0, statement
+
+
+@pytest.fixture(scope="module")
+def template(spark: SparkSession, server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    dsn = server.new_database()
+    with tarry.connect(dsn, consumer="tester") as app:
+        yield Scene(spark, app, tmp_path_factory.mktemp("verify") / "lake")
+    server.drop_database(dsn)
+
+
+@pytest.fixture
+def scene(template: Scene) -> Iterator[Scene]:
+    """The common scene; what a test does to it is undone."""
+    kept = {path: path.read_bytes() for path in template.lake.rglob("*.parquet")}
+    tables = ("message", "dead_letter", "event", "archive_day")
+    assert template.app.dsn is not None
+    with psycopg.connect(template.app.dsn) as conn:
+        for table in tables:
+            conn.execute(f"create table kept_{table} as table tarry.{table}".encode())
+    yield template
+    for path, content in kept.items():
+        path.write_bytes(content)
+    with psycopg.connect(template.app.dsn) as conn:
+        for table in tables:
+            conn.execute(f"delete from tarry.{table}".encode())
+            conn.execute(f"insert into tarry.{table} table kept_{table}".encode())
+            conn.execute(f"drop table kept_{table}".encode())
+        conn.execute("create unique index if not exists message_key on tarry.message (key, queue)")
+
+
+def problems(summary: VerifySummary) -> dict[str, list[str]]:
+    assert not summary.ok
+    assert summary.line().startswith("verify: FAILED")
+    return {problem.what: list(problem.samples) for problem in summary.problems}
+
+
+class ANY(str):
+    """Equal to every text that contains it."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, str) and str(self) in str(other)
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
+
+
+def test_everything_that_happened_adds_up_to_what_is_there(scene: Scene) -> None:
+    summary = scene.verified()
+    assert summary.problems == ()
+    assert summary.ok
+    assert summary.live > 40
+    assert summary.dead == 4
+    assert summary.line().startswith("verify: ok")
+
+
+def test_rows_removed_doubled_changed_or_made_up_in_the_live_tables_are_noticed(scene: Scene) -> None:
+    scene.execute(
+        "drop index tarry.message_key",
+        "delete from tarry.message where key = 't7'",
+        "insert into tarry.message select * from tarry.message where key = 't8'",
+        "update tarry.message set priority = 1 where key = 't9'",
+        "insert into tarry.message (queue, key, payload, due_at, planned_at, created_at, priority, conflict) "
+        "select queue, 'made up', payload, due_at, planned_at, created_at, priority, conflict from tarry.message limit 1",
+        "delete from tarry.dead_letter where version = (select min(version) from tarry.dead_letter)",
+        "update tarry.dead_letter set key = 'other' where version = (select max(version) from tarry.dead_letter)",
+    )
+    said = problems(scene.verified())
+    assert said["1 messages are gone that must be there"] == [ANY("key t7")]
+    assert sorted(said["2 messages are not as their events say"]) == [ANY("key t8"), ANY("key t9")]
+    assert said["1 messages are there that no event tells of"] == [ANY("key made up")]
+    assert len(said["2 dead letters are gone that must be there"]) == 2
+    assert said["1 dead letters are there that no event tells of"] == [ANY("key other")]
+    assert len(said) == 5
+
+
+def test_one_archived_event_removed_from_the_journal_is_noticed(scene: Scene) -> None:
+    scene.execute("delete from tarry.event where id = 20")
+    assert list(problems(scene.verified())) == ["1 days of the journal are not as they were archived"]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "insert into tarry.event select * from tarry.event where id = 20",
+        "update tarry.event set consumer = 'x' where id = (select min(id) from tarry.event where kind = 'leased')",
+    ],
+    ids=["doubled", "changed"],
+)
+def test_one_archived_event_doubled_or_changed_is_noticed(scene: Scene, statement: LiteralString) -> None:
+    """Without Spark: the day's account alone tells."""
+    windows, manifest = scene.app.pipeline.windows, scene.app.pipeline.manifest
+    head = manifest.head(str(scene.lake))
+    (day,) = manifest.days(str(scene.lake))
+    assert head is not None
+    assert windows.day_digest(head.end, day.day)[0] == day.archived
+    scene.execute(statement)
+    assert windows.day_digest(head.end, day.day)[0] != day.archived
+
+
+def test_events_removed_or_doubled_before_they_are_archived_are_noticed(scene: Scene) -> None:
+    scene.execute(
+        "delete from tarry.event where kind = 'leased' and key = 't0'",
+        "delete from tarry.event where kind = 'acked' and key = 't1'",
+        "delete from tarry.event where kind = 'updated' and key = 't9'",
+        "insert into tarry.event select * from tarry.event where kind = 'acked' and key = 't2'",
+    )
+    said = problems(scene.verified())
+    assert said["1 events are there more than once"]
+    assert sorted(said["2 events cannot follow the one before them: something is missing or doubled between"]) == [
+        ANY("key t0"),
+        ANY("key t2"),
+    ]
+    assert said["1 messages are gone that must be there"] == [ANY("key t1")]
+    assert said["1 messages are not as their events say"] == [ANY("key t9")]
+
+
+def rewritten(path: Path, change: Callable[[pa.Table], pa.Table]) -> None:
+    for crc in path.parent.glob(".*.crc"):
+        crc.unlink()
+    pq.write_table(change(pq.ParquetFile(path).read()), path)
+
+
+def test_rows_removed_doubled_or_changed_in_the_lake_are_noticed(scene: Scene) -> None:
+    removed, doubled, changed, gone = sorted(scene.lake.rglob("*.parquet"))
+    rewritten(removed, lambda table: table.slice(1))
+    rewritten(doubled, lambda table: pa.concat_tables([table, table.slice(0, 1)]))
+    rewritten(changed, lambda table: table.set_column(0, "id", pa.array(range(10**6, 10**6 + len(table)))))
+    gone.unlink()
+    said = problems(scene.verified())
+    assert len(said["3 files of the lake are not as they were written"]) == 3
+    assert said["1 files of the lake are gone"] == [ANY(gone.name)]
+    assert said["1 events are there more than once"]
+
+
+def test_one_row_removed_from_the_lake_is_noticed(scene: Scene) -> None:
+    file = sorted(scene.lake.rglob("*.parquet"))[0]
+    rewritten(file, lambda table: table.slice(1))
+    assert next(iter(problems(scene.verified()))) == "1 files of the lake are not as they were written"
+
+
+def test_queues_without_journal_are_skipped_and_named(spark: SparkSession, pipeline_app: App, lake: str) -> None:
+    pipeline_app.queues.create("quiet", tarry.QueueSettings(journal=JournalLevel.OFF))
+    pipeline_app.queues.create("once", tarry.QueueSettings(journal=JournalLevel.OFF))
+    pipeline_app.queue("quiet").offer("a", 1)
+    pipeline_app.queue("once").offer("a", 1)
+    pipeline_app.queues.edit("once", journal=JournalLevel.EVENTS)
+    pipeline_app.queue("loud").offer("a", 1)
+    summary = verify.run(spark, pipeline_app, VerifyArgs(lake=lake))
+    assert summary.ok
+    assert summary.skipped == ("once", "quiet")
+    assert "without journal: once, quiet" in summary.line()
+
+
+def test_a_message_beyond_its_last_attempt_is_no_difference(spark: SparkSession, pipeline_app: App, lake: str) -> None:
+    """A poll counts the attempt and buries the message in two steps; verify may look in between."""
+    queue = pipeline_app.queue("q")
+    queue.offer("a", 1, max_attempts=1)
+    assert queue.try_poll() is not None
+    assert pipeline_app.dsn is not None
+    with psycopg.connect(pipeline_app.dsn) as conn:
+        conn.execute("update tarry.message set attempt = attempt + 1")
+    assert verify.run(spark, pipeline_app, VerifyArgs(lake=lake)).problems == ()
+
+
+def test_a_manifest_with_a_hole_is_noticed(spark: SparkSession, pipeline_app: App, lake: str) -> None:
+    for i in range(3):
+        pipeline_app.queue("q").offer(f"k{i}", 1)
+        archive.run(spark, pipeline_app, ArchiveArgs(lake=lake))
+    assert pipeline_app.dsn is not None
+    with psycopg.connect(pipeline_app.dsn) as conn:
+        conn.execute("delete from tarry.archive_batch where batch = 2")
+    assert list(problems(verify.run(spark, pipeline_app, VerifyArgs(lake=lake)))) == [
+        "1 batches do not begin where the one before ends",
+        "1 days have other files in the manifest than were archived",
+        "1 messages are there that no event tells of",
+    ]
+
+
+def test_verify_waits_for_no_archive(spark: SparkSession, pipeline_app: App, lake: str) -> None:
+    with (
+        pipeline_app.pipeline.manifest.run("archive", alone_at=f"lake {lake}"),
+        pytest.raises(Refused, match="under way"),
+    ):
+        verify.run(spark, pipeline_app, VerifyArgs(lake=lake))
+
+
+def test_a_tail_too_long_for_the_driver_is_refused(
+    spark: SparkSession, pipeline_app: App, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tarry.storage.postgres.pipeline import pictures
+
+    pipeline_app.queue("q").offer("a", 1, after=timedelta(days=1))
+    monkeypatch.setattr(pictures, "MOST_TAIL_ROWS", 1)
+    with pytest.raises(Refused, match="2 events are not archived yet"):
+        verify.run(spark, pipeline_app, VerifyArgs(lake=lake))
