@@ -250,6 +250,9 @@ def prepare(dsn: str, *, migrate: bool, allow_unsafe: bool) -> None:
         except psycopg.errors.InsufficientPrivilege:
             # A role that may not create tables: whoever migrates makes them, and until then the overflow takes the events.
             _log.info("this role may not make partitions of the journal ahead")
+        except psycopg.errors.LockNotAvailable:
+            # Whoever starts next makes them. There are days of them ahead, and the overflow after that.
+            _log.info("partitions of the journal ahead were not made: the journal is being read")
 
 
 def _migrate(conn: psycopg.Connection[Any]) -> None:

@@ -10,7 +10,9 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg import sql
 
+import tarry
 from tarry.core.events import EventKind
 from tarry.core.messages import Draft
 from tarry.core.settings import QueueSettings, StoreSettings
@@ -164,3 +166,21 @@ def test_an_open_transaction_that_wrote_into_the_overflow_is_waited_for_not_trip
         writer.commit()
         assert made.result(30)
     assert places(conn) == {"event_20310517": 2}
+
+
+def test_a_long_read_of_the_journal_keeps_nobody_from_starting(
+    conn: psycopg.Connection[Any], database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An archive job may read for hours. Whoever starts then goes on without the partition that is not needed yet."""
+    row = conn.execute(
+        "select format('event_%s', to_char((now() at time zone 'UTC')::date + 7, 'YYYYMMDD'))"
+    ).fetchone()
+    assert row is not None
+    conn.execute(sql.SQL("drop table tarry.{}").format(sql.Identifier(row[0])))
+    with psycopg.connect(database) as reader, caplog.at_level("INFO", "tarry"):
+        reader.execute("select count(*) from tarry.event")
+        with tarry.connect(database) as app:
+            app.queue(QUEUE).offer("k", 1)
+    assert "the journal is being read" in caplog.text
+    tarry.connect(database).close()
+    assert conn.execute("select to_regclass(%s) is not null", (f"tarry.{row[0]}",)).fetchone() == (True,)
