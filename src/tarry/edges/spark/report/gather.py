@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from tarry.core.pipeline import PastRun
-from tarry.edges.spark.report.values import Report, report_of
+from tarry.edges.spark.report.values import Report, floored, report_of
 
 if TYPE_CHECKING:
     from tarry.app import App
 
 JOBS = ("archive", "facts", "metrics", "consumers", "anomalies", "forecast", "compact", "prune", "replay", "verify")
 _MOST_MINUTES = 200_000
+# What runs remember for the next one, or what is told elsewhere.
+_UNSAID = frozenset({"lake", "seconds", "batch"})
 
 
 def gathered(app: App, *, queue: str | None, since: datetime, until: datetime) -> Report:
@@ -23,7 +25,8 @@ def gathered(app: App, *, queue: str | None, since: datetime, until: datetime) -
     notes = () if any(run.job == "metrics" for run in runs) else ("The pipeline has not run yet: tarry pipeline run",)
     return report_of(
         metrics=serving.metrics(queue, since, until, limit=_MOST_MINUTES),
-        consumers=serving.consumers(queue, since, until, limit=10_000),
+        # They are by the hour: the one in which the time begins belongs to it.
+        consumers=serving.consumers(queue, floored(since, timedelta(hours=1)), until, limit=10_000),
         forecasts=serving.forecasts(queue),
         forecast_minutes=serving.forecast_minutes(queue, limit=_MOST_MINUTES),
         findings=findings_of(app, queue=queue, since=since, until=until),
@@ -48,5 +51,9 @@ def told(run: PastRun) -> str:
     said = run.summary.get("line")
     if isinstance(said, str):
         return said
-    plain = ((name, value) for name, value in run.summary.items() if isinstance(value, (str, int, float)))
-    return ", ".join(f"{name} {value:,}" if isinstance(value, int) else f"{name} {value}" for name, value in plain)
+    plain = ((name, value) for name, value in run.summary.items() if name not in _UNSAID)
+    return ", ".join(f"{name} {_shown(value)}" for name, value in plain if isinstance(value, (str, int, float)))
+
+
+def _shown(value: str | float) -> str:
+    return value if isinstance(value, str) else f"{value:,.4g}" if isinstance(value, float) else f"{value:,}"
