@@ -221,16 +221,19 @@ def test_a_line_is_broken_where_nothing_is_known_and_a_lone_point_is_a_dot() -> 
     assert picture.count('class="dot s1"') == 1
 
 
-def test_stacked_bars_stand_on_one_another() -> None:
-    series = [Series("a", "s1", [4], Mark.BARS), Series("b", "s2", [4], Mark.BARS)]
-    chart = Chart(title="t", series=series, starts=[NOON], step=MINUTE, stacked=True)
-    assert chart.top == 8
-    lower, upper = (
-        re.search(rf'bars {name}" d="M[\d.]+,([\d.]+)V([\d.]+)', drawn(chart, "x")) for name in ("s1", "s2")
-    )
-    assert lower is not None
-    assert upper is not None
-    assert lower[2] == upper[1]
+def test_bars_stand_side_by_side() -> None:
+    series = [Series("a", "s1", [4], Mark.BARS), Series("b", "s2", [2], Mark.BARS)]
+    picture = drawn(Chart(title="t", series=series, starts=[NOON], step=MINUTE), "x")
+    left, right = (re.search(rf'bars {name}" d="M([\d.]+),', picture) for name in ("s1", "s2"))
+    assert left is not None
+    assert right is not None
+    assert float(left[1]) < float(right[1])
+
+
+def test_a_message_that_is_buried_has_not_failed_twice() -> None:
+    minute = metric(NOON - MINUTE, nacked=2, expired=1, buried=1)
+    report = report_of(metrics=[minute], since=NOON - timedelta(hours=1), until=NOON, made_at=NOON)
+    assert report.total("failed") == 3
 
 
 class Checked(HTMLParser):

@@ -60,7 +60,6 @@ def failures(queue: QueueReport) -> tuple[Chart, list[Row]]:
             Series("lease expired", "s4", [bucket.expired for bucket in queue.buckets], Mark.BARS),
             Series("buried", "bad", [bucket.buried for bucket in queue.buckets], Mark.BARS),
         ],
-        stacked=True,
     )
 
 
@@ -91,11 +90,9 @@ def planned(queue: QueueReport) -> tuple[Chart, list[Row]]:
     return chart, [titles, *rows]
 
 
-def _past(
-    queue: QueueReport, title: str, series: Sequence[Series], *, stacked: bool = False
-) -> tuple[Chart, list[Row]]:
+def _past(queue: QueueReport, title: str, series: Sequence[Series]) -> tuple[Chart, list[Row]]:
     starts = [bucket.start for bucket in queue.buckets]
-    chart = Chart(title=title, series=series, starts=starts, step=queue.step, stacked=stacked)
+    chart = Chart(title=title, series=series, starts=starts, step=queue.step)
     return chart, _table(queue.buckets, series, chart)
 
 

@@ -57,7 +57,7 @@ def _tiles(report: Report) -> str:
         ("Queues", count(len(report.queues)), ""),
         ("Offered", count(report.total("offered")), ""),
         ("Acknowledged", count(report.total("acked")), ""),
-        ("Failures", count(failed), "nacked, expired, buried"),
+        ("Failures", count(failed), "nacked, or lease expired"),
         ("Live now", count(sum(queue.depth for queue in report.queues)), ""),
         ("Dead letters", count(sum(queue.dead for queue in report.queues)), ""),
         ("Anomalies", count(len(open_findings)), by_severity),
@@ -182,7 +182,7 @@ def _runs(runs: Sequence[PastRun]) -> str:
         for run in runs
     ]
     table = _table([["Job", "State", "Started", "Took", "Said"], *rows], words=(0, 1, 2, 4))
-    return f'<section><h2>Last runs</h2><div class="card scroll">{table}</div></section>'
+    return f'<section><h2>Last runs</h2><div class="card runs">{table}</div></section>'
 
 
 def _took(run: PastRun) -> float | None:

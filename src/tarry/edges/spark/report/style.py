@@ -54,6 +54,7 @@ th, td { padding: 5px 0 5px 18px; text-align: left; border-bottom: 1px solid var
 th { color: var(--soft); font-weight: 600; font-size: 13px; white-space: nowrap; }
 th:first-child, td:first-child { padding-left: 0; }
 tr:last-child td { border-bottom: 0; }
+.runs td:not(:last-child) { white-space: nowrap; }
 .n { text-align: right; white-space: nowrap; } td { overflow-wrap: anywhere; }
 pre { white-space: pre-wrap; overflow-wrap: anywhere;
   font: 12px/1.45 ui-monospace, "DejaVu Sans Mono", monospace; margin: 6px 0; }

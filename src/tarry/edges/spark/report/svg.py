@@ -41,16 +41,10 @@ class Chart:
     form: Callable[[float], str] = short_count
     limit: tuple[str, float] | None = None
     """A level worth a line of its own, and what it is called."""
-    stacked: bool = False
-    """Bars stand on one another, not side by side."""
 
     @property
     def top(self) -> float:
         highest = max((value for one in self.series for value in one.values if value is not None), default=0.0)
-        if self.stacked:
-            highest = max(
-                (sum(filter(None, at)) for at in zip(*(one.values for one in self.series), strict=True)), default=0.0
-            )
         if self.limit is not None and self.limit[1] < 4 * highest:
             highest = max(highest, self.limit[1])
         return nice(highest)
@@ -168,18 +162,17 @@ def _runs(chart: Chart, series: Series) -> list[list[tuple[float, float]]]:
 
 
 def _bars(chart: Chart, series: Series) -> str:
+    """Side by side where several series are bars."""
     siblings = [other for other in chart.series if other.mark is Mark.BARS]
-    below = siblings[: siblings.index(series)] if chart.stacked else []
     slot = _INNER_W / max(len(chart.starts), 1)
-    width = min(slot * 0.8 / (1 if chart.stacked else len(siblings)), 22.0)
-    shift = -width / 2 if chart.stacked else (siblings.index(series) - len(siblings) / 2) * width
-    shapes: list[str] = []
-    for place, value in enumerate(series.values):
-        if value:
-            floor = sum(other.values[place] or 0 for other in below)
-            x, low, high = _x(chart, place + 0.5) + shift, _y(chart, floor), _y(chart, floor + value)
-            shapes.append(f"M{x:.1f},{low:.1f}V{high:.1f}h{max(width - 0.6, 0.8):.1f}V{low:.1f}Z")
-    shape = "".join(shapes)
+    width = min(slot * 0.8 / len(siblings), 22.0)
+    shift = (siblings.index(series) - len(siblings) / 2) * width
+    floor = _y(chart, 0)
+    shape = "".join(
+        f"M{_x(chart, place + 0.5) + shift:.1f},{floor:.1f}V{_y(chart, value):.1f}h{max(width - 0.6, 0.8):.1f}V{floor:.1f}Z"
+        for place, value in enumerate(series.values)
+        if value
+    )
     return f'<path class="bars {series.style}" d="{shape}"/>' if shape else ""
 
 

@@ -39,7 +39,8 @@ class Bucket:
 
     @property
     def failed(self) -> int:
-        return self.nacked + self.expired + self.buried
+        """Attempts. A burial is not one more: the nack or the lease before it was."""
+        return self.nacked + self.expired
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
