@@ -28,7 +28,7 @@ def is_transient(error: BaseException) -> bool:
         return False
     if isinstance(error, errors.CheckViolation):
         # Its event was on the way into the overflow while the partition of its day was made: next time it finds that.
-        return error.diag.table_name == "event_overflow"
+        return error.diag.table_name == "event_overflow" and error.diag.constraint_name is None
     # Without an SQLSTATE it is libpq that speaks: connection refused, reset, or closed in the middle. Class 08 is how
     # a pooler says that it lost the server behind it (PgBouncer: 08P01, "server conn crashed?").
     broken = isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))
