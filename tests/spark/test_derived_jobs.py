@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from tarry.core.serving import FactOutcome, Table
+from tarry.core.serving import FactOutcome
+from tarry.core.tracing import PartKind
 from tarry.edges.spark import trace
-from tarry.edges.spark.jobs import archive, consumers, facts, metrics
+from tarry.edges.spark.jobs import archive, compact, consumers, facts, metrics
 from tarry.edges.spark.lake import Lake
 from tarry.storage.postgres.pipeline.serving import PostgresServing
 from tarry.storage.postgres.pipeline.tracing import PostgresTracing
@@ -38,7 +39,6 @@ def archived(spark: SparkSession, traffic: Traffic, lake: str) -> None:
 def worked_out(spark: SparkSession, traffic: Traffic, lake: str) -> None:
     metrics.run(spark, traffic.app, metrics.MetricsArgs(lake=lake))
     consumers.run(spark, traffic.app, consumers.ConsumersArgs(lake=lake))
-    # The clock of this traffic stands in the past of nobody: everything is recent.
     facts.run(spark, traffic.app, facts.FactsArgs(lake=lake))
 
 
@@ -55,7 +55,7 @@ def check(spark: SparkSession, traffic: Traffic, lake: str, database: str) -> No
 def test_batch_after_batch_everything_equals_plain_sql(
     spark: SparkSession, traffic: Traffic, lake: str, database: str
 ) -> None:
-    for steps in (250, 1, 250):
+    for steps in (250, 250):
         traffic.steps(steps)
         archived(spark, traffic, lake)
         worked_out(spark, traffic, lake)
@@ -68,15 +68,13 @@ def test_batch_after_batch_everything_equals_plain_sql(
     assert sorted((one.version, one.outcome.value) for one in served) == [(row[1], row[4]) for row in expected]
     assert {one.outcome for one in served} >= {FactOutcome.DONE, FactOutcome.SUPERSEDED, FactOutcome.DROPPED}
 
-
-def test_nothing_new_is_nothing_to_do(spark: SparkSession, traffic: Traffic, lake: str) -> None:
-    traffic.steps(30)
-    archived(spark, traffic, lake)
-    first = metrics.run(spark, traffic.app, metrics.MetricsArgs(lake=lake))
-    assert first.minutes == first.changed > 0
     again = metrics.run(spark, traffic.app, metrics.MetricsArgs(lake=lake))
     assert (again.days, again.minutes, again.changed, again.line()) == ((), 0, 0, "metrics: nothing new")
     assert asdict(again)["lake"] == lake
+
+    trace.advance(spark, traffic.app, Lake.at(lake), rebuild=True)
+    rebuilt = metrics.run(spark, traffic.app, metrics.MetricsArgs(lake=lake))
+    assert (rebuilt.minutes > 0, rebuilt.changed) == (True, 0)
 
 
 def test_events_that_commit_late_are_counted_in_their_own_minute(
@@ -108,75 +106,57 @@ def killed(*_: Any, **__: Any) -> Any:
     raise Killed
 
 
-@pytest.mark.parametrize(
-    ("victim", "method"),
-    [
-        (PostgresTracing, "advance"),  # the trace is written, and the head does not know
-        (PostgresServing, "put"),  # the lake is written, and PostgreSQL is not
-        (PostgresServing, "put_levels"),  # rows are served, the level of the day is not kept
-        (PostgresTracing, "see"),  # everything is written, and nobody knows
-    ],
-    ids=lambda value: value if isinstance(value, str) else value.__name__,
-)
-def test_a_run_that_was_killed_is_made_good_by_the_next(
-    spark: SparkSession,
-    traffic: Traffic,
-    lake: str,
-    database: str,
-    monkeypatch: pytest.MonkeyPatch,
-    victim: type,
-    method: str,
+KILLED_AT = [
+    (PostgresTracing, "advance"),  # the trace is written, and the head does not know
+    (PostgresServing, "put"),  # the lake is written, and PostgreSQL is not
+    (PostgresServing, "put_levels"),  # rows are served, the level of the day is not kept
+    (PostgresTracing, "see"),  # everything is written, and nobody knows
+]
+
+
+def test_runs_that_were_killed_are_made_good_by_the_next(
+    spark: SparkSession, traffic: Traffic, lake: str, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    traffic.steps(60)
+    traffic.steps(40)
     archived(spark, traffic, lake)
     metrics.run(spark, traffic.app, metrics.MetricsArgs(lake=lake))
-    traffic.steps(60)
-    archived(spark, traffic, lake)
-    with monkeypatch.context() as patch:
-        patch.setattr(victim, method, killed)
-        with pytest.raises(Killed):
-            metrics.run(spark, traffic.app, metrics.MetricsArgs(lake=lake))
-    traffic.steps(20)
-    archived(spark, traffic, lake)
+    for victim, method in KILLED_AT:
+        traffic.steps(40)
+        archived(spark, traffic, lake)
+        with monkeypatch.context() as patch:
+            patch.setattr(victim, method, killed)
+            with pytest.raises(Killed):
+                metrics.run(spark, traffic.app, metrics.MetricsArgs(lake=lake))
     metrics.run(spark, traffic.app, metrics.MetricsArgs(lake=lake))
     compared(asked(database, workload.SERVED_METRICS), asked(database, workload.METRICS))
-    kept = sorted(path.parent.name + "/" + path.name for path in Path(lake, "trace").glob("*/run=*"))
-    parts = [part for kind in trace.PartKind for part in traffic.app.pipeline.tracing.parts(lake, kind)]
-    head = traffic.app.pipeline.tracing.head(lake)
+    # What the first victim left is gone: nothing lies in the trace that does not count.
+    pipeline = traffic.app.pipeline
+    head = pipeline.tracing.head(lake)
     assert head is not None
-    counted = {f"{part.kind}/run={part.run_id:08d}" for part in parts} | {f"open/run={head.run_id:08d}"}
-    assert set(kept) >= counted
-    assert {path for path in kept if path.startswith("open/")} == {f"open/run={head.run_id:08d}"}
+    counted = {f"{part.kind}/run={part.run_id:08d}" for kind in PartKind for part in pipeline.tracing.parts(lake, kind)}
+    lying = {
+        f"{path.parent.name}/{path.name}" for path in Path(lake, "trace").glob("*/run=*/") if any(path.glob("date=*"))
+    }
+    assert lying == counted
+    assert [path.name for path in Path(lake, "trace", "open").iterdir()] == [f"run={head.run_id:08d}"]
 
 
 def test_a_day_of_many_runs_is_merged_and_stays_the_same(
     spark: SparkSession, traffic: Traffic, lake: str, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trace, "MOST_PARTS", 2)
-    for _ in range(4):
-        traffic.steps(30)
+    monkeypatch.setattr(trace, "MOST_PARTS", 1)
+    for turn in range(3):
+        traffic.steps(40)
         archived(spark, traffic, lake)
+        if turn == 1:
+            # What was traced and what was not are in one batch now.
+            assert compact.run(spark, traffic.app, compact.CompactArgs(lake=lake, at_least=2)).batches_after == 1
         trace.advance(spark, traffic.app, Lake.at(lake))
-    parts = traffic.app.pipeline.tracing.parts(lake, trace.PartKind.EVENTS)
-    days = [part.day for part in parts]
-    assert max(days.count(day) for day in days) == 2
+    parts = traffic.app.pipeline.tracing.parts(lake, PartKind.EVENTS)
+    assert len({part.day for part in parts}) == len(parts)
     worked_out(spark, traffic, lake)
     check(spark, traffic, lake, database)
     assert len(list(Path(lake).glob("trace/events/run=*/date=*"))) == len(parts)
-
-
-def test_a_trace_that_is_built_again_says_the_same(
-    spark: SparkSession, traffic: Traffic, lake: str, database: str
-) -> None:
-    for _ in range(2):
-        traffic.steps(40)
-        archived(spark, traffic, lake)
-        worked_out(spark, traffic, lake)
-    trace.advance(spark, traffic.app, Lake.at(lake), rebuild=True)
-    summary = metrics.run(spark, traffic.app, metrics.MetricsArgs(lake=lake))
-    assert (summary.minutes > 0, summary.changed) == (True, 0)
-    worked_out(spark, traffic, lake)
-    check(spark, traffic, lake, database)
 
 
 def test_old_facts_stay_in_the_lake_alone(spark: SparkSession, traffic: Traffic, lake: str) -> None:
@@ -186,4 +166,3 @@ def test_old_facts_stay_in_the_lake_alone(spark: SparkSession, traffic: Traffic,
     summary = facts.run(spark, traffic.app, facts.FactsArgs(lake=lake))
     assert (summary.ended > 0, summary.served) == (True, 0)
     assert facts.read_facts(spark, traffic.app, lake).where("outcome <> 'live'").count() == summary.ended
-    assert traffic.app.pipeline.serving.put(Table.FACTS, []) == 0

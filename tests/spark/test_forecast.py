@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import tarry
 from tarry.core.forecasting import Verdict, sentence
+from tarry.edges.spark.jobs import archive, metrics
+from tarry.edges.spark.jobs import forecast as job
 from tarry.edges.spark.transforms.forecast import capacities, forecast, telling, verdicts
-from tests.spark.journal_frames import second, table
+from tarry.testing import MutableClock
+from tests.spark.journal_frames import START, second, table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -128,3 +132,33 @@ def test_a_queue_that_falls_behind_says_when_and_until_when() -> None:
         "worked off, 12,000 wait at the worst, at 2024-01-02 09:00 UTC; it has caught up by 2024-01-02 09:33 UTC."
     )
     assert said(saturated_at=AT, peak_backlog=12_000.0).endswith("; it has not caught up 7 days from now.")
+
+
+def test_the_job_serves_what_the_live_table_and_the_metrics_say(spark: SparkSession, database: str, lake: str) -> None:
+    clock = MutableClock(START)
+    with tarry.connect(database, clock=clock) as app:
+        orders = app.queue("orders")
+        for n in range(4):
+            orders.offer(f"past{n}", n)
+        for delivery in orders.try_poll_many(4):
+            delivery.ack()
+        archive.run(spark, app, archive.ArchiveArgs(lake=lake))
+        metrics.run(spark, app, metrics.MetricsArgs(lake=lake))
+        clock.advance(timedelta(minutes=10))
+        orders.offer_many([tarry.Message(payload=n, key=f"soon{n}", after=timedelta(minutes=2)) for n in range(10)])
+        args = job.ForecastArgs(lake=lake, ahead_for=timedelta(hours=1))
+        summary = job.run(spark, app, args)
+        serving = app.pipeline.serving
+        coming = [(one.minute, one.planned, one.backlog, one.saturated) for one in serving.forecast_minutes("orders")]
+        assert coming == [
+            (second(720), 10, 6.0, True),  # four a minute were seen
+            (second(780), 0, 2.0, False),
+        ]
+        (found,) = serving.forecasts()
+        assert (found.capacity, found.saturated_at, found.recovered_at) == (4.0, second(720), second(780))
+        assert summary.sentences == (found.sentence,)
+        assert found.sentence.startswith("orders falls behind at 2024-01-01 00:12 UTC: 10 messages come due")
+        for n in range(10):
+            orders.drop(f"soon{n}")
+        assert job.run(spark, app, args).saturated == 0
+        assert (serving.forecast_minutes("orders"), serving.forecasts()[0].saturated_at) == ([], None)

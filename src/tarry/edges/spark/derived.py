@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from datetime import date, datetime
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812
@@ -42,8 +44,27 @@ def read_table(spark: SparkSession, app: App, lake: Lake, table: str, job: str) 
     return spark.read.parquet(lake.uri(table))
 
 
-def served(frame: DataFrame, columns: Sequence[str], run: Run, fresh_at: datetime) -> Iterator[str]:
+def exactness(parts: Iterable[TracePart], exact_up_to: int) -> int | None:
+    """None where no day is so large that a minute or an hour of it could be: then nothing has to be counted first."""
+    rows: Counter[date] = Counter()
+    for part in parts:
+        rows[part.day] += part.rows
+    return exact_up_to if max(rows.values(), default=0) > exact_up_to else None
+
+
+@dataclass(slots=True)
+class Rows:
     """Rows as PostgreSQL takes them: a JSON object each, with run and freshness, one partition in memory at a time."""
-    stamped = F.struct(*columns, F.lit(run.id).alias("run_id"), F.lit(fresh_at).alias("fresh_at"))
-    for row in frame.select(F.to_json(stamped, _JSON).alias("row")).toLocalIterator():
-        yield row["row"]
+
+    frame: DataFrame
+    columns: Sequence[str]
+    run: Run
+    count: int = 0
+    """How many were handed out."""
+
+    def __iter__(self) -> Iterator[str]:
+        self.count = 0
+        stamps = (F.lit(self.run.id).alias("run_id"), F.lit(self.run.started_at).alias("fresh_at"))
+        for row in self.frame.select(F.to_json(F.struct(*self.columns, *stamps), _JSON).alias("row")).toLocalIterator():
+            self.count += 1
+            yield row["row"]

@@ -146,31 +146,34 @@ def _write(
     sequence = tracing.sequenced(news, carried).persist(StorageLevel.MEMORY_AND_DISK)
     known = facts.fold(sequence, carried).persist(StorageLevel.MEMORY_AND_DISK)
     try:
+        traced, ended = tracing.traced(sequence), facts.told(known.where("fresh")).where("outcome <> 'live'")
+        still_open = facts.still_open(known)
+        events = _counted(traced)
         parts: list[TracePart] = []
         merged: list[TracePart] = []
-        for kind, rows in (
-            (PartKind.EVENTS, tracing.traced(sequence)),
-            (PartKind.FACTS, facts.told(known.where("fresh")).where("outcome <> 'live'")),
-        ):
-            counts = {row.date: row["count"] for row in rows.groupBy("date").count().collect()}
+        for kind, rows, counts in ((PartKind.EVENTS, traced, dict(events)), (PartKind.FACTS, ended, _counted(ended))):
             full = [] if head is None else _full(old, kind, counts)
-            everything = rows.unionByName(read_parts(spark, lake, full)) if full else rows
-            place = _place(kind, run_id)
-            everything.write.partitionBy("date").option("compression", "zstd").mode("overwrite").parquet(
-                lake.uri(place)
-            )
-            lake.synced(place)
             for part in full:
                 counts[part.day] += part.rows
+            everything = rows.unionByName(read_parts(spark, lake, full)) if full else rows
+            _put(everything.repartition("date") if full else everything, lake, _place(kind, run_id), by_date=True)
             parts += [TracePart(kind, day, run_id, n) for day, n in sorted(counts.items())]
             merged += full
-        still_open = facts.still_open(known)
-        still_open.write.option("compression", "zstd").mode("overwrite").parquet(lake.uri(_place("open", run_id)))
-        lake.synced(_place("open", run_id))
-        return _Written(tuple(parts), tuple(merged), sequence.count(), still_open.count())
+        _put(still_open, lake, _place("open", run_id), by_date=False)
+        return _Written(tuple(parts), tuple(merged), sum(events.values()), still_open.count())
     finally:
         known.unpersist()
         sequence.unpersist()
+
+
+def _counted(rows: DataFrame) -> dict[date, int]:
+    return {row.date: row["count"] for row in rows.groupBy("date").count().collect()}
+
+
+def _put(rows: DataFrame, lake: Lake, place: str, *, by_date: bool) -> None:
+    writer = rows.write.option("compression", "zstd").mode("overwrite")
+    (writer.partitionBy("date") if by_date else writer).parquet(lake.uri(place))
+    lake.synced(place)
 
 
 def _full(parts: Iterable[TracePart], kind: PartKind, days: Iterable[date]) -> list[TracePart]:

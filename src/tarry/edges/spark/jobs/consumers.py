@@ -14,7 +14,7 @@ from tarry.core.errors import InvalidInput
 from tarry.core.serving import Table
 from tarry.core.tracing import PartKind
 from tarry.edges.spark import trace
-from tarry.edges.spark.derived import days_to_do, overwritten, served
+from tarry.edges.spark.derived import Rows, days_to_do, exactness, overwritten
 from tarry.edges.spark.lake import Lake
 from tarry.edges.spark.transforms import consumers, quantiles
 
@@ -65,14 +65,15 @@ def run(spark: SparkSession, app: App, args: ConsumersArgs) -> ConsumersSummary:
         parts, touched, upto = days_to_do(app, lake, PartKind.EVENTS, JOB)
         people = hours = changed = 0
         if touched:
-            traced = trace.read_parts(spark, lake, [part for part in parts if part.day in touched])
-            found = consumers.consumer_hours(traced, args.exact_up_to).persist(StorageLevel.MEMORY_AND_DISK)
+            used = [part for part in parts if part.day in touched]
+            traced = trace.read_parts(spark, lake, used)
+            found = consumers.consumer_hours(traced, exactness(used, args.exact_up_to))
+            found = found.persist(StorageLevel.MEMORY_AND_DISK)
             try:
                 overwritten(found, lake, TABLE)
-                columns = [name for name in found.columns if name != "date"]
-                rows = served(found, columns, noted, noted.started_at)
+                rows = Rows(found, [name for name in found.columns if name != "date"], noted)
                 changed = app.pipeline.serving.put(Table.CONSUMERS, rows)
-                hours, people = found.count(), found.select("consumer").distinct().count()
+                hours, people = rows.count, found.select("consumer").distinct().count()
             finally:
                 found.unpersist()
             app.pipeline.tracing.see(lake.root, JOB, upto)

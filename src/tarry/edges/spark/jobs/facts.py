@@ -4,24 +4,26 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from pyspark import StorageLevel
-from pyspark.sql import Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from tarry.core.errors import InvalidInput
 from tarry.core.serving import Table
-from tarry.core.tracing import PartKind
+from tarry.core.tracing import PartKind, TracePart
 from tarry.edges.spark import trace
-from tarry.edges.spark.derived import days_to_do, overwritten, read_table, served
+from tarry.edges.spark.derived import Rows, days_to_do, overwritten, read_table
 from tarry.edges.spark.lake import Lake
 from tarry.edges.spark.transforms import facts
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from tarry.app import App
 
@@ -71,16 +73,15 @@ def run(spark: SparkSession, app: App, args: FactsArgs) -> FactsSummary:
         ended = put = 0
         if touched:
             of_days = [part for part in parts if part.day in touched]
-            known = latest(trace.read_parts(spark, lake, of_days)).persist(StorageLevel.MEMORY_AND_DISK)
+            new = [part for part in of_days if part.run_id > seen]
+            known = latest(_marked(spark, lake, of_days, seen)).persist(StorageLevel.MEMORY_AND_DISK)
             try:
-                overwritten(known, lake, TABLE)
+                overwritten(known.drop("news"), lake, TABLE)
                 # A part that merged older ones says some things again; what is served already is found unchanged.
-                news = latest(trace.read_parts(spark, lake, [part for part in of_days if part.run_id > seen]))
-                recent = news.where(F.col("settled_at") >= F.lit(oldest))
-                columns = [name for name in facts.FACTS.names if name != "date"]
-                rows = served(recent, columns, noted, noted.started_at)
+                recent = known.where(F.col("news") & (F.col("settled_at") >= F.lit(oldest)))
+                rows = Rows(recent, [name for name in facts.FACTS.names if name != "date"], noted)
                 put = app.pipeline.serving.put(Table.FACTS, rows)
-                ended = sum(part.rows for part in of_days if part.run_id > seen)
+                ended = sum(part.rows for part in new)
             finally:
                 known.unpersist()
             app.pipeline.tracing.see(lake.root, JOB, upto)
@@ -95,6 +96,13 @@ def run(spark: SparkSession, app: App, args: FactsArgs) -> FactsSummary:
         )
         noted.summary = {"lake": lake.root, "days": len(touched), "ended": ended, "served": put}
     return summary
+
+
+def _marked(spark: SparkSession, lake: Lake, parts: Sequence[TracePart], seen: int) -> DataFrame:
+    """What these parts say, and whether it is news."""
+    sides = [(True, [part for part in parts if part.run_id > seen]), (False, [p for p in parts if p.run_id <= seen])]
+    frames = [trace.read_parts(spark, lake, some).withColumn("news", F.lit(news)) for news, some in sides if some]
+    return reduce(DataFrame.unionByName, frames)
 
 
 def latest(told: DataFrame) -> DataFrame:

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from tarry.core.errors import InvalidInput
 from tarry.core.forecasting import Verdict, sentence
 from tarry.core.serving import Standing, Table
-from tarry.edges.spark.derived import read_table, served
+from tarry.edges.spark.derived import Rows, read_table
 from tarry.edges.spark.jobs import metrics
 from tarry.edges.spark.lake import Lake
 from tarry.edges.spark.transforms.forecast import capacities, forecast, telling, verdicts
@@ -62,7 +62,11 @@ class ForecastSummary:
     seconds: float
 
     def line(self) -> str:
-        behind = f", {self.saturated} of them behind: {self.sentences[0]}" if self.saturated else ", none is seen to fall behind"
+        behind = (
+            f", {self.saturated} of them behind: {self.sentences[0]}"
+            if self.saturated
+            else ", none is seen to fall behind"
+        )
         return f"forecast: {self.planned:,} messages planned in {self.queues} queues{behind} ({self.seconds:.1f} s)"
 
 
@@ -89,7 +93,7 @@ def run(spark: SparkSession, app: App, args: ForecastArgs, *, schedules: DataFra
             ).parquet(lake.uri(TABLE))
             found = verdicts(ahead).toArrow().to_pylist()
             rows = [_row(row, standings[row["queue_id"]], args, noted.id, noted.started_at) for row in found]
-            app.pipeline.serving.put(Table.FORECAST_MINUTES, served(telling(ahead), _SERVED, noted, noted.started_at))
+            app.pipeline.serving.put(Table.FORECAST_MINUTES, Rows(telling(ahead), _SERVED, noted))
             app.pipeline.serving.put(Table.FORECASTS, [json.dumps(row, default=datetime.isoformat) for row in rows])
             app.pipeline.serving.keep_forecast(noted.id)
         finally:

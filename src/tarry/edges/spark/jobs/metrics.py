@@ -19,7 +19,7 @@ from tarry.core.errors import InvalidInput
 from tarry.core.serving import Level, Table
 from tarry.core.tracing import PartKind
 from tarry.edges.spark import trace
-from tarry.edges.spark.derived import days_to_do, overwritten, served
+from tarry.edges.spark.derived import Rows, days_to_do, exactness, overwritten
 from tarry.edges.spark.lake import Lake
 from tarry.edges.spark.transforms import metrics, quantiles
 
@@ -77,16 +77,16 @@ def run(spark: SparkSession, app: App, args: MetricsArgs) -> MetricsSummary:
         if touched:
             first = min(touched)
             days = tuple(sorted({part.day for part in parts if part.day >= first}))
-            traced = trace.read_parts(spark, lake, [part for part in parts if part.day >= first])
+            used = [part for part in parts if part.day >= first]
             levels = [(of.queue_id, of.depth, of.dead) for of in app.pipeline.serving.levels_before(lake.root, first)]
             baseline = spark.createDataFrame(levels, "queue_id int, depth long, dead long")
-            found = metrics.with_depth(metrics.measured(traced, args.exact_up_to), baseline)
-            found = found.persist(StorageLevel.MEMORY_AND_DISK)
+            measured = metrics.measured(trace.read_parts(spark, lake, used), exactness(used, args.exact_up_to))
+            found = metrics.with_depth(measured, baseline).persist(StorageLevel.MEMORY_AND_DISK)
             try:
                 overwritten(found, lake, TABLE)
-                rows = served(found, _SERVED, noted, noted.started_at)
+                rows = Rows(found, _SERVED, noted)
                 changed = app.pipeline.serving.put(Table.METRICS, rows)
-                minutes = found.count()
+                minutes = rows.count
                 grown: dict[date, list[Level]] = defaultdict(list)
                 for row in metrics.day_nets(found).collect():
                     grown[row.date].append(Level(row.queue_id, row.net, row.dead_net))

@@ -13,7 +13,7 @@ NOBODY = "unknown"
 """Whoever leased without saying who."""
 
 
-def consumer_hours(traced: DataFrame, exact_up_to: int = EXACT_UP_TO) -> DataFrame:
+def consumer_hours(traced: DataFrame, exact_up_to: int | None = EXACT_UP_TO) -> DataFrame:
     """Each event counts in its own hour, so a message leased before the full hour and acked after it counts in both.
 
     A failure is a nack, or a burial that the consumer asked for or that its decoder caused: a burial that follows the last

@@ -16,7 +16,7 @@ COUNTED = (
 MEASURES = ("lag", "wait", "processing")
 
 
-def measured(traced: DataFrame, exact_up_to: int = EXACT_UP_TO) -> DataFrame:
+def measured(traced: DataFrame, exact_up_to: int | None = EXACT_UP_TO) -> DataFrame:
     """One row per queue and minute in which something happened. `net` and `dead_net` become depths by `with_depth`."""
     group = ["queue_id", "minute"]
     events = traced.withColumn("minute", truncated(F.col("at"), MINUTE))

@@ -16,8 +16,12 @@ POINTS = (0.5, 0.95, 0.99)
 NAMES = ("p50", "p95", "p99")
 
 
-def with_exactness(frame: DataFrame, group: Sequence[str], exact_up_to: int = EXACT_UP_TO) -> DataFrame:
-    """Adds `exact`: whether the group of this row is small enough. Large groups are few, so they are broadcast."""
+def with_exactness(frame: DataFrame, group: Sequence[str], exact_up_to: int | None = EXACT_UP_TO) -> DataFrame:
+    """Adds `exact`: whether the group of this row is small enough. None: it is known that all are.
+
+    Large groups are few, so they are broadcast."""
+    if exact_up_to is None:
+        return frame.withColumn("exact", F.lit(True))
     large = (
         frame.groupBy(*group).count().where(F.col("count") > exact_up_to).select(*group, F.lit(False).alias("exact"))
     )
