@@ -1,0 +1,75 @@
+"""A standalone Spark cluster of this machine: a master and workers, each with a process and an address of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+# At INFO the log says when a worker has registered; the default profile may be quieter.
+_LOGGING = """
+rootLogger.level = info
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %c{1}: %m%n
+"""
+
+
+@contextmanager
+def standalone(room: Path, hosts: Sequence[str] = ("127.0.0.1", "127.0.0.2")) -> Iterator[str]:
+    """The master's URL; one worker with one core on each host. Spark tries a straggler again on another host only."""
+    from tarry.edges.spark.session import java_home
+
+    conf = room / "conf"
+    conf.mkdir()
+    (conf / "log4j2.properties").write_text(_LOGGING)
+    environ = {
+        **os.environ,
+        "JAVA_HOME": java_home(os.environ),
+        "SPARK_CONF_DIR": str(conf),
+        "SPARK_DAEMON_MEMORY": "384m",
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    with ExitStack() as stack:
+        master = _part("master.Master", "127.0.0.1", "--port", "0")
+        head = stack.enter_context(_started(master, environ))
+        url = "spark://" + _said(head, "Starting Spark master at").rpartition("spark://")[2].strip()
+        for number, host in enumerate(hosts):
+            size = ("--cores", "1", "--memory", "1g", "-d", str(room / f"worker-{number}"))
+            worker = stack.enter_context(_started([*_part("worker.Worker", host, *size), url], environ))
+            _said(worker, "Successfully registered with master")
+        yield url
+
+
+def _part(name: str, host: str, *more: str) -> list[str]:
+    return [f"org.apache.spark.deploy.{name}", "--host", host, "--webui-port", "0", *more]
+
+
+@contextmanager
+def _started(arguments: Sequence[str], environ: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
+    import pyspark
+
+    program = Path(next(iter(pyspark.__path__)), "bin", "spark-class")
+    process = subprocess.Popen(
+        [str(program), *arguments], env=environ, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+def _said(process: subprocess.Popen[str], words: str) -> str:
+    """Read what it logs until it says so."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        if words in line:
+            return line
+    raise AssertionError(f"it ended without saying {words!r}")
