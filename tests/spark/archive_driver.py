@@ -1,0 +1,22 @@
+"""A driver of its own that archives again and again until somebody kills it: `python -m tests.spark.archive_driver`."""
+
+from __future__ import annotations
+
+import sys
+
+import tarry
+from tarry.edges.spark.jobs import archive
+from tarry.edges.spark.jobs.archive import ArchiveArgs
+from tarry.edges.spark.session import session
+from tests.kit.spark import CONFIG
+
+
+def main(dsn: str, lake: str, batch_rows: str) -> None:
+    spark = session("local[2]", CONFIG)
+    with tarry.connect(dsn) as app:
+        while True:
+            archive.run(spark, app, ArchiveArgs(lake=lake, batch_rows=int(batch_rows)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,135 @@
+"""Events fold to the messages that must be live, and those that cannot have happened are found."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from pyspark.testing import assertDataFrameEqual
+
+from tarry.core.events import EventKind
+from tarry.core.folding import BEGINS, CHANGES, ENDS, MAY_FOLLOW, SAYS_NOTHING
+from tarry.edges.spark.transforms import folding
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+DUE = datetime(2026, 11, 15, 12, tzinfo=UTC)
+EVENT = (
+    "id long, kind string, queue_id int, key string, version long, attempt int, priority int, due_at timestamp, "
+    "from_version long"
+)
+STATE = "queue_id int, key string, version long, attempt int, priority int, due_at timestamp"
+
+
+def told(spark: SparkSession, *lives: str) -> DataFrame:
+    """Each life is a key and its events, as `a offered/1 leased/1 acked/1`: kind and version; ids in the order given."""
+    rows: list[tuple[Any, ...]] = []
+    for life in lives:
+        key, *events = life.split()
+        for event in events:
+            kind, version, *origin = event.split("/")
+            attempt = sum(1 for row in rows if row[3] == key and row[1] == "leased") + (kind == "leased")
+            revived = int(origin[0]) if origin else None
+            rows.append((len(rows) + 1, kind, 1, key, int(version), attempt, 5, DUE, revived))
+    return spark.createDataFrame(rows, EVENT)
+
+
+def test_every_kind_of_event_has_its_place_in_the_life_of_a_key() -> None:
+    groups = (BEGINS, CHANGES, ENDS, SAYS_NOTHING)
+    assert sum(map(len, groups)) == len(EventKind)
+    assert frozenset().union(*groups) == frozenset(EventKind)
+    assert MAY_FOLLOW.keys() == BEGINS | CHANGES | ENDS
+    assert all(SAYS_NOTHING.isdisjoint(befores) for befores in MAY_FOLLOW.values())
+
+
+def test_what_was_not_ended_is_live_as_its_last_event_says(spark: SparkSession) -> None:
+    events = told(
+        spark,
+        "waiting offered/1",
+        "held offered/2 leased/2 touched/2",
+        "done offered/3 leased/3 acked/3",
+        "again offered/4 leased/4 acked/4 offered/5",
+        "replaced offered/6 updated/7 refused/7",
+        "dead offered/8 leased/8 nacked/8 buried/8 purged/8",
+        "revived offered/9 leased/9 buried/9 redriven/10/9",
+        "dropped offered/11 dropped/11",
+        "expired offered/12 leased/12 expired/12 leased/12 released/12",
+    )
+    sequence = folding.in_sequence(events)
+    assert folding.impossible(sequence, []).count() == 0
+    expected = [
+        ("waiting", 1, 0),
+        ("held", 2, 1),
+        ("again", 5, 1),
+        ("replaced", 7, 0),
+        ("revived", 10, 1),
+        ("expired", 12, 2),
+    ]
+    assertDataFrameEqual(
+        folding.folded(sequence),
+        spark.createDataFrame([(1, key, version, attempt, 5, DUE) for key, version, attempt in expected], STATE),
+    )
+    assertDataFrameEqual(
+        folding.folded_dead(events), spark.createDataFrame([], "queue_id int, key string, version long")
+    )
+
+
+def test_a_dead_letter_stays_until_it_is_revived_or_given_up(spark: SparkSession) -> None:
+    events = told(
+        spark,
+        "kept offered/1 leased/1 buried/1",
+        "revived offered/2 leased/2 buried/2 redriven/3/2",
+        "twice offered/4 leased/4 buried/4 redriven/5/4 leased/5 buried/5",
+        "purged offered/6 leased/6 buried/6 purged/6",
+    )
+    assertDataFrameEqual(
+        folding.folded_dead(events),
+        spark.createDataFrame([(1, "kept", 1), (1, "twice", 5)], "queue_id int, key string, version long"),
+    )
+
+
+def test_events_that_cannot_follow_each_other_are_found(spark: SparkSession) -> None:
+    impossible = told(
+        spark,
+        "no-beginning leased/1",
+        "acked-unleased offered/2 acked/2",
+        "acked-twice offered/3 leased/3 acked/3 acked/3",
+        "leased-twice offered/4 leased/4 leased/4",
+        "offered-twice offered/5 offered/6",
+        "other-version offered/7 leased/8",
+        "revived-live offered/9 redriven/10/1",
+        "after-the-end offered/11 dropped/11 nacked/11",
+    )
+    found = folding.impossible(folding.in_sequence(impossible), [])
+    assert {row.key for row in found.collect()} == {row.key for row in impossible.collect()}
+
+
+def test_a_queue_whose_beginning_is_gone_may_begin_with_anything(spark: SparkSession) -> None:
+    sequence = folding.in_sequence(told(spark, "a leased/1 acked/1", "b nacked/2 acked/2"))
+    assert {row.key for row in folding.impossible(sequence, [1]).collect()} == {"b"}
+
+
+def test_two_sides_are_compared_as_sets_and_doubles_count(spark: SparkSession) -> None:
+    schema = "queue_id int, key string, version long"
+    expected = spark.createDataFrame([(1, "same", 1), (1, "gone", 2), (1, "other", 3), (1, "double", 4)], schema)
+    found = spark.createDataFrame(
+        [(1, "same", 1), (1, "other", 9), (1, "double", 4), (1, "double", 4), (1, "extra", 5)], schema
+    )
+    differ = {
+        row.key: (row.expected, row.found, row.times)
+        for row in folding.compared(expected, found, ("queue_id", "key")).collect()
+    }
+    assert differ == {
+        "gone": ((2,), None, None),
+        "other": ((3,), (9,), 1),
+        "double": ((4,), (4,), 2),
+        "extra": (None, (5,), 1),
+    }
+
+
+def test_an_id_that_is_there_twice_is_found(spark: SparkSession) -> None:
+    events = told(spark, "a offered/1 leased/1")
+    assertDataFrameEqual(
+        folding.doubled(events.union(events.where("id = 2"))), spark.createDataFrame([(2, 2)], "id long, times long")
+    )
