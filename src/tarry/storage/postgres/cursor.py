@@ -19,6 +19,8 @@ _REST_S = 0.2
 _SHARE = 20
 _TELLING = 10
 """From this many rows on, a look tells what one row takes."""
+_CHECK_AFTER = 50
+"""As many slow looks from the head are followed by one from the cursor: what was learned at a bad moment must not last."""
 _MEMORY = 4
 """A cost is the least of this many: one slow moment of a busy machine is not a slow head."""
 
@@ -49,6 +51,7 @@ class Cursor:
         self._from_head = _Looks()
         self._from_cursor = _Looks()
         self._row_s: float | None = None
+        self._unchecked = 0
         self.head_due = 0.0
 
     def scan(self, now_s: float) -> Sequence[Position]:
@@ -57,7 +60,8 @@ class Cursor:
             return HEAD if now_s >= self.head_due else self.positions
         # Slow, but is it the head? Only a look from the cursor can tell.
         slow = self._from_head.enough and self._from_head.least_s() > _MARGIN_S
-        return self.positions if slow and not self._from_cursor.enough else HEAD
+        unsure = not self._from_cursor.enough or self._unchecked >= _CHECK_AFTER
+        return self.positions if slow and unsure else HEAD
 
     @property
     def positions(self) -> Sequence[Position]:
@@ -75,9 +79,11 @@ class Cursor:
         if len(rows) >= _TELLING:
             self._row_s = min(cost_s / len(rows), self._row_s or cost_s)
         if scanned is HEAD:
+            self._unchecked += 1
             self._from_head.add(cost_s, len(rows))
             self.head_due = now_s + max(_REST_S, _SHARE * cost_s)
         else:
+            self._unchecked = 0
             self._from_cursor.add(cost_s, len(rows))
         for priority in {row.priority for row in rows}:
             last = max((row.due_at, row.version) for row in rows if row.priority == priority)
