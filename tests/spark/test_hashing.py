@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tarry.app import App
 from tarry.core.events import EventKind
-from tarry.core.pipeline import Scan
+from tarry.core.windows import Scan
 from tarry.edges.spark.hashing import COLUMNS, event_hash, text_hash
 from tests.kit.servers import Server
 from tests.kit.spark import write_events

@@ -16,7 +16,7 @@ from pyspark.sql import datasource as ds
 import tarry
 from tarry.app import pipeline_on
 from tarry.core.errors import InvalidInput
-from tarry.core.pipeline import Condition, Operator, Scan
+from tarry.core.windows import Condition, Operator, Scan
 from tarry.edges.spark.source_options import condition
 from tests.kit.servers import Server
 

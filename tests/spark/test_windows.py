@@ -13,7 +13,8 @@ import pytest
 import tarry
 from tarry.app import App, pipeline_on
 from tarry.core.errors import InvalidInput, Refused
-from tarry.core.pipeline import BEGINNING, Edge, Mark, OtherCluster, Scan, Window
+from tarry.core.pipeline import OtherCluster
+from tarry.core.windows import BEGINNING, Edge, Mark, Scan, Window
 from tests.kit.spark import write_events
 
 IDS = Scan(table="events", columns=("id",))

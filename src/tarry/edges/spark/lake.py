@@ -17,7 +17,8 @@ from pyspark.sql.types import StructField, StructType
 
 from tarry.app import default_lake
 from tarry.core.errors import InvalidInput
-from tarry.core.pipeline import Batch, Digest, LakeFile, Manifest, by_day, readable_files
+from tarry.core.pipeline import Batch, LakeFile, Manifest, by_day, readable_files
+from tarry.core.windows import Digest
 from tarry.edges.spark.schemas import EVENTS
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from tarry.app import pipeline_on
 from tarry.core.errors import TarryError
-from tarry.core.pipeline import Condition, Scan
+from tarry.core.windows import Condition, Scan
 from tarry.edges.spark.source_options import SourceOptions, condition, parse
 
 if TYPE_CHECKING:

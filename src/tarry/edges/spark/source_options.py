@@ -13,7 +13,7 @@ from pyspark.sql import datasource as ds
 from pyspark.sql.types import StructType
 
 from tarry.core.errors import InvalidInput
-from tarry.core.pipeline import Condition, Edge, Operator, Window
+from tarry.core.windows import Condition, Edge, Operator, Window
 from tarry.edges.env import dsn_from
 from tarry.edges.spark.schemas import TABLES
 

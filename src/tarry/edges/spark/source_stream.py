@@ -12,7 +12,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from tarry.app import pipeline_on
 from tarry.core.errors import InvalidInput
-from tarry.core.pipeline import BEGINNING, Edge, OtherCluster, Scan, Window
+from tarry.core.pipeline import OtherCluster
+from tarry.core.windows import BEGINNING, Edge, Scan, Window
 from tarry.edges.spark.source import read_slice, speaking
 from tarry.edges.spark.source_options import SourceOptions
 

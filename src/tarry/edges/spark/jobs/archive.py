@@ -14,7 +14,8 @@ from datetime import date
 from typing import TYPE_CHECKING
 
 from tarry.core.errors import InvalidInput
-from tarry.core.pipeline import BEGINNING, ArchiveDamaged, Batch, Digest, Edge, Window
+from tarry.core.pipeline import ArchiveDamaged, Batch
+from tarry.core.windows import BEGINNING, Digest, Edge, Window
 from tarry.edges.spark.lake import Lake, measure_batch, write_batch
 from tarry.edges.spark.source import register
 

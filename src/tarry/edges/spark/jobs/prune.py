@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING
 
-from tarry.core.pipeline import Batch, Digest, LakeFile, LakeHead
+from tarry.core.pipeline import Batch, LakeFile, LakeHead
+from tarry.core.windows import Digest
 from tarry.edges.spark.lake import Lake, measure_files
 
 if TYPE_CHECKING:

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark import StorageLevel
 from pyspark.sql import functions as F  # noqa: N812
 
-from tarry.core.pipeline import BEGINNING, Batch, Digest, LakeFile, Picture, by_day
+from tarry.core.pipeline import Batch, LakeFile, by_day
+from tarry.core.windows import BEGINNING, Digest, Picture
 from tarry.edges.spark.lake import Lake, measure_files, read_files
 from tarry.edges.spark.transforms import folding
 

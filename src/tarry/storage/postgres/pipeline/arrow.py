@@ -9,7 +9,7 @@ from typing import Any
 from psycopg.conninfo import make_conninfo
 
 from tarry.core.errors import StoreUnavailable, TarryError
-from tarry.core.pipeline import Slice
+from tarry.core.windows import Slice
 from tarry.storage.postgres.connections import keywords
 
 

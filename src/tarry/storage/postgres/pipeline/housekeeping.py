@@ -9,7 +9,8 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 from tarry.core.errors import Refused
-from tarry.core.pipeline import Batch, BatchState, Digest, Edge, LakeFile, LakeHead, by_day
+from tarry.core.pipeline import Batch, BatchState, LakeFile, LakeHead, by_day
+from tarry.core.windows import Digest, Edge
 from tarry.storage.postgres.pipeline.manifest import batch, encoded, maybe_batch, overtaken
 from tarry.storage.postgres.pipeline.reach import Reach
 from tarry.storage.postgres.statement import Op, Row, Statement, sql

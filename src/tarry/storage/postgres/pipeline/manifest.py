@@ -12,20 +12,8 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 from tarry.core.errors import Refused
-from tarry.core.pipeline import (
-    BEGINNING,
-    READABLE,
-    ArchivedDay,
-    Batch,
-    BatchState,
-    Digest,
-    Edge,
-    LakeFile,
-    PastRun,
-    Run,
-    Window,
-    by_day,
-)
+from tarry.core.pipeline import READABLE, ArchivedDay, Batch, BatchState, LakeFile, PastRun, Run, by_day
+from tarry.core.windows import BEGINNING, Digest, Edge, Window
 from tarry.storage.postgres.drive import drive
 from tarry.storage.postgres.pipeline.reach import Reach
 from tarry.storage.postgres.statement import Op, Row, Statement, sql

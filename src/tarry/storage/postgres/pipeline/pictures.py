@@ -8,7 +8,7 @@ from typing import Any
 from psycopg.sql import SQL, Literal
 
 from tarry.core.errors import Refused
-from tarry.core.pipeline import BEGINNING, Edge, Picture, QueueNote
+from tarry.core.windows import BEGINNING, Edge, Picture, QueueNote
 from tarry.storage.postgres.pipeline import arrow
 from tarry.storage.postgres.pipeline.reach import Reach
 

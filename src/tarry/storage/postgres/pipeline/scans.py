@@ -12,7 +12,7 @@ from psycopg import Connection, sql
 from psycopg.sql import SQL, Composable, Composed, Literal
 
 from tarry.core.errors import InvalidInput
-from tarry.core.pipeline import BEGINNING, Condition, Operator, Scan, Slice, Window
+from tarry.core.windows import BEGINNING, Condition, Operator, Scan, Slice, Window
 
 SLICE_ROWS = 100_000
 SLICE_BYTES = 64 * 2**20

@@ -7,7 +7,8 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 from tarry.core.errors import Refused
-from tarry.core.pipeline import BEGINNING, Condition, Digest, Edge, Mark, OtherCluster, Picture, Scan, Slice, Window
+from tarry.core.pipeline import OtherCluster
+from tarry.core.windows import BEGINNING, Condition, Digest, Edge, Mark, Picture, Scan, Slice, Window
 from tarry.storage.postgres.pipeline import arrow, pictures, scans
 from tarry.storage.postgres.pipeline.reach import Reach
 from tarry.storage.postgres.statement import Row, Statement, sql
