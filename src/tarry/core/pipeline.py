@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from tarry.core.errors import TarryError
-from tarry.core.windows import Digest, Edge, Window
+from tarry.core.windows import NO_ROWS, Digest, Edge, Window
 
 
 class ArchiveDamaged(TarryError):
@@ -68,7 +68,7 @@ class Batch:
     system_id: str
     state: BatchState
     files: tuple[LakeFile, ...] = ()
-    digest: Digest = Digest()
+    digest: Digest = NO_ROWS
     min_at: datetime | None = None
     max_at: datetime | None = None
     run: int | None = None

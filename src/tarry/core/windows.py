@@ -105,6 +105,9 @@ class Digest:
         return Digest(self.rows - other.rows, (self.checksum - other.checksum) % 2**64)
 
 
+NO_ROWS = Digest()
+
+
 class Operator(StrEnum):
     EQ = "="
     LT = "<"
