@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from tarry.edges.spark.transforms.anomalies.builtin import BUILT_IN, RULES
 from tarry.edges.spark.transforms.anomalies.messages import FlashMessage, LargePayload
 from tarry.edges.spark.transforms.anomalies.operations import BurstDequeue
-from tests.spark.anomaly_kit import Journal, found, habit, keys, seen
+from tests.spark.anomaly_kit import NOON, Journal, found, habit, keys, seen
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -136,6 +137,12 @@ def test_a_zombie_is_told_while_it_lies_there(spark: SparkSession) -> None:
     assert row.consumer == "c"
 
 
+def test_silence_behind_the_end_of_the_archive_makes_no_zombie(spark: SparkSession) -> None:
+    what = seen(spark, held("k"))
+    assert found(replace(what, complete_until=NOON + timedelta(seconds=90)), "zombie_message") == []
+    assert len(found(replace(what, complete_until=NOON + timedelta(seconds=91)), "zombie_message")) == 1
+
+
 def test_a_settled_or_touched_message_is_no_zombie(spark: SparkSession) -> None:
     assert found(seen(spark, held("k").add("acked", 20, leased_at=0)), "zombie_message") == []
     touched = held("k").add("touched", 20, leased_at=0, lease_until=1e6)
@@ -214,8 +221,6 @@ def test_a_cleared_queue_is_told_once(spark: SparkSession) -> None:
 def test_what_lies_outside_of_the_time_that_is_judged_is_not_told(spark: SparkSession) -> None:
     journal = Journal().add("refused", 1).add("refused", 3)
     what = seen(spark, journal)
-    from tests.spark.anomaly_kit import NOON
-
     later = replace(what, since=NOON.replace(second=2))
     earlier = replace(what, until=NOON.replace(second=2))
     assert len(found(what, "lock_stolen")) == 2

@@ -49,7 +49,7 @@ class AnomaliesArgs:
     since: datetime | None = None
     """Judge everything from the day of this instant on, again. None: what is new."""
     until: datetime | None = None
-    """As if this were now. None: when the last archive run began, because that far the archive is complete."""
+    """As if this were now. None: now. Silence counts only as far as the archive is complete: until its last run began."""
 
     def __post_init__(self) -> None:
         if any(at is not None and at.tzinfo is None for at in (self.since, self.until)):
@@ -88,11 +88,12 @@ def run(spark: SparkSession, app: App, args: AnomaliesArgs) -> AnomaliesSummary:
     with manifest.run(JOB) as noted:
         past = _past(manifest.last_run(JOB), lake)
         touched, batch = manifest.days_since(lake.root, past["batch"])
-        until = _whole_minute(args.until or _archived_until(manifest.last_run(ARCHIVE)) or noted.started_at)
+        until = (args.until or noted.started_at).astimezone(UTC)
+        complete_until = args.until or _archived_until(manifest.last_run(ARCHIVE), lake) or until
         days = _days(touched, past["until"], args.since, until, has_archive=batch > 0)
         if not days:
             return _summary(lake, (), [], (0, 0, 0, 0), started)
-        seen = _seen(spark, app, lake, days, until)
+        seen = _seen(spark, app, lake, days, until, complete_until)
         found = detected(seen, args.registry).localCheckpoint()
         told = [row.json for row in found.select(F.to_json(F.struct("*"), _JSON).alias("json")).collect()]
         published = alerts.publish(
@@ -118,8 +119,8 @@ def _past(last: PastRun | None, lake: Lake) -> dict:
     return {"batch": said.get("batch", 0), "until": datetime.fromisoformat(until) if until else None}
 
 
-def _archived_until(last: PastRun | None) -> datetime | None:
-    return None if last is None else last.started_at
+def _archived_until(last: PastRun | None, lake: Lake) -> datetime | None:
+    return last.started_at if last is not None and last.summary.get("lake") == lake.root else None
 
 
 def _whole_minute(at: datetime) -> datetime:
@@ -139,7 +140,9 @@ def _days(
     return tuple(first + timedelta(days=n) for n in range((max([*touched, last]) - first).days + 1))
 
 
-def _seen(spark: SparkSession, app: App, lake: Lake, days: tuple[date, ...], until: datetime) -> Seen:
+def _seen(
+    spark: SparkSession, app: App, lake: Lake, days: tuple[date, ...], until: datetime, complete_until: datetime
+) -> Seen:
     day_before = days[0] - timedelta(days=1)
     columns = [name for name in EVENTS.names if name not in ("payload", "payload_hash")]
     events = read_events(spark, app.pipeline.manifest, lake, since=day_before).select(*columns).persist()
@@ -147,7 +150,9 @@ def _seen(spark: SparkSession, app: App, lake: Lake, days: tuple[date, ...], unt
     queues = spark.createDataFrame([tuple(queue[name] for name in QUEUES.names) for queue in known], QUEUES)
     since, first = _midnight(days[0]), _midnight(min(day.day for day in app.pipeline.manifest.days(lake.root)))
     per_minute = metrics.measured(tracing.traced(tracing.sequenced(events)))
-    series = baselines.series(per_minute, queues, max(first, since - timedelta(days=1)), until).localCheckpoint()
+    series = baselines.series(
+        per_minute, queues, max(first, since - timedelta(days=1)), _whole_minute(complete_until)
+    ).localCheckpoint()
     _write_tallies(events, series, lake, days)
     tallies = spark.read.schema(profiles.TALLIES).parquet(lake.uri(_TALLIES))
     recent = tallies.where(F.col("date") >= F.lit(day_before - timedelta(days=profiles.DAYS)))
@@ -161,6 +166,7 @@ def _seen(spark: SparkSession, app: App, lake: Lake, days: tuple[date, ...], unt
         bands=baselines.bands(recent, judged).localCheckpoint(),
         since=since,
         until=until,
+        complete_until=complete_until,
     )
 
 

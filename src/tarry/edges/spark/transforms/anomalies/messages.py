@@ -202,7 +202,7 @@ def dlq_movement(seen: Seen, settings: DlqMovement) -> DataFrame:
 def zombie_message(seen: Seen, settings: ZombieMessage) -> DataFrame:
     """A lease that ran out, and for twice its length after that nobody took the message: nobody may be left to do so.
 
-    Found while it lies there, and also afterwards, when somebody came late. The events must reach up to `until`.
+    Found while it lies there, and also afterwards, when somebody came late.
     """
     from pyspark.sql import Window
 
@@ -211,7 +211,7 @@ def zombie_message(seen: Seen, settings: ZombieMessage) -> DataFrame:
     following = F.lead(F.struct("at", "kind")).over(of_key)
     held = life.withColumn("following", following).where(F.col("kind").isin("leased", "touched"))
     length_us = micros_between(F.col("at"), F.col("lease_until"))
-    taken_at = F.coalesce(F.col("following.at"), F.lit(seen.until))
+    taken_at = F.coalesce(F.col("following.at"), F.lit(seen.known_until))
     over_us = micros_between(F.col("lease_until"), taken_at)
     # A touch, an ack or any other event of the holder comes before the lease is over; only these come after.
     late = held.withColumns({"length_us": length_us, "over_us": over_us}).where(

@@ -77,6 +77,12 @@ class Seen:
     bands: DataFrame
     since: datetime
     until: datetime
+    complete_until: datetime | None = None
+    """So far no event is missing: silence before it is silence. None: `until`."""
+
+    @property
+    def known_until(self) -> datetime:
+        return self.until if self.complete_until is None else min(self.until, self.complete_until)
 
     def profile(self, measure: str) -> DataFrame:
         """date, queue_id, n, p01, p99, p999 of one measure, over all consumers; small, so it is broadcast."""
