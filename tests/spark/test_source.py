@@ -147,7 +147,13 @@ def test_filters_give_the_same_rows_wherever_they_are_applied(source: Any) -> No
 
 def test_the_database_applies_what_it_can_decide(source: Any) -> None:
     def filters_left(wanted: Any) -> bool:
-        plan = source(columns="id,kind,detail,at,queue,key,error,attempt,priority").where(wanted)._jdf.queryExecution().executedPlan().toString()
+        plan = (
+            source(columns="id,kind,detail,at,queue,key,error,attempt,priority")
+            .where(wanted)
+            ._jdf.queryExecution()
+            .executedPlan()
+            .toString()
+        )
         return "Filter (" in plan
 
     assert not filters_left(LEFT_TO_THE_DATABASE)
