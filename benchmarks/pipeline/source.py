@@ -1,0 +1,161 @@
+# pyright: basic
+"""The data source beside Spark's JDBC source: `python -m benchmarks.pipeline.source --help`.
+
+Both read the same journal with the same number of tasks, all columns and three, in interleaved rounds, and throw the rows
+away inside Spark. JDBC is told the bounds of the ids; the source finds its partitions itself, and that is timed too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+from pyspark.sql import DataFrame, SparkSession
+from rich.console import Console
+from rich.table import Table
+
+import tarry
+from benchmarks.server import serving
+from tarry.edges.spark.session import session
+from tarry.edges.spark.source import register
+
+JAR = Path("/usr/share/java/postgresql.jar")
+NARROW = ("id", "at", "kind")
+TARGETS = {"all columns": 1.3, "three columns": 1.2}
+# The same rows and types as the source gives; the driver of JDBC knows neither xid8 nor our enum.
+AS_JDBC = {
+    "xid": "e.xid::text::bigint as xid",
+    "kind": "e.kind::text as kind",
+    "queue_id": "e.queue as queue_id",
+    "queue": "q.name as queue",
+    "priority": "e.priority::int as priority",
+    "detail": "e.detail::text as detail",
+}
+Contender = Callable[[], DataFrame]
+
+
+def fill(dsn: str, events: int) -> None:
+    """Lives of messages, three events each, in transactions of a few thousand."""
+    with tarry.connect(dsn, migrate=True) as app:
+        app.queues.create("orders")
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        for start in range(0, events, 30_000):
+            conn.execute(
+                """
+                insert into tarry.event (at, kind, queue, key, version, attempt, priority, due_at, leased_at, lease_until,
+                    consumer, size, payload_hash)
+                select now(), (array['offered', 'leased', 'acked'])[1 + n %% 3]::tarry.event_kind, 1,
+                    'order-' || md5((n / 3)::text), n / 3, least(n %% 3, 1), n %% 10, now(),
+                    case when n %% 3 > 0 then now() end, case when n %% 3 > 0 then now() end,
+                    case when n %% 3 > 0 then 'worker-' || n %% 7 end, case when n %% 3 = 0 then 120 end,
+                    case when n %% 3 = 0 then substr(sha256(n::text::bytea), 1, 8) end
+                from generate_series(%s::bigint, %s::bigint) n
+                """,
+                (start, min(start + 30_000, events) - 1),
+            )
+        conn.execute("vacuum (analyze) tarry.event")
+        conn.execute("checkpoint")
+
+
+def by_source(spark: SparkSession, dsn: str, columns: tuple[str, ...] | None) -> Contender:
+    options: dict[str, Any] = {"dsn": dsn} if columns is None else {"dsn": dsn, "columns": ",".join(columns)}
+    return lambda: spark.read.format("tarry").options(**options).load()
+
+
+def by_jdbc(spark: SparkSession, dsn: str, columns: tuple[str, ...], tasks: int) -> Contender:
+    said = conninfo_to_dict(dsn)
+    with psycopg.connect(dsn) as conn:
+        first, last = conn.execute("select min(id), max(id) from tarry.event").fetchone() or (0, 0)
+    selected = ", ".join(AS_JDBC.get(name, f"e.{name}") for name in columns)
+    options: dict[str, Any] = {
+        "url": f"jdbc:postgresql://{said.get('host', '127.0.0.1')}:{said.get('port', 5432)}/{said['dbname']}",
+        "user": str(said.get("user", "")),
+        "password": str(said.get("password", "")),
+        "driver": "org.postgresql.Driver",
+        "dbtable": f"(select {selected} from tarry.event e join tarry.queue q on q.id = e.queue) events",
+        "partitionColumn": "id",
+        "lowerBound": first,
+        "upperBound": last + 1,
+        "numPartitions": tasks,
+        "fetchsize": 10_000,
+    }
+    return lambda: spark.read.format("jdbc").options(**options).load()
+
+
+def measured(contender: Contender, events: int) -> float:
+    """Rows per second, from asking to the last row."""
+    started = time.monotonic()
+    contender().write.format("noop").mode("overwrite").save()
+    return events / (time.monotonic() - started)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.pipeline.source", description=__doc__)
+    parser.add_argument("--events", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--tasks", type=int, default=2, help="cores of Spark, and partitions of JDBC")
+    parser.add_argument("--dsn", help="a PostgreSQL of your own, where databases may be created (default: embedded)")
+    parser.add_argument("--jdbc-jar", type=Path, default=JAR)
+    options = parser.parse_args(arguments)
+    console = Console(width=None if Console().is_terminal else 120)
+    if why := _without_jdbc(options):
+        console.print(why)
+    with serving(options.dsn) as server:
+        dsn = server.database("source")
+        fill(dsn, options.events)
+        jars = {} if why else {"spark.jars": str(options.jdbc_jar)}
+        spark = session(f"local[{options.tasks}]", jars)
+        register(spark)
+        samples = _rounds(console, spark, dsn, options, jdbc=why is None)
+        spark.stop()
+    show(console, samples, options)
+
+
+def _without_jdbc(options: argparse.Namespace) -> str | None:
+    if not options.jdbc_jar.exists():
+        return f"Without JDBC: {options.jdbc_jar} is not there (Debian: apt install libpostgresql-jdbc-java)."
+    if options.dsn is None or str(conninfo_to_dict(options.dsn).get("host", "")).startswith("/"):
+        return "Without JDBC: its driver wants TCP, and the embedded server has a socket only; name another by --dsn."
+    return None
+
+
+def _rounds(
+    console: Console, spark: SparkSession, dsn: str, options: argparse.Namespace, *, jdbc: bool
+) -> dict[tuple[str, str], list[float]]:
+    from tarry.edges.spark.schemas import EVENTS
+
+    contenders: dict[tuple[str, str], Contender] = {}
+    for width, columns in {"all columns": tuple(EVENTS.names), "three columns": NARROW}.items():
+        contenders[width, "tarry"] = by_source(spark, dsn, columns)
+        if jdbc:
+            contenders[width, "JDBC"] = by_jdbc(spark, dsn, columns, options.tasks)
+    samples: dict[tuple[str, str], list[float]] = {name: [] for name in contenders}
+    for turn in range(options.rounds + 1):  # the first is to warm up
+        for name, contender in contenders.items():
+            rate = measured(contender, options.events)
+            if turn:
+                samples[name].append(rate)
+            console.print(f"{'warm-up' if not turn else f'round {turn}'}: {', '.join(name)}: {rate:,.0f} rows/s")
+    return samples
+
+
+def show(console: Console, samples: dict[tuple[str, str], list[float]], options: argparse.Namespace) -> None:
+    title = f"{options.events:,} events, {options.tasks} tasks, median of {options.rounds}"
+    table = Table("", "tarry, rows/s", "JDBC, rows/s", "ratio", "target", title=title)
+    for width, target in TARGETS.items():
+        ours = statistics.median(samples[width, "tarry"])
+        theirs = statistics.median(samples[width, "JDBC"]) if (width, "JDBC") in samples else None
+        ratio = f"{ours / theirs:.2f}" if theirs else "–"
+        met = f"≥ {target}" if theirs is None or ours / theirs >= target else f"≥ {target}, missed"
+        table.add_row(width, f"{ours:,.0f}", f"{theirs:,.0f}" if theirs else "–", ratio, met)
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()
