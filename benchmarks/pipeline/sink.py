@@ -2,8 +2,8 @@
 """The sink beside the other ways to bring a Spark frame into a queue: `python -m benchmarks.pipeline.sink --help`.
 
 Everybody gets the same cached frame, the same number of connections and an empty table, in interleaved rounds. Only the
-sink and `offer_many` keep the journal and the conflict rules; JDBC and the plain INSERTs store rows and nothing else, which
-is in their favour.
+sink and `offer_many` keep conflict rules, and the sink alone stores all or nothing. What is called bare stores messages
+without the journal, which is no offer: it shows the price of a row.
 """
 
 from __future__ import annotations
@@ -69,23 +69,40 @@ def by_offer_many(frame: DataFrame, dsn: str) -> None:
     frame.mapInArrow(offer, "n int").collect()
 
 
-def by_inserts(frame: DataFrame, dsn: str) -> None:
+def by_inserts(frame: DataFrame, dsn: str, *, journal: bool = True) -> None:
+    """What one writes by hand: a message and its event, in one statement."""
+    one = f"({', '.join(['%s'] * 10)})"
+    columns = "key, payload, queue, priority, conflict, due_at, planned_at, created_at, type, max_attempts"
+    before, after = ("with stored as (", _JOURNAL) if journal else ("", "")
+
     def insert(batches: Iterator[Any]) -> Iterator[Any]:
-        one = "(%s, now(), now(), now(), 1, 0, 0, %s)"
         with psycopg.connect(dsn, autocommit=True) as conn:
             for batch in batches:
                 rows = batch.to_pylist()
                 for start in range(0, len(rows), FEW):
                     some = rows[start : start + FEW]
-                    values = [value for row in some for value in (row["key"], row["payload"])]
+                    now = datetime.now(UTC)
+                    values = [
+                        v for row in some for v in (row["key"], row["payload"], 1, 0, 0, now, now, now, None, None)
+                    ]
                     conn.execute(
-                        "insert into tarry.message (key, due_at, planned_at, created_at, queue, priority, conflict, payload) "
-                        f"values {', '.join([one] * len(some))} on conflict (key, queue) do nothing",  # type: ignore[arg-type]
+                        f"{before}insert into tarry.message ({columns}) values {', '.join([one] * len(some))} "  # type: ignore[arg-type]
+                        f"on conflict (key, queue) do nothing{after}",
                         values,
                     )
         yield from ()
 
     frame.mapInArrow(insert, "n int").collect()
+
+
+_JOURNAL = """ returning *)
+insert into tarry.event (kind, at, queue, key, version, attempt, priority, due_at, size, payload_hash)
+select 'offered', created_at, queue, key, version, 0, priority, due_at, octet_length(payload), substr(sha256(payload), 1, 8)
+from stored"""
+
+
+def by_bare_inserts(frame: DataFrame, dsn: str) -> None:
+    by_inserts(frame, dsn, journal=False)
 
 
 def by_jdbc(frame: DataFrame, dsn: str) -> None:
@@ -132,6 +149,7 @@ def contenders(dsn: str, jar: Path, console: Console) -> dict[str, Contender]:
         "sink": by_sink,
         "sink, sorted by Spark": by_sorted_sink,
         YARDSTICK: by_inserts,
+        f"{YARDSTICK}, bare": by_bare_inserts,
         f"offer_many of {FEW}": by_offer_many,
     }
     if not jar.exists():
@@ -139,7 +157,7 @@ def contenders(dsn: str, jar: Path, console: Console) -> dict[str, Contender]:
     elif str(conninfo_to_dict(dsn).get("host", "")).startswith("/"):
         console.print("Without JDBC: its driver wants TCP, and this server listens on a socket; name another by --dsn.")
     else:
-        found["JDBC write"] = by_jdbc
+        found["JDBC write, bare"] = by_jdbc
     return found
 
 
@@ -157,7 +175,7 @@ def main(arguments: list[str] | None = None) -> None:
         with tarry.connect(dsn, migrate=True) as app:
             app.queues.create("q")
         found = contenders(dsn, options.jdbc_jar, console)
-        jars = {"spark.jars": str(options.jdbc_jar)} if "JDBC write" in found else {}
+        jars = {"spark.jars": str(options.jdbc_jar)} if "JDBC write, bare" in found else {}
         spark = session(f"local[{options.connections}]", jars)
         register(spark)
         frame = frame_of(spark, options.rows, options.connections)

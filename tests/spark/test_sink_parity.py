@@ -41,7 +41,7 @@ _LIVE = """
 _EVENTS = """
     select e.kind::text, e.at, e.key, e.attempt, e.priority, e.due_at, e.leased_at, e.lease_until, e.consumer, e.size,
         e.payload_hash, e.payload, e.error, e.detail::text, dense_rank() over (order by e.version)
-    from tarry.event e join tarry.queue q on q.id = e.queue where q.name = %s
+    from tarry.event e join tarry.queue q on q.id = e.queue where q.name = %s and e.key is not null
     order by e.key, e.id
 """
 

@@ -42,15 +42,15 @@ with folded as (
           (excluded.payload, least(excluded.due_at, case excluded.conflict when 3 then m.due_limit end),
            excluded.priority, excluded.type, excluded.content_type, excluded.headers, excluded.lease_for,
            excluded.max_attempts, excluded.retry)
-    returning m.queue, m.key, m.payload, m.version, m.priority, m.due_at, m.xmax = 0 as created
+    returning m.queue, m.key, m.version, m.priority, m.due_at, m.xmax = 0 as created, octet_length(m.payload) as size,
+        substr(sha256(m.payload), 1, 8) as payload_hash,
+        case when m.queue = any (%(telling)s::int[]) then m.payload end as payload
 ), journaled as (
     insert into tarry.event (kind, at, queue, key, version, attempt, priority, due_at, size, payload_hash, payload)
-    select case when s.created then 'offered'::tarry.event_kind else 'updated' end, %(now)s::timestamptz, s.queue, s.key,
-        s.version, 0, s.priority, s.due_at, octet_length(s.payload), substr(sha256(s.payload), 1, 8),
-        case j.level when 'payloads' then s.payload end
-    from stored s
-    join unnest(%(queue_ids)s::int[], %(journals)s::text[]) as j(queue, level) on j.queue = s.queue
-    where j.level <> 'off'
+    select case when created then 'offered'::tarry.event_kind else 'updated' end, %(now)s::timestamptz, queue, key, version,
+        0, priority, due_at, size, payload_hash, payload
+    from stored
+    where queue <> all (%(silent)s::int[])
 )
 select (select count(*) from chosen), count(*) filter (where s.created), count(*) filter (where not s.created)
 from stored s
