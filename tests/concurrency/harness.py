@@ -143,6 +143,8 @@ class Nemesis:
         begun = now_us()
         _FAULTS[kind](self)
         self.faults.append(Fault(kind, begun, now_us()))
+        with (self._clients.folder / "faults.log").open("ab") as log:
+            log.write(msgspec.json.encode(self.faults[-1]) + b"\n")
 
     def strike_at_random(self) -> None:
         kinds = {"client killed": 30, "client paused": 15, "sessions ended": 35, "postmaster killed": 8,

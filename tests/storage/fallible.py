@@ -41,11 +41,11 @@ class FallibleServer:
         """Kill -9 of the postmaster. Its supervisor starts it again, and it replays its log; this does not wait for that."""
         state = read_state(Layout(self.home))
         if state is not None:  # else it is starting already
-            os.kill(state.postmaster, signal.SIGKILL)
+            _kill(state.postmaster, os.fsencode(self.home))
 
     def kill_backend(self, pid: int) -> None:
-        """Kill -9 of one session's process, found by the number it has for PostgreSQL (which may be in a namespace)."""
-        os.kill(pid, signal.SIGKILL)
+        """Kill -9 of one session's process: the server takes that for a corrupted memory, and starts anew."""
+        _kill(pid, b"postgres: ")
 
     def stop(self) -> None:
         """At once, as `pg_ctl stop -m immediate` does: nothing is written, nobody is told."""
@@ -86,6 +86,21 @@ class FallibleServer:
     def close(self) -> None:
         self._hold.close()
         await_stopped(self.home)
+
+
+def _kill(pid: int, command: bytes) -> None:
+    """Only what we think it is: the number of a process that has ended may be somebody else's by now."""
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        if command in Path(f"/proc/{pid}/cmdline").read_bytes():
+            signal.pidfd_send_signal(process, signal.SIGKILL)
+    except (FileNotFoundError, ProcessLookupError):
+        return
+    finally:
+        os.close(process)
 
 
 @contextmanager

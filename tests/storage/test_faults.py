@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -71,6 +73,11 @@ class Flaky:
 Tried = Callable[[Flaky, Patience], Any]
 
 
+def noting(pauses: list[float]) -> SimpleNamespace:
+    """The store's own sight of `time`. The module itself belongs to every thread of this process, and some of them sleep."""
+    return SimpleNamespace(monotonic=time.monotonic, sleep=pauses.append)
+
+
 @pytest.fixture(params=["blocking", "awaiting"])
 def tried(request: pytest.FixtureRequest, database: str, monkeypatch: pytest.MonkeyPatch) -> Tried:
     """Offer one message through a store whose statements fail, and give back the outcome."""
@@ -84,7 +91,7 @@ def tried(request: pytest.FixtureRequest, database: str, monkeypatch: pytest.Mon
             return real(*args, **kwargs)
 
         monkeypatch.setattr(sync, "drive", drive)
-        monkeypatch.setattr(sync.time, "sleep", flaky.pauses.append)
+        monkeypatch.setattr(sync, "time", noting(flaky.pauses))
         store = PostgresStore(database, settings=StoreSettings(patience=patience))
         try:
             return store.offer(QUEUE, Draft("k", b""))
@@ -193,7 +200,7 @@ def test_an_error_that_we_cannot_explain_better_stays_what_it_is() -> None:
 def test_a_closed_store_says_so_at_once(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trying again cannot help, and to say that the database is away would be wrong."""
     pauses: list[float] = []
-    monkeypatch.setattr(sync.time, "sleep", pauses.append)
+    monkeypatch.setattr(sync, "time", noting(pauses))
     store = PostgresStore(database)
     store.close()
     with pytest.raises(Refused, match="this store is closed"):
