@@ -9,7 +9,7 @@ def uuid7(unix_ns: int, entropy: bytes) -> str:
     Time and randomness are arguments: the core has neither.
     """
     ms, rest_ns = divmod(unix_ns, 1_000_000)
-    fraction = rest_ns * 4096 // 1_000_000
-    time = f"{(ms & 0xFFFF_FFFF_FFFF) << 16 | 0x7000 | fraction:016x}"
-    rest = f"{0b10 << 62 | int.from_bytes(entropy[:8]) & 0x3FFF_FFFF_FFFF_FFFF:016x}"
-    return f"{time[:8]}-{time[8:12]}-{time[12:]}-{rest[:4]}-{rest[4:]}"
+    time = (ms & 0xFFFF_FFFF_FFFF) << 16 | 0x7000 | rest_ns * 4096 // 1_000_000
+    rest = 0b10 << 62 | int.from_bytes(entropy[:8]) & 0x3FFF_FFFF_FFFF_FFFF
+    text = f"{time << 64 | rest:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

@@ -12,10 +12,12 @@ from tarry.core import limits
 from tarry.core.codecs import Codec
 from tarry.core.errors import InvalidInput
 from tarry.core.ids import uuid7
-from tarry.core.messages import KEEP, Conflict, ConflictRule, Draft, Message
+from tarry.core.messages import KEEP, REPLACE, Conflict, ConflictRule, Draft, Message
 from tarry.core.retry import Retry
 
 P = TypeVar("P")
+
+_NO_DELAY = timedelta(0)
 
 
 class Drafter(Generic[P]):
@@ -50,20 +52,21 @@ class Drafter(Generic[P]):
         data, content_type = self._encode(payload)
         if retry is not None and max_attempts is None:
             max_attempts = retry.max_attempts
+        # In order, not by name, and nothing asked about what was not given: this runs once per message of a large batch.
         return Draft(
-            key=fresh_key() if key is None else limits.check_key(key),
-            payload=limits.check_payload_size(data, self._payload_limit),
-            content_type=content_type,
-            due_at=None if at is None else limits.check_instant(at),
-            delay=timedelta(0) if after is None else limits.check_delay(after),
-            priority=limits.check_priority(priority),
-            type=limits.check_type(type),
-            headers=limits.check_headers(headers) or None,
-            lease_for=None if lease_for is None else limits.check_lease_for(lease_for),
-            max_attempts=limits.check_max_attempts(max_attempts),
-            retry=retry,
-            conflict=(conflict or Conflict.replace()) if can_update else KEEP,
-            fresh=key is None,
+            fresh_key() if key is None else limits.check_key(key),
+            limits.check_payload_size(data, self._payload_limit),
+            content_type,
+            None if at is None else limits.check_instant(at),
+            _NO_DELAY if after is None else limits.check_delay(after),
+            limits.check_priority(priority),
+            None if type is None else limits.check_type(type),
+            None if headers is None else limits.check_headers(headers) or None,
+            None if lease_for is None else limits.check_lease_for(lease_for),
+            None if max_attempts is None else limits.check_max_attempts(max_attempts),
+            retry,
+            (conflict or REPLACE) if can_update else KEEP,
+            key is None,
         )
 
     def draft_message(self, message: Message[P]) -> Draft:

@@ -36,7 +36,7 @@ class Reserved:
     versions: Sequence[int]
 
     def due_us(self, draft: Draft) -> int:
-        return ((draft.due_at if draft.due_at is not None else self.now + draft.delay) - _EPOCH) // _US
+        return ((self.now + draft.delay if draft.due_at is None else draft.due_at) - _EPOCH) // _US
 
 
 def is_copyable(draft: Draft) -> bool:
@@ -47,15 +47,17 @@ def is_copyable(draft: Draft) -> bool:
 
 
 def copy_messages(drafts: Sequence[Draft], reserved: Reserved) -> Copy:
-    fixed = struct.Struct(">h iq iq iq iq ii ih ih".replace(" ", "")).pack
+    """Each row in one piece: what is fixed and the length of the key, the key, the length of the payload, the payload."""
+    fixed = struct.Struct(">h iq iq iq iq ii ih ih i".replace(" ", "")).pack
     now = (reserved.now - _EPOCH) // _US
+    queue, due_us = reserved.queue, reserved.due_us
 
     def rows() -> Iterable[bytes]:
         for draft, version in zip(drafts, reserved.versions, strict=True):
-            due = reserved.due_us(draft)
+            key, payload, due = draft.key.encode(), draft.payload, due_us(draft)
             rule = CONFLICTS[draft.conflict.rule]
-            head = fixed(10, 8, version, 8, due, 8, due, 8, now, 4, reserved.queue, 2, draft.priority, 2, rule)
-            yield head + _field(draft.key.encode()) + _field(draft.payload) + _optional(draft.content_type)
+            head = fixed(10, 8, version, 8, due, 8, due, 8, now, 4, queue, 2, draft.priority, 2, rule, len(key))
+            yield b"".join((head, key, _length(len(payload)), payload, _optional(draft.content_type)))
 
     return Copy(
         "copy tarry.message (version, due_at, planned_at, created_at, queue, priority, conflict, key, payload, content_type) "
@@ -68,15 +70,16 @@ def copy_events(drafts: Sequence[Draft], reserved: Reserved, offered: bytes = b"
     fixed = struct.Struct(">h iq iq iq ii ii ii ih".replace(" ", "")).pack
     now = (reserved.now - _EPOCH) // _US
     kind = _field(offered)
+    queue, due_us = reserved.queue, reserved.due_us
     with_payload = reserved.journal == "payloads"
 
     def rows() -> Iterable[bytes]:
         for draft, version in zip(drafts, reserved.versions, strict=True):
-            due, size = reserved.due_us(draft), len(draft.payload)
-            head = fixed(11, 8, now, 8, version, 8, due, 4, reserved.queue, 4, 0, 4, size, 2, draft.priority)
-            digest = sha256(draft.payload).digest()[:8]
-            body = _field(draft.payload) if with_payload else _NULL
-            yield head + kind + _field(draft.key.encode()) + _field(digest) + body
+            key, payload = draft.key.encode(), draft.payload
+            head = fixed(11, 8, now, 8, version, 8, due_us(draft), 4, queue, 4, 0, 4, len(payload), 2, draft.priority)
+            digest = sha256(payload).digest()[:8]
+            body = _field(payload) if with_payload else _NULL
+            yield b"".join((head, kind, _length(len(key)), key, _EIGHT, digest, body))
 
     return Copy(
         "copy tarry.event (at, version, due_at, queue, attempt, size, priority, kind, key, payload_hash, payload) "
@@ -87,6 +90,7 @@ def copy_events(drafts: Sequence[Draft], reserved: Reserved, offered: bytes = b"
 
 _NULL = struct.pack(">i", -1)
 _length = struct.Struct(">i").pack
+_EIGHT = _length(8)
 
 
 def _field(value: bytes) -> bytes:
