@@ -18,6 +18,8 @@ class Interrupted(BaseException): ...
 class Sleeper:
     timeout: float | None
     wake_at: float
+    awake: bool = False
+    """It only pauses between two looks at the clock: it sees every call, and takes none away from those who sleep."""
     woken: threading.Event = field(default_factory=threading.Event)
     error: BaseException | None = None
 
@@ -42,10 +44,23 @@ class VirtualTime:
     def __exit__(self, *error: Any) -> None:
         self._lock.__exit__(*error)
 
+    def acquire(self) -> bool:
+        return self._lock.acquire()
+
+    def release(self) -> None:
+        self._lock.release()
+
+    def pause(self) -> None:
+        """What a thread that waits awake does between two looks: here it looks when the test moves the clock."""
+        with self._lock:
+            self._park(Sleeper(0.0, self._now, awake=True))
+
     def wait(self, timeout: float | None = None) -> bool:
-        sleeper = Sleeper(timeout, math.inf if timeout is None else self._now + timeout)
+        return self._park(Sleeper(timeout, math.inf if timeout is None else self._now + timeout))
+
+    def _park(self, sleeper: Sleeper) -> bool:
         self.sleepers.append(sleeper)
-        self.waits.append(timeout)
+        self.waits.append(sleeper.timeout)
         self._parked.notify_all()
         self._lock.release()
         try:
@@ -57,7 +72,8 @@ class VirtualTime:
         return True
 
     def notify(self, n: int = 1) -> None:
-        for sleeper in self.sleepers[:n]:
+        asleep = [sleeper for sleeper in self.sleepers if not sleeper.awake]
+        for sleeper in [*asleep[:n], *(sleeper for sleeper in self.sleepers if sleeper.awake)]:
             self._wake(sleeper)
 
     def notify_all(self) -> None:
@@ -74,6 +90,18 @@ class VirtualTime:
             sleeper.error = Interrupted()
             self._wake(sleeper)
 
+    def lose(self, sleeper: Sleeper) -> None:
+        """As if its thread had died: neither time nor a call wakes it any more. `interrupt` ends it for good."""
+        with self._lock:
+            self.sleepers.remove(sleeper)
+
+    def parked(self, n: int) -> list[Sleeper]:
+        """Waits until exactly so many wait, however long: who was woken has looked, and left or gone to sleep again."""
+        with self._parked:
+            reached = self._parked.wait_for(lambda: len(self.sleepers) == n, PATIENCE_S)
+            assert reached, f"wanted {n} to wait, and there are {len(self.sleepers)}"
+            return list(self.sleepers)
+
     def until(self, *timeouts: float | None) -> list[Sleeper]:
         """Waits until exactly these waits are going on, in any order."""
         with self._parked:
@@ -85,5 +113,6 @@ class VirtualTime:
             return list(self.sleepers)
 
     def _wake(self, sleeper: Sleeper) -> None:
-        self.sleepers.remove(sleeper)
+        if sleeper in self.sleepers:
+            self.sleepers.remove(sleeper)
         sleeper.woken.set()

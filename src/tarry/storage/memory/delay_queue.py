@@ -6,42 +6,22 @@ that on one machine, and as the reference for every other way to wait.
 
 from __future__ import annotations
 
-import heapq
 import math
 import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from itertools import count
-from types import TracebackType
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from tarry.core.errors import InvalidInput, Refused
+from tarry.core.timers import Timer, Timers
+from tarry.core.timers.timer import order
+from tarry.storage.memory.conditions import Condition
+from tarry.storage.memory.strategies import Strategy, WaitNotify
 
 T = TypeVar("T")
 
-
-class Condition(Protocol):
-    """What a delay queue needs of `threading.Condition`; a test may bring one whose time is not real.
-
-    Its lock must be reentrant: `remove` asks the items whether they are equal, and they are the caller's.
-    """
-
-    def __enter__(self) -> bool: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None: ...
-    def wait(self, timeout: float | None = None) -> bool: ...
-    def notify(self, n: int = 1) -> None: ...
-    def notify_all(self) -> None: ...
-
-
-class _Entry(NamedTuple, Generic[T]):
-    """Number before item: equal times come out in the order of `put`, and items are never compared."""
-
-    due: float
-    number: int
-    item: T
+_BEST: Strategy = WaitNotify()
 
 
 class DelayQueue(Generic[T]):
@@ -50,29 +30,38 @@ class DelayQueue(Generic[T]):
     Leader and followers: one waiting consumer sleeps for exactly the head's delay, the others until they are called.
     So a due item wakes one thread, not all of them. Whoever leaves calls the next, also by timeout or exception.
 
-    Times are readings of `monotonic`, in seconds: a change of the wall clock moves nothing.
+    `strategy` says where items are kept and how consumers wait. Times are readings of `monotonic`, in seconds: a change
+    of the wall clock moves nothing.
     """
 
-    def __init__(self, *, monotonic: Callable[[], float] = time.monotonic, condition: Condition | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        strategy: Strategy = _BEST,
+        monotonic: Callable[[], float] = time.monotonic,
+        condition: Condition | None = None,
+    ) -> None:
         self._monotonic = monotonic
-        self._changed: Condition = threading.Condition() if condition is None else condition
-        self._heap: list[_Entry[T]] = []
-        self._numbers = count()
+        self._changed = strategy.waiting(threading.Condition() if condition is None else condition, monotonic)
+        self._timers: Timers[T] = strategy.timers()
         self._leader: object | None = None
         self._closed = False
 
     def __len__(self) -> int:
         """Everything inside, due or not."""
         with self._changed:
-            return len(self._heap)
+            return len(self._timers)
 
     @property
     def closed(self) -> bool:
         with self._changed:
             return self._closed
 
-    def put(self, item: T, *, at: float | None = None, after: timedelta | None = None) -> None:
-        """Never blocks. Due `at` a reading of the clock, or `after` a while; without both, now. The past is due now."""
+    def put(self, item: T, *, at: float | None = None, after: timedelta | None = None) -> Timer[T]:
+        """Never blocks. Due `at` a reading of the clock, or `after` a while; without both, now. The past is due now.
+
+        Keep what it gives if the item may have to be cancelled.
+        """
         if item is None:
             raise InvalidInput("None cannot be an item: it is what take and poll give when there is none")
         if at is not None and after is not None:
@@ -82,13 +71,20 @@ class DelayQueue(Generic[T]):
         with self._changed:
             if self._closed:
                 raise Refused("the delay queue is closed", hint="put before close, or make another queue")
-            due = at if at is not None else self._monotonic() + (after or timedelta(0)).total_seconds()
-            entry = _Entry(due, next(self._numbers), item)
-            heapq.heappush(self._heap, entry)
-            if self._heap[0] is entry:
+            now = self._monotonic()
+            due = at if at is not None else now + (after or timedelta(0)).total_seconds()
+            awaited = self._timers.wake_at()
+            timer = self._timers.start(item, due, now)
+            if self._timers.wake_at() < awaited:
                 # The leader sleeps for another head, which is no longer the first: somebody must lead for this one.
                 self._leader = None
                 self._changed.notify()
+            return timer
+
+    def cancel(self, timer: Timer[T]) -> bool:
+        """Takes out what a `put` put in. False if it was taken or cancelled before. Costs the same however many wait."""
+        with self._changed:
+            return self._timers.cancel(timer)
 
     def take(self, timeout: timedelta | None = None) -> T | None:
         """Blocks until the head is due. None when `timeout` is over, or the queue was closed."""
@@ -97,7 +93,7 @@ class DelayQueue(Generic[T]):
             try:
                 return self._wait_for_head(deadline)
             finally:
-                if self._leader is None and self._heap:
+                if self._leader is None and len(self._timers):
                     self._changed.notify()
 
     def poll(self) -> T | None:
@@ -108,26 +104,25 @@ class DelayQueue(Generic[T]):
     def peek(self) -> T | None:
         """The head, due or not; it stays."""
         with self._changed:
-            return self._heap[0].item if self._heap else None
+            timer = self._timers.first()
+            return None if timer is None else timer.item
 
     def remaining(self) -> timedelta | None:
         """How long until the head is due: zero if it is, None if there is none."""
         with self._changed:
-            if not self._heap:
+            timer = self._timers.first()
+            if timer is None:
                 return None
-            seconds = max(self._heap[0].due - self._monotonic(), 0.0)
+            seconds = max(timer.due - self._monotonic(), 0.0)
         # The longest timedelta is shorter than the longest float, and an item may be due never.
         return timedelta(seconds=seconds) if seconds < timedelta.max.total_seconds() else timedelta.max
 
     def remove(self, item: T) -> bool:
-        """Takes out the earliest item that equals this one, due or not."""
+        """Takes out the earliest item that equals this one, due or not. It looks at all of them: prefer `cancel`."""
         with self._changed:
-            equal = [entry for entry in self._heap if entry.item == item]
-            if not equal:
-                return False
-            self._heap.remove(min(equal, key=_order))
-            heapq.heapify(self._heap)
-            return True
+            # Of a copy: comparing may run code of the caller's, which may put.
+            equal = [timer for timer in list(self._timers) if timer.item == item]
+            return bool(equal) and self._timers.cancel(min(equal, key=order))
 
     def drain(self, limit: int | None = None) -> list[T]:
         """What is due by now, earliest first, at most `limit`."""
@@ -155,10 +150,10 @@ class DelayQueue(Generic[T]):
                 return item
             if now >= deadline:
                 return None
-            if not self._heap or self._leader is not None:
+            if not len(self._timers) or self._leader is not None:
                 self._changed.wait(_waitable(deadline - now))
             else:
-                self._lead(min(self._heap[0].due, deadline) - now)
+                self._lead(min(self._timers.wake_at(), deadline) - now)
         return None
 
     def _lead(self, seconds: float) -> None:
@@ -171,11 +166,8 @@ class DelayQueue(Generic[T]):
                 self._leader = None
 
     def _pop_due(self, now: float) -> T | None:
-        return heapq.heappop(self._heap).item if self._heap and self._heap[0].due <= now else None
-
-
-def _order(entry: _Entry[T]) -> tuple[float, int]:
-    return entry.due, entry.number
+        timer = self._timers.pop_due(now)
+        return None if timer is None else timer.item
 
 
 def _waitable(seconds: float) -> float | None:
