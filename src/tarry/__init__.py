@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tarry.core.answers import Bury, Release, Snooze
 from tarry.core.errors import TarryError
 from tarry.core.messages import Conflict, Message
 from tarry.core.outcomes import Outcome, Settled
+from tarry.core.rates import Rate
 from tarry.core.retry import Retry
 from tarry.core.settings import QueueSettings
 
@@ -15,21 +17,27 @@ if TYPE_CHECKING:
     from tarry.handles.aio import AsyncQueue
     from tarry.handles.delivery import AsyncDelivery, Delivery
     from tarry.handles.queue import Queue
+    from tarry.services.worker import Worker
 
 __all__ = [
     "App",
     "AsyncApp",
     "AsyncDelivery",
     "AsyncQueue",
+    "Bury",
     "Conflict",
     "Delivery",
     "Message",
     "Outcome",
     "Queue",
     "QueueSettings",
+    "Rate",
+    "Release",
     "Retry",
     "Settled",
+    "Snooze",
     "TarryError",
+    "Worker",
     "connect",
     "connect_async",
 ]
@@ -42,6 +50,7 @@ _LATER = {
     "AsyncQueue": "tarry.handles.aio",
     "Delivery": "tarry.handles.delivery",
     "Queue": "tarry.handles.queue",
+    "Worker": "tarry.services.worker",
     "connect": "tarry.app",
     "connect_async": "tarry.app",
 }

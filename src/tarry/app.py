@@ -48,7 +48,8 @@ class App:
         self.dsn = dsn
         """How to reach the same database with a connection of your own; None for the memory store."""
         self.queues = Queues(store)
-        self._consumer = consumer or default_consumer()
+        self.consumer = consumer or default_consumer()
+        """Who leases, as the journal shows it."""
         self._closing = ExitStack()
         if on_close is not None:
             self._closing.callback(on_close)
@@ -60,7 +61,7 @@ class App:
     def queue(self, name: str, payload_type: type[P]) -> Queue[P]: ...
     def queue(self, name: str, payload_type: type[Any] | None = None) -> Queue[Any]:
         """A handle on a queue, which comes into being when it is first used. Payloads are checked against their type."""
-        return Queue(self.store, name, codec_for(payload_type), consumer=self._consumer)
+        return Queue(self.store, name, codec_for(payload_type), consumer=self.consumer)
 
     @property
     def pipeline(self) -> Pipeline:
@@ -92,12 +93,14 @@ class AsyncApp:
         *,
         dsn: str | None = None,
         consumer: str | None = None,
+        blocking: Callable[[], Store] | None = None,
         on_close: Callable[[], None] | None = None,
     ) -> None:
         self.store = store
         self.dsn = dsn
         self.queues = AsyncQueues(store)
-        self._consumer = consumer or default_consumer()
+        self.consumer = consumer or default_consumer()
+        self._blocking = blocking
         self._on_close = on_close
 
     @overload
@@ -105,7 +108,13 @@ class AsyncApp:
     @overload
     def queue(self, name: str, payload_type: type[P]) -> AsyncQueue[P]: ...
     def queue(self, name: str, payload_type: type[Any] | None = None) -> AsyncQueue[Any]:
-        return AsyncQueue(self.store, name, codec_for(payload_type), consumer=self._consumer)
+        return AsyncQueue(self.store, name, codec_for(payload_type), consumer=self.consumer)
+
+    def blocking(self) -> App:
+        """Another way to the same messages, for the threads of this program; close it before this app."""
+        if self._blocking is None:
+            raise Refused("this app was made without a way for code that blocks", hint="use tarry.connect_async(…)")
+        return App(self._blocking(), dsn=self.dsn, consumer=self.consumer)
 
     async def close(self) -> None:
         on_close, self._on_close = self._on_close, None
@@ -164,12 +173,19 @@ class connect_async:  # noqa: N801 - used like a function: `async with tarry.con
     ) -> None:
         async def open_app() -> AsyncApp:
             from tarry.storage.postgres.aio import AsyncPostgresStore
+            from tarry.storage.postgres.sync import PostgresStore
 
             # Starting and checking a database blocks for as long as it takes, and must not block the loop.
             found, leave = await asyncio.to_thread(_database, dsn, migrate=migrate, allow_unsafe=allow_unsafe)
             store = AsyncPostgresStore(found, clock=clock, settings=settings)
             await store.open()
-            return AsyncApp(store, dsn=found, consumer=consumer, on_close=leave)
+            return AsyncApp(
+                store,
+                dsn=found,
+                consumer=consumer,
+                blocking=lambda: PostgresStore(found, clock=clock, settings=settings),
+                on_close=leave,
+            )
 
         self._open = open_app
         self._app: AsyncApp | None = None

@@ -155,6 +155,50 @@ class TestRetryDelays:
         assert seen(app.queue(name), "other").due_at == START + HOUR
 
 
+class TestAPolicyOfTheConsumer:
+    """What a worker's handler brings along: it stands in for the queue's, and a message's own wins."""
+
+    def test_it_goes_before_the_queue_and_after_the_message(self, app: App) -> None:
+        app.queues.create(name := new_name(), QueueSettings(retry=Retry.fixed(HOUR)))
+        queue = app.queue(name)
+        queue.offer("own", 1, retry=Retry.fixed(SECOND))
+        queue.offer("other", 1)
+        failures = [Failure(delivery.hold) for delivery in queue.try_poll_many(2)]
+        queue.nack_many(failures, retry=Retry.fixed(MINUTE))
+        assert (seen(queue, "own").due_at, seen(queue, "other").due_at) == (START + SECOND, START + MINUTE)
+
+    def test_its_limit_decides_whether_a_failure_was_the_last(self, app: App, patient: Queue[Any]) -> None:
+        once, often = Retry.at_once(max_attempts=1), Retry.at_once(max_attempts=9)
+        patient.offer("a", 1, max_attempts=3)
+        patient.offer("b", 1)
+        patient.nack_many([Failure(delivery.hold) for delivery in patient.try_poll_many(2)], retry=once)
+        assert (patient.contains("a"), patient.contains("b")) == (True, False)
+        patient.offer("c", 1)
+        for _ in range(3):
+            patient.nack_many(
+                [Failure(delivery.hold) for delivery in patient.try_poll_many(2, max_attempts=9)], retry=often
+            )
+        assert (patient.contains("a"), patient.contains("c")) == (False, True)
+
+    def test_without_a_limit_of_its_own_the_queue_s_holds(self, patient: Queue[Any]) -> None:
+        patient.offer("a", 1)
+        for _ in range(2):
+            patient.nack_many([Failure(take(patient).hold)], retry=Retry.at_once())
+        assert not patient.contains("a")
+
+    def test_a_poll_with_a_limit_buries_what_its_consumers_died_of(
+        self, app: App, queue: Queue[Any], clock: WatchedClock
+    ) -> None:
+        queue.offer("a", 1)
+        queue.offer("b", 1, max_attempts=5)
+        for _ in range(2):
+            assert len(queue.try_poll_many(2, max_attempts=2)) == 2
+            clock.advance(MINUTE)
+        assert [delivery.key for delivery in queue.try_poll_many(2, max_attempts=2)] == ["b"]
+        (letter,) = queue.dead_letters.list()
+        assert (letter.key, letter.attempt, letter.reason) == ("a", 2, "exhausted")
+
+
 class TestLimits:
     def test_the_last_attempt_that_fails_makes_a_dead_letter(self, app: App, patient: Queue[Any]) -> None:
         patient.offer("a", 1)

@@ -31,6 +31,14 @@ class TestEveryPolicy:
         assert queue.offer("a", 1, at=START, conflict=conflict) is IGNORED
         assert delivery.ack() is Settled.DONE
 
+    def test_the_trace_it_was_offered_in_is_no_difference(self, queue: Queue[Any], conflict: Conflict) -> None:
+        first, second = ({"traceparent": f"00-{n:032x}-{n:016x}-01", "tracestate": f"a={n}"} for n in (1, 2))
+        queue.offer("a", 1, at=START, conflict=conflict, headers=first)
+        delivery = take(queue)
+        assert queue.offer("a", 1, at=START, conflict=conflict, headers=second) is IGNORED
+        assert queue.offer("a", 1, at=START, conflict=conflict) is IGNORED
+        assert delivery.ack() is Settled.DONE
+
     def test_creates_again_after_an_ack(self, queue: Queue[Any], conflict: Conflict) -> None:
         queue.offer("a", 1, conflict=conflict)
         take(queue).ack()

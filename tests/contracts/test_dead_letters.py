@@ -192,6 +192,17 @@ class TestPurge:
         assert queue.dead_letters.list() == []
 
 
+class TestBuriedByItsHolder:
+    def test_the_reason_may_be_that_it_could_not_be_read(self, queue: Queue[Any]) -> None:
+        queue.offer("a", 1)
+        queue.offer("b", 1)
+        a, b = queue.try_poll_many(2)
+        assert queue.bury_many([a.hold], "not an order", reason="undecodable") == [Settled.DONE]
+        b.bury("hopeless")
+        letters = {letter.key: (letter.reason, letter.error) for letter in queue.dead_letters.list()}
+        assert letters == {"a": ("undecodable", "not an order"), "b": ("buried", "hopeless")}
+
+
 class TestPoison:
     """A payload that cannot be decoded is dead-lettered with its error, and never blocks the head."""
 

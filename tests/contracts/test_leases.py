@@ -7,8 +7,9 @@ from uuid import uuid4
 
 import pytest
 
-from tarry import Delivery, Message, Queue, Settled
+from tarry import Delivery, Message, Outcome, Queue, Settled
 from tarry.app import App
+from tarry.core.errors import InvalidInput
 from tarry.core.messages import Failure, Hold
 from tarry.core.states import State
 from tests.kit.backends import Backend, new_name
@@ -242,6 +243,58 @@ class TestRelease:
         clock.advance(MINUTE)
         assert delivery.release() is DONE
         assert take(queue).attempt == 1
+
+
+class TestReleaseForLater:
+    def test_after_a_while_it_comes_again_and_no_attempt_was_burned(
+        self, queue: Queue[Any], delivery: Delivery[Any], clock: WatchedClock
+    ) -> None:
+        clock.advance(SECOND)
+        assert delivery.release(after=MINUTE) is DONE
+        stored = seen(queue, "a")
+        assert (stored.state, stored.attempt, stored.due_at) == (State.DELAYED, 0, START + SECOND + MINUTE)
+        clock.advance(MINUTE - SECOND)
+        assert queue.try_poll() is None
+        clock.advance(SECOND)
+        again = take(queue)
+        assert (again.attempt, again.redelivered, again.version) == (1, False, delivery.version)
+
+    def test_at_an_instant_also_one_that_has_passed(
+        self, queue: Queue[Any], delivery: Delivery[Any], clock: WatchedClock
+    ) -> None:
+        assert delivery.release(at=START + MINUTE) is DONE
+        assert seen(queue, "a").due_at == START + MINUTE
+        clock.advance(MINUTE)
+        assert take(queue).release(at=START) is DONE
+        assert take(queue).due_at == START
+
+    def test_a_batch_goes_to_the_same_time(self, queue: Queue[Any]) -> None:
+        queue.offer_many([Message(key=key, payload=0) for key in "abc"])
+        holds = [delivery.hold for delivery in queue.try_poll_many(3)]
+        assert queue.release_many(holds, after=MINUTE) == [DONE] * 3
+        assert {seen(queue, key).due_at for key in "abc"} == {START + MINUTE}
+
+    def test_a_stale_token_postpones_nothing(self, queue: Queue[Any], delivery: Delivery[Any]) -> None:
+        queue.offer("a", "second")
+        assert delivery.release(after=MINUTE) is LEASE_LOST
+        assert take(queue).payload == "second"
+
+    def test_the_journal_knows_until_when(self, app: App, queue: Queue[Any], delivery: Delivery[Any]) -> None:
+        delivery.release(after=MINUTE)
+        event = app.store.timeline(queue.name, "a")[-1]
+        assert (event.kind, event.attempt, event.due_at) == ("released", 0, START + MINUTE)
+
+    def test_an_identical_offer_still_changes_nothing(self, queue: Queue[Any]) -> None:
+        queue.offer("a", 1, at=START)
+        take(queue).release(after=MINUTE)
+        assert queue.offer("a", 1, at=START) is Outcome.IGNORED
+        assert seen(queue, "a").due_at == START + MINUTE
+
+    def test_not_both_and_nothing_absurd(self, queue: Queue[Any], delivery: Delivery[Any]) -> None:
+        for bad in ({"at": START, "after": SECOND}, {"after": -SECOND}, {"at": START.replace(tzinfo=None)}):
+            with pytest.raises(InvalidInput):
+                delivery.release(**bad)
+        assert seen(queue, "a").state is State.LEASED
 
 
 class TestTheSameHoldTwiceInOneBatch:

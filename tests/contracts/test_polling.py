@@ -106,6 +106,12 @@ class TestOrder:
         expected = sorted(grid, key=lambda case: (-case[0], -case[1], case[2]))
         assert keys(queue.try_poll_many(100)) == [f"{p}.{s}.{x}" for p, s, x in expected]
 
+    def test_the_lowest_priority_may_be_asked_for_first(self, queue: Queue[Any]) -> None:
+        queue.offer_many([Message(key=f"{p}{n}", payload=0, priority=p, type="t") for p in (0, 5, 9) for n in range(2)])
+        assert {delivery.priority for delivery in queue.try_poll_many(2, lowest_first=True)} == {0}
+        assert keys(queue.try_poll_many(2, lowest_first=True, type="t")) == ["50", "51"]
+        assert keys(queue.try_poll_many(9)) == ["90", "91"]
+
     def test_one_by_one_gives_the_same_order_as_all_at_once(self, queue: Queue[Any]) -> None:
         for n in range(12):
             queue.offer(f"k{n}", 1, at=START - (n * 7 % 5) * SECOND, priority=n * 5 % 3)

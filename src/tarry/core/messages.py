@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, Literal, NamedTuple, TypeVar
 from uuid import UUID
 
 from tarry.core import limits
@@ -18,6 +18,13 @@ P = TypeVar("P")
 
 Decode = Callable[[bytes, str | None], P]
 """Payload bytes and content type (None is JSON) to a value; raises `InvalidPayload`."""
+
+
+BuryReason = Literal["buried", "undecodable"]
+"""Why a holder gives a message up for good: it says so, or cannot read the payload."""
+
+TRACE_HEADERS = ("traceparent", "tracestate")
+"""Who offered, for traces. Not part of what is offered: the same message in another trace changes nothing."""
 
 
 class ConflictRule(Enum):

@@ -11,8 +11,9 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
 from tarry.core.events import Event
-from tarry.core.messages import Counts, DeadLetter, Decode, Draft, Failure, Hold, Lease, StoredMessage
+from tarry.core.messages import BuryReason, Counts, DeadLetter, Decode, Draft, Failure, Hold, Lease, StoredMessage
 from tarry.core.outcomes import Outcome, Settled
+from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo, QueueSettings, StoreSettings
 from tarry.core.states import State
 
@@ -34,9 +35,15 @@ class Leasing(Protocol):
         type: str | None = None,
         lease_for: timedelta | None = None,
         consumer: str | None = None,
+        max_attempts: int | None = None,
+        lowest_first: bool = False,
         conn: Any = None,
     ) -> list[Lease[P]]:
-        """At most `n`, by priority, due time and version. What cannot be decoded is buried on the way."""
+        """At most `n`, by priority, due time and version. What cannot be decoded is buried on the way.
+
+        `max_attempts` stands in for the queue's, where a message has none of its own. `lowest_first` begins with the lowest
+        priority: asked for now and then, it keeps a flood of important messages from starving the others.
+        """
         ...
 
     def next_due_in(self, queue: str, *, type: str | None = None, conn: Any = None) -> timedelta | None:
@@ -44,13 +51,35 @@ class Leasing(Protocol):
         ...
 
     def ack(self, queue: str, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]: ...
-    def nack(self, queue: str, failures: Sequence[Failure], *, conn: Any = None) -> list[Settled]: ...
+    def nack(
+        self, queue: str, failures: Sequence[Failure], *, retry: Retry | None = None, conn: Any = None
+    ) -> list[Settled]:
+        """`retry` stands in for the queue's policy and number of attempts, where a message has none of its own."""
+        ...
+
     def touch(
         self, queue: str, holds: Sequence[Hold], *, lease_for: timedelta | None = None, conn: Any = None
     ) -> list[Settled]: ...
-    def release(self, queue: str, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]: ...
+    def release(
+        self,
+        queue: str,
+        holds: Sequence[Hold],
+        *,
+        due_at: datetime | None = None,
+        delay: timedelta | None = None,
+        conn: Any = None,
+    ) -> list[Settled]:
+        """Ready at once; or due at an instant, or after a delay by the store's clock (not both)."""
+        ...
+
     def bury(
-        self, queue: str, holds: Sequence[Hold], *, error: str | None = None, conn: Any = None
+        self,
+        queue: str,
+        holds: Sequence[Hold],
+        *,
+        error: str | None = None,
+        reason: BuryReason = "buried",
+        conn: Any = None,
     ) -> list[Settled]: ...
 
 
@@ -110,17 +139,35 @@ class AsyncLeasing(Protocol):
         type: str | None = None,
         lease_for: timedelta | None = None,
         consumer: str | None = None,
+        max_attempts: int | None = None,
+        lowest_first: bool = False,
         conn: Any = None,
     ) -> list[Lease[P]]: ...
     async def next_due_in(self, queue: str, *, type: str | None = None, conn: Any = None) -> timedelta | None: ...
     async def ack(self, queue: str, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]: ...
-    async def nack(self, queue: str, failures: Sequence[Failure], *, conn: Any = None) -> list[Settled]: ...
+    async def nack(
+        self, queue: str, failures: Sequence[Failure], *, retry: Retry | None = None, conn: Any = None
+    ) -> list[Settled]: ...
     async def touch(
         self, queue: str, holds: Sequence[Hold], *, lease_for: timedelta | None = None, conn: Any = None
     ) -> list[Settled]: ...
-    async def release(self, queue: str, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]: ...
+    async def release(
+        self,
+        queue: str,
+        holds: Sequence[Hold],
+        *,
+        due_at: datetime | None = None,
+        delay: timedelta | None = None,
+        conn: Any = None,
+    ) -> list[Settled]: ...
     async def bury(
-        self, queue: str, holds: Sequence[Hold], *, error: str | None = None, conn: Any = None
+        self,
+        queue: str,
+        holds: Sequence[Hold],
+        *,
+        error: str | None = None,
+        reason: BuryReason = "buried",
+        conn: Any = None,
     ) -> list[Settled]: ...
 
 

@@ -40,6 +40,7 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(State.LEASED, "nack", State.DEAD),
     Transition(State.LEASED, "bury", State.DEAD),
     Transition(State.LEASED, "release", State.READY),
+    Transition(State.LEASED, "release", State.DELAYED),
     Transition(State.LEASED, "expiry", State.READY),
     Transition(State.LEASED, "expiry", State.DEAD),
     Transition(State.DEAD, "redrive", State.READY),

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
 
 from tarry.core import limits
 from tarry.core.codecs import Codec
-from tarry.core.messages import Conflict, Failure, Hold, Message, StoredMessage
+from tarry.core.errors import TarryError
+from tarry.core.messages import BuryReason, Conflict, Failure, Hold, Lease, Message, StoredMessage
 from tarry.core.outcomes import Outcome, Settled
 from tarry.core.ports import AsyncStore
 from tarry.core.retry import Retry
 from tarry.handles.dead_letters import AsyncDeadLetters
 from tarry.handles.delivery import AsyncDelivery
-from tarry.handles.drafting import Drafter
+from tarry.handles.drafting import Drafter, checked_due
+from tarry.handles.elapsed import elapsed_s
 from tarry.handles.holds import checked_holds
 from tarry.handles.prefetching import Prefetched
 from tarry.handles.reading import decoded
@@ -84,19 +87,50 @@ class AsyncQueue(Generic[P]):
         return next(iter(await self.try_poll_many(1, type=type, lease_for=lease_for, conn=conn)), None)
 
     async def try_poll_many(
-        self, n: int, *, type: str | None = None, lease_for: timedelta | None = None, conn: Any = None
+        self,
+        n: int,
+        *,
+        type: str | None = None,
+        lease_for: timedelta | None = None,
+        max_attempts: int | None = None,
+        lowest_first: bool = False,
+        conn: Any = None,
     ) -> list[AsyncDelivery[P]]:
-        """What is deliverable now, at most `n`, by priority, due time and version."""
-        leases = await self._store.lease(
+        """What is deliverable now, at most `n`, by priority, due time and version.
+
+        `max_attempts` stands in for the queue's; a message's own wins. `lowest_first` begins with the lowest priority.
+        """
+        asked_s = elapsed_s()
+        asking = self._store.lease(
             self.name,
             limits.check_count(n),
             self._codec.decode,
             type=limits.check_type(type),
             lease_for=None if lease_for is None else limits.check_lease_for(lease_for),
             consumer=self._consumer,
+            max_attempts=limits.check_max_attempts(max_attempts),
+            lowest_first=lowest_first,
             conn=conn,
         )
-        return [AsyncDelivery(self, lease) for lease in leases]
+        leases = await (asking if conn is not None else self._unless_cancelled(asking))
+        return [AsyncDelivery(self, lease, asked_s) for lease in leases]
+
+    async def _unless_cancelled(self, asking: Coroutine[Any, Any, list[Lease[P]]]) -> list[Lease[P]]:
+        """A poll may be cancelled while the store hands messages over. They are given back: nobody would know of them."""
+        task = asyncio.ensure_future(asking)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            await asyncio.shield(self._give_back(task))
+            raise
+
+    async def _give_back(self, task: asyncio.Task[list[Lease[P]]]) -> None:
+        await asyncio.wait([task])
+        if task.cancelled() or task.exception() is not None:
+            return
+        if holds := [lease.hold for lease in task.result()]:
+            with contextlib.suppress(TarryError):  # then they come back when their leases run out
+                await self.release_many(holds)
 
     async def poll(
         self, timeout: timedelta | None = None, *, type: str | None = None, lease_for: timedelta | None = None
@@ -105,13 +139,23 @@ class AsyncQueue(Generic[P]):
         return next(iter(await self.poll_many(1, timeout, type=type, lease_for=lease_for)), None)
 
     async def poll_many(
-        self, n: int, timeout: timedelta | None = None, *, type: str | None = None, lease_for: timedelta | None = None
+        self,
+        n: int,
+        timeout: timedelta | None = None,
+        *,
+        type: str | None = None,
+        lease_for: timedelta | None = None,
+        max_attempts: int | None = None,
+        lowest_first: bool = False,
     ) -> list[AsyncDelivery[P]]:
         """Wait for at least one message, and take what is there, at most `n`."""
         timeout = limits.check_timeout(timeout)
         deadline = None if timeout is None else time.monotonic() + timeout.total_seconds()
         while True:
-            if (found := await self.try_poll_many(n, type=type, lease_for=lease_for)) or n <= 0:
+            found = await self.try_poll_many(
+                n, type=type, lease_for=lease_for, max_attempts=max_attempts, lowest_first=lowest_first
+            )
+            if found or n <= 0:
                 return found
             remaining = None if deadline is None else deadline - time.monotonic()
             if remaining is not None and remaining <= 0:
@@ -142,13 +186,16 @@ class AsyncQueue(Generic[P]):
     async def ack_many(self, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]:
         return await self._store.ack(self.name, checked_holds(holds), conn=conn)
 
-    async def nack_many(self, failures: Sequence[Failure], *, conn: Any = None) -> list[Settled]:
+    async def nack_many(
+        self, failures: Sequence[Failure], *, retry: Retry | None = None, conn: Any = None
+    ) -> list[Settled]:
+        """`retry` stands in for the queue's policy and number of attempts; what a message says for itself wins."""
         checked_holds([failure.hold for failure in failures])
         for failure in failures:
             checked_text(failure.error, "error")
             if failure.delay is not None:
                 limits.check_delay(failure.delay, "delay")
-        return await self._store.nack(self.name, failures, conn=conn)
+        return await self._store.nack(self.name, failures, retry=retry, conn=conn)
 
     async def touch_many(
         self, holds: Sequence[Hold], lease_for: timedelta | None = None, *, conn: Any = None
@@ -156,11 +203,23 @@ class AsyncQueue(Generic[P]):
         checked = None if lease_for is None else limits.check_lease_for(lease_for)
         return await self._store.touch(self.name, checked_holds(holds), lease_for=checked, conn=conn)
 
-    async def release_many(self, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]:
-        return await self._store.release(self.name, checked_holds(holds), conn=conn)
+    async def release_many(
+        self,
+        holds: Sequence[Hold],
+        *,
+        at: datetime | None = None,
+        after: timedelta | None = None,
+        conn: Any = None,
+    ) -> list[Settled]:
+        """Give back, counting no attempt: ready at once, or due `at` an instant or `after` a while."""
+        due_at, delay = checked_due(at, after)
+        return await self._store.release(self.name, checked_holds(holds), due_at=due_at, delay=delay, conn=conn)
 
-    async def bury_many(self, holds: Sequence[Hold], error: str | None = None, *, conn: Any = None) -> list[Settled]:
-        return await self._store.bury(self.name, checked_holds(holds), error=checked_text(error, "error"), conn=conn)
+    async def bury_many(
+        self, holds: Sequence[Hold], error: str | None = None, *, reason: BuryReason = "buried", conn: Any = None
+    ) -> list[Settled]:
+        text = checked_text(error, "error")
+        return await self._store.bury(self.name, checked_holds(holds), error=text, reason=reason, conn=conn)
 
     async def read(self, key: str, *, conn: Any = None) -> StoredMessage[P] | None:
         """The live message of this key, leasing nothing."""

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from tarry.core.messages import Failure, Hold, Lease
 from tarry.core.outcomes import Settled
+from tarry.core.retry import Retry
 
 P = TypeVar("P")
 
@@ -22,11 +23,20 @@ class Settling(Protocol):
     @property
     def name(self) -> str: ...
     def ack_many(self, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]: ...
-    def nack_many(self, failures: Sequence[Failure], *, conn: Any = None) -> list[Settled]: ...
+    def nack_many(
+        self, failures: Sequence[Failure], *, retry: Retry | None = None, conn: Any = None
+    ) -> list[Settled]: ...
     def touch_many(
         self, holds: Sequence[Hold], lease_for: timedelta | None = None, *, conn: Any = None
     ) -> list[Settled]: ...
-    def release_many(self, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]: ...
+    def release_many(
+        self,
+        holds: Sequence[Hold],
+        *,
+        at: datetime | None = None,
+        after: timedelta | None = None,
+        conn: Any = None,
+    ) -> list[Settled]: ...
     def bury_many(self, holds: Sequence[Hold], error: str | None = None, *, conn: Any = None) -> list[Settled]: ...
 
 
@@ -34,11 +44,20 @@ class AsyncSettling(Protocol):
     @property
     def name(self) -> str: ...
     async def ack_many(self, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]: ...
-    async def nack_many(self, failures: Sequence[Failure], *, conn: Any = None) -> list[Settled]: ...
+    async def nack_many(
+        self, failures: Sequence[Failure], *, retry: Retry | None = None, conn: Any = None
+    ) -> list[Settled]: ...
     async def touch_many(
         self, holds: Sequence[Hold], lease_for: timedelta | None = None, *, conn: Any = None
     ) -> list[Settled]: ...
-    async def release_many(self, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]: ...
+    async def release_many(
+        self,
+        holds: Sequence[Hold],
+        *,
+        at: datetime | None = None,
+        after: timedelta | None = None,
+        conn: Any = None,
+    ) -> list[Settled]: ...
     async def bury_many(
         self, holds: Sequence[Hold], error: str | None = None, *, conn: Any = None
     ) -> list[Settled]: ...
@@ -47,12 +66,24 @@ class AsyncSettling(Protocol):
 class Handed(Generic[P]):
     """What a delivery says about its message, whether its verbs block or not."""
 
-    __slots__ = ("_lease", "settled")
+    __slots__ = ("_lease", "asked_s", "lost", "settled")
 
-    def __init__(self, lease: Lease[P]) -> None:
+    def __init__(self, lease: Lease[P], asked_s: float) -> None:
         self._lease = lease
+        self.asked_s = asked_s
+        """When the lease was asked for, by `elapsed_s`: it lasts at least as long as if it had begun then."""
+        self.lost = False
+        """Set by a worker whose lease on this message is lost: stop, the result will be discarded."""
         self.settled: Settled | None = None
         """What the last ack, nack, release or bury answered; None while it is still to be settled."""
+
+    @property
+    def lease(self) -> Lease[P]:
+        return self._lease
+
+    @property
+    def lease_for(self) -> timedelta:
+        return self._lease.lease_until - self._lease.leased_at
 
     @property
     def key(self) -> str:
@@ -119,8 +150,8 @@ class Delivery(Handed[P]):
 
     __slots__ = ("_queue",)
 
-    def __init__(self, queue: Settling, lease: Lease[P]) -> None:
-        super().__init__(lease)
+    def __init__(self, queue: Settling, lease: Lease[P], asked_s: float) -> None:
+        super().__init__(lease, asked_s)
         self._queue = queue
 
     @property
@@ -136,8 +167,8 @@ class Delivery(Handed[P]):
     def touch(self, lease_for: timedelta | None = None, *, conn: Any = None) -> Settled:
         return self._queue.touch_many([self.hold], lease_for, conn=conn)[0]
 
-    def release(self, *, conn: Any = None) -> Settled:
-        return self._note(self._queue.release_many([self.hold], conn=conn))
+    def release(self, *, at: datetime | None = None, after: timedelta | None = None, conn: Any = None) -> Settled:
+        return self._note(self._queue.release_many([self.hold], at=at, after=after, conn=conn))
 
     def bury(self, error: str | None = None, *, conn: Any = None) -> Settled:
         return self._note(self._queue.bury_many([self.hold], error, conn=conn))
@@ -167,8 +198,8 @@ class AsyncDelivery(Handed[P]):
 
     __slots__ = ("_queue",)
 
-    def __init__(self, queue: AsyncSettling, lease: Lease[P]) -> None:
-        super().__init__(lease)
+    def __init__(self, queue: AsyncSettling, lease: Lease[P], asked_s: float) -> None:
+        super().__init__(lease, asked_s)
         self._queue = queue
 
     @property
@@ -184,8 +215,8 @@ class AsyncDelivery(Handed[P]):
     async def touch(self, lease_for: timedelta | None = None, *, conn: Any = None) -> Settled:
         return (await self._queue.touch_many([self.hold], lease_for, conn=conn))[0]
 
-    async def release(self, *, conn: Any = None) -> Settled:
-        return self._note(await self._queue.release_many([self.hold], conn=conn))
+    async def release(self, *, at: datetime | None = None, after: timedelta | None = None, conn: Any = None) -> Settled:
+        return self._note(await self._queue.release_many([self.hold], at=at, after=after, conn=conn))
 
     async def bury(self, error: str | None = None, *, conn: Any = None) -> Settled:
         return self._note(await self._queue.bury_many([self.hold], error, conn=conn))

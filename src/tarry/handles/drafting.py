@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -14,6 +15,7 @@ from tarry.core.errors import InvalidInput
 from tarry.core.ids import uuid7
 from tarry.core.messages import KEEP, REPLACE, Conflict, ConflictRule, Draft, Message
 from tarry.core.retry import Retry
+from tarry.handles.tracing import TRACING, traced
 
 P = TypeVar("P")
 
@@ -52,6 +54,8 @@ class Drafter(Generic[P]):
         data, content_type = self._encode(payload)
         if retry is not None and max_attempts is None:
             max_attempts = retry.max_attempts
+        if TRACING in sys.modules:
+            headers = traced(headers)
         # In order, not by name, and nothing asked about what was not given: this runs once per message of a large batch.
         return Draft(
             fresh_key() if key is None else limits.check_key(key),
@@ -85,6 +89,12 @@ class Drafter(Generic[P]):
             retry=message.retry,
             conflict=message.conflict,
         )
+
+
+def checked_due(at: datetime | None, after: timedelta | None) -> tuple[datetime | None, timedelta | None]:
+    if at is not None and after is not None:
+        raise InvalidInput("give either at or after, not both")
+    return None if at is None else limits.check_instant(at), None if after is None else limits.check_delay(after)
 
 
 def fresh_key() -> str:

@@ -9,13 +9,14 @@ from typing import Any, Generic, TypeVar
 
 from tarry.core import limits
 from tarry.core.codecs import Codec
-from tarry.core.messages import Conflict, Failure, Hold, Message, StoredMessage
+from tarry.core.messages import BuryReason, Conflict, Failure, Hold, Message, StoredMessage
 from tarry.core.outcomes import Outcome, Settled
 from tarry.core.ports import Store
 from tarry.core.retry import Retry
 from tarry.handles.dead_letters import DeadLetters
 from tarry.handles.delivery import Delivery
-from tarry.handles.drafting import Drafter
+from tarry.handles.drafting import Drafter, checked_due
+from tarry.handles.elapsed import elapsed_s
 from tarry.handles.holds import checked_holds
 from tarry.handles.prefetching import Prefetched
 from tarry.handles.reading import decoded
@@ -83,9 +84,20 @@ class Queue(Generic[P]):
         return next(iter(self.try_poll_many(1, type=type, lease_for=lease_for, conn=conn)), None)
 
     def try_poll_many(
-        self, n: int, *, type: str | None = None, lease_for: timedelta | None = None, conn: Any = None
+        self,
+        n: int,
+        *,
+        type: str | None = None,
+        lease_for: timedelta | None = None,
+        max_attempts: int | None = None,
+        lowest_first: bool = False,
+        conn: Any = None,
     ) -> list[Delivery[P]]:
-        """What is deliverable now, at most `n`, by priority, due time and version."""
+        """What is deliverable now, at most `n`, by priority, due time and version.
+
+        `max_attempts` stands in for the queue's; a message's own wins. `lowest_first` begins with the lowest priority.
+        """
+        asked_s = elapsed_s()
         leases = self._store.lease(
             self.name,
             limits.check_count(n),
@@ -93,9 +105,11 @@ class Queue(Generic[P]):
             type=limits.check_type(type),
             lease_for=None if lease_for is None else limits.check_lease_for(lease_for),
             consumer=self._consumer,
+            max_attempts=limits.check_max_attempts(max_attempts),
+            lowest_first=lowest_first,
             conn=conn,
         )
-        return [Delivery(self, lease) for lease in leases]
+        return [Delivery(self, lease, asked_s) for lease in leases]
 
     def poll(
         self, timeout: timedelta | None = None, *, type: str | None = None, lease_for: timedelta | None = None
@@ -104,13 +118,23 @@ class Queue(Generic[P]):
         return next(iter(self.poll_many(1, timeout, type=type, lease_for=lease_for)), None)
 
     def poll_many(
-        self, n: int, timeout: timedelta | None = None, *, type: str | None = None, lease_for: timedelta | None = None
+        self,
+        n: int,
+        timeout: timedelta | None = None,
+        *,
+        type: str | None = None,
+        lease_for: timedelta | None = None,
+        max_attempts: int | None = None,
+        lowest_first: bool = False,
     ) -> list[Delivery[P]]:
         """Wait for at least one message, and take what is there, at most `n`."""
         timeout = limits.check_timeout(timeout)
         deadline = None if timeout is None else time.monotonic() + timeout.total_seconds()
         while True:
-            if (found := self.try_poll_many(n, type=type, lease_for=lease_for)) or n <= 0:
+            found = self.try_poll_many(
+                n, type=type, lease_for=lease_for, max_attempts=max_attempts, lowest_first=lowest_first
+            )
+            if found or n <= 0:
                 return found
             remaining = None if deadline is None else deadline - time.monotonic()
             if remaining is not None and remaining <= 0:
@@ -139,13 +163,14 @@ class Queue(Generic[P]):
     def ack_many(self, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]:
         return self._store.ack(self.name, checked_holds(holds), conn=conn)
 
-    def nack_many(self, failures: Sequence[Failure], *, conn: Any = None) -> list[Settled]:
+    def nack_many(self, failures: Sequence[Failure], *, retry: Retry | None = None, conn: Any = None) -> list[Settled]:
+        """`retry` stands in for the queue's policy and number of attempts; what a message says for itself wins."""
         checked_holds([failure.hold for failure in failures])
         for failure in failures:
             checked_text(failure.error, "error")
             if failure.delay is not None:
                 limits.check_delay(failure.delay, "delay")
-        return self._store.nack(self.name, failures, conn=conn)
+        return self._store.nack(self.name, failures, retry=retry, conn=conn)
 
     def touch_many(
         self, holds: Sequence[Hold], lease_for: timedelta | None = None, *, conn: Any = None
@@ -153,11 +178,23 @@ class Queue(Generic[P]):
         checked = None if lease_for is None else limits.check_lease_for(lease_for)
         return self._store.touch(self.name, checked_holds(holds), lease_for=checked, conn=conn)
 
-    def release_many(self, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]:
-        return self._store.release(self.name, checked_holds(holds), conn=conn)
+    def release_many(
+        self,
+        holds: Sequence[Hold],
+        *,
+        at: datetime | None = None,
+        after: timedelta | None = None,
+        conn: Any = None,
+    ) -> list[Settled]:
+        """Give back, counting no attempt: ready at once, or due `at` an instant or `after` a while."""
+        due_at, delay = checked_due(at, after)
+        return self._store.release(self.name, checked_holds(holds), due_at=due_at, delay=delay, conn=conn)
 
-    def bury_many(self, holds: Sequence[Hold], error: str | None = None, *, conn: Any = None) -> list[Settled]:
-        return self._store.bury(self.name, checked_holds(holds), error=checked_text(error, "error"), conn=conn)
+    def bury_many(
+        self, holds: Sequence[Hold], error: str | None = None, *, reason: BuryReason = "buried", conn: Any = None
+    ) -> list[Settled]:
+        text = checked_text(error, "error")
+        return self._store.bury(self.name, checked_holds(holds), error=text, reason=reason, conn=conn)
 
     def read(self, key: str, *, conn: Any = None) -> StoredMessage[P] | None:
         """The live message of this key, leasing nothing."""

@@ -20,7 +20,8 @@ def memory_app(clock: Clock | None = None, *, settings: StoreSettings = _SETTING
 
 def async_memory_app(clock: Clock | None = None, *, settings: StoreSettings = _SETTINGS) -> AsyncApp:
     """`memory_app` for code that awaits."""
-    return AsyncApp(AsyncMemoryStore(_store(clock, settings)), consumer="test")
+    store = _store(clock, settings)
+    return AsyncApp(AsyncMemoryStore(store), consumer="test", blocking=lambda: store)
 
 
 def _store(clock: Clock | None, settings: StoreSettings) -> MemoryStore:

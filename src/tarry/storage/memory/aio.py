@@ -7,8 +7,9 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from tarry.core.events import Event
-from tarry.core.messages import Counts, DeadLetter, Decode, Draft, Failure, Hold, Lease, StoredMessage
+from tarry.core.messages import BuryReason, Counts, DeadLetter, Decode, Draft, Failure, Hold, Lease, StoredMessage
 from tarry.core.outcomes import Outcome, Settled
+from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo, QueueSettings
 from tarry.core.states import State
 from tarry.storage.memory.store import MemoryStore
@@ -38,9 +39,21 @@ class AsyncMemoryStore:
         type: str | None = None,
         lease_for: timedelta | None = None,
         consumer: str | None = None,
+        max_attempts: int | None = None,
+        lowest_first: bool = False,
         conn: Any = None,
     ) -> list[Lease[P]]:
-        return self._store.lease(queue, n, decode, type=type, lease_for=lease_for, consumer=consumer, conn=conn)
+        return self._store.lease(
+            queue,
+            n,
+            decode,
+            type=type,
+            lease_for=lease_for,
+            consumer=consumer,
+            max_attempts=max_attempts,
+            lowest_first=lowest_first,
+            conn=conn,
+        )
 
     async def next_due_in(self, queue: str, *, type: str | None = None, conn: Any = None) -> timedelta | None:
         return self._store.next_due_in(queue, type=type, conn=conn)
@@ -48,21 +61,37 @@ class AsyncMemoryStore:
     async def ack(self, queue: str, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]:
         return self._store.ack(queue, holds, conn=conn)
 
-    async def nack(self, queue: str, failures: Sequence[Failure], *, conn: Any = None) -> list[Settled]:
-        return self._store.nack(queue, failures, conn=conn)
+    async def nack(
+        self, queue: str, failures: Sequence[Failure], *, retry: Retry | None = None, conn: Any = None
+    ) -> list[Settled]:
+        return self._store.nack(queue, failures, retry=retry, conn=conn)
 
     async def touch(
         self, queue: str, holds: Sequence[Hold], *, lease_for: timedelta | None = None, conn: Any = None
     ) -> list[Settled]:
         return self._store.touch(queue, holds, lease_for=lease_for, conn=conn)
 
-    async def release(self, queue: str, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]:
-        return self._store.release(queue, holds, conn=conn)
+    async def release(
+        self,
+        queue: str,
+        holds: Sequence[Hold],
+        *,
+        due_at: datetime | None = None,
+        delay: timedelta | None = None,
+        conn: Any = None,
+    ) -> list[Settled]:
+        return self._store.release(queue, holds, due_at=due_at, delay=delay, conn=conn)
 
     async def bury(
-        self, queue: str, holds: Sequence[Hold], *, error: str | None = None, conn: Any = None
+        self,
+        queue: str,
+        holds: Sequence[Hold],
+        *,
+        error: str | None = None,
+        reason: BuryReason = "buried",
+        conn: Any = None,
     ) -> list[Settled]:
-        return self._store.bury(queue, holds, error=error, conn=conn)
+        return self._store.bury(queue, holds, error=error, reason=reason, conn=conn)
 
     async def read(self, queue: str, key: str, *, conn: Any = None) -> StoredMessage[bytes] | None:
         return self._store.read(queue, key, conn=conn)

@@ -72,8 +72,8 @@ class Line:
             found = self.waiting[priority] = Lane()
         return found
 
-    def by_priority(self) -> Iterator[Lane]:
-        for priority in sorted(self.waiting, reverse=True):
+    def by_priority(self, *, lowest_first: bool = False) -> Iterator[Lane]:
+        for priority in sorted(self.waiting, reverse=not lowest_first):
             yield self.waiting[priority]
 
 
@@ -106,14 +106,14 @@ class Lines:
             # Types may be as many as messages: an empty line must not outlive its last one.
             del self._by_type[row.type]
 
-    def take(self, n: int, now: datetime, type: str | None) -> list[Row]:
+    def take(self, n: int, now: datetime, type: str | None, *, lowest_first: bool = False) -> list[Row]:
         """Removes and gives the first `n` that are deliverable. The caller puts each of them somewhere."""
         line = self._line(type)
         taken: list[Row] = []
         if line is None:
             return taken
         self._return_expired(line, now)
-        for lane in line.by_priority():
+        for lane in line.by_priority(lowest_first=lowest_first):
             while len(taken) < n and (head := self._free_head(lane, now)) is not None and head.due_at <= now:
                 self.remove(head)
                 taken.append(head)

@@ -53,11 +53,13 @@ class Doomed:
 Verdict = Decoded[P] | Doomed
 
 
-def claim(queue: MemoryQueue, n: int, now: datetime, *, type: str | None) -> list[Claim]:
+def claim(
+    queue: MemoryQueue, n: int, now: datetime, *, type: str | None, max_attempts: int | None, lowest_first: bool
+) -> list[Claim]:
     if queue.paused_at is not None:
         return []
-    rows = queue.lines.take(n, now, type)
-    return [Claim(row, row.token, row.is_exhausted(queue.settings)) for row in rows]
+    rows = queue.lines.take(n, now, type, lowest_first=lowest_first)
+    return [Claim(row, row.token, row.is_exhausted(queue.settings, max_attempts)) for row in rows]
 
 
 def judge(claimed: Claim, decode: Decode[P]) -> Verdict[P]:

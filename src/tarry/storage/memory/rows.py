@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from tarry.core.messages import DeadLetter, Draft, StoredMessage
+from tarry.core.messages import TRACE_HEADERS, DeadLetter, Draft, StoredMessage
 from tarry.core.retry import Retry
 from tarry.core.settings import QueueSettings
 from tarry.core.states import State, live_state
@@ -16,6 +16,11 @@ from tarry.core.states import State, live_state
 def copied(headers: Mapping[str, str] | None) -> dict[str, str] | None:
     """In and out by value: what a caller does to a mapping later must not change the message. No headers are None."""
     return dict(headers) if headers else None
+
+
+def untraced(headers: Mapping[str, str] | None) -> dict[str, str]:
+    """What of the headers counts when an offer is compared with what is there."""
+    return {name: value for name, value in (headers or {}).items() if name not in TRACE_HEADERS}
 
 
 @dataclass(slots=True, eq=False)
@@ -60,7 +65,7 @@ class Row:
             and self.priority == draft.priority
             and self.type == draft.type
             and self.content_type == draft.content_type
-            and self.headers == copied(draft.headers)
+            and untraced(self.headers) == untraced(draft.headers)
             and self.lease_for == draft.lease_for
             and self.max_attempts == draft.max_attempts
             and self.retry == draft.retry
@@ -71,11 +76,13 @@ class Row:
             return request
         return self.lease_for if self.lease_for is not None else settings.lease_for
 
-    def attempts_allowed(self, settings: QueueSettings) -> int | None:
-        return self.max_attempts if self.max_attempts is not None else settings.max_attempts
+    def attempts_allowed(self, settings: QueueSettings, request: int | None = None) -> int | None:
+        if self.max_attempts is not None:
+            return self.max_attempts
+        return request if request is not None else settings.max_attempts
 
-    def is_exhausted(self, settings: QueueSettings) -> bool:
-        allowed = self.attempts_allowed(settings)
+    def is_exhausted(self, settings: QueueSettings, request: int | None = None) -> bool:
+        allowed = self.attempts_allowed(settings, request)
         return allowed is not None and self.attempt >= allowed
 
     def hold(self, token: UUID, *, since: datetime, until: datetime, consumer: str | None) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from tarry.core.events import EventKind
 from tarry.core.limits import clip_error
-from tarry.core.messages import Failure, Hold
+from tarry.core.messages import BuryReason, Failure, Hold
 from tarry.core.outcomes import Settled
+from tarry.core.retry import Retry
 from tarry.storage.memory.queues import MemoryQueue
 from tarry.storage.memory.rows import Row
 
@@ -22,14 +23,22 @@ def ack(queue: MemoryQueue, holds: Sequence[Hold], now: datetime) -> list[Settle
     return [_settle(queue, hold, finish, "ack", now) for hold in holds]
 
 
-def nack(queue: MemoryQueue, failures: Sequence[Failure], now: datetime, random: Callable[[], float]) -> list[Settled]:
+def nack(
+    queue: MemoryQueue,
+    failures: Sequence[Failure],
+    now: datetime,
+    random: Callable[[], float],
+    retry: Retry | None,
+) -> list[Settled]:
+    policy = retry or queue.settings.retry
+
     def fail(row: Row, failure: Failure) -> Settled:
         error = _clipped(failure.error)
-        if row.is_exhausted(queue.settings):
+        if row.is_exhausted(queue.settings, None if retry is None else retry.max_attempts):
             queue.note(EventKind.NACKED, row, now, leased=True, error=error)
             queue.bury(row, "exhausted", error, now)
             return Settled.DONE
-        row.due_at = now + _delay(queue, row, failure, random)
+        row.due_at = now + _delay(row, failure, policy, random)
         row.last_error = error if error is not None else row.last_error
         queue.note(EventKind.NACKED, row, now, leased=True, error=error)
         row.let_go()
@@ -52,9 +61,10 @@ def touch(queue: MemoryQueue, holds: Sequence[Hold], now: datetime, lease_for: t
     return [_settle(queue, hold, extend, "touch", now) for hold in holds]
 
 
-def release(queue: MemoryQueue, holds: Sequence[Hold], now: datetime) -> list[Settled]:
+def release(queue: MemoryQueue, holds: Sequence[Hold], now: datetime, due_at: datetime | None) -> list[Settled]:
     def give_up(row: Row) -> Settled:
         row.attempt -= 1
+        row.due_at = row.due_at if due_at is None else due_at.astimezone(UTC)
         queue.note(EventKind.RELEASED, row, now, leased=True)
         row.let_go()
         queue.lines.wait(row)
@@ -63,9 +73,11 @@ def release(queue: MemoryQueue, holds: Sequence[Hold], now: datetime) -> list[Se
     return [_settle(queue, hold, give_up, "release", now) for hold in holds]
 
 
-def bury(queue: MemoryQueue, holds: Sequence[Hold], now: datetime, error: str | None) -> list[Settled]:
+def bury(
+    queue: MemoryQueue, holds: Sequence[Hold], now: datetime, error: str | None, reason: BuryReason
+) -> list[Settled]:
     def end(row: Row) -> Settled:
-        queue.bury(row, "buried", _clipped(error), now)
+        queue.bury(row, reason, _clipped(error), now)
         return Settled.DONE
 
     return [_settle(queue, hold, end, "bury", now) for hold in holds]
@@ -85,8 +97,7 @@ def _clipped(error: str | None) -> str | None:
     return None if error is None else clip_error(error)
 
 
-def _delay(queue: MemoryQueue, row: Row, failure: Failure, random: Callable[[], float]) -> timedelta:
+def _delay(row: Row, failure: Failure, policy: Retry, random: Callable[[], float]) -> timedelta:
     if failure.delay is not None:
         return failure.delay
-    policy = row.retry if row.retry is not None else queue.settings.retry
-    return policy.delay(row.attempt, random())
+    return (row.retry or policy).delay(row.attempt, random())

@@ -15,8 +15,9 @@ from typing import Any, TypeVar
 from tarry.core.clock import AuthorityClock, Clock
 from tarry.core.errors import InvalidInput
 from tarry.core.events import Event
-from tarry.core.messages import Counts, DeadLetter, Decode, Draft, Failure, Hold, Lease, StoredMessage
+from tarry.core.messages import BuryReason, Counts, DeadLetter, Decode, Draft, Failure, Hold, Lease, StoredMessage
 from tarry.core.outcomes import Outcome, Settled
+from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo, QueueSettings, StoreSettings
 from tarry.core.states import State
 from tarry.storage.memory import leases, offers, removals, settles
@@ -74,6 +75,8 @@ class MemoryStore:
         type: str | None = None,
         lease_for: timedelta | None = None,
         consumer: str | None = None,
+        max_attempts: int | None = None,
+        lowest_first: bool = False,
         conn: Any = None,
     ) -> list[Lease[P]]:
         _refuse(conn)
@@ -85,7 +88,9 @@ class MemoryStore:
         try:
             while (wanted := n - sum(isinstance(verdict, Decoded) for verdict in verdicts)) > 0:
                 with self._lock:
-                    fresh = leases.claim(state, wanted, self._now(), type=type)
+                    fresh = leases.claim(
+                        state, wanted, self._now(), type=type, max_attempts=max_attempts, lowest_first=lowest_first
+                    )
                     claims += fresh
                 if not fresh:
                     break
@@ -106,9 +111,11 @@ class MemoryStore:
         with self._using(queue, conn) as (state, now):
             return settles.ack(state, holds, now)
 
-    def nack(self, queue: str, failures: Sequence[Failure], *, conn: Any = None) -> list[Settled]:
+    def nack(
+        self, queue: str, failures: Sequence[Failure], *, retry: Retry | None = None, conn: Any = None
+    ) -> list[Settled]:
         with self._using(queue, conn) as (state, now):
-            return settles.nack(state, failures, now, self._random)
+            return settles.nack(state, failures, now, self._random, retry)
 
     def touch(
         self, queue: str, holds: Sequence[Hold], *, lease_for: timedelta | None = None, conn: Any = None
@@ -116,13 +123,29 @@ class MemoryStore:
         with self._using(queue, conn) as (state, now):
             return settles.touch(state, holds, now, lease_for)
 
-    def release(self, queue: str, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]:
+    def release(
+        self,
+        queue: str,
+        holds: Sequence[Hold],
+        *,
+        due_at: datetime | None = None,
+        delay: timedelta | None = None,
+        conn: Any = None,
+    ) -> list[Settled]:
         with self._using(queue, conn) as (state, now):
-            return settles.release(state, holds, now)
+            return settles.release(state, holds, now, due_at if delay is None else now + delay)
 
-    def bury(self, queue: str, holds: Sequence[Hold], *, error: str | None = None, conn: Any = None) -> list[Settled]:
+    def bury(
+        self,
+        queue: str,
+        holds: Sequence[Hold],
+        *,
+        error: str | None = None,
+        reason: BuryReason = "buried",
+        conn: Any = None,
+    ) -> list[Settled]:
         with self._using(queue, conn) as (state, now):
-            return settles.bury(state, holds, now, error)
+            return settles.bury(state, holds, now, error, reason)
 
     # Browsing
 

@@ -15,8 +15,9 @@ from psycopg_pool import AsyncConnectionPool
 from tarry.core.clock import AuthorityClock, Clock
 from tarry.core.errors import InvalidInput
 from tarry.core.events import Event
-from tarry.core.messages import Counts, DeadLetter, Decode, Draft, Failure, Hold, Lease, StoredMessage
+from tarry.core.messages import BuryReason, Counts, DeadLetter, Decode, Draft, Failure, Hold, Lease, StoredMessage
 from tarry.core.outcomes import Outcome, Settled
+from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo, QueueSettings, StoreSettings
 from tarry.core.states import State
 from tarry.storage.postgres import ops
@@ -85,11 +86,21 @@ class AsyncPostgresStore:
         type: str | None = None,
         lease_for: timedelta | None = None,
         consumer: str | None = None,
+        max_attempts: int | None = None,
+        lowest_first: bool = False,
         conn: Any = None,
     ) -> list[Lease[P]]:
         return await self._run(
             lambda verbs: verbs.lease(
-                queue, n, decode, type=type, lease_for=lease_for, consumer=consumer, own=conn is None
+                queue,
+                n,
+                decode,
+                type=type,
+                lease_for=lease_for,
+                consumer=consumer,
+                max_attempts=max_attempts,
+                lowest_first=lowest_first,
+                own=conn is None,
             ),
             conn,
         )
@@ -105,21 +116,37 @@ class AsyncPostgresStore:
     async def _ack_together(self, queue: str, holds: Sequence[Hold], conn: Any = None) -> list[Settled]:
         return await self._run(lambda verbs: verbs.ack(queue, holds), conn, atomic=len(holds) > ops.CHUNK)
 
-    async def nack(self, queue: str, failures: Sequence[Failure], *, conn: Any = None) -> list[Settled]:
-        return await self._run(lambda verbs: verbs.nack(queue, failures), conn, atomic=len(failures) > ops.CHUNK)
+    async def nack(
+        self, queue: str, failures: Sequence[Failure], *, retry: Retry | None = None, conn: Any = None
+    ) -> list[Settled]:
+        return await self._run(lambda verbs: verbs.nack(queue, failures, retry), conn, atomic=len(failures) > ops.CHUNK)
 
     async def touch(
         self, queue: str, holds: Sequence[Hold], *, lease_for: timedelta | None = None, conn: Any = None
     ) -> list[Settled]:
         return await self._run(lambda verbs: verbs.touch(queue, holds, lease_for), conn)
 
-    async def release(self, queue: str, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]:
-        return await self._run(lambda verbs: verbs.release(queue, holds), conn)
+    async def release(
+        self,
+        queue: str,
+        holds: Sequence[Hold],
+        *,
+        due_at: datetime | None = None,
+        delay: timedelta | None = None,
+        conn: Any = None,
+    ) -> list[Settled]:
+        return await self._run(lambda verbs: verbs.release(queue, holds, due_at, delay), conn)
 
     async def bury(
-        self, queue: str, holds: Sequence[Hold], *, error: str | None = None, conn: Any = None
+        self,
+        queue: str,
+        holds: Sequence[Hold],
+        *,
+        error: str | None = None,
+        reason: BuryReason = "buried",
+        conn: Any = None,
     ) -> list[Settled]:
-        return await self._run(lambda verbs: verbs.bury(queue, holds, error), conn)
+        return await self._run(lambda verbs: verbs.bury(queue, holds, error, reason), conn)
 
     async def read(self, queue: str, key: str, *, conn: Any = None) -> StoredMessage[bytes] | None:
         return await self._run(lambda verbs: verbs.read(queue, key), conn)

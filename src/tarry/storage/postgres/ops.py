@@ -11,8 +11,9 @@ from typing import TypeVar
 from tarry.core import batches
 from tarry.core.errors import InvalidPayload, Refused, UnknownQueue
 from tarry.core.limits import check_queue_name, clip_error
-from tarry.core.messages import Decode, Draft, Failure, Hold, Lease
+from tarry.core.messages import BuryReason, Decode, Draft, Failure, Hold, Lease
 from tarry.core.outcomes import Outcome, Settled
+from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo, QueueSettings
 from tarry.storage.postgres import copying, queue_statements, statements
 from tarry.storage.postgres.cursor import HEAD, Cursor
@@ -97,6 +98,8 @@ class LeaseRequest:
     type: str | None = None
     lease_for: timedelta | None = None
     consumer: str | None = None
+    max_attempts: int | None = None
+    lowest_first: bool = False
     durable: bool = False
     now: datetime | None = None
 
@@ -115,6 +118,8 @@ def lease(request: LeaseRequest, decode: Decode[P], cursor: Cursor, timer: Calla
             type=request.type,
             lease_for=request.lease_for,
             consumer=request.consumer,
+            max_attempts=request.max_attempts,
+            lowest_first=request.lowest_first,
             durable=request.durable,
             now=request.now,
         ).run()
@@ -208,21 +213,23 @@ def _unsettled(how: Settlement, holds: list[Hold]) -> Op[dict[str, Settled]]:
     return answers
 
 
-def nack(queue: str, failures: Sequence[Failure], now: datetime | None) -> Op[list[Settled]]:
+def nack(queue: str, failures: Sequence[Failure], retry: Retry | None, now: datetime | None) -> Op[list[Settled]]:
     by_hold = {
         f.hold: Failed(f.hold, None if f.error is None else clip_error(f.error), f.delay) for f in reversed(failures)
     }
-    how = Settlement("nack", queue, now, lambda holds: statements.nack(queue, [by_hold[h] for h in holds], now))
+    how = Settlement("nack", queue, now, lambda holds: statements.nack(queue, [by_hold[h] for h in holds], now, retry))
     return settle(how, [f.hold for f in failures])
 
 
-def bury(queue: str, holds: Sequence[Hold], error: str | None, now: datetime | None) -> Op[list[Settled]]:
+def bury(
+    queue: str, holds: Sequence[Hold], error: str | None, reason: BuryReason, now: datetime | None
+) -> Op[list[Settled]]:
     text = None if error is None else clip_error(error)
     how = Settlement(
         "bury",
         queue,
         now,
-        lambda some: statements.nack(queue, [Failed(h, error=text, reason="buried") for h in some], now),
+        lambda some: statements.nack(queue, [Failed(h, error=text, reason=reason) for h in some], now),
     )
     return settle(how, holds)
 
@@ -235,8 +242,18 @@ def touch(queue: str, holds: Sequence[Hold], lease_for: timedelta | None, now: d
     return settle(Settlement("touch", queue, now, lambda some: statements.touch(queue, some, lease_for, now)), holds)
 
 
-def release(queue: str, holds: Sequence[Hold], now: datetime | None) -> Op[list[Settled]]:
-    return settle(Settlement("release", queue, now, lambda some: statements.release(queue, some, now)), holds)
+def release(
+    queue: str,
+    holds: Sequence[Hold],
+    now: datetime | None,
+    *,
+    due_at: datetime | None = None,
+    delay: timedelta | None = None,
+) -> Op[list[Settled]]:
+    how = Settlement(
+        "release", queue, now, lambda some: statements.release(queue, some, now, due_at=due_at, delay=delay)
+    )
+    return settle(how, holds)
 
 
 def create_queue(name: str, settings: QueueSettings, now: datetime | None, *, exist_ok: bool) -> Op[QueueInfo]:

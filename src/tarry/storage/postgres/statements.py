@@ -147,8 +147,11 @@ def lease(
     consumer: str | None,
     durable: bool,
     now: datetime | None,
+    max_attempts: int | None = None,
+    lowest_first: bool = False,
 ) -> Statement[list[LeasedRow]]:
     """`positions` are those of priority 0 to 9."""
+    order = positions if lowest_first else tuple(reversed(positions))
     params = {
         "queue": queue,
         "n": _storable(n),
@@ -157,9 +160,10 @@ def lease(
         "consumer": consumer,
         "durable": durable,
         "now": now,
-        "priorities": _PRIORITIES,
-        "after_due_at": TimestampArray([p.due_at for p in reversed(positions)], missing=MINUS_INFINITY),
-        "after_version": BigintArray([p.version for p in reversed(positions)]),
+        "max_attempts": max_attempts,
+        "priorities": _LOWEST_FIRST if lowest_first else _HIGHEST_FIRST,
+        "after_due_at": TimestampArray([p.due_at for p in order], missing=MINUS_INFINITY),
+        "after_version": BigintArray([p.version for p in order]),
     }
     return Statement(
         sql("lease") if type is None else sql("lease_typed"),
@@ -168,7 +172,8 @@ def lease(
     )
 
 
-_PRIORITIES = SmallintArray(range(9, -1, -1))
+_HIGHEST_FIRST = SmallintArray(range(9, -1, -1))
+_LOWEST_FIRST = SmallintArray(range(10))
 
 
 def ack(queue: str, holds: Sequence[Hold], now: datetime | None) -> Statement[SettledKeys]:
@@ -182,11 +187,21 @@ def touch(
     return Statement(sql("touch"), params, _settling(queue))
 
 
-def release(queue: str, holds: Sequence[Hold], now: datetime | None) -> Statement[SettledKeys]:
-    return Statement(sql("release"), {"queue": queue, "now": now, **_held(holds)}, _settling(queue))
+def release(
+    queue: str,
+    holds: Sequence[Hold],
+    now: datetime | None,
+    *,
+    due_at: datetime | None = None,
+    delay: timedelta | None = None,
+) -> Statement[SettledKeys]:
+    params = {"queue": queue, "now": now, "due_at": due_at, "delay": delay, **_held(holds)}
+    return Statement(sql("release"), params, _settling(queue))
 
 
-def nack(queue: str, failures: Sequence[Failed], now: datetime | None) -> Statement[SettledKeys]:
+def nack(
+    queue: str, failures: Sequence[Failed], now: datetime | None, retry: Retry | None = None
+) -> Statement[SettledKeys]:
     params = {
         "queue": queue,
         "now": now,
@@ -195,6 +210,8 @@ def nack(queue: str, failures: Sequence[Failed], now: datetime | None) -> Statem
         "delays": FloatArray([None if f.delay is None else f.delay.total_seconds() for f in failures]),
         "reasons": TextArray([f.reason for f in failures]),
         "lapsed": BooleanArray([f.lapsed for f in failures]),
+        "retry": None if retry is None else FloatArray(retry_numbers(retry)),
+        "max_attempts": None if retry is None else retry.max_attempts,
     }
     return Statement(sql("nack"), params, _settling(queue))
 

@@ -14,8 +14,9 @@ from psycopg_pool import ConnectionPool
 from tarry.core.clock import AuthorityClock, Clock
 from tarry.core.errors import InvalidInput
 from tarry.core.events import Event
-from tarry.core.messages import Counts, DeadLetter, Decode, Draft, Failure, Hold, Lease, StoredMessage
+from tarry.core.messages import BuryReason, Counts, DeadLetter, Decode, Draft, Failure, Hold, Lease, StoredMessage
 from tarry.core.outcomes import Outcome, Settled
+from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo, QueueSettings, StoreSettings
 from tarry.core.states import State
 from tarry.storage.postgres import ops
@@ -69,11 +70,21 @@ class PostgresStore:
         type: str | None = None,
         lease_for: timedelta | None = None,
         consumer: str | None = None,
+        max_attempts: int | None = None,
+        lowest_first: bool = False,
         conn: Any = None,
     ) -> list[Lease[P]]:
         return self._run(
             lambda verbs: verbs.lease(
-                queue, n, decode, type=type, lease_for=lease_for, consumer=consumer, own=conn is None
+                queue,
+                n,
+                decode,
+                type=type,
+                lease_for=lease_for,
+                consumer=consumer,
+                max_attempts=max_attempts,
+                lowest_first=lowest_first,
+                own=conn is None,
             ),
             conn,
         )
@@ -84,19 +95,37 @@ class PostgresStore:
     def ack(self, queue: str, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]:
         return self._run(lambda verbs: verbs.ack(queue, holds), conn, atomic=len(holds) > ops.CHUNK)
 
-    def nack(self, queue: str, failures: Sequence[Failure], *, conn: Any = None) -> list[Settled]:
-        return self._run(lambda verbs: verbs.nack(queue, failures), conn, atomic=len(failures) > ops.CHUNK)
+    def nack(
+        self, queue: str, failures: Sequence[Failure], *, retry: Retry | None = None, conn: Any = None
+    ) -> list[Settled]:
+        return self._run(lambda verbs: verbs.nack(queue, failures, retry), conn, atomic=len(failures) > ops.CHUNK)
 
     def touch(
         self, queue: str, holds: Sequence[Hold], *, lease_for: timedelta | None = None, conn: Any = None
     ) -> list[Settled]:
         return self._run(lambda verbs: verbs.touch(queue, holds, lease_for), conn)
 
-    def release(self, queue: str, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]:
-        return self._run(lambda verbs: verbs.release(queue, holds), conn)
+    def release(
+        self,
+        queue: str,
+        holds: Sequence[Hold],
+        *,
+        due_at: datetime | None = None,
+        delay: timedelta | None = None,
+        conn: Any = None,
+    ) -> list[Settled]:
+        return self._run(lambda verbs: verbs.release(queue, holds, due_at, delay), conn)
 
-    def bury(self, queue: str, holds: Sequence[Hold], *, error: str | None = None, conn: Any = None) -> list[Settled]:
-        return self._run(lambda verbs: verbs.bury(queue, holds, error), conn)
+    def bury(
+        self,
+        queue: str,
+        holds: Sequence[Hold],
+        *,
+        error: str | None = None,
+        reason: BuryReason = "buried",
+        conn: Any = None,
+    ) -> list[Settled]:
+        return self._run(lambda verbs: verbs.bury(queue, holds, error, reason), conn)
 
     def read(self, queue: str, key: str, *, conn: Any = None) -> StoredMessage[bytes] | None:
         return self._run(lambda verbs: verbs.read(queue, key), conn)

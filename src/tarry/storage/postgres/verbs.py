@@ -12,8 +12,9 @@ from typing import TypeVar
 
 from tarry.core.clock import Clock
 from tarry.core.events import Event
-from tarry.core.messages import Counts, DeadLetter, Decode, Draft, Failure, Hold, Lease, StoredMessage
+from tarry.core.messages import BuryReason, Counts, DeadLetter, Decode, Draft, Failure, Hold, Lease, StoredMessage
 from tarry.core.outcomes import Outcome, Settled
+from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo, QueueSettings
 from tarry.core.states import State
 from tarry.storage.postgres import ops, queue_statements, statements
@@ -46,6 +47,8 @@ class Verbs:
         type: str | None,
         lease_for: timedelta | None,
         consumer: str | None,
+        max_attempts: int | None,
+        lowest_first: bool,
         own: bool,
     ) -> Op[list[Lease[P]]]:
         """`own`: on a connection of ours. In the caller's transaction a lease is as durable as the rest of it, and leaves
@@ -54,7 +57,15 @@ class Verbs:
 
         def make(now: datetime | None) -> Op[list[Lease[P]]]:
             request = ops.LeaseRequest(
-                queue=queue, n=n, type=type, lease_for=lease_for, consumer=consumer, durable=not own, now=now
+                queue=queue,
+                n=n,
+                type=type,
+                lease_for=lease_for,
+                consumer=consumer,
+                max_attempts=max_attempts,
+                lowest_first=lowest_first,
+                durable=not own,
+                now=now,
             )
             return ops.lease(request, decode, cursor, monotonic)
 
@@ -66,17 +77,19 @@ class Verbs:
     def ack(self, queue: str, holds: Sequence[Hold]) -> Op[list[Settled]]:
         return self._in(queue, lambda now: ops.ack(queue, holds, now))
 
-    def nack(self, queue: str, failures: Sequence[Failure]) -> Op[list[Settled]]:
-        return self._in(queue, lambda now: ops.nack(queue, failures, now))
+    def nack(self, queue: str, failures: Sequence[Failure], retry: Retry | None) -> Op[list[Settled]]:
+        return self._in(queue, lambda now: ops.nack(queue, failures, retry, now))
 
     def touch(self, queue: str, holds: Sequence[Hold], lease_for: timedelta | None) -> Op[list[Settled]]:
         return self._in(queue, lambda now: ops.touch(queue, holds, lease_for, now))
 
-    def release(self, queue: str, holds: Sequence[Hold]) -> Op[list[Settled]]:
-        return self._in(queue, lambda now: ops.release(queue, holds, now))
+    def release(
+        self, queue: str, holds: Sequence[Hold], due_at: datetime | None, delay: timedelta | None
+    ) -> Op[list[Settled]]:
+        return self._in(queue, lambda now: ops.release(queue, holds, now, due_at=due_at, delay=delay))
 
-    def bury(self, queue: str, holds: Sequence[Hold], error: str | None) -> Op[list[Settled]]:
-        return self._in(queue, lambda now: ops.bury(queue, holds, error, now))
+    def bury(self, queue: str, holds: Sequence[Hold], error: str | None, reason: BuryReason) -> Op[list[Settled]]:
+        return self._in(queue, lambda now: ops.bury(queue, holds, error, reason, now))
 
     def read(self, queue: str, key: str) -> Op[StoredMessage[bytes] | None]:
         return self._one(queue, lambda now: statements.read(queue, key, now))

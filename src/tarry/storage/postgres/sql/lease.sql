@@ -7,7 +7,7 @@ with relaxed as materialized (
     select set_config('synchronous_commit',
         case when %(durable)s::boolean then current_setting('synchronous_commit') else 'off' end, true)
 ), q as materialized (
-    select id, lease_for, max_attempts, journal, paused_at
+    select id, lease_for, coalesce(%(max_attempts)s::int, max_attempts) as max_attempts, journal, paused_at
     from tarry.queue cross join relaxed
     where name = %(queue)s and deleted_at is null
 ), leased as (

@@ -1,9 +1,12 @@
 -- Failures: a message with attempts left waits as the retry policy (or the given delay) says; one without, or one with a
 -- `reason` to die, becomes a dead letter in the same transaction. Found and fenced as in `ack`.
--- The delay is `Retry.delay` of the core in SQL. `lapsed` failures are messages beyond their last attempt, which was the one
+-- A policy of the caller's stands in for the queue's; a message's own wins over both. The delay is `Retry.delay` of the
+-- core in SQL. `lapsed` failures are messages beyond their last attempt, which was the one
 -- before, and which whoever polls now did not hold. If a lease ran out, rather than the limit was lowered, that is `expired`.
 with q as materialized (
-    select id, journal, max_attempts, retry from tarry.queue where name = %(queue)s and deleted_at is null
+    select id, journal, coalesce(%(max_attempts)s::int, max_attempts) as max_attempts,
+        coalesce(%(retry)s::float8[], retry) as retry
+    from tarry.queue where name = %(queue)s and deleted_at is null
 ), failure as materialized (
     select f.*, found.ctid as place, coalesce(%(now)s::timestamptz, clock_timestamp()) as now
     from unnest(%(keys)s::text[], %(tokens)s::uuid[], %(errors)s::text[], %(delays)s::float8[], %(reasons)s::text[],

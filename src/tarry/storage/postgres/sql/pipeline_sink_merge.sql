@@ -37,10 +37,12 @@ with folded as (
         origin = null, last_error = null
     where excluded.conflict <> 1
       and (excluded.conflict <> 2 or excluded.planned_at < m.planned_at)
-      and (m.payload, m.planned_at, m.priority, m.type, m.content_type, m.headers, m.lease_for, m.max_attempts, m.retry)
+      and (m.payload, m.planned_at, m.priority, m.type, m.content_type,
+           nullif(m.headers - '{traceparent,tracestate}'::text[], '{}'), m.lease_for, m.max_attempts, m.retry)
           is distinct from
           (excluded.payload, least(excluded.due_at, case excluded.conflict when 3 then m.due_limit end),
-           excluded.priority, excluded.type, excluded.content_type, excluded.headers, excluded.lease_for,
+           excluded.priority, excluded.type, excluded.content_type,
+           nullif(excluded.headers - '{traceparent,tracestate}'::text[], '{}'), excluded.lease_for,
            excluded.max_attempts, excluded.retry)
     returning m.queue, m.key, m.version, m.priority, m.due_at, m.xmax = 0 as created, octet_length(m.payload) as size,
         substr(sha256(m.payload), 1, 8) as payload_hash,

@@ -1,5 +1,5 @@
--- Give back unstarted: ready again, and the attempt does not count. Found and fenced as in `ack`; HOT,
--- since due_at stays what it was.
+-- Give back unstarted: ready again, or due later if the caller says when, and the attempt does not count. Found and fenced
+-- as in `ack`; HOT where due_at stays what it was.
 with q as materialized (
     select id, journal from tarry.queue where name = %(queue)s and deleted_at is null
 ), held as materialized (
@@ -10,7 +10,9 @@ with q as materialized (
         where m.key = h.key and m.queue = (select id from q) and m.token = h.token offset 0) found
 ), freed as (
     update tarry.message m
-    set attempt = greatest(m.attempt - 1, 0), token = null, lease_until = '-infinity'
+    set attempt = greatest(m.attempt - 1, 0), token = null, lease_until = '-infinity',
+        due_at = coalesce(%(due_at)s::timestamptz,
+            coalesce(%(now)s::timestamptz, clock_timestamp()) + %(delay)s::interval, m.due_at)
     from held h
     where m.ctid = h.place and m.token = h.token
     returning m.key, h.token, m.version, m.attempt, m.priority, m.due_at, m.leased_at, m.consumer

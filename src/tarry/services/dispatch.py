@@ -1,0 +1,240 @@
+"""One delivery from start to end: decode, call the handler, and settle as it answers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any, NamedTuple, cast
+
+from tarry.core.answers import Answer, Bury, Release, Snooze
+from tarry.core.errors import InvalidPayload, StoreUnavailable, TarryError
+from tarry.core.messages import Failure
+from tarry.core.outcomes import Settled
+from tarry.handles.aio import AsyncQueue
+from tarry.handles.delivery import AsyncDelivery, Delivery, Settling, described
+from tarry.services.handlers import Handler, Raw
+from tarry.services.leases import Held, Leases
+from tarry.services.loop import pause_s
+from tarry.services.reports import Ending, Handled, Hooks
+from tarry.services.threads import Threads
+
+_log = logging.getLogger("tarry.worker")
+CLEAN_UP_S = 5.0
+"""How long a cancelled handler may take to put its things away."""
+
+
+class Stopped(NamedTuple):
+    """Why a handler was not waited for any longer."""
+
+    why: str
+    lost: bool
+    """The lease is lost: nothing may be settled. Else the worker is being shut down."""
+
+
+class Raised(NamedTuple):
+    error: BaseException
+
+
+class Job:
+    """A message on its way through a handler."""
+
+    def __init__(self, queue: AsyncQueue[Raw], delivery: AsyncDelivery[Raw], handler: Handler) -> None:
+        self.queue = queue
+        self.raw = delivery
+        self.handler = handler
+        self.handed: AsyncDelivery[Any] | Delivery[Any] = delivery
+        self.stopped: asyncio.Future[Stopped] = asyncio.get_running_loop().create_future()
+        self.held = Held(queue, delivery, self.lose)
+        self.settled = False
+        self.abandoned = False
+
+    def lose(self, why: str) -> None:
+        self._stop(Stopped(why, lost=True))
+
+    def stop(self) -> None:
+        """The worker ends: what is under way is cancelled and given back, and nobody waits for a thread."""
+        self.abandoned = True
+        self._stop(Stopped("the worker was stopped", lost=False))
+
+    @property
+    def lost(self) -> Stopped | None:
+        return self.stopped.result() if self.stopped.done() and self.stopped.result().lost else None
+
+    def _stop(self, stopped: Stopped) -> None:
+        self.handed.lost = True
+        if not self.stopped.done():
+            self.stopped.set_result(stopped)
+
+
+class Dispatch:
+    def __init__(
+        self,
+        leases: Leases,
+        hooks: Hooks,
+        threads: Threads,
+        timer: Callable[[], float],
+        blocking: Callable[[str], Settling],
+    ) -> None:
+        """`blocking`: the same queue for handlers in threads."""
+        self._leases = leases
+        self._hooks = hooks
+        self._threads = threads
+        self._timer = timer
+        self._blocking = blocking
+        self._told: set[str] = set()
+
+    async def handle(self, job: Job) -> Handled:
+        """Never raises: whatever happens is an ending. Returns when the handler is out of the way, too."""
+        started_s = self._timer()
+        self._leases.add(job.held)
+        call: asyncio.Future[Any] | None = None
+        try:
+            try:
+                payload = job.handler.decode(*job.raw.payload)
+            except InvalidPayload as error:
+                handled = await self._settle(job, Unreadable(str(error)), started_s)
+            except Exception as error:
+                handled = await self._settle(job, Raised(error), started_s)
+            else:
+                call = self._call(job, payload)
+                handled = await self._settle(job, await self._answer(job, call), started_s)
+        finally:
+            self._leases.remove(job.held)
+            job.settled = True
+        self._hooks.finished(handled)
+        if call is not None and not call.done() and not job.abandoned:
+            await asyncio.wait([call])  # it keeps its place until it has really ended
+        return handled
+
+    def _call(self, job: Job, payload: Any) -> asyncio.Future[Any]:
+        handler, raw = job.handler, job.raw
+        lease = raw.lease._replace(payload=payload)
+        if handler.is_async or not handler.wants_delivery:
+            job.handed = AsyncDelivery(job.queue, lease, raw.asked_s)
+        else:
+            job.handed = Delivery(self._blocking(job.queue.name), lease, raw.asked_s)
+        self._hooks.started(job.handed)
+        args = (payload, job.handed) if handler.wants_delivery else (payload,)
+        if not handler.is_async:
+            return self._threads.run(lambda: self._blockingly(job, args))
+        return asyncio.ensure_future(self._awaited(job, args))
+
+    async def _awaited(self, job: Job, args: tuple[Any, ...]) -> Any:
+        try:
+            with ExitStack() as around:
+                self._enter(around, job)
+                return await job.handler.call(*args)
+        except asyncio.CancelledError as error:
+            if job.stopped.done() or asyncio.current_task().cancelling():  # pyright: ignore[reportOptionalMemberAccess]
+                raise
+            return Raised(error)  # something inside the handler was cancelled: that is the handler's failure
+        except BaseException as error:
+            return Raised(error)
+
+    def _blockingly(self, job: Job, args: tuple[Any, ...]) -> Any:
+        try:
+            with ExitStack() as around:
+                self._enter(around, job)
+                return job.handler.call(*args)
+        except BaseException as error:
+            return Raised(error)
+
+    def _enter(self, around: ExitStack, job: Job) -> None:
+        for middleware in self._hooks.middleware:
+            around.enter_context(middleware(job.handed))
+
+    async def _answer(self, job: Job, call: asyncio.Future[Any]) -> Any:
+        """What the handler answered; or Stopped, or that it took too long."""
+        timeout = job.handler.timeout
+        await asyncio.wait(
+            {call, job.stopped},
+            timeout=None if timeout is None else timeout.total_seconds(),
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        if call.done():
+            return _checked(call.result())
+        job.handed.lost = True  # a handler in a thread can only be told
+        if job.handler.is_async:
+            call.cancel()
+            await asyncio.wait({call}, timeout=CLEAN_UP_S)
+        if not job.stopped.done():
+            return Raised(TimeoutError(f"the handler took longer than {timeout}"))
+        ended = call.done() and not call.cancelled()
+        return _checked(call.result()) if ended else job.stopped.result()
+
+    async def _settle(self, job: Job, answer: Any, started_s: float) -> Handled:
+        ending, error, detail = Ending.LOST, None, None
+        if isinstance(answer, Raised):
+            error = answer.error
+        settled: Settled | None = None
+        job.held.settling = True
+        if job.handed.settled is not None and error is None:
+            ending, settled = Ending.SETTLED, job.handed.settled
+        else:
+            failures = 0
+            while job.lost is None and not job.held.is_over(self._timer()):
+                try:
+                    async with asyncio.timeout(job.held.expires_s - self._timer()):
+                        ending, settled = await self._say(job, answer)
+                    break
+                except TimeoutError:
+                    continue  # the heart-beat may have prolonged it meanwhile
+                except StoreUnavailable as away:
+                    failures += 1
+                    detail = f"the database is away: {away}"
+                    await asyncio.wait({job.stopped}, timeout=pause_s(failures))
+                except TarryError as refused:
+                    detail = f"it could not be settled: {refused}"
+                    break
+        if settled is Settled.DONE:
+            detail = answer.reason if isinstance(answer, (Bury, Unreadable)) else None
+        else:
+            why = "it was not there any more" if settled is Settled.GONE else "the lease was lost"
+            ending, detail = Ending.LOST, detail or (job.lost.why if job.lost else why)
+        return Handled(
+            delivery=job.handed,
+            queue=job.queue.name,
+            handler=job.handler.name,
+            ending=ending,
+            took_s=self._timer() - started_s,
+            error=error,
+            detail=detail,
+        )
+
+    async def _say(self, job: Job, answer: Any) -> tuple[Ending, Settled]:
+        hold, handler, queue = job.raw.hold, job.handler, job.queue
+        match answer:
+            case Raised(error) if isinstance(error, handler.bury_on):
+                return Ending.BURIED, (await queue.bury_many([hold], described(error)))[0]
+            case Raised(error):
+                failure = Failure(hold, described(error))
+                return Ending.FAILED, (await queue.nack_many([failure], retry=handler.retry))[0]
+            case Unreadable(reason):
+                return Ending.BURIED, (await queue.bury_many([hold], reason, reason="undecodable"))[0]
+            case Bury(reason):
+                return Ending.BURIED, (await queue.bury_many([hold], reason))[0]
+            case Snooze(after=after, at=at):
+                return Ending.SNOOZED, (await queue.release_many([hold], after=after, at=at))[0]
+            case Release() | Stopped():
+                return Ending.RELEASED, (await queue.release_many([hold]))[0]
+            case _:
+                self._remark(handler, answer)
+                return Ending.ACKED, (await queue.ack_many([hold]))[0]
+
+    def _remark(self, handler: Handler, answer: Answer) -> None:
+        if answer is not None and handler.name not in self._told:
+            self._told.add(handler.name)
+            kind = type(cast("object", answer)).__name__
+            _log.warning("handler %s returned a %s, which nobody keeps; its messages are acked", handler.name, kind)
+
+
+class Unreadable(NamedTuple):
+    reason: str
+
+
+def _checked(answer: Any) -> Any:
+    if answer in (Snooze, Bury, Release):
+        return Raised(TypeError(f"the handler returned the class {answer.__name__}; return {answer.__name__}(…)"))
+    return answer

@@ -1,0 +1,94 @@
+"""What a worker says about its work: to hooks, to the log, and in the end as a sum."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from tarry.core.errors import InvalidInput
+from tarry.handles.delivery import Handed
+
+_log = logging.getLogger("tarry.worker")
+
+
+class Ending(Enum):
+    """How the handling of one delivery ended."""
+
+    ACKED = "acked"
+    FAILED = "failed"
+    """Again later, or dead if it was the last attempt."""
+    BURIED = "buried"
+    SNOOZED = "snoozed"
+    RELEASED = "released"
+    SETTLED = "settled"
+    """By the handler itself, which called a verb of the delivery."""
+    LOST = "lost"
+    """The lease was lost, and the result discarded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handled:
+    """One delivery, handled. `late_s`: due → leased, by the database's clock."""
+
+    delivery: Handed[Any]
+    queue: str
+    handler: str
+    ending: Ending
+    took_s: float
+    error: BaseException | None = None
+    detail: str | None = None
+
+    @property
+    def late_s(self) -> float:
+        return max(0.0, (self.delivery.leased_at - self.delivery.due_at).total_seconds())
+
+    def __str__(self) -> str:
+        told = f"{self.queue} {self.delivery.key} attempt {self.delivery.attempt}: {self.ending.value}"
+        why = self.detail or (f"{type(self.error).__name__}: {self.error}" if self.error else None)
+        return f"{told} after {self.took_s:.3f} s" + (f": {why}" if why else "")
+
+
+@dataclass(slots=True)
+class Tally:
+    endings: Counter[Ending] = field(default_factory=Counter[Ending])
+    given_back: int = 0
+    """Leased, never started, and released."""
+
+    def __str__(self) -> str:
+        told = [f"{count:,} {ending.value}" for ending in Ending if (count := self.endings[ending])]
+        return ", ".join(told) or "nothing to do"
+
+
+class Hooks:
+    """Functions of the user's that watch. What they raise is logged, and disturbs nobody."""
+
+    def __init__(self) -> None:
+        self._on: dict[str, list[Callable[[Any], None]]] = {"started": [], "finished": []}
+        self.middleware: list[Callable[[Handed[Any]], AbstractContextManager[Any]]] = []
+
+    def add(self, event: str, call: Callable[[Any], None]) -> None:
+        if event not in self._on:
+            raise InvalidInput(f"a worker tells of {' and '.join(self._on)}, not of {event!r:.60}")
+        self._on[event].append(call)
+
+    def started(self, delivery: Handed[Any]) -> None:
+        self._tell("started", delivery)
+
+    def finished(self, handled: Handled) -> None:
+        if handled.ending in (Ending.FAILED, Ending.BURIED, Ending.LOST):
+            _log.warning("%s", handled)
+        else:
+            _log.debug("%s", handled)
+        self._tell("finished", handled)
+
+    def _tell(self, event: str, news: Any) -> None:
+        for call in self._on[event]:
+            try:
+                call(news)
+            except Exception:
+                _log.exception("a hook of the worker failed: %s", getattr(call, "__qualname__", call))

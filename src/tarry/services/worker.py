@@ -1,0 +1,142 @@
+"""A worker: which functions handle which messages, and how. It knows no database until it is run on an app."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal, TypeVar
+
+from tarry.core import limits
+from tarry.core.errors import InvalidInput
+from tarry.core.rates import Rate
+from tarry.core.retry import Retry
+from tarry.handles.delivery import Handed
+from tarry.services.handlers import Handler, handler_for
+from tarry.services.loop import Loop
+from tarry.services.reports import Hooks, Tally
+from tarry.services.runtime import Connected, Runtime
+from tarry.services.sources import QueueOptions, Source, sources_of
+
+F = TypeVar("F", bound=Callable[..., Any])
+Middleware = Callable[[Handed[Any]], AbstractContextManager[Any]]
+MOST = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSettings:
+    """How one process of a worker runs."""
+
+    concurrency: int = 10
+    """How many handlers at a time, over all queues."""
+    grace: timedelta = timedelta(seconds=30)
+    """How long running handlers may go on after the worker was told to stop."""
+    queues: tuple[str, ...] | None = None
+    """Only these; None: all that have a handler."""
+    processes: int = 1
+    """How many processes of this worker run side by side: rates are shared among them."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= limits.check_count(self.concurrency, "concurrency") <= MOST:
+            raise InvalidInput(f"concurrency must be between 1 and {MOST:,}, not {self.concurrency}")
+        if not 1 <= limits.check_count(self.processes, "processes") <= MOST:
+            raise InvalidInput(f"processes must be between 1 and {MOST:,}, not {self.processes}")
+        limits.check_delay(self.grace, "grace")
+
+
+class Worker:
+    """Handlers by queue and type. Run it with `tarry worker module:worker`, or `await worker.run(app)`."""
+
+    def __init__(self) -> None:
+        self._handlers: dict[tuple[str, str | None], Handler] = {}
+        self._options: dict[str, QueueOptions] = {}
+        self.hooks = Hooks()
+
+    def handler(
+        self,
+        queue: str,
+        *,
+        type: str | None = None,
+        retry: Retry | None = None,
+        timeout: timedelta | None = None,
+        bury_on: type[Exception] | tuple[type[Exception], ...] = (),
+        concurrency: int | None = None,
+        prefetch: int | None = None,
+        lease_for: timedelta | None = None,
+        rate: Rate | None = None,
+    ) -> Callable[[F], F]:
+        """Register the function below: `(payload)` or `(payload, delivery)`, sync or async, payload annotated.
+
+        `type`: only messages of this type; without it, all that have no handler of their own. `retry`, `timeout` and
+        `bury_on` (exceptions that are hopeless) belong to this handler; `concurrency`, `prefetch`, `lease_for` and `rate`
+        to the whole queue, so it is enough to give them once.
+        """
+        kinds = bury_on if isinstance(bury_on, tuple) else (bury_on,)
+        options = QueueOptions(concurrency=concurrency, prefetch=prefetch, lease_for=lease_for, rate=rate)
+
+        def register(call: F) -> F:
+            made = handler_for(call, queue, type, retry=retry, timeout=timeout, bury_on=kinds)
+            place = (made.queue, made.type)
+            if place in self._handlers:
+                what = f"queue {queue!r}" if type is None else f"type {type!r} of queue {queue!r}"
+                raise InvalidInput(
+                    f"{what} has a handler already: {self._handlers[place].name}",
+                    hint="give each handler a type of its own: @worker.handler(queue, type=…)",
+                )
+            self._options[queue] = self._options.get(queue, QueueOptions()).joined(options, queue)
+            self._handlers[place] = made
+            return call
+
+        return register
+
+    def on(self, event: Literal["started", "finished"]) -> Callable[[F], F]:
+        """Call the function below whenever a handler has `started` (it gets the delivery) or `finished` (a `Handled`)."""
+
+        def register(call: F) -> F:
+            self.hooks.add(event, call)
+            return call
+
+        return register
+
+    def middleware(self, around: Middleware) -> Middleware:
+        """A context manager made from the delivery, around every call of a handler: for spans, sessions, log fields."""
+        self.hooks.middleware.append(around)
+        return around
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(queue for queue, _ in self._handlers))
+
+    def sources(self, settings: WorkerSettings) -> list[Source]:
+        """What to poll, for which handlers."""
+        if not self._handlers:
+            raise InvalidInput("this worker has no handlers", hint='register one: @worker.handler("queue")')
+        wanted = self.queues if settings.queues is None else settings.queues
+        if unknown := [queue for queue in wanted if queue not in self.queues]:
+            raise InvalidInput(
+                f"no handler of this worker is for {', '.join(unknown)}", hint=f"it has: {', '.join(self.queues)}"
+            )
+        chosen = [handler for handler in self._handlers.values() if handler.queue in wanted]
+        shared = {
+            queue: dataclasses.replace(options, rate=options.rate and options.rate.shared_by(settings.processes))
+            for queue, options in self._options.items()
+        }
+        return sources_of(chosen, shared)
+
+    async def run(
+        self,
+        app: Connected,
+        settings: WorkerSettings = WorkerSettings(),
+        *,
+        stop: asyncio.Event | None = None,
+        background: Sequence[Loop] = (),
+    ) -> Tally:
+        """Work until `stop` is set, then finish in peace. A cancelled run gives everything back without a grace.
+
+        `background`: loops that run beside the handlers, for as long as they do.
+        """
+        runtime = Runtime(app, self.sources(settings), self.hooks, settings.concurrency, background)
+        return await runtime.run(stop or asyncio.Event(), settings.grace.total_seconds())

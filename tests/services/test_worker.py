@@ -1,0 +1,488 @@
+"""What a worker does with the answers of its handlers, on the memory store with a clock that stands still."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import tarry
+from tarry import Bury, Release, Retry, Snooze, Worker
+from tarry.app import AsyncApp
+from tarry.core.states import State
+from tarry.handles.aio import AsyncQueue
+from tarry.services.reports import Ending
+from tarry.testing import MutableClock, async_memory_app
+from tests.services.kit import MINUTE, PATIENCE_S, SECOND, eventually, running
+
+ACKED, FAILED, BURIED, SNOOZED = Ending.ACKED, Ending.FAILED, Ending.BURIED, Ending.SNOOZED
+RELEASED, SETTLED, LOST = Ending.RELEASED, Ending.SETTLED, Ending.LOST
+Test = Callable[[AsyncApp, AsyncQueue[Any], MutableClock], Coroutine[Any, Any, None]]
+
+
+@dataclass
+class Order:
+    total: int
+
+
+@pytest.fixture
+def on_memory() -> Callable[[Test], None]:
+    """Runs a coroutine function on an app of its own, with its clock and the queue `orders`."""
+
+    def run(test: Test) -> None:
+        async def work() -> None:
+            clock = MutableClock()
+            async with async_memory_app(clock) as app:
+                await test(app, app.queue("orders"), clock)
+
+        asyncio.run(work())
+
+    return run
+
+
+OnMemory = Callable[[Test], None]
+
+
+class TestAnswers:
+    def test_nothing_is_an_ack(self, on_memory: OnMemory) -> None:
+        async def test(app: AsyncApp, orders: AsyncQueue[Any], clock: MutableClock) -> None:
+            worker, seen = Worker(), []
+
+            @worker.handler("orders")
+            async def handle(order: Order) -> None:
+                seen.append(order)
+
+            await orders.offer("a", {"total": 40})
+            async with running(worker, app) as run:
+                assert [handled.ending for handled in await run.until(1)] == [ACKED]
+            assert seen == [Order(40)]
+            assert not await orders.contains("a")
+
+        on_memory(test)
+
+    def test_a_function_that_blocks_runs_in_a_thread(self, on_memory: OnMemory) -> None:
+        async def test(app: AsyncApp, orders: AsyncQueue[Any], clock: MutableClock) -> None:
+            worker, seen = Worker(), []
+
+            @worker.handler("orders")
+            def handle(order: dict[str, int], delivery: tarry.Delivery[Any]) -> None:
+                seen.append((order, delivery.key, delivery.attempt, threading.current_thread().name))
+                assert delivery.touch(MINUTE) is tarry.Settled.DONE
+
+            await orders.offer("a", {"total": 40})
+            async with running(worker, app) as run:
+                await run.until(1)
+                assert run.endings == [ACKED]
+            assert seen == [({"total": 40}, "a", 1, "tarry-handler-1")]
+
+        on_memory(test)
+
+    def test_a_snooze_comes_later_and_burns_no_attempt(self, on_memory: OnMemory) -> None:
+        async def test(app: AsyncApp, orders: AsyncQueue[Any], clock: MutableClock) -> None:
+            worker, attempts = Worker(), []
+            answers: list[Any] = [Snooze(MINUTE), Snooze(at=clock.pinned() + 2 * MINUTE), None]
+
+            @worker.handler("orders")
+            async def handle(order: Any, delivery: tarry.AsyncDelivery[Any]) -> Any:
+                attempts.append(delivery.attempt)
+                return answers.pop(0)
+
+            await orders.offer("a", 1)
+            async with running(worker, app) as run:
+                for n in (1, 2):
+                    await run.until(n)
+                    stored = await orders.read("a")
+                    assert stored is not None
+                    assert (stored.state, stored.attempt, stored.due_at) == (State.DELAYED, 0, clock.pinned() + MINUTE)
+                    clock.advance(MINUTE)
+                await run.until(3)
+                assert run.endings == [SNOOZED, SNOOZED, ACKED]
+            assert attempts == [1, 1, 1]
+
+        on_memory(test)
+
+    def test_a_burial_keeps_the_reason(self, on_memory: OnMemory) -> None:
+        async def test(app: AsyncApp, orders: AsyncQueue[Any], clock: MutableClock) -> None:
+            worker = Worker()
+
+            @worker.handler("orders")
+            def handle(order: Any) -> Bury:
+                return Bury("the customer is gone")
+
+            await orders.offer("a", 1)
+            async with running(worker, app) as run:
+                (handled,) = await run.until(1)
+                assert (handled.ending, handled.detail) == (BURIED, "the customer is gone")
+            (letter,) = await orders.dead_letters.list()
+            assert (letter.reason, letter.error) == ("buried", "the customer is gone")
+
+        on_memory(test)
+
+    def test_a_release_gives_it_back_untried(self, on_memory: OnMemory) -> None:
+        async def test(app: AsyncApp, orders: AsyncQueue[Any], clock: MutableClock) -> None:
+            worker, attempts = Worker(), []
+
+            @worker.handler("orders")
+            async def handle(order: Any, delivery: tarry.AsyncDelivery[Any]) -> Release | None:
+                attempts.append(delivery.attempt)
+                return Release() if len(attempts) < 3 else None
+
+            await orders.offer("a", 1)
+            async with running(worker, app) as run:
+                await run.until(3)
+                assert run.endings == [RELEASED, RELEASED, ACKED]
+            assert attempts == [1, 1, 1]
+
+        on_memory(test)
+
+    def test_anything_else_is_an_ack_with_a_remark(self, on_memory: OnMemory, caplog: pytest.LogCaptureFixture) -> None:
+        async def test(app: AsyncApp, orders: AsyncQueue[Any], clock: MutableClock) -> None:
+            worker = Worker()
+
+            @worker.handler("orders")
+            async def handle(order: Any) -> int:
+                return order
+
+            for n in range(3):
+                await orders.offer(None, n)
+            async with running(worker, app) as run:
+                await run.until(3)
+                assert run.endings == [ACKED] * 3
+
+        on_memory(test)
+        assert [record.message for record in caplog.records if "returned a int" in record.message]
+
+    def test_a_class_instead_of_a_value_is_a_failure_that_says_so(self, on_memory: OnMemory) -> None:
+        async def test(app: AsyncApp, orders: AsyncQueue[Any], clock: MutableClock) -> None:
+            worker = Worker()
+
+            @worker.handler("orders", retry=Retry.at_once(max_attempts=1))
+            async def handle(order: Any) -> Any:
+                return Snooze
+
+            await orders.offer("a", 1)
+            async with running(worker, app) as run:
+                (handled,) = await run.until(1)
+                assert handled.ending is FAILED
+                assert "return Snooze(…)" in str(handled.error)
+
+        on_memory(test)
+
+    def test_what_the_handler_settled_itself_is_left_alone(self, on_memory: OnMemory) -> None:
+        async def test(app: AsyncApp, orders: AsyncQueue[Any], clock: MutableClock) -> None:
+            worker = Worker()
+
+            @worker.handler("orders")
+            async def handle(order: Any, delivery: tarry.AsyncDelivery[Any]) -> None:
+                await delivery.release(after=MINUTE)
+
+            await orders.offer("a", 1)
+            async with running(worker, app) as run:
+                await run.until(1)
+                assert run.endings == [SETTLED]
+            assert await orders.contains("a")
+
+        on_memory(test)
+
+
+class TestFailures:
+    def test_an_exception_is_a_failure_with_its_traceback(self, on_memory: OnMemory) -> None:
+        async def test(app: AsyncApp, orders: AsyncQueue[Any], clock: MutableClock) -> None:
+            worker = Worker()
+
+            @worker.handler("orders", retry=Retry.fixed(MINUTE))
+            def handle(order: Any) -> None:
+                raise RuntimeError("the bank is closed")
+
+            await orders.offer("a", 1)
+            async with running(worker, app) as run:
+                await run.until(1)
+                assert run.endings == [FAILED]
+            stored = await orders.read("a")
+            assert stored is not None
+            assert (stored.attempt, stored.due_at) == (1, clock.pinned() + MINUTE)
+            assert stored.last_error is not None
+            assert stored.last_error.startswith("RuntimeError: the bank is closed\n\nTraceback")
+            assert "in handle" in stored.last_error
+
+        on_memory(test)
+
+    def test_the_policy_is_the_message_s_then_the_handler_s_then_the_queue_s(self, on_memory: OnMemory) -> None:
+        async def test(app: AsyncApp, orders: AsyncQueue[Any], clock: MutableClock) -> None:
+            await app.queues.create("orders", tarry.QueueSettings(retry=Retry.fixed(3 * MINUTE)))
+            worker = Worker()
+
+            @worker.handler("orders", type="typed", retry=Retry.fixed(2 * MINUTE))
+            @worker.handler("orders")
+            async def handle(order: Any) -> None:
+                raise ValueError
+
+            await orders.offer("message", 1, type="typed", retry=Retry.fixed(MINUTE))
+            await orders.offer("handler", 1, type="typed")
+            await orders.offer("queue", 1)
+            async with running(worker, app) as run:
+                await run.until(3)
+            for n, key in enumerate(("message", "handler", "queue"), 1):
+                stored = await orders.read(key)
+                assert stored is not None
+                assert stored.due_at == clock.pinned() + n * MINUTE
+
+        on_memory(test)
+
+    def test_the_last_attempt_of_the_handler_s_policy_makes_a_dead_letter(self, on_memory: OnMemory) -> None:
+        async def test(app: AsyncApp, orders: AsyncQueue[Any], clock: MutableClock) -> None:
+            worker = Worker()
+
+            @worker.handler("orders", retry=Retry.at_once(max_attempts=3))
+            async def handle(order: Any) -> None:
+                raise ValueError
+
+            await orders.offer("a", 1)
+            async with running(worker, app) as run:
+                await run.until(3)
+                assert run.endings == [FAILED] * 3
+            (letter,) = await orders.dead_letters.list()
+            assert (letter.attempt, letter.reason) == (3, "exhausted")
+
+        on_memory(test)
+
+    def test_what_killed_its_workers_is_buried_after_the_handler_s_last_attempt(self, on_memory: OnMemory) -> None:
+        async def test(app: AsyncApp, orders: AsyncQueue[Any], clock: MutableClock) -> None:
+            worker, seen = Worker(), []
+
+            @worker.handler("orders", retry=Retry.at_once(max_attempts=2))
+            async def handle(order: Any) -> None:
+                seen.append(order)
+
+            await orders.offer("deadly", 1, priority=9)
+            for _ in range(2):
+                assert await orders.try_poll() is not None
+                clock.advance(MINUTE)
+            await orders.offer("harmless", 2)
+            async with running(worker, app) as run:
+                await run.until(1)
+            assert seen == [2]
+            assert [letter.reason for letter in await orders.dead_letters.list()] == ["exhausted"]
+
+        on_memory(test)
+
+    def test_hopeless_errors_bury_at_once(self, on_memory: OnMemory) -> None:
+        async def test(app: AsyncApp, orders: AsyncQueue[Any], clock: MutableClock) -> None:
+            worker = Worker()
+
+            @worker.handler("orders", bury_on=LookupError)
+            async def handle(order: Any) -> None:
+                raise KeyError("no such order")
+
+            await orders.offer("a", 1)
+            async with running(worker, app) as run:
+                await run.until(1)
+                assert run.endings == [BURIED]
+            (letter,) = await orders.dead_letters.list()
+            assert letter.error is not None
+            assert letter.error.startswith("KeyError: 'no such order'")
+
+        on_memory(test)
+
+    @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError()])
+    def test_no_exception_of_a_handler_ends_the_worker(self, on_memory: OnMemory, error: BaseException) -> None:
+        async def test(app: AsyncApp, orders: AsyncQueue[Any], clock: MutableClock) -> None:
+            worker = Worker()
+
+            @worker.handler("orders", type="bad", retry=Retry.fixed(MINUTE))
+            async def handle(order: Any) -> None:
+                raise error
+
+            @worker.handler("orders", type="good")
+            async def good(order: Any) -> None: ...
+
+            await orders.offer("a", 1, type="bad")
+            async with running(worker, app) as run:
+                await run.until(1)
+                await orders.offer("b", 1, type="good")
+                await run.until(2)
+                assert run.endings == [FAILED, ACKED]
+
+        on_memory(test)
+
+    def test_a_payload_that_cannot_be_read_is_buried_and_blocks_nobody(self, on_memory: OnMemory) -> None:
+        async def test(app: AsyncApp, orders: AsyncQueue[Any], clock: MutableClock) -> None:
+            worker, seen = Worker(), []
+
+            @worker.handler("orders")
+            async def handle(order: Order) -> None:
+                seen.append(order.total)
+
+            await orders.offer("poison", "no order", priority=9)
+            await orders.offer("good", {"total": 3})
+            async with running(worker, app) as run:
+                await run.until(2)
+            assert seen == [3]
+            (letter,) = await orders.dead_letters.list()
+            assert (letter.key, letter.reason) == ("poison", "undecodable")
+            assert "Order" in str(letter.error)
+
+        on_memory(test)
+
+    def test_a_handler_that_takes_too_long_has_failed(self, on_memory: OnMemory) -> None:
+        async def test(app: AsyncApp, orders: AsyncQueue[Any], clock: MutableClock) -> None:
+            worker, cancelled = Worker(), asyncio.Event()
+            told = threading.Event()
+
+            @worker.handler("orders", type="async", timeout=timedelta(milliseconds=20), retry=Retry.fixed(MINUTE))
+            async def forever(order: Any) -> None:
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    cancelled.set()
+
+            @worker.handler("orders", type="sync", timeout=timedelta(milliseconds=20), retry=Retry.fixed(MINUTE))
+            def blocks(order: Any, delivery: tarry.Delivery[Any]) -> None:
+                while not delivery.lost:
+                    pass
+                told.set()
+
+            await orders.offer("a", 1, type="async")
+            await orders.offer("b", 1, type="sync")
+            async with running(worker, app) as run:
+                handled = await run.until(2)
+                assert run.endings == [FAILED] * 2
+                assert all("longer than" in str(one.error) for one in handled)
+                async with asyncio.timeout(PATIENCE_S):
+                    await cancelled.wait()
+                assert await asyncio.to_thread(told.wait, PATIENCE_S)
+
+        on_memory(test)
+
+
+class TestHooks:
+    def test_middleware_is_around_the_call_sync_or_async(self, on_memory: OnMemory) -> None:
+        async def test(app: AsyncApp, orders: AsyncQueue[Any], clock: MutableClock) -> None:
+            worker = Worker()
+            current: ContextVar[str] = ContextVar("current", default="nothing")
+            seen: list[str] = []
+
+            @worker.middleware
+            @contextmanager
+            def around(delivery: Any) -> Iterator[None]:
+                token = current.set(delivery.key)
+                try:
+                    yield
+                except ValueError as error:
+                    seen.append(f"saw {error}")
+                    raise
+                finally:
+                    current.reset(token)
+
+            @worker.handler("orders", type="a")
+            async def first(order: Any) -> None:
+                seen.append(current.get())
+
+            @worker.handler("orders", type="b", retry=Retry.fixed(MINUTE))
+            def second(order: Any) -> None:
+                seen.append(current.get())
+                raise ValueError("trouble")
+
+            await orders.offer("one", 1, type="a")
+            async with running(worker, app) as run:
+                await run.until(1)
+                await orders.offer("two", 1, type="b")
+                await run.until(2)
+                assert run.endings == [ACKED, FAILED]
+            assert seen == ["one", "two", "saw trouble"]
+
+        on_memory(test)
+
+    def test_a_hook_that_fails_disturbs_nobody(self, on_memory: OnMemory, caplog: pytest.LogCaptureFixture) -> None:
+        async def test(app: AsyncApp, orders: AsyncQueue[Any], clock: MutableClock) -> None:
+            worker = Worker()
+
+            @worker.on("started")
+            @worker.on("finished")
+            def broken(news: Any) -> None:
+                raise RuntimeError("this hook is broken")
+
+            @worker.handler("orders")
+            async def handle(order: Any) -> None: ...
+
+            await orders.offer("a", 1)
+            async with running(worker, app) as run:
+                await run.until(1)
+                assert run.endings == [ACKED]
+
+        on_memory(test)
+        assert [r.message for r in caplog.records if "a hook of the worker failed" in r.message]
+
+
+class TestLeases:
+    def test_a_running_handler_keeps_its_lease(self, on_memory: OnMemory) -> None:
+        async def test(app: AsyncApp, orders: AsyncQueue[Any], clock: MutableClock) -> None:
+            worker, done = Worker(), asyncio.Event()
+
+            @worker.handler("orders", lease_for=SECOND)
+            async def handle(order: Any) -> None:
+                await done.wait()
+
+            await orders.offer("a", 1)
+            async with running(worker, app) as run:
+
+                async def touches() -> int:
+                    return [event.kind for event in await app.store.timeline("orders", "a")].count("touched")  # pyright: ignore[reportArgumentType]
+
+                async def touched_twice() -> bool:
+                    return await touches() >= 2
+
+                await eventually(touched_twice)
+                done.set()
+                await run.until(1)
+                assert run.endings == [ACKED]
+
+        on_memory(test)
+
+    def test_a_lost_lease_cancels_the_handler_and_its_result_is_discarded(self, on_memory: OnMemory) -> None:
+        async def test(app: AsyncApp, orders: AsyncQueue[Any], clock: MutableClock) -> None:
+            worker, cancelled = Worker(), []
+            started: asyncio.Queue[str] = asyncio.Queue()
+            told = threading.Event()
+
+            @worker.handler("orders", type="async", lease_for=SECOND)
+            async def handle(order: Any, delivery: tarry.AsyncDelivery[Any]) -> None:
+                await started.put(delivery.key)
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    cancelled.append(delivery.lost)  # and then it returns as if all were well
+
+            @worker.handler("orders", type="sync", lease_for=SECOND)
+            def blocks(order: Any, delivery: tarry.Delivery[Any]) -> None:
+                loop.call_soon_threadsafe(started.put_nowait, delivery.key)
+                while not delivery.lost:
+                    told.wait(0.001)
+                told.set()
+
+            loop = asyncio.get_running_loop()
+            await orders.offer("a", 1, type="async")
+            await orders.offer("b", 1, type="sync")
+            async with running(worker, app) as run:
+                assert {await started.get(), await started.get()} == {"a", "b"}
+                for key, type in (("a", "async"), ("b", "sync")):
+                    await orders.offer(key, "another version", type=type, after=MINUTE)  # the old lease dies
+                await run.until(2)
+                assert run.endings == [LOST, LOST]
+                assert cancelled == [True]
+                assert await asyncio.to_thread(told.wait, PATIENCE_S)
+            for key in "ab":
+                stored = await orders.read(key)
+                assert stored is not None
+                assert (stored.payload, stored.attempt) == ("another version", 0)
+                kinds = [event.kind.value for event in await app.store.timeline("orders", key)]
+                assert "acked" not in kinds
+
+        on_memory(test)
