@@ -291,7 +291,12 @@ class TestReleaseForLater:
         assert seen(queue, "a").due_at == START + MINUTE
 
     def test_not_both_and_nothing_absurd(self, queue: Queue[Any], delivery: Delivery[Any]) -> None:
-        for bad in ({"at": START, "after": SECOND}, {"after": -SECOND}, {"at": START.replace(tzinfo=None)}):
+        bads: list[dict[str, Any]] = [
+            {"at": START, "after": SECOND},
+            {"after": -SECOND},
+            {"at": START.replace(tzinfo=None)},
+        ]
+        for bad in bads:
             with pytest.raises(InvalidInput):
                 delivery.release(**bad)
         assert seen(queue, "a").state is State.LEASED
