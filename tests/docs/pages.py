@@ -16,6 +16,7 @@ _FENCE = re.compile(r"```(?P<language>[a-z]*)\s*")
 _NOT_RUN = re.compile(r"<!-- not run: (?P<reason>.+) -->")
 _LINK = re.compile(r"!?\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 _CODE = re.compile(r"`[^`]*`")
+_FILE = re.compile(r"# (?P<path>[\w/]+\.py)\n")
 
 
 class Block(NamedTuple):
@@ -26,6 +27,12 @@ class Block(NamedTuple):
     line: int
     not_run: str | None = None
     """Why it is not executed; None: it is."""
+
+    @property
+    def file(self) -> str | None:
+        """The path in its first line, as a comment, if the block is a file of the reader's project."""
+        found = _FILE.match(self.text) if self.language == "python" else None
+        return found["path"] if found else None
 
 
 def named(path: Path) -> str:

@@ -3,9 +3,10 @@
 - `python`: executed; `await` may stand at the top. A line that ends in `# → value` is checked: what the line says is
   compared with the value as it would be printed, where `…` stands for anything. What `print` prints counts as said.
 - `python` with a `def test_…`: the page so far is also given to pytest, as a reader would do it.
+- `python` that begins with `# some/path.py`: a file of the reader's project. It is written, not executed.
 - `sql`: executed.
-- `console`: `$ tarry …` is executed, and each line of output shown must be among the lines printed. On reference pages,
-  which show forms rather than sessions, the command and its options must exist. `$ make …` must be a target.
+- `console`: `$ tarry …` and `$ python …` are executed, and each line of output shown must be among the lines printed. On
+  reference pages, which show forms rather than sessions, the command and its options must exist. `$ make …` must be a target.
 """
 
 from __future__ import annotations
@@ -121,7 +122,11 @@ class Reader:
         del sys.modules["page"]
 
     def follow(self, block: Block) -> None:
-        if block.language == "python" and block.not_run is None:
+        if block.file is not None:
+            file = self._folder / block.file
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(block.text)
+        elif block.language == "python" and block.not_run is None:
             self._python.append(block.text)
             self._execute(block)
             if re.search(r"^def test_", block.text, flags=re.MULTILINE):
@@ -155,10 +160,11 @@ class Reader:
             case ["make", target, *_]:
                 targets = (ROOT / "Makefile").read_text()
                 assert re.search(rf"^{re.escape(target)}:", targets, flags=re.MULTILINE), f"no make target {target}"
-            case ["tarry", *words] if run:
-                found = self._run([str(PROGRAM), *words]).splitlines()
+            case ["tarry" | "python" as program, *words] if run:
+                start = str(PROGRAM) if program == "tarry" else sys.executable
+                found = self._run([start, *words]).splitlines()
                 missing = [line for line in output if not any(printed(line, candidate) for candidate in found)]
-                assert not missing, f"{self._page}: tarry {shlex.join(words)} did not print {missing}, but {found}"
+                assert not missing, f"{self._page}: {shlex.join(command)} did not print {missing}, but {found}"
             case ["tarry", *words]:
                 self._exists(words)
             case _:

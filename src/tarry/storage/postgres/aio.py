@@ -13,7 +13,6 @@ from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool
 
 from tarry.core.clock import AuthorityClock, Clock
-from tarry.core.errors import InvalidInput
 from tarry.core.events import Event
 from tarry.core.messages import BuryReason, Counts, DeadLetter, Decode, Draft, Failure, Hold, Lease, StoredMessage
 from tarry.core.outcomes import Outcome, Settled
@@ -26,6 +25,7 @@ from tarry.storage.postgres.connections import aconfigure, keywords
 from tarry.storage.postgres.drive import adrive, atransaction
 from tarry.storage.postgres.faults import is_transient, translated
 from tarry.storage.postgres.gather import Gatherer
+from tarry.storage.postgres.guests import guest_connection
 from tarry.storage.postgres.statement import Op
 from tarry.storage.postgres.statements import MissingQueue
 from tarry.storage.postgres.verbs import Verbs
@@ -244,9 +244,7 @@ class AsyncPostgresStore:
                 await self._pool.check()
 
     async def _run_as_guest(self, make: Callable[[Verbs], Op[R]], conn: AsyncConnection[Any]) -> R:
-        if not isinstance(conn, AsyncConnection):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidInput(f"conn must be a psycopg.AsyncConnection here, not {type(conn).__name__}")
-        teach(conn.adapters)
+        teach(guest_connection(conn, AsyncConnection).adapters)
         try:
             return await adrive(conn, make(self._guest_verbs), guest=True)
         except MissingQueue as missing:

@@ -12,7 +12,6 @@ from psycopg import Connection
 from psycopg_pool import ConnectionPool
 
 from tarry.core.clock import AuthorityClock, Clock
-from tarry.core.errors import InvalidInput
 from tarry.core.events import Event
 from tarry.core.messages import BuryReason, Counts, DeadLetter, Decode, Draft, Failure, Hold, Lease, StoredMessage
 from tarry.core.outcomes import Outcome, Settled
@@ -24,6 +23,7 @@ from tarry.storage.postgres.arrays import teach
 from tarry.storage.postgres.connections import configure, keywords
 from tarry.storage.postgres.drive import drive, transaction
 from tarry.storage.postgres.faults import is_transient, translated
+from tarry.storage.postgres.guests import guest_connection
 from tarry.storage.postgres.statement import Op
 from tarry.storage.postgres.statements import MissingQueue
 from tarry.storage.postgres.verbs import Verbs
@@ -208,9 +208,7 @@ class PostgresStore:
                 self._pool.check()
 
     def _run_as_guest(self, make: Callable[[Verbs], Op[R]], conn: Connection[Any]) -> R:
-        if not isinstance(conn, Connection):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidInput(f"conn must be a psycopg.Connection here, not {type(conn).__name__}")
-        teach(conn.adapters)
+        teach(guest_connection(conn, Connection).adapters)
         try:
             return drive(conn, make(self._guest_verbs), guest=True)
         except MissingQueue as missing:

@@ -1,0 +1,238 @@
+"""The connections that Django and SQLAlchemy make, with the settings that they are made with, are as good as a plain one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from django import setup
+from django.conf import settings
+from django.db import transaction as django_transaction
+from django.db.backends.postgresql.base import DatabaseWrapper
+from django.db.utils import load_backend
+from psycopg.conninfo import conninfo_to_dict
+from sqlalchemy import create_engine, text
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import Session
+from sqlalchemy.pool import NullPool
+
+from tarry.core.errors import InvalidInput
+from tarry.core.messages import Draft
+from tarry.core.outcomes import Outcome, Settled
+from tarry.core.settings import QueueSettings, StoreSettings
+from tarry.storage.postgres.aio import AsyncPostgresStore
+from tarry.storage.postgres.sync import PostgresStore
+from tests.storage.test_own_transactions import QUEUE, invoices, live_through_every_verb, plain
+
+DUE = datetime(2030, 7, 1, 12, 30, tzinfo=UTC)
+
+
+@pytest.fixture
+def store(database: str) -> Iterator[PostgresStore]:
+    store = PostgresStore(database, settings=StoreSettings.for_tests())
+    store.create_queue(QUEUE, QueueSettings(), exist_ok=False)
+    with psycopg.connect(database) as conn:
+        conn.execute("create table invoice (number int)")
+    yield store
+    store.close()
+
+
+# Django
+
+
+@pytest.fixture(params=[True, False], ids=["aware", "naive"])
+def use_tz(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    if not settings.configured:
+        settings.configure(USE_TZ=True, TIME_ZONE="America/New_York", LOGGING_CONFIG=None)
+        setup()
+    monkeypatch.setattr(settings, "USE_TZ", request.param)
+    return request.param
+
+
+@pytest.fixture(params=[True, False], ids=["server binding", "client binding"])
+def django(request: pytest.FixtureRequest, database: str, use_tz: bool) -> Iterator[DatabaseWrapper]:
+    address = conninfo_to_dict(database)
+    wrapper = load_backend("django.db.backends.postgresql").DatabaseWrapper(
+        {
+            "NAME": address["dbname"],
+            "USER": address["user"],
+            "PASSWORD": "",
+            "HOST": address["host"],
+            "PORT": address["port"],
+            "OPTIONS": {"server_side_binding": request.param},
+            "TIME_ZONE": "Europe/Berlin" if use_tz else None,
+            "AUTOCOMMIT": True,
+            "ATOMIC_REQUESTS": False,
+            "CONN_MAX_AGE": 0,
+            "CONN_HEALTH_CHECKS": False,
+        },
+        "default",
+    )
+    wrapper.ensure_connection()
+    yield wrapper
+    wrapper.close()
+
+
+@pytest.fixture
+def atomic(django: DatabaseWrapper, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """`transaction.atomic` on this connection, as if the settings had named it."""
+    monkeypatch.setattr(django_transaction, "get_connection", lambda using=None: django)
+    return django_transaction.atomic
+
+
+def test_every_verb_works_on_djangos_connection(django: DatabaseWrapper, store: PostgresStore) -> None:
+    assert django.get_autocommit()
+    live_through_every_verb(store, django.connection)
+
+
+def test_every_verb_works_in_djangos_transaction(django: DatabaseWrapper, store: PostgresStore, atomic: Any) -> None:
+    with atomic():
+        live_through_every_verb(store, django.connection)
+
+
+def test_an_offer_commits_with_djangos_transaction_or_not_at_all(
+    database: str, django: DatabaseWrapper, store: PostgresStore, atomic: Any
+) -> None:
+    with suppress(RuntimeError), atomic():
+        django.cursor().execute("insert into invoice values (1)")
+        assert store.offer(QUEUE, Draft("lost", b""), conn=django.connection) is Outcome.CREATED
+        raise RuntimeError
+    with atomic():
+        django.cursor().execute("insert into invoice values (2)")
+        store.offer(QUEUE, Draft("kept", b""), conn=django.connection)
+        assert not store.contains(QUEUE, "kept"), "it was seen before it was committed"
+    assert (store.contains(QUEUE, "lost"), store.contains(QUEUE, "kept"), invoices(database)) == (False, True, 1)
+
+
+def test_a_savepoint_that_is_rolled_back_takes_its_offers_along(
+    django: DatabaseWrapper, store: PostgresStore, atomic: Any
+) -> None:
+    with atomic():
+        store.offer(QUEUE, Draft("outer", b""), conn=django.connection)
+        with suppress(RuntimeError), atomic():
+            store.offer(QUEUE, Draft("inner", b""), conn=django.connection)
+            raise RuntimeError
+    assert (store.contains(QUEUE, "outer"), store.contains(QUEUE, "inner")) == (True, False)
+
+
+def test_an_ack_that_django_rolls_back_has_not_happened(
+    django: DatabaseWrapper, store: PostgresStore, atomic: Any
+) -> None:
+    store.offer(QUEUE, Draft("k", b""))
+    (lease,) = store.lease(QUEUE, 1, plain)
+    with atomic():
+        assert store.ack(QUEUE, [lease.hold], conn=django.connection) == [Settled.DONE]
+        django.set_rollback(True)
+    assert store.ack(QUEUE, [lease.hold]) == [Settled.DONE]
+
+
+def test_neither_disturbs_how_the_other_reads_times(
+    django: DatabaseWrapper, store: PostgresStore, use_tz: bool
+) -> None:
+    """Django reads them in the zone that its settings name, or without any; Tarry in UTC."""
+
+    def djangos() -> Any:
+        with django.cursor() as cursor:
+            cursor.execute("select timestamptz '2030-07-01 12:30+00'")
+            return cursor.fetchone()[0]
+
+    before = djangos()
+    assert (before.tzinfo is not None) is use_tz
+    store.offer(QUEUE, Draft("k", b"", due_at=DUE), conn=django.connection)
+    found = store.read(QUEUE, "k", conn=django.connection)
+    assert found is not None
+    assert (found.due_at, found.due_at.utcoffset()) == (DUE, timedelta(0))
+    assert (djangos(), djangos().tzinfo) == (before, before.tzinfo)
+
+
+# SQLAlchemy
+
+
+def test_every_verb_works_underneath_a_session(database: str, store: PostgresStore) -> None:
+    engine = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(database), pool_pre_ping=True)
+    with Session(engine) as session, session.begin():
+        live_through_every_verb(store, session.connection().connection.driver_connection)
+    engine.dispose()
+
+
+@pytest.mark.parametrize("level", ["AUTOCOMMIT", "SERIALIZABLE"])
+def test_every_verb_works_at_the_isolation_of_an_engine(database: str, store: PostgresStore, level: Any) -> None:
+    engine = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(database), isolation_level=level)
+    with engine.begin() as connection:
+        live_through_every_verb(store, connection.connection.driver_connection)
+    engine.dispose()
+
+
+def test_an_offer_commits_with_a_session_or_not_at_all(database: str, store: PostgresStore) -> None:
+    engine = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(database))
+    with Session(engine) as session:
+        for key, end in (("lost", session.rollback), ("kept", session.commit)):
+            # The offer comes first: nothing of SQLAlchemy's has begun the transaction on the wire.
+            store.offer(QUEUE, Draft(key, b""), conn=session.connection().connection.driver_connection)
+            session.execute(text("insert into invoice values (1)"))
+            assert not store.contains(QUEUE, key)
+            end()
+    engine.dispose()
+    assert (store.contains(QUEUE, "lost"), store.contains(QUEUE, "kept"), invoices(database)) == (False, True, 1)
+
+
+def test_an_awaiting_session_is_as_good(database: str, store: PostgresStore) -> None:
+    async def work() -> None:
+        awaiting = AsyncPostgresStore(database, settings=StoreSettings.for_tests())
+        await awaiting.open()
+        engine = create_async_engine(
+            "postgresql+psycopg://",
+            async_creator=lambda: psycopg.AsyncConnection.connect(database),
+            poolclass=NullPool,
+        )
+        async with AsyncSession(engine) as session:
+            for key, end in (("lost", session.rollback), ("kept", session.commit)):
+                raw = await (await session.connection()).get_raw_connection()
+                await awaiting.offer(QUEUE, Draft(key, b""), conn=raw.driver_connection)
+                await session.execute(text("insert into invoice values (1)"))
+                await end()
+            (lease,) = await awaiting.lease(QUEUE, 1, plain)
+            raw = await (await session.connection()).get_raw_connection()
+            assert await awaiting.ack(QUEUE, [lease.hold], conn=raw.driver_connection) == [Settled.DONE]
+            await session.rollback()
+            assert await awaiting.ack(QUEUE, [lease.hold]) == [Settled.DONE]
+            with pytest.raises(InvalidInput) as refused:
+                await awaiting.contains(QUEUE, "k", conn=session)
+            assert "get_raw_connection" in (refused.value.hint or "")
+        await engine.dispose()
+        await awaiting.close()
+
+    asyncio.run(work())
+    assert (store.contains(QUEUE, "lost"), invoices(database)) == (False, 1)
+
+
+# What merely contains a connection
+
+
+def test_what_contains_a_connection_is_refused_with_where_the_connection_is(
+    database: str, store: PostgresStore
+) -> None:
+    engine = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(database))
+    with Session(engine) as session:
+        for given in (session, session.connection(), session.connection().connection, engine):
+            with pytest.raises(InvalidInput, match=r"psycopg\.Connection here, not") as refused:
+                store.contains(QUEUE, "k", conn=given)
+            assert "driver_connection" in (refused.value.hint or "")
+    engine.dispose()
+
+
+def test_a_connection_of_the_other_kind_is_refused_with_which_queue_takes_it(
+    database: str, store: PostgresStore
+) -> None:
+    async def work() -> None:
+        async with await psycopg.AsyncConnection.connect(database) as conn:
+            with pytest.raises(InvalidInput, match="not AsyncConnection") as refused:
+                store.contains(QUEUE, "k", conn=conn)
+            assert "awaiting" in (refused.value.hint or "")
+
+    asyncio.run(work())
