@@ -211,7 +211,7 @@ def drain(dsn: str, folder: Path) -> Left:
             answers = store.ack(QUEUE, [lease.hold for lease in leases])
             for number, answer in zip(numbers, answers, strict=True):
                 recorder.end(number, OK, answer.value)
-            due_in = store.next_due_in(QUEUE)
+            due_in = store.wait(QUEUE, sleep_for=timedelta(0)).due_in
             if not leases and due_in is not None:
                 time.sleep(min(due_in.total_seconds(), 0.1))
         live = [row[0].decode() for row in conn.execute("select payload from tarry.message")]

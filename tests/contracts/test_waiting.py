@@ -155,7 +155,7 @@ class TestNextDue:
     """What a blocking poll sleeps by."""
 
     def ask(self, app: App, queue: Queue[Any], **options: Any) -> timedelta | None:
-        return app.store.next_due_in(queue.name, **options)
+        return app.store.wait(queue.name, sleep_for=SECOND, **options).due_in
 
     def test_nothing_waits_in_an_empty_queue(self, app: App, queue: Queue[Any]) -> None:
         assert self.ask(app, queue) is None

@@ -50,6 +50,7 @@ def test_settings_are_frozen_and_compare_by_value(settings: Any) -> None:
         (StoreSettings, {"pool_size": 0}),
         (StoreSettings, {"payload_limit": 0}),
         (StoreSettings, {"scan_every": ZERO}),
+        (StoreSettings, {"listening_scan_every": ZERO}),
         (StoreSettings, {"connect_for": -SECOND}),
     ],
     ids=lambda case: case.__name__ if isinstance(case, type) else repr(case),

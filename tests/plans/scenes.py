@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from datetime import timedelta
 from enum import Enum
 from typing import Any
 from uuid import UUID
@@ -22,6 +23,7 @@ from tests.kit.servers import Servers
 from tests.plans.explaining import prepare
 
 QUEUE = "full"
+SLEEPER = statements.Sleeper(who="me", sleep_for=timedelta(minutes=1), scan_every=timedelta(seconds=1))
 ROWS = 100_000
 HELD = 5_000
 RARE = ROWS // 1_000
@@ -77,8 +79,8 @@ HOT: dict[str, Callable[[int], Statement[Any]]] = {
     "live_holds": lambda n: statements.live_holds(QUEUE, [hold.key for hold in held(n)]),
     "refused": lambda n: statements.refused(QUEUE, "ack", [hold.key for hold in held(n)], None),
     "read": lambda n: statements.read(QUEUE, held(1)[0].key, None),
-    "next_due": lambda n: statements.next_due_in(QUEUE, None, None),
-    "next_due_typed": lambda n: statements.next_due_in(QUEUE, "rare", None),
+    "wait": lambda n: statements.wait(QUEUE, None, SLEEPER, None),
+    "wait_typed": lambda n: statements.wait(QUEUE, "rare", SLEEPER, None),
     "drop": lambda n: statements.drop(QUEUE, held(1)[0].key, None, None),
 }
 WAYS: dict[str, set[str]] = {
@@ -87,8 +89,8 @@ WAYS: dict[str, set[str]] = {
     "offer": set(),  # finds conflicts through message_key, which an insert's plan says elsewhere
     **{key: {"message_key", "Tid Scan"} for key in ("ack", "nack", "bury", "touch", "release")},
     **{key: {"message_key"} for key in ("live_holds", "refused", "read", "drop")},
-    "next_due": {"message_order"},
-    "next_due_typed": {"message_order_by_type"},
+    "wait": {"message_order"},
+    "wait_typed": {"message_order_by_type"},
 }
 
 
@@ -147,5 +149,5 @@ class Scenes:
 
 def bound(name: str, n: int) -> int:
     """How many rows a statement may look at. For each of n: once to find it, and once or twice to change it."""
-    walks: Sequence[str] = ("next_due", "next_due_typed")
+    walks: Sequence[str] = ("wait", "wait_typed")
     return 10_000 if name in walks else 3 * n + 10

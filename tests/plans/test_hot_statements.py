@@ -79,6 +79,6 @@ def test_offering_finds_what_it_conflicts_with_through_the_key(scenes: Scenes, m
 @pytest.mark.parametrize("moment", Moment)
 def test_looking_for_one_type_does_not_walk_over_the_others(scenes: Scenes, moment: Moment) -> None:
     scene = scenes.get("18", moment)
-    for name in ("lease_typed", "next_due_typed"):
+    for name in ("lease_typed", "wait_typed"):
         for plan in (run_kept(scene, name, 10), run_fresh(scene, name, 10)):
             assert plan.rows() <= RARE

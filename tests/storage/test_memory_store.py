@@ -253,7 +253,7 @@ def test_a_decoder_that_breaks_leaves_no_trace(store: MemoryStore) -> None:
         ("undecodable", 0, State.READY),
         ("breaks", 0, State.READY),
     ]
-    assert store.next_due_in("q") == timedelta(0)
+    assert store.wait("q", sleep_for=timedelta(0)).due_in == timedelta(0)
     assert [lease.key for lease in store.lease("q", 9, plain)] == ["good", "undecodable", "breaks"]
 
 
@@ -289,7 +289,7 @@ def test_a_message_that_goes_while_it_is_decoded_is_gone(store: MemoryStore, ver
     }
     assert while_decoding(store, verbs[verb]) == []
     assert store.messages("q") == []
-    assert store.next_due_in("q") is None
+    assert store.wait("q", sleep_for=timedelta(0)).due_in is None
 
 
 @pytest.mark.parametrize("verb", ["ack", "nack", "release"])
@@ -339,7 +339,7 @@ def test_a_poll_hands_over_what_sorting_everything_would(store: MemoryStore, clo
             waiting = [m for m in store.messages(queue) if only in (None, m.type)]
             next_at = min((max(m.due_at, m.lease_until or m.due_at) for m in waiting), default=None)
 
-            next_due_in = store.next_due_in(queue, type=only)
+            next_due_in = store.wait(queue, sleep_for=timedelta(0), type=only).due_in
             leases = store.lease(queue, n, plain, type=only, lease_for=seconds(dice.randrange(1, 20)))
 
             assert next_due_in == (None if next_at is None else max(next_at - now, timedelta(0)))

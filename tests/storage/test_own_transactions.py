@@ -66,7 +66,6 @@ def live_through_every_verb(store: PostgresStore, conn: Any) -> None:
     first, second = store.lease(QUEUE, 2, plain, conn=conn)
     assert store.touch(QUEUE, [first.hold], conn=conn) == [Settled.DONE]
     assert store.release(QUEUE, [first.hold], conn=conn) == [Settled.DONE]
-    assert store.next_due_in(QUEUE, conn=conn) is not None
     assert store.nack(QUEUE, [Failure(second.hold, "no")], conn=conn) == [Settled.DONE]
     assert store.ack(QUEUE, [second.hold], conn=conn) == [Settled.LEASE_LOST]
     (again,) = store.lease(QUEUE, 1, plain, conn=conn)

@@ -56,7 +56,7 @@ def live(store: PostgresStore, queue: str) -> None:
         a, b, c, d = store.lease(queue, BATCH - 1, plain)
         (e,) = store.lease(queue, BATCH, plain, type="t")
         assert store.lease(queue, BATCH, plain) == []
-        assert store.next_due_in(queue) is not None
+        assert store.wait(queue, sleep_for=timedelta(seconds=1)).due_in is not None
         assert store.touch(queue, [a.hold, b.hold]) == [Settled.DONE] * 2
         assert store.ack(queue, [a.hold]) == [Settled.DONE]
         assert store.ack(queue, [a.hold]) == [Settled.GONE]

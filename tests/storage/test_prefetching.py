@@ -221,13 +221,13 @@ def test_a_task_that_is_cancelled_while_it_waits_for_messages_holds_nothing(app:
     async def work(awaiting: AsyncApp) -> None:
         queue = awaiting.queue(QUEUE)
         looked = asyncio.Event()
-        next_due_in = awaiting.store.next_due_in
+        wait = awaiting.store.wait
 
         async def watched(*args: Any, **kwargs: Any) -> Any:
             looked.set()
-            return await next_due_in(*args, **kwargs)
+            return await wait(*args, **kwargs)
 
-        awaiting.store.next_due_in = watched  # type: ignore[method-assign]
+        awaiting.store.wait = watched  # type: ignore[method-assign]
 
         async def consume() -> None:
             async for _ in queue.consume(prefetch=10):

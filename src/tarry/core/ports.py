@@ -16,6 +16,7 @@ from tarry.core.outcomes import Outcome, Settled
 from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo, QueueSettings, StoreSettings
 from tarry.core.states import State
+from tarry.core.waiting import Lobby, Waited
 
 P = TypeVar("P")
 
@@ -46,8 +47,8 @@ class Leasing(Protocol):
         """
         ...
 
-    def next_due_in(self, queue: str, *, type: str | None = None, conn: Any = None) -> timedelta | None:
-        """How long until something may be deliverable: zero if now, None if nothing waits (or the queue is paused)."""
+    def wait(self, queue: str, *, sleep_for: timedelta, type: str | None = None) -> Waited:
+        """Somebody is about to sleep for at most so long: until when, and who will ring the `lobby` before that?"""
         ...
 
     def ack(self, queue: str, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]: ...
@@ -120,6 +121,7 @@ class Registry(Protocol):
 
 class Store(Offering, Leasing, Browsing, Dropping, DeadLettering, Registry, Protocol):
     settings: StoreSettings
+    lobby: Lobby
 
     def close(self) -> None: ...
 
@@ -143,7 +145,7 @@ class AsyncLeasing(Protocol):
         lowest_first: bool = False,
         conn: Any = None,
     ) -> list[Lease[P]]: ...
-    async def next_due_in(self, queue: str, *, type: str | None = None, conn: Any = None) -> timedelta | None: ...
+    async def wait(self, queue: str, *, sleep_for: timedelta, type: str | None = None) -> Waited: ...
     async def ack(self, queue: str, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]: ...
     async def nack(
         self, queue: str, failures: Sequence[Failure], *, retry: Retry | None = None, conn: Any = None
@@ -212,5 +214,6 @@ class AsyncStore(
     AsyncOffering, AsyncLeasing, AsyncBrowsing, AsyncDropping, AsyncDeadLettering, AsyncRegistry, Protocol
 ):
     settings: StoreSettings
+    lobby: Lobby
 
     async def close(self) -> None: ...

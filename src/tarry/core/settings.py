@@ -90,7 +90,11 @@ class StoreSettings:
     patience: Patience = field(default_factory=Patience)
     payload_limit: int = limits.PAYLOAD_BYTES
     scan_every: timedelta = timedelta(milliseconds=500)
-    """How often a blocking poll looks again when nothing told it to."""
+    """How often a waiting poll looks again when nothing told it to, and it is not proven that anything would."""
+    listening_scan_every: timedelta = timedelta(seconds=60)
+    """How often it looks while it is proven that notifications arrive."""
+    listen_dsn: str | None = field(default=None, repr=False)
+    """Where to listen, if not where the statements go: a way around a pooler that does not pass notifications on."""
     connect_for: timedelta = timedelta(seconds=10)
     """How long to wait for a connection before the database counts as away."""
     create_queues: bool = True
@@ -101,8 +105,8 @@ class StoreSettings:
             raise InvalidInput("pool_size must be at least 1")
         if self.payload_limit < 1:
             raise InvalidInput("payload_limit must be at least 1 byte")
-        if self.scan_every <= timedelta(0) or self.connect_for <= timedelta(0):
-            raise InvalidInput("scan_every and connect_for must be longer than nothing")
+        if min(self.scan_every, self.listening_scan_every, self.connect_for) <= timedelta(0):
+            raise InvalidInput("scan_every, listening_scan_every and connect_for must be longer than nothing")
 
     @classmethod
     def for_tests(cls) -> StoreSettings:

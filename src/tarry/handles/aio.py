@@ -16,6 +16,7 @@ from tarry.core.messages import BuryReason, Conflict, Failure, Hold, Lease, Mess
 from tarry.core.outcomes import Outcome, Settled
 from tarry.core.ports import AsyncStore
 from tarry.core.retry import Retry
+from tarry.core.waiting import LineKey
 from tarry.handles.dead_letters import AsyncDeadLetters
 from tarry.handles.delivery import AsyncDelivery
 from tarry.handles.drafting import Drafter, checked_due
@@ -24,9 +25,12 @@ from tarry.handles.holds import checked_holds
 from tarry.handles.prefetching import Prefetched
 from tarry.handles.reading import decoded
 from tarry.handles.texts import checked_text
-from tarry.handles.waiting import nap_s
+from tarry.handles.waiting import await_for
 
 P = TypeVar("P")
+
+_GIVE_BACK_S = 5.0
+"""How long a cancelled poll waits for an answer that is on its way, to give back what it holds."""
 
 
 class AsyncQueue(Generic[P]):
@@ -150,18 +154,28 @@ class AsyncQueue(Generic[P]):
     ) -> list[AsyncDelivery[P]]:
         """Wait for at least one message, and take what is there, at most `n`."""
         timeout = limits.check_timeout(timeout)
-        deadline = None if timeout is None else time.monotonic() + timeout.total_seconds()
-        while True:
-            found = await self.try_poll_many(
-                n, type=type, lease_for=lease_for, max_attempts=max_attempts, lowest_first=lowest_first
-            )
-            if found or n <= 0:
-                return found
-            remaining = None if deadline is None else deadline - time.monotonic()
-            if remaining is not None and remaining <= 0:
-                return []
-            due_in = await self._store.next_due_in(self.name, type=type)
-            await asyncio.sleep(nap_s(due_in, self._store.settings.scan_every, remaining))
+        if limits.check_count(n) <= 0:
+            return []
+        return await await_for(
+            self._store.lobby,
+            LineKey(self.name, limits.check_type(type)),
+            timeout,
+            look=lambda: self._look(n, type=type, lease_for=lease_for, max_attempts=max_attempts, lowest_first=lowest_first),
+            ask=lambda sleep_for: self._store.wait(self.name, sleep_for=sleep_for, type=type),
+        )
+
+    async def _look(self, n: int, **options: Any) -> list[AsyncDelivery[P]]:
+        """`try_poll_many` by a task that may be cancelled at any moment: what it was too late to get is given back."""
+        looking = asyncio.ensure_future(self.try_poll_many(n, **options))
+        try:
+            return await asyncio.shield(looking)
+        except asyncio.CancelledError:
+            await asyncio.wait([looking], timeout=_GIVE_BACK_S)
+            if looking.done() and not looking.cancelled() and looking.exception() is None:
+                await self._release(looking.result())
+            else:
+                looking.cancel()
+            raise
 
     async def consume(
         self, *, prefetch: int = 1, type: str | None = None, lease_for: timedelta | None = None

@@ -13,6 +13,7 @@ from tarry.core.messages import BuryReason, Conflict, Failure, Hold, Message, St
 from tarry.core.outcomes import Outcome, Settled
 from tarry.core.ports import Store
 from tarry.core.retry import Retry
+from tarry.core.waiting import LineKey
 from tarry.handles.dead_letters import DeadLetters
 from tarry.handles.delivery import Delivery
 from tarry.handles.drafting import Drafter, checked_due
@@ -21,7 +22,7 @@ from tarry.handles.holds import checked_holds
 from tarry.handles.prefetching import Prefetched
 from tarry.handles.reading import decoded
 from tarry.handles.texts import checked_text
-from tarry.handles.waiting import nap_s
+from tarry.handles.waiting import wait_for
 
 P = TypeVar("P")
 
@@ -129,17 +130,17 @@ class Queue(Generic[P]):
     ) -> list[Delivery[P]]:
         """Wait for at least one message, and take what is there, at most `n`."""
         timeout = limits.check_timeout(timeout)
-        deadline = None if timeout is None else time.monotonic() + timeout.total_seconds()
-        while True:
-            found = self.try_poll_many(
+        if limits.check_count(n) <= 0:
+            return []
+        return wait_for(
+            self._store.lobby,
+            LineKey(self.name, limits.check_type(type)),
+            timeout,
+            look=lambda: self.try_poll_many(
                 n, type=type, lease_for=lease_for, max_attempts=max_attempts, lowest_first=lowest_first
-            )
-            if found or n <= 0:
-                return found
-            remaining = None if deadline is None else deadline - time.monotonic()
-            if remaining is not None and remaining <= 0:
-                return []
-            time.sleep(nap_s(self._store.next_due_in(self.name, type=type), self._store.settings.scan_every, remaining))
+            ),
+            ask=lambda sleep_for: self._store.wait(self.name, sleep_for=sleep_for, type=type),
+        )
 
     def consume(
         self, *, prefetch: int = 1, type: str | None = None, lease_for: timedelta | None = None

@@ -1,14 +1,102 @@
-"""How long a blocking poll sleeps before it looks again."""
+"""The two ways to wait: a thread that blocks and a task that awaits. `core.waiting` says what to do; this does it."""
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
+from typing import Any, TypeVar, cast
 
-_HELD_UP_FOR = timedelta(milliseconds=10)
-"""What is due and was not handed out is in somebody's open transaction: ask again soon, but not all the time."""
+from tarry.core.waiting import Ask, LineKey, Lobby, Look, Waited, waiting
+
+D = TypeVar("D")
+
+_LONGEST_S = 3_600.0
+"""Longer than this no platform likes to wait in one piece; the plan asks again."""
 
 
-def nap_s(next_due_in: timedelta | None, scan_every: timedelta, remaining_s: float | None) -> float:
-    """Until the head is due, but never longer than one scan: somebody may offer an earlier message in the meantime."""
-    nap = scan_every if next_due_in is None else min(next_due_in or _HELD_UP_FOR, scan_every)
-    return nap.total_seconds() if remaining_s is None else max(0.0, min(nap.total_seconds(), remaining_s))
+class ThreadTicket:
+    def __init__(self) -> None:
+        self._woken = threading.Event()
+
+    def wake(self) -> bool:
+        self._woken.set()
+        return True
+
+    def park(self, seconds: float) -> None:
+        self._woken.wait(min(seconds, _LONGEST_S))
+        self._woken.clear()
+
+
+class TaskTicket:
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._woken = asyncio.Event()
+
+    def wake(self) -> bool:
+        try:
+            self._loop.call_soon_threadsafe(self._woken.set)
+        except RuntimeError:  # the loop is closed
+            return False
+        return True
+
+    async def park(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(min(seconds, _LONGEST_S)):
+                await self._woken.wait()
+        except TimeoutError:
+            pass
+        self._woken.clear()
+
+
+def wait_for(
+    lobby: Lobby,
+    key: LineKey,
+    timeout: timedelta | None,
+    look: Callable[[], Sequence[D]],
+    ask: Callable[[timedelta], Waited],
+) -> list[D]:
+    ticket = ThreadTicket()
+    plan = waiting(lobby, key, ticket, timeout)
+    try:
+        step = next(plan)
+        while True:
+            answer: Any = None
+            if isinstance(step, Look):
+                answer = look()
+            elif isinstance(step, Ask):
+                answer = ask(timedelta(seconds=step.sleep_s))
+            else:
+                ticket.park(step.seconds)
+            step = plan.send(answer)
+    except StopIteration as stop:
+        return cast("list[D]", stop.value)
+    finally:
+        plan.close()  # leaves the line, whatever happened
+
+
+async def await_for(
+    lobby: Lobby,
+    key: LineKey,
+    timeout: timedelta | None,
+    look: Callable[[], Awaitable[Sequence[D]]],
+    ask: Callable[[timedelta], Awaitable[Waited]],
+) -> list[D]:
+    ticket = TaskTicket()
+    plan = waiting(lobby, key, ticket, timeout)
+    try:
+        step = next(plan)
+        while True:
+            answer: Any = None
+            if isinstance(step, Look):
+                answer = await look()
+            elif isinstance(step, Ask):
+                answer = await ask(timedelta(seconds=step.sleep_s))
+            else:
+                await ticket.park(step.seconds)
+            step = plan.send(answer)
+    except StopIteration as stop:
+        return cast("list[D]", stop.value)
+    finally:
+        plan.close()

@@ -12,6 +12,7 @@ from tarry.core.outcomes import Outcome, Settled
 from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo, QueueSettings
 from tarry.core.states import State
+from tarry.core.waiting import Waited
 from tarry.storage.memory.store import MemoryStore
 
 P = TypeVar("P")
@@ -22,6 +23,7 @@ class AsyncMemoryStore:
 
     def __init__(self, store: MemoryStore) -> None:
         self.settings = store.settings
+        self.lobby = store.lobby
         self._store = store
 
     async def offer(self, queue: str, draft: Draft, *, conn: Any = None) -> Outcome:
@@ -55,8 +57,8 @@ class AsyncMemoryStore:
             conn=conn,
         )
 
-    async def next_due_in(self, queue: str, *, type: str | None = None, conn: Any = None) -> timedelta | None:
-        return self._store.next_due_in(queue, type=type, conn=conn)
+    async def wait(self, queue: str, *, sleep_for: timedelta, type: str | None = None) -> Waited:
+        return self._store.wait(queue, sleep_for=sleep_for, type=type)
 
     async def ack(self, queue: str, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]:
         return self._store.ack(queue, holds, conn=conn)

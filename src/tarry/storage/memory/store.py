@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -20,6 +21,7 @@ from tarry.core.outcomes import Outcome, Settled
 from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo, QueueSettings, StoreSettings
 from tarry.core.states import State
+from tarry.core.waiting import Lobby, Waited
 from tarry.storage.memory import leases, offers, removals, settles
 from tarry.storage.memory.journal import Journal
 from tarry.storage.memory.leases import Claim, Decoded, Verdict
@@ -31,6 +33,7 @@ P = TypeVar("P")
 _AUTHORITY: Clock = AuthorityClock()
 _DEFAULTS = StoreSettings()
 _EVENTS_KEPT = 100_000
+_ALWAYS = timedelta(days=3650)
 
 
 class MemoryStore:
@@ -53,15 +56,22 @@ class MemoryStore:
         self._journal = Journal(kept=events_kept)
         self._registry = Registry(self._journal, create_on_use=settings.create_queues)
         self._lock = threading.Lock()
+        self.lobby = Lobby(
+            scan_every=settings.scan_every,
+            listening_scan_every=settings.listening_scan_every,
+            monotonic=time.monotonic,
+        )
+        # Rings tell of everything but of a clock that somebody moves.
+        self.lobby.set_hears(hears=isinstance(clock, AuthorityClock))
 
     # Offering
 
     def offer(self, queue: str, draft: Draft, *, conn: Any = None) -> Outcome:
-        with self._using(queue, conn) as (state, now):
+        with self._changing(queue, conn) as (state, now):
             return offers.offer(state, draft, now)
 
     def offer_many(self, queue: str, drafts: Sequence[Draft], *, conn: Any = None) -> list[Outcome]:
-        with self._using(queue, conn) as (state, now):
+        with self._changing(queue, conn) as (state, now):
             return offers.offer_many(state, drafts, now)
 
     # Leasing
@@ -100,12 +110,14 @@ class MemoryStore:
         except BaseException:
             with self._lock:
                 leases.give_back(state, claims)
+                self._ring(state, self._now())
             raise
 
-    def next_due_in(self, queue: str, *, type: str | None = None, conn: Any = None) -> timedelta | None:
-        with self._using(queue, conn) as (state, now):
+    def wait(self, queue: str, *, sleep_for: timedelta, type: str | None = None) -> Waited:
+        """Whoever changes something rings, for as long as the process lives: there is nothing to write down."""
+        with self._using(queue, None) as (state, now):
             next_at = None if state.paused_at is not None else state.lines.next_at(now, type)
-            return None if next_at is None else max(next_at - now, timedelta(0))
+            return Waited(None if next_at is None else max(next_at - now, timedelta(0)), _ALWAYS)
 
     def ack(self, queue: str, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]:
         with self._using(queue, conn) as (state, now):
@@ -114,7 +126,7 @@ class MemoryStore:
     def nack(
         self, queue: str, failures: Sequence[Failure], *, retry: Retry | None = None, conn: Any = None
     ) -> list[Settled]:
-        with self._using(queue, conn) as (state, now):
+        with self._changing(queue, conn) as (state, now):
             return settles.nack(state, failures, now, self._random, retry)
 
     def touch(
@@ -132,7 +144,7 @@ class MemoryStore:
         delay: timedelta | None = None,
         conn: Any = None,
     ) -> list[Settled]:
-        with self._using(queue, conn) as (state, now):
+        with self._changing(queue, conn) as (state, now):
             return settles.release(state, holds, now, due_at if delay is None else now + delay)
 
     def bury(
@@ -194,7 +206,7 @@ class MemoryStore:
             return state.dead_letters(limit)
 
     def redrive(self, queue: str, *, versions: Sequence[int] | None = None, limit: int = 1000, conn: Any = None) -> int:
-        with self._using(queue, conn) as (state, now):
+        with self._changing(queue, conn) as (state, now):
             return removals.redrive(state, versions, limit, now)
 
     def purge_dead(self, queue: str, *, conn: Any = None) -> int:
@@ -233,7 +245,9 @@ class MemoryStore:
 
     def resume(self, name: str, *, conn: Any = None) -> QueueInfo:
         with self._locked(conn) as now:
-            return self._registry.resume(name, now)
+            resumed = self._registry.resume(name, now)
+            self._ring(self._registry.known(name), now)
+            return resumed
 
     def now(self, *, conn: Any = None) -> datetime:
         _refuse(conn)
@@ -253,6 +267,19 @@ class MemoryStore:
     def _using(self, queue: str, conn: Any) -> Generator[tuple[MemoryQueue, datetime], None, None]:
         with self._locked(conn) as now:
             yield self._registry.used(queue, now), now
+
+    @contextmanager
+    def _changing(self, queue: str, conn: Any) -> Generator[tuple[MemoryQueue, datetime], None, None]:
+        """A change after which something may be due earlier than before."""
+        with self._using(queue, conn) as (state, now):
+            yield state, now
+            self._ring(state, now)
+
+    def _ring(self, state: MemoryQueue, now: datetime) -> None:
+        for key in self.lobby.lines_of(state.name):
+            next_at = None if state.paused_at is not None else state.lines.next_at(now, key.type)
+            if next_at is not None:
+                self.lobby.ring(key, next_at - now)
 
     def _state(self, queue: str) -> MemoryQueue:
         with self._lock:

@@ -19,6 +19,7 @@ from tarry.core.outcomes import Outcome, Settled
 from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo, QueueSettings, StoreSettings
 from tarry.core.states import State
+from tarry.core.waiting import Lobby, Waited
 from tarry.storage.postgres import ops
 from tarry.storage.postgres.arrays import teach
 from tarry.storage.postgres.connections import aconfigure, keywords
@@ -26,8 +27,9 @@ from tarry.storage.postgres.drive import adrive, atransaction
 from tarry.storage.postgres.faults import is_transient, translated
 from tarry.storage.postgres.gather import Gatherer
 from tarry.storage.postgres.guests import guest_connection
+from tarry.storage.postgres.listen import Listener, ListenerTask
 from tarry.storage.postgres.statement import Op
-from tarry.storage.postgres.statements import MissingQueue
+from tarry.storage.postgres.statements import MissingQueue, Sleeper
 from tarry.storage.postgres.verbs import Verbs
 
 P = TypeVar("P")
@@ -42,6 +44,13 @@ class AsyncPostgresStore:
         clock = clock or AuthorityClock()
         self._verbs = Verbs(clock, create=settings.create_queues)
         self._guest_verbs = Verbs(clock, create=False)
+        self.lobby = Lobby(
+            scan_every=settings.scan_every,
+            listening_scan_every=settings.listening_scan_every,
+            monotonic=time.monotonic,
+        )
+        trusted = isinstance(clock, AuthorityClock)
+        self._listening = ListenerTask(lambda: Listener(settings.listen_dsn or dsn, self.lobby, trusted=trusted))
         self._offers: dict[str, Gatherer[Draft, Outcome]] = {}
         self._acks: dict[str, Gatherer[Hold, Settled]] = {}
         self._pool = AsyncConnectionPool[AsyncConnection[Any]](
@@ -64,6 +73,7 @@ class AsyncPostgresStore:
     async def close(self) -> None:
         for gatherer in [*self._offers.values(), *self._acks.values()]:
             await gatherer.drain()
+        await self._listening.close()
         await self._pool.close()
 
     async def offer(self, queue: str, draft: Draft, *, conn: Any = None) -> Outcome:
@@ -105,8 +115,13 @@ class AsyncPostgresStore:
             conn,
         )
 
-    async def next_due_in(self, queue: str, *, type: str | None = None, conn: Any = None) -> timedelta | None:
-        return await self._run(lambda verbs: verbs.next_due_in(queue, type=type), conn)
+    async def wait(self, queue: str, *, sleep_for: timedelta, type: str | None = None) -> Waited:
+        listener = self._listening.started()
+        probe = listener.probe()
+        sleeper = Sleeper(who=listener.who, sleep_for=sleep_for, scan_every=self.settings.scan_every, probe=probe)
+        waited = await self._run(lambda verbs: verbs.wait(queue, type, sleeper), None)
+        listener.sent(probe)
+        return waited
 
     async def ack(self, queue: str, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]:
         if conn is None and len(holds) == 1:

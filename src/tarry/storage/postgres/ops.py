@@ -89,6 +89,8 @@ def _copy(drafts: Sequence[Draft], queue: str, now: datetime | None) -> Op[None]
     yield from copying.copy_messages(drafts, reserved).run()
     if reserved.journal != "off":
         yield from copying.copy_events(drafts, reserved).run()
+    earliest = min(draft.due_at or reserved.now + draft.delay for draft in drafts)
+    yield from statements.ring(queue, earliest, now).run()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

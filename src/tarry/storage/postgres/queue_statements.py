@@ -73,7 +73,7 @@ def _settings(settings: QueueSettings) -> dict[str, Any]:
 
 
 def _maybe_info(rows: list[Row]) -> QueueInfo | None:
-    return _info(rows[0]) if rows else None
+    return _info(rows[0][:10]) if rows else None
 
 
 def _info(row: Row) -> QueueInfo:

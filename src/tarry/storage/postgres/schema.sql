@@ -476,6 +476,22 @@ create table tarry.trace_reader (
     constraint trace_reader_pkey PRIMARY KEY (lake, job)
 );
 
+create unlogged table tarry.waiter (
+    queue integer not null,
+    type text collate "C" not null,
+    who text collate "C" not null,
+    wakes_at timestamp with time zone not null,
+    renewed_at timestamp with time zone not null default clock_timestamp(),
+    constraint waiter_pkey PRIMARY KEY (queue, type, who)
+) with (
+    fillfactor=50,
+    autovacuum_vacuum_scale_factor=0,
+    autovacuum_vacuum_threshold=200,
+    autovacuum_vacuum_cost_delay=0,
+    autovacuum_analyze_scale_factor=0,
+    autovacuum_analyze_threshold=100000
+);
+
 create table tarry.event_overflow partition of tarry.event DEFAULT;
 
 create function tarry.event_hash(e tarry.event) returns bigint language sql stable parallel safe as $$
@@ -705,4 +721,5 @@ insert into tarry.migration (number, name, checksum) values
     (2, '0002_pre_archive', 'bcf72326785bd4cf'),
     (3, '0003_pre_sink', '2e781cd8627c5b21'),
     (4, '0004_pre_serving', '7100109be5b7ae1b'),
-    (5, '0005_pre_anomalies', 'd80168f737e1d353');
+    (5, '0005_pre_anomalies', 'd80168f737e1d353'),
+    (6, '0006_pre_waiting', 'cd4d0f566cf62b7b');

@@ -18,14 +18,16 @@ from tarry.core.outcomes import Outcome, Settled
 from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo, QueueSettings, StoreSettings
 from tarry.core.states import State
+from tarry.core.waiting import Lobby, Waited
 from tarry.storage.postgres import ops
 from tarry.storage.postgres.arrays import teach
 from tarry.storage.postgres.connections import configure, keywords
 from tarry.storage.postgres.drive import drive, transaction
 from tarry.storage.postgres.faults import is_transient, translated
 from tarry.storage.postgres.guests import guest_connection
+from tarry.storage.postgres.listen import Listener, ListenerThread
 from tarry.storage.postgres.statement import Op
-from tarry.storage.postgres.statements import MissingQueue
+from tarry.storage.postgres.statements import MissingQueue, Sleeper
 from tarry.storage.postgres.verbs import Verbs
 
 P = TypeVar("P")
@@ -38,6 +40,13 @@ class PostgresStore:
         clock = clock or AuthorityClock()
         self._verbs = Verbs(clock, create=settings.create_queues)
         self._guest_verbs = Verbs(clock, create=False)
+        self.lobby = Lobby(
+            scan_every=settings.scan_every,
+            listening_scan_every=settings.listening_scan_every,
+            monotonic=time.monotonic,
+        )
+        trusted = isinstance(clock, AuthorityClock)
+        self._listening = ListenerThread(lambda: Listener(settings.listen_dsn or dsn, self.lobby, trusted=trusted))
         self._pool = ConnectionPool[Connection[Any]](
             dsn,
             kwargs=keywords(dsn),
@@ -53,6 +62,7 @@ class PostgresStore:
         )
 
     def close(self) -> None:
+        self._listening.close()
         self._pool.close()
 
     def offer(self, queue: str, draft: Draft, *, conn: Any = None) -> Outcome:
@@ -89,8 +99,13 @@ class PostgresStore:
             conn,
         )
 
-    def next_due_in(self, queue: str, *, type: str | None = None, conn: Any = None) -> timedelta | None:
-        return self._run(lambda verbs: verbs.next_due_in(queue, type=type), conn)
+    def wait(self, queue: str, *, sleep_for: timedelta, type: str | None = None) -> Waited:
+        listener = self._listening.started()
+        probe = listener.probe()
+        sleeper = Sleeper(who=listener.who, sleep_for=sleep_for, scan_every=self.settings.scan_every, probe=probe)
+        waited = self._run(lambda verbs: verbs.wait(queue, type, sleeper), None)
+        listener.sent(probe)
+        return waited
 
     def ack(self, queue: str, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]:
         return self._run(lambda verbs: verbs.ack(queue, holds), conn, atomic=len(holds) > ops.CHUNK)

@@ -17,6 +17,7 @@ from tarry.core.outcomes import Outcome, Settled
 from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo, QueueSettings
 from tarry.core.states import State
+from tarry.core.waiting import Waited
 from tarry.storage.postgres import ops, queue_statements, statements
 from tarry.storage.postgres.cursor import Cursor
 from tarry.storage.postgres.statement import Op, Statement
@@ -71,8 +72,8 @@ class Verbs:
 
         return self._in(queue, make)
 
-    def next_due_in(self, queue: str, *, type: str | None) -> Op[timedelta | None]:
-        return self._one(queue, lambda now: statements.next_due_in(queue, type, now))
+    def wait(self, queue: str, type: str | None, sleeper: statements.Sleeper) -> Op[Waited]:
+        return self._one(queue, lambda now: statements.wait(queue, type, sleeper, now))
 
     def ack(self, queue: str, holds: Sequence[Hold]) -> Op[list[Settled]]:
         return self._in(queue, lambda now: ops.ack(queue, holds, now))

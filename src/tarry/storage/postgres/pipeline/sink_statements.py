@@ -125,7 +125,7 @@ def merge(
         "conflict": _CONFLICTS[rules.conflict.rule],
         "max_wait": None if max_wait is None else max_wait.total_seconds(),
     }
-    return Statement(sql("pipeline_sink_merge"), params, lambda rows: Merged(*rows[0]))
+    return Statement(sql("pipeline_sink_merge"), params, lambda rows: Merged(*rows[0][:3]))
 
 
 def outdone(group: Sequence[Staged], now: datetime) -> Statement[int]:

@@ -24,7 +24,7 @@ with q as materialized (
     where m.ctid = f.place and m.token = f.token and f.reason is null
       and m.attempt < coalesce(m.max_attempts, q.max_attempts, 2147483647)
     returning m.key, f.token, f.error, f.now, m.version, m.attempt, m.priority, m.due_at,
-        m.leased_at, m.consumer
+        m.leased_at, m.consumer, m.type
 ), died as (
     delete from tarry.message m
     using failure f cross join q
@@ -57,7 +57,16 @@ with q as materialized (
         from died
     ) fact
     where q.journal <> 'off'
+), rung as materialized (
+    select pg_notify('tarry', %(queue)s::text || '/' || w.type)
+    from (
+        select type, max(wakes_at) as wakes_at from tarry.waiter
+        where queue = (select id from q) and wakes_at > coalesce(%(now)s::timestamptz, statement_timestamp())
+        group by type
+    ) w
+    where exists (select from retried s where s.due_at < w.wakes_at and (w.type = '' or s.type = w.type))
 )
-select count(d.key)::int, case when count(d.key) < cardinality(%(keys)s::text[]) then array_agg(d.key) end
+select count(d.key)::int, case when count(d.key) < cardinality(%(keys)s::text[]) then array_agg(d.key) end,
+    (select count(*) from rung)
 from q left join (select key from retried union all select key from died) d on true
 group by q.id

@@ -4,6 +4,7 @@
 -- duplicates; message_key decides conflicts. An offer that changes nothing keeps the lease, any other ends it.
 -- A version was taken before the row was locked; if somebody else's higher one is there by now, a still higher one is
 -- taken, so the versions of a key only grow.
+-- Who sleeps for later than one of them is woken, if anybody does.
 -- `places` says in which order they were given: versions grow in that order, so what is due together stays in line.
 with q as materialized (
     select id, journal from tarry.queue where name = %(queue)s and deleted_at is null
@@ -47,7 +48,7 @@ with q as materialized (
            excluded.priority, excluded.type, excluded.content_type,
            nullif(excluded.headers - '{traceparent,tracestate}'::text[], '{}'), excluded.lease_for,
            excluded.max_attempts, excluded.retry)
-    returning m.key, m.payload, m.version, m.priority, m.due_at, m.xmax = 0 as created
+    returning m.key, m.payload, m.version, m.priority, m.due_at, m.type, m.xmax = 0 as created
 ), journaled as (
     insert into tarry.event (kind, at, queue, key, version, attempt, priority, due_at, size, payload_hash, payload)
     select case when s.created then 'offered'::tarry.event_kind else 'updated' end,
@@ -55,11 +56,19 @@ with q as materialized (
         octet_length(s.payload), substr(sha256(s.payload), 1, 8), case q.journal when 'payloads' then s.payload end
     from q cross join stored s
     where q.journal <> 'off'
+), rung as materialized (
+    select pg_notify('tarry', %(queue)s::text || '/' || w.type)
+    from (
+        select type, max(wakes_at) as wakes_at from tarry.waiter
+        where queue = (select id from q) and wakes_at > coalesce(%(now)s::timestamptz, statement_timestamp())
+        group by type
+    ) w
+    where exists (select from stored s where s.due_at < w.wakes_at and (w.type = '' or s.type = w.type))
 )
 select count(*) filter (where s.created)::int,
     case when count(*) filter (where s.created) < cardinality(%(keys)s::text[])
         then array_agg(s.key) filter (where s.created) end,
-    case when count(*) filter (where s.created) < cardinality(%(keys)s::text[])
-        then array_agg(s.key) filter (where not s.created) end
+    array_agg(s.key) filter (where not s.created),
+    (select count(*) from rung)
 from q left join stored s on true
 group by q.id

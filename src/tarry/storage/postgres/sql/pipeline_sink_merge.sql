@@ -44,7 +44,7 @@ with folded as (
            excluded.priority, excluded.type, excluded.content_type,
            nullif(excluded.headers - '{traceparent,tracestate}'::text[], '{}'), excluded.lease_for,
            excluded.max_attempts, excluded.retry)
-    returning m.queue, m.key, m.version, m.priority, m.due_at, m.xmax = 0 as created, octet_length(m.payload) as size,
+    returning m.queue, m.key, m.version, m.priority, m.due_at, m.type, m.xmax = 0 as created, octet_length(m.payload) as size,
         substr(sha256(m.payload), 1, 8) as payload_hash,
         case when m.queue = any (%(telling)s::int[]) then m.payload end as payload
 ), journaled as (
@@ -53,6 +53,17 @@ with folded as (
         0, priority, due_at, size, payload_hash, payload
     from stored
     where queue <> all (%(silent)s::int[])
+), rung as materialized (
+    select pg_notify('tarry', q.name || '/' || w.type)
+    from (
+        select queue, type, max(wakes_at) as wakes_at from tarry.waiter
+        where queue = any (%(queue_ids)s::int[]) and wakes_at > %(now)s::timestamptz
+        group by queue, type
+    ) w
+    join unnest(%(queues)s::text[], %(queue_ids)s::int[]) as q(name, id) on q.id = w.queue
+    where exists (select from stored s
+        where s.queue = w.queue and s.due_at < w.wakes_at and (w.type = '' or s.type = w.type))
 )
-select (select count(*) from chosen), count(*) filter (where s.created), count(*) filter (where not s.created)
+select (select count(*) from chosen), count(*) filter (where s.created), count(*) filter (where not s.created),
+    (select count(*) from rung)
 from stored s

@@ -12,7 +12,12 @@ with made as (
     select case when %(paused)s then 'queue_paused'::tarry.event_kind else 'queue_resumed' end, updated_at, id,
         jsonb_build_object('reason', paused_reason)
     from made
+), rung as materialized (
+    select pg_notify('tarry', made.name || '/' || w.type)
+    from made join tarry.waiter w on w.queue = made.id
+    where not %(paused)s and w.wakes_at > coalesce(%(now)s::timestamptz, statement_timestamp())
 )
 select name, extract(epoch from lease_for)::float8, max_attempts, retry, journal::text,
-    extract(epoch from retention_for)::float8, extract(epoch from target_lag_for)::float8, created_at, paused_at, paused_reason
+    extract(epoch from retention_for)::float8, extract(epoch from target_lag_for)::float8, created_at, paused_at, paused_reason,
+    (select count(*) from rung)
 from made

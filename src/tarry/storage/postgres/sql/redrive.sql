@@ -25,7 +25,7 @@ with q as materialized (
     cross join (select coalesce(%(now)s::timestamptz, statement_timestamp()) as now) t
     order by l.key
     on conflict (key, queue) do nothing
-    returning key, version, origin, priority, due_at, payload
+    returning key, version, origin, priority, due_at, payload, type
 ), gone as (
     delete from tarry.dead_letter where version = any (array(select origin from revived))
 ), journaled as (
@@ -34,5 +34,13 @@ with q as materialized (
         r.due_at, octet_length(r.payload), jsonb_build_object('from_version', r.origin)
     from q cross join revived r
     where q.journal <> 'off'
+), rung as materialized (
+    select pg_notify('tarry', %(queue)s::text || '/' || w.type)
+    from (
+        select type, max(wakes_at) as wakes_at from tarry.waiter
+        where queue = (select id from q) and wakes_at > coalesce(%(now)s::timestamptz, statement_timestamp())
+        group by type
+    ) w
+    where exists (select from revived s where s.due_at < w.wakes_at and (w.type = '' or s.type = w.type))
 )
-select (select count(*) from revived) from q
+select (select count(*) from revived), (select count(*) from rung) from q

@@ -15,14 +15,23 @@ with q as materialized (
             coalesce(%(now)s::timestamptz, clock_timestamp()) + %(delay)s::interval, m.due_at)
     from held h
     where m.ctid = h.place and m.token = h.token
-    returning m.key, h.token, m.version, m.attempt, m.priority, m.due_at, m.leased_at, m.consumer
+    returning m.key, h.token, m.version, m.attempt, m.priority, m.due_at, m.leased_at, m.consumer, m.type
 ), journaled as (
     insert into tarry.event (kind, at, queue, key, version, attempt, priority, due_at, leased_at, consumer)
     select 'released', coalesce(%(now)s::timestamptz, clock_timestamp()), q.id, f.key, f.version, f.attempt, f.priority,
         f.due_at, f.leased_at, f.consumer
     from q cross join freed f
     where q.journal <> 'off'
+), rung as materialized (
+    select pg_notify('tarry', %(queue)s::text || '/' || w.type)
+    from (
+        select type, max(wakes_at) as wakes_at from tarry.waiter
+        where queue = (select id from q) and wakes_at > coalesce(%(now)s::timestamptz, statement_timestamp())
+        group by type
+    ) w
+    where exists (select from freed s where s.due_at < w.wakes_at and (w.type = '' or s.type = w.type))
 )
-select count(d.key)::int, case when count(d.key) < cardinality(%(keys)s::text[]) then array_agg(d.key) end
+select count(d.key)::int, case when count(d.key) < cardinality(%(keys)s::text[]) then array_agg(d.key) end,
+    (select count(*) from rung)
 from q left join freed d on true
 group by q.id

@@ -1,0 +1,6 @@
+-- What processes that ended without a word have left behind. Nobody rings for them: their time has passed.
+delete from tarry.waiter
+where ctid = any (array(
+    select ctid from tarry.waiter
+    where greatest(wakes_at, renewed_at) < clock_timestamp() - interval '1 hour'
+    for update skip locked))

@@ -1,0 +1,42 @@
+-- `wait` for one type: the same, along message_order_by_type, so that the backlog of other types costs nothing.
+with q as materialized (
+    select id, paused_at, coalesce(%(now)s::timestamptz, clock_timestamp()) as now
+    from tarry.queue where name = %(queue)s and deleted_at is null
+), head as materialized (
+    select min(least(free.due_at, held.until)) as due_at
+    from generate_series(0, 9) as level(priority)
+    left join lateral (
+        select walked.due_at
+        from (
+            select m.due_at, m.lease_until
+            from tarry.message m
+            where (m.queue + 0) = (select id from q where paused_at is null) and m.type = %(type)s and m.priority = level.priority::smallint
+            order by m.due_at, m.version
+            limit 1000
+        ) walked
+        where walked.lease_until <= (select now from q)
+        limit 1
+    ) free on true
+    left join lateral (
+        select least(min(walked.lease_until) filter (where walked.lease_until > (select now from q)),
+            case when count(*) = 1000 then (select now from q) + %(scan_every)s::interval end) as until
+        from (
+            select m.lease_until
+            from tarry.message m
+            where (m.queue + 0) = (select id from q where paused_at is null) and m.type = %(type)s and m.priority = level.priority::smallint
+              and m.due_at <= (select now from q) and (free.due_at > (select now from q)) is not false
+            order by m.due_at, m.version
+            limit 1000
+        ) walked
+    ) held on true
+), asleep as (
+    insert into tarry.waiter as w (queue, type, who, wakes_at)
+    select q.id, %(type)s::text, %(who)s::text, least(head.due_at, q.now + %(keep_for)s::interval)
+    from q cross join head
+    where %(who)s::text is not null and (head.due_at is null or head.due_at > q.now)
+    on conflict (queue, type, who) do update set wakes_at = excluded.wakes_at, renewed_at = excluded.renewed_at
+), probed as materialized (
+    select pg_notify('tarry', %(probe)s::text) where %(probe)s::text is not null
+)
+select head.due_at - q.now, (select count(*) from probed)
+from q cross join head
