@@ -6,7 +6,7 @@ import os
 
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.kit.environment", "tests.kit.servers", "tests.kit.clocks", "tests.kit.backends"]
+pytest_plugins = [f"tests.kit.{name}" for name in ("environment", "servers", "clocks", "backends", "sleepers")]
 
 # No database of examples: the suite writes nothing into the checkout, whoever runs it.
 settings.register_profile(

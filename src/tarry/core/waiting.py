@@ -203,9 +203,11 @@ class Lobby:
             return [key for key in self._lines if key.queue == queue]
 
     def asleep(self, queue: str) -> int:
-        """How many lines of a queue have a leader that sleeps."""
+        """How many lines of a queue have a leader that sleeps and would be called."""
+        now = self.monotonic()
         with self._lock:
-            return sum(key.queue == queue and line.asleep_until < math.inf for key, line in self._lines.items())
+            lines = [line for key, line in self._lines.items() if key.queue == queue]
+        return sum(line.asleep_until < math.inf and line.rings_until > now for line in lines)
 
     def waiting(self, queue: str) -> int:
         """How many consumers wait for a queue."""

@@ -57,16 +57,10 @@ with q as materialized (
         from died
     ) fact
     where q.journal <> 'off'
-), rung as materialized (
-    select pg_notify('tarry', %(queue)s::text || '/' || w.type)
-    from (
-        select type, max(wakes_at) as wakes_at from tarry.waiter
-        where queue = (select id from q) and wakes_at > coalesce(%(now)s::timestamptz, statement_timestamp())
-        group by type
-    ) w
-    where exists (select from retried s where s.due_at < w.wakes_at and (w.type = '' or s.type = w.type))
 )
 select count(d.key)::int, case when count(d.key) < cardinality(%(keys)s::text[]) then array_agg(d.key) end,
-    (select count(*) from rung)
+    (select count(pg_notify('tarry', %(queue)s::text || '/' || w.type)) from tarry.waiter w
+    where w.queue = q.id and w.wakes_at > coalesce(%(now)s::timestamptz, statement_timestamp())
+      and exists (select from retried s where s.due_at < w.wakes_at and (w.type = '' or s.type = w.type)))
 from q left join (select key from retried union all select key from died) d on true
 group by q.id

@@ -56,19 +56,14 @@ with q as materialized (
         octet_length(s.payload), substr(sha256(s.payload), 1, 8), case q.journal when 'payloads' then s.payload end
     from q cross join stored s
     where q.journal <> 'off'
-), rung as materialized (
-    select pg_notify('tarry', %(queue)s::text || '/' || w.type)
-    from (
-        select type, max(wakes_at) as wakes_at from tarry.waiter
-        where queue = (select id from q) and wakes_at > coalesce(%(now)s::timestamptz, statement_timestamp())
-        group by type
-    ) w
-    where exists (select from stored s where s.due_at < w.wakes_at and (w.type = '' or s.type = w.type))
 )
 select count(*) filter (where s.created)::int,
     case when count(*) filter (where s.created) < cardinality(%(keys)s::text[])
         then array_agg(s.key) filter (where s.created) end,
     array_agg(s.key) filter (where not s.created),
-    (select count(*) from rung)
+    (select count(pg_notify('tarry', %(queue)s::text || '/' || w.type)) from tarry.waiter w
+    where w.queue = q.id and w.wakes_at > min(s.due_at)
+      and w.wakes_at > coalesce(%(now)s::timestamptz, statement_timestamp())
+      and (w.type = '' or w.type = any (array_agg(s.type))))
 from q left join stored s on true
 group by q.id

@@ -19,13 +19,10 @@ with q as materialized (
         case q.journal when 'payloads' then s.payload end
     from q cross join stored s
     where q.journal <> 'off'
-), rung as materialized (
-    select pg_notify('tarry', %(queue)s::text || '/' || w.type)
-    from (
-        select type, max(wakes_at) as wakes_at from tarry.waiter
-        where queue = (select id from q) and type = '' and wakes_at > coalesce(%(now)s::timestamptz, statement_timestamp())
-        group by type
-    ) w
-    where exists (select from stored s where s.due_at < w.wakes_at)
 )
-select count(s.key)::int, (select count(*) from rung) from q left join stored s on true group by q.id
+select count(s.key)::int,
+    (select count(pg_notify('tarry', %(queue)s::text || '/' || w.type)) from tarry.waiter w
+    where w.queue = q.id and w.type = '' and w.wakes_at > min(s.due_at)
+      and w.wakes_at > coalesce(%(now)s::timestamptz, statement_timestamp()))
+from q left join stored s on true
+group by q.id

@@ -34,13 +34,9 @@ with q as materialized (
         r.due_at, octet_length(r.payload), jsonb_build_object('from_version', r.origin)
     from q cross join revived r
     where q.journal <> 'off'
-), rung as materialized (
-    select pg_notify('tarry', %(queue)s::text || '/' || w.type)
-    from (
-        select type, max(wakes_at) as wakes_at from tarry.waiter
-        where queue = (select id from q) and wakes_at > coalesce(%(now)s::timestamptz, statement_timestamp())
-        group by type
-    ) w
-    where exists (select from revived s where s.due_at < w.wakes_at and (w.type = '' or s.type = w.type))
 )
-select (select count(*) from revived), (select count(*) from rung) from q
+select (select count(*) from revived),
+    (select count(pg_notify('tarry', %(queue)s::text || '/' || w.type)) from tarry.waiter w
+    where w.queue = q.id and w.wakes_at > coalesce(%(now)s::timestamptz, statement_timestamp())
+      and exists (select from revived s where s.due_at < w.wakes_at and (w.type = '' or s.type = w.type)))
+from q
