@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
 
@@ -160,7 +161,9 @@ class AsyncQueue(Generic[P]):
             self._store.lobby,
             LineKey(self.name, limits.check_type(type)),
             timeout,
-            look=lambda: self._look(n, type=type, lease_for=lease_for, max_attempts=max_attempts, lowest_first=lowest_first),
+            look=lambda: self._look(
+                n, type=type, lease_for=lease_for, max_attempts=max_attempts, lowest_first=lowest_first
+            ),
             ask=lambda sleep_for: self._store.wait(self.name, sleep_for=sleep_for, type=type),
         )
 
@@ -171,10 +174,11 @@ class AsyncQueue(Generic[P]):
             return await asyncio.shield(looking)
         except asyncio.CancelledError:
             await asyncio.wait([looking], timeout=_GIVE_BACK_S)
-            if looking.done() and not looking.cancelled() and looking.exception() is None:
-                await self._release(looking.result())
-            else:
+            if not looking.done():
                 looking.cancel()
+            elif not looking.cancelled() and looking.exception() is None:
+                with suppress(Exception):  # then the leases run out
+                    await self._release(looking.result())
             raise
 
     async def consume(
