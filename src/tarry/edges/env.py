@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 
 from tarry.core.errors import InvalidInput
+
+WORKER_PARENT = "TARRY_WORKER_PARENT"
+"""Between the processes of `tarry worker`: the pipe that ends with the one that started the others."""
+
+
+def worker_parent_from(environ: MutableMapping[str, str] = os.environ) -> int | None:
+    """Taken out, since it is not for the programs that a handler starts."""
+    text = environ.pop(WORKER_PARENT, None)
+    return None if text is None else int(text)
 
 
 def dsn_from(environ: Mapping[str, str] = os.environ) -> str | None:

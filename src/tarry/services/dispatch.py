@@ -47,6 +47,7 @@ class Job:
         self.handed: AsyncDelivery[Any] | Delivery[Any] = delivery
         self.stopped: asyncio.Future[Stopped] = asyncio.get_running_loop().create_future()
         self.held = Held(queue, delivery, self.lose)
+        self.call: asyncio.Future[Any] | None = None
         self.settled = False
         self.abandoned = False
 
@@ -89,7 +90,6 @@ class Dispatch:
         """Never raises: whatever happens is an ending. Returns when the handler is out of the way, too."""
         started_s = self._timer()
         self._leases.add(job.held)
-        call: asyncio.Future[Any] | None = None
         try:
             try:
                 payload = job.handler.decode(*job.raw.payload)
@@ -98,14 +98,14 @@ class Dispatch:
             except Exception as error:
                 handled = await self._settle(job, Raised(error), started_s)
             else:
-                call = self._call(job, payload)
+                call = job.call = self._call(job, payload)
                 handled = await self._settle(job, await self._answer(job, call), started_s)
         finally:
             self._leases.remove(job.held)
             job.settled = True
         self._hooks.finished(handled)
-        if call is not None and not call.done() and not job.abandoned:
-            await asyncio.wait([call])  # it keeps its place until it has really ended
+        if job.call is not None and not job.call.done() and not job.abandoned:
+            await asyncio.wait([job.call])  # it keeps its place until it has really ended
         return handled
 
     def _call(self, job: Job, payload: Any) -> asyncio.Future[Any]:
@@ -199,6 +199,7 @@ class Dispatch:
             handler=job.handler.name,
             ending=ending,
             took_s=self._timer() - started_s,
+            started=job.call is not None,
             error=error,
             detail=detail,
         )

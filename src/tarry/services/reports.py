@@ -40,6 +40,8 @@ class Handled:
     handler: str
     ending: Ending
     took_s: float
+    started: bool = True
+    """False: it never came to the handler, since its payload could not be read."""
     error: BaseException | None = None
     detail: str | None = None
 
@@ -47,10 +49,28 @@ class Handled:
     def late_s(self) -> float:
         return max(0.0, (self.delivery.leased_at - self.delivery.due_at).total_seconds())
 
+    @property
+    def fields(self) -> dict[str, Any]:
+        """As programs read it."""
+        return {
+            "queue": self.queue,
+            "key": self.delivery.key,
+            "type": self.delivery.type,
+            "attempt": self.delivery.attempt,
+            "handler": self.handler,
+            "ending": self.ending.value,
+            "took_s": round(self.took_s, 6),
+            "late_s": round(self.late_s, 6),
+            "error": self.why,
+        }
+
+    @property
+    def why(self) -> str | None:
+        return self.detail or (f"{type(self.error).__name__}: {self.error}" if self.error else None)
+
     def __str__(self) -> str:
         told = f"{self.queue} {self.delivery.key} attempt {self.delivery.attempt}: {self.ending.value}"
-        why = self.detail or (f"{type(self.error).__name__}: {self.error}" if self.error else None)
-        return f"{told} after {self.took_s:.3f} s" + (f": {why}" if why else "")
+        return f"{told} after {self.took_s:.3f} s" + (f": {self.why}" if self.why else "")
 
 
 @dataclass(slots=True)
@@ -81,9 +101,9 @@ class Hooks:
 
     def finished(self, handled: Handled) -> None:
         if handled.ending in (Ending.FAILED, Ending.BURIED, Ending.LOST):
-            _log.warning("%s", handled)
+            _log.warning("%s", handled, extra={"fields": handled.fields})
         else:
-            _log.debug("%s", handled)
+            _log.debug("%s", handled, extra={"fields": handled.fields})
         self._tell("finished", handled)
 
     def _tell(self, event: str, news: Any) -> None:

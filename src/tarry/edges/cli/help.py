@@ -11,6 +11,7 @@ CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_w
 ORDER = (
     "send",
     "receive",
+    "worker",
     "queue",
     "message",
     "dlq",

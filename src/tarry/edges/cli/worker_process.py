@@ -1,0 +1,146 @@
+"""One process of `tarry worker`: find the worker, run it on a database, and end as the signals say."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import importlib.util
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from tarry.app import AsyncApp, connect_async
+from tarry.edges.cli.exits import ExitCode, Usage
+from tarry.edges.cli.text import plural
+from tarry.services.loop import Loop
+from tarry.services.worker import Worker, WorkerSettings
+
+_log = logging.getLogger("tarry.worker")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What the command line asked for."""
+
+    target: str
+    concurrency: int
+    processes: int
+    grace: timedelta
+    queues: tuple[str, ...] | None
+    metrics_port: int | None
+
+    @property
+    def settings(self) -> WorkerSettings:
+        return WorkerSettings(
+            concurrency=self.concurrency, grace=self.grace, queues=self.queues, processes=self.processes
+        )
+
+    def load(self) -> Worker:
+        """The worker, with handlers for everything that was asked for."""
+        found = find(self.target)
+        found.sources(self.settings)
+        return found
+
+
+def find(target: str) -> Worker:
+    """`module:worker`, as if the module were imported from here."""
+    module, colon, name = target.partition(":")
+    if not (module and colon and name):
+        raise Usage(f"say module:worker, not {target!r:.120}", hint="as in: tarry worker shop.tasks:worker")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        imported = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{module}.".startswith(f"{error.name}."):
+            hint = f"it is looked for in {here} and on sys.path"
+            raise Usage(f"there is no module {error.name}", hint=hint) from error
+        raise _broken(module, error) from error
+    except Exception as error:
+        raise _broken(module, error) from error
+    found = getattr(imported, name, None)
+    if not isinstance(found, Worker):
+        workers = [name for name, value in vars(imported).items() if isinstance(value, Worker)]
+        what = "nothing of that name" if found is None else f"a {type(found).__name__}"
+        raise Usage(
+            f"{target} is {what}, and not a tarry.Worker",
+            hint=f"there is {module}:{workers[0]}" if workers else "make one: worker = tarry.Worker()",
+        )
+    return found
+
+
+def _broken(module: str, error: Exception) -> Usage:
+    return Usage(
+        f"module {module} cannot be imported: {type(error).__name__}: {error}",
+        hint="for the traceback run it again with --debug",
+    )
+
+
+def run(plan: Plan, dsn: str | None, parent: int | None) -> ExitCode:
+    """`parent`: the pipe to the process that started this one and its like, if one did."""
+    worker = plan.load()
+    _observe(worker, plan)
+    return asyncio.run(_run(worker, plan, dsn, parent))
+
+
+async def _run(worker: Worker, plan: Plan, dsn: str | None, parent: int | None) -> ExitCode:
+    stop = asyncio.Event()
+    _heed_signals(stop)
+    if parent is not None:
+        _heed_parent(parent, stop)
+    async with connect_async(dsn) as app:
+        queues = plan.queues or worker.queues
+        _log.info("working on %s with %s", ", ".join(queues), plural(plan.concurrency, "place"))
+        tally = await worker.run(app, plan.settings, stop=stop, background=_background(app))
+        _log.info("stopped: %s; %s given back unstarted", tally, f"{tally.given_back:,}")
+    return ExitCode.OK
+
+
+def _background(app: AsyncApp) -> Sequence[Loop]:
+    """Services that every worker process runs beside its handlers."""
+    return ()
+
+
+def _heed_signals(stop: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+
+    def told(name: str) -> None:
+        if stop.is_set():
+            _log.warning("%s again: ending at once; what is held comes back when its lease runs out", name)
+            logging.shutdown()
+            os._exit(ExitCode.INTERRUPTED)
+        _log.info("%s: no new messages", name)
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told, number.name)
+
+
+def _heed_parent(pipe: int, stop: asyncio.Event) -> None:
+    """Nothing is ever written to the pipe: it is readable when its other end is closed, however that came about."""
+    loop = asyncio.get_running_loop()
+
+    def orphaned() -> None:
+        loop.remove_reader(pipe)
+        _log.warning("the process that started this one is gone")
+        stop.set()
+
+    loop.add_reader(pipe, orphaned)
+
+
+def _observe(worker: Worker, plan: Plan) -> None:
+    if importlib.util.find_spec("opentelemetry") is not None:
+        from tarry.edges.telemetry import trace
+
+        trace(worker)
+    if plan.metrics_port is not None:
+        from tarry.edges.telemetry import Metrics
+
+        port = Metrics(worker).serve(plan.metrics_port)
+        _log.info("metrics on http://127.0.0.1:%d/metrics", port)

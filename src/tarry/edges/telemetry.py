@@ -1,0 +1,114 @@
+"""Spans and metrics of a worker, for programs that have OpenTelemetry or Prometheus. Neither is needed to work."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from tarry.core.errors import Refused
+from tarry.handles.delivery import Handed
+from tarry.services.reports import Ending, Handled
+from tarry.services.worker import Worker
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+_MISSING = "pip install 'tarry[telemetry]'"
+_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
+
+
+def trace(worker: Worker) -> None:
+    """One consumer span around every call of a handler, linked to the span that offered the message.
+
+    Names and attributes are those of OpenTelemetry's conventions for messaging. A link, not a parent: the message may have
+    waited for days.
+    """
+    try:
+        from opentelemetry import trace as otel
+        from opentelemetry.context import Context
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+    except ModuleNotFoundError as error:
+        raise Refused("spans need OpenTelemetry, which is not installed", hint=_MISSING) from error
+
+    tracer = otel.get_tracer("tarry")
+
+    @worker.middleware
+    @contextmanager
+    def span(delivery: Handed[Any]) -> Generator[None]:  # pyright: ignore[reportUnusedFunction]
+        queue: str = getattr(delivery, "queue", "")
+        offered = TraceContextTextMapPropagator().extract(dict(delivery.headers), Context())
+        origin = otel.get_current_span(offered).get_span_context()
+        with tracer.start_as_current_span(
+            f"process {queue}",
+            context=Context(),
+            kind=otel.SpanKind.CONSUMER,
+            links=[otel.Link(origin)] if origin.is_valid else None,
+            attributes={
+                "messaging.system": "tarry",
+                "messaging.operation.name": "process",
+                "messaging.operation.type": "process",
+                "messaging.destination.name": queue,
+                "messaging.message.id": delivery.key,
+                "tarry.message.version": delivery.version,
+                "tarry.message.attempt": delivery.attempt,
+                **({"tarry.message.type": delivery.type} if delivery.type else {}),
+            },
+        ):
+            yield
+
+
+class Metrics:
+    """Counts and durations by queue, in a registry of their own unless one is given."""
+
+    def __init__(self, worker: Worker, registry: CollectorRegistry | None = None) -> None:
+        try:
+            import prometheus_client as prometheus
+        except ModuleNotFoundError as error:
+            raise Refused("metrics need prometheus-client, which is not installed", hint=_MISSING) from error
+        self.registry = registry or prometheus.CollectorRegistry()
+        self._handled = prometheus.Counter(
+            "tarry_handled", "Deliveries handled, by how that ended.", ["queue", "ending"], registry=self.registry
+        )
+        self._failed = prometheus.Counter(
+            "tarry_failed", "Deliveries whose handler failed, or was buried.", ["queue"], registry=self.registry
+        )
+        self._took = prometheus.Histogram(
+            "tarry_handler_seconds",
+            "From the start of a handler until its message was settled.",
+            ["queue"],
+            registry=self.registry,
+            buckets=_BUCKETS,
+        )
+        self._late = prometheus.Histogram(
+            "tarry_lateness_seconds",
+            "From due to leased, by the database's clock.",
+            ["queue"],
+            registry=self.registry,
+            buckets=_BUCKETS,
+        )
+        self._running = prometheus.Gauge("tarry_in_flight", "Handlers running.", ["queue"], registry=self.registry)
+        for queue in worker.queues:
+            self._running.labels(queue).set(0)
+            self._failed.labels(queue)
+        worker.on("started")(self._on_started)
+        worker.on("finished")(self._on_finished)
+
+    def serve(self, port: int) -> int:
+        """On the loopback, for the scraper beside this process. The port; 0 asks for a free one."""
+        from prometheus_client import start_http_server
+
+        server, _ = start_http_server(port, addr="127.0.0.1", registry=self.registry)
+        return server.server_port
+
+    def _on_started(self, delivery: Any) -> None:
+        self._running.labels(delivery.queue).inc()
+        self._late.labels(delivery.queue).observe(max(0.0, (delivery.leased_at - delivery.due_at).total_seconds()))
+
+    def _on_finished(self, handled: Handled) -> None:
+        if handled.started:
+            self._running.labels(handled.queue).dec()
+        self._handled.labels(handled.queue, handled.ending.value).inc()
+        self._took.labels(handled.queue).observe(handled.took_s)
+        if handled.ending in (Ending.FAILED, Ending.BURIED):
+            self._failed.labels(handled.queue).inc()
