@@ -1,0 +1,87 @@
+"""tarry worker: what is wrong is said at once, in one line."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+
+import pytest
+
+from tarry.core.errors import Refused
+from tarry.edges.cli.exits import ExitCode, Usage
+from tarry.edges.cli.fleet import changes_below
+from tarry.edges.cli.worker_process import find
+from tests.edges.conftest import Run
+
+GOOD = "import tarry\nworker = tarry.Worker()\n@worker.handler('orders')\ndef handle(order: int) -> None: ...\n"
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for name in ("good", "empty", "misses", "broken"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    (tmp_path / "good.py").write_text(GOOD)
+    (tmp_path / "empty.py").write_text("import tarry\nworker = tarry.Worker()\nother = 5\n")
+    (tmp_path / "misses.py").write_text("import no_such_library\n")
+    (tmp_path / "broken.py").write_text("def\n")
+    log = logging.getLogger("tarry")
+    monkeypatch.setattr(log, "handlers", list(log.handlers))
+    monkeypatch.setattr(log, "propagate", True)
+    monkeypatch.setattr(log, "level", log.level)
+
+
+def test_a_worker_is_found_in_the_current_folder() -> None:
+    assert find("good:worker").queues == ("orders",)
+
+
+@pytest.mark.parametrize(
+    ("target", "said", "hint"),
+    [
+        ("good", "say module:worker", "tarry worker shop.tasks:worker"),
+        ("nowhere:worker", "there is no module nowhere", "looked for in"),
+        ("good.deeper:worker", "there is no module good.deeper", ""),
+        ("misses:worker", "module misses cannot be imported: ModuleNotFoundError", "--debug"),
+        ("broken:worker", "module broken cannot be imported: SyntaxError", "--debug"),
+        ("good:handle", "good:handle is a function, and not a tarry.Worker", "there is good:worker"),
+        ("empty:nothing", "empty:nothing is nothing of that name", "there is empty:worker"),
+    ],
+)
+def test_a_target_that_is_none(target: str, said: str, hint: str) -> None:
+    with pytest.raises(Usage) as raised:
+        find(target)
+    assert said in str(raised.value)
+    assert hint in (raised.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("empty:worker",), "this worker has no handlers"),
+        (("good:worker", "--queues", "mails"), "no handler of this worker is for mails"),
+        (("good:worker", "--grace", "soon"), "--grace is not a duration"),
+        (("good:worker", "-c", "0"), "greater than or equal to 1"),
+        (("nowhere:worker", "--processes", "3"), "there is no module nowhere"),
+    ],
+)
+def test_what_cannot_work_is_a_usage_error(run: Run, args: tuple[str, ...], said: str) -> None:
+    ran = run("worker", *args)
+    assert ran.code == ExitCode.USAGE
+    assert said in ran.err
+
+
+def test_reload_without_its_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "watchfiles", None)
+    with pytest.raises(Refused, match="which is not installed") as raised:
+        changes_below(Path.cwd())
+    assert raised.value.hint == "pip install 'tarry[reload]'"
+
+
+def test_metrics_without_their_library_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tarry.telemetry import Metrics
+
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with pytest.raises(Refused, match="which is not installed"):
+        Metrics(find("good:worker"))

@@ -1,0 +1,78 @@
+"""A worker by hand: the kit for tests of handlers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import tarry
+from tarry import Retry, Snooze, Worker
+from tarry.core.errors import InvalidInput
+from tarry.services.reports import Ending
+from tarry.testing import MutableClock, async_memory_app, drain, drain_async, memory_app
+from tests.services.kit import MINUTE
+
+
+def test_everything_that_is_due_is_handled_and_time_is_moved_by_hand() -> None:
+    worker, clock, seen = Worker(), MutableClock(), []
+
+    @worker.handler("orders", retry=Retry.fixed(MINUTE, max_attempts=2))
+    def cancel(order: dict[str, Any], delivery: tarry.Delivery[Any]) -> Snooze | None:
+        seen.append((delivery.key, delivery.attempt))
+        if order.get("bad"):
+            raise ValueError("no such order")
+        return Snooze(MINUTE) if order.get("early") and clock.pinned().minute < 5 else None
+
+    @worker.handler("mails")
+    async def send(mail: str) -> None: ...
+
+    with memory_app(clock) as app:
+        orders = app.queue("orders")
+        orders.offer("now", {})
+        orders.offer("early", {"early": True})
+        orders.offer("bad", {"bad": True})
+        orders.offer("later", {}, after=5 * MINUTE)
+        app.queue("mails").offer("m", "hello")
+        handled = drain(worker, app)
+        assert [(one.delivery.key, one.ending) for one in handled] == [
+            ("now", Ending.ACKED),
+            ("m", Ending.ACKED),
+            ("early", Ending.SNOOZED),
+            ("bad", Ending.FAILED),
+        ]
+        assert drain(worker, app) == []
+        clock.advance(5 * MINUTE)
+        assert sorted(one.delivery.key for one in drain(worker, app)) == ["bad", "early", "later"]
+        assert [letter.attempt for letter in orders.dead_letters.list()] == [2]
+        assert ("early", 1) in seen[3:]
+
+
+def test_what_handlers_offer_on_the_way_is_handled_too() -> None:
+    async def test() -> None:
+        worker = Worker()
+        async with async_memory_app() as app:
+
+            @worker.handler("steps")
+            async def step(n: int) -> None:
+                if n:
+                    await app.queue("steps").offer(None, n - 1)
+
+            await app.queue("steps").offer(None, 3)
+            assert len(await drain_async(worker, app)) == 4
+
+    asyncio.run(test())
+
+
+def test_work_without_end_is_told() -> None:
+    worker = Worker()
+
+    @worker.handler("orders")
+    def handle(order: Any) -> tarry.Release:
+        return tarry.Release()
+
+    with memory_app() as app:
+        app.queue("orders").offer("a", 1)
+        with pytest.raises(InvalidInput, match="100 messages were handled, and there is no end"):
+            drain(worker, app, most=100)

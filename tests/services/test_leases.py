@@ -1,0 +1,180 @@
+"""The heart-beat, by a clock that the test moves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+from tarry.core.errors import StoreUnavailable
+from tarry.core.messages import Hold
+from tarry.core.outcomes import Settled
+from tarry.services.leases import Held, Leases
+
+DONE, LEASE_LOST, GONE = Settled.DONE, Settled.LEASE_LOST, Settled.GONE
+
+
+class Queue:
+    """Answers touches as it is told to, and remembers them."""
+
+    def __init__(self, name: str = "orders") -> None:
+        self.name = name
+        self.touches: list[tuple[list[str], timedelta | None]] = []
+        self.answer: Callable[[], Any] = lambda: DONE
+
+    async def touch_many(self, holds: Sequence[Hold], lease_for: timedelta | None = None) -> list[Settled]:
+        self.touches.append(([hold.key for hold in holds], lease_for))
+        return [self.answer() for _ in holds]
+
+
+class Delivery:
+    def __init__(self, key: str, asked_s: float, lease_s: float) -> None:
+        self.hold = Hold(key, uuid4())
+        self.asked_s = asked_s
+        self.lease_for = timedelta(seconds=lease_s)
+
+
+class Beating:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self.lost: list[tuple[str, str]] = []
+        self.leases = Leases(lambda: self.now_s)
+
+    def hold(self, queue: Any, key: str, *, asked_s: float = 100.0, lease_s: float = 30.0) -> Held:
+        delivery: Any = Delivery(key, asked_s, lease_s)
+        held = Held(queue, delivery, lambda why: self.lost.append((key, why)))
+        self.leases.add(held)
+        return held
+
+    async def beat_at(self, now_s: float) -> float:
+        self.now_s = now_s
+        rest_s = await self.leases.run_once()
+        for _ in range(3):  # the beat is a task of its own
+            await asyncio.sleep(0)
+        return rest_s
+
+
+def test_a_lease_is_prolonged_at_a_third_and_all_of_a_queue_together() -> None:
+    async def test() -> None:
+        beating, orders, mails = Beating(), Queue(), Queue("mails")
+        for key in "abc":
+            beating.hold(orders, key)
+        beating.hold(mails, "m", lease_s=60.0)
+        assert await beating.beat_at(100.0) == 10.0
+        assert await beating.beat_at(109.9) > 0
+        assert orders.touches == []
+        await beating.beat_at(110.0)
+        assert [(sorted(keys), lease_for) for keys, lease_for in orders.touches] == [
+            (["a", "b", "c"], timedelta(seconds=30))
+        ]
+        assert mails.touches == []
+        assert await beating.beat_at(110.0) == 10.0  # the next of all is again orders' or mails', at 120
+
+    asyncio.run(test())
+
+
+def test_a_beat_counts_from_when_it_was_sent() -> None:
+    async def test() -> None:
+        beating, orders = Beating(), Queue()
+        held = beating.hold(orders, "a")
+
+        def slow() -> Settled:
+            beating.now_s += 7
+            return DONE
+
+        orders.answer = slow
+        await beating.beat_at(110.0)
+        assert (held.expires_s, held.next_s) == (140.0, 120.0)
+
+    asyncio.run(test())
+
+
+def test_who_has_lost_it_is_told_and_the_others_are_not() -> None:
+    async def test() -> None:
+        beating, orders = Beating(), Queue()
+        beating.hold(orders, "a")
+        beating.hold(orders, "b")
+        answers = iter([LEASE_LOST, DONE])
+        orders.answer = lambda: next(answers)
+        await beating.beat_at(110.0)
+        assert len(beating.lost) == 1
+        assert "somebody else has it" in beating.lost[0][1]
+
+    asyncio.run(test())
+
+
+def test_what_could_not_be_prolonged_in_time_is_lost_without_being_told() -> None:
+    async def test() -> None:
+        beating, orders = Beating(), Queue()
+        held = beating.hold(orders, "a")
+
+        def away() -> Settled:
+            raise StoreUnavailable("away")
+
+        orders.answer = away
+        await beating.beat_at(110.0)
+        assert beating.lost == []
+        assert held.next_s == 112.5  # again soon
+        await beating.beat_at(112.5)
+        assert len(orders.touches) == 2
+        await beating.beat_at(129.9)
+        assert beating.lost == []
+        await beating.beat_at(130.0)
+        assert beating.lost == [("a", "the lease ran out before it could be prolonged")]
+
+    asyncio.run(test())
+
+
+def test_a_beat_that_hangs_does_not_hide_that_the_lease_ran_out() -> None:
+    async def test() -> None:
+        beating, orders = Beating(), Queue()
+        never = asyncio.Event()
+
+        async def hang(holds: Any, lease_for: Any = None) -> list[Settled]:
+            await never.wait()
+            return [DONE] * len(holds)
+
+        orders.touch_many = hang  # pyright: ignore[reportAttributeAccessIssue]
+        beating.hold(orders, "a")
+        assert await beating.beat_at(110.0) == 20.0  # when the lease ends, since the beat is under way
+        await beating.beat_at(130.0)
+        assert [key for key, _ in beating.lost] == ["a"]
+        never.set()
+        await beating.beat_at(131.0)
+        assert len(beating.lost) == 1
+
+    asyncio.run(test())
+
+
+def test_a_process_that_was_frozen_knows_at_once() -> None:
+    async def test() -> None:
+        beating, orders = Beating(), Queue()
+        beating.hold(orders, "a")
+        await beating.beat_at(500.0)
+        assert (len(beating.lost), orders.touches) == (1, [])
+
+    asyncio.run(test())
+
+
+def test_what_is_being_settled_hears_it_from_the_settle() -> None:
+    async def test() -> None:
+        beating, orders = Beating(), Queue()
+        held = beating.hold(orders, "a")
+        held.settling = True
+        orders.answer = lambda: GONE
+        await beating.beat_at(110.0)
+        assert beating.lost == []
+
+    asyncio.run(test())
+
+
+def test_with_nothing_held_nobody_is_asked() -> None:
+    async def test() -> None:
+        beating, orders = Beating(), Queue()
+        beating.leases.remove(beating.hold(orders, "a"))
+        assert await beating.beat_at(500.0) == 1.0
+        assert orders.touches == []
+
+    asyncio.run(test())
