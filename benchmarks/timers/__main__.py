@@ -24,27 +24,35 @@ PICTURE = Path(__file__).parents[2] / "docs" / "images" / "timers.svg"
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.timers", description=__doc__)
     parser.add_argument(
-        "--sizes", type=int, nargs="+", default=Plan.sizes, help="how many timers (default: %(default)s)"
+        "--sizes", type=int, nargs="+", default=Plan().sizes, help="how many timers (default: %(default)s)"
     )
     parser.add_argument("--only", nargs="+", choices=list(CONTENDERS), default=list(CONTENDERS), metavar="WHO")
+    parser.add_argument("--seconds", type=int, default=150, help="begin nothing after this (default: %(default)s)")
     parser.add_argument("--picture", type=Path, help="write the plot there (the docs' own: docs/images/timers.svg)")
     options = parser.parse_args(arguments)
     plan = Plan(sizes=tuple(options.sizes))
     console = Console(width=None if Console().is_terminal else 140)
     said, started = machine(), time.monotonic()
-    figures = run(plan, options.only, console)
+    figures = run(plan, options.only, console, until=started + options.seconds)
     console.print(f"{said}; took {time.monotonic() - started:.0f} s")
     if options.picture is not None:
         options.picture.write_text(drawn(figures, said), encoding="utf-8")
     return 0
 
 
-def run(plan: Plan, names: Sequence[str], console: Console) -> list[Figures]:
+def run(plan: Plan, names: Sequence[str], console: Console, *, until: float) -> list[Figures]:
     figures: list[Figures] = []
     # Spawned, not forked: a process that has measured nothing yet.
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as processes:
         for size in plan.sizes:
-            of_size = [processes.apply(measured, (name, size, plan)) for name in names if size <= MOST.get(name, size)]
+            of_size: list[Figures] = []
+            for name in names:
+                if size > MOST.get(name, size):
+                    continue
+                if time.monotonic() > until:
+                    console.print(f"left out, for want of time: {name} with {size:,} timers")
+                    continue
+                of_size.append(processes.apply(measured, (name, size, plan)))
             console.print(table(size, of_size))
             figures += of_size
     return figures

@@ -173,5 +173,5 @@ CONTENDERS: dict[str, Callable[[], Contender]] = {
 }
 MOST = {"threading.Timer": 100}
 """More timers than this would be more threads than a machine should have."""
-CANCELLED = {"sched": 100}
+CANCELLED = {"sched": 5}
 """So many cancellations are enough to see what one costs; everybody else cancels a thousand."""

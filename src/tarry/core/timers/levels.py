@@ -24,7 +24,8 @@ class Slot(Generic[T]):
     def __init__(self, level: Level[T], index: int) -> None:
         self.level = level
         self.index = index
-        self.timers: set[Timer[T]] = set()
+        # In no order: who leaves is replaced by the last. A set would be slower and twice as large.
+        self.timers: list[Timer[T]] = []
         self.earliest = math.inf
         """No timer here is due before. After a cancel it may be lower than need be: then somebody wakes in vain, once."""
 
@@ -49,13 +50,17 @@ class Level(Generic[T]):
         if slot is None:
             slot = self._slots[index] = Slot(self, index)
             self._occupied |= 1 << index
-        slot.timers.add(timer)
+        timer.index = len(slot.timers)
+        slot.timers.append(timer)
         if timer.due < slot.earliest:
             slot.earliest = timer.due
         timer.place = slot
 
     def remove(self, timer: Timer[T], slot: Slot[T]) -> None:
-        slot.timers.discard(timer)
+        last = slot.timers.pop()
+        if last is not timer:
+            slot.timers[timer.index] = last
+            last.index = timer.index
         timer.place = None
         if not slot.timers:
             self._drop(slot)

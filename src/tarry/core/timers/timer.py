@@ -11,7 +11,7 @@ T = TypeVar("T")
 class Timer(Generic[T]):
     """An item that waits for its time. Keep it to be able to cancel it."""
 
-    __slots__ = ("due", "item", "number", "place")
+    __slots__ = ("due", "index", "item", "number", "place")
 
     def __init__(self, item: T, due: float, number: int) -> None:
         self.item = item
@@ -20,6 +20,8 @@ class Timer(Generic[T]):
         """Equal times come out in the order in which they were started, and items are never compared."""
         self.place: object = None
         """What holds it now: None once it has come out or was cancelled. Only its structure may change this."""
+        self.index = 0
+        """Where in its place, for those that want to know."""
 
     def __repr__(self) -> str:
         return f"<Timer {self.item!r} due {self.due}{'' if self.place else ', over'}>"
