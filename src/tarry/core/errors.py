@@ -4,6 +4,7 @@ TarryError
 ├── InvalidInput            what was given cannot be accepted; nothing was stored        (also a ValueError)
 │   └── InvalidPayload      … because of the payload
 ├── UnknownQueue            there is no queue of this name                               (also a LookupError)
+├── UnknownSchedule         there is no schedule of this prefix                          (also a LookupError)
 ├── Refused                 understood, but not in this state (exists, not empty, leased, wrong confirmation)
 ├── StoreUnavailable        the database could not be reached, after the retries allowed (also a ConnectionError)
 ├── CommitLost              the database answered COMMIT with ROLLBACK: nothing was stored
@@ -33,6 +34,12 @@ class UnknownQueue(TarryError, LookupError):
     def __init__(self, name: str) -> None:
         super().__init__(f"there is no queue named {name!r}", hint=f"create it: tarry queue create {name}")
         self.name = name
+
+
+class UnknownSchedule(TarryError, LookupError):
+    def __init__(self, prefix: str) -> None:
+        super().__init__(f"there is no schedule {prefix!r}", hint="see which there are: tarry cron list")
+        self.prefix = prefix
 
 
 class Refused(TarryError): ...

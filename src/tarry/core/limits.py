@@ -31,15 +31,15 @@ def check_queue_name(name: object) -> str:
 
 
 def check_key(key: object) -> str:
-    return _check_text(key, "a key", KEY_LENGTH)
+    return check_text(key, "a key", KEY_LENGTH)
 
 
 def check_type(type_name: object) -> str | None:
-    return None if type_name is None else _check_text(type_name, "a type", TYPE_LENGTH)
+    return None if type_name is None else check_text(type_name, "a type", TYPE_LENGTH)
 
 
 def check_consumer(consumer: object) -> str | None:
-    return None if consumer is None else _check_text(consumer, "a consumer name", KEY_LENGTH)
+    return None if consumer is None else check_text(consumer, "a consumer name", KEY_LENGTH)
 
 
 def check_priority(priority: object) -> int:
@@ -105,8 +105,8 @@ def check_headers(headers: object) -> Mapping[str, str] | None:
     size = 0
     mapping = cast("Mapping[object, object]", headers)
     for name, value in mapping.items():
-        size += len(_check_text(name, "a header name", KEY_LENGTH).encode())
-        size += len(_check_text(value, "a header value", HEADER_BYTES, empty=True).encode())
+        size += len(check_text(name, "a header name", KEY_LENGTH).encode())
+        size += len(check_text(value, "a header value", HEADER_BYTES, empty=True).encode())
     if size > HEADER_BYTES:
         raise InvalidInput(f"the headers have {size:,} bytes, and {HEADER_BYTES:,} are allowed")
     return cast("Mapping[str, str]", mapping)
@@ -130,7 +130,7 @@ def clip_error(error: str) -> str:
     return clean if len(clean) <= ERROR_LENGTH else clean[: ERROR_LENGTH - 1] + "…"
 
 
-def _check_text(value: object, what: str, longest: int, *, empty: bool = False) -> str:
+def check_text(value: object, what: str, longest: int, *, empty: bool = False) -> str:
     if not isinstance(value, str):
         raise InvalidInput(f"{what} must be text, not {type(value).__name__}")
     if not value and not empty:

@@ -54,6 +54,7 @@ class Interrupted(Exception):
 _CODES: tuple[tuple[type[BaseException], ExitCode], ...] = (
     (errors.InvalidInput, ExitCode.USAGE),
     (errors.UnknownQueue, ExitCode.NOT_FOUND),
+    (errors.UnknownSchedule, ExitCode.NOT_FOUND),
     (errors.Refused, ExitCode.CONFLICT),
     (errors.StoreUnavailable, ExitCode.UNREACHABLE),
     (errors.EmbeddedError, ExitCode.UNREACHABLE),

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
+from tarry.core.cron import Ruling, ScheduleState, TickRecord
 from tarry.core.events import Event
 from tarry.core.messages import BuryReason, Counts, DeadLetter, Decode, Draft, Failure, Hold, Lease, StoredMessage
 from tarry.core.outcomes import Outcome, Settled
+from tarry.core.ports import DueCount
 from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo, QueueSettings
 from tarry.core.states import State
@@ -152,6 +154,40 @@ class AsyncMemoryStore:
 
     async def resume(self, name: str, *, conn: Any = None) -> QueueInfo:
         return self._store.resume(name, conn=conn)
+
+    async def schedules(self, prefix: str | None = None, *, conn: Any = None) -> list[ScheduleState]:
+        return self._store.schedules(prefix, conn=conn)
+
+    async def due_schedules(self, owned: Sequence[str], *, limit: int = 1000, conn: Any = None) -> list[ScheduleState]:
+        return self._store.due_schedules(owned, limit=limit, conn=conn)
+
+    async def next_wake_in(self, owned: Sequence[str], *, conn: Any = None) -> timedelta | None:
+        return self._store.next_wake_in(owned, conn=conn)
+
+    async def rule(self, rulings: Sequence[Ruling], *, together: bool = True, conn: Any = None) -> list[bool]:
+        return self._store.rule(rulings, together=together, conn=conn)
+
+    async def ticks(
+        self,
+        prefix: str,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int = 100,
+        conn: Any = None,
+    ) -> list[TickRecord]:
+        return self._store.ticks(prefix, since=since, until=until, limit=limit, conn=conn)
+
+    async def waiting_ticks(self, prefix: str, *, conn: Any = None) -> list[TickRecord]:
+        return self._store.waiting_ticks(prefix, conn=conn)
+
+    async def forget_ticks(self, before: datetime, *, conn: Any = None) -> int:
+        return self._store.forget_ticks(before, conn=conn)
+
+    async def due_counts(
+        self, since: datetime, until: datetime, every: timedelta, *, conn: Any = None
+    ) -> list[DueCount]:
+        return self._store.due_counts(since, until, every, conn=conn)
 
     async def now(self, *, conn: Any = None) -> datetime:
         return self._store.now(conn=conn)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections import Counter
+from datetime import datetime, timedelta
 from itertools import count
 
 from tarry.core import limits
 from tarry.core.errors import Refused, UnknownQueue
 from tarry.core.events import EventKind
+from tarry.core.ports import DueCount
 from tarry.core.settings import QueueInfo, QueueSettings
 from tarry.storage.memory.journal import Journal
 from tarry.storage.memory.queues import MemoryQueue
@@ -95,6 +97,18 @@ class Registry:
 
     def infos(self) -> list[QueueInfo]:
         return [self._queues[name].info for name in sorted(self._queues)]
+
+    def due_counts(self, since: datetime, until: datetime, every: timedelta) -> list[DueCount]:
+        found: Counter[tuple[datetime, str, bool]] = Counter()
+        for queue in self._queues.values():
+            for row in queue.rows.values():
+                if since <= row.due_at < until:
+                    found[since + (row.due_at - since) // every * every, queue.name, row.attempt > 0] += 1
+        slices = sorted({(start_at, name) for start_at, name, _ in found})
+        return [
+            DueCount(name, start, found[start, name, False] + found[start, name, True], found[start, name, True])
+            for start, name in slices
+        ]
 
     def _make(self, name: str, settings: QueueSettings, now: datetime) -> MemoryQueue:
         queue = MemoryQueue(

@@ -14,10 +14,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from tarry.core.clock import AuthorityClock, Clock
+from tarry.core.cron import Ruling, ScheduleState, TickRecord
 from tarry.core.errors import InvalidInput
 from tarry.core.events import Event
 from tarry.core.messages import BuryReason, Counts, DeadLetter, Decode, Draft, Failure, Hold, Lease, StoredMessage
 from tarry.core.outcomes import Outcome, Settled
+from tarry.core.ports import DueCount
 from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo, QueueSettings, StoreSettings
 from tarry.core.states import State
@@ -27,6 +29,7 @@ from tarry.storage.memory.journal import Journal
 from tarry.storage.memory.leases import Claim, Decoded, Verdict
 from tarry.storage.memory.queues import MemoryQueue
 from tarry.storage.memory.registry import Registry
+from tarry.storage.memory.schedules import Schedules
 
 P = TypeVar("P")
 
@@ -55,6 +58,7 @@ class MemoryStore:
         self._random = random
         self._journal = Journal(kept=events_kept)
         self._registry = Registry(self._journal, create_on_use=settings.create_queues)
+        self._schedules = Schedules(self._registry.used)
         self._lock = threading.Lock()
         self.lobby = Lobby(
             scan_every=settings.scan_every,
@@ -225,7 +229,9 @@ class MemoryStore:
 
     def rename_queue(self, name: str, new_name: str, *, conn: Any = None) -> QueueInfo:
         with self._locked(conn) as now:
-            return self._registry.rename(name, new_name, now)
+            info = self._registry.rename(name, new_name, now)
+            self._schedules.renamed(name, new_name)
+            return info
 
     def delete_queue(self, name: str, *, force: bool, conn: Any = None) -> None:
         with self._locked(conn) as now:
@@ -248,6 +254,48 @@ class MemoryStore:
             resumed = self._registry.resume(name, now)
             self._ring(self._registry.known(name), now)
             return resumed
+
+    # Schedules
+
+    def schedules(self, prefix: str | None = None, *, conn: Any = None) -> list[ScheduleState]:
+        with self._locked(conn):
+            return self._schedules.all(prefix)
+
+    def due_schedules(self, owned: Sequence[str], *, limit: int = 1000, conn: Any = None) -> list[ScheduleState]:
+        with self._locked(conn) as now:
+            return self._schedules.due(owned, limit, now)
+
+    def next_wake_in(self, owned: Sequence[str], *, conn: Any = None) -> timedelta | None:
+        with self._locked(conn) as now:
+            return self._schedules.next_wake_in(owned, now)
+
+    def rule(self, rulings: Sequence[Ruling], *, together: bool = True, conn: Any = None) -> list[bool]:
+        with self._locked(conn) as now:
+            return self._schedules.rule(rulings, now, together=together)
+
+    def ticks(
+        self,
+        prefix: str,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int = 100,
+        conn: Any = None,
+    ) -> list[TickRecord]:
+        with self._locked(conn):
+            return self._schedules.ticks(prefix, since, until, limit)
+
+    def waiting_ticks(self, prefix: str, *, conn: Any = None) -> list[TickRecord]:
+        with self._locked(conn):
+            return self._schedules.waiting(prefix)
+
+    def forget_ticks(self, before: datetime, *, conn: Any = None) -> int:
+        with self._locked(conn):
+            return self._schedules.forget(before)
+
+    def due_counts(self, since: datetime, until: datetime, every: timedelta, *, conn: Any = None) -> list[DueCount]:
+        with self._locked(conn):
+            return self._registry.due_counts(since, until, every)
 
     def now(self, *, conn: Any = None) -> datetime:
         _refuse(conn)

@@ -13,9 +13,11 @@ from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool
 
 from tarry.core.clock import AuthorityClock, Clock
+from tarry.core.cron import Ruling, ScheduleState, TickRecord
 from tarry.core.events import Event
 from tarry.core.messages import BuryReason, Counts, DeadLetter, Decode, Draft, Failure, Hold, Lease, StoredMessage
 from tarry.core.outcomes import Outcome, Settled
+from tarry.core.ports import DueCount
 from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo, QueueSettings, StoreSettings
 from tarry.core.states import State
@@ -223,6 +225,40 @@ class AsyncPostgresStore:
 
     async def now(self, *, conn: Any = None) -> datetime:
         return await self._run(Verbs.now, conn)
+
+    async def schedules(self, prefix: str | None = None, *, conn: Any = None) -> list[ScheduleState]:
+        return await self._run(lambda verbs: verbs.cron.schedules(prefix), conn)
+
+    async def due_schedules(self, owned: Sequence[str], *, limit: int = 1000, conn: Any = None) -> list[ScheduleState]:
+        return await self._run(lambda verbs: verbs.cron.due_schedules(owned, limit), conn)
+
+    async def next_wake_in(self, owned: Sequence[str], *, conn: Any = None) -> timedelta | None:
+        return await self._run(lambda verbs: verbs.cron.next_wake_in(owned), conn)
+
+    async def rule(self, rulings: Sequence[Ruling], *, together: bool = True, conn: Any = None) -> list[bool]:
+        return await self._run(lambda verbs: verbs.cron.rule(rulings, together=together), conn, atomic=True)
+
+    async def ticks(
+        self,
+        prefix: str,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int = 100,
+        conn: Any = None,
+    ) -> list[TickRecord]:
+        return await self._run(lambda verbs: verbs.cron.ticks(prefix, since, until, limit), conn)
+
+    async def waiting_ticks(self, prefix: str, *, conn: Any = None) -> list[TickRecord]:
+        return await self._run(lambda verbs: verbs.cron.waiting_ticks(prefix), conn)
+
+    async def forget_ticks(self, before: datetime, *, conn: Any = None) -> int:
+        return await self._run(lambda verbs: verbs.cron.forget_ticks(before), conn)
+
+    async def due_counts(
+        self, since: datetime, until: datetime, every: timedelta, *, conn: Any = None
+    ) -> list[DueCount]:
+        return await self._run(lambda verbs: verbs.cron.due_counts(since, until, every), conn)
 
     def _gathered(
         self,

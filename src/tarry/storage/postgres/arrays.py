@@ -98,7 +98,7 @@ class BigintArray(PgArray):
 class IntArray(PgArray):
     oid, element_oid = 1007, 23
 
-    def __init__(self, values: Sequence[int]) -> None:
+    def __init__(self, values: Sequence[int | None]) -> None:
         super().__init__(len(values), _fixed("i", 4, values))
 
 

@@ -12,9 +12,11 @@ from psycopg import Connection
 from psycopg_pool import ConnectionPool
 
 from tarry.core.clock import AuthorityClock, Clock
+from tarry.core.cron import Ruling, ScheduleState, TickRecord
 from tarry.core.events import Event
 from tarry.core.messages import BuryReason, Counts, DeadLetter, Decode, Draft, Failure, Hold, Lease, StoredMessage
 from tarry.core.outcomes import Outcome, Settled
+from tarry.core.ports import DueCount
 from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo, QueueSettings, StoreSettings
 from tarry.core.states import State
@@ -200,6 +202,38 @@ class PostgresStore:
 
     def now(self, *, conn: Any = None) -> datetime:
         return self._run(Verbs.now, conn)
+
+    def schedules(self, prefix: str | None = None, *, conn: Any = None) -> list[ScheduleState]:
+        return self._run(lambda verbs: verbs.cron.schedules(prefix), conn)
+
+    def due_schedules(self, owned: Sequence[str], *, limit: int = 1000, conn: Any = None) -> list[ScheduleState]:
+        return self._run(lambda verbs: verbs.cron.due_schedules(owned, limit), conn)
+
+    def next_wake_in(self, owned: Sequence[str], *, conn: Any = None) -> timedelta | None:
+        return self._run(lambda verbs: verbs.cron.next_wake_in(owned), conn)
+
+    def rule(self, rulings: Sequence[Ruling], *, together: bool = True, conn: Any = None) -> list[bool]:
+        return self._run(lambda verbs: verbs.cron.rule(rulings, together=together), conn, atomic=True)
+
+    def ticks(
+        self,
+        prefix: str,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int = 100,
+        conn: Any = None,
+    ) -> list[TickRecord]:
+        return self._run(lambda verbs: verbs.cron.ticks(prefix, since, until, limit), conn)
+
+    def waiting_ticks(self, prefix: str, *, conn: Any = None) -> list[TickRecord]:
+        return self._run(lambda verbs: verbs.cron.waiting_ticks(prefix), conn)
+
+    def forget_ticks(self, before: datetime, *, conn: Any = None) -> int:
+        return self._run(lambda verbs: verbs.cron.forget_ticks(before), conn)
+
+    def due_counts(self, since: datetime, until: datetime, every: timedelta, *, conn: Any = None) -> list[DueCount]:
+        return self._run(lambda verbs: verbs.cron.due_counts(since, until, every), conn)
 
     def _run(self, make: Callable[[Verbs], Op[R]], conn: Connection[Any] | None, *, atomic: bool = False) -> R:
         """A fresh op for every try, since a generator cannot be rewound. The caller's own transaction is tried once."""

@@ -19,6 +19,7 @@ from tarry.core.settings import QueueInfo, QueueSettings
 from tarry.core.states import State
 from tarry.core.waiting import Waited
 from tarry.storage.postgres import ops, queue_statements, statements
+from tarry.storage.postgres.cron_verbs import CronVerbs
 from tarry.storage.postgres.cursor import Cursor
 from tarry.storage.postgres.statement import Op, Statement
 
@@ -32,6 +33,7 @@ class Verbs:
         self._clock = clock
         self._create = create
         self._cursors: dict[tuple[str, str | None], Cursor] = {}
+        self.cron = CronVerbs(clock, self.offer_many, self._known)
 
     def offer(self, queue: str, draft: Draft) -> Op[Outcome]:
         return self._in(queue, lambda now: _first(ops.offer_many(queue, [draft], now)))
@@ -148,6 +150,14 @@ class Verbs:
 
     def now(self) -> Op[datetime]:
         return ops.single(queue_statements.now(self._clock.pinned()))
+
+    def _known(self, queue: str) -> Op[None]:
+        """The queue is there, or comes into being."""
+
+        def reserved(now: datetime | None) -> Op[None]:
+            yield from statements.reserve(queue, 0, now).run()
+
+        return self._in(queue, reserved)
 
     def _in(self, queue: str, make: Callable[[datetime | None], Op[R]]) -> Op[R]:
         now = self._clock.pinned()

@@ -1,11 +1,14 @@
--- Another name for the same queue: messages and history refer to its id and follow. Nothing comes back when there is no
--- such queue, or when the new name is taken (the unique index has the last word in a race).
+-- Another name for the same queue: messages and history refer to its id and follow, schedules are told. Nothing comes back
+-- when there is no such queue, or when the new name is taken (the unique index has the last word in a race).
 with made as (
     update tarry.queue
     set name = %(new_name)s, updated_at = coalesce(%(now)s::timestamptz, clock_timestamp())
     where name = %(name)s and deleted_at is null
       and not exists (select from tarry.queue where name = %(new_name)s and deleted_at is null)
     returning *
+), followed as (
+    update tarry.schedule s set queue = made.name, revision = nextval('tarry.version_seq') from made
+    where s.queue = %(name)s
 ), noted as (
     insert into tarry.event (kind, at, queue, detail)
     select 'queue_renamed', updated_at, id, jsonb_build_object('from', %(name)s::text, 'to', name) from made

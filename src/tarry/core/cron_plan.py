@@ -1,0 +1,210 @@
+"""What a scheduler does about a schedule at an instant. Scheduler, preview and explain are this code, and no other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from itertools import islice
+
+from tarry.core.cron import Misfire, Overlap, Policy, Reason, ScheduleState, TickRecord, Verdict, describe
+from tarry.core.schedules import Timetable
+
+MOST_AT_ONCE = 1_000
+"""Decisions in one plan; what is left over follows at once, in the next."""
+MOST_COUNTED = 1_000
+"""So far the ticks of a skipped run are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """One tick, or with `until` a run of ticks that are skipped together."""
+
+    tick: datetime
+    verdict: Verdict
+    reason: Reason
+    until: datetime | None = None
+    count: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    decided: tuple[Decided, ...]
+    cursor_at: datetime
+    wake_at: datetime | None
+    """Not later than `now` if there is more to decide at once."""
+
+
+def plan(state: ScheduleState, now: datetime) -> Plan:
+    """Decide what was missed, then what lies ahead."""
+    policy, timetable = state.spec.policy, state.spec.timetable
+    if state.paused:
+        return Plan(decided=(), cursor_at=state.cursor_at, wake_at=None)
+    cursor = _rewound(timetable, policy, state.cursor_at, now)
+    decided = _missed(timetable, policy, cursor, now, last_live=state.last_live)
+    if decided:
+        cursor = max(cursor, decided[-1].until or decided[-1].tick)
+    if len(decided) >= MOST_AT_ONCE:
+        return Plan(decided=tuple(decided), cursor_at=cursor, wake_at=now)
+    if policy.overlap is Overlap.SKIP:
+        # Whether the one before is still live can only be said when the time has come.
+        return Plan(decided=tuple(decided), cursor_at=max(cursor, now), wake_at=timetable.next_after(max(cursor, now)))
+    for tick in timetable.after(max(cursor, now)):
+        if (cursor > now and tick > now + policy.in_advance_for) or len(decided) >= MOST_AT_ONCE:
+            return Plan(decided=tuple(decided), cursor_at=cursor, wake_at=_wake(cursor, tick, policy))
+        decided.append(Decided(tick, Verdict.PLANNED, Reason.ON_TIME))
+        cursor = tick
+    return Plan(decided=tuple(decided), cursor_at=cursor, wake_at=None)
+
+
+def _wake(cursor: datetime, following: datetime, policy: Policy) -> datetime:
+    """When the last planned tick has come, there must be another one; and when one comes within the horizon."""
+    return min(cursor, following - policy.in_advance_for) if policy.in_advance_for else cursor
+
+
+def _rewound(timetable: Timetable, policy: Policy, cursor: datetime, now: datetime) -> datetime:
+    """The cursor, unless it is further ahead than planning ever goes: then the clock has been set back, and everything
+    after now is looked at again. What was decided before is in the ledger, and stays."""
+    if cursor <= now + policy.in_advance_for:
+        return cursor
+    first = timetable.next_after(now)
+    return cursor if first is not None and cursor <= first else now
+
+
+def _missed(timetable: Timetable, policy: Policy, cursor: datetime, now: datetime, *, last_live: bool) -> list[Decided]:
+    """The ticks in (cursor, now]: those within the grace are on time, the others are misfires."""
+    if cursor >= now:
+        return []
+    on_time = timetable.between(max(cursor, now - policy.grace_for), now, MOST_AT_ONCE)
+    old_until = now - policy.grace_for
+    decided = _misfires(timetable, policy, cursor, old_until, bool(on_time)) if cursor < old_until else []
+    room = MOST_AT_ONCE - len(decided)
+    decided += [Decided(tick, Verdict.PLANNED, Reason.ON_TIME) for tick in on_time[: max(room, 0)]]
+    return _without_overlap(decided, last_live=last_live) if policy.overlap is Overlap.SKIP else decided
+
+
+def _misfires(
+    timetable: Timetable,
+    policy: Policy,
+    cursor: datetime,
+    until: datetime,
+    followed: bool,  # noqa: FBT001
+) -> list[Decided]:
+    """The ticks in (cursor, until]. `followed`: there is one on time, which stands for them where one is enough."""
+    match policy.misfire:
+        case Misfire.ALL:
+            since = max(cursor, until + policy.grace_for - policy.catch_up_for)
+            late = timetable.between(since, until, MOST_AT_ONCE) if since < until else []
+            skipped = skipped_run(timetable, cursor, min(since, until), Reason.MISFIRE)
+            return [*skipped, *(Decided(tick, Verdict.PLANNED, Reason.LATE) for tick in late)]
+        case Misfire.SKIP:
+            return skipped_run(timetable, cursor, until, Reason.MISFIRE)
+        case Misfire.ONCE:
+            last = None if followed else timetable.last_until(until, cursor)
+            if last is None:
+                return skipped_run(timetable, cursor, until, Reason.COALESCED)
+            before = skipped_run(timetable, cursor, last - timedelta(microseconds=1), Reason.COALESCED)
+            return [*before, Decided(last, Verdict.PLANNED, Reason.LATE)]
+
+
+def skipped_run(timetable: Timetable, after: datetime, until: datetime, reason: Reason) -> list[Decided]:
+    """The ticks in (after, until] as skipped: one by one if they are few, else in one entry."""
+    if until <= after:
+        return []
+    found = timetable.between(after, until, MOST_COUNTED + 1)
+    if not found:
+        return []
+    if len(found) <= _FEW:
+        return [Decided(tick, Verdict.SKIPPED, reason) for tick in found]
+    many = len(found) > MOST_COUNTED
+    last = timetable.last_until(until, after) if many else found[-1]
+    return [Decided(found[0], Verdict.SKIPPED, reason, until=last, count=None if many else len(found))]
+
+
+_FEW = 20
+
+
+def _without_overlap(decided: Iterable[Decided], *, last_live: bool) -> list[Decided]:
+    """At most one message at a time: the last of those that would be made, and only if none is live."""
+    found = list(decided)
+    made = [one for one in found if one.verdict is Verdict.PLANNED]
+    chosen = None if last_live or not made else made[-1]
+    return [
+        one
+        if one.verdict is not Verdict.PLANNED or one is chosen
+        else Decided(one.tick, Verdict.SKIPPED, Reason.OVERLAP)
+        for one in found
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fire:
+    """One firing that lies ahead."""
+
+    tick: datetime
+    due_at: datetime
+    verdict: Verdict | None = None
+    """What the ledger says already; None: nothing yet."""
+
+
+def preview(state: ScheduleState, now: datetime, n: int) -> list[Fire]:
+    """The next `n` ticks after now, as the scheduler will plan them."""
+    ticks = islice(state.spec.timetable.after(now), max(n, 0))
+    return [Fire(tick=tick, due_at=state.spec.due_at(tick)) for tick in ticks]
+
+
+def with_verdicts(state: ScheduleState, fires: Iterable[Fire], ahead: Iterable[TickRecord]) -> list[Fire]:
+    known = {record.tick: record.verdict for record in ahead if record.hash == state.spec.hash and not record.until}
+    return [replace(fire, verdict=known.get(fire.tick)) for fire in fires]
+
+
+def explain(state: ScheduleState, tick: datetime, now: datetime, records: Iterable[TickRecord]) -> str:
+    """Which verdict a tick got and why, or will get, in a sentence."""
+    spec, shown = state.spec, tick.isoformat()
+    entries = sorted(records, key=lambda record: (record.until is not None, record.hash != spec.hash))
+    if entries:
+        return f"{shown}: {_told(entries[0])}"
+    if not spec.timetable.has(tick):
+        following = spec.timetable.next_after(tick)
+        then = "there is none after it" if following is None else f"the next one after it is {following.isoformat()}"
+        return f"{shown} is not a tick of this schedule ({describe(spec.schedule)}); {then}"
+    if state.paused and tick > now:
+        return f"{shown}: the schedule is paused; it will be skipped unless it is resumed before"
+    if tick <= state.cursor_at and tick <= state.installed_at:
+        return f"{shown}: the schedule was installed later, at {state.installed_at.isoformat()}"
+    if tick <= now:
+        return f"{shown}: nothing was decided yet; a scheduler that runs now would: {_would(state, tick, now)}"
+    return f"{shown}: it lies ahead, and will be planned" + (
+        " when its time has come, if the message before is not live then"
+        if spec.policy.overlap is Overlap.SKIP
+        else f", due at {spec.due_at(tick).isoformat()}"
+    )
+
+
+def _would(state: ScheduleState, tick: datetime, now: datetime) -> str:
+    for one in plan(state, now).decided:
+        if one.tick <= tick <= (one.until or one.tick):
+            return f"{one.verdict}, {_WHY[one.reason]}"
+    return "leave it, since it was decided before"
+
+
+_WHY = {
+    Reason.ON_TIME: "on time",
+    Reason.LATE: "late, because no scheduler ran at its time",
+    Reason.MISFIRE: "because no scheduler ran at its time, and the misfire policy does not make up for it",
+    Reason.COALESCED: "because no scheduler ran at its time, and a later tick stands for all that were missed",
+    Reason.OVERLAP: "because the message of the tick before was still live",
+    Reason.PAUSED: "because the schedule was paused",
+    Reason.BY_HAND: "by hand",
+    Reason.REPLACED: "because the schedule was changed or removed before anybody was given its message",
+}
+
+
+def _told(record: TickRecord) -> str:
+    text = f"{record.verdict} at {record.decided_at.isoformat()}, {_WHY[record.reason]}"
+    if record.until is not None:
+        many = f"{record.count:,}" if record.count is not None else f"more than {MOST_COUNTED:,}"
+        return f"{text}; one of {many} ticks from {record.tick.isoformat()} to {record.until.isoformat()}"
+    if record.key is not None and record.verdict is not Verdict.WITHDRAWN:
+        return f"{text}; message {record.key!r} in queue {record.queue!r}{' is still live' if record.live else ''}"
+    return text

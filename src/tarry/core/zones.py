@@ -1,0 +1,98 @@
+"""Instants and wall clocks. A wall clock is set forward (a gap: readings that never are) and back (an overlap: readings that
+come twice); this file is where both are decided.
+
+Instants are in UTC, readings of a wall clock are naive. Datetimes of one zone are never compared: Python would compare
+their readings.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from zoneinfo import ZoneInfo, available_timezones
+
+from tarry.core.errors import InvalidInput
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_+/-]{0,63}")
+_NOT_ZONES = ("localtime", "posixrules", "Factory", "posix", "right")
+"""Files beside the database that are not zones, or not the same on every machine."""
+_NO_TWO_CHANGES_WITHIN = timedelta(hours=12)
+_SECOND = timedelta(seconds=1)
+
+
+@cache
+def zone_of(name: str) -> ZoneInfo:
+    """The zone of this IANA name. What is not one is refused, with names that look like it."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or name.partition("/")[0] in _NOT_ZONES:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidInput(f"a zone is an IANA name such as Europe/Berlin or UTC, not {name!r:.120}")
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError) as error:
+        raise _unknown(name) from error
+
+
+def _unknown(name: str) -> InvalidInput:
+    known = available_timezones()
+    if not known:
+        return InvalidInput(
+            "there is no database of time zones on this machine", hint="install one: pip install tzdata"
+        )
+    by_lower = {zone.lower(): zone for zone in known}
+    close = difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.6)
+    close += [zone for zone in by_lower if zone.endswith("/" + name.lower()) and zone not in close]
+    hint = f"did you mean {', '.join(by_lower[zone] for zone in close[:3])}?" if close else "see: tarry cron next -h"
+    return InvalidInput(f"there is no time zone {name!r}", hint=hint)
+
+
+def reading(zone: ZoneInfo, at: datetime) -> datetime:
+    """What the wall clock shows at an instant."""
+    return at.astimezone(zone).replace(tzinfo=None, fold=0)
+
+
+def offset(zone: ZoneInfo, at: datetime) -> timedelta:
+    found = at.astimezone(zone).utcoffset()
+    return found if found is not None else timedelta(0)
+
+
+def instant(zone: ZoneInfo, wall: datetime) -> datetime:
+    """When the wall clock first shows this; in a gap, where it never does, the first instant after the gap."""
+    first = wall.replace(tzinfo=zone, fold=0).astimezone(UTC)
+    if reading(zone, first) == wall:
+        return first
+    # In a gap the offset of before leads behind the change, and the offset of after leads before it.
+    change = first_change(zone, wall.replace(tzinfo=zone, fold=1).astimezone(UTC), first)
+    return first if change is None else change
+
+
+def comes(zone: ZoneInfo, wall: datetime) -> int:
+    """How often the wall clock shows this: never (0), once, or twice."""
+    first = wall.replace(tzinfo=zone, fold=0)
+    if reading(zone, first.astimezone(UTC)) != wall:
+        return 0
+    return 1 if first.utcoffset() == wall.replace(tzinfo=zone, fold=1).utcoffset() else 2
+
+
+def first_change(zone: ZoneInfo, after: datetime, until: datetime) -> datetime | None:
+    """The first instant in (after, until] at which the clock has been set, to the second; None if it was not."""
+    before, low = offset(zone, after), after
+    while low < until:
+        high = min(low + _NO_TWO_CHANGES_WITHIN, until)
+        if offset(zone, high) != before:
+            return _narrowed(zone, before, low, high)
+        low = high
+    return None
+
+
+def _narrowed(zone: ZoneInfo, before: timedelta, low: datetime, high: datetime) -> datetime:
+    """Clocks are set at whole seconds."""
+    start, seconds = low.replace(microsecond=0), 0
+    end = int((high - start) / _SECOND) + 1
+    while end - seconds > 1:
+        middle = (seconds + end) // 2
+        if offset(zone, start + middle * _SECOND) == before:
+            seconds = middle
+        else:
+            end = middle
+    return start + end * _SECOND

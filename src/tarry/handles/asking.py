@@ -1,0 +1,49 @@
+"""What takes several questions to a store, written once for stores that block and stores that are awaited.
+
+An ask is a generator: it yields a question, a function that calls one verb of a store, and is sent the answer. The verbs of
+both kinds of store have the same names, so the question is the same; only one of them has to be awaited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any, TypeVar
+
+from tarry.core.ports import AsyncStore, Store
+
+R = TypeVar("R")
+
+Ask = Generator[Callable[[Any], Any], Any, R]
+
+
+def question(verb: Callable[[Store], R]) -> Ask[R]:
+    """`yield from` keeps the type that a bare `yield` would lose."""
+    return (yield verb)
+
+
+def answered(store: Store, ask: Ask[R]) -> R:
+    try:
+        verb = next(ask)
+        while True:
+            try:
+                answer = verb(store)
+            except Exception as error:
+                verb = ask.throw(error)
+            else:
+                verb = ask.send(answer)
+    except StopIteration as stop:
+        return stop.value
+
+
+async def answered_async(store: AsyncStore, ask: Ask[R]) -> R:
+    try:
+        verb = next(ask)
+        while True:
+            try:
+                answer = await verb(store)
+            except Exception as error:
+                verb = ask.throw(error)
+            else:
+                verb = ask.send(answer)
+    except StopIteration as stop:
+        return stop.value

@@ -1,0 +1,248 @@
+"""What is done about schedules: read, rule, and if somebody else was faster, read again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from tarry.core import cron_plan, cron_rulings
+from tarry.core.cron import Ruling, ScheduleSpec, ScheduleState, TickRecord
+from tarry.core.cron_rulings import PayloadOf, PlannedMessage
+from tarry.core.errors import Refused, TarryError, UnknownSchedule
+from tarry.handles.asking import Ask, question
+
+_TRIES = 20
+"""How often in a row somebody else may be faster before something must be wrong."""
+AT_ONCE = 500
+"""Schedules that a scheduler plans in one transaction."""
+
+Make = Callable[["Found"], Ruling | None]
+
+
+class Found(NamedTuple):
+    state: ScheduleState | None
+    now: datetime
+    waiting: list[TickRecord]
+
+
+def found(prefix: str, conn: Any) -> Ask[ScheduleState]:
+    states = yield from question(lambda store: store.schedules(prefix, conn=conn))
+    if not states:
+        raise UnknownSchedule(prefix)
+    return states[0]
+
+
+def ruled(prefix: str, make: Make, conn: Any) -> Ask[ScheduleState | None]:
+    """The schedule as it is after the ruling that `make` works out; None if it is gone."""
+    for _ in range(_TRIES):
+        now = yield from question(lambda store: store.now(conn=conn))
+        states = yield from question(lambda store: store.schedules(prefix, conn=conn))
+        waiting = yield from question(lambda store: store.waiting_ticks(prefix, conn=conn))
+        state = states[0] if states else None
+        ruling = make(Found(state, now, waiting))
+        if ruling is None:
+            return state
+        held = yield from question(lambda store, ruling=ruling: store.rule([ruling], conn=conn))
+        if held[0]:
+            return ruling.after
+    raise Refused(f"schedule {prefix!r} is changed by others all the time; nothing was done", hint="try again")
+
+
+def known(prefix: str, make: Callable[[ScheduleState, Found], Ruling | None], conn: Any) -> Ask[ScheduleState]:
+    """`ruled` for a schedule that must be there."""
+
+    def checked(seen: Found) -> Ruling | None:
+        if seen.state is None:
+            raise UnknownSchedule(prefix)
+        return make(seen.state, seen)
+
+    after = yield from ruled(prefix, checked, conn)
+    return after if after is not None else (yield from found(prefix, conn))
+
+
+def install(spec: ScheduleSpec, payload_of: PayloadOf | None, conn: Any) -> Ask[ScheduleState]:
+    after = yield from ruled(
+        spec.prefix, lambda seen: cron_rulings.install(seen.state, spec, seen.now, seen.waiting, payload_of), conn
+    )
+    return after if after is not None else (yield from found(spec.prefix, conn))
+
+
+def install_ticks(spec: ScheduleSpec, messages: Sequence[PlannedMessage], conn: Any) -> Ask[None]:
+    yield from ruled(
+        spec.prefix, lambda seen: cron_rulings.install_ticks(seen.state, spec, seen.now, seen.waiting, messages), conn
+    )
+
+
+def uninstall(prefix: str, config_hash: str | None, conn: Any) -> Ask[bool]:
+    """Whether there was anything to uninstall."""
+    acted: list[bool] = []
+
+    def make(seen: Found) -> Ruling | None:
+        ruling = cron_rulings.uninstall(seen.state, config_hash, seen.now, seen.waiting)
+        acted[:] = [ruling is not None]
+        return ruling
+
+    yield from ruled(prefix, make, conn)
+    return acted == [True]
+
+
+def skip(prefix: str, conn: Any) -> Ask[datetime]:
+    """The tick that is skipped."""
+    for _ in range(_TRIES):
+        state = yield from found(prefix, conn)
+        now = yield from question(lambda store: store.now(conn=conn))
+        ahead = yield from question(lambda store, now=now: store.ticks(prefix, since=now, limit=10_000, conn=conn))
+        skipped = cron_rulings.skip(state, now, ahead)
+        if skipped is None:
+            raise Refused(f"schedule {prefix!r} has no tick ahead that could be skipped")
+        ruling, tick = skipped
+        if (yield from question(lambda store, ruling=ruling: store.rule([ruling], conn=conn)))[0]:
+            return tick
+    raise Refused(f"schedule {prefix!r} is changed by others all the time; nothing was done", hint="try again")
+
+
+def trigger(prefix: str, payload_of: PayloadOf | None, conn: Any) -> Ask[datetime]:
+    """The tick of the run."""
+    for _ in range(_TRIES):
+        state = yield from found(prefix, conn)
+        now = yield from question(lambda store: store.now(conn=conn))
+        taken = yield from question(lambda store, now=now: store.ticks(prefix, since=now, limit=10_000, conn=conn))
+        ruling, tick = cron_rulings.trigger(state, now, taken, payload_of)
+        if (yield from question(lambda store, ruling=ruling: store.rule([ruling], conn=conn)))[0]:
+            return tick
+    raise Refused(f"schedule {prefix!r} is changed by others all the time; nothing was done", hint="try again")
+
+
+def missing(prefix: str, since: datetime, until: datetime, conn: Any) -> Ask[tuple[ScheduleState, list[datetime]]]:
+    state = yield from found(prefix, conn)
+    now = yield from question(lambda store: store.now(conn=conn))
+    records = yield from question(
+        lambda store: store.ticks(prefix, since=since, until=until, limit=1_000_000, conn=conn)
+    )
+    return state, cron_rulings.missing(state, since, until, now, records)
+
+
+def backfill(
+    prefix: str, since: datetime, until: datetime, payload_of: PayloadOf | None, conn: Any
+) -> Ask[list[datetime]]:
+    for _ in range(_TRIES):
+        state, ticks = yield from missing(prefix, since, until, conn)
+        if not ticks:
+            return []
+        now = yield from question(lambda store: store.now(conn=conn))
+        ruling = cron_rulings.backfill(state, ticks, now, payload_of)
+        if (yield from question(lambda store, ruling=ruling: store.rule([ruling], conn=conn)))[0]:
+            return ticks
+    raise Refused(f"schedule {prefix!r} is changed by others all the time; nothing was done", hint="try again")
+
+
+def apply(wanted: Sequence[ScheduleSpec], removed: Iterable[str], conn: Any) -> Ask[None]:
+    """Many schedules at once, all or none."""
+    prefixes = list(removed)
+    for _ in range(_TRIES):
+        now = yield from question(lambda store: store.now(conn=conn))
+        states = {state.prefix: state for state in (yield from question(lambda store: store.schedules(conn=conn)))}
+        rulings: list[Ruling] = []
+        for spec in wanted:
+            waiting = yield from question(lambda store, spec=spec: store.waiting_ticks(spec.prefix, conn=conn))
+            ruling = cron_rulings.install(states.get(spec.prefix), spec, now, waiting, None)
+            rulings += [] if ruling is None else [ruling]
+        for prefix in prefixes:
+            waiting = yield from question(lambda store, prefix=prefix: store.waiting_ticks(prefix, conn=conn))
+            ruling = cron_rulings.uninstall(states.get(prefix), None, now, waiting)
+            rulings += [] if ruling is None else [ruling]
+        if not rulings or all((yield from question(lambda store, rulings=rulings: store.rule(rulings, conn=conn)))):
+            return
+    raise Refused("schedules are changed by others all the time; nothing was applied", hint="try again")
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """A schedule whose payloads this program makes, as of the configuration that it installed."""
+
+    generation: int
+    payload_of: PayloadOf
+
+
+@dataclass(slots=True)
+class Ran:
+    """What a run of a scheduler did."""
+
+    planned: int = 0
+    """Messages, at most: the ledger may have known better."""
+    outrun: int = 0
+    """Schedules that somebody else was faster with."""
+    failed: dict[str, str] = field(default_factory=dict[str, str])
+    replaced: list[str] = field(default_factory=list[str])
+    """Owned ones that were installed anew, by somebody else, in another configuration."""
+    more: bool = False
+    """There may be more to do at once."""
+
+
+def schedule_once(owned: Mapping[str, Owned], limit: int = AT_ONCE) -> Ask[Ran]:
+    """Plan what needs planning. What fails for one schedule does not keep the others from being planned."""
+    ran = Ran()
+    now = yield from question(lambda store: store.now())
+    due = yield from question(lambda store: store.due_schedules(list(owned), limit=limit))
+    rulings: list[Ruling] = []
+    for state in due:
+        own = owned.get(state.prefix) if state.spec.by_code else None
+        if own is not None and own.generation != state.generation:
+            ran.replaced.append(state.prefix)
+            continue
+        try:
+            ruling = cron_rulings.advance(state, now, None if own is None else own.payload_of)
+        except Exception as error:
+            # The program's own function, or a zone that is unknown here.
+            ran.failed[state.prefix] = f"{type(error).__name__}: {error}"
+            continue
+        rulings += [] if ruling is None else [ruling]
+    yield from _apply_each(rulings, ran)
+    ran.more = len(due) == limit or any(
+        ruling.after is not None and ruling.after.wake_at is not None and ruling.after.wake_at <= now
+        for ruling in rulings
+    )
+    return ran
+
+
+def _apply_each(rulings: list[Ruling], ran: Ran) -> Ask[None]:
+    if not rulings:
+        return
+    try:
+        held = yield from question(lambda store: store.rule(rulings, together=False))
+    except ConnectionError:
+        raise
+    except TarryError as error:
+        if len(rulings) == 1:
+            ran.failed[rulings[0].prefix] = str(error)
+            return
+        for ruling in rulings:  # one of them is to blame, and the others must not pay for it
+            yield from _apply_each([ruling], ran)
+        return
+    ran.outrun += held.count(False)
+    for ruling, stands in zip(rulings, held, strict=True):
+        ran.planned += sum(one.draft is not None for one in ruling.ticks) if stands else 0
+
+
+def next_wake_in(owned: Iterable[str]) -> Ask[timedelta | None]:
+    return question(lambda store: store.next_wake_in(list(owned)))
+
+
+def explanation(prefix: str, tick: datetime, conn: Any) -> Ask[tuple[ScheduleState, datetime, list[TickRecord]]]:
+    state = yield from found(prefix, conn)
+    now = yield from question(lambda store: store.now(conn=conn))
+    return state, now, (yield from question(lambda store: store.ticks(prefix, since=tick, until=tick, conn=conn)))
+
+
+def preview(prefix: str, n: int, conn: Any) -> Ask[list[cron_plan.Fire]]:
+    state = yield from found(prefix, conn)
+    now = yield from question(lambda store: store.now(conn=conn))
+    fires = cron_plan.preview(state, now, n)
+    if not fires:
+        return fires
+    ahead = yield from question(
+        lambda store: store.ticks(prefix, since=now, until=fires[-1].tick, limit=10_000, conn=conn)
+    )
+    return cron_plan.with_verdicts(state, fires, ahead)

@@ -1,0 +1,200 @@
+"""The memory store's schedules, and the ledger of their ticks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from itertools import count
+
+from tarry.core.cron import Overlap, Reason, Ruling, ScheduleState, TickRecord, TickRuling, Verdict
+from tarry.core.events import EventKind
+from tarry.core.outcomes import Outcome
+from tarry.storage.memory import offers
+from tarry.storage.memory.queues import MemoryQueue
+from tarry.storage.memory.rows import Row
+
+Ledger = dict[tuple[datetime, str], "Entry"]
+
+
+class Entry:
+    """One single tick of the ledger. Its queue is the object: a name may change."""
+
+    __slots__ = ("queue", "record")
+
+    def __init__(self, record: TickRecord, queue: MemoryQueue | None = None) -> None:
+        self.record = record
+        self.queue = queue
+
+    @property
+    def row(self) -> Row | None:
+        """Its message, while it is live and the one that was planned."""
+        if self.queue is None or self.record.key is None or self.record.verdict is Verdict.WITHDRAWN:
+            return None
+        row = self.queue.rows.get(self.record.key)
+        return row if row is not None and row.version == self.record.version else None
+
+    def told(self) -> TickRecord:
+        name = None if self.queue is None else self.queue.name
+        return replace(self.record, queue=name, live=self.row is not None)
+
+
+class Schedules:
+    """Not thread-safe: the store's lock is held around every call."""
+
+    def __init__(self, used: Callable[[str, datetime], MemoryQueue]) -> None:
+        self._used = used
+        self._revisions = count(1)
+        self._states: dict[str, ScheduleState] = {}
+        self._ledger: dict[str, Ledger] = {}
+        self._runs: dict[str, list[TickRecord]] = {}
+
+    def all(self, prefix: str | None) -> list[ScheduleState]:
+        return [self._seen(state) for name, state in sorted(self._states.items()) if prefix is None or name == prefix]
+
+    def due(self, owned: Sequence[str], limit: int, now: datetime) -> list[ScheduleState]:
+        waiting = [
+            (state.wake_at, state.prefix)
+            for state in self._plannable(owned)
+            if state.wake_at is not None and (state.wake_at <= now or state.ruled_at > now)
+        ]
+        return [self._seen(self._states[prefix]) for _, prefix in sorted(waiting)[: max(limit, 0)]]
+
+    def next_wake_in(self, owned: Sequence[str], now: datetime) -> timedelta | None:
+        return min((state.wake_at - now for state in self._plannable(owned) if state.wake_at is not None), default=None)
+
+    def rule(self, rulings: Sequence[Ruling], now: datetime, *, together: bool) -> list[bool]:
+        queues = {one.queue for ruling in rulings for one in ruling.ticks if one.queue is not None}
+        for queue in sorted(queues):
+            self._used(queue, now)
+        held = [self._stands(ruling) for ruling in rulings]
+        if together and not all(held):
+            return [False] * len(rulings)
+        for ruling, stands in zip(rulings, held, strict=True):
+            if stands:
+                self._apply(ruling, now)
+        return held
+
+    def ticks(self, prefix: str, since: datetime | None, until: datetime | None, limit: int) -> list[TickRecord]:
+        found = [entry.told() for entry in self._ledger.get(prefix, {}).values()] + self._runs.get(prefix, [])
+        within = [
+            record
+            for record in found
+            if (since is None or (record.until or record.tick) >= since) and (until is None or record.tick <= until)
+        ]
+        within.sort(key=lambda record: (record.tick, record.until is None), reverse=True)
+        return within[: max(limit, 0)]
+
+    def waiting(self, prefix: str) -> list[TickRecord]:
+        found = [
+            entry.told()
+            for entry in self._ledger.get(prefix, {}).values()
+            if (row := entry.row) is not None and row.attempt == 0
+        ]
+        return sorted(found, key=lambda record: record.tick)
+
+    def forget(self, before: datetime) -> int:
+        forgotten = 0
+        for prefix, ledger in self._ledger.items():
+            old = [place for place, entry in ledger.items() if _is_old(entry.record, before) and entry.row is None]
+            for place in old:
+                del ledger[place]
+            runs = self._runs.get(prefix, [])
+            kept = [run for run in runs if not _is_old(run, before)]
+            forgotten += len(old) + len(runs) - len(kept)
+            self._runs[prefix] = kept
+        return forgotten
+
+    def renamed(self, name: str, new_name: str) -> None:
+        for prefix, state in self._states.items():
+            if state.spec.queue == name:
+                spec = replace(state.spec, queue=new_name)
+                self._states[prefix] = replace(state, spec=spec, revision=next(self._revisions))
+
+    def _plannable(self, owned: Sequence[str]) -> Iterator[ScheduleState]:
+        return (state for state in self._states.values() if not state.spec.by_code or state.prefix in owned)
+
+    def _seen(self, state: ScheduleState) -> ScheduleState:
+        return replace(state, last_live=state.spec.policy.overlap is Overlap.SKIP and self._last_is_live(state.prefix))
+
+    def _last_is_live(self, prefix: str) -> bool:
+        made = [
+            (entry.record.tick, entry)
+            for entry in self._ledger.get(prefix, {}).values()
+            if entry.record.key is not None and entry.record.verdict is not Verdict.WITHDRAWN
+        ]
+        if not made:
+            return False
+        last = max(made, key=lambda one: one[0])[1]
+        # Also if it was offered anew, or redriven: what counts is that something of this key is under way.
+        return last.queue is not None and last.record.key in last.queue.rows
+
+    def _stands(self, ruling: Ruling) -> bool:
+        state = self._states.get(ruling.prefix)
+        return (None if state is None else state.revision) == ruling.expected
+
+    def _apply(self, ruling: Ruling, now: datetime) -> None:
+        if ruling.after is None:
+            self._states.pop(ruling.prefix, None)
+        else:
+            self._states[ruling.prefix] = replace(ruling.after, revision=next(self._revisions))
+        ledger = self._ledger.setdefault(ruling.prefix, {})
+        for config_hash, tick, reason in ruling.withdraw:
+            if (entry := ledger.get((tick, config_hash))) is not None:
+                _withdraw(entry, reason, ruling.ruled_at, now)
+        for one in ruling.ticks:
+            if one.until is not None:
+                self._runs.setdefault(ruling.prefix, []).append(_record(ruling, one))
+            elif _is_open(ledger.get((one.tick, one.hash)), one, ruling.ruled_at):
+                ledger[one.tick, one.hash] = self._entered(ruling, one, now)
+
+    def _entered(self, ruling: Ruling, one: TickRuling, now: datetime) -> Entry:
+        record = _record(ruling, one)
+        if one.draft is None or one.queue is None:
+            return Entry(record)
+        queue = self._used(one.queue, now)
+        if offers.offer(queue, one.draft, now) is not Outcome.CREATED:
+            return Entry(record)
+        row = queue.rows[one.draft.key]
+        detail = {"prefix": ruling.prefix, "hash": one.hash, "tick": one.tick.isoformat()}
+        queue.note(EventKind.CRON_PLANNED, row, now, detail=detail)
+        return Entry(replace(record, key=row.key, version=row.version, due_at=row.due_at), queue)
+
+
+def _withdraw(entry: Entry, reason: Reason, decided_at: datetime, now: datetime) -> None:
+    row = entry.row
+    if row is None or row.attempt or entry.queue is None:
+        return
+    record = entry.record
+    detail = {"prefix": record.prefix, "hash": record.hash, "tick": record.tick.isoformat(), "reason": reason.value}
+    entry.queue.note(EventKind.CRON_REPLACED, row, now, detail=detail)
+    entry.queue.remove(row)
+    entry.record = replace(record, verdict=Verdict.WITHDRAWN, reason=reason, decided_at=decided_at)
+
+
+def _is_open(entry: Entry | None, one: TickRuling, ruled_at: datetime) -> bool:
+    """Whether the ledger lets this in; `cron_ledger.sql` says the same."""
+    if entry is None or entry.record.verdict is Verdict.WITHDRAWN:
+        return True
+    record = entry.record
+    if record.verdict is not Verdict.SKIPPED:
+        return False
+    return one.verdict is Verdict.BACKFILLED or (record.reason is not Reason.BY_HAND and record.decided_at > ruled_at)
+
+
+def _record(ruling: Ruling, one: TickRuling) -> TickRecord:
+    return TickRecord(
+        prefix=ruling.prefix,
+        hash=one.hash,
+        tick=one.tick,
+        verdict=one.verdict,
+        reason=one.reason,
+        decided_at=ruling.ruled_at,
+        until=one.until,
+        count=one.count,
+        due_at=None if one.draft is None else one.draft.due_at,
+    )
+
+
+def _is_old(record: TickRecord, before: datetime) -> bool:
+    return record.decided_at < before and (record.until or record.tick) < before

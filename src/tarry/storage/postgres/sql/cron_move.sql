@@ -1,0 +1,15 @@
+-- What a scheduler changes of a schedule, and nothing else of it: how far it has come. Where it still is at the revision
+-- that was read; rows are locked in the order of prefixes.
+with wanted as materialized (
+    select s.prefix, w.cursor_at, w.wake_at, w.ruled_at
+    from unnest(%(prefixes)s::text[], %(expected)s::bigint[], %(cursors)s::timestamptz[], %(wakes)s::timestamptz[],
+        %(ruled)s::timestamptz[]) as w(prefix, expected, cursor_at, wake_at, ruled_at)
+    join tarry.schedule s on s.prefix = w.prefix and s.revision = w.expected
+    order by s.prefix
+    for update of s
+)
+update tarry.schedule s
+set cursor_at = w.cursor_at, wake_at = w.wake_at, ruled_at = w.ruled_at, revision = nextval('tarry.version_seq')
+from wanted w
+where s.prefix = w.prefix
+returning s.prefix

@@ -1,0 +1,7 @@
+-- How long until some schedule needs a scheduler. Relies on schedule_wake.
+select min(w.wake_at) - coalesce(%(now)s::timestamptz, clock_timestamp())
+from (
+    select wake_at from tarry.schedule
+    where wake_at is not null and (payload is not null or prefix = any (%(owned)s::text[]))
+    order by wake_at limit 1
+) w
