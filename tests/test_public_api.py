@@ -18,6 +18,9 @@ from tarry.handles.dead_letters import AsyncDeadLetters, DeadLetters
 from tarry.handles.delivery import AsyncDelivery, Delivery
 from tarry.handles.queue import Queue
 from tarry.handles.queues import AsyncQueues, Queues
+from tarry.handles.schedules import AsyncSchedules, Schedules
+from tarry.services.cron import AsyncCron, Cron
+from tarry.services.scheduler import AsyncScheduler, Scheduler
 from tarry.storage.memory import AsyncMemoryStore, MemoryStore
 from tarry.storage.postgres.aio import AsyncPostgresStore
 from tarry.storage.postgres.sync import PostgresStore
@@ -27,6 +30,9 @@ TWINS = [
     (Delivery, AsyncDelivery),
     (Queues, AsyncQueues),
     (DeadLetters, AsyncDeadLetters),
+    (Schedules, AsyncSchedules),
+    (Cron, AsyncCron),
+    (Scheduler, AsyncScheduler),
     (App, AsyncApp),
     (ports.Store, ports.AsyncStore),
     (PostgresStore, AsyncPostgresStore),
@@ -88,7 +94,7 @@ def test_twins_have_the_same_parameters(blocking: type[Any], awaiting: type[Any]
 
 @by_name
 def test_only_one_of_the_twins_awaits(blocking: type[Any], awaiting: type[Any]) -> None:
-    for name in set(methods(blocking)) - {"queue"}:
+    for name in set(methods(blocking)) - {"queue", "cron"}:
         theirs = inspect.getattr_static(awaiting, name)
         assert not inspect.iscoroutinefunction(inspect.getattr_static(blocking, name)), name
         assert inspect.iscoroutinefunction(theirs) or inspect.isasyncgenfunction(theirs), name

@@ -23,6 +23,8 @@ from tarry.edges.env import dsn_from
 from tarry.handles.aio import AsyncQueue
 from tarry.handles.queue import Queue
 from tarry.handles.queues import AsyncQueues, Queues
+from tarry.handles.schedules import AsyncSchedules, Schedules
+from tarry.services.cron import AsyncCron, Cron
 
 if TYPE_CHECKING:
     from tarry.storage.postgres.pipeline import Pipeline
@@ -48,6 +50,7 @@ class App:
         self.dsn = dsn
         """How to reach the same database with a connection of your own; None for the memory store."""
         self.queues = Queues(store)
+        self.schedules = Schedules(store)
         self.consumer = consumer or default_consumer()
         """Who leases, as the journal shows it."""
         self._closing = ExitStack()
@@ -62,6 +65,10 @@ class App:
     def queue(self, name: str, payload_type: type[Any] | None = None) -> Queue[Any]:
         """A handle on a queue, which comes into being when it is first used. Payloads are checked against their type."""
         return Queue(self.store, name, codec_for(payload_type), consumer=self.consumer)
+
+    def cron(self) -> Cron:
+        """Install schedules from code; in a `with` block, plan them as well."""
+        return Cron(self.store)
 
     @property
     def pipeline(self) -> Pipeline:
@@ -99,6 +106,7 @@ class AsyncApp:
         self.store = store
         self.dsn = dsn
         self.queues = AsyncQueues(store)
+        self.schedules = AsyncSchedules(store)
         self.consumer = consumer or default_consumer()
         self._blocking = blocking
         self._on_close = on_close
@@ -109,6 +117,9 @@ class AsyncApp:
     def queue(self, name: str, payload_type: type[P]) -> AsyncQueue[P]: ...
     def queue(self, name: str, payload_type: type[Any] | None = None) -> AsyncQueue[Any]:
         return AsyncQueue(self.store, name, codec_for(payload_type), consumer=self.consumer)
+
+    def cron(self) -> AsyncCron:
+        return AsyncCron(self.store)
 
     def blocking(self) -> App:
         """Another way to the same messages, for the threads of this program; close it before this app."""

@@ -18,10 +18,12 @@ from tarry.core.retry import Retry
 from tarry.core.settings import Patience, QueueSettings, StoreSettings
 from tarry.handles.dead_letters import DeadLetters
 from tarry.handles.queues import Queues
+from tarry.handles.schedules import Schedules
+from tarry.services.cron import Cron
 from tests.docs.pages import DOCS
 
 REFERENCE = DOCS / "reference"
-HANDLES = (tarry.App, tarry.Queue, tarry.Delivery, Queues, DeadLetters)
+HANDLES = (tarry.App, tarry.Queue, tarry.Delivery, Queues, DeadLetters, Schedules, Cron)
 UNSAID = {"self", "conn", "store", "on_close"}  # `conn` is said once for all
 
 

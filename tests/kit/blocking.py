@@ -13,13 +13,27 @@ from tarry.handles.aio import AsyncQueue
 from tarry.handles.dead_letters import AsyncDeadLetters
 from tarry.handles.delivery import AsyncDelivery
 from tarry.handles.queues import AsyncQueues
+from tarry.handles.schedules import AsyncSchedules
+from tarry.services.cron import AsyncCron
+from tarry.services.scheduler import AsyncScheduler
 from tarry.storage.memory import AsyncMemoryStore
 from tarry.storage.postgres.aio import AsyncPostgresStore
 
 R = TypeVar("R")
 
 ANSWER_S = 60.0
-_AWAITING = (AsyncApp, AsyncQueue, AsyncQueues, AsyncDeadLetters, AsyncDelivery, AsyncMemoryStore, AsyncPostgresStore)
+_AWAITING = (
+    AsyncApp,
+    AsyncQueue,
+    AsyncQueues,
+    AsyncDeadLetters,
+    AsyncDelivery,
+    AsyncMemoryStore,
+    AsyncPostgresStore,
+    AsyncSchedules,
+    AsyncCron,
+    AsyncScheduler,
+)
 
 
 class Loop:

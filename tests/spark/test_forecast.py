@@ -162,3 +162,8 @@ def test_the_job_serves_what_the_live_table_and_the_metrics_say(spark: SparkSess
             orders.drop(f"soon{n}")
         assert job.run(spark, app, args).saturated == 0
         assert (serving.forecast_minutes("orders"), serving.forecasts()[0].saturated_at) == ([], None)
+        # The next tick is a message already, those after it are still to be planned; each counts once.
+        app.cron().install_periodic("every 20 minutes", timedelta(minutes=20), queue="orders", payload=1)
+        job.run(spark, app, args)
+        coming = [(one.minute, one.planned) for one in serving.forecast_minutes("orders")]
+        assert coming == [(second(n * 1200), 1) for n in (1, 2, 3)]

@@ -51,6 +51,27 @@ class Scene:
                 assert conn.execute(statement).rowcount != 0, statement
 
 
+def test_what_schedules_make_and_take_back_is_told_by_the_journal_like_any_message(
+    spark: SparkSession, pipeline_app: App, tmp_path: Path
+) -> None:
+    hour, cron = timedelta(hours=1), pipeline_app.cron()
+    for n in range(3):
+        cron.install_periodic(f"p{n}", hour, queue="ticks", payload=n, in_advance_for=5 * hour)
+    cron.schedules.trigger("p0")
+    (delivery,) = pipeline_app.queue("ticks").try_poll_many(9)
+    delivery.nack("again", delay=timedelta(0))
+    cron.install_periodic("p0", 2 * hour, queue="ticks", payload="changed")
+    cron.install_periodic("p1", hour, queue="others", payload=1)
+    cron.schedules.pause("p2")
+    lake = str(tmp_path / "lake")
+    archive.run(spark, pipeline_app, ArchiveArgs(lake=lake))
+    cron.schedules.resume("p2")
+    cron.schedules.delete("p1")
+    found = verify.run(spark, pipeline_app, VerifyArgs(lake=lake))
+    assert found.problems == ()
+    assert found.live == 1 + 1 + 5  # the triggered one that is tried again, and what p0 and p2 have planned
+
+
 @pytest.fixture(scope="module")
 def template(spark: SparkSession, server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     dsn = server.new_database()

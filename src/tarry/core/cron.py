@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from typing import Any
 
 from tarry.core import limits
 from tarry.core.errors import InvalidInput
@@ -62,6 +63,16 @@ class Reason(StrEnum):
     PAUSED = "paused"
     BY_HAND = "by_hand"
     REPLACED = "replaced"
+
+
+@dataclass(frozen=True, slots=True)
+class CronMessage:
+    """A message for one tick, for programs that choose their ticks themselves. The tick `at` names it; with `due_at` it is
+    delivered then."""
+
+    payload: Any
+    at: datetime
+    due_at: datetime | None = None
 
 
 MADE = frozenset({Verdict.PLANNED, Verdict.TRIGGERED, Verdict.BACKFILLED})

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import islice
 
-from tarry.core.cron import Misfire, Overlap, Policy, Reason, ScheduleState, TickRecord, Verdict, describe
+from tarry.core.cron import Misfire, Overlap, Policy, Reason, ScheduleState, TickRecord, Verdict
 from tarry.core.schedules import Timetable
 
 MOST_AT_ONCE = 1_000
 """Decisions in one plan; what is left over follows at once, in the next."""
+MOST_AHEAD = 100_000
+"""Of one schedule, in a look ahead: a week of ticks every six seconds."""
 MOST_COUNTED = 1_000
 """So far the ticks of a skipped run are counted."""
 
@@ -158,53 +160,11 @@ def with_verdicts(state: ScheduleState, fires: Iterable[Fire], ahead: Iterable[T
     return [replace(fire, verdict=known.get(fire.tick)) for fire in fires]
 
 
-def explain(state: ScheduleState, tick: datetime, now: datetime, records: Iterable[TickRecord]) -> str:
-    """Which verdict a tick got and why, or will get, in a sentence."""
-    spec, shown = state.spec, tick.isoformat()
-    entries = sorted(records, key=lambda record: (record.until is not None, record.hash != spec.hash))
-    if entries:
-        return f"{shown}: {_told(entries[0])}"
-    if not spec.timetable.has(tick):
-        following = spec.timetable.next_after(tick)
-        then = "there is none after it" if following is None else f"the next one after it is {following.isoformat()}"
-        return f"{shown} is not a tick of this schedule ({describe(spec.schedule)}); {then}"
-    if state.paused and tick > now:
-        return f"{shown}: the schedule is paused; it will be skipped unless it is resumed before"
-    if tick <= state.cursor_at and tick <= state.installed_at:
-        return f"{shown}: the schedule was installed later, at {state.installed_at.isoformat()}"
-    if tick <= now:
-        return f"{shown}: nothing was decided yet; a scheduler that runs now would: {_would(state, tick, now)}"
-    return f"{shown}: it lies ahead, and will be planned" + (
-        " when its time has come, if the message before is not live then"
-        if spec.policy.overlap is Overlap.SKIP
-        else f", due at {spec.due_at(tick).isoformat()}"
-    )
-
-
-def _would(state: ScheduleState, tick: datetime, now: datetime) -> str:
-    for one in plan(state, now).decided:
-        if one.tick <= tick <= (one.until or one.tick):
-            return f"{one.verdict}, {_WHY[one.reason]}"
-    return "leave it, since it was decided before"
-
-
-_WHY = {
-    Reason.ON_TIME: "on time",
-    Reason.LATE: "late, because no scheduler ran at its time",
-    Reason.MISFIRE: "because no scheduler ran at its time, and the misfire policy does not make up for it",
-    Reason.COALESCED: "because no scheduler ran at its time, and a later tick stands for all that were missed",
-    Reason.OVERLAP: "because the message of the tick before was still live",
-    Reason.PAUSED: "because the schedule was paused",
-    Reason.BY_HAND: "by hand",
-    Reason.REPLACED: "because the schedule was changed or removed before anybody was given its message",
-}
-
-
-def _told(record: TickRecord) -> str:
-    text = f"{record.verdict} at {record.decided_at.isoformat()}, {_WHY[record.reason]}"
-    if record.until is not None:
-        many = f"{record.count:,}" if record.count is not None else f"more than {MOST_COUNTED:,}"
-        return f"{text}; one of {many} ticks from {record.tick.isoformat()} to {record.until.isoformat()}"
-    if record.key is not None and record.verdict is not Verdict.WITHDRAWN:
-        return f"{text}; message {record.key!r} in queue {record.queue!r}{' is still live' if record.live else ''}"
-    return text
+def ticks_ahead(states: Iterable[ScheduleState], now: datetime, until: datetime) -> Iterator[tuple[str, datetime]]:
+    """What schedules will add before `until` to what is planned already: the queue, and when each message will be due."""
+    for state in states:
+        if state.paused:
+            continue
+        last = until - timedelta(microseconds=1)
+        for tick in islice(state.spec.timetable.after(max(state.cursor_at, now), last), MOST_AHEAD):
+            yield state.spec.queue, state.spec.due_at(tick)

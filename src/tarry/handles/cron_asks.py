@@ -69,10 +69,20 @@ def install(spec: ScheduleSpec, payload_of: PayloadOf | None, conn: Any) -> Ask[
     return after if after is not None else (yield from found(spec.prefix, conn))
 
 
-def install_ticks(spec: ScheduleSpec, messages: Sequence[PlannedMessage], conn: Any) -> Ask[None]:
-    yield from ruled(
-        spec.prefix, lambda seen: cron_rulings.install_ticks(seen.state, spec, seen.now, seen.waiting, messages), conn
-    )
+def install_ticks(
+    spec: ScheduleSpec, messages: Sequence[PlannedMessage], conn: Any, *, again: bool = False
+) -> Ask[bool]:
+    """`again`: only if this configuration is still the one that is installed. Whether it is."""
+    stands: list[bool] = []
+
+    def make(seen: Found) -> Ruling | None:
+        stands[:] = [not again or (seen.state is not None and seen.state.spec == spec)]
+        if not stands[0]:
+            return None
+        return cron_rulings.install_ticks(seen.state, spec, seen.now, seen.waiting, messages)
+
+    yield from ruled(spec.prefix, make, conn)
+    return stands[0]
 
 
 def uninstall(prefix: str, config_hash: str | None, conn: Any) -> Ask[bool]:
@@ -86,6 +96,16 @@ def uninstall(prefix: str, config_hash: str | None, conn: Any) -> Ask[bool]:
 
     yield from ruled(prefix, make, conn)
     return acted == [True]
+
+
+def pause(prefix: str, reason: str | None, payload_of: PayloadOf | None, conn: Any) -> Ask[ScheduleState]:
+    return known(
+        prefix, lambda state, seen: cron_rulings.pause(state, seen.now, seen.waiting, reason, payload_of), conn
+    )
+
+
+def resume(prefix: str, payload_of: PayloadOf | None, conn: Any) -> Ask[ScheduleState]:
+    return known(prefix, lambda state, seen: cron_rulings.resume(state, seen.now, payload_of), conn)
 
 
 def skip(prefix: str, conn: Any) -> Ask[datetime]:

@@ -399,6 +399,44 @@ create table tarry.queue_day (
     constraint queue_day_pkey PRIMARY KEY (lake, day, queue_id)
 );
 
+create table tarry.schedule (
+    prefix text collate "C" not null,
+    hash text collate "C" not null,
+    kind text not null,
+    text text not null,
+    zone text,
+    queue text not null,
+    payload bytea,
+    content_type text,
+    priority smallint not null,
+    type text,
+    misfire text not null,
+    catch_up_for interval not null,
+    grace_for interval not null,
+    overlap text not null,
+    jitter_for interval not null,
+    in_advance_for interval not null,
+    start_at timestamp with time zone,
+    end_at timestamp with time zone,
+    source text not null,
+    generation integer not null,
+    revision bigint not null,
+    cursor_at timestamp with time zone not null,
+    wake_at timestamp with time zone,
+    ruled_at timestamp with time zone not null,
+    installed_at timestamp with time zone not null,
+    paused_at timestamp with time zone,
+    paused_reason text,
+    constraint schedule_pkey PRIMARY KEY (prefix),
+    constraint schedule_kind_check CHECK ((kind = ANY (ARRAY['periodic'::text, 'daily'::text, 'cron'::text, 'ticks'::text]))),
+    constraint schedule_misfire_check CHECK ((misfire = ANY (ARRAY['skip'::text, 'once'::text, 'all'::text]))),
+    constraint schedule_overlap_check CHECK ((overlap = ANY (ARRAY['allow'::text, 'skip'::text]))),
+    constraint schedule_prefix_check CHECK (((char_length(prefix) >= 1) AND (char_length(prefix) <= 200))),
+    constraint schedule_priority_check CHECK (((priority >= 0) AND (priority <= 9)))
+);
+create index schedule_ruled ON tarry.schedule USING btree (ruled_at) WHERE (wake_at IS NOT NULL);
+create index schedule_wake ON tarry.schedule USING btree (wake_at) WHERE (wake_at IS NOT NULL);
+
 create table tarry.sink_attempt (
     id bigint generated always as identity,
     write bigint not null,
@@ -448,6 +486,24 @@ create table tarry.sink_write (
     constraint sink_write_write_id_check CHECK (((char_length(write_id) >= 1) AND (char_length(write_id) <= 200)))
 );
 create index sink_write_stream ON tarry.sink_write USING btree (stream, batch) WHERE (stream IS NOT NULL);
+
+create table tarry.tick (
+    prefix text collate "C" not null,
+    hash text collate "C" not null,
+    tick timestamp with time zone not null,
+    until timestamp with time zone,
+    count integer,
+    verdict text not null,
+    reason text not null,
+    decided_at timestamp with time zone not null,
+    due_at timestamp with time zone,
+    version bigint,
+    queue integer,
+    key text collate "C",
+    constraint tick_verdict_check CHECK ((verdict = ANY (ARRAY['planned'::text, 'skipped'::text, 'withdrawn'::text, 'triggered'::text, 'backfilled'::text])))
+);
+create unique index tick_once ON tarry.tick USING btree (prefix, tick, hash) WHERE (until IS NULL);
+create index tick_run ON tarry.tick USING btree (prefix, tick) WHERE (until IS NOT NULL);
 
 create table tarry.trace_head (
     lake text not null,
@@ -722,4 +778,5 @@ insert into tarry.migration (number, name, checksum) values
     (3, '0003_pre_sink', '2e781cd8627c5b21'),
     (4, '0004_pre_serving', '7100109be5b7ae1b'),
     (5, '0005_pre_anomalies', 'd80168f737e1d353'),
-    (6, '0006_pre_waiting', 'cd4d0f566cf62b7b');
+    (6, '0006_pre_waiting', 'cd4d0f566cf62b7b'),
+    (8, '0008_pre_cron', 'e508d2caae426c7d');

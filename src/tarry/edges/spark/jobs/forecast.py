@@ -1,14 +1,15 @@
 # pyright: basic
 """Forecast: what comes due in the next days, minute by minute, against what was worked off lately.
 
-The load is read from the live table in one query, the capacity from the metrics. Ticks of schedules that are not messages
-yet are given as `schedules` (queue_id, minute, planned): that is where cron joins in.
+The load is read from the live table in one query, the capacity from the metrics. The next tick of a schedule is a message
+already; those after it are not yet, and come from the schedules themselves, by the code that will plan them.
 """
 
 from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark import StorageLevel
 from pyspark.sql import functions as F  # noqa: N812
 
+from tarry.core.cron_plan import ticks_ahead
 from tarry.core.errors import InvalidInput
 from tarry.core.forecasting import Verdict, sentence
 from tarry.core.serving import Standing, Table
@@ -70,7 +72,7 @@ class ForecastSummary:
         return f"forecast: {self.planned:,} messages planned in {self.queues} queues{behind} ({self.seconds:.1f} s)"
 
 
-def run(spark: SparkSession, app: App, args: ForecastArgs, *, schedules: DataFrame | None = None) -> ForecastSummary:
+def run(spark: SparkSession, app: App, args: ForecastArgs) -> ForecastSummary:
     """The forecast as of now is served afterwards, and no other."""
     started = time.monotonic()
     lake = Lake.at(args.lake)
@@ -85,7 +87,7 @@ def run(spark: SparkSession, app: App, args: ForecastArgs, *, schedules: DataFra
             _capacity(spark, app, lake, now, args.capacity_for),
             now=now,
             minutes=_minutes(now, now + args.ahead_for),
-            schedules=schedules,
+            schedules=_schedules(spark, app, outlook.standings, now, now + args.ahead_for),
         ).persist(StorageLevel.MEMORY_AND_DISK)
         try:
             telling(ahead).withColumn("date", dated(F.col("minute"))).write.mode("overwrite").option(
@@ -115,6 +117,20 @@ def run(spark: SparkSession, app: App, args: ForecastArgs, *, schedules: DataFra
 def _queues(spark: SparkSession, standings: tuple[Standing, ...]) -> DataFrame:
     rows = [(of.queue_id, of.queue, of.ready, of.target_lag_s, of.paused) for of in standings]
     return spark.createDataFrame(rows, "queue_id int, queue string, ready long, target_lag_s double, paused boolean")
+
+
+def _schedules(
+    spark: SparkSession, app: App, standings: tuple[Standing, ...], now: datetime, until: datetime
+) -> DataFrame:
+    """Ticks that are not messages yet, by the minute in which their messages will be due."""
+    queues = {of.queue: of.queue_id for of in standings}
+    planned = Counter(
+        (queues[queue], at.replace(second=0, microsecond=0))
+        for queue, at in ticks_ahead(app.schedules.list(), now, until)
+        if queue in queues
+    )
+    rows = [(queue_id, minute, count) for (queue_id, minute), count in sorted(planned.items())]
+    return spark.createDataFrame(rows, "queue_id int, minute timestamp, planned long")
 
 
 def _capacity(spark: SparkSession, app: App, lake: Lake, now: datetime, over: timedelta) -> DataFrame:

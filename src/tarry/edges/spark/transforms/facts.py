@@ -103,7 +103,7 @@ FACTS = StructType(
 """`due_at` is what was planned, not where a retry moved it. `settled_at` and `date` are null while it is live; a dead
 version that was redriven keeps the time of its death. `origin` is the dead version that this one was redriven from."""
 
-_ENDS = {"acked": "done", "dropped": "dropped", "buried": "dead"}
+_ENDS = {"acked": "done", "dropped": "dropped", "buried": "dead", "cron_replaced": "dropped"}
 
 
 def partials(sequence: DataFrame) -> DataFrame:

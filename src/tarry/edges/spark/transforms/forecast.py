@@ -5,7 +5,7 @@ Frames:
   queues     queue_id, queue, ready (deliverable now), target_lag_s, paused
   planned    queue_id, minute, planned, retries    live messages by the minute in which they come due
   capacity   queue_id, capacity                    messages a minute
-  schedules  queue_id, minute, planned             ticks that are not messages yet; the seam for cron, None until it is there
+  schedules  queue_id, minute, planned             ticks that are not messages yet
 """
 
 from __future__ import annotations

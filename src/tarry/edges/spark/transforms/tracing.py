@@ -26,7 +26,7 @@ from tarry.edges.spark.transforms.instants import dated, micros_between
 
 CREATIONS = ("offered", "updated", "redriven")
 """Each makes a version."""
-ENDINGS = ("acked", "dropped", "buried")
+ENDINGS = ("acked", "dropped", "buried", "cron_replaced")
 """Each removes a live message."""
 _LIFE = (*CREATIONS, "leased", "touched", "nacked", "released", "expired", *ENDINGS)
 _BESIDE = ("refused", "purged")

@@ -1,0 +1,61 @@
+"""Why a tick got its verdict, or which it will get, in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from tarry.core.cron import Overlap, Reason, ScheduleState, TickRecord, Verdict, describe
+from tarry.core.cron_plan import MOST_COUNTED, plan
+
+
+def explain(state: ScheduleState, tick: datetime, now: datetime, records: Iterable[TickRecord]) -> str:
+    """Which verdict a tick got and why, or will get, in a sentence."""
+    spec, shown = state.spec, tick.isoformat()
+    entries = sorted(records, key=lambda record: (record.until is not None, record.hash != spec.hash))
+    if entries:
+        return f"{shown}: {_told(entries[0])}"
+    if not spec.timetable.has(tick):
+        following = spec.timetable.next_after(tick)
+        then = "there is none after it" if following is None else f"the next one after it is {following.isoformat()}"
+        return f"{shown} is not a tick of this schedule ({describe(spec.schedule)}); {then}"
+    if state.paused and tick > now:
+        return f"{shown}: the schedule is paused; it will be skipped unless it is resumed before"
+    if tick <= state.cursor_at and tick <= state.installed_at:
+        return f"{shown}: the schedule was installed later, at {state.installed_at.isoformat()}"
+    if tick <= now:
+        return f"{shown}: nothing was decided yet; a scheduler that runs now would: {_would(state, tick, now)}"
+    return f"{shown}: it lies ahead, and will be planned" + (
+        " when its time has come, if the message before is not live then"
+        if spec.policy.overlap is Overlap.SKIP
+        else f", due at {spec.due_at(tick).isoformat()}"
+    )
+
+
+def _would(state: ScheduleState, tick: datetime, now: datetime) -> str:
+    for one in plan(state, now).decided:
+        if one.tick <= tick <= (one.until or one.tick):
+            return f"{one.verdict}, {_WHY[one.reason]}"
+    return "leave it, since it was decided before"
+
+
+_WHY = {
+    Reason.ON_TIME: "on time",
+    Reason.LATE: "late, because no scheduler ran at its time",
+    Reason.MISFIRE: "because no scheduler ran at its time, and the misfire policy does not make up for it",
+    Reason.COALESCED: "because no scheduler ran at its time, and a later tick stands for all that were missed",
+    Reason.OVERLAP: "because the message of the tick before was still live",
+    Reason.PAUSED: "because the schedule was paused",
+    Reason.BY_HAND: "by hand",
+    Reason.REPLACED: "because the schedule was changed or removed before anybody was given its message",
+}
+
+
+def _told(record: TickRecord) -> str:
+    text = f"{record.verdict} at {record.decided_at.isoformat()}, {_WHY[record.reason]}"
+    if record.until is not None:
+        many = f"{record.count:,}" if record.count is not None else f"more than {MOST_COUNTED:,}"
+        return f"{text}; one of {many} ticks from {record.tick.isoformat()} to {record.until.isoformat()}"
+    if record.key is not None and record.verdict is not Verdict.WITHDRAWN:
+        return f"{text}; message {record.key!r} in queue {record.queue!r}{' is still live' if record.live else ''}"
+    return text

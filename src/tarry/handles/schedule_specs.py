@@ -1,0 +1,85 @@
+"""From what a caller says about a schedule to what a store takes: checked and encoded before anything is stored."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any, TypedDict
+
+from tarry.core import limits
+from tarry.core.codecs import PLAIN
+from tarry.core.cron import CronMessage, Misfire, Overlap, Policy, ScheduleSpec, check_hash
+from tarry.core.cron_rulings import Encoded, PayloadOf, PlannedMessage
+from tarry.core.errors import InvalidInput
+from tarry.core.schedules import Schedule, Ticks
+from tarry.core.zones import zone_of
+
+POLICY = frozenset(field.name for field in dataclasses.fields(Policy))
+
+
+class Options(TypedDict, total=False):
+    """What every schedule may have beside its times."""
+
+    priority: int
+    type: str | None
+    misfire: Misfire | str
+    catch_up_for: timedelta
+    grace_for: timedelta
+    overlap: Overlap | str
+    jitter_for: timedelta
+    in_advance_for: timedelta
+    start_at: datetime | None
+    end_at: datetime | None
+
+
+def spec_of(
+    prefix: str,
+    schedule: Schedule,
+    *,
+    queue: str,
+    payload: Any,
+    options: Options,
+    payload_limit: int,
+    source: str = "code",
+) -> tuple[ScheduleSpec, PayloadOf | None]:
+    """The configuration; and where the payload is a function of the tick, what makes it."""
+    said: dict[str, Any] = dict(options)
+    policy = Policy(**{name: said.pop(name) for name in POLICY & said.keys()})
+    made = callable(payload)
+    data, content_type = (None, None) if made else encoded(payload, payload_limit)
+    spec = ScheduleSpec(
+        prefix=prefix,
+        schedule=schedule,
+        queue=queue,
+        payload=data,
+        content_type=content_type,
+        policy=policy,
+        source=source,
+        **said,
+    )
+    if not made:
+        return spec, None
+    zone = zone_of(schedule.zone or "UTC")
+    return spec, lambda tick: encoded(payload(tick.astimezone(zone)), payload_limit)
+
+
+def ticks_spec(config_hash: str, prefix: str, queue: str) -> ScheduleSpec:
+    return ScheduleSpec(prefix=prefix, schedule=Ticks(check_hash(config_hash)), queue=queue, payload=None)
+
+
+def planned(messages: Iterable[CronMessage], payload_limit: int) -> list[PlannedMessage]:
+    return [_planned(message, payload_limit) for message in messages]
+
+
+def _planned(message: object, payload_limit: int) -> PlannedMessage:
+    if not isinstance(message, CronMessage):
+        raise InvalidInput(f"ticks are given as tarry.core.cron.CronMessage values, not {type(message).__name__}")
+    tick = limits.check_instant(message.at)
+    due_at = tick if message.due_at is None else limits.check_instant(message.due_at, "due_at")
+    return PlannedMessage(tick=tick, payload=encoded(message.payload, payload_limit), due_at=due_at)
+
+
+def encoded(payload: Any, payload_limit: int) -> Encoded:
+    data, content_type = PLAIN.encode(payload)
+    return limits.check_payload_size(data, payload_limit), content_type

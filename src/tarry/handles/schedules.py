@@ -1,0 +1,216 @@
+"""Schedules as operators and programs look after them."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from tarry.core import cron_explain, limits
+from tarry.core.cron import ScheduleSpec, ScheduleState, TickRecord, check_prefix
+from tarry.core.cron_plan import Fire
+from tarry.core.cron_rulings import PayloadOf
+from tarry.core.errors import InvalidInput
+from tarry.core.ports import AsyncStore, Store
+from tarry.core.schedules import Ticks
+from tarry.handles import cron_asks
+from tarry.handles.asking import answered, answered_async
+from tarry.handles.cron_asks import Owned
+from tarry.handles.texts import checked_text
+
+
+def declarative(spec: ScheduleSpec) -> ScheduleSpec:
+    if spec.by_code or isinstance(spec.schedule, Ticks):
+        raise InvalidInput(
+            f"schedule {spec.prefix!r} has no payload: only the program that makes its payloads can install it",
+            hint="with app.cron() as cron: cron.install_cron(…)",
+        )
+    return spec
+
+
+def checked_span(since: datetime | None, until: datetime | None) -> tuple[datetime | None, datetime | None]:
+    return (
+        None if since is None else limits.check_instant(since, "since"),
+        None if until is None else limits.check_instant(until, "until"),
+    )
+
+
+def explained(tick: datetime, seen: tuple[ScheduleState, datetime, Sequence[TickRecord]]) -> str:
+    state, now, records = seen
+    return cron_explain.explain(state, tick, now, records)
+
+
+class Schedules:
+    """Schedules that are there: look at them, and look after them. To install one: `app.cron()`."""
+
+    def __init__(self, store: Store, owned: Mapping[str, Owned] | None = None) -> None:
+        self._store = store
+        self._owned: Mapping[str, Owned] = {} if owned is None else owned
+
+    def list(self, *, conn: Any = None) -> builtins.list[ScheduleState]:
+        return self._store.schedules(conn=conn)
+
+    def get(self, prefix: str, *, conn: Any = None) -> ScheduleState:
+        return answered(self._store, cron_asks.found(check_prefix(prefix), conn))
+
+    def put(self, spec: ScheduleSpec, *, conn: Any = None) -> ScheduleState:
+        """Install a configuration that needs no code: any scheduler can plan it."""
+        return answered(self._store, cron_asks.install(declarative(spec), None, conn))
+
+    def apply(self, specs: Sequence[ScheduleSpec], *, remove: Iterable[str] = (), conn: Any = None) -> None:
+        """Install many and remove others, all or nothing."""
+        return answered(self._store, cron_asks.apply([declarative(spec) for spec in specs], list(remove), conn))
+
+    def delete(self, prefix: str, *, conn: Any = None) -> bool:
+        """Remove a schedule, and what nobody was given yet of it. False if there was none."""
+        return answered(self._store, cron_asks.uninstall(check_prefix(prefix), None, conn))
+
+    def pause(self, prefix: str, *, reason: str | None = None, conn: Any = None) -> ScheduleState:
+        """From now on it does not fire. What fired before is still delivered."""
+        why = checked_text(reason, "reason")
+        return answered(self._store, cron_asks.pause(check_prefix(prefix), why, self._payload_of(prefix), conn))
+
+    def resume(self, prefix: str, *, conn: Any = None) -> ScheduleState:
+        """Go on with the next tick; those of the pause are skipped."""
+        return answered(self._store, cron_asks.resume(check_prefix(prefix), self._payload_of(prefix), conn))
+
+    def trigger(self, prefix: str, *, conn: Any = None) -> datetime:
+        """One run now, beside the schedule. The tick of that run."""
+        return answered(self._store, cron_asks.trigger(check_prefix(prefix), self._payload_of(prefix), conn))
+
+    def skip_next(self, prefix: str, *, conn: Any = None) -> datetime:
+        """Leave out the next tick that is to fire. Which one that is."""
+        return answered(self._store, cron_asks.skip(check_prefix(prefix), conn))
+
+    def missing(self, prefix: str, since: datetime, until: datetime, *, conn: Any = None) -> builtins.list[datetime]:
+        """The ticks in [since, until) that made no message: what `backfill` would fill in."""
+        span = limits.check_instant(since, "since"), limits.check_instant(until, "until")
+        return (answered(self._store, cron_asks.missing(check_prefix(prefix), *span, conn)))[1]
+
+    def backfill(self, prefix: str, since: datetime, until: datetime, *, conn: Any = None) -> builtins.list[datetime]:
+        """Make the messages of those ticks now. Which ticks they are."""
+        span = limits.check_instant(since, "since"), limits.check_instant(until, "until")
+        filling = cron_asks.backfill(check_prefix(prefix), *span, self._payload_of(prefix), conn)
+        return answered(self._store, filling)
+
+    def preview(self, prefix: str, n: int = 10, *, conn: Any = None) -> builtins.list[Fire]:
+        """The next `n` ticks, from the code that plans them."""
+        return answered(self._store, cron_asks.preview(check_prefix(prefix), limits.check_count(n), conn))
+
+    def explain(self, prefix: str, tick: datetime, *, conn: Any = None) -> str:
+        """Which verdict a tick got and why, or will get."""
+        at = limits.check_instant(tick, "tick")
+        return explained(at, answered(self._store, cron_asks.explanation(check_prefix(prefix), at, conn)))
+
+    def history(
+        self,
+        prefix: str,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int = 100,
+        conn: Any = None,
+    ) -> builtins.list[TickRecord]:
+        """What was decided about its ticks, newest first. The ledger outlives the schedule."""
+        span = checked_span(since, until)
+        return self._store.ticks(
+            check_prefix(prefix), since=span[0], until=span[1], limit=limits.check_count(limit, "limit"), conn=conn
+        )
+
+    def _payload_of(self, prefix: str) -> PayloadOf | None:
+        own = self._owned.get(prefix)
+        return None if own is None else own.payload_of
+
+
+class AsyncSchedules:
+    """`Schedules` for code that awaits."""
+
+    def __init__(self, store: AsyncStore, owned: Mapping[str, Owned] | None = None) -> None:
+        self._store = store
+        self._owned: Mapping[str, Owned] = {} if owned is None else owned
+
+    async def list(self, *, conn: Any = None) -> builtins.list[ScheduleState]:
+        return await self._store.schedules(conn=conn)
+
+    async def get(self, prefix: str, *, conn: Any = None) -> ScheduleState:
+        return await answered_async(self._store, cron_asks.found(check_prefix(prefix), conn))
+
+    async def put(self, spec: ScheduleSpec, *, conn: Any = None) -> ScheduleState:
+        """Install a configuration that needs no code: any scheduler can plan it."""
+        return await answered_async(self._store, cron_asks.install(declarative(spec), None, conn))
+
+    async def apply(self, specs: Sequence[ScheduleSpec], *, remove: Iterable[str] = (), conn: Any = None) -> None:
+        """Install many and remove others, all or nothing."""
+        return await answered_async(
+            self._store, cron_asks.apply([declarative(spec) for spec in specs], list(remove), conn)
+        )
+
+    async def delete(self, prefix: str, *, conn: Any = None) -> bool:
+        """Remove a schedule, and what nobody was given yet of it. False if there was none."""
+        return await answered_async(self._store, cron_asks.uninstall(check_prefix(prefix), None, conn))
+
+    async def pause(self, prefix: str, *, reason: str | None = None, conn: Any = None) -> ScheduleState:
+        """From now on it does not fire. What fired before is still delivered."""
+        why = checked_text(reason, "reason")
+        return await answered_async(
+            self._store, cron_asks.pause(check_prefix(prefix), why, self._payload_of(prefix), conn)
+        )
+
+    async def resume(self, prefix: str, *, conn: Any = None) -> ScheduleState:
+        """Go on with the next tick; those of the pause are skipped."""
+        return await answered_async(self._store, cron_asks.resume(check_prefix(prefix), self._payload_of(prefix), conn))
+
+    async def trigger(self, prefix: str, *, conn: Any = None) -> datetime:
+        """One run now, beside the schedule. The tick of that run."""
+        return await answered_async(
+            self._store, cron_asks.trigger(check_prefix(prefix), self._payload_of(prefix), conn)
+        )
+
+    async def skip_next(self, prefix: str, *, conn: Any = None) -> datetime:
+        """Leave out the next tick that is to fire. Which one that is."""
+        return await answered_async(self._store, cron_asks.skip(check_prefix(prefix), conn))
+
+    async def missing(
+        self, prefix: str, since: datetime, until: datetime, *, conn: Any = None
+    ) -> builtins.list[datetime]:
+        """The ticks in [since, until) that made no message: what `backfill` would fill in."""
+        span = limits.check_instant(since, "since"), limits.check_instant(until, "until")
+        return (await answered_async(self._store, cron_asks.missing(check_prefix(prefix), *span, conn)))[1]
+
+    async def backfill(
+        self, prefix: str, since: datetime, until: datetime, *, conn: Any = None
+    ) -> builtins.list[datetime]:
+        """Make the messages of those ticks now. Which ticks they are."""
+        span = limits.check_instant(since, "since"), limits.check_instant(until, "until")
+        return await answered_async(
+            self._store, cron_asks.backfill(check_prefix(prefix), *span, self._payload_of(prefix), conn)
+        )
+
+    async def preview(self, prefix: str, n: int = 10, *, conn: Any = None) -> builtins.list[Fire]:
+        """The next `n` ticks, from the code that plans them."""
+        return await answered_async(self._store, cron_asks.preview(check_prefix(prefix), limits.check_count(n), conn))
+
+    async def explain(self, prefix: str, tick: datetime, *, conn: Any = None) -> str:
+        """Which verdict a tick got and why, or will get."""
+        at = limits.check_instant(tick, "tick")
+        return explained(at, await answered_async(self._store, cron_asks.explanation(check_prefix(prefix), at, conn)))
+
+    async def history(
+        self,
+        prefix: str,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int = 100,
+        conn: Any = None,
+    ) -> builtins.list[TickRecord]:
+        """What was decided about its ticks, newest first. The ledger outlives the schedule."""
+        span = checked_span(since, until)
+        return await self._store.ticks(
+            check_prefix(prefix), since=span[0], until=span[1], limit=limits.check_count(limit, "limit"), conn=conn
+        )
+
+    def _payload_of(self, prefix: str) -> PayloadOf | None:
+        own = self._owned.get(prefix)
+        return None if own is None else own.payload_of

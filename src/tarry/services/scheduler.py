@@ -1,0 +1,131 @@
+"""The scheduler: plans what needs planning, and sleeps until the next schedule does. Any number may run; none leads."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from tarry.core.cron import CronMessage, ScheduleSpec
+from tarry.core.ports import AsyncStore, Store
+from tarry.handles import cron_asks
+from tarry.handles.asking import Ask, answered, answered_async, question
+from tarry.handles.cron_asks import Owned, Ran
+from tarry.handles.elapsed import elapsed_s
+from tarry.handles.schedule_specs import planned
+
+_log = logging.getLogger("tarry.cron")
+
+SCAN_EVERY = timedelta(seconds=5)
+"""How often to look when nothing is due: somebody may have installed a schedule, or set the clock."""
+KEEP_FOR = timedelta(days=90)
+"""How long the ledger remembers single ticks."""
+_FORGET_EVERY_S = 3600.0
+_SHORTEST_S = 0.05
+_AFTER_FAILURE_S = 1.0
+
+
+@dataclass(slots=True)
+class Generator:
+    """A program's own way to say which ticks there are, asked again and again."""
+
+    spec: ScheduleSpec
+    every_s: float
+    generate: Callable[[datetime], Any]
+    next_s: float = 0.0
+    installed: bool = False
+
+
+class Duty:
+    """What one scheduler has to do, and what it remembers from run to run. Shared by the blocking and the awaiting one."""
+
+    def __init__(self, payload_limit: int, *, scan_every: timedelta = SCAN_EVERY) -> None:
+        self.owned: dict[str, Owned] = {}
+        self.generators: dict[str, Generator] = {}
+        self.told: dict[str, str] = {}
+        self._payload_limit = payload_limit
+        self._scan_s = scan_every.total_seconds()
+        self._forget_s = 0.0
+
+    def run_once(self) -> Ask[Ran]:
+        ran = yield from cron_asks.schedule_once(dict(self.owned))
+        for prefix in ran.replaced:
+            self.owned.pop(prefix, None)
+            _log.warning("schedule %r was installed anew by somebody else: this process no longer plans it", prefix)
+        for prefix, problem in ran.failed.items():
+            if self.told.get(prefix) != problem:  # once, not with every look
+                _log.error("schedule %r cannot be planned: %s", prefix, problem)
+        self.told = ran.failed
+        return ran
+
+    def cycle(self) -> Ask[float]:
+        """One run with everything that belongs to it; the seconds until the next."""
+        ran = yield from self.run_once()
+        yield from self._generate()
+        yield from self._forget()
+        if ran.more:
+            return 0.0
+        wake = yield from cron_asks.next_wake_in(list(self.owned))
+        rest = self._scan_s if wake is None else min(max(wake.total_seconds(), _SHORTEST_S), self._scan_s)
+        if self.generators:
+            rest = min(rest, max(0.0, min(one.next_s for one in self.generators.values()) - elapsed_s()))
+        return max(rest, _AFTER_FAILURE_S) if ran.failed else rest
+
+    def _generate(self) -> Ask[None]:
+        for prefix, one in list(self.generators.items()):
+            if one.next_s > elapsed_s():
+                continue
+            one.next_s = elapsed_s() + one.every_s
+            try:
+                now = yield from question(lambda store: store.now())
+                messages: list[CronMessage] = list(one.generate(now))
+                ticks = planned(messages, self._payload_limit)
+            except ConnectionError:
+                raise
+            except Exception:
+                _log.exception("the ticks of %r could not be generated; trying again", prefix)
+                continue
+            stands = yield from cron_asks.install_ticks(one.spec, ticks, None, again=one.installed)
+            one.installed = True
+            if not stands:
+                self.generators.pop(prefix, None)
+                _log.warning("%r was installed anew by somebody else: this process no longer plans it", prefix)
+
+    def _forget(self) -> Ask[None]:
+        if elapsed_s() < self._forget_s:
+            return
+        self._forget_s = elapsed_s() + _FORGET_EVERY_S
+        now = yield from question(lambda store: store.now())
+        forgotten = yield from question(lambda store: store.forget_ticks(now - KEEP_FOR))
+        if forgotten:
+            _log.info("forgot %d old entries of the ledger", forgotten)
+
+
+class Scheduler:
+    """`run_once()` does whatever there is to do now. For a loop around it: `tarry scheduler`, or `with app.cron():`."""
+
+    def __init__(self, store: Store, *, scan_every: timedelta = SCAN_EVERY) -> None:
+        self._store = store
+        self.duty = Duty(store.settings.payload_limit, scan_every=scan_every)
+
+    def run_once(self) -> Ran:
+        return answered(self._store, self.duty.run_once())
+
+    def cycle(self) -> float:
+        return answered(self._store, self.duty.cycle())
+
+
+class AsyncScheduler:
+    """`Scheduler` for code that awaits."""
+
+    def __init__(self, store: AsyncStore, *, scan_every: timedelta = SCAN_EVERY) -> None:
+        self._store = store
+        self.duty = Duty(store.settings.payload_limit, scan_every=scan_every)
+
+    async def run_once(self) -> Ran:
+        return await answered_async(self._store, self.duty.run_once())
+
+    async def cycle(self) -> float:
+        return await answered_async(self._store, self.duty.cycle())

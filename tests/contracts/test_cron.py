@@ -1,0 +1,495 @@
+"""Schedules on every store: what is planned, what is not, and that no tick is ever made twice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tarry import Queue
+from tarry.app import App
+from tarry.core.cron import TickRecord, Verdict
+from tarry.core.errors import InvalidInput, Refused, UnknownSchedule
+from tarry.services.cron import Cron
+from tests.contracts.test_journal import kinds
+from tests.kit.backends import Backend, new_name
+from tests.kit.clocks import START, WatchedClock
+from tests.kit.cron import scheduler
+from tests.kit.steps import HOUR, MINUTE, SECOND, all_at_once, take
+
+DAY = timedelta(days=1)
+
+
+@pytest.fixture
+def prefix() -> str:
+    return new_name()
+
+
+def ticks_of(queue: Queue[Any]) -> list[datetime]:
+    """What is deliverable now, by the ticks that the messages are for; they are done with afterwards."""
+    found: list[datetime] = []
+    for delivery in queue.try_poll_many(1_000):
+        found.append(datetime.fromisoformat(delivery.headers["tarry-tick"]))
+        delivery.ack()
+    return found
+
+
+def verdicts(records: Sequence[TickRecord]) -> list[tuple[float, str, str]]:
+    """Oldest first: hours after the beginning, verdict and reason."""
+    return [((r.tick - START) / HOUR, r.verdict.value, r.reason.value) for r in reversed(records)]
+
+
+class TestPlanning:
+    def test_the_next_tick_is_planned_at_once(
+        self, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+    ) -> None:
+        clock.set(datetime(2024, 1, 1, 10, 37, 42, 123_000, tzinfo=UTC))
+        installed = cron.install_periodic(prefix, HOUR, queue=queue.name, payload={"n": 1})
+        assert installed.state is not None
+        assert installed.state.spec.hash == "4916474562628112070d240d515ba44d"
+        eleven = datetime(2024, 1, 1, 11, tzinfo=UTC)
+        assert [record.tick for record in cron.schedules.history(prefix)] == [eleven]
+        clock.set(eleven)
+        delivery = take(queue)
+        assert (delivery.payload, delivery.due_at) == ({"n": 1}, eleven)
+
+    def test_each_tick_makes_one_message(
+        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+    ) -> None:
+        cron.install_cron(prefix, "*/15 * * * *", zone="UTC", queue=queue.name)
+        found: list[datetime] = []
+        for _ in range(12):
+            clock.advance(5 * MINUTE)
+            for _ in range(2):  # two schedulers, one after the other
+                scheduler(app).run_once()
+            found += ticks_of(queue)
+        assert found == [START + n * 15 * MINUTE for n in range(1, 5)]
+
+    def test_daily_by_the_wall_clock_of_its_zone_once_per_date(
+        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+    ) -> None:
+        clock.set(datetime(2024, 11, 2, 0, tzinfo=UTC))
+        cron.install_daily(prefix, ["01:30"], zone="America/New_York", queue=queue.name)
+        found: list[datetime] = []
+        for _ in range(72 * 2):
+            clock.advance(HOUR / 2)
+            scheduler(app).run_once()
+            found += ticks_of(queue)
+        # Saturday, Sunday with its repeated hour, Monday.
+        assert [at.isoformat() for at in found] == [
+            "2024-11-02T05:30:00+00:00",
+            "2024-11-03T05:30:00+00:00",
+            "2024-11-04T06:30:00+00:00",
+        ]
+
+    def test_payloads_may_be_functions_of_the_tick(
+        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+    ) -> None:
+        with app.cron() as planning:
+            planning.install_daily(
+                prefix, ["09:00"], zone="Europe/Berlin", queue=queue.name, payload=lambda tick: tick.isoformat()
+            )
+        clock.advance(DAY)
+        assert take(queue).payload == "2024-01-01T09:00:00+01:00"
+
+    def test_a_function_needs_a_program_that_plans(self, cron: Cron, queue: Queue[Any], prefix: str) -> None:
+        with pytest.raises(Refused, match="not planning"):
+            cron.install_periodic(prefix, HOUR, queue=queue.name, payload=lambda tick: 1)
+
+    def test_far_ahead_where_it_is_wanted(self, cron: Cron, queue: Queue[Any], prefix: str) -> None:
+        cron.install_periodic(prefix, HOUR, queue=queue.name, in_advance_for=4 * HOUR)
+        assert [hour for hour, _, _ in verdicts(cron.schedules.history(prefix))] == [1, 2, 3, 4]
+
+    def test_jitter_moves_the_message_and_not_the_tick(self, cron: Cron, queue: Queue[Any], prefix: str) -> None:
+        cron.install_periodic(prefix, HOUR, queue=queue.name, jitter_for=10 * MINUTE, in_advance_for=DAY)
+        records = cron.schedules.history(prefix)
+        late = [(record.due_at or START) - record.tick for record in records]
+        assert len(set(late)) > 12
+        assert all(timedelta(0) <= one <= 10 * MINUTE for one in late)
+
+    def test_between_its_dates_only(
+        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+    ) -> None:
+        cron.install_periodic(prefix, HOUR, queue=queue.name, start_at=START + 2 * HOUR, end_at=START + 4 * HOUR)
+        found: list[datetime] = []
+        for _ in range(8):
+            clock.advance(HOUR)
+            scheduler(app).run_once()
+            found += ticks_of(queue)
+        assert found == [START + n * HOUR for n in (2, 3, 4)]
+
+    def test_a_burst_of_schedulers_makes_each_message_once(
+        self, app: App, cron: Cron, queue: Queue[Any], clock: WatchedClock
+    ) -> None:
+        prefixes = [new_name() for _ in range(20)]
+        for one in prefixes:
+            cron.install_periodic(one, MINUTE, queue=queue.name)
+        for _ in range(3):
+            clock.advance(MINUTE)
+            all_at_once([lambda: scheduler(app).run_once() for _ in range(4)])
+        clock.advance(MINUTE)
+        assert len(ticks_of(queue)) == len(prefixes) * 4
+
+    def test_bad_schedules_are_refused_by_name(self, cron: Cron) -> None:
+        with pytest.raises(InvalidInput, match="minute field"):
+            cron.install_cron("p", "61 * * * *", zone="UTC", queue="q")
+        with pytest.raises(InvalidInput, match="no time zone 'Europe/Berln'") as error:
+            cron.install_cron("p", "0 2 * * *", zone="Europe/Berln", queue="q")
+        assert error.value.hint is not None
+        assert "Europe/Berlin" in error.value.hint
+        with pytest.raises(InvalidInput, match="at least one hour"):
+            cron.install_daily("p", [], zone="UTC", queue="q")
+        with pytest.raises(InvalidInput, match="every"):
+            cron.install_periodic("p", timedelta(0), queue="q")
+        with pytest.raises(InvalidInput, match="misfire is one of skip, once, all"):
+            cron.install_periodic("p", HOUR, queue="q", misfire="never")
+        with pytest.raises(InvalidInput, match="prefix"):
+            cron.install_periodic("", HOUR, queue="q")
+        assert cron.schedules.list() == []
+
+
+class TestChangingIt:
+    def test_nothing_of_the_old_configuration_fires_afterwards(
+        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+    ) -> None:
+        cron.install_periodic(prefix, HOUR, queue=queue.name, payload="old")
+        cron.install_periodic(prefix, HOUR / 2, queue=queue.name, payload="new")
+        clock.advance(HOUR)
+        scheduler(app).run_once()
+        clock.advance(HOUR)
+        assert {delivery.payload for delivery in queue.try_poll_many(9)} == {"new"}
+
+    def test_another_payload_of_the_same_times_replaces_what_waits(
+        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+    ) -> None:
+        cron.install_periodic(prefix, HOUR, queue=queue.name, payload="old")
+        clock.advance(HOUR)  # due, and nobody was given it
+        cron.install_periodic(prefix, HOUR, queue=queue.name, payload="new")
+        clock.advance(HOUR)
+        assert [delivery.payload for delivery in queue.try_poll_many(9)] == ["new", "new"]
+
+    def test_another_queue_takes_what_waits_along(
+        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+    ) -> None:
+        other = app.queue(new_name())
+        cron.install_periodic(prefix, HOUR, queue=queue.name)
+        cron.install_periodic(prefix, HOUR, queue=other.name)
+        clock.advance(HOUR)
+        assert queue.try_poll() is None
+        assert ticks_of(other) == [START + HOUR]
+
+    def test_the_same_again_changes_nothing(self, app: App, cron: Cron, queue: Queue[Any], prefix: str) -> None:
+        for _ in range(3):
+            cron.install_cron(prefix, "0 2 * * *", zone="Europe/Berlin", queue=queue.name, payload=[1])
+        cron.install_cron(prefix, " 0  2 * * * ", zone="Europe/Berlin", queue=queue.name, payload=[1])
+        (record,) = cron.schedules.history(prefix)
+        assert kinds(app.store.timeline(queue.name, record.key or "")) == ["offered", "cron_planned"]
+        assert cron.schedules.get(prefix).generation == 1
+
+    def test_there_and_back_again_doubles_nothing(
+        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+    ) -> None:
+        cron.install_periodic(prefix, HOUR, queue=queue.name)
+        clock.advance(HOUR)
+        assert ticks_of(queue) == [START + HOUR]
+        cron.install_periodic(prefix, 2 * HOUR, queue=queue.name)
+        clock.advance(-HOUR / 2)  # by a clock that is behind
+        cron.install_periodic(prefix, HOUR, queue=queue.name)
+        clock.advance(HOUR)
+        scheduler(app).run_once()
+        clock.advance(HOUR)
+        assert ticks_of(queue) == [START + 2 * HOUR]
+
+    def test_the_journal_tells_of_what_was_taken_back(
+        self, app: App, cron: Cron, queue: Queue[Any], prefix: str
+    ) -> None:
+        cron.install_periodic(prefix, HOUR, queue=queue.name)
+        key = cron.schedules.history(prefix)[0].key or ""
+        assert cron.schedules.delete(prefix)
+        events = app.store.timeline(queue.name, key)
+        assert kinds(events) == ["offered", "cron_planned", "cron_replaced"]
+        assert len({(event.version, event.attempt, event.priority, event.due_at) for event in events}) == 1
+        assert events[1].detail is not None
+        assert events[1].detail["prefix"] == prefix
+
+    def test_a_queue_that_is_renamed_keeps_its_schedules(
+        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+    ) -> None:
+        cron.install_periodic(prefix, HOUR, queue=queue.name)
+        name = new_name()
+        app.queues.rename(queue.name, name)
+        clock.advance(HOUR)
+        scheduler(app).run_once()
+        clock.advance(HOUR)
+        assert ticks_of(app.queue(name)) == [START + HOUR, START + 2 * HOUR]
+
+    def test_what_is_deleted_is_gone_and_its_history_is_not(self, cron: Cron, queue: Queue[Any], prefix: str) -> None:
+        cron.install_periodic(prefix, HOUR, queue=queue.name)
+        assert cron.schedules.delete(prefix)
+        assert not cron.schedules.delete(prefix)
+        with pytest.raises(UnknownSchedule):
+            cron.schedules.get(prefix)
+        assert verdicts(cron.schedules.history(prefix)) == [(1, "withdrawn", "replaced")]
+
+
+class TestMisfires:
+    def missed(self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock, **how: Any) -> Any:
+        """Planned until 01:00, then no scheduler until 05:30."""
+        cron.install_periodic(prefix, HOUR, queue=queue.name, **how)
+        clock.advance(5.5 * HOUR)
+        scheduler(app).run_once()
+        return verdicts(cron.schedules.history(prefix))[1:]
+
+    def test_once_is_the_default(
+        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+    ) -> None:
+        assert self.missed(app, cron, queue, prefix, clock) == [
+            (2, "skipped", "coalesced"),
+            (3, "skipped", "coalesced"),
+            (4, "skipped", "coalesced"),
+            (5, "planned", "late"),
+            (6, "planned", "on_time"),
+        ]
+        assert ticks_of(queue) == [START + HOUR, START + 5 * HOUR]
+
+    def test_skip(self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock) -> None:
+        found = self.missed(app, cron, queue, prefix, clock, misfire="skip")
+        assert found == [*((n, "skipped", "misfire") for n in (2, 3, 4, 5)), (6, "planned", "on_time")]
+
+    def test_all_within_the_window(
+        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+    ) -> None:
+        found = self.missed(app, cron, queue, prefix, clock, misfire="all", catch_up_for=2 * HOUR)
+        assert found == [
+            (2, "skipped", "misfire"),
+            (3, "skipped", "misfire"),
+            (4, "planned", "late"),
+            (5, "planned", "late"),
+            (6, "planned", "on_time"),
+        ]
+
+    def test_a_tick_within_the_grace_was_not_missed(
+        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+    ) -> None:
+        cron.install_periodic(prefix, 10 * SECOND, queue=queue.name, misfire="skip")
+        clock.advance(55 * SECOND)
+        scheduler(app).run_once()
+        assert ticks_of(queue) == [START + n * 10 * SECOND for n in range(1, 6)]
+
+    def test_a_long_absence_is_one_entry(
+        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+    ) -> None:
+        cron.install_periodic(prefix, 10 * SECOND, queue=queue.name)
+        clock.advance(365 * DAY)
+        scheduler(app).run_once()
+        records = cron.schedules.history(prefix)
+        assert len(records) < 30
+        run = next(record for record in records if record.until is not None)
+        assert (run.tick, run.count) == (START + 20 * SECOND, None)
+        told = cron.schedules.explain(prefix, START + 100 * DAY)
+        assert "a later tick stands for all that were missed; one of more than 1,000 ticks" in told
+
+
+class TestOverlaps:
+    def test_a_tick_is_skipped_while_the_one_before_is_live(
+        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+    ) -> None:
+        cron.install_periodic(prefix, HOUR, queue=queue.name, overlap="skip")
+        clock.advance(HOUR)
+        scheduler(app).run_once()
+        delivery = take(queue, lease_for=3 * HOUR)
+        clock.advance(HOUR)
+        scheduler(app).run_once()
+        delivery.ack()
+        clock.advance(HOUR)
+        scheduler(app).run_once()
+        assert verdicts(cron.schedules.history(prefix)) == [
+            (1, "planned", "on_time"),
+            (2, "skipped", "overlap"),
+            (3, "planned", "on_time"),
+        ]
+
+    def test_ordinarily_they_may_overlap(
+        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+    ) -> None:
+        cron.install_periodic(prefix, HOUR, queue=queue.name)
+        for _ in range(3):
+            clock.advance(HOUR)
+            scheduler(app).run_once()
+        assert len(ticks_of(queue)) == 3
+
+    def test_what_may_be_skipped_cannot_be_planned_ahead(self, cron: Cron) -> None:
+        with pytest.raises(InvalidInput, match="in advance"):
+            cron.install_periodic("p", HOUR, queue="q", overlap="skip", in_advance_for=HOUR)
+
+
+class TestByHand:
+    def test_paused_it_does_not_fire_and_resumed_it_goes_on(
+        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+    ) -> None:
+        cron.install_periodic(prefix, HOUR, queue=queue.name)
+        state = cron.schedules.pause(prefix, reason="the printer is broken")
+        assert (state.paused, state.paused_reason) == (True, "the printer is broken")
+        clock.advance(2.5 * HOUR)
+        scheduler(app).run_once()
+        assert queue.try_poll() is None
+        assert not cron.schedules.resume(prefix).paused
+        clock.advance(HOUR)
+        assert ticks_of(queue) == [START + 3 * HOUR]
+        assert verdicts(cron.schedules.history(prefix)) == [
+            (1, "skipped", "paused"),
+            (2, "skipped", "paused"),
+            (3, "planned", "on_time"),
+        ]
+
+    def test_what_fired_before_the_pause_is_still_delivered(
+        self, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+    ) -> None:
+        cron.install_periodic(prefix, HOUR, queue=queue.name)
+        clock.advance(HOUR)
+        cron.schedules.pause(prefix)
+        assert ticks_of(queue) == [START + HOUR]
+
+    def test_a_change_of_a_paused_schedule_leaves_it_paused(
+        self, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+    ) -> None:
+        cron.install_periodic(prefix, HOUR, queue=queue.name)
+        cron.schedules.pause(prefix)
+        cron.install_periodic(prefix, 2 * HOUR, queue=queue.name)
+        clock.advance(DAY)
+        assert queue.try_poll() is None
+
+    def test_triggered_it_runs_once_more_and_now(
+        self, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+    ) -> None:
+        cron.install_periodic(prefix, HOUR, queue=queue.name)
+        clock.advance(MINUTE)
+        first, second = cron.schedules.trigger(prefix), cron.schedules.trigger(prefix)
+        assert (first, second - first) == (START + MINUTE, timedelta(microseconds=1))
+        assert ticks_of(queue) == [first, second]
+        clock.set(START + HOUR)
+        assert ticks_of(queue) == [START + HOUR]
+
+    def test_the_next_tick_can_be_skipped(
+        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+    ) -> None:
+        cron.install_periodic(prefix, HOUR, queue=queue.name)
+        assert cron.schedules.skip_next(prefix) == START + HOUR
+        assert cron.schedules.skip_next(prefix) == START + 2 * HOUR
+        found: list[datetime] = []
+        for _ in range(4):
+            clock.advance(HOUR)
+            scheduler(app).run_once()
+            found += ticks_of(queue)
+        assert found == [START + 3 * HOUR, START + 4 * HOUR]
+        assert "skipped" in cron.schedules.explain(prefix, START + HOUR)
+
+    def test_what_is_missing_is_counted_first_and_then_filled_in(
+        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+    ) -> None:
+        cron.install_periodic(prefix, HOUR, queue=queue.name)
+        clock.advance(5.5 * HOUR)
+        scheduler(app).run_once()
+        ticks_of(queue)
+        span = (START - 2 * HOUR, START + 9 * HOUR)
+        wanted = [START + n * HOUR for n in (-2, -1, 0, 2, 3, 4)]
+        assert cron.schedules.missing(prefix, *span) == wanted
+        assert queue.try_poll() is None
+        assert cron.schedules.backfill(prefix, *span) == wanted
+        assert ticks_of(queue) == wanted
+        assert cron.schedules.backfill(prefix, *span) == []
+
+    def test_the_preview_is_what_the_scheduler_then_does(
+        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+    ) -> None:
+        clock.set(datetime(2024, 3, 30, 20, tzinfo=UTC))
+        cron.install_cron(prefix, "30 2 * * *", zone="Europe/Berlin", queue=queue.name, jitter_for=MINUTE)
+        ahead = cron.schedules.preview(prefix, 4)
+        assert [fire.verdict for fire in ahead] == [Verdict.PLANNED, None, None, None]
+        for fire in ahead:
+            clock.set(fire.due_at)
+            scheduler(app).run_once()
+            (delivery,) = queue.try_poll_many(9)
+            assert (delivery.headers["tarry-tick"], delivery.due_at) == (fire.tick.isoformat(), fire.due_at)
+            delivery.ack()
+
+    def test_every_tick_can_be_explained(
+        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+    ) -> None:
+        cron.install_periodic(prefix, HOUR, queue=queue.name)
+        explain = cron.schedules.explain
+        assert "planned at" in explain(prefix, START + HOUR)
+        assert "still live" in explain(prefix, START + HOUR)
+        assert "lies ahead" in explain(prefix, START + 5 * HOUR)
+        assert "not a tick of this schedule" in explain(prefix, START + MINUTE)
+        assert "installed later" in explain(prefix, START - HOUR)
+        clock.advance(4 * HOUR)
+        assert "nothing was decided yet" in explain(prefix, START + 3 * HOUR)
+
+    def test_what_is_not_there_is_said(self, cron: Cron, prefix: str) -> None:
+        for verb in ("get", "pause", "resume", "trigger", "skip_next", "preview"):
+            with pytest.raises(UnknownSchedule):
+                getattr(cron.schedules, verb)(prefix)
+
+
+class TestClocks:
+    def test_a_clock_that_is_set_back_doubles_nothing_and_skips_nothing(
+        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+    ) -> None:
+        cron.install_periodic(prefix, HOUR, queue=queue.name)
+        found: list[datetime] = []
+        for step in (1, 1, 1, -2, 1, 1, 1, 1, -1, 1, 1):
+            clock.advance(step * HOUR)
+            scheduler(app).run_once()
+            found += ticks_of(queue)
+        assert sorted(found) == [START + n * HOUR for n in range(1, 7)]
+        assert len(set(found)) == len(found)
+
+    def test_a_clock_that_was_a_year_ahead_for_a_moment_costs_no_tick(
+        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+    ) -> None:
+        cron.install_periodic(prefix, HOUR, queue=queue.name)
+        clock.advance(365 * DAY)
+        scheduler(app).run_once()
+        clock.advance(-365 * DAY)
+        found: list[datetime] = []
+        for _ in range(6):
+            clock.advance(HOUR)
+            scheduler(app).run_once()
+            found += ticks_of(queue)
+        assert found == [START + n * HOUR for n in range(1, 7)]
+
+
+class TestManyAtOnce:
+    def test_all_or_none_are_applied(self, app: App, cron: Cron, queue: Queue[Any], prefix: str) -> None:
+        cron.install_periodic(prefix, HOUR, queue=queue.name, payload=1)
+        spec = cron.schedules.get(prefix).spec
+        import dataclasses
+
+        more = [dataclasses.replace(spec, prefix=f"{prefix}/{n}") for n in range(3)]
+        cron.schedules.apply(more, remove=[prefix])
+        assert [state.prefix for state in cron.schedules.list()] == [one.prefix for one in more]
+
+    def test_old_entries_of_the_ledger_are_forgotten_and_their_ticks_stay_done(
+        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+    ) -> None:
+        cron.install_periodic(prefix, HOUR, queue=queue.name)
+        clock.advance(HOUR)
+        scheduler(app).run_once()
+        ticks_of(queue)
+        assert app.store.forget_ticks(START + 1.5 * HOUR) >= 1
+        scheduler(app).run_once()
+        assert queue.try_poll() is None
+        assert [hour for hour, _, _ in verdicts(cron.schedules.history(prefix))] == [2]
+
+    def test_what_comes_due_is_counted_by_slices(
+        self, backend: Backend, app: App, cron: Cron, queue: Queue[Any], clock: WatchedClock
+    ) -> None:
+        for minutes in (5, 10, 70):
+            queue.offer(None, 1, after=minutes * MINUTE)
+        queue.offer("now", 1)
+        take(queue).nack(delay=30 * MINUTE)
+        found = app.store.due_counts(START, START + 2 * HOUR, HOUR)
+        assert [tuple(one)[1:] for one in found if one.queue == queue.name] == [(START, 3, 1), (START + HOUR, 1, 0)]

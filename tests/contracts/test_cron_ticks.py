@@ -1,0 +1,284 @@
+"""Ticks that a program chooses itself: install_tick, uninstall_tick, install. DelayedQueue's cases, on every store."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tarry import Queue
+from tarry.app import App
+from tarry.core.cron import CronMessage, tick_key
+from tarry.core.errors import InvalidInput
+from tarry.services.cron import Cron
+from tests.kit.backends import new_name
+from tests.kit.clocks import START, WatchedClock
+from tests.kit.steps import HOUR, MINUTE, PATIENCE_S, SECOND, take
+
+AWKWARD = (
+    "%", "_", "a/b", "a", "a/b/c", "\\", "%25_\\%", "x" * 200, "x" * 199, "x" * 141, "x" * 140, "⏰🇩🇪", "it's; --", "a ", "A",
+)  # fmt: skip
+
+
+def messages(*minutes: float, payload: str = "tick") -> list[CronMessage]:
+    return [CronMessage(f"{payload}-{n:g}", START + n * MINUTE) for n in minutes]
+
+
+def live(queue: Queue[Any], prefix: str, config_hash: str, ticks: Iterable[datetime]) -> list[bool]:
+    return [queue.contains(tick_key(prefix, config_hash, tick)) for tick in ticks]
+
+
+def payloads(queue: Queue[Any]) -> list[Any]:
+    return [delivery.payload for delivery in queue.try_poll_many(100)]
+
+
+@pytest.fixture
+def prefix() -> str:
+    return new_name()
+
+
+@contextmanager
+def warned(logger: str) -> Iterator[threading.Event]:
+    """An event that is set by the first warning."""
+    told = threading.Event()
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: told.set()
+    logging.getLogger(logger).addHandler(handler)
+    try:
+        yield told
+    finally:
+        logging.getLogger(logger).removeHandler(handler)
+
+
+class TestInstallTick:
+    def test_messages_become_deliverable_at_their_times(
+        self, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+    ) -> None:
+        cron.install_tick("h1", prefix, messages(10, 20), queue=queue.name)
+        assert queue.try_poll() is None
+        clock.advance(10 * MINUTE)
+        assert payloads(queue) == ["tick-10"]
+        clock.advance(10 * MINUTE)
+        assert "tick-20" in payloads(queue)
+
+    def test_the_key_is_prefix_hash_and_tick(self, cron: Cron, queue: Queue[Any], clock: WatchedClock) -> None:
+        config_hash = new_name()  # the ledger of a shared database remembers other tests' ticks
+        cron.install_tick(config_hash, "daily/report", messages(10), queue=queue.name)
+        clock.advance(10 * MINUTE)
+        delivery = take(queue)
+        assert delivery.key == f"daily/report/{config_hash}/20240101-001000.000000000"
+        assert delivery.headers == {
+            "tarry-schedule": "daily/report", "tarry-tick": "2024-01-01T00:10:00+00:00",
+        }  # fmt: skip
+
+    def test_three_messages_have_three_keys(self, cron: Cron, queue: Queue[Any], prefix: str) -> None:
+        cron.install_tick("h1", prefix, messages(1, 2, 3), queue=queue.name)
+        assert live(queue, prefix, "h1", [START + n * MINUTE for n in (1, 2, 3)]) == [True] * 3
+
+    def test_two_messages_within_a_second_are_both_stored(
+        self, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+    ) -> None:
+        at = START + MINUTE
+        near = [CronMessage("early", at + 0.1 * SECOND), CronMessage("late", at + 0.9 * SECOND)]
+        cron.install_tick("h1", prefix, near, queue=queue.name)
+        clock.advance(2 * MINUTE)
+        assert payloads(queue) == ["early", "late"]
+
+    def test_another_hash_replaces_what_nobody_was_given(
+        self, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+    ) -> None:
+        cron.install_tick("h1", prefix, messages(10, payload="old"), queue=queue.name)
+        cron.install_tick("h2", prefix, messages(10, payload="new"), queue=queue.name)
+        assert live(queue, prefix, "h1", [START + 10 * MINUTE]) == [False]
+        clock.advance(HOUR)
+        assert payloads(queue) == ["new-10"]
+
+    def test_nothing_new_of_the_same_hash_keeps_what_is_there(self, cron: Cron, queue: Queue[Any], prefix: str) -> None:
+        cron.install_tick("h1", prefix, messages(10), queue=queue.name)
+        cron.install_tick("h1", prefix, [], queue=queue.name)
+        assert live(queue, prefix, "h1", [START + 10 * MINUTE]) == [True]
+
+    def test_nothing_of_another_hash_only_removes(self, cron: Cron, queue: Queue[Any], prefix: str) -> None:
+        cron.install_tick("h1", prefix, messages(10), queue=queue.name)
+        cron.install_tick("h2", prefix, [], queue=queue.name)
+        assert live(queue, prefix, "h1", [START + 10 * MINUTE]) == [False]
+
+    def test_a_message_in_flight_is_left_to_its_consumer(
+        self, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+    ) -> None:
+        cron.install_tick("h1", prefix, messages(0, payload="held"), queue=queue.name)
+        first = take(queue)
+        cron.install_tick("h2", prefix, messages(30, payload="new"), queue=queue.name)
+        clock.advance(MINUTE)
+        again = take(queue)
+        assert (again.payload, again.redelivered, first.key) == ("held-0", True, again.key)
+        assert again.ack().value == "done"
+
+    def test_a_message_that_waits_for_another_try_is_left_too(
+        self, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+    ) -> None:
+        cron.install_tick("h1", prefix, messages(0), queue=queue.name)
+        take(queue).nack("not yet", delay=MINUTE)
+        cron.install_tick("h2", prefix, [], queue=queue.name)
+        clock.advance(MINUTE)
+        assert take(queue).attempt == 2
+
+    def test_what_was_done_is_never_made_again(
+        self, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+    ) -> None:
+        cron.install_tick("h1", prefix, messages(10), queue=queue.name)
+        clock.advance(10 * MINUTE)
+        take(queue).ack()
+        clock.advance(-5 * MINUTE)  # somebody whose clock is behind
+        cron.install_tick("h1", prefix, messages(10), queue=queue.name)
+        cron.install_tick("h2", prefix, [], queue=queue.name)
+        cron.install_tick("h1", prefix, messages(10), queue=queue.name)
+        clock.advance(HOUR)
+        assert queue.try_poll() is None
+
+    def test_the_tick_names_it_and_the_due_time_delivers_it(
+        self, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+    ) -> None:
+        nominal, actual = START + 10 * MINUTE, START + 25 * MINUTE
+        cron.install_tick("h1", prefix, [CronMessage("x", nominal, actual)], queue=queue.name)
+        assert live(queue, prefix, "h1", [nominal]) == [True]
+        clock.set(nominal)
+        assert queue.try_poll() is None
+        clock.set(actual)
+        assert take(queue).due_at == actual
+
+    def test_a_tick_that_is_given_twice_is_one(self, cron: Cron, queue: Queue[Any], prefix: str) -> None:
+        cron.install_tick("h1", prefix, messages(10, 10), queue=queue.name)
+        assert len(cron.schedules.history(prefix)) == 1
+
+    @pytest.mark.parametrize("config_hash", ["", "a/b", "x" * 65, "ü"])
+    def test_a_hash_that_cannot_be_one_is_refused(self, cron: Cron, config_hash: str) -> None:
+        with pytest.raises(InvalidInput, match="config hash"):
+            cron.install_tick(config_hash, "p", [], queue="q")
+
+    @pytest.mark.parametrize("bad", ["", "x" * 201, "a\x00b", 7])
+    def test_a_prefix_that_cannot_be_one_is_refused(self, cron: Cron, bad: Any) -> None:
+        with pytest.raises(InvalidInput, match="prefix"):
+            cron.install_tick("h1", bad, [], queue="q")
+
+
+class TestUninstallTick:
+    def test_it_removes_the_key(self, cron: Cron, queue: Queue[Any], prefix: str) -> None:
+        cron.install_tick("h1", prefix, messages(10), queue=queue.name)
+        cron.uninstall_tick("h1", prefix)
+        assert live(queue, prefix, "h1", [START + 10 * MINUTE]) == [False]
+
+    def test_it_removes_all_of_a_prefix(self, cron: Cron, queue: Queue[Any], prefix: str) -> None:
+        cron.install_tick("h1", prefix, messages(10, 20, 30), queue=queue.name)
+        cron.uninstall_tick("h1", prefix)
+        assert live(queue, prefix, "h1", [START + n * MINUTE for n in (10, 20, 30)]) == [False] * 3
+
+    def test_it_removes_only_the_given_prefix(self, cron: Cron, queue: Queue[Any], prefix: str) -> None:
+        for name in (prefix, prefix + "/nested"):
+            cron.install_tick("h1", name, messages(10), queue=queue.name)
+        cron.uninstall_tick("h1", prefix)
+        assert live(queue, prefix, "h1", [START + 10 * MINUTE]) == [False]
+        assert live(queue, prefix + "/nested", "h1", [START + 10 * MINUTE]) == [True]
+
+    def test_it_removes_only_the_given_hash(self, cron: Cron, queue: Queue[Any], prefix: str) -> None:
+        cron.install_tick("h1", prefix, messages(10), queue=queue.name)
+        cron.uninstall_tick("h", prefix)
+        cron.uninstall_tick("h2", prefix)
+        assert live(queue, prefix, "h1", [START + 10 * MINUTE]) == [True]
+
+    def test_what_was_uninstalled_may_be_installed_again(self, cron: Cron, queue: Queue[Any], prefix: str) -> None:
+        cron.install_tick("h1", prefix, messages(10), queue=queue.name)
+        cron.uninstall_tick("h1", prefix)
+        cron.install_tick("h1", prefix, messages(10), queue=queue.name)
+        assert live(queue, prefix, "h1", [START + 10 * MINUTE]) == [True]
+
+    def test_what_is_in_flight_stays(self, cron: Cron, queue: Queue[Any], prefix: str) -> None:
+        cron.install_tick("h1", prefix, messages(0), queue=queue.name)
+        delivery = take(queue)
+        cron.uninstall_tick("h1", prefix)
+        assert delivery.ack().value == "done"
+
+
+class TestAwkwardPrefixes:
+    def test_each_touches_only_its_own(self, app: App, cron: Cron, queue: Queue[Any], clock: WatchedClock) -> None:
+        config_hash = new_name()
+        for prefix in AWKWARD:
+            cron.install_tick(config_hash, prefix, messages(10, payload=prefix[:3]), queue=queue.name)
+        for n, prefix in enumerate(AWKWARD):
+            cron.install_tick("h2", prefix, [], queue=queue.name)
+            left = [bool(app.store.waiting_ticks(other)) for other in AWKWARD]
+            assert left == [False] * (n + 1) + [True] * (len(AWKWARD) - n - 1), prefix
+        clock.advance(HOUR)
+        assert queue.try_poll() is None
+
+    def test_their_keys_are_all_different_and_fit(self) -> None:
+        made = {tick_key(prefix, "f" * 32, START) for prefix in AWKWARD}
+        assert len(made) == len(AWKWARD)
+        assert max(map(len, made)) <= 200
+
+    def test_ordinary_messages_are_never_touched(self, cron: Cron, queue: Queue[Any]) -> None:
+        queue.offer("reports/daily/1", "mine", after=HOUR)
+        cron.install_tick(new_name(), "reports", messages(10), queue=queue.name)
+        cron.install_tick("h2", "reports", [], queue=queue.name)
+        assert queue.contains("reports/daily/1")
+
+    def test_a_key_that_somebody_else_uses_is_left_to_them(self, cron: Cron, queue: Queue[Any], prefix: str) -> None:
+        key = tick_key(prefix, "h1", START + 10 * MINUTE)
+        queue.offer(key, "mine", after=HOUR)
+        cron.install_tick("h1", prefix, messages(10), queue=queue.name)
+        cron.install_tick("h2", prefix, [], queue=queue.name)
+        found = queue.read(key)
+        assert found is not None
+        assert found.payload == "mine"
+
+
+class TestInstall:
+    def test_the_program_is_asked_at_once_and_what_it_returns_can_be_closed(
+        self, app: App, cron: Cron, queue: Queue[Any], prefix: str
+    ) -> None:
+        asked: list[datetime] = []
+
+        def generate(now: datetime) -> list[CronMessage]:
+            asked.append(now)
+            return [CronMessage("x", now + HOUR)]
+
+        with app.cron() as planning:
+            installed = planning.install("h1", prefix, HOUR, generate, queue=queue.name)
+            assert asked == [START]
+            installed.close()
+        assert live(queue, prefix, "h1", [START + HOUR]) == [True]
+
+    def test_it_does_not_drop_what_is_redelivered(
+        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+    ) -> None:
+        with app.cron() as planning:
+            planning.install(
+                "h1", prefix, timedelta(milliseconds=10), lambda now: [CronMessage("x", START)], queue=queue.name
+            )
+            take(queue)
+            clock.advance(MINUTE)
+            clock.await_looks(clock.looks + 8)
+            assert take(queue).redelivered
+
+    @pytest.mark.parametrize("every", [0 * SECOND, -SECOND])
+    def test_no_interval_is_refused(self, app: App, cron: Cron, every: timedelta) -> None:
+        with app.cron() as planning, pytest.raises(InvalidInput, match="every"):
+            planning.install("h1", "p", every, lambda now: [], queue="q")
+
+    def test_somebody_elses_newer_configuration_is_not_fought(
+        self, app: App, cron: Cron, queue: Queue[Any], prefix: str
+    ) -> None:
+        def generate(now: datetime) -> list[CronMessage]:
+            return [CronMessage("x", now + HOUR)]
+
+        with app.cron() as planning, warned("tarry.cron") as told:
+            planning.install("h1", prefix, timedelta(milliseconds=10), generate, queue=queue.name)
+            cron.install_tick("h2", prefix, messages(10, payload="new"), queue=queue.name)
+            assert told.wait(PATIENCE_S)
+        assert live(queue, prefix, "h1", [START + HOUR]) == [False]
+        assert live(queue, prefix, "h2", [START + 10 * MINUTE]) == [True]
