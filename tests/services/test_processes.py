@@ -166,6 +166,23 @@ def test_a_process_of_a_fleet_that_dies_is_replaced_and_none_outlives_the_first(
     assert (len(gone), alive) == (2, [])
 
 
+def test_a_signal_to_every_process_of_a_fleet_is_one_signal(scene: Scene) -> None:
+    """As systemd and a shell do it: the first process and the others are told at the same time."""
+    scene.close_gate()
+    scene.jobs.offer_many(gated(2))
+    program = scene.program("--processes", "2", "-c", "1")
+    scene.until_started(2)
+    for child in psutil.Process(program.pid).children():
+        child.send_signal(signal.SIGTERM)
+    program.signal(signal.SIGTERM)
+    program.await_line("still running", 2)
+    program.await_line("lets go", 2)
+    scene.open_gate()
+    assert program.await_end() == 0
+    assert sorted((key, attempt) for key, attempt, _ in scene.ledger("finished")) == [("k0", 1), ("k1", 1)]
+    assert scene.numbers() == (0, 0)
+
+
 def test_a_change_of_the_code_starts_it_again(scene: Scene, tmp_path: Path) -> None:
     module = tmp_path / "tasks.py"
     code = "import tarry\nworker = tarry.Worker()\n@worker.handler('jobs')\ndef handle(x: object) -> object:\n    return {}\n"

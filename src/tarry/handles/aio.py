@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -12,7 +11,6 @@ from typing import Any, Generic, TypeVar
 
 from tarry.core import limits
 from tarry.core.codecs import Codec
-from tarry.core.errors import TarryError
 from tarry.core.messages import BuryReason, Conflict, Failure, Hold, Lease, Message, StoredMessage
 from tarry.core.outcomes import Outcome, Settled
 from tarry.core.ports import AsyncStore
@@ -126,15 +124,14 @@ class AsyncQueue(Generic[P]):
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            await asyncio.shield(self._give_back(task))
+            giving = asyncio.ensure_future(self._give_back(task))
+            await asyncio.wait([giving], timeout=_GIVE_BACK_S)
+            giving.cancel()
             raise
 
     async def _give_back(self, task: asyncio.Task[list[Lease[P]]]) -> None:
-        await asyncio.wait([task])
-        if task.cancelled() or task.exception() is not None:
-            return
-        if holds := [lease.hold for lease in task.result()]:
-            with contextlib.suppress(TarryError):  # then they come back when their leases run out
+        with suppress(Exception):  # then they come back when their leases run out
+            if holds := [lease.hold for lease in await task]:
                 await self.release_many(holds)
 
     async def poll(
@@ -161,25 +158,11 @@ class AsyncQueue(Generic[P]):
             self._store.lobby,
             LineKey(self.name, limits.check_type(type)),
             timeout,
-            look=lambda: self._look(
+            look=lambda: self.try_poll_many(
                 n, type=type, lease_for=lease_for, max_attempts=max_attempts, lowest_first=lowest_first
             ),
             ask=lambda sleep_for: self._store.wait(self.name, sleep_for=sleep_for, type=type),
         )
-
-    async def _look(self, n: int, **options: Any) -> list[AsyncDelivery[P]]:
-        """`try_poll_many` by a task that may be cancelled at any moment: what it was too late to get is given back."""
-        looking = asyncio.ensure_future(self.try_poll_many(n, **options))
-        try:
-            return await asyncio.shield(looking)
-        except asyncio.CancelledError:
-            await asyncio.wait([looking], timeout=_GIVE_BACK_S)
-            if not looking.done():
-                looking.cancel()
-            elif not looking.cancelled() and looking.exception() is None:
-                with suppress(Exception):  # then the leases run out
-                    await self._release(looking.result())
-            raise
 
     async def consume(
         self, *, prefetch: int = 1, type: str | None = None, lease_for: timedelta | None = None

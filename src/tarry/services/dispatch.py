@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from typing import Any, NamedTuple, cast
 
 from tarry.core.answers import Answer, Bury, Release, Snooze
-from tarry.core.errors import InvalidPayload, StoreUnavailable, TarryError
+from tarry.core.errors import InvalidPayload, StoreUnavailable
 from tarry.core.messages import Failure
 from tarry.core.outcomes import Settled
 from tarry.handles.aio import AsyncQueue
@@ -91,15 +91,7 @@ class Dispatch:
         started_s = self._timer()
         self._leases.add(job.held)
         try:
-            try:
-                payload = job.handler.decode(*job.raw.payload)
-            except InvalidPayload as error:
-                handled = await self._settle(job, Unreadable(str(error)), started_s)
-            except Exception as error:
-                handled = await self._settle(job, Raised(error), started_s)
-            else:
-                call = job.call = self._call(job, payload)
-                handled = await self._settle(job, await self._answer(job, call), started_s)
+            handled = await self._settle(job, await self._answer(job), started_s)
         finally:
             self._leases.remove(job.held)
             job.settled = True
@@ -145,8 +137,14 @@ class Dispatch:
         for middleware in self._hooks.middleware:
             around.enter_context(middleware(job.handed))
 
-    async def _answer(self, job: Job, call: asyncio.Future[Any]) -> Any:
-        """What the handler answered; or Stopped, or that it took too long."""
+    async def _answer(self, job: Job) -> Any:
+        """What the handler answered; or why it could not be called, was stopped, or took too long."""
+        try:
+            call = job.call = self._call(job, job.handler.decode(*job.raw.payload))
+        except InvalidPayload as error:
+            return Unreadable(str(error))
+        except Exception as error:
+            return Raised(error)
         timeout = job.handler.timeout
         await asyncio.wait(
             {call, job.stopped},
@@ -185,8 +183,9 @@ class Dispatch:
                     failures += 1
                     detail = f"the database is away: {away}"
                     await asyncio.wait({job.stopped}, timeout=pause_s(failures))
-                except TarryError as refused:
+                except Exception as refused:
                     detail = f"it could not be settled: {refused}"
+                    _log.debug("settling %s", job.raw, exc_info=refused)
                     break
         if settled is Settled.DONE:
             detail = answer.reason if isinstance(answer, (Bury, Unreadable)) else None
@@ -236,6 +235,6 @@ class Unreadable(NamedTuple):
 
 
 def _checked(answer: Any) -> Any:
-    if answer in (Snooze, Bury, Release):
+    if isinstance(answer, type) and answer in (Snooze, Bury, Release):
         return Raised(TypeError(f"the handler returned the class {answer.__name__}; return {answer.__name__}(…)"))
     return answer

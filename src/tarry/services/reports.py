@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -66,7 +67,8 @@ class Handled:
 
     @property
     def why(self) -> str | None:
-        return self.detail or (f"{type(self.error).__name__}: {self.error}" if self.error else None)
+        # Not str(error): an exception may fail at that, too.
+        return self.detail or (traceback.format_exception_only(self.error)[-1].strip() if self.error else None)
 
     def __str__(self) -> str:
         told = f"{self.queue} {self.delivery.key} attempt {self.delivery.attempt}: {self.ending.value}"

@@ -39,13 +39,44 @@ def changes_below(folder: Path) -> AsyncIterator[Any]:
     return awatch(folder, watch_filter=PythonFilter(), debounce=300)
 
 
+class Child:
+    """A process that works for as long as we hold one end of a pipe. It ends in peace when we let go, or die.
+
+    Not by a signal: who stops a service may send one to every process of it, and a second would mean "at once".
+    """
+
+    def __init__(self, process: Process, held: int) -> None:
+        self.process = process
+        self.pid = process.pid
+        self._held: int | None = held
+
+    @classmethod
+    async def started(cls, command: Sequence[str]) -> Child:
+        readable, held = os.pipe()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                env={**os.environ, WORKER_PARENT: str(readable)},
+                pass_fds=[readable],
+                start_new_session=True,  # Ctrl-C is for the first process alone
+            )
+        finally:
+            os.close(readable)
+        return cls(process, held)
+
+    def let_go(self) -> None:
+        if self._held is not None:
+            os.close(self._held)
+            self._held = None
+
+
 class Fleet:
     def __init__(self, plan: Plan, words: Sequence[str], changes: AsyncIterator[Any] | None = None) -> None:
         """`words`: the command line, which every process gets too."""
         self._plan = plan
         self._words = [word for word in words if word != "--reload"]
         self._changes = changes
-        self._children: dict[int, Process] = {}
+        self._children: dict[int, Child] = {}
         self._codes: list[int] = []
         self._stopping = asyncio.Event()
         self._changed = asyncio.Event()  # another one after every change
@@ -59,53 +90,42 @@ class Fleet:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._told, number.name)
-        readable, kept = os.pipe()  # the one end closes with this process, and the children see that at the other
-        try:
-            watching = asyncio.create_task(self._watch()) if self._changes is not None else None
-            await asyncio.gather(*(self._keep(slot, readable) for slot in range(self._plan.processes)))
-            if watching is not None:
-                watching.cancel()
-                await asyncio.wait([watching])
-        finally:
-            os.close(readable)
-            os.close(kept)
+        watching = asyncio.create_task(self._watch()) if self._changes is not None else None
+        await asyncio.gather(*map(self._keep, range(self._plan.processes)))
+        if watching is not None:
+            watching.cancel()
+            await asyncio.wait([watching])
         if self._hopeless:
             return ExitCode.USAGE
         if self._hurried:
             return ExitCode.INTERRUPTED
         return ExitCode.FAILED if any(self._codes) else ExitCode.OK
 
-    async def _keep(self, slot: int, pipe: int) -> None:
+    async def _keep(self, slot: int) -> None:
         failures = 0
         while not self._stopping.is_set():
             changed = self._changed
             started_s = time.monotonic()
-            child = await asyncio.create_subprocess_exec(
-                *self._command(slot),
-                env={**os.environ, WORKER_PARENT: str(pipe)},
-                pass_fds=[pipe],
-                # Ctrl-C is for this process alone, which tells the others: twice would mean "at once".
-                start_new_session=True,
-            )
-            self._children[slot] = child
+            child = self._children[slot] = await Child.started(self._command(slot))
             if self._stopping.is_set():
-                child.terminate()
+                child.let_go()
             code = await self._ended(child)
             del self._children[slot]
+            child.let_go()
             if self._stopping.is_set():
                 self._codes.append(code)
             elif changed.is_set():
                 failures = 0
             elif code == ExitCode.USAGE and self._changes is None:
                 self._hopeless = True
-                self._stop(signal.SIGTERM)
+                self._stop()
             else:
                 failures = 1 if time.monotonic() - started_s > _SETTLED_S else failures + 1
                 await self._pause(child.pid, code, failures, changed)
 
-    async def _ended(self, child: Process) -> int:
+    async def _ended(self, child: Child) -> int:
         """Its exit code. Told to stop, it has its grace, and a little more."""
-        ended = asyncio.create_task(child.wait())
+        ended = asyncio.create_task(child.process.wait())
         stopping = asyncio.create_task(self._stopping.wait())
         await asyncio.wait({ended, stopping}, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
@@ -113,7 +133,7 @@ class Fleet:
         done, _ = await asyncio.wait({ended}, timeout=patience_s)
         if not done:
             _log.error("process %d does not end: killing it", child.pid)
-            child.kill()
+            child.process.kill()
         return await ended
 
     async def _pause(self, pid: int, code: int, failures: int, changed: asyncio.Event) -> None:
@@ -139,25 +159,26 @@ class Fleet:
             _log.info("%s changed: starting again", ", ".join(sorted({Path(path).name for _, path in changes})))
             self._changed.set()
             self._changed = asyncio.Event()
-            self._signal(signal.SIGTERM)
+            self._let_go()
 
     def _told(self, name: str) -> None:
         if self._stopping.is_set():
             _log.warning("%s again: ending at once", name)
             self._hurried = True
-            self._signal(signal.SIGTERM)
+            for child in self._children.values():
+                with contextlib.suppress(ProcessLookupError):
+                    child.process.kill()
             return
         _log.info("%s: stopping %d processes", name, len(self._children))
-        self._stop(signal.SIGTERM)
+        self._stop()
 
-    def _stop(self, number: signal.Signals) -> None:
+    def _stop(self) -> None:
         self._stopping.set()
-        self._signal(number)
+        self._let_go()
 
-    def _signal(self, number: signal.Signals) -> None:
-        for child in list(self._children.values()):
-            with contextlib.suppress(ProcessLookupError):
-                child.send_signal(number)
+    def _let_go(self) -> None:
+        for child in self._children.values():
+            child.let_go()
 
     def _command(self, slot: int) -> list[str]:
         """The same command, for one process; its metrics have a port of their own."""

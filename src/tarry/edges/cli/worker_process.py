@@ -109,9 +109,11 @@ def _background(app: AsyncApp) -> Sequence[Loop]:
 
 def _heed_signals(stop: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
+    heard: list[str] = []  # signals only: that the parent lets go is not one
 
     def told(name: str) -> None:
-        if stop.is_set():
+        heard.append(name)
+        if len(heard) > 1:
             _log.warning("%s again: ending at once; what is held comes back when its lease runs out", name)
             logging.shutdown()
             os._exit(ExitCode.INTERRUPTED)
@@ -128,7 +130,7 @@ def _heed_parent(pipe: int, stop: asyncio.Event) -> None:
 
     def orphaned() -> None:
         loop.remove_reader(pipe)
-        _log.warning("the process that started this one is gone")
+        _log.info("the process that started this one lets go: no new messages")
         stop.set()
 
     loop.add_reader(pipe, orphaned)
