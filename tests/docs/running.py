@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import builtins
+import importlib
 import inspect
 import io
 import re
@@ -116,10 +117,18 @@ class Reader:
         self._names |= {"print": printing, _CHECK: check}
         self._python: list[str] = []
         self._runner = asyncio.Runner()
+        # The reader's own files can be imported, as from the folder in which Python was started.
+        sys.path.insert(0, str(folder))
+        importlib.invalidate_caches()
 
     def close(self) -> None:
         self._runner.close()
-        del sys.modules["page"]
+        sys.path.remove(str(self._folder))
+        own = [
+            name for name, module in sys.modules.items() if str(self._folder) in str(getattr(module, "__file__", ""))
+        ]
+        for name in [*own, "page"]:
+            del sys.modules[name]
 
     def follow(self, block: Block) -> None:
         if block.file is not None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
-import importlib.util
 import logging
 import os
 import signal
@@ -15,6 +15,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from tarry.app import AsyncApp, connect_async
+from tarry.core.errors import Refused
 from tarry.edges.cli.exits import ExitCode, Usage
 from tarry.edges.cli.text import plural
 from tarry.services.loop import Loop
@@ -137,12 +138,13 @@ def _heed_parent(pipe: int, stop: asyncio.Event) -> None:
 
 
 def _observe(worker: Worker, plan: Plan) -> None:
-    if importlib.util.find_spec("opentelemetry") is not None:
-        from tarry.edges.telemetry import trace
+    from tarry.edges.telemetry import Metrics, trace
 
+    with contextlib.suppress(Refused):  # without OpenTelemetry nobody waits for spans
         trace(worker)
     if plan.metrics_port is not None:
-        from tarry.edges.telemetry import Metrics
-
-        port = Metrics(worker).serve(plan.metrics_port)
+        try:
+            port = Metrics(worker).serve(plan.metrics_port)
+        except OSError as error:
+            raise Refused(f"metrics cannot be served on port {plan.metrics_port}: {error}") from error
         _log.info("metrics on http://127.0.0.1:%d/metrics", port)
