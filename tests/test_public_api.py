@@ -18,6 +18,7 @@ from tarry.handles.dead_letters import AsyncDeadLetters, DeadLetters
 from tarry.handles.delivery import AsyncDelivery, Delivery
 from tarry.handles.queue import Queue
 from tarry.handles.queues import AsyncQueues, Queues
+from tarry.handles.redrives import AsyncRedrive, AsyncRedrives, Redrive, Redrives
 from tarry.handles.schedules import AsyncSchedules, Schedules
 from tarry.services.cron import AsyncCron, Cron
 from tarry.services.scheduler import AsyncScheduler, Scheduler
@@ -33,14 +34,21 @@ TWINS = [
     (Schedules, AsyncSchedules),
     (Cron, AsyncCron),
     (Scheduler, AsyncScheduler),
+    (Redrives, AsyncRedrives),
+    (Redrive, AsyncRedrive),
     (App, AsyncApp),
     (ports.Store, ports.AsyncStore),
     (PostgresStore, AsyncPostgresStore),
     (MemoryStore, AsyncMemoryStore),
 ]
-ONE_SIDED = {AsyncPostgresStore: {"open"}, MemoryStore: {"events"}, App: {"pipeline"}, AsyncApp: {"blocking"}}
+ONE_SIDED = {
+    AsyncPostgresStore: {"open"},
+    MemoryStore: {"events"},
+    App: {"pipeline"},
+    AsyncApp: {"blocking", "sweeper"},
+}
 """A pool that awaits must be opened by somebody who awaits; the memory's whole journal is for looking at in tests; the
-jobs of the pipeline block; what blocks needs no other way for what blocks."""
+jobs of the pipeline block, and loops do not; what blocks needs no other way for what blocks."""
 
 by_name = pytest.mark.parametrize(("blocking", "awaiting"), TWINS, ids=lambda kind: kind.__name__)
 
@@ -125,7 +133,21 @@ def test_a_store_has_every_verb_of_its_port_with_the_same_parameters(port: type[
 
 
 @pytest.mark.parametrize(
-    "kind", [Queue, AsyncQueue, DeadLetters, AsyncDeadLetters, Queues, AsyncQueues, Delivery, AsyncDelivery]
+    "kind",
+    [
+        Queue,
+        AsyncQueue,
+        DeadLetters,
+        AsyncDeadLetters,
+        Redrives,
+        AsyncRedrives,
+        Redrive,
+        AsyncRedrive,
+        Queues,
+        AsyncQueues,
+        Delivery,
+        AsyncDelivery,
+    ],
 )
 def test_every_verb_but_those_that_wait_takes_the_callers_connection(kind: type[Any]) -> None:
     waiting = {"poll", "poll_many", "consume"}

@@ -18,13 +18,15 @@ from tarry.core.clock import Clock
 from tarry.core.codecs import codec_for
 from tarry.core.errors import InvalidInput, Refused, StoreUnavailable
 from tarry.core.ports import AsyncStore, Store
-from tarry.core.settings import StoreSettings
+from tarry.core.settings import StoreSettings, SweeperSettings
 from tarry.edges.env import dsn_from
 from tarry.handles.aio import AsyncQueue
 from tarry.handles.queue import Queue
 from tarry.handles.queues import AsyncQueues, Queues
+from tarry.handles.redrives import AsyncRedrives, Redrives
 from tarry.handles.schedules import AsyncSchedules, Schedules
 from tarry.services.cron import AsyncCron, Cron
+from tarry.services.sweeper import Sweeper, SweepReport
 
 if TYPE_CHECKING:
     from tarry.storage.postgres.pipeline import Pipeline
@@ -51,6 +53,7 @@ class App:
         """How to reach the same database with a connection of your own; None for the memory store."""
         self.queues = Queues(store)
         self.schedules = Schedules(store)
+        self.redrives = Redrives(store)
         self.consumer = consumer or default_consumer()
         """Who leases, as the journal shows it."""
         self._closing = ExitStack()
@@ -107,6 +110,7 @@ class AsyncApp:
         self.dsn = dsn
         self.queues = AsyncQueues(store)
         self.schedules = AsyncSchedules(store)
+        self.redrives = AsyncRedrives(store)
         self.consumer = consumer or default_consumer()
         self._blocking = blocking
         self._on_close = on_close
@@ -126,6 +130,15 @@ class AsyncApp:
         if self._blocking is None:
             raise Refused("this app was made without a way for code that blocks", hint="use tarry.connect_async(…)")
         return App(self._blocking(), dsn=self.dsn, consumer=self.consumer)
+
+    def sweeper(
+        self,
+        settings: SweeperSettings = SweeperSettings(),
+        *,
+        on_report: Callable[[SweepReport], None] = lambda report: None,
+    ) -> Sweeper:
+        """Clean up beside your program: `async with app.sweeper(): …`. Of all that run on a database one works."""
+        return Sweeper(self.store, settings, holder=self.consumer, on_report=on_report)
 
     async def close(self) -> None:
         on_close, self._on_close = self._on_close, None

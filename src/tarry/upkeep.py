@@ -20,7 +20,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from tarry.app import JOURNAL_DAYS_AHEAD
 from tarry.core.errors import EmbeddedError, InvalidInput, StoreUnavailable
 from tarry.edges.env import dsn_from
-from tarry.storage.postgres import health, queue_statements
+from tarry.storage.postgres import health, queue_statements, upkeep_statements
 from tarry.storage.postgres import migrate as migrations
 from tarry.storage.postgres.connections import keywords
 from tarry.storage.postgres.drive import drive
@@ -184,7 +184,10 @@ def _schema(conn: Connection[Any]) -> list[Finding]:
     listed = statuses(conn)
     odd = [status for status in listed if status.state != "applied"]
     if not odd:
-        return [Finding("migrations", True, f"{len(listed)} applied"), _privileges(conn), *_journal(conn)]
+        applied = Finding("migrations", True, f"{len(listed)} applied")
+        privileges = _privileges(conn)
+        found = [applied, privileges, *_journal(conn)]
+        return [*found, _vacuum(conn), _sweeper(conn)] if privileges.ok else found
     hint = "run: tarry db migrate"
     if any(status.state != "pending" for status in odd):
         hint = "this database belongs to another version of Tarry: use that one, or look at: tarry db status"
@@ -230,6 +233,19 @@ def _journal(conn: Connection[Any]) -> list[Finding]:
             "events of a day without partition; they move when the partition of their day is made",
         ),
     ]
+
+
+def _vacuum(conn: Connection[Any]) -> Finding:
+    strains = drive(conn, upkeep_statements.strains().run())
+    if not strains:
+        return Finding("vacuum", True, "nothing holds it back")
+    return Finding("vacuum", False, "; ".join(strain.found for strain in strains), strains[0].hint)
+
+
+def _sweeper(conn: Connection[Any]) -> Finding:
+    """Never a failure: deliveries do not need one."""
+    leader = drive(conn, upkeep_statements.leader("sweeper", None).run())
+    return Finding("sweeper", True, "none runs" if leader is None else f"{leader.holder} leads")
 
 
 def _zones_here() -> Finding:

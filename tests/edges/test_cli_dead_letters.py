@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 import tarry
@@ -43,10 +45,11 @@ def test_no_dead_letters_is_good_news(cli: Run, app: App) -> None:
     assert (ran.code, ran.out) == (0, "")
     assert "no dead letters" in ran.err
     assert cli("dlq", "redrive", "orders").fields["redriven"] == "0"
-    assert cli("dlq", "purge", "orders").fields["purged"] == "0"
+    assert cli("dlq", "discard", "orders").fields["discarded"] == "0"
+    assert "no dead letters" in cli("dlq", "groups", "orders").err
 
 
-@pytest.mark.parametrize("command", ["list", "redrive", "purge"])
+@pytest.mark.parametrize("command", ["groups", "list", "redrive", "discard"])
 def test_an_unknown_queue_is_not_found_and_not_created(refusing: Run, command: str) -> None:
     ran = refusing("dlq", command, "typo", "--json")
     assert ran.code == 3
@@ -107,9 +110,132 @@ def test_a_dead_letter_whose_key_is_live_stays_dead(cli: Run, app: App) -> None:
     assert "live again" in none.err
 
 
-def test_a_purge_of_dead_letters_asks_first(cli: Run, app: App) -> None:
+def test_discarding_dead_letters_asks_first(cli: Run, app: App) -> None:
     bury(app, "a", "b")
-    assert cli("dlq", "purge", "orders").code == 2
+    assert cli("dlq", "discard", "orders").code == 2
+    plan = cli("dlq", "discard", "orders", "--dry-run", "--json")
+    assert plan.data["matching"] == {"n": 2, "capped": False}
     assert app.queues.counts("orders").dead.n == 2
-    ran = cli("dlq", "purge", "orders", "--yes", "--json")
-    assert ran.data == {"schema": "tarry.dlq.purge/1", "queue": "orders", "purged": 2}
+    ran = cli("dlq", "discard", "orders", "--yes", "--json")
+    assert ran.data == {"schema": "tarry.dlq.discard/1", "queue": "orders", "dry_run": False, "discarded": 2}
+
+
+def test_some_are_discarded_and_the_others_stay(cli: Run, app: App) -> None:
+    first, _ = bury(app, "a", "b")
+    ran = cli("dlq", "discard", "orders", "--version", str(first), "--yes")
+    assert ran.fields["discarded"] == "1"
+    assert cli("dlq", "discard", "orders", "--key-prefix", "x", "--yes").fields["discarded"] == "0"
+    assert app.queues.counts("orders").dead.n == 1
+
+
+def test_groups_are_listed_with_what_they_died_of(cli: Run, app: App) -> None:
+    versions = bury(app, "1", "2")
+    ran = cli("dlq", "groups", "orders")
+    header, line = ran.out.splitlines()
+    assert header.split() == ["group", "dead", "reason", "last", "first", "attempts", "types", "error"]
+    assert line.endswith("broken <n>")
+    data = cli("dlq", "groups", "orders", "--json").data
+    (group,) = data["groups"]
+    assert data["schema"] == "tarry.dead_group.list/1"
+    assert (group["count"], group["attempts"]) == ({"n": 2, "capped": False}, {"fewest": 1, "most": 1})
+    assert group["example"] == {"version": versions[1], "key": "2", "error": "broken 2\nsecond line"}
+    short = group["fingerprint"][:4]
+    assert len(cli("dlq", "list", "orders", "--group", short, "--since", "1h", "--json").data["dead_letters"]) == 2
+    assert cli("dlq", "list", "orders", "--group", "ffff").code == 3
+    assert cli("dlq", "list", "orders", "--since", "+1h").code == 2
+
+
+def test_one_dead_letter_is_shown_in_full(cli: Run, app: App) -> None:
+    (version,) = bury(app, "a")
+    ran = cli("dlq", "show", "orders", str(version))
+    assert (ran.fields["key"], ran.fields["error"], ran.fields["payload"]) == ("a", "broken a", '{"k":"a"}')
+    assert ran.out.splitlines()[-1].strip() == "second line"
+    assert len(ran.fields["group"]) == 12
+    data = cli("dlq", "show", "orders", str(version), "--json").data
+    assert (data["schema"], data["version"], data["origin"]) == ("tarry.dead_letter/1", version, None)
+    assert cli("dlq", "show", "orders", "999999").code == 3
+
+
+class TestJobs:
+    def test_a_job_redrives_all_that_fit(self, cli: Run, app: App) -> None:
+        bury(app, "a", "b", "c")
+        assert cli("dlq", "redrive", "orders", "--job").code == 2, "it asks first"
+        plan = cli("dlq", "redrive", "orders", "--rate", "100/s", "--dry-run", "--json")
+        assert (plan.data["matching"]["n"], plan.data["blocked"], plan.data["dry_run"]) == (3, 0, True)
+        ran = cli("dlq", "redrive", "orders", "--rate", "1000/s", "--yes", "--json")
+        assert ran.code == 0
+        assert (ran.data["schema"], ran.data["state"], ran.data["redriven"]) == ("tarry.redrive/1", "done", 3)
+        assert app.queues.counts("orders").ready.n == 3
+        shown = cli("message", "show", "orders", "a").fields
+        assert shown["redriven from"].startswith("version ")
+
+    def test_a_group_is_redriven_by_the_beginning_of_its_name(self, cli: Run, app: App) -> None:
+        bury(app, "a", "b")
+        (first, _) = cli("dlq", "groups", "orders", "--json").data["groups"]
+        ran = cli("dlq", "redrive", "orders", "--group", first["fingerprint"][:5], "--yes", "--json")
+        assert (ran.data["redriven"], ran.data["where"]["fingerprint"]) == (1, first["fingerprint"])
+        assert app.queues.counts("orders").dead.n == 1
+
+    def test_what_cannot_live_is_told(self, cli: Run, app: App) -> None:
+        bury(app, "a", "b")
+        app.queue("orders").offer("a", "new")
+        ran = cli("dlq", "redrive", "orders", "--job", "--yes")
+        assert (ran.code, ran.fields["redriven"], ran.fields["skipped"]) == (6, "1 of 2", "1")
+
+    def test_nothing_that_fits_is_not_found(self, cli: Run, app: App) -> None:
+        bury(app, "a")
+        assert cli("dlq", "redrive", "orders", "--type", "other", "--yes").code == 3
+        assert cli("dlq", "redrive", "orders", "--rate", "fast", "--yes").code == 2
+        assert cli("dlq", "redrive", "orders", "--rate", "5/s", "--limit", "3", "--yes").code == 2
+
+    def test_a_canary_that_dies_again_stops_it_with_a_reason(self, cli: Run, app: App) -> None:
+        bury(app, "a", "b")
+        started = cli("dlq", "redrive", "orders", "--canary", "1", "--detach", "--yes", "--json")
+        job = str(started.data["job"])
+        assert (started.code, started.data["state"], started.data["redriven"]) == (0, "running", 0)
+        assert app.redrives.get(int(job)).advance().redriven == 1
+        delivery = app.queue("orders").try_poll()
+        assert delivery is not None
+        delivery.nack("still broken")
+        watched = cli("redrive", "watch", job)
+        assert watched.code == 7
+        assert watched.fields["because"] == f"1 of 1 canaries died again, {delivery.key} of: still broken"
+        assert f"tarry redrive resume {job}" in watched.err
+        resumed = cli("redrive", "resume", job, "--watch", "--json")
+        assert (resumed.code, resumed.data["state"], resumed.data["redriven"]) == (0, "done", 2)
+
+    def test_jobs_are_listed_paused_and_cancelled(self, cli: Run, app: App) -> None:
+        assert "no redrive jobs" in cli("redrive", "list").err
+        bury(app, "a", "b")
+        job = str(cli("dlq", "redrive", "orders", "--rate", "1/h", "--detach", "--yes", "--json").data["job"])
+        paused = cli("redrive", "pause", job, "--reason", "lunch")
+        assert (paused.fields["state"], paused.fields["because"]) == ("paused", "lunch")
+        assert cli("redrive", "resume", job).code == 0
+        header, line = cli("redrive", "list", "orders").out.splitlines()
+        assert header.split()[:4] == ["job", "queue", "state", "redriven"]
+        assert line.split()[:3] == [job, "orders", "running"]
+        assert cli("redrive", "cancel", job, "--json").data["state"] == "cancelled"
+        assert cli("redrive", "cancel", job).code == 0, "it is as was asked for"
+        assert cli("redrive", "resume", job).code == 4
+        assert cli("redrive", "show", job).fields["state"] == "cancelled"
+        assert cli("redrive", "show", "999999").code == 3
+        assert cli("redrive", "list", "typo").code == 3
+
+
+class TestSweeper:
+    def test_one_round_tells_what_it_did(self, cli: Run, app: App) -> None:
+        app.queues.create("orders", tarry.QueueSettings(max_attempts=2))
+        app.queue("orders").offer("a", 1)
+        assert app.queue("orders").try_poll() is not None
+        app.queues.edit("orders", max_attempts=1)
+        ran = cli("sweeper", "--once", "--json")
+        assert (ran.code, ran.data["schema"], ran.data["leading"]) == (0, "tarry.sweep/1", True)
+        assert (ran.data["queues"], ran.data["buried"], ran.data["partitions"]["ahead"]) == (1, 0, 8)
+        assert cli("sweeper", "--once").fields["leader"].endswith("(this one)")
+
+    def test_one_round_does_nothing_while_somebody_else_leads(self, cli: Run, app: App) -> None:
+        assert app.store.lead("sweeper", "alice", timedelta(minutes=1))
+        ran = cli("sweeper", "--once")
+        assert (ran.code, ran.fields["leader"]) == (0, "alice")
+        assert "nothing was done: alice leads" in ran.err
+        assert cli("sweeper", "--every", "0s").code == 2

@@ -13,6 +13,7 @@ from tarry.handles.aio import AsyncQueue
 from tarry.handles.dead_letters import AsyncDeadLetters
 from tarry.handles.delivery import AsyncDelivery
 from tarry.handles.queues import AsyncQueues
+from tarry.handles.redrives import AsyncRedrive, AsyncRedrives
 from tarry.handles.schedules import AsyncSchedules
 from tarry.services.cron import AsyncCron
 from tarry.services.scheduler import AsyncScheduler
@@ -27,6 +28,8 @@ _AWAITING = (
     AsyncQueue,
     AsyncQueues,
     AsyncDeadLetters,
+    AsyncRedrive,
+    AsyncRedrives,
     AsyncDelivery,
     AsyncMemoryStore,
     AsyncPostgresStore,

@@ -108,6 +108,15 @@ def test_one_attempt_left_after_a_nack_is_near_the_dead_letters(spark: SparkSess
     assert keys(seen(spark, journal, max_attempts=None), "near_dlq") == []
 
 
+def test_a_message_with_a_limit_of_its_own_is_judged_by_that(spark: SparkSession) -> None:
+    journal = Journal().add("nacked", key="few", attempt=1, detail={"max_attempts": 2})
+    journal.add("nacked", key="many", attempt=4, detail={"max_attempts": 50})
+    rows = found(seen(spark, journal, max_attempts=5), "near_dlq")
+    assert [row.key for row in rows] == ["few"]
+    assert "failed at attempt 1 of 2" in rows[0].sentence
+    assert keys(seen(spark, journal, max_attempts=None), "near_dlq") == ["few"]
+
+
 def test_a_burial_is_told_with_its_reason(spark: SparkSession) -> None:
     journal = Journal().add("buried", key="a", attempt=5, detail={"reason": "exhausted"}, error="boom")
     journal.add("buried", key="b", detail={"reason": "undecodable"}).add("nacked", key="c")
@@ -129,6 +138,12 @@ def test_a_message_nobody_took_for_twice_its_lease_is_a_zombie(
     """The lease is 30 s; 60 s after its end it is one, whether somebody comes then or not."""
     taken = held("k").add("expired", seconds).add("leased", seconds, leased_at=seconds, lease_until=1e6)
     assert bool(found(seen(spark, taken), "zombie_message")) is fires
+
+
+def test_that_a_sweeper_told_of_its_end_takes_nothing_from_a_zombie(spark: SparkSession) -> None:
+    told = held("k").add("expired", 31)
+    (row,) = found(seen(spark, told), "zombie_message")
+    assert "and nobody has taken it since" in row.sentence
 
 
 def test_a_zombie_is_told_while_it_lies_there(spark: SparkSession) -> None:

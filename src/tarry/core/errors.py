@@ -5,6 +5,7 @@ TarryError
 │   └── InvalidPayload      … because of the payload
 ├── UnknownQueue            there is no queue of this name                               (also a LookupError)
 ├── UnknownSchedule         there is no schedule of this prefix                          (also a LookupError)
+├── UnknownRedrive          there is no redrive job of this number                       (also a LookupError)
 ├── Refused                 understood, but not in this state (exists, not empty, leased, wrong confirmation)
 ├── StoreUnavailable        the database could not be reached, after the retries allowed (also a ConnectionError)
 ├── CommitLost              the database answered COMMIT with ROLLBACK: nothing was stored
@@ -40,6 +41,12 @@ class UnknownSchedule(TarryError, LookupError):
     def __init__(self, prefix: str) -> None:
         super().__init__(f"there is no schedule {prefix!r}", hint="see which there are: tarry cron list")
         self.prefix = prefix
+
+
+class UnknownRedrive(TarryError, LookupError):
+    def __init__(self, job: int) -> None:
+        super().__init__(f"there is no redrive job {job}", hint="see: tarry redrive list")
+        self.job = job
 
 
 class Refused(TarryError): ...

@@ -20,17 +20,19 @@ NEW_VERSION = frozenset({K.OFFERED, K.REDRIVEN, K.UPDATED, K.EDITED, K.CRON_PLAN
 
 _LIVE = BEGINS | CHANGES
 _HELD = frozenset({K.LEASED, K.TOUCHED, K.EDITED})
+_HELD_BEFORE = _HELD | {K.EXPIRED}
+"""A sweeper may tell of an expiry before anybody else has the message; until then its holder may settle it."""
 _WAITING = frozenset({K.OFFERED, K.REDRIVEN, K.UPDATED, K.NACKED, K.RELEASED, K.EDITED, K.CRON_PLANNED})
 
 MAY_FOLLOW: Mapping[K, frozenset[K | None]] = {
     K.OFFERED: ENDS | {None},
     K.REDRIVEN: ENDS | {None},
-    K.UPDATED: _LIVE - {K.EXPIRED},
+    K.UPDATED: _LIVE,
     K.LEASED: _WAITING | {K.EXPIRED},
     K.TOUCHED: _HELD,
-    K.ACKED: _HELD,
-    K.NACKED: _HELD,
-    K.RELEASED: _HELD,
+    K.ACKED: _HELD_BEFORE,
+    K.NACKED: _HELD_BEFORE,
+    K.RELEASED: _HELD_BEFORE,
     # A limit may be lowered below the attempts made: then the next poll finds what nobody holds beyond its last attempt.
     K.EXPIRED: _LIVE,
     K.BURIED: _LIVE,

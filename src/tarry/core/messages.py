@@ -170,6 +170,8 @@ class StoredMessage(Generic[P]):
     content_type: str | None = None
     max_attempts: int | None = None
     last_error: str | None = None
+    origin: int | None = None
+    """The version it was redriven from; that one is dead no longer, but its history is in the timeline of the key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +191,11 @@ class DeadLetter(Generic[P]):
     type: str | None = None
     headers: Mapping[str, str] | None = None
     content_type: str | None = None
+    fingerprint: str | None = None
+    """Names what it died of: the same for all that died of the same thing. None until somebody looks at the groups."""
+    consumer: str | None = None
+    origin: int | None = None
+    """The version it was redriven from, if it died before."""
 
 
 class Counted(NamedTuple):

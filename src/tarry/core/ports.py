@@ -10,9 +10,19 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from tarry.core.chores import (
+    AsyncDeadLettering,
+    AsyncLeading,
+    AsyncRedriving,
+    AsyncSweeping,
+    DeadLettering,
+    Leading,
+    Redriving,
+    Sweeping,
+)
 from tarry.core.cron import Ruling, ScheduleState, TickRecord
 from tarry.core.events import Event
-from tarry.core.messages import BuryReason, Counts, DeadLetter, Decode, Draft, Failure, Hold, Lease, StoredMessage
+from tarry.core.messages import BuryReason, Counts, Decode, Draft, Failure, Hold, Lease, StoredMessage
 from tarry.core.outcomes import Outcome, Settled
 from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo, QueueSettings, StoreSettings
@@ -100,14 +110,6 @@ class Dropping(Protocol):
     def drop_all(self, queue: str, *, conn: Any = None) -> int: ...
 
 
-class DeadLettering(Protocol):
-    def dead_letters(self, queue: str, *, limit: int = 100, conn: Any = None) -> list[DeadLetter[bytes]]: ...
-    def redrive(
-        self, queue: str, *, versions: Sequence[int] | None = None, limit: int = 1000, conn: Any = None
-    ) -> int: ...
-    def purge_dead(self, queue: str, *, conn: Any = None) -> int: ...
-
-
 class Registry(Protocol):
     def create_queue(self, name: str, settings: QueueSettings, *, exist_ok: bool, conn: Any = None) -> QueueInfo: ...
     def edit_queue(self, name: str, settings: QueueSettings, *, conn: Any = None) -> QueueInfo: ...
@@ -170,7 +172,9 @@ class Scheduling(Protocol):
     def due_counts(self, since: datetime, until: datetime, every: timedelta, *, conn: Any = None) -> list[DueCount]: ...
 
 
-class Store(Offering, Leasing, Browsing, Dropping, DeadLettering, Registry, Scheduling, Protocol):
+class Store(
+    Offering, Leasing, Browsing, Dropping, DeadLettering, Redriving, Leading, Sweeping, Registry, Scheduling, Protocol
+):
     settings: StoreSettings
     lobby: Lobby
 
@@ -239,14 +243,6 @@ class AsyncDropping(Protocol):
     async def drop_all(self, queue: str, *, conn: Any = None) -> int: ...
 
 
-class AsyncDeadLettering(Protocol):
-    async def dead_letters(self, queue: str, *, limit: int = 100, conn: Any = None) -> list[DeadLetter[bytes]]: ...
-    async def redrive(
-        self, queue: str, *, versions: Sequence[int] | None = None, limit: int = 1000, conn: Any = None
-    ) -> int: ...
-    async def purge_dead(self, queue: str, *, conn: Any = None) -> int: ...
-
-
 class AsyncRegistry(Protocol):
     async def create_queue(
         self, name: str, settings: QueueSettings, *, exist_ok: bool, conn: Any = None
@@ -290,6 +286,9 @@ class AsyncStore(
     AsyncBrowsing,
     AsyncDropping,
     AsyncDeadLettering,
+    AsyncRedriving,
+    AsyncLeading,
+    AsyncSweeping,
     AsyncRegistry,
     AsyncScheduling,
     Protocol,

@@ -111,3 +111,30 @@ class StoreSettings:
     @classmethod
     def for_tests(cls) -> StoreSettings:
         return cls(pool_size=4, scan_every=timedelta(milliseconds=20), connect_for=timedelta(seconds=30))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweeperSettings:
+    """How a sweeper goes about it."""
+
+    every: timedelta = timedelta(seconds=10)
+    """How often the queues are walked; less often while somebody else leads."""
+    lead_for: timedelta = timedelta(seconds=30)
+    """How long a sweeper that vanished is waited for."""
+    upkeep_every: timedelta = timedelta(minutes=1)
+    """How often partitions, fingerprints and the health of vacuum are seen to."""
+    batch: int = 1_000
+    """Rows that one statement walks, for each priority."""
+    most_steps: int = 50
+    """Statements for one queue in one round; what is left is left to the next."""
+    work_for: timedelta = timedelta(seconds=5)
+    """How long one round carries redrive jobs on before the queues are looked at again."""
+    partition_days: int = 7
+
+    def __post_init__(self) -> None:
+        for name in ("every", "lead_for", "upkeep_every", "work_for"):
+            if getattr(self, name) <= timedelta(0):
+                raise InvalidInput(f"{name} must be longer than nothing")
+        for name in ("batch", "most_steps", "partition_days"):
+            if getattr(self, name) < 1:
+                raise InvalidInput(f"{name} must be at least 1")

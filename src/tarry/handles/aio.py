@@ -44,7 +44,7 @@ class AsyncQueue(Generic[P]):
 
     @property
     def dead_letters(self) -> AsyncDeadLetters[P]:
-        return AsyncDeadLetters(self._store, self.name, self._codec)
+        return AsyncDeadLetters(self._store, self.name, self._codec, self._consumer)
 
     async def offer(
         self,

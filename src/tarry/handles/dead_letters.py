@@ -2,49 +2,127 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, Unpack
+from uuid import uuid4
 
 from tarry.core import limits
 from tarry.core.codecs import Codec
 from tarry.core.messages import DeadLetter
 from tarry.core.ports import AsyncStore, Store
+from tarry.core.redriving import DeadFilter, DeadGroup, Matching, Where, check_canary, check_rate
 from tarry.handles.reading import decoded
+from tarry.handles.redrives import AsyncRedrive, Redrive
 
 P = TypeVar("P")
 
 
 class DeadLetters(Generic[P]):
-    def __init__(self, store: Store, queue: str, codec: Codec[P]) -> None:
+    """`where` is any of fingerprint, type, died_from, died_to, key_prefix, versions; what is not said does not matter."""
+
+    def __init__(self, store: Store, queue: str, codec: Codec[P], who: str | None = None) -> None:
         self._store = store
         self._queue = queue
         self._codec = codec
+        self._who = who
 
-    def list(self, *, limit: int = 100, conn: Any = None) -> list[DeadLetter[P]]:
+    def groups(self, *, limit: int = 100, conn: Any = None) -> list[DeadGroup]:
+        """By what they died of, the freshest group first."""
+        return self._store.dead_groups(self._queue, limit=limit, conn=conn)
+
+    def list(self, *, limit: int = 100, conn: Any = None, **where: Unpack[Where]) -> builtins.list[DeadLetter[P]]:
         """The newest first."""
-        return [decoded(d, self._codec) for d in self._store.dead_letters(self._queue, limit=limit, conn=conn)]
+        found = self._store.dead_letters(self._queue, where=DeadFilter.of(where), limit=limit, conn=conn)
+        return [decoded(dead, self._codec) for dead in found]
+
+    def get(self, version: int, *, conn: Any = None) -> DeadLetter[P] | None:
+        """One by the version that names it; None if it is dead no longer, or never was."""
+        found = self.list(versions=[version], limit=1, conn=conn)
+        return found[0] if found else None
+
+    def count(self, *, limit: int = 10_000, conn: Any = None, **where: Unpack[Where]) -> Matching:
+        """How many a redrive of these would take, and how many of them could not live. Changes nothing."""
+        return self._store.count_dead(self._queue, where=DeadFilter.of(where), limit=limit, conn=conn)
 
     def redrive(self, versions: Sequence[int] | None = None, *, limit: int = 1000, conn: Any = None) -> int:
         """Deliver them again, from the first attempt: those named, or the oldest. A key that is live again stays dead."""
         named = None if versions is None else [limits.check_count(version, "version") for version in versions]
         return self._store.redrive(self._queue, versions=named, limit=limit, conn=conn)
 
-    def purge(self, *, conn: Any = None) -> int:
-        return self._store.purge_dead(self._queue, conn=conn)
+    def start_redrive(
+        self,
+        *,
+        rate: float | None = None,
+        canary: int = 0,
+        who: str | None = None,
+        conn: Any = None,
+        **where: Unpack[Where],
+    ) -> Redrive:
+        """Deliver them again as a job: `rate` messages a second, `canary` first and the rest when those went well.
+
+        A sweeper carries it on, or whoever calls `advance`. It may be paused, resumed and cancelled at any time.
+        """
+        job = self._store.start_redrive(
+            self._queue,
+            where=DeadFilter.of(where),
+            rate=check_rate(rate),
+            canary=check_canary(canary),
+            who=limits.check_consumer(who) or self._who,
+            request=uuid4(),
+            conn=conn,
+        )
+        return Redrive(self._store, job)
+
+    def purge(self, *, conn: Any = None, **where: Unpack[Where]) -> int:
+        """Give them up: all of them, or those that are meant."""
+        return self._store.purge_dead(self._queue, where=DeadFilter.of(where), conn=conn)
 
 
 class AsyncDeadLetters(Generic[P]):
-    def __init__(self, store: AsyncStore, queue: str, codec: Codec[P]) -> None:
+    def __init__(self, store: AsyncStore, queue: str, codec: Codec[P], who: str | None = None) -> None:
         self._store = store
         self._queue = queue
         self._codec = codec
+        self._who = who
 
-    async def list(self, *, limit: int = 100, conn: Any = None) -> list[DeadLetter[P]]:
-        return [decoded(d, self._codec) for d in await self._store.dead_letters(self._queue, limit=limit, conn=conn)]
+    async def groups(self, *, limit: int = 100, conn: Any = None) -> list[DeadGroup]:
+        return await self._store.dead_groups(self._queue, limit=limit, conn=conn)
+
+    async def list(self, *, limit: int = 100, conn: Any = None, **where: Unpack[Where]) -> builtins.list[DeadLetter[P]]:
+        found = await self._store.dead_letters(self._queue, where=DeadFilter.of(where), limit=limit, conn=conn)
+        return [decoded(dead, self._codec) for dead in found]
+
+    async def get(self, version: int, *, conn: Any = None) -> DeadLetter[P] | None:
+        found = await self.list(versions=[version], limit=1, conn=conn)
+        return found[0] if found else None
+
+    async def count(self, *, limit: int = 10_000, conn: Any = None, **where: Unpack[Where]) -> Matching:
+        return await self._store.count_dead(self._queue, where=DeadFilter.of(where), limit=limit, conn=conn)
 
     async def redrive(self, versions: Sequence[int] | None = None, *, limit: int = 1000, conn: Any = None) -> int:
         named = None if versions is None else [limits.check_count(version, "version") for version in versions]
         return await self._store.redrive(self._queue, versions=named, limit=limit, conn=conn)
 
-    async def purge(self, *, conn: Any = None) -> int:
-        return await self._store.purge_dead(self._queue, conn=conn)
+    async def start_redrive(
+        self,
+        *,
+        rate: float | None = None,
+        canary: int = 0,
+        who: str | None = None,
+        conn: Any = None,
+        **where: Unpack[Where],
+    ) -> AsyncRedrive:
+        job = await self._store.start_redrive(
+            self._queue,
+            where=DeadFilter.of(where),
+            rate=check_rate(rate),
+            canary=check_canary(canary),
+            who=limits.check_consumer(who) or self._who,
+            request=uuid4(),
+            conn=conn,
+        )
+        return AsyncRedrive(self._store, job)
+
+    async def purge(self, *, conn: Any = None, **where: Unpack[Where]) -> int:
+        return await self._store.purge_dead(self._queue, where=DeadFilter.of(where), conn=conn)

@@ -39,7 +39,7 @@ class Queue(Generic[P]):
 
     @property
     def dead_letters(self) -> DeadLetters[P]:
-        return DeadLetters(self._store, self.name, self._codec)
+        return DeadLetters(self._store, self.name, self._codec, self._consumer)
 
     def offer(
         self,

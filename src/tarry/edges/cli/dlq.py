@@ -2,46 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from tarry.core.messages import DeadLetter
+from tarry.core.redriving import EVERY_LETTER
 from tarry.edges.cli import views
-from tarry.edges.cli.exits import Conflicting, ExitCode, NotFound
+from tarry.edges.cli.dead_views import GROUP_COLUMNS, dead_fields, filter_words, group_data, group_row
+from tarry.edges.cli.dlq_filter import Group, KeyPrefix, Since, Type, Until, Versions, filtered
+from tarry.edges.cli.exits import NotFound
 from tarry.edges.cli.help import group
 from tarry.edges.cli.message import QueueName
 from tarry.edges.cli.session import Session, command
 from tarry.edges.cli.text import plural
 
-if TYPE_CHECKING:
-    from tarry.app import App
-
 app = group("dlq", "Look at dead letters, deliver them again, give them up.")
 
-SEEN = 10_000
-"""As many as are looked through, the newest first: more would be a burden."""
-
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Limit = Annotated[int, typer.Option("--limit", metavar="N", min=1, max=10_000, help="At most this many.")]
+
+
+@command(app, "groups", examples=("tarry dlq groups orders", "tarry dlq groups orders -o json"))
+def groups(cli: Session, queue: QueueName, limit: Limit = 100) -> None:
+    """Group dead letters by what they died of.
+
+    One line for all whose errors read alike but for numbers, names in quotes and the like. The last to die come first.
+    Redrive or discard a group with --group and the beginning of its name.
+    """
+    with cli.open() as opened:
+        opened.queues.get(queue)
+        found = opened.queue(queue).dead_letters.groups(limit=limit)
+        now = opened.store.now()
+    cli.printer.listing(
+        "tarry.dead_group.list/1",
+        {"groups": [group_data(one) for one in found]},
+        GROUP_COLUMNS,
+        [group_row(one, now) for one in found],
+    )
+    if not found:
+        cli.note("there are no dead letters")
 
 
 @command(
-    app, "list", examples=("tarry dlq list orders", "tarry dlq list orders -o jsonl | jq -r .error | sort | uniq -c")
+    app,
+    "list",
+    examples=(
+        "tarry dlq list orders",
+        "tarry dlq list orders --group 3f2a --since 2h",
+        "tarry dlq list orders -o jsonl | jq -r .key",
+    ),
 )
 def list_dead(
     cli: Session,
     queue: QueueName,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=10_000, help="At most this many.")] = 100,
+    group: Group = None,
+    type_: Type = None,
+    key_prefix: KeyPrefix = None,
+    since: Since = None,
+    until: Until = None,
+    limit: Limit = 100,
 ) -> None:
     """List dead letters, the newest first.
 
     Messages that ran out of attempts, could not be decoded, or were buried by a worker. They stay until they are
-    redriven or purged.
+    redriven or discarded.
     """
     with cli.open() as opened:
         opened.queues.get(queue)
-        found = opened.store.dead_letters(queue, limit=limit)
+        where = filtered(
+            opened, queue, versions=None, group=group, type_=type_, key_prefix=key_prefix, since=since, until=until
+        )
+        found = opened.store.dead_letters(queue, where=where, limit=limit)
         now = opened.store.now()
     cli.printer.listing(
         "tarry.dead_letter.list/1",
@@ -50,94 +81,74 @@ def list_dead(
         [views.dead_row(dead, now) for dead in found],
     )
     if not found:
-        cli.note("there are no dead letters")
+        cli.note("there are no dead letters" if where == EVERY_LETTER else "no dead letter fits")
     elif len(found) == limit:
         cli.note(f"the newest {limit:,}; there may be more: --limit")
 
 
-@command(
-    app,
-    "redrive",
-    examples=(
-        "tarry dlq redrive orders --dry-run",
-        "tarry dlq redrive orders --version 4711 --version 4712",
-        "tarry dlq redrive orders --limit 10 --yes",
-    ),
-)
-def redrive(
+@command(app, "show", examples=("tarry dlq show orders 4711", "tarry dlq show orders 4711 -o json"))
+def show(
     cli: Session,
     queue: QueueName,
-    version: Annotated[
-        list[int] | None, typer.Option("--version", metavar="V", help="These (see: tarry dlq list); else the oldest.")
-    ] = None,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=10_000, help="At most this many.")] = 1000,
-    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Show what would be redriven, and stop.")] = False,
-    yes: Yes = False,
-) -> ExitCode | None:
-    """Deliver dead letters again.
+    version: Annotated[int, typer.Argument(metavar="VERSION", help="See: tarry dlq list.", show_default=False)],
+) -> None:
+    """Show one dead letter in full.
 
-    From the first attempt, due at once: mend first what they failed of. One whose key is live again stays dead.
+    With its payload and the whole error. What happened to it before is in tarry message timeline.
     """
-    asked = sorted(set(version or ()))
     with cli.open() as opened:
-        dead = opened.queues.counts(queue).dead
-        if dry_run:
-            return _show_plan(cli, opened, queue, asked, limit)
-        wanted = plural(len(asked) or min(limit, dead.n), "dead letter")
-        if asked or dead.n:
-            cli.confirm(f"Redrive {wanted} of queue {queue}?", yes=yes)
-        redriven = opened.store.redrive(queue, versions=asked or None, limit=len(asked) or limit)
-        left = _still_dead(opened, queue, asked) if asked else 0
-        dead = opened.queues.counts(queue).dead
-    absent = len(asked) - redriven - left if asked else 0
-    if asked and absent == len(asked):
-        raise NotFound(f"queue {queue} has none of these dead letters", hint=f"see: tarry dlq list {queue}")
-    if not redriven and dead.n:
-        raise Conflicting("nothing was redriven: their keys are live again", hint=f"see: tarry message list {queue}")
-    cli.printer.record(
-        "tarry.dlq.redrive/1",
-        {"queue": queue, "redriven": redriven, "not_found": absent, "still_dead": views.counted_data(dead)},
-        [("queue", queue), ("redriven", f"{redriven:,}"), ("not found", f"{absent:,}"), ("still dead", str(dead))],
-    )
-    return ExitCode.PARTLY if left or absent else None
+        opened.queues.get(queue)
+        found = opened.queue(queue, bytes).dead_letters.get(version)
+        now = opened.store.now()
+    if found is None:
+        raise NotFound(f"queue {queue} has no dead letter {version}", hint=f"see: tarry dlq list {queue}")
+    cli.printer.record("tarry.dead_letter/1", views.dead_data(found), dead_fields(found, now))
 
 
-@command(app, "purge", examples=("tarry dlq purge orders", "tarry dlq purge orders --yes"))
-def purge(cli: Session, queue: QueueName, yes: Yes = False) -> None:
-    """Give up every dead letter of a queue.
+@command(
+    app,
+    "discard",
+    examples=(
+        "tarry dlq discard orders --group 3f2a",
+        "tarry dlq discard orders --version 4711 --yes",
+        "tarry dlq discard orders --dry-run",
+    ),
+)
+def discard(
+    cli: Session,
+    queue: QueueName,
+    version: Versions = None,
+    group: Group = None,
+    type_: Type = None,
+    key_prefix: KeyPrefix = None,
+    since: Since = None,
+    until: Until = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Count what would be discarded, and stop.")] = False,
+    yes: Yes = False,
+) -> None:
+    """Give dead letters up: those that fit, or all of a queue.
 
     It cannot be undone. Live messages stay: tarry queue purge.
     """
     with cli.open() as opened:
-        counts = opened.queues.counts(queue)
-        if counts.dead.n:
-            cli.confirm(f"Give up {counts.dead} dead letters of queue {queue} for good?", yes=yes)
-        purged = opened.queue(queue).dead_letters.purge()
+        opened.queues.get(queue)
+        where = filtered(
+            opened, queue, versions=version, group=group, type_=type_, key_prefix=key_prefix, since=since, until=until
+        )
+        matching = opened.store.count_dead(queue, where=where).letters
+        if dry_run:
+            cli.printer.record(
+                "tarry.dlq.discard/1",
+                {"queue": queue, "dry_run": True, "matching": views.counted_data(matching)},
+                [("queue", queue), ("which", filter_words(where)), ("would be discarded", str(matching))],
+            )
+            return
+        if matching.n:
+            count = f"{matching} dead letters" if matching.capped else plural(matching.n, "dead letter")
+            cli.confirm(f"Give up {count} of queue {queue} for good ({filter_words(where)})?", yes=yes)
+        discarded = opened.store.purge_dead(queue, where=where)
     cli.printer.record(
-        "tarry.dlq.purge/1", {"queue": queue, "purged": purged}, [("queue", queue), ("purged", f"{purged:,}")]
+        "tarry.dlq.discard/1",
+        {"queue": queue, "dry_run": False, "discarded": discarded},
+        [("queue", queue), ("discarded", f"{discarded:,}")],
     )
-
-
-def _still_dead(app: App, queue: str, versions: Sequence[int]) -> int:
-    return len({dead.version for dead in app.store.dead_letters(queue, limit=SEEN)}.intersection(versions))
-
-
-def _show_plan(cli: Session, app: App, queue: str, asked: Sequence[int], limit: int) -> ExitCode | None:
-    """What a redrive would take now: the oldest first, each key once, and none whose key is live."""
-    plan: dict[str, DeadLetter[bytes]] = {}
-    candidates = app.store.dead_letters(queue, limit=SEEN)[::-1]
-    for dead in candidates:
-        if len(plan) == limit:
-            break
-        if (not asked or dead.version in asked) and dead.key not in plan and not app.store.contains(queue, dead.key):
-            plan[dead.key] = dead
-    now = app.store.now()
-    cli.printer.listing(
-        "tarry.dead_letter.list/1",
-        {"dead_letters": [views.dead_data(dead) for dead in plan.values()]},
-        views.DEAD_COLUMNS,
-        [views.dead_row(dead, now) for dead in plan.values()],
-        more={"dry_run": True},
-    )
-    cli.note(f"{plural(len(plan), 'dead letter')} of queue {queue} would be redriven; nothing was done")
-    return ExitCode.PARTLY if asked and len(plan) < len(asked) else None

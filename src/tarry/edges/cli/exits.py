@@ -55,6 +55,7 @@ _CODES: tuple[tuple[type[BaseException], ExitCode], ...] = (
     (errors.InvalidInput, ExitCode.USAGE),
     (errors.UnknownQueue, ExitCode.NOT_FOUND),
     (errors.UnknownSchedule, ExitCode.NOT_FOUND),
+    (errors.UnknownRedrive, ExitCode.NOT_FOUND),
     (errors.Refused, ExitCode.CONFLICT),
     (errors.StoreUnavailable, ExitCode.UNREACHABLE),
     (errors.EmbeddedError, ExitCode.UNREACHABLE),

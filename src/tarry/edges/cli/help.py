@@ -15,6 +15,8 @@ ORDER = (
     "queue",
     "message",
     "dlq",
+    "redrive",
+    "sweeper",
     "pipeline",
     "verify",
     "anomaly",

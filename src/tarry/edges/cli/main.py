@@ -14,7 +14,22 @@ from typing import Annotated, Any, cast
 import typer
 
 from tarry.core.errors import TarryError
-from tarry.edges.cli import anomaly, db, dlq, doctor, message, pipeline, queue, receive, send, verify, worker
+from tarry.edges.cli import (
+    anomaly,
+    db,
+    dlq,
+    doctor,
+    message,
+    pipeline,
+    queue,
+    receive,
+    redrive,
+    send,
+    sweeper,
+    verify,
+    worker,
+)
+from tarry.edges.cli import dlq_redrive as _redrive  # pyright: ignore[reportUnusedImport] # noqa: F401 - adds to dlq
 from tarry.edges.cli import pipeline_replay as _replay  # pyright: ignore[reportUnusedImport] # noqa: F401 - adds to pipeline
 from tarry.edges.cli import pipeline_report as _report_commands  # pyright: ignore[reportUnusedImport] # noqa: F401 - adds to pipeline
 from tarry.edges.cli import settle as _settle  # pyright: ignore[reportUnusedImport] # noqa: F401 - adds to message
@@ -41,9 +56,10 @@ def cli() -> typer.Typer:
     app.callback()(_root)
     send.register(app)
     receive.register(app)
-    for commands in (queue.app, message.app, dlq.app, pipeline.app, anomaly.app, db.app):
+    for commands in (queue.app, message.app, dlq.app, redrive.app, pipeline.app, anomaly.app, db.app):
         app.add_typer(commands)
     worker.register(app)
+    sweeper.register(app)
     verify.register(app)
     doctor.register(app)
     command(app, "demo", examples=("tarry demo", "tarry demo --seconds 60"))(demo)

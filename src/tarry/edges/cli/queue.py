@@ -177,7 +177,7 @@ def purge(
 ) -> None:
     """Remove every live message of a queue.
 
-    Delayed, ready and leased ones; it cannot be undone. Dead letters stay: tarry dlq purge.
+    Delayed, ready and leased ones; it cannot be undone. Dead letters stay: tarry dlq discard.
     """
     with cli.open() as opened:
         counts = opened.queues.counts(name)

@@ -160,6 +160,7 @@ def message_data(message: StoredMessage[bytes]) -> dict[str, Any]:
         "lease_until": exact(message.lease_until) if message.state is State.LEASED else None,
         "consumer": message.consumer if message.state is State.LEASED else None,
         "last_error": message.last_error,
+        "origin": message.origin,
         **payload_fields(raw(message)),
     }
 
@@ -194,6 +195,8 @@ def message_fields(message: StoredMessage[bytes], now: datetime) -> list[tuple[s
     fields += [(f"header {name}", value) for name, value in sorted((message.headers or {}).items())]
     if message.state is State.LEASED and message.lease_until is not None:
         fields += [("leased by", message.consumer or "?"), ("lease until", due(message.lease_until, now))]
+    if message.origin is not None:
+        fields.append(("redriven from", f"version {message.origin}"))
     if message.last_error:
         fields.append(("last error", message.last_error.partition("\n")[0]))
     fields.append(("content type", message.content_type or "application/json"))
@@ -211,6 +214,9 @@ def dead_data(dead: DeadLetter[bytes]) -> dict[str, Any]:
         "priority": dead.priority,
         "reason": dead.reason,
         "error": dead.error,
+        "fingerprint": dead.fingerprint,
+        "consumer": dead.consumer,
+        "origin": dead.origin,
         "type": dead.type,
         "headers": dict(dead.headers or {}),
         **payload_fields(raw(dead)),

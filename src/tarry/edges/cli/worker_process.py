@@ -98,7 +98,8 @@ async def _run(worker: Worker, plan: Plan, dsn: str | None, parent: int | None) 
     async with connect_async(dsn) as app:
         queues = plan.queues or worker.queues
         _log.info("working on %s with %s", ", ".join(queues), plural(plan.concurrency, "place"))
-        tally = await worker.run(app, plan.settings, stop=stop, background=_background(app))
+        async with app.sweeper():  # of all the worker processes of a database one sweeps
+            tally = await worker.run(app, plan.settings, stop=stop, background=_background(app))
         _log.info("stopped: %s; %s given back unstarted", tally, f"{tally.given_back:,}")
     return ExitCode.OK
 

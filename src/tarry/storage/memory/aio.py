@@ -8,19 +8,20 @@ from typing import Any, TypeVar
 
 from tarry.core.cron import Ruling, ScheduleState, TickRecord
 from tarry.core.events import Event
-from tarry.core.messages import BuryReason, Counts, DeadLetter, Decode, Draft, Failure, Hold, Lease, StoredMessage
+from tarry.core.messages import BuryReason, Counts, Decode, Draft, Failure, Hold, Lease, StoredMessage
 from tarry.core.outcomes import Outcome, Settled
 from tarry.core.ports import DueCount
 from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo, QueueSettings
 from tarry.core.states import State
 from tarry.core.waiting import Waited
+from tarry.storage.memory.aio_chores import AsyncChores
 from tarry.storage.memory.store import MemoryStore
 
 P = TypeVar("P")
 
 
-class AsyncMemoryStore:
+class AsyncMemoryStore(AsyncChores):
     """The same messages as the store it is given: blocking and awaiting code of one program may share them."""
 
     def __init__(self, store: MemoryStore) -> None:
@@ -119,17 +120,6 @@ class AsyncMemoryStore:
 
     async def drop_all(self, queue: str, *, conn: Any = None) -> int:
         return self._store.drop_all(queue, conn=conn)
-
-    async def dead_letters(self, queue: str, *, limit: int = 100, conn: Any = None) -> list[DeadLetter[bytes]]:
-        return self._store.dead_letters(queue, limit=limit, conn=conn)
-
-    async def redrive(
-        self, queue: str, *, versions: Sequence[int] | None = None, limit: int = 1000, conn: Any = None
-    ) -> int:
-        return self._store.redrive(queue, versions=versions, limit=limit, conn=conn)
-
-    async def purge_dead(self, queue: str, *, conn: Any = None) -> int:
-        return self._store.purge_dead(queue, conn=conn)
 
     async def create_queue(self, name: str, settings: QueueSettings, *, exist_ok: bool, conn: Any = None) -> QueueInfo:
         return self._store.create_queue(name, settings, exist_ok=exist_ok, conn=conn)

@@ -91,7 +91,7 @@ def settle(
         if not verdict.claim.holds(queue):
             continue  # Offered again, dropped or settled meanwhile: whoever did that has put it where it belongs.
         row = verdict.claim.row
-        if row.token is not None:
+        if row.token is not None and row.expired_at is None:
             queue.note(EventKind.EXPIRED, row, now, leased=True)
         if isinstance(verdict, Doomed):
             if verdict.attempts:

@@ -11,6 +11,7 @@ from typing import Any
 
 from tarry.core.events import Event, EventKind, JournalLevel
 from tarry.core.messages import Counted, Counts, DeadLetter, StoredMessage
+from tarry.core.redriving import EVERY_LETTER, DeadFilter
 from tarry.core.settings import QueueInfo, QueueSettings
 from tarry.core.states import State
 from tarry.storage.memory.journal import Journal, Timelines, last
@@ -67,9 +68,9 @@ class MemoryQueue:
     def bury(self, row: Row, reason: str, error: str | None, now: datetime) -> None:
         self.note(EventKind.BURIED, row, now, leased=True, error=error, detail={"reason": reason})
         self.remove(row)
-        row.let_go()
         last_words = error if error is not None else row.last_error
-        self.dead[row.version] = DeadRow(row, died_at=now, reason=reason, error=last_words)
+        self.dead[row.version] = DeadRow(row, died_at=now, reason=reason, error=last_words, consumer=row.consumer)
+        row.let_go()
 
     def drop_all(self, now: datetime) -> int:
         rows = list(self.rows.values())
@@ -80,11 +81,11 @@ class MemoryQueue:
         self.note_queue(EventKind.QUEUE_PURGED, now, {"count": len(rows)})
         return len(rows)
 
-    def purge_dead(self, now: datetime) -> int:
-        purged = sorted(self.dead.values(), key=lambda dead: dead.age_order)
+    def purge_dead(self, now: datetime, where: DeadFilter = EVERY_LETTER) -> int:
+        purged = sorted((d for d in self.dead.values() if d.fits(where)), key=lambda dead: dead.age_order)
         for dead in purged:
             self.note(EventKind.PURGED, dead.row, now)
-        self.dead.clear()
+            del self.dead[dead.row.version]
         return len(purged)
 
     def note(
@@ -124,8 +125,9 @@ class MemoryQueue:
         found = heapq.nsmallest(max(limit, 0), rows, key=lambda row: (row.due_at, row.version))
         return [row.stored(self.name, self.settings, now) for row in found]
 
-    def dead_letters(self, limit: int) -> list[DeadLetter[bytes]]:
-        newest = heapq.nlargest(max(limit, 0), self.dead.values(), key=lambda dead: dead.age_order)
+    def dead_letters(self, where: DeadFilter, limit: int) -> list[DeadLetter[bytes]]:
+        found = (dead for dead in self.dead.values() if dead.fits(where))
+        newest = heapq.nlargest(max(limit, 0), found, key=lambda dead: dead.age_order)
         return [dead.letter(self.name) for dead in newest]
 
     def counts(self, limit: int, now: datetime) -> Counts:

@@ -32,6 +32,12 @@ class Registry:
             raise UnknownQueue(name)
         return queue
 
+    def found(self, name: str) -> MemoryQueue | None:
+        return self._queues.get(name)
+
+    def queues(self) -> list[MemoryQueue]:
+        return list(self._queues.values())
+
     def used(self, name: str, now: datetime) -> MemoryQueue:
         """For verbs about messages: the first use of a name may make its queue."""
         queue = self._queues.get(name)

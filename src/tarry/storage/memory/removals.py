@@ -8,6 +8,7 @@ from datetime import datetime
 
 from tarry.core.events import EventKind
 from tarry.storage.memory.queues import MemoryQueue
+from tarry.storage.memory.rows import DeadRow, Row
 
 
 def drop(queue: MemoryQueue, key: str, version: int | None, now: datetime) -> bool:
@@ -26,20 +27,28 @@ def redrive(queue: MemoryQueue, versions: Sequence[int] | None, limit: int, now:
     for dead in sorted((queue.dead[version] for version in chosen), key=lambda dead: dead.age_order):
         if moved >= limit:
             break
-        if dead.row.key in queue.rows:
-            continue
-        row = replace(
-            dead.row,
-            version=queue.next_version(),
-            planned_at=now,
-            due_at=now,
-            created_at=now,
-            due_limit=None,
-            attempt=0,
-            last_error=None,
-        )
-        del queue.dead[dead.row.version]
-        queue.add(row)
-        queue.note(EventKind.REDRIVEN, row, now, detail={"from_version": dead.row.version})
-        moved += 1
+        moved += revive(queue, dead, now) is not None
     return moved
+
+
+def revive(queue: MemoryQueue, dead: DeadRow, now: datetime, *, job: int | None = None) -> Row | None:
+    """Ready, from the first attempt, as a new version that knows the old one; None if its key is live already."""
+    if dead.row.key in queue.rows:
+        return None
+    row = replace(
+        dead.row,
+        version=queue.next_version(),
+        planned_at=now,
+        due_at=now,
+        created_at=now,
+        due_limit=None,
+        attempt=0,
+        last_error=None,
+        expired_at=None,
+        origin=dead.row.version,
+    )
+    del queue.dead[dead.row.version]
+    queue.add(row)
+    detail = {"from_version": dead.row.version} if job is None else {"from_version": dead.row.version, "job": job}
+    queue.note(EventKind.REDRIVEN, row, now, detail=detail)
+    return row

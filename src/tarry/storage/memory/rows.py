@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from tarry.core.fingerprints import fingerprint, pattern
 from tarry.core.messages import TRACE_HEADERS, DeadLetter, Draft, StoredMessage
+from tarry.core.redriving import EVERY_LETTER, DeadFilter
 from tarry.core.retry import Retry
 from tarry.core.settings import QueueSettings
 from tarry.core.states import State, live_state
@@ -50,6 +52,9 @@ class Row:
     leased_at: datetime | None = None
     lease_until: datetime | None = None
     consumer: str | None = None
+    expired_at: datetime | None = None
+    """When a sweeper told the journal that this lease had run out. Its holder may still settle the message."""
+    origin: int | None = None
 
     def is_free(self, now: datetime) -> bool:
         return self.lease_until is None or self.lease_until <= now
@@ -87,6 +92,7 @@ class Row:
 
     def hold(self, token: UUID, *, since: datetime, until: datetime, consumer: str | None) -> None:
         self.token, self.leased_at, self.lease_until, self.consumer = token, since, until, consumer
+        self.expired_at = None
 
     def let_go(self) -> None:
         self.token = self.leased_at = self.lease_until = self.consumer = None
@@ -109,6 +115,7 @@ class Row:
             content_type=self.content_type,
             max_attempts=self.attempts_allowed(settings),
             last_error=self.last_error,
+            origin=self.origin,
         )
 
 
@@ -118,6 +125,21 @@ class DeadRow:
     died_at: datetime
     reason: str
     error: str | None
+    consumer: str | None = None
+    fingerprint: str = ""
+    pattern: str = ""
+
+    def __post_init__(self) -> None:
+        self.fingerprint, self.pattern = fingerprint(self.reason, self.error), pattern(self.error)
+
+    def fits(self, where: DeadFilter) -> bool:
+        return where is EVERY_LETTER or where.fits(
+            fingerprint=self.fingerprint,
+            type=self.row.type,
+            died_at=self.died_at,
+            key=self.row.key,
+            version=self.row.version,
+        )
 
     @property
     def age_order(self) -> tuple[datetime, int]:
@@ -139,6 +161,9 @@ class DeadRow:
             type=row.type,
             headers=copied(row.headers),
             content_type=row.content_type,
+            fingerprint=self.fingerprint,
+            consumer=self.consumer,
+            origin=row.origin,
         )
 
 

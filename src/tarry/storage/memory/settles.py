@@ -34,13 +34,16 @@ def nack(
 
     def fail(row: Row, failure: Failure) -> Settled:
         error = _clipped(failure.error)
-        if row.is_exhausted(queue.settings, None if retry is None else retry.max_attempts):
-            queue.note(EventKind.NACKED, row, now, leased=True, error=error)
+        asked = None if retry is None else retry.max_attempts
+        allowed = row.attempts_allowed(queue.settings, asked)
+        detail = None if allowed is None else {"max_attempts": allowed}
+        if row.is_exhausted(queue.settings, asked):
+            queue.note(EventKind.NACKED, row, now, leased=True, error=error, detail=detail)
             queue.bury(row, "exhausted", error, now)
             return Settled.DONE
         row.due_at = now + _delay(row, failure, policy, random)
         row.last_error = error if error is not None else row.last_error
-        queue.note(EventKind.NACKED, row, now, leased=True, error=error)
+        queue.note(EventKind.NACKED, row, now, leased=True, error=error, detail=detail)
         row.let_go()
         queue.lines.wait(row)
         return Settled.DONE

@@ -1,6 +1,7 @@
 """The store that lives in this process: the same promises as PostgreSQL's, until the process ends.
 
-Here are only the lock and the clock around the verbs; `offers`, `leases`, `settles` and `removals` say what they do.
+Here are only the lock and the clock around the verbs; `offers`, `leases`, `settles` and `removals` say what they do,
+and `chores` has the verbs of dead letters, leaders and sweepers.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tarry.core.clock import AuthorityClock, Clock
 from tarry.core.cron import Ruling, ScheduleState, TickRecord
 from tarry.core.errors import InvalidInput
 from tarry.core.events import Event
-from tarry.core.messages import BuryReason, Counts, DeadLetter, Decode, Draft, Failure, Hold, Lease, StoredMessage
+from tarry.core.messages import BuryReason, Counts, Decode, Draft, Failure, Hold, Lease, StoredMessage
 from tarry.core.outcomes import Outcome, Settled
 from tarry.core.ports import DueCount
 from tarry.core.retry import Retry
@@ -25,9 +26,12 @@ from tarry.core.settings import QueueInfo, QueueSettings, StoreSettings
 from tarry.core.states import State
 from tarry.core.waiting import Lobby, Waited
 from tarry.storage.memory import leases, offers, removals, settles
+from tarry.storage.memory.chores import Chores
 from tarry.storage.memory.journal import Journal
+from tarry.storage.memory.leaders import Leaders
 from tarry.storage.memory.leases import Claim, Decoded, Verdict
 from tarry.storage.memory.queues import MemoryQueue
+from tarry.storage.memory.redrives import Redrives
 from tarry.storage.memory.registry import Registry
 from tarry.storage.memory.schedules import Schedules
 
@@ -39,7 +43,7 @@ _EVENTS_KEPT = 100_000
 _ALWAYS = timedelta(days=3650)
 
 
-class MemoryStore:
+class MemoryStore(Chores):
     """`core.ports.Store` in memory, for tests and for programs that can afford to lose what waits.
 
     `events_kept` bounds the journal (None: nothing is forgotten), since no archive takes the events over.
@@ -59,6 +63,8 @@ class MemoryStore:
         self._journal = Journal(kept=events_kept)
         self._registry = Registry(self._journal, create_on_use=settings.create_queues)
         self._schedules = Schedules(self._registry.used)
+        self._leaders = Leaders()
+        self._redrives = Redrives()
         self._lock = threading.Lock()
         self.lobby = Lobby(
             scan_every=settings.scan_every,
@@ -202,20 +208,6 @@ class MemoryStore:
     def drop_all(self, queue: str, *, conn: Any = None) -> int:
         with self._using(queue, conn) as (state, now):
             return state.drop_all(now)
-
-    # Dead letters
-
-    def dead_letters(self, queue: str, *, limit: int = 100, conn: Any = None) -> list[DeadLetter[bytes]]:
-        with self._using(queue, conn) as (state, _):
-            return state.dead_letters(limit)
-
-    def redrive(self, queue: str, *, versions: Sequence[int] | None = None, limit: int = 1000, conn: Any = None) -> int:
-        with self._changing(queue, conn) as (state, now):
-            return removals.redrive(state, versions, limit, now)
-
-    def purge_dead(self, queue: str, *, conn: Any = None) -> int:
-        with self._using(queue, conn) as (state, now):
-            return state.purge_dead(now)
 
     # Queues
 

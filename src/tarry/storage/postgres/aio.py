@@ -15,7 +15,7 @@ from psycopg_pool import AsyncConnectionPool
 from tarry.core.clock import AuthorityClock, Clock
 from tarry.core.cron import Ruling, ScheduleState, TickRecord
 from tarry.core.events import Event
-from tarry.core.messages import BuryReason, Counts, DeadLetter, Decode, Draft, Failure, Hold, Lease, StoredMessage
+from tarry.core.messages import BuryReason, Counts, Decode, Draft, Failure, Hold, Lease, StoredMessage
 from tarry.core.outcomes import Outcome, Settled
 from tarry.core.ports import DueCount
 from tarry.core.retry import Retry
@@ -24,6 +24,7 @@ from tarry.core.states import State
 from tarry.core.waiting import Lobby, Waited
 from tarry.storage.postgres import ops
 from tarry.storage.postgres.arrays import teach
+from tarry.storage.postgres.chores import AsyncChores, ChoreVerbs
 from tarry.storage.postgres.connections import aconfigure, keywords
 from tarry.storage.postgres.drive import adrive, atransaction
 from tarry.storage.postgres.faults import is_transient, translated
@@ -40,7 +41,7 @@ I = TypeVar("I")  # noqa: E741
 O = TypeVar("O")  # noqa: E741
 
 
-class AsyncPostgresStore:
+class AsyncPostgresStore(AsyncChores):
     def __init__(self, dsn: str, *, clock: Clock | None = None, settings: StoreSettings = StoreSettings()) -> None:
         self.settings = settings
         clock = clock or AuthorityClock()
@@ -188,17 +189,6 @@ class AsyncPostgresStore:
     async def drop_all(self, queue: str, *, conn: Any = None) -> int:
         return await self._run(lambda verbs: verbs.drop_all(queue), conn)
 
-    async def dead_letters(self, queue: str, *, limit: int = 100, conn: Any = None) -> list[DeadLetter[bytes]]:
-        return await self._run(lambda verbs: verbs.dead_letters(queue, limit), conn)
-
-    async def redrive(
-        self, queue: str, *, versions: Sequence[int] | None = None, limit: int = 1000, conn: Any = None
-    ) -> int:
-        return await self._run(lambda verbs: verbs.redrive(queue, versions, limit), conn)
-
-    async def purge_dead(self, queue: str, *, conn: Any = None) -> int:
-        return await self._run(lambda verbs: verbs.purge_dead(queue), conn)
-
     async def create_queue(self, name: str, settings: QueueSettings, *, exist_ok: bool, conn: Any = None) -> QueueInfo:
         return await self._run(lambda verbs: verbs.create_queue(name, settings, exist_ok=exist_ok), conn)
 
@@ -270,6 +260,9 @@ class AsyncPostgresStore:
         if queue not in gatherers:
             gatherers[queue] = Gatherer(lambda items: together(queue, items), identity=identity)
         return gatherers[queue]
+
+    async def _do(self, make: Callable[[ChoreVerbs], Op[R]], conn: Any) -> R:
+        return await self._run(make, conn)
 
     async def _run(
         self, make: Callable[[Verbs], Op[R]], conn: AsyncConnection[Any] | None, *, atomic: bool = False

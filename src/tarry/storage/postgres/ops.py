@@ -13,9 +13,10 @@ from tarry.core.errors import InvalidPayload, Refused, UnknownQueue
 from tarry.core.limits import check_queue_name, clip_error
 from tarry.core.messages import BuryReason, Decode, Draft, Failure, Hold, Lease
 from tarry.core.outcomes import Outcome, Settled
+from tarry.core.redriving import EVERY_LETTER
 from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo, QueueSettings
-from tarry.storage.postgres import copying, queue_statements, statements
+from tarry.storage.postgres import copying, dead_statements, queue_statements, statements
 from tarry.storage.postgres.cursor import HEAD, Cursor
 from tarry.storage.postgres.statement import Op, Statement
 from tarry.storage.postgres.statements import Failed, LeasedRow, MissingQueue, SettledKeys
@@ -299,7 +300,7 @@ def delete_queue(name: str, now: datetime | None, *, force: bool) -> Op[None]:
         if not force:
             raise Refused(f"queue {name!r} still has messages", hint="purge it first, or delete it with force")
         yield from statements.drop_all(name, now).run()
-        yield from statements.purge_dead(name, now).run()
+        yield from dead_statements.purge_dead(name, EVERY_LETTER, now).run()
     yield from queue_statements.delete(name, now).run()
 
 

@@ -170,9 +170,11 @@ create table tarry.dead_letter (
     consumer text,
     origin bigint,
     error text,
+    fingerprint text collate "C",
     constraint dead_letter_pkey PRIMARY KEY (version),
     constraint dead_letter_reason_check CHECK ((reason = ANY (ARRAY['exhausted'::text, 'undecodable'::text, 'buried'::text])))
 );
+create index dead_letter_group ON tarry.dead_letter USING btree (queue, fingerprint, died_at, version);
 create index dead_letter_order ON tarry.dead_letter USING btree (queue, died_at, version);
 
 create table tarry.event (
@@ -227,6 +229,15 @@ create table tarry.forecast_minute (
     constraint forecast_minute_pkey PRIMARY KEY (queue_id, minute)
 );
 
+create table tarry.leader (
+    name text not null,
+    holder text not null,
+    fence bigint not null,
+    since_at timestamp with time zone not null,
+    lease_until timestamp with time zone not null,
+    constraint leader_pkey PRIMARY KEY (name)
+);
+
 create table tarry.message (
     version bigint not null default nextval('tarry.version_seq'::regclass),
     due_at timestamp with time zone not null,
@@ -252,6 +263,7 @@ create table tarry.message (
     due_limit timestamp with time zone,
     origin bigint,
     last_error text,
+    expired_at timestamp with time zone,
     constraint message_key_check CHECK (((char_length(key) >= 1) AND (char_length(key) <= 200))),
     constraint message_priority_check CHECK (((priority >= 0) AND (priority <= 9)))
 ) with (
@@ -398,6 +410,46 @@ create table tarry.queue_day (
     dead_net bigint not null,
     constraint queue_day_pkey PRIMARY KEY (lake, day, queue_id)
 );
+
+create table tarry.redrive_job (
+    id bigint generated always as identity,
+    request uuid not null,
+    queue integer not null,
+    fingerprint text collate "C",
+    type text,
+    died_from timestamp with time zone,
+    died_to timestamp with time zone,
+    key_prefix text collate "C",
+    versions bigint[],
+    rate double precision,
+    canary integer not null,
+    state text not null,
+    phase text not null,
+    reason text,
+    who text,
+    total bigint not null,
+    total_capped boolean not null,
+    redriven bigint not null default 0,
+    skipped bigint not null default 0,
+    canaries bigint[] not null default '{}'::bigint[],
+    canary_keys text[] collate "C" not null default '{}'::text[],
+    before_version bigint not null,
+    after_died_at timestamp with time zone not null,
+    after_version bigint not null default 0,
+    step bigint not null default 0,
+    next_at timestamp with time zone not null,
+    created_at timestamp with time zone not null,
+    updated_at timestamp with time zone not null,
+    ended_at timestamp with time zone,
+    constraint redrive_job_pkey PRIMARY KEY (id),
+    constraint redrive_job_request_key UNIQUE (request),
+    constraint redrive_job_canary_check CHECK ((canary >= 0)),
+    constraint redrive_job_phase_check CHECK ((phase = ANY (ARRAY['canary'::text, 'verdict'::text, 'rest'::text]))),
+    constraint redrive_job_rate_check CHECK ((rate > (0)::double precision)),
+    constraint redrive_job_state_check CHECK ((state = ANY (ARRAY['running'::text, 'paused'::text, 'cancelled'::text, 'done'::text, 'failed'::text])))
+);
+create index redrive_job_queue ON tarry.redrive_job USING btree (queue, id);
+create index redrive_job_running ON tarry.redrive_job USING btree (next_at) WHERE (state = 'running'::text);
 
 create table tarry.schedule (
     prefix text collate "C" not null,
@@ -779,4 +831,5 @@ insert into tarry.migration (number, name, checksum) values
     (4, '0004_pre_serving', '7100109be5b7ae1b'),
     (5, '0005_pre_anomalies', 'd80168f737e1d353'),
     (6, '0006_pre_waiting', 'cd4d0f566cf62b7b'),
+    (7, '0007_pre_redriving', '0c89c41f4426f945'),
     (8, '0008_pre_cron', 'e508d2caae426c7d');

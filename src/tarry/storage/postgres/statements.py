@@ -11,7 +11,8 @@ from uuid import UUID
 
 from tarry.core.errors import UnknownQueue
 from tarry.core.events import Event, EventKind
-from tarry.core.messages import Counted, Counts, DeadLetter, Draft, Hold, StoredMessage
+from tarry.core.fingerprints import fingerprint
+from tarry.core.messages import Counted, Counts, Draft, Hold, StoredMessage
 from tarry.core.retry import Retry
 from tarry.core.states import State
 from tarry.core.waiting import Waited
@@ -107,7 +108,7 @@ def offer(
     }
 
     def decode(rows: list[Row]) -> Stored:
-        n_created, created, updated = _known(queue, rows)[0][:3]
+        n_created, created, updated = known(queue, rows)[0][:3]
         return Stored(None) if n_created == len(drafts) else Stored(frozenset(created or ()), frozenset(updated or ()))
 
     return Statement(sql("offer"), params, decode)
@@ -127,14 +128,14 @@ def offer_fresh(queue: str, drafts: Sequence[Draft], now: datetime | None) -> St
     }
 
     def decode(rows: list[Row]) -> None:
-        _known(queue, rows)
+        known(queue, rows)
 
     return Statement(sql("offer_fresh"), params, decode)
 
 
 def reserve(queue: str, n: int, now: datetime | None) -> Statement[Reserved]:
     return Statement(
-        sql("reserve"), {"queue": queue, "n": n, "now": now}, lambda rows: Reserved(*_known(queue, rows)[0])
+        sql("reserve"), {"queue": queue, "n": n, "now": now}, lambda rows: Reserved(*known(queue, rows)[0])
     )
 
 
@@ -155,7 +156,7 @@ def lease(
     order = positions if lowest_first else tuple(reversed(positions))
     params = {
         "queue": queue,
-        "n": _storable(n),
+        "n": storable(n),
         "type": type,
         "lease_for": lease_for,
         "consumer": consumer,
@@ -169,7 +170,7 @@ def lease(
     return Statement(
         sql("lease") if type is None else sql("lease_typed"),
         params,
-        lambda rows: [LeasedRow._make(row) for row in _known(queue, rows) if row[0] is not None],
+        lambda rows: [LeasedRow._make(row) for row in known(queue, rows) if row[0] is not None],
     )
 
 
@@ -213,6 +214,7 @@ def nack(
         "lapsed": BooleanArray([f.lapsed for f in failures]),
         "retry": None if retry is None else FloatArray(retry_numbers(retry)),
         "max_attempts": None if retry is None else retry.max_attempts,
+        "fingerprints": TextArray([fingerprint(f.reason or "exhausted", f.error) for f in failures]),
     }
     return Statement(sql("nack"), params, _settling(queue))
 
@@ -254,7 +256,7 @@ def wait(queue: str, type: str | None, sleeper: Sleeper, now: datetime | None) -
     }
 
     def decode(rows: list[Row]) -> Waited:
-        found = _known(queue, rows)[0][0]
+        found = known(queue, rows)[0][0]
         due_in = None if found is None else max(found, timedelta(0))
         rings_for = timedelta(0) if sleeper.who is None else keep_for if due_in is None else min(due_in, keep_for)
         return Waited(due_in, rings_for)
@@ -276,7 +278,7 @@ def forget_waiters() -> Statement[None]:
 
 def read(queue: str, key: str, now: datetime | None) -> Statement[StoredMessage[bytes] | None]:
     def decode(rows: list[Row]) -> StoredMessage[bytes] | None:
-        row = _known(queue, rows)[0]
+        row = known(queue, rows)[0]
         return None if row[1] is None else _stored(row)
 
     return Statement(sql("read"), {"queue": queue, "key": key, "now": now}, decode)
@@ -285,18 +287,18 @@ def read(queue: str, key: str, now: datetime | None) -> Statement[StoredMessage[
 def messages(
     queue: str, state: State | None, limit: int, now: datetime | None
 ) -> Statement[list[StoredMessage[bytes]]]:
-    rows = _storable(limit)
+    rows = storable(limit)
     params = {"queue": queue, "state": state and state.value, "limit": rows, "walk": max(rows, WALK), "now": now}
     return Statement(
-        sql("messages"), params, lambda rows: [_stored(row) for row in _known(queue, rows) if row[1] is not None]
+        sql("messages"), params, lambda rows: [_stored(row) for row in known(queue, rows) if row[1] is not None]
     )
 
 
 def counts(queue: str, limit: int, now: datetime | None) -> Statement[Counts]:
-    limit = _storable(limit)
+    limit = storable(limit)
 
     def decode(rows: list[Row]) -> Counts:
-        delayed, ready, leased, dead, due, later = _known(queue, rows)[0]
+        delayed, ready, leased, dead, due, later = known(queue, rows)[0]
         due_capped, later_capped = due > limit, later > limit
 
         def counted(n: int, *, capped: bool) -> Counted:
@@ -313,12 +315,12 @@ def counts(queue: str, limit: int, now: datetime | None) -> Statement[Counts]:
 
 
 def drop(queue: str, key: str, version: int | None, now: datetime | None) -> Statement[bool]:
-    params = {"queue": queue, "key": key, "version": None if version is None else _possible(version), "now": now}
-    return Statement(sql("drop"), params, lambda rows: _known(queue, rows)[0][0] is not None)
+    params = {"queue": queue, "key": key, "version": None if version is None else possible(version), "now": now}
+    return Statement(sql("drop"), params, lambda rows: known(queue, rows)[0][0] is not None)
 
 
 def drop_all(queue: str, now: datetime | None) -> Statement[int]:
-    return Statement(sql("drop_all"), {"queue": queue, "now": now}, lambda rows: _known(queue, rows)[0][0])
+    return Statement(sql("drop_all"), {"queue": queue, "now": now}, lambda rows: known(queue, rows)[0][0])
 
 
 def timeline(queue: str, key: str, limit: int) -> Statement[list[Event]]:
@@ -329,49 +331,24 @@ def timeline(queue: str, key: str, limit: int) -> Statement[list[Event]]:
                 attempt=row[6], priority=row[7], due_at=row[8], leased_at=row[9], lease_until=row[10],
                 consumer=row[11], size=row[12], payload_hash=row[13], payload=row[14], error=row[15], detail=row[16],
             )
-            for row in _known(queue, rows)
+            for row in known(queue, rows)
             if row[0] is not None
         ]  # fmt: skip
 
-    return Statement(sql("timeline"), {"queue": queue, "key": key, "limit": _storable(limit)}, decode)
+    return Statement(sql("timeline"), {"queue": queue, "key": key, "limit": storable(limit)}, decode)
 
 
-def dead_letters(queue: str, limit: int) -> Statement[list[DeadLetter[bytes]]]:
-    def decode(rows: list[Row]) -> list[DeadLetter[bytes]]:
-        return [
-            DeadLetter(
-                queue=row[0], key=row[1], payload=row[2], version=row[3], attempt=row[4], priority=row[5],
-                due_at=row[6], died_at=row[7], reason=row[8], error=row[9], type=row[10], headers=row[11],
-                content_type=row[12],
-            )
-            for row in _known(queue, rows)
-            if row[1] is not None
-        ]  # fmt: skip
-
-    return Statement(sql("dead_letters"), {"queue": queue, "limit": _storable(limit)}, decode)
-
-
-def redrive(queue: str, versions: Sequence[int] | None, limit: int, now: datetime | None) -> Statement[int]:
-    picked = None if versions is None else BigintArray([_possible(version) for version in versions])
-    params = {"queue": queue, "versions": picked, "limit": _storable(limit), "now": now}
-    return Statement(sql("redrive"), params, lambda rows: _known(queue, rows)[0][0])
-
-
-def purge_dead(queue: str, now: datetime | None) -> Statement[int]:
-    return Statement(sql("purge_dead"), {"queue": queue, "now": now}, lambda rows: _known(queue, rows)[0][0])
-
-
-def _storable(limit: int) -> int:
+def storable(limit: int) -> int:
     """As many rows as PostgreSQL can count to, or none: it has a word for neither a negative nor an endless limit."""
     return max(0, min(limit, 2**31 - 2))
 
 
-def _possible(version: int) -> int:
+def possible(version: int) -> int:
     """Versions come from a sequence that begins with 1; what cannot be one is 0, which none is."""
     return version if 0 < version < 2**63 else 0
 
 
-def _known(queue: str, rows: list[Row]) -> list[Row]:
+def known(queue: str, rows: list[Row]) -> list[Row]:
     """Every statement about a queue answers with at least one row, unless there is no such queue."""
     if not rows:
         raise MissingQueue(queue)
@@ -384,7 +361,7 @@ def _held(holds: Sequence[Hold]) -> dict[str, Any]:
 
 def _settling(queue: str) -> Callable[[list[Row]], SettledKeys]:
     def decode(rows: list[Row]) -> SettledKeys:
-        n, keys = _known(queue, rows)[0][:2]
+        n, keys = known(queue, rows)[0][:2]
         return frozenset() if n == 0 else None if keys is None else frozenset(keys)
 
     return decode
@@ -416,5 +393,5 @@ def _stored(row: Row) -> StoredMessage[bytes]:
     return StoredMessage(
         queue=row[0], key=row[1], payload=row[2], version=row[3], state=State(row[4]), attempt=row[5], priority=row[6],
         due_at=row[7], created_at=row[8], lease_until=row[9], consumer=row[10], type=row[11], headers=row[12],
-        content_type=row[13], max_attempts=row[14], last_error=row[15],
+        content_type=row[13], max_attempts=row[14], last_error=row[15], origin=row[16],
     )  # fmt: skip

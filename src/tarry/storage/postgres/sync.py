@@ -14,7 +14,7 @@ from psycopg_pool import ConnectionPool
 from tarry.core.clock import AuthorityClock, Clock
 from tarry.core.cron import Ruling, ScheduleState, TickRecord
 from tarry.core.events import Event
-from tarry.core.messages import BuryReason, Counts, DeadLetter, Decode, Draft, Failure, Hold, Lease, StoredMessage
+from tarry.core.messages import BuryReason, Counts, Decode, Draft, Failure, Hold, Lease, StoredMessage
 from tarry.core.outcomes import Outcome, Settled
 from tarry.core.ports import DueCount
 from tarry.core.retry import Retry
@@ -23,6 +23,7 @@ from tarry.core.states import State
 from tarry.core.waiting import Lobby, Waited
 from tarry.storage.postgres import ops
 from tarry.storage.postgres.arrays import teach
+from tarry.storage.postgres.chores import Chores, ChoreVerbs
 from tarry.storage.postgres.connections import configure, keywords
 from tarry.storage.postgres.drive import drive, transaction
 from tarry.storage.postgres.faults import is_transient, translated
@@ -36,7 +37,7 @@ P = TypeVar("P")
 R = TypeVar("R")
 
 
-class PostgresStore:
+class PostgresStore(Chores):
     def __init__(self, dsn: str, *, clock: Clock | None = None, settings: StoreSettings = StoreSettings()) -> None:
         self.settings = settings
         clock = clock or AuthorityClock()
@@ -167,15 +168,6 @@ class PostgresStore:
     def drop_all(self, queue: str, *, conn: Any = None) -> int:
         return self._run(lambda verbs: verbs.drop_all(queue), conn)
 
-    def dead_letters(self, queue: str, *, limit: int = 100, conn: Any = None) -> list[DeadLetter[bytes]]:
-        return self._run(lambda verbs: verbs.dead_letters(queue, limit), conn)
-
-    def redrive(self, queue: str, *, versions: Sequence[int] | None = None, limit: int = 1000, conn: Any = None) -> int:
-        return self._run(lambda verbs: verbs.redrive(queue, versions, limit), conn)
-
-    def purge_dead(self, queue: str, *, conn: Any = None) -> int:
-        return self._run(lambda verbs: verbs.purge_dead(queue), conn)
-
     def create_queue(self, name: str, settings: QueueSettings, *, exist_ok: bool, conn: Any = None) -> QueueInfo:
         return self._run(lambda verbs: verbs.create_queue(name, settings, exist_ok=exist_ok), conn)
 
@@ -234,6 +226,9 @@ class PostgresStore:
 
     def due_counts(self, since: datetime, until: datetime, every: timedelta, *, conn: Any = None) -> list[DueCount]:
         return self._run(lambda verbs: verbs.cron.due_counts(since, until, every), conn)
+
+    def _do(self, make: Callable[[ChoreVerbs], Op[R]], conn: Any) -> R:
+        return self._run(make, conn)
 
     def _run(self, make: Callable[[Verbs], Op[R]], conn: Connection[Any] | None, *, atomic: bool = False) -> R:
         """A fresh op for every try, since a generator cannot be rewound. The caller's own transaction is tried once."""

@@ -12,13 +12,14 @@ from typing import TypeVar
 
 from tarry.core.clock import Clock
 from tarry.core.events import Event
-from tarry.core.messages import BuryReason, Counts, DeadLetter, Decode, Draft, Failure, Hold, Lease, StoredMessage
+from tarry.core.messages import BuryReason, Counts, Decode, Draft, Failure, Hold, Lease, StoredMessage
 from tarry.core.outcomes import Outcome, Settled
 from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo, QueueSettings
 from tarry.core.states import State
 from tarry.core.waiting import Waited
 from tarry.storage.postgres import ops, queue_statements, statements
+from tarry.storage.postgres.chores import ChoreVerbs
 from tarry.storage.postgres.cron_verbs import CronVerbs
 from tarry.storage.postgres.cursor import Cursor
 from tarry.storage.postgres.statement import Op, Statement
@@ -27,7 +28,7 @@ P = TypeVar("P")
 R = TypeVar("R")
 
 
-class Verbs:
+class Verbs(ChoreVerbs):
     def __init__(self, clock: Clock, *, create: bool) -> None:
         """`create`: a queue that is missing is made on the way."""
         self._clock = clock
@@ -117,15 +118,6 @@ class Verbs:
 
     def drop_all(self, queue: str) -> Op[int]:
         return self._one(queue, lambda now: statements.drop_all(queue, now))
-
-    def dead_letters(self, queue: str, limit: int) -> Op[list[DeadLetter[bytes]]]:
-        return self._one(queue, lambda now: statements.dead_letters(queue, limit))
-
-    def redrive(self, queue: str, versions: Sequence[int] | None, limit: int) -> Op[int]:
-        return self._one(queue, lambda now: statements.redrive(queue, versions, limit, now))
-
-    def purge_dead(self, queue: str) -> Op[int]:
-        return self._one(queue, lambda now: statements.purge_dead(queue, now))
 
     def create_queue(self, name: str, settings: QueueSettings, *, exist_ok: bool) -> Op[QueueInfo]:
         return ops.create_queue(name, settings, self._clock.pinned(), exist_ok=exist_ok)

@@ -2,6 +2,7 @@
 -- Relies on message_order, one descent per priority from where the caller's cursor stands. The picked rows are locked
 -- (skipping what others hold) before the update goes to them by ctid, so no plan can lease more than n. Nothing indexed
 -- changes: HOT. A lease lost in a crash is a redelivery, so the commit need not wait for the disk unless `durable`.
+-- An expiry that a sweeper has told (`expired_at`) is not told again.
 -- A row beyond its last attempt comes back as exhausted, for the caller to bury; it is not journaled as leased.
 with relaxed as materialized (
     select set_config('synchronous_commit',
@@ -12,7 +13,8 @@ with relaxed as materialized (
     where name = %(queue)s and deleted_at is null
 ), leased as (
     update tarry.message m
-    set lapsed = token is not null,
+    set lapsed = token is not null and expired_at is null,
+        expired_at = null,
         attempt = attempt + 1,
         leased_at = coalesce(%(now)s::timestamptz, clock_timestamp()),
         lease_until = coalesce(%(now)s::timestamptz, clock_timestamp())

@@ -9,7 +9,8 @@ with relaxed as materialized (
     where name = %(queue)s and deleted_at is null
 ), leased as (
     update tarry.message m
-    set lapsed = token is not null,
+    set lapsed = token is not null and expired_at is null,
+        expired_at = null,
         attempt = attempt + 1,
         leased_at = coalesce(%(now)s::timestamptz, clock_timestamp()),
         lease_until = coalesce(%(now)s::timestamptz, clock_timestamp())

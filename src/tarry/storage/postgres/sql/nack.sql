@@ -3,6 +3,8 @@
 -- A policy of the caller's stands in for the queue's; a message's own wins over both. The delay is `Retry.delay` of the
 -- core in SQL. `lapsed` failures are messages beyond their last attempt, which was the one
 -- before, and which whoever polls now did not hold. If a lease ran out, rather than the limit was lowered, that is `expired`.
+-- The fingerprint is that of the error given; where the error of an earlier attempt is kept instead, it is filled in later.
+-- A nack says how many attempts the message has in all: its own number, or that of the queue at this moment.
 with q as materialized (
     select id, journal, coalesce(%(max_attempts)s::int, max_attempts) as max_attempts,
         coalesce(%(retry)s::float8[], retry) as retry
@@ -10,7 +12,7 @@ with q as materialized (
 ), failure as materialized (
     select f.*, found.ctid as place, coalesce(%(now)s::timestamptz, clock_timestamp()) as now
     from unnest(%(keys)s::text[], %(tokens)s::uuid[], %(errors)s::text[], %(delays)s::float8[], %(reasons)s::text[],
-        %(lapsed)s::boolean[]) as f(key, token, error, delay, reason, lapsed)
+        %(lapsed)s::boolean[], %(fingerprints)s::text[]) as f(key, token, error, delay, reason, lapsed, fingerprint)
     cross join lateral (
         select m.ctid from tarry.message m
         where m.key = f.key and m.queue = (select id from q) and m.token = f.token offset 0) found
@@ -24,20 +26,22 @@ with q as materialized (
     where m.ctid = f.place and m.token = f.token and f.reason is null
       and m.attempt < coalesce(m.max_attempts, q.max_attempts, 2147483647)
     returning m.key, f.token, f.error, f.now, m.version, m.attempt, m.priority, m.due_at,
-        m.leased_at, m.consumer, m.type
+        m.leased_at, m.consumer, m.type, coalesce(m.max_attempts, q.max_attempts) as allowed
 ), died as (
     delete from tarry.message m
     using failure f cross join q
     where m.ctid = f.place and m.token = f.token
       and (f.reason is not null or m.attempt >= coalesce(m.max_attempts, q.max_attempts, 2147483647))
     returning m.*, f.error, f.now, coalesce(f.reason, 'exhausted') as reason, f.reason is null as nacked,
+        coalesce(m.max_attempts, q.max_attempts) as allowed,
+        case when f.error is not null or m.last_error is null then f.fingerprint end as fingerprint,
         m.attempt - f.lapsed::int as last_attempt, f.lapsed and m.lapsed as by_expiry,
         case when not f.lapsed then m.leased_at end as held_at, case when not f.lapsed then m.consumer end as holder
 ), buried as (
     insert into tarry.dead_letter (version, queue, died_at, due_at, created_at, priority, attempt, reason, key, payload,
-        type, content_type, headers, lease_for, max_attempts, retry, consumer, origin, error)
+        type, content_type, headers, lease_for, max_attempts, retry, consumer, origin, error, fingerprint)
     select version, queue, now, due_at, created_at, priority, last_attempt, reason, key, payload, type, content_type,
-        headers, lease_for, max_attempts, retry, holder, origin, coalesce(error, last_error)
+        headers, lease_for, max_attempts, retry, holder, origin, coalesce(error, last_error), fingerprint
     from died
 ), journaled as (
     insert into tarry.event (kind, at, queue, key, version, attempt, priority, due_at, leased_at, consumer, error, detail)
@@ -45,11 +49,12 @@ with q as materialized (
         fact.consumer, fact.error, fact.detail
     from q cross join (
         select 'nacked'::tarry.event_kind as kind, now, key, version, attempt, priority, due_at, leased_at, consumer,
-            error, null::jsonb as detail
+            error, case when allowed is not null then jsonb_build_object('max_attempts', allowed) end as detail
         from retried
         union all
         select case when by_expiry then 'expired'::tarry.event_kind else 'nacked' end, now, key, version, last_attempt,
-            priority, due_at, held_at, holder, error, null
+            priority, due_at, held_at, holder, error,
+            case when nacked and allowed is not null then jsonb_build_object('max_attempts', allowed) end
         from died where nacked or by_expiry
         union all
         select 'buried', now, key, version, last_attempt, priority, due_at, held_at, holder, error,

@@ -1,8 +1,15 @@
--- Give up on every dead letter of a queue, and say how many there were.
+-- Give up dead letters of a queue: all of them, or those that fit a filter. Says how many there were.
 with q as materialized (
     select id, journal from tarry.queue where name = %(queue)s and deleted_at is null
 ), gone as (
-    delete from tarry.dead_letter where queue = (select id from q)
+    delete from tarry.dead_letter d
+    where d.queue = (select id from q)
+      and (%(versions)s::bigint[] is null or d.version = any (%(versions)s::bigint[]))
+      and (%(fingerprint)s::text is null or d.fingerprint = %(fingerprint)s)
+      and (%(type)s::text is null or d.type = %(type)s)
+      and (%(key_prefix)s::text is null or starts_with(d.key, %(key_prefix)s))
+      and d.died_at >= coalesce(%(died_from)s::timestamptz, '-infinity')
+      and d.died_at < coalesce(%(died_to)s::timestamptz, 'infinity')
     returning key, version, attempt, priority, due_at
 ), journaled as (
     insert into tarry.event (kind, at, queue, key, version, attempt, priority, due_at)

@@ -166,12 +166,15 @@ def lock_stolen(seen: Seen, settings: LockStolen) -> DataFrame:
 
 @detector(name="near_dlq", severity="warning", settings=NearDlq())
 def near_dlq(seen: Seen, settings: NearDlq) -> DataFrame:
-    """After a nack, single or in bulk. The limit is that of the queue; the journal does not say a message's own."""
+    """After a nack, single or in bulk. The nack says how many attempts its message has; one from before it did is judged
+    by the limit of its queue."""
     limits = F.broadcast(seen.queues.select("queue_id", "max_attempts"))
+    own = F.get_json_object("detail", "$.max_attempts").cast("int")
     left = F.col("max_attempts") - F.col("attempt")
     near = (
         judged(seen, "nacked")
         .join(limits, "queue_id")
+        .withColumn("max_attempts", F.coalesce(own, F.col("max_attempts")))
         .withColumn("observed", left)
         .where((left > 0) & (left <= settings.attempts_left))
     )
@@ -207,7 +210,8 @@ def zombie_message(seen: Seen, settings: ZombieMessage) -> DataFrame:
     from pyspark.sql import Window
 
     of_key = Window.partitionBy("queue_id", "key").orderBy("id")
-    life = seen.events.where(F.col("key").isNotNull() & ~F.col("kind").isin("refused", "purged"))
+    # That a lease ran out is told by whoever takes the message, or before that by a sweeper, who takes nothing.
+    life = seen.events.where(F.col("key").isNotNull() & ~F.col("kind").isin("refused", "purged", "expired"))
     following = F.lead(F.struct("at", "kind")).over(of_key)
     held = life.withColumn("following", following).where(F.col("kind").isin("leased", "touched"))
     length_us = micros_between(F.col("at"), F.col("lease_until"))

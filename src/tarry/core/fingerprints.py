@@ -1,0 +1,34 @@
+"""Which dead letters died of the same thing: one short name for every error that reads alike but for its particulars."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+READ = 1_000
+"""Characters of an error that count: what tells errors apart stands in the first line, and lines have no end otherwise."""
+LENGTH = 12
+_SHOWN = 300
+
+# In this order: a UUID has numbers in it, an address has hexadecimal digits, and quotes may hold any of them.
+_PARTICULARS = (
+    (re.compile(r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"), "<uuid>"),
+    (re.compile(r'"[^"]*"|`[^`]*`|(?<!\w)\'[^\']*\'(?!\w)|«[^»]*»|“[^”]*”'), "<text>"),
+    (re.compile(r"\b0[xX][0-9a-fA-F]+\b|\b(?=[0-9a-fA-F]*[0-9])(?=[0-9a-fA-F]*[a-fA-F])[0-9a-fA-F]{8,}\b"), "<hex>"),
+    (re.compile(r"[-+]?\d+(?:[.,:]\d+)*"), "<n>"),
+    (re.compile(r"\s+"), " "),
+)
+
+
+def pattern(error: str | None) -> str:
+    """The first line that says something, with numbers, UUIDs, addresses and quotations taken out; empty if none does."""
+    lines = (line.strip() for line in (error or "")[:READ].splitlines())
+    text = next((line for line in lines if line), "")
+    for particular, name in _PARTICULARS:
+        text = particular.sub(name, text)
+    return text.strip()[:_SHOWN].rstrip()
+
+
+def fingerprint(reason: str, error: str | None) -> str:
+    """The same for dead letters of one reason whose errors have the same pattern. Stored: changing it regroups the past."""
+    return hashlib.sha256(f"{reason}\n{pattern(error)}".encode(errors="replace")).hexdigest()[:LENGTH]

@@ -1,0 +1,256 @@
+"""Dead letters by filter and by group, and the redrive as a job: what it is, what it does next, and when it stops itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import NamedTuple, TypedDict
+
+from tarry.core import limits
+from tarry.core.errors import InvalidInput
+from tarry.core.fingerprints import LENGTH
+from tarry.core.messages import Counted
+
+WALK = 5_000
+"""Dead letters that one step looks at, at most: a filter that fits few of many must not make a step long."""
+BATCH = 500
+"""Messages that one step revives, at most."""
+TURN_FOR = timedelta(milliseconds=200)
+"""With a rate, a step takes what may go in this time: small steps, so that consumers see a stream and not bursts."""
+LOOK_AGAIN_FOR = timedelta(seconds=1)
+"""How long a verdict is waited for before the canaries are looked at again."""
+FASTEST = 1_000_000.0
+MOST_CANARIES = 1_000
+
+
+class Where(TypedDict, total=False):
+    """Which dead letters are meant; what is not said does not matter."""
+
+    fingerprint: str | None
+    type: str | None
+    died_from: datetime | None
+    died_to: datetime | None
+    key_prefix: str | None
+    versions: Sequence[int] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadFilter:
+    """`Where`, checked. From `died_from` on and before `died_to`; a prefix is plain text, not a pattern."""
+
+    fingerprint: str | None = None
+    type: str | None = None
+    died_from: datetime | None = None
+    died_to: datetime | None = None
+    key_prefix: str | None = None
+    versions: tuple[int, ...] | None = None
+
+    @classmethod
+    def of(cls, where: Where) -> DeadFilter:
+        unknown = where.keys() - Where.__annotations__.keys()
+        if unknown:
+            raise InvalidInput(
+                f"dead letters are not chosen by {', '.join(sorted(unknown))}; "
+                f"they are by {', '.join(sorted(Where.__annotations__))}"
+            )
+        versions = where.get("versions")
+        died_from, died_to = where.get("died_from"), where.get("died_to")
+        prefix = where.get("key_prefix")
+        return cls(
+            fingerprint=check_fingerprint(where.get("fingerprint")),
+            type=limits.check_type(where.get("type")),
+            died_from=None if died_from is None else limits.check_instant(died_from, "died_from"),
+            died_to=None if died_to is None else limits.check_instant(died_to, "died_to"),
+            key_prefix=None if prefix is None else limits.check_key(prefix),
+            versions=None if versions is None else tuple(limits.check_count(v, "version") for v in versions),
+        )
+
+    def fits(self, *, fingerprint: str, type: str | None, died_at: datetime, key: str, version: int) -> bool:
+        """What the SQL of a dead letter's filter says, for stores without SQL."""
+        return (
+            (self.fingerprint is None or self.fingerprint == fingerprint)
+            and (self.type is None or self.type == type)
+            and (self.died_from is None or died_at >= self.died_from)
+            and (self.died_to is None or died_at < self.died_to)
+            and (self.key_prefix is None or key.startswith(self.key_prefix))
+            and (self.versions is None or version in self.versions)
+        )
+
+
+EVERY_LETTER = DeadFilter()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadGroup:
+    """Dead letters that died of the same thing. What is said of types and attempts is seen in the newest of them."""
+
+    fingerprint: str
+    reason: str
+    pattern: str
+    """The error without its particulars."""
+    count: Counted
+    first_died_at: datetime
+    last_died_at: datetime
+    example: int
+    """The version of the newest one."""
+    example_key: str
+    error: str | None
+    types: tuple[str, ...] = ()
+    fewest_attempts: int = 0
+    most_attempts: int = 0
+
+
+class Matching(NamedTuple):
+    """How many dead letters a filter fits, and how many of those have a key that is live again."""
+
+    letters: Counted
+    blocked: int
+
+
+class RedriveState(StrEnum):
+    RUNNING = "running"
+    PAUSED = "paused"
+    CANCELLED = "cancelled"
+    DONE = "done"
+    FAILED = "failed"
+
+
+ENDED = frozenset({RedriveState.CANCELLED, RedriveState.DONE, RedriveState.FAILED})
+
+
+def may_turn(state: RedriveState) -> tuple[RedriveState, ...]:
+    """From which states somebody may order a job into this one."""
+    match state:
+        case RedriveState.PAUSED:
+            return (RedriveState.RUNNING,)
+        case RedriveState.RUNNING:
+            return (RedriveState.PAUSED,)
+        case RedriveState.CANCELLED:
+            return (RedriveState.RUNNING, RedriveState.PAUSED)
+        case RedriveState.DONE | RedriveState.FAILED:
+            return ()
+
+
+class Phase(StrEnum):
+    CANARY = "canary"
+    """The first few are on their way back."""
+    VERDICT = "verdict"
+    """They live again; what becomes of them decides."""
+    REST = "rest"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedriveJob:
+    id: int
+    queue: str
+    where: DeadFilter
+    state: RedriveState
+    phase: Phase
+    total: Counted
+    """What matched when it began."""
+    created_at: datetime
+    updated_at: datetime
+    next_at: datetime
+    """When there is something to do for whoever carries it on."""
+    rate: float | None = None
+    """Messages a second; None: as fast as it goes."""
+    canary: int = 0
+    reason: str | None = None
+    """Why it is paused, cancelled or failed."""
+    who: str | None = None
+    redriven: int = 0
+    skipped: int = 0
+    """Still dead, because their keys were live, or others had them at that moment."""
+    canaries: tuple[int, ...] = ()
+    canary_keys: tuple[str, ...] = ()
+    step: int = 0
+    moved: int = 0
+    """How many live again by the step that was just made; not a property of the job."""
+    ended_at: datetime | None = None
+    queue_is_gone: bool = field(default=False, repr=False)
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ENDED
+
+    @property
+    def share(self) -> float:
+        """How much of it is done, from 0 to 1; of what matched when it began."""
+        if self.state is RedriveState.DONE:
+            return 1.0
+        return min(1.0, (self.redriven + self.skipped) / self.total.n) if self.total.n else 0.0
+
+    @property
+    def at_once(self) -> int:
+        """How many the next step may take."""
+        if self.phase is Phase.CANARY:
+            return max(1, self.canary - len(self.canaries))
+        if self.rate is None:
+            return BATCH
+        return max(1, min(BATCH, math.floor(self.rate * TURN_FOR.total_seconds())))
+
+    def rest_for(self, moved: int) -> timedelta:
+        """How long to wait after so many, to keep to the rate."""
+        return timedelta(0) if self.rate is None else timedelta(seconds=moved / self.rate)
+
+
+class Canary(NamedTuple):
+    """What became of one canary: live still, dead again, or neither, which is what one wishes for."""
+
+    key: str
+    live: bool
+    dead: bool
+    error: str | None = None
+
+
+class Verdict(NamedTuple):
+    """None as state: not yet."""
+
+    state: RedriveState | None
+    phase: Phase
+    reason: str | None = None
+
+
+def judged(canaries: Sequence[Canary]) -> Verdict:
+    """They pass together, when none is live any more. One that died again is enough to stop."""
+    dead = [canary for canary in canaries if canary.dead]
+    if dead:
+        line = (dead[0].error or "no error was given").strip().splitlines()[0][:200]
+        # Whoever resumes it has seen the reason, and wants the rest all the same.
+        return Verdict(
+            RedriveState.PAUSED,
+            Phase.REST,
+            f"{len(dead)} of {len(canaries)} canaries died again, {dead[0].key} of: {line}",
+        )
+    if any(canary.live for canary in canaries):
+        return Verdict(None, Phase.VERDICT)
+    return Verdict(RedriveState.RUNNING, Phase.REST)
+
+
+def check_fingerprint(fingerprint: object) -> str | None:
+    if fingerprint is None:
+        return None
+    if not isinstance(fingerprint, str) or len(fingerprint) != LENGTH or not set(fingerprint) <= set(limits.HEX):
+        raise InvalidInput(
+            f"a fingerprint has {LENGTH} of the characters 0-9 and a-f, not {fingerprint!r:.120}",
+            hint="see: tarry dlq groups",
+        )
+    return fingerprint
+
+
+def check_rate(rate: object) -> float | None:
+    if rate is None:
+        return None
+    if not isinstance(rate, (int, float)) or isinstance(rate, bool) or not 0 < rate <= FASTEST:
+        raise InvalidInput(f"rate is a number of messages a second above 0, at most {FASTEST:,.0f}, not {rate!r:.120}")
+    return float(rate)
+
+
+def check_canary(canary: object) -> int:
+    count = limits.check_count(canary, "canary")
+    if not 0 <= count <= MOST_CANARIES:
+        raise InvalidInput(f"canary is how many go first, from 0 to {MOST_CANARIES:,}, not {count:,}")
+    return count

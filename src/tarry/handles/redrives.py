@@ -1,0 +1,116 @@
+"""A redrive job in somebody's hands: how far it is, and what may be done about it."""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+from tarry.core import limits
+from tarry.core.errors import UnknownRedrive
+from tarry.core.ports import AsyncStore, Store
+from tarry.core.redriving import RedriveJob, RedriveState
+from tarry.handles.texts import checked_text
+
+
+class Redrive:
+    """`job` is what was last seen of it; every verb looks again."""
+
+    def __init__(self, store: Store, job: RedriveJob) -> None:
+        self._store = store
+        self.job = job
+
+    @property
+    def id(self) -> int:
+        return self.job.id
+
+    def refresh(self, *, conn: Any = None) -> RedriveJob:
+        self.job = _known(self._store.redrive_job(self.id, conn=conn), self.id)
+        return self.job
+
+    def advance(self, *, conn: Any = None) -> RedriveJob:
+        """Carry it on by one step, if one is due: for whoever has no sweeper, or is in a hurry."""
+        self._store.advance_redrive(self.id, conn=conn)
+        return self.refresh(conn=conn)
+
+    def pause(self, reason: str | None = None, *, conn: Any = None) -> RedriveJob:
+        return self._turn(RedriveState.PAUSED, reason, conn)
+
+    def resume(self, *, conn: Any = None) -> RedriveJob:
+        """Go on; also with the rest of a job whose canaries died again."""
+        return self._turn(RedriveState.RUNNING, None, conn)
+
+    def cancel(self, reason: str | None = None, *, conn: Any = None) -> RedriveJob:
+        """End it here. What lives again stays alive, the others stay dead."""
+        return self._turn(RedriveState.CANCELLED, reason, conn)
+
+    def _turn(self, state: RedriveState, reason: str | None, conn: Any) -> RedriveJob:
+        why = checked_text(reason, "reason")
+        self.job = self._store.turn_redrive(self.id, state, reason=why, conn=conn)
+        return self.job
+
+
+class Redrives:
+    """All redrive jobs of a database: `app.redrives`."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def list(self, queue: str | None = None, *, limit: int = 100, conn: Any = None) -> builtins.list[RedriveJob]:
+        """The newest first."""
+        name = None if queue is None else limits.check_queue_name(queue)
+        return self._store.redrive_jobs(name, limit=limit, conn=conn)
+
+    def get(self, job: int, *, conn: Any = None) -> Redrive:
+        number = limits.check_count(job, "job")
+        return Redrive(self._store, _known(self._store.redrive_job(number, conn=conn), number))
+
+
+class AsyncRedrive:
+    def __init__(self, store: AsyncStore, job: RedriveJob) -> None:
+        self._store = store
+        self.job = job
+
+    @property
+    def id(self) -> int:
+        return self.job.id
+
+    async def refresh(self, *, conn: Any = None) -> RedriveJob:
+        self.job = _known(await self._store.redrive_job(self.id, conn=conn), self.id)
+        return self.job
+
+    async def advance(self, *, conn: Any = None) -> RedriveJob:
+        await self._store.advance_redrive(self.id, conn=conn)
+        return await self.refresh(conn=conn)
+
+    async def pause(self, reason: str | None = None, *, conn: Any = None) -> RedriveJob:
+        return await self._turn(RedriveState.PAUSED, reason, conn)
+
+    async def resume(self, *, conn: Any = None) -> RedriveJob:
+        return await self._turn(RedriveState.RUNNING, None, conn)
+
+    async def cancel(self, reason: str | None = None, *, conn: Any = None) -> RedriveJob:
+        return await self._turn(RedriveState.CANCELLED, reason, conn)
+
+    async def _turn(self, state: RedriveState, reason: str | None, conn: Any) -> RedriveJob:
+        why = checked_text(reason, "reason")
+        self.job = await self._store.turn_redrive(self.id, state, reason=why, conn=conn)
+        return self.job
+
+
+class AsyncRedrives:
+    def __init__(self, store: AsyncStore) -> None:
+        self._store = store
+
+    async def list(self, queue: str | None = None, *, limit: int = 100, conn: Any = None) -> builtins.list[RedriveJob]:
+        name = None if queue is None else limits.check_queue_name(queue)
+        return await self._store.redrive_jobs(name, limit=limit, conn=conn)
+
+    async def get(self, job: int, *, conn: Any = None) -> AsyncRedrive:
+        number = limits.check_count(job, "job")
+        return AsyncRedrive(self._store, _known(await self._store.redrive_job(number, conn=conn), number))
+
+
+def _known(job: RedriveJob | None, number: int) -> RedriveJob:
+    if job is None:
+        raise UnknownRedrive(number)
+    return job

@@ -1,0 +1,170 @@
+"""Cleaning up where nobody polls. Nothing here is needed for a message to be delivered; it is needed to see what is so.
+
+Leases that ran out are told to the journal, messages without attempts left die, redrive jobs go on, the journal gets its
+partitions ahead, and what holds vacuum back is named. Any number of sweepers may run; one of them leads, and works.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from tarry.core.errors import Refused
+from tarry.core.leading import Leadership
+from tarry.core.ports import AsyncStore
+from tarry.core.settings import SweeperSettings
+from tarry.core.sweeping import Partitions, Strain, SweepPlace
+from tarry.services.leader import Leader
+from tarry.services.loop import Loop
+
+_log = logging.getLogger("tarry")
+NAME = "sweeper"
+
+
+@dataclass(slots=True, kw_only=True)
+class SweepReport:
+    """What one round did."""
+
+    leading: bool = False
+    fence: int | None = None
+    queues: int = 0
+    expired: int = 0
+    buried: int = 0
+    labelled: int = 0
+    redriven: int = 0
+    partitions: Partitions | None = None
+    strains: list[Strain] = field(default_factory=list[Strain])
+    took_s: float = 0.0
+
+    @property
+    def did_something(self) -> bool:
+        made = self.partitions.made if self.partitions is not None else 0
+        return bool(self.expired or self.buried or self.labelled or self.redriven or made or self.strains)
+
+
+class Sweeper:
+    """As an async context manager it runs until the block ends; or call `run_once` yourself."""
+
+    def __init__(
+        self,
+        store: AsyncStore,
+        settings: SweeperSettings = SweeperSettings(),
+        *,
+        holder: str = "",
+        on_report: Callable[[SweepReport], None] = lambda report: None,
+        timer: Callable[[], float] = time.monotonic,
+        random: Callable[[], float] = random.random,
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._on_report = on_report
+        self._timer = timer
+        self._random = random
+        self._leader = Leader(store, NAME, holder=holder, lead_for=settings.lead_for, timer=timer)
+        self._loop = Loop(NAME, self._round, every=settings.every)
+        self._task: asyncio.Task[None] | None = None
+        self._places: dict[str, SweepPlace] = {}
+        self._upkeep_at: float | None = None
+        self._strained: frozenset[str] = frozenset()
+
+    async def run_once(self) -> SweepReport:
+        """One round: nothing while somebody else leads, and no more from the moment somebody else does."""
+        started = self._timer()
+        report = SweepReport()
+        if (lead := await self._leader.lead()) is not None:
+            report.leading, report.fence = True, lead.fence
+            await self._sweep_queues(report)
+            if self._upkeep_at is None or self._timer() >= self._upkeep_at:
+                self._upkeep_at = self._timer() + self._settings.upkeep_every.total_seconds()
+                await self._keep_up(report, lead)
+            await self._carry_jobs_on(report)
+        report.took_s = self._timer() - started
+        return report
+
+    async def run(self) -> None:
+        """Until `stop`."""
+        try:
+            await self._loop.run()
+        finally:
+            await asyncio.shield(self.resign())
+
+    def stop(self) -> None:
+        self._loop.stop()
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self.run(), name="tarry-sweeper")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        if self._task is not None:
+            await self._task
+
+    async def _round(self) -> float | None:
+        report = await self.run_once()
+        self._on_report(report)
+        if not report.leading:
+            # Whoever leads is asked about as often as it has to say that it still does.
+            return self._settings.lead_for.total_seconds() / 3 * (1 + 0.2 * self._random())
+        rest_s = self._settings.every.total_seconds() * (0.9 + 0.2 * self._random())
+        if self._places and (report.expired or report.buried):
+            return 0.0  # many consumers died at once: there is more where this came from
+        due_in = await self._store.next_redrive_in()
+        return rest_s if due_in is None else min(rest_s, due_in.total_seconds())
+
+    async def _sweep_queues(self, report: SweepReport) -> None:
+        infos = [info for info in await self._store.queue_infos() if not info.paused]
+        self._places = {info.name: self._places[info.name] for info in infos if info.name in self._places}
+        for info in infos:
+            await self._sweep(info.name, report)
+            report.queues += 1
+
+    async def _sweep(self, queue: str, report: SweepReport) -> None:
+        place = self._places.pop(queue, None)
+        for _ in range(self._settings.most_steps):
+            if (lead := await self._leader.lead()) is None:
+                return
+            swept = await self._store.sweep(queue, after=place, limit=self._settings.batch, lead=lead)
+            report.expired += swept.expired
+            report.buried += swept.buried
+            place = swept.place
+            if place is None:
+                return
+        if place is not None:
+            self._places[queue] = place  # a long queue: the next round goes on from here
+
+    async def _keep_up(self, report: SweepReport, lead: Leadership) -> None:
+        report.labelled = await self._store.label_dead(lead=lead)
+        try:
+            report.partitions = await self._store.make_partitions(self._settings.partition_days, lead=lead)
+        except Refused as error:
+            # The journal is being read. There are days of partitions ahead, and the overflow after that.
+            _log.info("sweeper: no partitions were made ahead: %s", error)
+        report.strains = await self._store.strains()
+        for strain in report.strains:
+            if strain.what not in self._strained:
+                _log.warning("sweeper: %s: %s (%s)", strain.what, strain.found, strain.hint)
+        self._strained = frozenset(strain.what for strain in report.strains)
+
+    async def _carry_jobs_on(self, report: SweepReport) -> None:
+        until = self._timer() + self._settings.work_for.total_seconds()
+        while self._timer() < until and (lead := await self._leader.lead()) is not None:
+            job = await self._store.advance_redrive(lead=lead)
+            if job is None:
+                return
+            report.redriven += job.moved
+
+    async def resign(self) -> None:
+        """Let another sweeper work at once, instead of when this one's lease has run out."""
+        try:
+            await self._leader.resign()
+        except Exception as error:
+            _log.info("sweeper: the lease was not given back, it runs out by itself: %s", error)

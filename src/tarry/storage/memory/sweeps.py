@@ -1,0 +1,33 @@
+"""What a sweeper does to a queue in memory: tell of leases that ran out, bury what has no attempt left."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from tarry.core.events import EventKind
+from tarry.core.sweeping import Swept
+from tarry.storage.memory.queues import MemoryQueue
+from tarry.storage.memory.rows import Row
+
+
+def sweep(queue: MemoryQueue, limit: int, now: datetime) -> Swept:
+    if queue.paused_at is not None:
+        return Swept()
+    due = [row for row in queue.rows.values() if row.due_at <= now and row.is_free(now)]
+    stuck = [row for row in due if _is_lapsed(row) or row.is_exhausted(queue.settings)]
+    stuck.sort(key=lambda row: (-row.priority, row.due_at, row.version))
+    expired = buried = 0
+    for row in stuck[:limit]:
+        if _is_lapsed(row):
+            queue.note(EventKind.EXPIRED, row, now, leased=True)
+            row.expired_at = now
+            expired += 1
+        if row.is_exhausted(queue.settings):
+            queue.bury(row, "exhausted", None, now)
+            buried += 1
+    # What was told and what was buried is stuck no longer, so the next step may begin at the beginning again.
+    return Swept(expired, buried, len(due), () if len(stuck) > limit else None)
+
+
+def _is_lapsed(row: Row) -> bool:
+    return row.token is not None and row.expired_at is None

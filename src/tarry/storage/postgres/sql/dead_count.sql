@@ -1,0 +1,32 @@
+-- How many dead letters fit a filter, and how many of them could not live because their key does. At most `walk` are
+-- looked at, the oldest first: the second column says whether that was all.
+with q as materialized (
+    select id from tarry.queue where name = %(queue)s and deleted_at is null
+), walked as materialized (
+    select w.key, w.type from q cross join lateral (
+        (select key, type from tarry.dead_letter
+         where %(versions)s::bigint[] is null and %(fingerprint)s::text is null and queue = q.id
+           and died_at >= coalesce(%(died_from)s::timestamptz, '-infinity')
+           and died_at < coalesce(%(died_to)s::timestamptz, 'infinity')
+         order by died_at, version limit %(walk)s::int)
+        union all
+        (select key, type from tarry.dead_letter
+         where %(versions)s::bigint[] is null and fingerprint = %(fingerprint)s::text and queue = q.id
+           and died_at >= coalesce(%(died_from)s::timestamptz, '-infinity')
+           and died_at < coalesce(%(died_to)s::timestamptz, 'infinity')
+         order by died_at, version limit %(walk)s::int)
+        union all
+        (select key, type from tarry.dead_letter
+         where version = any (%(versions)s::bigint[]) and queue = q.id
+           and (%(fingerprint)s::text is null or fingerprint = %(fingerprint)s)
+           and died_at >= coalesce(%(died_from)s::timestamptz, '-infinity')
+           and died_at < coalesce(%(died_to)s::timestamptz, 'infinity')
+         order by died_at, version limit %(walk)s::int)
+    ) w
+), fitting as materialized (
+    select w.key, exists (select from tarry.message m where m.key = w.key and m.queue = q.id) as live
+    from q cross join walked w
+    where (%(type)s::text is null or w.type = %(type)s)
+      and (%(key_prefix)s::text is null or starts_with(w.key, %(key_prefix)s))
+)
+select (select count(*) from fitting), (select count(*) from walked), (select count(*) from fitting where live) from q

@@ -1,0 +1,16 @@
+-- Write fingerprints down, where there is none yet. In the order of versions, so that two who do it cannot deadlock.
+with lead as materialized (
+    select 1 from tarry.leader
+    where name = %(leader)s and fence = %(fence)s and lease_until > coalesce(%(now)s::timestamptz, clock_timestamp())
+    for share
+), locked as materialized (
+    select d.version from tarry.dead_letter d
+    where d.version = any (%(versions)s::bigint[]) and d.fingerprint is null
+      and (%(leader)s::text is null or exists (select from lead))
+    order by d.version
+    for update skip locked
+)
+update tarry.dead_letter d set fingerprint = f.fingerprint
+from unnest(%(versions)s::bigint[], %(fingerprints)s::text[]) as f(version, fingerprint)
+where d.version = f.version and d.version = any (array(select version from locked))
+returning d.version

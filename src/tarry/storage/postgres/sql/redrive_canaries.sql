@@ -1,0 +1,11 @@
+-- What became of the canaries of a redrive job: live under the version they got, dead again (or revived once more by
+-- somebody), or neither: done, or replaced by a newer offer.
+select c.key, exists (select from tarry.message m where m.key = c.key and m.queue = j.queue and m.version = c.version),
+    d.version is not null
+        or exists (select from tarry.message m where m.key = c.key and m.queue = j.queue and m.origin = c.version),
+    d.error
+from tarry.redrive_job j
+cross join lateral unnest(j.canaries, j.canary_keys) as c(version, key)
+left join tarry.dead_letter d on d.version = c.version
+where j.id = %(job)s
+order by c.version

@@ -1,0 +1,66 @@
+-- One step of a redrive job: these dead letters live again, and the job moves on, in one statement: after a crash both are
+-- there, or neither. `step` says which step is meant, so nobody's is done twice. What cannot live (its key is live, it is
+-- gone, or in other hands) is skipped, and stays dead. Locks, order and who is woken as in `redrive`.
+with lead as materialized (
+    select 1 from tarry.leader
+    where name = %(leader)s and fence = %(fence)s and lease_until > coalesce(%(now)s::timestamptz, clock_timestamp())
+    for share
+), job as materialized (
+    select j.*, coalesce(%(now)s::timestamptz, clock_timestamp()) as now
+    from tarry.redrive_job j
+    where j.id = %(job)s and j.step = %(step)s and j.state = 'running'
+      and (%(leader)s::text is null or exists (select from lead))
+    for update skip locked
+), q as materialized (
+    select q.id, q.name, q.journal from tarry.queue q join job on q.id = job.queue where q.deleted_at is null
+), free as materialized (
+    select distinct on (d.key) d.version from tarry.dead_letter d
+    where d.version = any (%(versions)s::bigint[]) and d.queue = (select id from q)
+      and not exists (select from tarry.message m where m.key = d.key and m.queue = d.queue)
+    order by d.key, d.died_at, d.version
+), locked as materialized (
+    select * from tarry.dead_letter where version = any (array(select version from free)) for update skip locked
+), numbered as materialized (
+    select array(select nextval('tarry.version_seq') from locked) as versions
+), revived as (
+    insert into tarry.message (version, queue, key, payload, content_type, due_at, planned_at, created_at, priority,
+        conflict, type, headers, lease_for, max_attempts, retry, origin)
+    select (select versions from numbered)[l.place], l.queue, l.key, l.payload, l.content_type, job.now, job.now, job.now,
+        l.priority, 0, l.type, l.headers, l.lease_for, l.max_attempts, l.retry, l.version
+    from (select *, row_number() over (order by died_at, version) as place from locked) l cross join job
+    order by l.key
+    on conflict (key, queue) do nothing
+    returning key, version, origin, priority, due_at, payload, type
+), gone as (
+    delete from tarry.dead_letter where version = any (array(select origin from revived))
+), journaled as (
+    insert into tarry.event (kind, at, queue, key, version, attempt, priority, due_at, size, detail)
+    select 'redriven', job.now, q.id, r.key, r.version, 0, r.priority, r.due_at, octet_length(r.payload),
+        jsonb_build_object('from_version', r.origin, 'job', job.id)
+    from q cross join job cross join revived r
+    where q.journal <> 'off'
+), counted as materialized (
+    select count(*) as n, coalesce(array_agg(version order by version), '{}') as versions,
+        coalesce(array_agg(key order by version), '{}') as keys
+    from revived
+), outcome as materialized (
+    select job.id, job.now, c.n, job.phase = 'canary' as first, job.canaries || c.versions as canaries,
+        job.canary_keys || c.keys as canary_keys,
+        %(ended)s::boolean and (job.phase = 'rest' or cardinality(job.canaries) + c.n = 0) as done,
+        %(ended)s::boolean or cardinality(job.canaries) + c.n >= job.canary as complete
+    from job cross join counted c
+)
+update tarry.redrive_job j
+set step = j.step + 1, redriven = j.redriven + o.n, skipped = j.skipped + cardinality(%(versions)s::bigint[]) - o.n,
+    after_died_at = coalesce(%(edge_died_at)s::timestamptz, j.after_died_at),
+    after_version = coalesce(%(edge_version)s::bigint, j.after_version),
+    canaries = case when o.first then o.canaries else j.canaries end,
+    canary_keys = case when o.first then o.canary_keys else j.canary_keys end,
+    phase = case when o.first and o.complete then 'verdict' else j.phase end,
+    state = case when o.done then 'done' else j.state end, ended_at = case when o.done then o.now end,
+    next_at = o.now + make_interval(secs => coalesce(o.n / j.rate, 0)), updated_at = o.now
+from outcome o
+where j.id = o.id
+returning o.n, (
+    select count(pg_notify('tarry', q.name || '/' || w.type)) from q join tarry.waiter w on w.queue = q.id
+    where w.wakes_at > o.now and exists (select from revived s where s.due_at < w.wakes_at and w.type in ('', s.type)))

@@ -1,0 +1,313 @@
+"""Redrives as jobs: by filter, at a rate, canaries first; paused, resumed, cancelled; carried on by anybody."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from tarry import Message, Queue
+from tarry.app import App
+from tarry.core.errors import InvalidInput, Refused, UnknownRedrive
+from tarry.core.redriving import EVERY_LETTER, Phase, RedriveState
+from tarry.handles.redrives import Redrive
+from tests.kit.clocks import START, WatchedClock
+from tests.kit.steps import MINUTE, SECOND, all_at_once, keys, numbers, seen, take
+
+
+def dead(queue: Queue[Any], n: int, error: str = "x") -> list[str]:
+    names = [f"{error}-{i:04}" for i in range(n)]
+    queue.offer_many([Message(key=key, payload=0, at=START, priority=9) for key in names])
+    queue.bury_many([delivery.hold for delivery in queue.try_poll_many(n)], error)
+    return names
+
+
+def finish(redrive: Redrive, most: int = 50) -> None:
+    for _ in range(most):
+        if redrive.advance().ended:
+            return
+    raise AssertionError(f"not ended: {redrive.job}")
+
+
+class TestToTheEnd:
+    def test_every_letter_lives_again_from_the_first_attempt_and_knows_where_it_came_from(
+        self, app: App, queue: Queue[Any]
+    ) -> None:
+        dead(queue, 3)
+        old = {letter.key: letter.version for letter in queue.dead_letters.list()}
+        redrive = queue.dead_letters.start_redrive(who="alice")
+        assert (redrive.job.state, redrive.job.total.n, redrive.job.share) == (RedriveState.RUNNING, 3, 0.0)
+        finish(redrive)
+        job = redrive.job
+        assert (job.state, job.redriven, job.skipped, job.share) == (RedriveState.DONE, 3, 0, 1.0)
+        assert (job.who, job.queue, job.ended_at) == ("alice", queue.name, START)
+        assert numbers(app, queue) == (0, 3, 0, 0)
+        for key, version in old.items():
+            stored = seen(queue, key)
+            assert (stored.attempt, stored.origin, stored.last_error) == (0, version, None)
+            event = app.store.timeline(queue.name, key)[-1]
+            assert (event.kind.value, event.detail) == ("redriven", {"from_version": version, "job": job.id})
+
+    def test_they_are_delivered_in_the_order_in_which_they_died(self, queue: Queue[Any], clock: WatchedClock) -> None:
+        for key in "cab":
+            queue.offer(key, 0)
+            take(queue).bury("x")
+            clock.advance(SECOND)
+        finish(queue.dead_letters.start_redrive())
+        assert keys(queue.try_poll_many(3)) == ["c", "a", "b"]
+
+    def test_only_what_the_filter_fits(self, queue: Queue[Any]) -> None:
+        dead(queue, 2, "x")
+        dead(queue, 2, "y")
+        (group,) = [group for group in queue.dead_letters.groups() if group.pattern == "y"]
+        redrive = queue.dead_letters.start_redrive(fingerprint=group.fingerprint)
+        finish(redrive)
+        assert redrive.job.redriven == 2
+        assert keys(queue.dead_letters.list()) == ["x-0001", "x-0000"]
+        versions = [letter.version for letter in queue.dead_letters.list()]
+        other = queue.dead_letters.start_redrive(versions=versions[:1], key_prefix="x", died_to=START + SECOND)
+        finish(other)
+        assert keys(queue.dead_letters.list()) == ["x-0000"]
+
+    def test_many_take_many_steps_and_none_is_lost_or_doubled(self, app: App, queue: Queue[Any]) -> None:
+        names = dead(queue, 1_201)
+        redrive = queue.dead_letters.start_redrive()
+        steps = 0
+        while not redrive.job.ended:
+            redrive.advance()
+            steps += 1
+        assert steps in (3, 4)
+        assert (redrive.job.redriven, numbers(app, queue)) == (1_201, (0, 1_201, 0, 0))
+        assert sorted(keys(queue.try_poll_many(2_000))) == names
+
+    def test_where_the_key_is_live_the_letter_is_skipped_and_stays_dead(self, queue: Queue[Any]) -> None:
+        dead(queue, 2)
+        queue.offer("x-0000", "new")
+        redrive = queue.dead_letters.start_redrive()
+        finish(redrive)
+        assert (redrive.job.redriven, redrive.job.skipped) == (1, 1)
+        assert keys(queue.dead_letters.list()) == ["x-0000"]
+        assert seen(queue, "x-0000").payload == "new"
+
+    def test_of_two_letters_of_one_key_the_older_lives(self, queue: Queue[Any], clock: WatchedClock) -> None:
+        for payload in ("older", "newer"):
+            queue.offer("a", payload)
+            take(queue).bury("x")
+            clock.advance(SECOND)
+        redrive = queue.dead_letters.start_redrive()
+        finish(redrive)
+        assert (redrive.job.redriven, redrive.job.skipped) == (1, 1)
+        assert seen(queue, "a").payload == "older"
+
+    def test_what_dies_again_is_not_redriven_by_the_same_job(self, queue: Queue[Any]) -> None:
+        dead(queue, 3)
+        redrive = queue.dead_letters.start_redrive(canary=1)
+        redrive.advance()
+        take(queue).ack()
+        redrive.advance()
+        redrive.advance()
+        take(queue).bury("x")
+        finish(redrive)
+        assert redrive.job.redriven == 3
+        assert len(queue.dead_letters.list()) == 1
+
+    def test_nothing_to_do_is_done_at_once(self, queue: Queue[Any]) -> None:
+        redrive = queue.dead_letters.start_redrive(canary=5)
+        assert redrive.advance().state is RedriveState.DONE
+        assert redrive.job.redriven == 0
+
+
+class TestRate:
+    def test_no_more_than_the_rate_allows(self, queue: Queue[Any], clock: WatchedClock) -> None:
+        dead(queue, 30)
+        redrive = queue.dead_letters.start_redrive(rate=10)
+        moved: list[int] = []
+        for _ in range(10):
+            redrive.advance()
+            redrive.advance()
+            moved.append(redrive.job.redriven)
+            clock.advance(SECOND / 5)
+        assert moved == [2, 4, 6, 8, 10, 12, 14, 16, 18, 20]
+        assert redrive.job.next_at == clock.pinned()
+
+    def test_a_slow_rate_is_one_and_then_a_pause(self, queue: Queue[Any], clock: WatchedClock) -> None:
+        dead(queue, 2)
+        redrive = queue.dead_letters.start_redrive(rate=0.1)
+        assert redrive.advance().redriven == 1
+        assert redrive.job.next_at == START + 10 * SECOND
+        clock.advance(9 * SECOND)
+        assert redrive.advance().redriven == 1
+        clock.advance(SECOND)
+        assert redrive.advance().redriven == 2
+
+    @pytest.mark.parametrize("rate", [0, -1, True, "fast", float("nan"), float("inf")])
+    def test_what_is_no_rate_is_refused(self, queue: Queue[Any], rate: Any) -> None:
+        with pytest.raises(InvalidInput, match="rate is a number"):
+            queue.dead_letters.start_redrive(rate=rate)
+
+    @pytest.mark.parametrize("canary", [-1, 1.5, 10_000])
+    def test_what_is_no_number_of_canaries_is_refused(self, queue: Queue[Any], canary: Any) -> None:
+        with pytest.raises(InvalidInput, match="canary"):
+            queue.dead_letters.start_redrive(canary=canary)
+
+
+class TestCanary:
+    def test_the_rest_waits_until_the_canaries_are_done(self, queue: Queue[Any], clock: WatchedClock) -> None:
+        dead(queue, 5)
+        redrive = queue.dead_letters.start_redrive(canary=2)
+        assert (redrive.job.phase, redrive.advance().phase) == (Phase.CANARY, Phase.VERDICT)
+        assert redrive.job.redriven == 2
+        one, other = queue.try_poll_many(5)
+        one.ack()
+        assert redrive.advance().phase is Phase.VERDICT
+        other.ack()
+        assert redrive.advance().phase is Phase.VERDICT, "it looks again only after a while"
+        clock.advance(SECOND)
+        assert redrive.advance().phase is Phase.REST
+        finish(redrive)
+        assert (redrive.job.redriven, queue.dead_letters.list()) == (5, [])
+
+    def test_a_canary_that_dies_again_pauses_the_job_which_says_why(self, queue: Queue[Any]) -> None:
+        dead(queue, 5)
+        redrive = queue.dead_letters.start_redrive(canary=2)
+        redrive.advance()
+        take(queue).bury("still broken\nTraceback")
+        job = redrive.advance()
+        assert (job.state, job.redriven) == (RedriveState.PAUSED, 2)
+        assert job.reason == "1 of 2 canaries died again, x-0000 of: still broken"
+        assert redrive.advance().redriven == 2
+        redrive.resume()
+        assert redrive.job.reason is None
+        finish(redrive)
+        assert redrive.job.redriven == 5
+
+    def test_a_retried_canary_is_no_verdict_yet(self, queue: Queue[Any], clock: WatchedClock) -> None:
+        dead(queue, 2)
+        redrive = queue.dead_letters.start_redrive(canary=1)
+        redrive.advance()
+        take(queue).nack("not yet", delay=MINUTE)
+        assert redrive.advance().phase is Phase.VERDICT
+        clock.advance(MINUTE)
+        take(queue).ack()
+        assert redrive.advance().phase is Phase.REST
+
+    def test_a_canary_that_somebody_revived_once_more_has_died(self, queue: Queue[Any]) -> None:
+        dead(queue, 2)
+        redrive = queue.dead_letters.start_redrive(canary=1)
+        redrive.advance()
+        delivery = take(queue)
+        delivery.bury("again")
+        assert queue.dead_letters.redrive([delivery.version]) == 1
+        assert redrive.advance().state is RedriveState.PAUSED
+
+    def test_letters_that_cannot_live_are_no_canaries(self, queue: Queue[Any]) -> None:
+        names = dead(queue, 4)
+        for key in names[:2]:
+            queue.offer(key, "new", after=MINUTE)
+        redrive = queue.dead_letters.start_redrive(canary=1)
+        while redrive.job.phase is Phase.CANARY:
+            redrive.advance()
+        assert redrive.job.canary_keys == ("x-0002",)
+        assert redrive.job.skipped == 2
+
+
+class TestOrders:
+    def test_pause_resume_and_cancel(self, queue: Queue[Any]) -> None:
+        dead(queue, 4)
+        redrive = queue.dead_letters.start_redrive(rate=5)
+        redrive.advance()
+        assert (redrive.pause("lunch").state, redrive.job.reason) == (RedriveState.PAUSED, "lunch")
+        assert redrive.advance().redriven == 1
+        assert redrive.pause().state is RedriveState.PAUSED
+        assert redrive.resume().state is RedriveState.RUNNING
+        assert redrive.advance().redriven == 2
+        assert redrive.cancel("enough").state is RedriveState.CANCELLED
+        assert (redrive.advance().redriven, redrive.job.ended_at) == (2, START)
+        assert len(queue.dead_letters.list()) == 2
+
+    def test_what_has_ended_cannot_go_on(self, queue: Queue[Any]) -> None:
+        redrive = queue.dead_letters.start_redrive()
+        finish(redrive)
+        for order in (redrive.pause, redrive.resume, redrive.cancel):
+            with pytest.raises(Refused, match=f"redrive job {redrive.id} is done"):
+                order()
+
+    def test_an_unknown_job_is_not_found(self, app: App) -> None:
+        with pytest.raises(UnknownRedrive, match="no redrive job 99999999"):
+            app.redrives.get(99_999_999)
+        with pytest.raises(UnknownRedrive):
+            app.store.turn_redrive(99_999_999, RedriveState.PAUSED)
+        assert app.store.advance_redrive(99_999_999) is None
+
+    def test_jobs_are_listed_the_newest_first(self, app: App, queue: Queue[Any]) -> None:
+        first = queue.dead_letters.start_redrive(key_prefix="a", rate=2)
+        second = queue.dead_letters.start_redrive()
+        assert [job.id for job in app.redrives.list(queue.name)] == [second.id, first.id]
+        assert [job.id for job in app.redrives.list(queue.name, limit=1)] == [second.id]
+        assert (app.redrives.get(first.id).job.where.key_prefix, first.refresh().rate) == ("a", 2.0)
+        assert first.id in [job.id for job in app.redrives.list()]
+
+    def test_the_same_request_is_the_same_job(self, app: App, queue: Queue[Any]) -> None:
+        request = uuid4()
+        made = [
+            app.store.start_redrive(queue.name, where=EVERY_LETTER, rate=None, canary=0, who=None, request=request)
+            for _ in range(2)
+        ]
+        assert made[0].id == made[1].id
+
+    def test_a_renamed_queue_goes_on_under_its_name_and_a_deleted_one_ends_it(
+        self, app: App, queue: Queue[Any]
+    ) -> None:
+        dead(queue, 2)
+        redrive = queue.dead_letters.start_redrive(rate=5)
+        app.queues.rename(queue.name, queue.name + "-new")
+        assert redrive.advance().queue == queue.name + "-new"
+        app.queues.delete(queue.name + "-new", force=True)
+        redrive.pause()
+        redrive.resume()
+        job = redrive.advance()
+        assert (job.state, job.reason) == (RedriveState.FAILED, f"the queue {queue.name}-new was deleted")
+
+    def test_whoever_asks_without_a_number_gets_the_one_that_waits_longest(
+        self, app: App, queue: Queue[Any], clock: WatchedClock
+    ) -> None:
+        while (job := app.store.advance_redrive()) is not None:
+            assert job.state is not RedriveState.PAUSED
+        dead(queue, 2)
+        mine = queue.dead_letters.start_redrive()
+        job = app.store.advance_redrive()
+        assert job is not None
+        assert job.id == mine.id
+
+
+class TestManyHands:
+    def test_any_number_of_processes_may_carry_one_job_on(self, app: App, queue: Queue[Any]) -> None:
+        names = dead(queue, 600)
+        redrive = queue.dead_letters.start_redrive()
+
+        def carry_on() -> None:
+            while (job := app.store.redrive_job(redrive.id)) is not None and not job.ended:
+                app.store.advance_redrive(redrive.id)
+
+        all_at_once([carry_on] * 4)
+        assert (redrive.refresh().redriven, redrive.job.skipped) == (600, 0)
+        assert sorted(keys(queue.try_poll_many(1_000))) == names
+        assert queue.dead_letters.list() == []
+
+    def test_a_job_and_a_plain_redrive_revive_each_letter_once(self, app: App, queue: Queue[Any]) -> None:
+        names = dead(queue, 600)
+        redrive = queue.dead_letters.start_redrive()
+
+        def carry_on() -> int:
+            while not redrive.advance().ended:
+                pass
+            return 0
+
+        def plain() -> int:
+            return sum(queue.dead_letters.redrive(limit=50) for _ in range(12))
+
+        moved = sum(all_at_once([carry_on, plain]))
+        assert moved + redrive.job.redriven + len(queue.dead_letters.list(limit=1_000)) == 600
+        left = keys(queue.dead_letters.list(limit=1_000))
+        assert sorted([*left, *keys(queue.try_poll_many(1_000))]) == names

@@ -1,0 +1,180 @@
+"""The sweeper as a service: one works, the others wait; what it does in a round, and when the next round is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import tarry
+from tarry.app import AsyncApp
+from tarry.core.errors import Refused, StoreUnavailable
+from tarry.core.settings import SweeperSettings
+from tarry.core.sweeping import Partitions, Strain
+from tarry.services.sweeper import Sweeper, SweepReport
+from tarry.testing import MutableClock, async_memory_app
+from tests.kit.steps import MINUTE, PATIENCE_S, SECOND
+
+
+@pytest.fixture
+def app(pinned_clock: MutableClock) -> AsyncApp:
+    return async_memory_app(pinned_clock)
+
+
+async def die_with_consumers(app: AsyncApp, clock: MutableClock, *, max_attempts: int) -> None:
+    queue = app.queue("orders")
+    for key in "abc":
+        await queue.offer(key, 0, max_attempts=max_attempts)
+    assert len(await queue.try_poll_many(3)) == 3
+    clock.advance(MINUTE)
+
+
+async def test_a_round_tells_expiries_and_buries_what_is_exhausted(app: AsyncApp, pinned_clock: MutableClock) -> None:
+    await die_with_consumers(app, pinned_clock, max_attempts=1)
+    report = await app.sweeper().run_once()
+    assert (report.leading, report.queues, report.expired, report.buried) == (True, 1, 3, 3)
+    assert report.did_something
+    assert not (await app.sweeper().run_once()).leading, "the first one still leads"
+
+
+async def test_one_of_two_works_and_the_other_follows_when_it_is_gone(
+    app: AsyncApp, pinned_clock: MutableClock
+) -> None:
+    first, second = app.sweeper(), app.sweeper()
+    assert (await first.run_once()).leading
+    await die_with_consumers(app, pinned_clock, max_attempts=2)
+    report = await second.run_once()
+    assert (report.leading, report.fence, report.expired) == (True, 2, 3)
+
+
+async def test_paused_queues_are_left_alone(app: AsyncApp, pinned_clock: MutableClock) -> None:
+    await die_with_consumers(app, pinned_clock, max_attempts=1)
+    await app.queues.pause("orders")
+    report = await app.sweeper().run_once()
+    assert (report.queues, report.buried) == (0, 0)
+
+
+async def test_a_round_carries_redrive_jobs_on_as_far_as_their_rate_allows(
+    app: AsyncApp, pinned_clock: MutableClock
+) -> None:
+    await die_with_consumers(app, pinned_clock, max_attempts=1)
+    sweeper = app.sweeper()
+    await sweeper.run_once()
+    redrive = await app.queue("orders").dead_letters.start_redrive(rate=1)
+    assert [(await sweeper.run_once()).redriven for _ in range(2)] == [1, 0]
+    pinned_clock.advance(SECOND)
+    assert (await sweeper.run_once()).redriven == 1
+    await redrive.pause()
+    pinned_clock.advance(SECOND)
+    assert (await sweeper.run_once()).redriven == 0
+
+
+async def test_upkeep_comes_round_less_often_and_its_troubles_stop_nothing(
+    app: AsyncApp, pinned_clock: MutableClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    timer = [0.0]
+    sweeper = Sweeper(app.store, SweeperSettings(upkeep_every=MINUTE), timer=lambda: timer[0])
+
+    async def strained(**_: Any) -> list[Strain]:
+        return [Strain("oldest snapshot", "session 7 has been open for an hour", "end it")]
+
+    async def refusing(days: int, **_: Any) -> Partitions:
+        raise Refused("the journal is being read")
+
+    monkeypatch.setattr(app.store, "strains", strained)
+    monkeypatch.setattr(app.store, "make_partitions", refusing)
+    reports = [await sweeper.run_once()]
+    timer[0] += 59
+    reports.append(await sweeper.run_once())
+    timer[0] += 1
+    reports.append(await sweeper.run_once())
+    assert [len(report.strains) for report in reports] == [1, 0, 1]
+    assert [report.partitions for report in reports] == [None] * 3
+    assert [record.levelname for record in caplog.records].count("WARNING") == 1, "said once, not every minute"
+
+
+async def test_a_long_queue_is_walked_over_several_rounds(app: AsyncApp, pinned_clock: MutableClock) -> None:
+    queue = app.queue("orders")
+    await queue.offer_many([tarry.Message(key=f"k{i}", payload=0) for i in range(10)])
+    await queue.try_poll_many(10)
+    pinned_clock.advance(MINUTE)
+    sweeper = app.sweeper(SweeperSettings(batch=2, most_steps=2))
+    assert [(await sweeper.run_once()).expired for _ in range(4)] == [4, 4, 2, 0]
+
+
+def eventually(reports: list[SweepReport], wanted: Callable[[SweepReport], bool]) -> tuple[asyncio.Event, Any]:
+    happened = asyncio.Event()
+
+    def note(report: SweepReport) -> None:
+        reports.append(report)
+        if wanted(report):
+            happened.set()
+
+    return happened, note
+
+
+async def test_it_runs_beside_a_program_and_hands_its_office_over_when_the_block_ends(database: str) -> None:
+    async with tarry.connect_async(database) as on_postgres:
+        settings = SweeperSettings(every=timedelta(milliseconds=20))
+        reports: list[SweepReport] = []
+        happened, note = eventually(reports, lambda report: report.expired > 0)
+        queue = on_postgres.queue("orders")
+        async with on_postgres.sweeper(settings, on_report=note):
+            await queue.offer("a", 1, lease_for=SECOND)
+            assert await queue.try_poll() is not None
+            await asyncio.wait_for(happened.wait(), PATIENCE_S)
+        assert await on_postgres.store.leader("sweeper") is None
+        events = await on_postgres.store.timeline("orders", "a")
+        assert [event.kind.value for event in events] == ["offered", "leased", "expired"]
+        partitions = next(report.partitions for report in reports if report.partitions is not None)
+        assert (partitions.ahead, partitions.wanted, partitions.overflowing) == (8, 8, False)
+        assert reports[0].strains == []
+
+
+async def test_it_survives_a_database_that_is_away(app: AsyncApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    reports: list[SweepReport] = []
+    happened, note = eventually(reports, lambda report: report.leading)
+    answer, failures = app.store.queue_infos, 0
+
+    async def away(*, conn: Any = None) -> Any:
+        nonlocal failures
+        failures += 1
+        if failures < 3:
+            raise StoreUnavailable("the database cannot be reached")
+        return await answer(conn=conn)
+
+    monkeypatch.setattr(app.store, "queue_infos", away)
+    async with app.sweeper(SweeperSettings(every=timedelta(milliseconds=1)), on_report=note):
+        await asyncio.wait_for(happened.wait(), PATIENCE_S)
+    assert failures >= 3
+
+
+async def test_a_redrive_at_a_rate_is_carried_on_in_time(database: str) -> None:
+    """Not only once per round: ten seconds would be a long pause between two messages."""
+    async with tarry.connect_async(database) as on_postgres:
+        queue = on_postgres.queue("orders")
+        await queue.offer_many([tarry.Message(key=f"k{i}", payload=0) for i in range(6)])
+        await queue.bury_many([delivery.hold for delivery in await queue.try_poll_many(6)], "x")
+        redrive = await queue.dead_letters.start_redrive(rate=20)
+        reports: list[SweepReport] = []
+        moved = 0
+
+        def all_moved(report: SweepReport) -> bool:
+            nonlocal moved
+            moved += report.redriven
+            return moved == 6
+
+        happened, note = eventually(reports, all_moved)
+        async with on_postgres.sweeper(SweeperSettings(every=timedelta(minutes=1)), on_report=note):
+            await asyncio.wait_for(happened.wait(), PATIENCE_S)
+        assert len([report for report in reports if report.redriven]) > 1
+        assert (await redrive.refresh()).redriven == 6
+
+
+@pytest.mark.parametrize("wrong", [{"every": timedelta(0)}, {"batch": 0}, {"lead_for": -SECOND}])
+def test_settings_are_valid_at_birth(wrong: Any) -> None:
+    with pytest.raises(tarry.TarryError):
+        SweeperSettings(**wrong)
