@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from queue import SimpleQueue
+
+PATIENCE_S = 120.0
 
 # At INFO the log says when a worker has registered; the default profile may be quieter.
 _LOGGING = """
@@ -35,6 +39,8 @@ def standalone(room: Path, hosts: Sequence[str] = ("127.0.0.1", "127.0.0.2")) ->
         "SPARK_CONF_DIR": str(conf),
         "SPARK_DAEMON_MEMORY": "384m",
         "PYSPARK_PYTHON": sys.executable,
+        # Executors inherit it from their worker, and must run the code that is tested.
+        "PYTHONPATH": os.pathsep.join(sys.path),
     }
     with ExitStack() as stack:
         master = _part("master.Master", "127.0.0.1", "--port", "0")
@@ -52,24 +58,39 @@ def _part(name: str, host: str, *more: str) -> list[str]:
 
 
 @contextmanager
-def _started(arguments: Sequence[str], environ: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
+def _started(arguments: Sequence[str], environ: dict[str, str]) -> Iterator[SimpleQueue[str | None]]:
+    """What it logs, line by line; None when it has ended. Read to the end: who fills a pipe that nobody empties, stops."""
     import pyspark
 
     program = Path(next(iter(pyspark.__path__)), "bin", "spark-class")
     process = subprocess.Popen(
         [str(program), *arguments], env=environ, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
-    with process:
-        try:
-            yield process
-        finally:
-            process.terminate()
+    lines: SimpleQueue[str | None] = SimpleQueue()
+
+    def read() -> None:
+        assert process.stderr is not None
+        for line in process.stderr:
+            lines.put(line)
+        lines.put(None)
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    try:
+        yield lines
+    finally:
+        process.terminate()
+        process.wait(PATIENCE_S)
+        reader.join(PATIENCE_S)
+        assert process.stderr is not None
+        process.stderr.close()
 
 
-def _said(process: subprocess.Popen[str], words: str) -> str:
-    """Read what it logs until it says so."""
-    assert process.stderr is not None
-    for line in process.stderr:
+def _said(lines: SimpleQueue[str | None], words: str) -> str:
+    """Wait until it says so."""
+    before: list[str] = []
+    while (line := lines.get(timeout=PATIENCE_S)) is not None:
         if words in line:
             return line
-    raise AssertionError(f"it ended without saying {words!r}")
+        before.append(line)
+    raise AssertionError(f"it ended without saying {words!r}: {''.join(before)[-2000:]}")

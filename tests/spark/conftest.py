@@ -15,7 +15,8 @@ TIMEOUT_S = 600
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The first test waits for the JVM, and Spark on a busy machine is slow without being stuck."""
+    """The first test waits for the JVM, and Spark on a busy machine is slow without being stuck. Chaos takes its time."""
     for item in items:
-        if HERE in item.path.parents and item.get_closest_marker("timeout") is None:
+        limited = any(item.get_closest_marker(name) for name in ("timeout", "chaos", "soak"))
+        if HERE in item.path.parents and not limited:
             item.add_marker(pytest.mark.timeout(TIMEOUT_S))

@@ -23,7 +23,7 @@ ATTEMPTS = "select last_value from tarry.sink_attempt_id_seq"
 def program(dsn: str, fault: str, *, master: str = "local[2,4]") -> int:
     """One driver from its start to its end, whatever that is."""
     command = [sys.executable, "-m", "tests.spark.crashing", master, dsn, fault, str(ROWS)]
-    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     return subprocess.run(command, cwd=ROOT, env=environ, start_new_session=True, check=False, timeout=600).returncode
 
 

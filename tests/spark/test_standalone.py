@@ -7,13 +7,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 import tarry
+from tests.kit.standalone import standalone
 
 pytest.importorskip("pyspark")
 pytestmark = pytest.mark.chaos
@@ -22,7 +23,7 @@ JOBS = """
 import dataclasses, json, sys
 from datetime import timedelta
 import tarry
-from tarry.edges.spark.jobs import archive, consumers, facts, metrics
+from tarry.edges.spark.jobs import anomalies, archive, consumers, facts, metrics, verify
 from tarry.edges.spark.session import session
 
 dsn, lake, master = sys.argv[1:]
@@ -31,6 +32,8 @@ with tarry.connect(dsn) as app:
     for job, args in ((archive, archive.ArchiveArgs(lake=lake, batch_rows=200)), (facts, facts.FactsArgs(lake=lake)),
                       (metrics, metrics.MetricsArgs(lake=lake)), (consumers, consumers.ConsumersArgs(lake=lake))):
         job.run(spark, app, args)
+    soon = app.store.now() + timedelta(minutes=1)
+    unusual = anomalies.run(spark, app, anomalies.AnomaliesArgs(lake=lake, until=soon))
     now = app.store.now()
     serving, since = app.pipeline.serving, now - timedelta(days=1)
     rows = {
@@ -41,6 +44,8 @@ with tarry.connect(dsn) as app:
     found = {name: sorted(map(plain, of)) for name, of in rows.items()}
     batches = app.pipeline.manifest.batches(lake)
     found["digest"] = [sum(b.digest.rows for b in batches), sum(b.digest.checksum for b in batches) % 2**64]
+    found["anomalies"] = dict(unusual.by_detector)
+    found["verified"] = verify.run(spark, app, verify.VerifyArgs(lake=lake)).ok
     found["where"] = spark.sparkContext.master
     found["executors"] = len(spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()) - 1
 print("FOUND " + json.dumps(found))
@@ -59,70 +64,17 @@ def traffic(database: str) -> str:
     return database
 
 
-@contextmanager
-def _started(arguments: list[str], environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
-    import pyspark
-
-    program = Path(next(iter(pyspark.__path__)), "bin", "spark-class")
-    process = subprocess.Popen(
-        [str(program), *arguments], env=environment, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
-    try:
-        yield process
-    finally:
-        process.terminate()
-        process.wait(timeout=30)
-        if process.stderr is not None:
-            process.stderr.close()
-
-
-def _said(process: subprocess.Popen[str], words: str) -> str:
-    """Read what it logs until it says so."""
-    assert process.stderr is not None
-    for line in process.stderr:
-        if words in line:
-            return line
-    raise AssertionError(f"it ended without saying {words!r}")
-
-
 @pytest.fixture
 def master(tmp_path: Path) -> Iterator[str]:
     """A standalone master with two workers, all of this machine."""
-    from tarry.edges.spark.session import java_home
-
-    # As an INFO log says when a worker has registered, and the default profile may be quieter.
-    conf = tmp_path / "conf"
-    conf.mkdir()
-    (conf / "log4j2.properties").write_text(
-        "rootLogger.level = info\nrootLogger.appenderRef.stderr.ref = stderr\nappender.stderr.type = Console\n"
-        "appender.stderr.name = stderr\nappender.stderr.target = SYSTEM_ERR\nappender.stderr.layout.type = PatternLayout\n"
-        "appender.stderr.layout.pattern = %c{1}: %m%n\n"
-    )
-    environment = {
-        **os.environ,
-        "JAVA_HOME": java_home(os.environ),
-        "SPARK_CONF_DIR": str(conf),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_DAEMON_MEMORY": "384m",
-        "PYSPARK_PYTHON": sys.executable,
-    }
-    with ExitStack() as stack:
-        main = ["org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
-        head = stack.enter_context(_started(main, environment))
-        url = "spark://" + _said(head, "Starting Spark master at").rpartition("spark://")[2].strip()
-        for number in range(2):
-            room = tmp_path / f"worker-{number}"
-            options = ["--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--webui-port", "0", "-d", str(room)]
-            worker = ["org.apache.spark.deploy.worker.Worker", *options, url]
-            one = stack.enter_context(_started(worker, environment))
-            _said(one, "Successfully registered with master")
+    with standalone(tmp_path) as url:
         yield url
 
 
 def _found(dsn: str, lake: Path, master: str) -> dict[str, Any]:
     done = subprocess.run(
         [sys.executable, "-c", JOBS, dsn, str(lake), master],
-        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
+        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
         check=False,
@@ -133,11 +85,13 @@ def _found(dsn: str, lake: Path, master: str) -> dict[str, Any]:
 
 def test_a_cluster_finds_what_a_laptop_finds(traffic: str, master: str, tmp_path: Path) -> None:
     here = _found(traffic, tmp_path / "here", "local[2]")
+    with psycopg.connect(traffic, autocommit=True) as conn:  # so that nothing can be left over from the laptop
+        conn.execute("truncate tarry.metric_minute, tarry.consumer_hour, tarry.message_fact, tarry.anomaly")
     there = _found(traffic, tmp_path / "there", master)
     assert there.pop("where") == master
     assert there.pop("executors") == 2
     assert here.pop("where") == "local[2]"
     here.pop("executors")
     assert here["digest"][0] > 500
-    assert here["metrics"]
+    assert all(here[name] for name in ("metrics", "consumers", "facts", "anomalies", "verified"))
     assert there == here
