@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from benchmarks.anomalies.faults import START, TRAINING, WEEK, World
 from benchmarks.anomalies.scores import Incident
 from tarry.edges.spark.schemas import EVENTS
+from tarry.edges.spark.transforms import tracing
 from tarry.edges.spark.transforms.anomalies import baselines
 from tarry.edges.spark.transforms.anomalies.builtin import STATISTICAL
 from tarry.edges.spark.transforms.anomalies.registry import Registry, detected
@@ -23,8 +24,10 @@ def found(spark: SparkSession, world: World, registry: Registry = STATISTICAL) -
     minutes = spark.createDataFrame(world.minutes)
     tallies = baselines.tallied_series(baselines.series(minutes, queues, START, until)).localCheckpoint()
     days = [(since + timedelta(days=n)).date() for n in range(WEEK // 1440)]
+    events = spark.createDataFrame([], EVENTS)
     seen = Seen(
-        events=spark.createDataFrame([], EVENTS),
+        events=events,
+        sequence=tracing.sequenced(events),
         metrics=minutes,
         series=baselines.series(minutes, queues, since, until).localCheckpoint(),
         queues=queues,

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.anomalies.scores import Score
 from tarry.edges.spark.schemas import EVENTS
+from tarry.edges.spark.transforms import tracing
 from tarry.edges.spark.transforms.anomalies import profiles
 from tarry.edges.spark.transforms.anomalies.builtin import RULES
 from tarry.edges.spark.transforms.anomalies.registry import detected
@@ -139,10 +140,12 @@ def _cleared(told: Story, at: datetime) -> None:
 def scores(spark: SparkSession, seed: int) -> list[Score]:
     told = story(seed)
     events = spark.createDataFrame(told.rows, EVENTS).localCheckpoint()
-    tallies = profiles.tallied_events(events)
+    sequence = tracing.sequenced(events).persist()
+    tallies = profiles.tallied_events(events, sequence)
     queues = [(i, name, most, LEARNED, None, "events") for i, name, most in QUEUES_AND_LIMITS]
     seen = Seen(
         events=events,
+        sequence=sequence,
         metrics=events.limit(0),
         series=events.limit(0),
         queues=spark.createDataFrame(queues, QUEUES),

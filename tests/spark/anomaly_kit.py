@@ -9,6 +9,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from tarry.edges.spark.schemas import EVENTS
+from tarry.edges.spark.transforms import tracing
 from tarry.edges.spark.transforms.anomalies.builtin import BUILT_IN
 from tarry.edges.spark.transforms.anomalies.registry import Registry
 from tarry.edges.spark.transforms.anomalies.seen import BANDS, PROFILES, QUEUES, Seen
@@ -64,6 +65,7 @@ def seen(
     events = spark.createDataFrame(journal.rows, EVENTS)
     return Seen(
         events=events,
+        sequence=tracing.sequenced(events),
         metrics=events.limit(0),
         series=spark.createDataFrame([], SERIES) if series is None else series,
         queues=spark.createDataFrame([(1, "orders", max_attempts, SINCE, None, "events")], QUEUES),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tarry.edges.spark.transforms import tracing
 from tarry.edges.spark.transforms.anomalies import baselines, profiles
 from tarry.edges.spark.transforms.anomalies.levels import Level, incidents, scored, unusual
 from tarry.edges.spark.transforms.anomalies.seen import BANDS, QUEUES
@@ -184,7 +185,8 @@ def test_habits_are_quantiles_of_the_days_before(spark: SparkSession) -> None:
     journal.add("offered", 0, key="today", size=10**6)
     from tarry.edges.spark.schemas import EVENTS
 
-    counted = profiles.tallied_events(spark.createDataFrame(journal.rows, EVENTS))
+    events = spark.createDataFrame(journal.rows, EVENTS)
+    counted = profiles.tallied_events(events, tracing.sequenced(events))
     (size,) = profiles.profiles(counted.where("measure = 'size'"), [TODAY]).collect()
     assert size.n == 200
     assert 91 <= size.p01 <= 100 <= size.p99 <= 120

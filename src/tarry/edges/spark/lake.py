@@ -20,6 +20,7 @@ from tarry.core.errors import InvalidInput
 from tarry.core.pipeline import Batch, LakeFile, Manifest, by_day, readable_files
 from tarry.core.windows import Digest
 from tarry.edges.spark.schemas import EVENTS
+from tarry.edges.spark.sizing import local_frame
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -135,7 +136,7 @@ def read_events(
 def read_files(spark: SparkSession, lake: Lake, paths: Sequence[str], *, lenient: bool = False) -> DataFrame:
     """`lenient`: of a file that cannot be read to its end, what can be read."""
     if not paths:
-        return spark.createDataFrame([], EVENTS)
+        return local_frame(spark, [], EVENTS)
     reader = spark.read.schema(FILE).option("ignoreCorruptFiles", str(lenient).lower())
     frame = reader.parquet(*(lake.uri(path) for path in paths))
     return frame.withColumnRenamed("queue_name", "queue").select(*EVENTS.names)

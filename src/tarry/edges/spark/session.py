@@ -26,6 +26,8 @@ _DEFAULTS = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
     "spark.ui.showConsoleProgress": "false",
+    # It asks the JVM three more times for every column that a transformation names, to tell a line number in an error.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 # Only where we choose the master: a cluster knows its own size.
 _LAPTOP = {

@@ -28,6 +28,7 @@ from pyspark.sql.types import StructType
 from tarry.core.pipeline import OtherCluster
 from tarry.core.tracing import PartKind, TraceHead, TracePart
 from tarry.edges.spark.lake import Lake, read_files
+from tarry.edges.spark.sizing import sized_for
 from tarry.edges.spark.transforms import facts, tracing
 from tarry.edges.spark.transforms.instants import dated
 
@@ -77,7 +78,11 @@ def advance(spark: SparkSession, app: App, lake: Lake, *, rebuild: bool = False)
             return None
         old_parts = [part for kind in PartKind for part in port.parts(lake.root, kind)]
         clear(spark, lake, old_parts, before)
-        written = _write(spark, lake, run.id, head, _news(spark, lake, batches, head, target), old_parts)
+        fresh = _fresh(batches, head, target)
+        with sized_for(spark, _size(app, head, fresh, old_parts)) as layout:
+            news = layout.read(_news(spark, lake, fresh, head))
+            carried = None if head is None else layout.read(read_open(spark, lake, head))
+            written = _write(spark, lake, run.id, news, carried, old_parts)
         merged = old_parts if rebuild else written.merged
         after = TraceHead(
             lake=lake.root,
@@ -115,11 +120,20 @@ def _target(batches: Sequence[Batch], head: TraceHead | None) -> Batch | None:
     return complete[-1]
 
 
-def _news(
-    spark: SparkSession, lake: Lake, batches: Sequence[Batch], head: TraceHead | None, target: Batch
-) -> DataFrame:
+def _fresh(batches: Sequence[Batch], head: TraceHead | None, target: Batch) -> list[Batch]:
+    return [batch for batch in batches if batch.place <= target.place and (head is None or batch.place > head.place)]
+
+
+def _size(app: App, head: TraceHead | None, fresh: Sequence[Batch], old: Sequence[TracePart]) -> int | None:
+    """How many rows there are to work on: the new ones, what is carried on, and days that will be merged."""
+    last = app.pipeline.manifest.last_run(JOB)
+    known = 0 if head is None else last.summary.get("open") if last is not None and last.id == head.run_id else None
+    crowded = sum(part.rows for kind in PartKind for part in _full(old, kind, {part.day for part in old}))
+    return None if known is None else known + crowded + sum(batch.digest.rows for batch in fresh)
+
+
+def _news(spark: SparkSession, lake: Lake, fresh: Sequence[Batch], head: TraceHead | None) -> DataFrame:
     """What was committed after the head. A compaction may hold older events too, so the snapshot decides, not the batch."""
-    fresh = [batch for batch in batches if batch.place <= target.place and (head is None or batch.place > head.place)]
     events = read_files(spark, lake, [file.path for batch in fresh for file in batch.files])
     return events if head is None else events.where(~visible(F.col("xid"), head.snapshot))
 
@@ -140,9 +154,8 @@ class _Written:
 
 
 def _write(
-    spark: SparkSession, lake: Lake, run_id: int, head: TraceHead | None, news: DataFrame, old: Sequence[TracePart]
+    spark: SparkSession, lake: Lake, run_id: int, news: DataFrame, carried: DataFrame | None, old: Sequence[TracePart]
 ) -> _Written:
-    carried = None if head is None else read_open(spark, lake, head)
     sequence = tracing.sequenced(news, carried).persist(StorageLevel.MEMORY_AND_DISK)
     known = facts.fold(sequence, carried).persist(StorageLevel.MEMORY_AND_DISK)
     try:
@@ -152,7 +165,7 @@ def _write(
         parts: list[TracePart] = []
         merged: list[TracePart] = []
         for kind, rows, counts in ((PartKind.EVENTS, traced, dict(events)), (PartKind.FACTS, ended, _counted(ended))):
-            full = [] if head is None else _full(old, kind, counts)
+            full = [] if carried is None else _full(old, kind, counts)
             for part in full:
                 counts[part.day] += part.rows
             everything = rows.unionByName(read_parts(spark, lake, full)) if full else rows

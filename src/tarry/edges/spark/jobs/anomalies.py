@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -19,25 +19,30 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from tarry.core.anomalies import Severity
 from tarry.core.errors import InvalidInput
-from tarry.core.pipeline import PastRun
+from tarry.core.pipeline import LakeFile, PastRun, readable_files
+from tarry.edges.spark.derived import overwritten
 from tarry.edges.spark.jobs.archive import JOB as ARCHIVE
-from tarry.edges.spark.lake import Lake, read_events
+from tarry.edges.spark.lake import Lake, read_files
 from tarry.edges.spark.schemas import EVENTS
+from tarry.edges.spark.sizing import Keep, Layout, local_frame, sized_for
 from tarry.edges.spark.transforms import metrics, tracing
 from tarry.edges.spark.transforms.anomalies import baselines, profiles
 from tarry.edges.spark.transforms.anomalies.builtin import BUILT_IN
 from tarry.edges.spark.transforms.anomalies.registry import Registry, detected
 from tarry.edges.spark.transforms.anomalies.seen import QUEUES, Seen
 from tarry.edges.spark.transforms.instants import dated
+from tarry.edges.spark.transforms.quantiles import EXACT_UP_TO
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tarry.app import App
+    from tarry.core.anomalies import JudgedQueue
 
 JOB = "anomalies"
 _TALLIES = "baselines"
 _FOUND = "anomalies"
+_MINUTES = 24 * 60
 _JSON = {"timeZone": "UTC", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
 
 
@@ -93,19 +98,23 @@ def run(spark: SparkSession, app: App, args: AnomaliesArgs) -> AnomaliesSummary:
         days = _days(touched, past["until"], args.since, until, has_archive=batch > 0)
         if not days:
             return _summary(lake, (), [], (0, 0, 0, 0), started)
-        seen = _seen(spark, app, lake, days, until, complete_until)
-        found = detected(seen, args.registry).localCheckpoint()
-        told = [row.json for row in found.select(F.to_json(F.struct("*"), _JSON).alias("json")).collect()]
-        published = alerts.publish(
-            told,
-            detectors=args.registry.names,
-            since=seen.since,
-            until=until,
-            run_id=noted.id,
-        )
-        _write_found(spark, found, lake, days)
-        alerts.put_bands(_band_rows(seen, noted.id, noted.started_at))
-        seen.events.unpersist()
+        files = list(readable_files(manifest.batches(lake.root), since=_day_before(days)))
+        queues = alerts.queues()
+        with sized_for(spark, _size(files, len(queues), len(days))) as layout, layout.keeping() as kept:
+            events = layout.read(read_files(spark, lake, [file.path for file in files]))
+            first = min(day.day for day in manifest.days(lake.root))
+            seen = _seen(kept, layout, lake, events, _frame(spark, queues), (first, *days), until, complete_until)
+            found = kept(detected(seen, args.registry))
+            told = [row.json for row in found.select(F.to_json(F.struct("*"), _JSON).alias("json")).collect()]
+            published = alerts.publish(
+                told,
+                detectors=args.registry.names,
+                since=seen.since,
+                until=until,
+                run_id=noted.id,
+            )
+            _write_found(spark, layout, found, lake, days)
+            alerts.put_bands(_band_rows(seen, noted.id, noted.started_at))
         counts = (published.raised, published.changed, published.muted, published.withdrawn)
         summary = _summary(lake, days, [json.loads(row) for row in told], counts, started)
         noted.summary = {**asdict(summary), "batch": batch, "until": until.isoformat()}
@@ -140,56 +149,72 @@ def _days(
     return tuple(first + timedelta(days=n) for n in range((max([*touched, last]) - first).days + 1))
 
 
+def _day_before(days: tuple[date, ...]) -> date:
+    """What is found on the first of the days may have begun on it."""
+    return days[0] - timedelta(days=1)
+
+
+def _size(files: Sequence[LakeFile], queues: int, days: int) -> int:
+    """Events, and the minutes of the series, which are there also when nothing happened."""
+    return sum(file.rows for file in files) + queues * (days + 1) * _MINUTES * len(baselines.metrics())
+
+
+def _frame(spark: SparkSession, queues: Sequence[JudgedQueue]) -> DataFrame:
+    return local_frame(spark, [[asdict(queue)[name] for name in QUEUES.names] for queue in queues], QUEUES)
+
+
 def _seen(
-    spark: SparkSession, app: App, lake: Lake, days: tuple[date, ...], until: datetime, complete_until: datetime
+    kept: Keep,
+    layout: Layout,
+    lake: Lake,
+    archived: DataFrame,
+    queues: DataFrame,
+    days: tuple[date, ...],
+    until: datetime,
+    complete_until: datetime,
 ) -> Seen:
-    day_before = days[0] - timedelta(days=1)
-    columns = [name for name in EVENTS.names if name not in ("payload", "payload_hash")]
-    events = read_events(spark, app.pipeline.manifest, lake, since=day_before).select(*columns).persist()
-    known = [asdict(queue) for queue in app.pipeline.alerts.queues()]
-    queues = spark.createDataFrame([tuple(queue[name] for name in QUEUES.names) for queue in known], QUEUES)
-    since, first = _midnight(days[0]), _midnight(min(day.day for day in app.pipeline.manifest.days(lake.root)))
-    per_minute = metrics.measured(tracing.traced(tracing.sequenced(events)))
-    series = baselines.series(
-        per_minute, queues, max(first, since - timedelta(days=1)), _whole_minute(complete_until)
-    ).localCheckpoint()
-    _write_tallies(events, series, lake, days)
-    tallies = spark.read.schema(profiles.TALLIES).parquet(lake.uri(_TALLIES))
-    recent = tallies.where(F.col("date") >= F.lit(day_before - timedelta(days=profiles.DAYS)))
-    judged = [day_before, *days]
+    """`days`: the first that the archive has, then those that are judged."""
+    first, *days_judged = days
+    judged = (days_judged[0] - timedelta(days=1), *days_judged)
+    since = _midnight(days_judged[0])
+    events = kept(archived.select(*(name for name in EVENTS.names if name not in ("payload", "payload_hash"))))
+    sequence = kept(tracing.sequenced(events))
+    per_minute = metrics.measured(tracing.traced(sequence), None if layout.in_one_piece else EXACT_UP_TO)
+    begin = max(_midnight(first), since - timedelta(days=1))
+    queues = layout.read(queues)
+    series = kept(baselines.series(per_minute, queues, begin, _whole_minute(complete_until)))
+    _write_tallies(layout, profiles.tallied_events(events, sequence), series, lake, tuple(days_judged))
+    tallies = events.sparkSession.read.schema(profiles.TALLIES).parquet(lake.uri(_TALLIES))
+    recent = layout.read(tallies.where(F.col("date") >= F.lit(judged[0] - timedelta(days=profiles.DAYS))))
+    kinds = events.select("kind").distinct().collect() if layout.in_one_piece else None
     return Seen(
         events=events,
+        sequence=sequence,
         metrics=per_minute,
         series=series,
         queues=queues,
-        profiles=profiles.profiles(recent, judged).localCheckpoint(),
-        bands=baselines.bands(recent, judged).localCheckpoint(),
+        profiles=kept(profiles.profiles(recent, judged)),
+        bands=kept(baselines.bands(recent, judged)),
         since=since,
         until=until,
         complete_until=complete_until,
+        kinds=None if kinds is None else frozenset(row.kind for row in kinds),
     )
 
 
-def _write_tallies(events: DataFrame, series: DataFrame, lake: Lake, days: tuple[date, ...]) -> None:
+def _write_tallies(layout: Layout, of_events: DataFrame, series: DataFrame, lake: Lake, days: tuple[date, ...]) -> None:
     """A date's tallies are written as a whole, by whoever judges it last."""
-    told = profiles.tallied_events(events).unionByName(baselines.tallied_series(series))
+    told = of_events.unionByName(baselines.tallied_series(series))
     judged = told.where((F.col("date") >= F.lit(days[0])) & (F.col("date") <= F.lit(days[-1])))
-    _overwrite(judged, lake, _TALLIES)
+    overwritten(layout.by(judged, "date"), lake, _TALLIES)
 
 
-def _write_found(spark: SparkSession, found: DataFrame, lake: Lake, days: tuple[date, ...]) -> None:
+def _write_found(spark: SparkSession, layout: Layout, found: DataFrame, lake: Lake, days: tuple[date, ...]) -> None:
     """By the date on which it began, or the first of those that are judged: what was found there before is replaced."""
     dates = found.withColumn("date", F.greatest(dated(F.col("window_from")), F.lit(days[0])))
     for day in days:
         lake.remove(spark, f"{_FOUND}/date={day.isoformat()}")
-    _overwrite(dates, lake, _FOUND)
-
-
-def _overwrite(frame: DataFrame, lake: Lake, directory: str) -> None:
-    """The dates that are in the frame, and no others, whatever the session's own mode is."""
-    frame.repartition("date").write.mode("overwrite").option("partitionOverwriteMode", "dynamic").option(
-        "compression", "zstd"
-    ).partitionBy("date").parquet(lake.uri(directory))
+    overwritten(layout.by(dates, "date"), lake, _FOUND)
 
 
 def _midnight(day: date) -> datetime:

@@ -16,6 +16,7 @@ from tarry.core.tracing import PartKind
 from tarry.edges.spark import trace
 from tarry.edges.spark.derived import Rows, days_to_do, exactness, overwritten
 from tarry.edges.spark.lake import Lake
+from tarry.edges.spark.sizing import sized_for
 from tarry.edges.spark.transforms import consumers, quantiles
 
 if TYPE_CHECKING:
@@ -66,16 +67,17 @@ def run(spark: SparkSession, app: App, args: ConsumersArgs) -> ConsumersSummary:
         people = hours = changed = 0
         if touched:
             used = [part for part in parts if part.day in touched]
-            traced = trace.read_parts(spark, lake, used)
-            found = consumers.consumer_hours(traced, exactness(used, args.exact_up_to))
-            found = found.persist(StorageLevel.MEMORY_AND_DISK)
-            try:
-                overwritten(found, lake, TABLE)
-                rows = Rows(found, [name for name in found.columns if name != "date"], noted)
-                changed = app.pipeline.serving.put(Table.CONSUMERS, rows)
-                hours, people = rows.count, found.select("consumer").distinct().count()
-            finally:
-                found.unpersist()
+            with sized_for(spark, sum(part.rows for part in used)) as layout:
+                traced = layout.read(trace.read_parts(spark, lake, used))
+                found = consumers.consumer_hours(traced, exactness(used, args.exact_up_to))
+                found = found.persist(StorageLevel.MEMORY_AND_DISK)
+                try:
+                    overwritten(found, lake, TABLE)
+                    rows = Rows(found, [name for name in found.columns if name != "date"], noted)
+                    changed = app.pipeline.serving.put(Table.CONSUMERS, rows)
+                    hours, people = rows.count, found.select("consumer").distinct().count()
+                finally:
+                    found.unpersist()
             app.pipeline.tracing.see(lake.root, JOB, upto)
         summary = ConsumersSummary(
             lake=lake.root,

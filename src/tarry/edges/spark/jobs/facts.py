@@ -20,6 +20,7 @@ from tarry.core.tracing import PartKind, TracePart
 from tarry.edges.spark import trace
 from tarry.edges.spark.derived import Rows, days_to_do, overwritten, read_table
 from tarry.edges.spark.lake import Lake
+from tarry.edges.spark.sizing import local_frame, sized_for
 from tarry.edges.spark.transforms import facts
 
 if TYPE_CHECKING:
@@ -74,16 +75,17 @@ def run(spark: SparkSession, app: App, args: FactsArgs) -> FactsSummary:
         if touched:
             of_days = [part for part in parts if part.day in touched]
             new = [part for part in of_days if part.run_id > seen]
-            known = latest(_marked(spark, lake, of_days, seen)).persist(StorageLevel.MEMORY_AND_DISK)
-            try:
-                overwritten(known.drop("news"), lake, TABLE)
-                # A part that merged older ones says some things again; what is served already is found unchanged.
-                recent = known.where(F.col("news") & (F.col("settled_at") >= F.lit(oldest)))
-                rows = Rows(recent, [name for name in facts.FACTS.names if name != "date"], noted)
-                put = app.pipeline.serving.put(Table.FACTS, rows)
-                ended = sum(part.rows for part in new)
-            finally:
-                known.unpersist()
+            with sized_for(spark, sum(part.rows for part in of_days)) as layout:
+                known = latest(layout.read(_marked(spark, lake, of_days, seen))).persist(StorageLevel.MEMORY_AND_DISK)
+                try:
+                    overwritten(known.drop("news"), lake, TABLE)
+                    # A part that merged older ones says some things again; what is served already is found unchanged.
+                    recent = known.where(F.col("news") & (F.col("settled_at") >= F.lit(oldest)))
+                    rows = Rows(recent, [name for name in facts.FACTS.names if name != "date"], noted)
+                    put = app.pipeline.serving.put(Table.FACTS, rows)
+                    ended = sum(part.rows for part in new)
+                finally:
+                    known.unpersist()
             app.pipeline.tracing.see(lake.root, JOB, upto)
         forgotten = app.pipeline.serving.forget_facts(oldest)
         summary = FactsSummary(
@@ -116,7 +118,7 @@ def read_facts(spark: SparkSession, app: App, lake: str | None = None) -> DataFr
     place = Lake.at(lake)
     head = app.pipeline.tracing.head(place.root)
     if head is None:
-        return spark.createDataFrame([], facts.FACTS)
+        return local_frame(spark, [], facts.FACTS)
     living = facts.told(trace.read_open(spark, place, head)).where("outcome = 'live'")
     ended = read_table(spark, app, place, TABLE, JOB)
     return living if ended is None else ended.select(*facts.FACTS.names).unionByName(living)

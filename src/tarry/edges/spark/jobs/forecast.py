@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from tarry.core.serving import Standing, Table
 from tarry.edges.spark.derived import Rows, read_table
 from tarry.edges.spark.jobs import metrics
 from tarry.edges.spark.lake import Lake
+from tarry.edges.spark.sizing import local_frame, sized_for
 from tarry.edges.spark.transforms.forecast import capacities, forecast, telling, verdicts
 from tarry.edges.spark.transforms.instants import dated
 
@@ -76,18 +78,21 @@ def run(spark: SparkSession, app: App, args: ForecastArgs) -> ForecastSummary:
     """The forecast as of now is served afterwards, and no other."""
     started = time.monotonic()
     lake = Lake.at(args.lake)
-    with app.pipeline.manifest.run(JOB, alone_at=JOB) as noted:
+    with ExitStack() as stack:
+        noted = stack.enter_context(app.pipeline.manifest.run(JOB, alone_at=JOB))
         now = app.store.now()
         outlook = app.pipeline.serving.outlook(now, now + args.ahead_for)
+        minutes = _minutes(now, now + args.ahead_for)
+        layout = stack.enter_context(sized_for(spark, len(outlook.standings) * minutes))
         standings = {standing.queue_id: standing for standing in outlook.standings}
         planned = [(of.queue_id, of.minute, of.planned, of.retries) for of in outlook.planned]
         ahead = forecast(
-            _queues(spark, outlook.standings),
-            spark.createDataFrame(planned, "queue_id int, minute timestamp, planned long, retries long"),
-            _capacity(spark, app, lake, now, args.capacity_for),
+            layout.read(_queues(spark, outlook.standings)),
+            layout.read(local_frame(spark, planned, "queue_id int, minute timestamp, planned long, retries long")),
+            layout.read(_capacity(spark, app, lake, now, args.capacity_for)),
             now=now,
-            minutes=_minutes(now, now + args.ahead_for),
-            schedules=_schedules(spark, app, outlook.standings, now, now + args.ahead_for),
+            minutes=minutes,
+            schedules=layout.read(_schedules(spark, app, outlook.standings, now, now + args.ahead_for)),
         ).persist(StorageLevel.MEMORY_AND_DISK)
         try:
             telling(ahead).withColumn("date", dated(F.col("minute"))).write.mode("overwrite").option(
@@ -116,7 +121,7 @@ def run(spark: SparkSession, app: App, args: ForecastArgs) -> ForecastSummary:
 
 def _queues(spark: SparkSession, standings: tuple[Standing, ...]) -> DataFrame:
     rows = [(of.queue_id, of.queue, of.ready, of.target_lag_s, of.paused) for of in standings]
-    return spark.createDataFrame(rows, "queue_id int, queue string, ready long, target_lag_s double, paused boolean")
+    return local_frame(spark, rows, "queue_id int, queue string, ready long, target_lag_s double, paused boolean")
 
 
 def _schedules(
@@ -130,14 +135,14 @@ def _schedules(
         if queue in queues
     )
     rows = [(queue_id, minute, count) for (queue_id, minute), count in sorted(planned.items())]
-    return spark.createDataFrame(rows, "queue_id int, minute timestamp, planned long")
+    return local_frame(spark, rows, "queue_id int, minute timestamp, planned long")
 
 
 def _capacity(spark: SparkSession, app: App, lake: Lake, now: datetime, over: timedelta) -> DataFrame:
     """From the metrics of the lake; without any, no capacity is known."""
     table = read_table(spark, app, lake, metrics.TABLE, metrics.JOB)
     if table is None:
-        return spark.createDataFrame([], "queue_id int, capacity double")
+        return local_frame(spark, [], "queue_id int, capacity double")
     since, this_minute = now - over, now.replace(second=0, microsecond=0)
     return capacities(table.where(F.col("date") >= F.lit(since.date())), since, this_minute)
 

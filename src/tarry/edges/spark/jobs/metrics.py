@@ -21,6 +21,7 @@ from tarry.core.tracing import PartKind
 from tarry.edges.spark import trace
 from tarry.edges.spark.derived import Rows, days_to_do, exactness, overwritten
 from tarry.edges.spark.lake import Lake
+from tarry.edges.spark.sizing import local_frame, sized_for
 from tarry.edges.spark.transforms import metrics, quantiles
 
 if TYPE_CHECKING:
@@ -79,19 +80,21 @@ def run(spark: SparkSession, app: App, args: MetricsArgs) -> MetricsSummary:
             days = tuple(sorted({part.day for part in parts if part.day >= first}))
             used = [part for part in parts if part.day >= first]
             levels = [(of.queue_id, of.depth, of.dead) for of in app.pipeline.serving.levels_before(lake.root, first)]
-            baseline = spark.createDataFrame(levels, "queue_id int, depth long, dead long")
-            measured = metrics.measured(trace.read_parts(spark, lake, used), exactness(used, args.exact_up_to))
-            found = metrics.with_depth(measured, baseline).persist(StorageLevel.MEMORY_AND_DISK)
-            try:
-                overwritten(found, lake, TABLE)
-                rows = Rows(found, _SERVED, noted)
-                changed = app.pipeline.serving.put(Table.METRICS, rows)
-                minutes = rows.count
-                grown: dict[date, list[Level]] = defaultdict(list)
-                for row in metrics.day_nets(found).collect():
-                    grown[row.date].append(Level(row.queue_id, row.net, row.dead_net))
-            finally:
-                found.unpersist()
+            baseline = local_frame(spark, levels, "queue_id int, depth long, dead long")
+            with sized_for(spark, sum(part.rows for part in used)) as layout:
+                traced = layout.read(trace.read_parts(spark, lake, used))
+                measured = metrics.measured(traced, exactness(used, args.exact_up_to))
+                found = metrics.with_depth(measured, baseline).persist(StorageLevel.MEMORY_AND_DISK)
+                try:
+                    overwritten(found, lake, TABLE)
+                    rows = Rows(found, _SERVED, noted)
+                    changed = app.pipeline.serving.put(Table.METRICS, rows)
+                    minutes = rows.count
+                    grown: dict[date, list[Level]] = defaultdict(list)
+                    for row in metrics.day_nets(found).collect():
+                        grown[row.date].append(Level(row.queue_id, row.net, row.dead_net))
+                finally:
+                    found.unpersist()
             app.pipeline.serving.put_levels(lake.root, grown)
             app.pipeline.tracing.see(lake.root, JOB, upto)
         summary = MetricsSummary(

@@ -54,11 +54,9 @@ def forecast(
     first = int(now.timestamp()) // MINUTE * MINUTE
     # Of the minute that has begun only the rest is left to work in.
     left = 1 - (now.timestamp() - first) / MINUTE
-    every_minute = queues.crossJoin(
-        queues.sparkSession.range(minutes).select(
-            F.timestamp_seconds(F.lit(first) + F.col("id") * MINUTE).alias("minute")
-        )
-    )
+    last = first + (minutes - 1) * MINUTE
+    seconds = F.explode(F.sequence(F.lit(first), F.lit(last), F.lit(MINUTE)))
+    every_minute = queues.withColumn("_s", seconds).withColumn("minute", F.timestamp_seconds("_s")).drop("_s")
     rate = F.when(F.col("paused"), F.lit(0.0)).otherwise(F.col("capacity"))
     share = F.when(F.unix_seconds("minute") == first, F.lit(left)).otherwise(F.lit(1.0))
     of_queue = Window.partitionBy("queue_id").orderBy("minute").rowsBetween(Window.unboundedPreceding, 0)

@@ -24,6 +24,8 @@ SCALES = (1, 10)
 DRIFT = 0.05
 """Of the square root: a tenth of the count. Four weeks have four of each hour, too few to see how levels drift."""
 _LEAST_S = 0.001
+_COUNTS = ("offered", "acked", "failed")
+"""The others are durations."""
 
 
 @dataclass(frozen=True)
@@ -32,23 +34,26 @@ class Metric:
 
     name: str
     column: Column
-    is_count: bool
     floor: float
     low: bool
     """Whether too little is as bad as too much."""
     what: str
     """In a sentence: … messages were …."""
 
+    @property
+    def is_count(self) -> bool:
+        return self.name in _COUNTS
+
 
 def metrics() -> tuple[Metric, ...]:
     """A function, because columns can be made only where Spark runs."""
     failed = F.col("nacked") + F.col("expired")
     return (
-        Metric("offered", F.col("offered") + F.col("updated"), True, 0.5, True, "offered"),
-        Metric("acked", F.col("acked"), True, 0.5, True, "acked"),
-        Metric("failed", failed, True, 0.5, False, "failed (nacked, or their lease ran out)"),
-        Metric("processing", F.col("processing_p95_s"), False, 0.15, False, "p95 of the processing time"),
-        Metric("lag", F.col("lag_p95_s"), False, 0.25, False, "p95 of the delivery lag"),
+        Metric("offered", F.col("offered") + F.col("updated"), 0.5, True, "offered"),
+        Metric("acked", F.col("acked"), 0.5, True, "acked"),
+        Metric("failed", failed, 0.5, False, "failed (nacked, or their lease ran out)"),
+        Metric("processing", F.col("processing_p95_s"), 0.15, False, "p95 of the processing time"),
+        Metric("lag", F.col("lag_p95_s"), 0.25, False, "p95 of the delivery lag"),
     )
 
 
@@ -97,7 +102,7 @@ def series(per_minute: DataFrame, queues: DataFrame, since: datetime, until: dat
 
 
 def _is_count(metric: Column) -> Column:
-    return metric.isin(*(one.name for one in metrics() if one.is_count))
+    return metric.isin(*_COUNTS)
 
 
 def scaled(metric: Column, value: Column) -> Column:

@@ -73,7 +73,7 @@ class ZombieMessage:
 def judged(seen: Seen, *kinds: str) -> DataFrame:
     """Events of these kinds, with `date`, and as windows of no length."""
     at = F.col("at")
-    found = seen.events.where(F.col("kind").isin(*kinds) & seen.within(at, at))
+    found = seen.events_of(*kinds).where(seen.within(at, at))
     return found.withColumns({"window_from": at, "window_to": at, "date": dated(at)})
 
 
@@ -97,7 +97,7 @@ def flash_message(seen: Seen, settings: FlashMessage) -> DataFrame:
     """Taken sooner after it could be taken than all but one in a hundred of its queue: perhaps a consumer spins, perhaps
     a delay is not what was meant. Microseconds are compared, and a queue without habits is not judged."""
     lag_ms = micros_between(tracing.eligible_at(), F.col("at")) / 1000
-    leased = tracing.sequenced(seen.events).where("kind = 'leased'").withColumn("observed", lag_ms)
+    leased = seen.sequence.where("kind = 'leased'").withColumn("observed", lag_ms)
     at = F.col("at")
     leased = leased.where(seen.within(at, at)).withColumns({"window_from": at, "window_to": at, "date": dated(at)})
     fast = with_habit(leased, seen, "lag_us").where(

@@ -52,9 +52,8 @@ def binned(value: Column) -> Column:
     return F.pow(2.0, F.floor(F.log2(F.greatest(value.cast("double"), F.lit(1.0))) * _STEPS + 1e-9) / _STEPS)
 
 
-def tallied_events(events: DataFrame) -> DataFrame:
-    """What one pass over events says about habits."""
-    sequence = tracing.sequenced(events)
+def tallied_events(events: DataFrame, sequence: DataFrame) -> DataFrame:
+    """What one pass over events says about habits. `sequence` is what `tracing.sequenced` makes of them."""
     kind = F.col("kind")
     nobody = F.lit(None).cast("string")
 

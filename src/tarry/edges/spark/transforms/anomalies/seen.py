@@ -68,6 +68,8 @@ class Seen:
 
     events: DataFrame
     """`schemas.EVENTS`, from a day before `since`."""
+    sequence: DataFrame
+    """Those of messages, each with the history of its message, see `tracing.sequenced`."""
     metrics: DataFrame
     """Per queue and minute, see `transforms.metrics`; minutes in which nothing happened have no row."""
     series: DataFrame
@@ -79,10 +81,17 @@ class Seen:
     until: datetime
     complete_until: datetime | None = None
     """So far no event is missing: silence before it is silence. None: `until`."""
+    kinds: frozenset[str] | None = None
+    """Of the events, if that is known: what looks for other kinds has nothing to do."""
 
     @property
     def known_until(self) -> datetime:
         return self.until if self.complete_until is None else min(self.until, self.complete_until)
+
+    def events_of(self, *kinds: str) -> DataFrame:
+        if self.kinds is not None and self.kinds.isdisjoint(kinds):
+            return self.events.limit(0)
+        return self.events.where(F.col("kind").isin(*kinds))
 
     def profile(self, measure: str) -> DataFrame:
         """date, queue_id, n, p01, p99, p999 of one measure, over all consumers; small, so it is broadcast."""
