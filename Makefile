@@ -25,7 +25,8 @@ REQUIRE_PYTHON = "$(PYTHON)" -c '$(NEW_ENOUGH)' 2>/dev/null || { echo "$(TOO_OLD
 LOCKED := $(VENV)/.locked
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test check format schema bench bench-anomalies bench-timers chaos soak lock clean system-packages
+.PHONY: help setup demo test check format schema bench bench-anomalies bench-pipeline bench-timers chaos soak lock clean \
+  system-packages
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,6 +60,9 @@ bench: $(READY) ## Run the benchmarks
 
 bench-anomalies: $(READY) ## Measure the detectors of anomalies on injected faults
 	$(PY) -m benchmarks.anomalies $(ARGS)
+
+bench-pipeline: $(READY) ## Measure the pipeline: source, sink, a million messages archived and verified
+	$(PY) -m benchmarks.pipeline $(ARGS)
 
 bench-timers: $(READY) ## Measure the ways to wait for a timer: lateness, CPU, cost of each
 	$(PY) -m benchmarks.timers $(ARGS)

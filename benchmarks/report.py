@@ -27,7 +27,7 @@ def environment(server: Server, plan: Plan) -> dict[str, Any]:
     """Where and on what: without it the figures mean nothing."""
     return {
         "plan": asdict(plan),
-        "commit": _commit(),
+        "commit": commit(),
         "python": platform.python_version(),
         "cores": os.cpu_count(),
         "load": list(os.getloadavg()),
@@ -156,7 +156,7 @@ def _figure(value: float | None, form: str) -> str:
     return "–" if value is None else format(value, form)
 
 
-def _commit() -> str:
+def commit() -> str:
     found = subprocess.run(
         ["git", "describe", "--always", "--dirty", "--abbrev=10"],
         cwd=Path(__file__).parent,

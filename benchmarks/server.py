@@ -85,18 +85,22 @@ def _embedded() -> Generator[Server]:
         with start(EmbeddedSettings(data_dir=home)) as embedded:
             server = Server(embedded.dsn, own=True)
             try:
-                for name, value in _TUNING.items():
-                    server.admin.execute(sql.SQL("alter system set {} = {}").format(sql.Identifier(name), value))
-                server.admin.execute("select pg_reload_conf()")
+                tuned(server)
                 yield server
             finally:
                 server.close()
-        _await_stop(home)
+        await_stop(home)
     finally:
         shutil.rmtree(home, ignore_errors=True)
 
 
-def _await_stop(home: Path) -> None:
+def tuned(server: Server) -> None:
+    for name, value in _TUNING.items():
+        server.admin.execute(sql.SQL("alter system set {} = {}").format(sql.Identifier(name), value))
+    server.admin.execute("select pg_reload_conf()")
+
+
+def await_stop(home: Path) -> None:
     """The server leaves shortly after its last user; its files may go only then."""
     deadline = time.monotonic() + _STOP_FOR
     while time.monotonic() < deadline and any(home.rglob("postmaster.pid")):

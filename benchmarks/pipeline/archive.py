@@ -1,13 +1,15 @@
 # pyright: basic
-"""A million messages archived and verified: `python -m benchmarks.pipeline.archive --help`.
+"""Messages from the journal to `verify`, and what the queue feels of it.
 
-Every message is offered, leased and acked through the library, except for the last ones, which stay live. While the archive
-runs a second time over a fresh backlog, the queue goes on working, and its rate with and without the archive is printed.
+Every message is offered, leased and acked through the library, except for the last ones, which stay live. Then the whole
+pipeline runs over it. Then it runs once more over a fresh backlog while a process beside it offers, polls and acks, and its
+rate is compared with that before and after. What would ruin a queue is a snapshot that is held open: the longest that any
+transaction of the pipeline held one is printed.
 """
 
 from __future__ import annotations
 
-import argparse
+import multiprocessing
 import statistics
 import tempfile
 import threading
@@ -15,17 +17,60 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import psycopg
+from pyspark.sql import SparkSession
 from rich.console import Console
+from rich.table import Table
 
 import tarry
-from benchmarks.server import serving
 from tarry.app import App
-from tarry.edges.spark.jobs import archive, verify
-from tarry.edges.spark.jobs.archive import ArchiveArgs
-from tarry.edges.spark.jobs.verify import VerifyArgs
-from tarry.edges.spark.session import session
+from tarry.edges.spark.jobs import anomalies, archive, consumers, facts, forecast, metrics, verify
 
 BATCH = 1_000
+ALONE_S = 5.0
+LIVE = 20
+"""One message in so many stays live."""
+_HELD = """
+    select coalesce(max(extract(epoch from clock_timestamp() - xact_start)), 0)::float8 from pg_stat_activity
+    where backend_xmin is not null and backend_type = 'client backend' and datname = current_database()
+        and pid <> pg_backend_pid()
+"""
+
+
+def run(console: Console, spark: SparkSession, dsn: str, sizes: Any, cores: int, *, jdbc: bool) -> None:
+    with tempfile.TemporaryDirectory(prefix="tarry-lake-") as lake, tarry.connect(dsn, migrate=True) as app:
+        started = time.monotonic()
+        live(app, sizes.messages, keep=sizes.messages // LIVE)
+        console.print(f"{sizes.messages:,} messages lived, in {time.monotonic() - started:.0f} s")
+        table = Table("", "seconds", "events/s", title=f"{sizes.messages:,} messages, {cores} cores")
+        total = 0.0
+        events = 0
+        for job in jobs(spark, app, lake):
+            began = time.monotonic()
+            summary = job()
+            spent = time.monotonic() - began
+            total += spent
+            console.print(summary.line())
+            name = type(summary).__name__.removesuffix("Summary").lower()
+            events = summary.rows if name == "archive" else events
+            table.add_row(name, f"{spent:.1f}", f"{events / spent:,.0f}")
+            if name == "verify":
+                assert summary.ok, summary.line()
+        table.add_row("all", f"{total:.1f}", f"{events / total:,.0f}")
+        console.print(table)
+        beside(console, spark, app, lake, sizes.messages // 5, cores)
+
+
+def jobs(spark: SparkSession, app: App, lake: str) -> list[Callable[[], Any]]:
+    return [
+        lambda: archive.run(spark, app, archive.ArchiveArgs(lake=lake)),
+        lambda: facts.run(spark, app, facts.FactsArgs(lake=lake)),
+        lambda: metrics.run(spark, app, metrics.MetricsArgs(lake=lake)),
+        lambda: consumers.run(spark, app, consumers.ConsumersArgs(lake=lake)),
+        lambda: anomalies.run(spark, app, anomalies.AnomaliesArgs(lake=lake)),
+        lambda: forecast.run(spark, app, forecast.ForecastArgs(lake=lake)),
+        lambda: verify.run(spark, app, verify.VerifyArgs(lake=lake)),
+    ]
 
 
 def live(app: App, messages: int, *, keep: int) -> None:
@@ -39,62 +84,74 @@ def live(app: App, messages: int, *, keep: int) -> None:
             left -= len(deliveries)
 
 
-def rate_while(app: App, work: Callable[[], Any]) -> tuple[float, float]:
-    """Messages per second, offered and finished in batches of 100, for as long as the work takes; and how long that was."""
-    stop = threading.Event()
-    done = 0
+def beside(console: Console, spark: SparkSession, app: App, lake: str, backlog: int, cores: int) -> None:
+    live(app, backlog, keep=0)
+    dsn = str(app.dsn)
+    before = [rate_while(dsn, lambda: time.sleep(ALONE_S))[0] for _ in range(3)]
+    longest: list[float] = []
 
-    def loop() -> None:
-        nonlocal done
-        queue = app.queue("beside")
-        while not stop.is_set():
-            queue.offer_many([tarry.Message(payload=1) for _ in range(100)])
-            queue.ack_many([delivery.hold for delivery in queue.try_poll_many(100)])
-            done += 100
+    def pipeline() -> None:
+        with Watched(dsn, longest):
+            for job in jobs(spark, app, lake):
+                job()
 
-    worker = threading.Thread(target=loop)
-    started = time.monotonic()
-    worker.start()
-    work()
-    stop.set()
-    worker.join()
-    spent = time.monotonic() - started
-    return done / spent, spent
-
-
-def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.pipeline.archive", description=__doc__)
-    parser.add_argument("--messages", type=int, default=1_000_000)
-    parser.add_argument("--keep", type=int, default=50_000, help="messages that stay live")
-    parser.add_argument("--tasks", type=int, default=2, help="cores of Spark")
-    parser.add_argument("--dsn", help="a PostgreSQL of your own, where databases may be created (default: embedded)")
-    options = parser.parse_args(arguments)
-    console = Console(width=None if Console().is_terminal else 120)
-    with serving(options.dsn) as server, tempfile.TemporaryDirectory(prefix="tarry-lake-") as lake:
-        dsn = server.database("archive")
-        with tarry.connect(dsn, migrate=True) as app:
-            live(app, options.messages, keep=options.keep)
-            spark = session(f"local[{options.tasks}]")
-            spark.range(1).count()
-            first = archive.run(spark, app, ArchiveArgs(lake=lake))
-            console.print(first.line())
-            console.print(
-                f"  {first.rows / first.seconds:,.0f} events/s, {first.bytes / first.rows:.1f} bytes per event"
-            )
-            found = verify.run(spark, app, VerifyArgs(lake=lake))
-            console.print(found.line())
-            live(app, options.messages // 5, keep=0)
-            alone = [rate_while(app, lambda: time.sleep(5))[0] for _ in range(3)]
-            beside, spent = rate_while(app, lambda: archive.run(spark, app, ArchiveArgs(lake=lake)))
-            again = [rate_while(app, lambda: time.sleep(5))[0] for _ in range(3)]
-            spark.stop()
-    usual = statistics.median([*alone, *again])
+    during, spent = rate_while(dsn, pipeline)
+    after = [rate_while(dsn, lambda: time.sleep(ALONE_S))[0] for _ in range(3)]
+    usual = statistics.median(before)
     console.print(
-        f"The queue: {usual:,.0f} messages/s alone, {beside:,.0f} while the archive ran ({spent:.0f} s): "
-        f"{beside / usual:.2f} ×. They share {options.tasks} cores; what matters is that it does not decay: "
-        f"{statistics.median(again):,.0f} afterwards."
+        f"The queue, one process that offers, polls and acks in batches of 100: {usual:,.0f} messages/s before, "
+        f"{during:,.0f} while the pipeline ran for {spent:.0f} s ({during / usual:.2f} ×; they share {cores} cores), "
+        f"{statistics.median(after):,.0f} afterwards ({statistics.median(after) / usual:.2f} ×)."
     )
+    console.print(f"The longest that a transaction held a snapshot meanwhile: {max(longest):.2f} s.")
 
 
-if __name__ == "__main__":
-    main()
+class Watched:
+    """The oldest snapshot of the database, looked at again and again."""
+
+    def __init__(self, dsn: str, longest: list[float]) -> None:
+        self._dsn, self._longest = dsn, longest
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *reason: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        with psycopg.connect(self._dsn, autocommit=True) as conn:
+            while not self._over.wait(0.05):
+                row = conn.execute(_HELD).fetchone()
+                self._longest.append(row[0] if row else 0.0)
+
+
+def rate_while(dsn: str, work: Callable[[], Any]) -> tuple[float, float]:
+    """Messages per second of a process beside us, for as long as the work takes; and how long that was."""
+    spawn = multiprocessing.get_context("spawn")
+    ours, theirs = spawn.Pipe()
+    process = spawn.Process(target=busy, args=(dsn, theirs), daemon=True)
+    process.start()
+    ours.recv()  # it is connected, and has begun
+    started = time.monotonic()
+    work()
+    spent = time.monotonic() - started
+    ours.send("stop")
+    done, took = ours.recv()
+    process.join()
+    return done / took, spent
+
+
+def busy(dsn: str, reports: Any) -> None:
+    with tarry.connect(dsn, consumer="beside") as app:
+        queue = app.queue("beside")
+        queue.offer("first", 1)
+        queue.ack_many([delivery.hold for delivery in queue.try_poll_many(100)])
+        reports.send("ready")
+        done, started = 0, time.monotonic()
+        while not reports.poll():
+            queue.offer_many([tarry.Message(payload=1) for _ in range(100)])
+            done += len(queue.ack_many([delivery.hold for delivery in queue.try_poll_many(100)]))
+        reports.send((done, time.monotonic() - started))

@@ -1,5 +1,5 @@
 # pyright: basic
-"""The sink beside the other ways to bring a Spark frame into a queue: `python -m benchmarks.pipeline.sink --help`.
+"""The sink beside the other ways to bring a Spark frame into a queue.
 
 Everybody gets the same cached frame, the same number of connections and an empty table, in interleaved rounds. Only the
 sink and `offer_many` keep conflict rules, and the sink alone stores all or nothing. What is called bare stores messages
@@ -8,12 +8,10 @@ without the journal, which is no offer: it shows the price of a row.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -24,12 +22,8 @@ from rich.console import Console
 from rich.table import Table
 
 import tarry
-from benchmarks.server import serving
 from tarry.edges.spark import sink
-from tarry.edges.spark.session import session
-from tarry.edges.spark.source import register
 
-JAR = Path("/usr/share/java/postgresql.jar")
 FEW = 200
 YARDSTICK = f"INSERT of {FEW} rows"
 Contender = Callable[[DataFrame, str], None]
@@ -144,54 +138,31 @@ def measured(frame: DataFrame, dsn: str, rows: int, contender: Contender) -> flo
     return rows / spent
 
 
-def contenders(dsn: str, jar: Path, console: Console) -> dict[str, Contender]:
-    found: dict[str, Contender] = {
+def run(console: Console, spark: SparkSession, dsn: str, sizes: Any, cores: int, *, jdbc: bool) -> None:
+    with tarry.connect(dsn, migrate=True) as app:
+        app.queues.create("q")
+    contenders: dict[str, Contender] = {
         "sink": by_sink,
         "sink, sorted by Spark": by_sorted_sink,
         YARDSTICK: by_inserts,
         f"{YARDSTICK}, bare": by_bare_inserts,
         f"offer_many of {FEW}": by_offer_many,
     }
-    if not jar.exists():
-        console.print(f"Without JDBC: {jar} is not there (Debian: apt install libpostgresql-jdbc-java).")
-    elif str(conninfo_to_dict(dsn).get("host", "")).startswith("/"):
-        console.print("Without JDBC: its driver wants TCP, and this server listens on a socket; name another by --dsn.")
-    else:
-        found["JDBC write, bare"] = by_jdbc
-    return found
+    if jdbc:
+        contenders["JDBC write, bare"] = by_jdbc
+    frame = frame_of(spark, sizes.rows, cores)
+    samples: dict[str, list[float]] = {name: [] for name in contenders}
+    for turn in range(sizes.rounds + 1):  # the first is to warm up
+        for name, contender in contenders.items():
+            rate = measured(frame, dsn, sizes.rows, contender)
+            if turn:
+                samples[name].append(rate)
+            console.print(f"{'warm-up' if not turn else f'round {turn}'}: {name}: {rate:,.0f} rows/s")
+    frame.unpersist()
+    show(console, samples, f"{sizes.rows:,} rows, {cores} connections, median of {sizes.rounds}")
 
 
-def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.pipeline.sink", description=__doc__)
-    parser.add_argument("--rows", type=int, default=200_000)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--connections", type=int, default=2, help="tasks, each with a connection")
-    parser.add_argument("--dsn", help="a PostgreSQL of your own, where databases may be created (default: embedded)")
-    parser.add_argument("--jdbc-jar", type=Path, default=JAR)
-    options = parser.parse_args(arguments)
-    console = Console(width=None if Console().is_terminal else 120)
-    with serving(options.dsn) as server:
-        dsn = server.database("sink")
-        with tarry.connect(dsn, migrate=True) as app:
-            app.queues.create("q")
-        found = contenders(dsn, options.jdbc_jar, console)
-        jars = {"spark.jars": str(options.jdbc_jar)} if "JDBC write, bare" in found else {}
-        spark = session(f"local[{options.connections}]", jars)
-        register(spark)
-        frame = frame_of(spark, options.rows, options.connections)
-        samples: dict[str, list[float]] = {name: [] for name in found}
-        for turn in range(options.rounds + 1):  # the first is to warm up
-            for name, contender in found.items():
-                rate = measured(frame, dsn, options.rows, contender)
-                if turn:
-                    samples[name].append(rate)
-                console.print(f"{'warm-up' if not turn else f'round {turn}'}: {name}: {rate:,.0f} rows/s")
-        spark.stop()
-    show(console, samples, options)
-
-
-def show(console: Console, samples: dict[str, list[float]], options: argparse.Namespace) -> None:
-    title = f"{options.rows:,} rows, {options.connections} connections, median of {options.rounds}"
+def show(console: Console, samples: dict[str, list[float]], title: str) -> None:
     table = Table("", "rows/s", f"× {YARDSTICK}", title=title)
     yardstick = statistics.median(samples[YARDSTICK])
     for name, rates in sorted(samples.items(), key=lambda each: -statistics.median(each[1])):
@@ -200,7 +171,3 @@ def show(console: Console, samples: dict[str, list[float]], options: argparse.Na
     console.print(table)
     ratio = statistics.median(samples["sink"]) / yardstick
     console.print(f"Target: the sink is at least 2 × {YARDSTICK}. It is {ratio:.2f} ×.")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,5 +1,5 @@
 # pyright: basic
-"""The data source beside Spark's JDBC source: `python -m benchmarks.pipeline.source --help`.
+"""The data source beside Spark's JDBC source.
 
 Both read the same journal with the same number of tasks, all columns and three, in interleaved rounds, and throw the rows
 away inside Spark. JDBC is told the bounds of the ids; the source finds its partitions itself, and that is timed too.
@@ -7,11 +7,9 @@ away inside Spark. JDBC is told the bounds of the ids; the source finds its part
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -21,11 +19,8 @@ from rich.console import Console
 from rich.table import Table
 
 import tarry
-from benchmarks.server import serving
-from tarry.edges.spark.session import session
-from tarry.edges.spark.source import register
+from tarry.edges.spark.schemas import EVENTS
 
-JAR = Path("/usr/share/java/postgresql.jar")
 NARROW = ("id", "at", "kind")
 TARGETS = {"all columns": 1.3, "three columns": 1.2}
 # The same rows and types as the source gives; the driver of JDBC knows neither xid8 nor our enum.
@@ -95,58 +90,24 @@ def measured(contender: Contender, events: int) -> float:
     return events / (time.monotonic() - started)
 
 
-def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.pipeline.source", description=__doc__)
-    parser.add_argument("--events", type=int, default=1_000_000)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--tasks", type=int, default=2, help="cores of Spark, and partitions of JDBC")
-    parser.add_argument("--dsn", help="a PostgreSQL of your own, where databases may be created (default: embedded)")
-    parser.add_argument("--jdbc-jar", type=Path, default=JAR)
-    options = parser.parse_args(arguments)
-    console = Console(width=None if Console().is_terminal else 120)
-    if why := _without_jdbc(options):
-        console.print(why)
-    with serving(options.dsn) as server:
-        dsn = server.database("source")
-        fill(dsn, options.events)
-        jars = {} if why else {"spark.jars": str(options.jdbc_jar)}
-        spark = session(f"local[{options.tasks}]", jars)
-        register(spark)
-        samples = _rounds(console, spark, dsn, options, jdbc=why is None)
-        spark.stop()
-    show(console, samples, options)
-
-
-def _without_jdbc(options: argparse.Namespace) -> str | None:
-    if not options.jdbc_jar.exists():
-        return f"Without JDBC: {options.jdbc_jar} is not there (Debian: apt install libpostgresql-jdbc-java)."
-    if options.dsn is None or str(conninfo_to_dict(options.dsn).get("host", "")).startswith("/"):
-        return "Without JDBC: its driver wants TCP, and the embedded server has a socket only; name another by --dsn."
-    return None
-
-
-def _rounds(
-    console: Console, spark: SparkSession, dsn: str, options: argparse.Namespace, *, jdbc: bool
-) -> dict[tuple[str, str], list[float]]:
-    from tarry.edges.spark.schemas import EVENTS
-
+def run(console: Console, spark: SparkSession, dsn: str, sizes: Any, cores: int, *, jdbc: bool) -> None:
+    fill(dsn, sizes.events)
     contenders: dict[tuple[str, str], Contender] = {}
     for width, columns in {"all columns": tuple(EVENTS.names), "three columns": NARROW}.items():
         contenders[width, "tarry"] = by_source(spark, dsn, columns)
         if jdbc:
-            contenders[width, "JDBC"] = by_jdbc(spark, dsn, columns, options.tasks)
+            contenders[width, "JDBC"] = by_jdbc(spark, dsn, columns, cores)
     samples: dict[tuple[str, str], list[float]] = {name: [] for name in contenders}
-    for turn in range(options.rounds + 1):  # the first is to warm up
+    for turn in range(sizes.rounds + 1):  # the first is to warm up
         for name, contender in contenders.items():
-            rate = measured(contender, options.events)
+            rate = measured(contender, sizes.events)
             if turn:
                 samples[name].append(rate)
             console.print(f"{'warm-up' if not turn else f'round {turn}'}: {', '.join(name)}: {rate:,.0f} rows/s")
-    return samples
+    show(console, samples, f"{sizes.events:,} events, {cores} tasks, median of {sizes.rounds}")
 
 
-def show(console: Console, samples: dict[tuple[str, str], list[float]], options: argparse.Namespace) -> None:
-    title = f"{options.events:,} events, {options.tasks} tasks, median of {options.rounds}"
+def show(console: Console, samples: dict[tuple[str, str], list[float]], title: str) -> None:
     table = Table("", "tarry, rows/s", "JDBC, rows/s", "ratio", "target", title=title)
     for width, target in TARGETS.items():
         ours = statistics.median(samples[width, "tarry"])
@@ -155,7 +116,3 @@ def show(console: Console, samples: dict[tuple[str, str], list[float]], options:
         met = f"≥ {target}" if theirs is None or ours / theirs >= target else f"≥ {target}, missed"
         table.add_row(width, f"{ours:,.0f}", f"{theirs:,.0f}" if theirs else "–", ratio, met)
     console.print(table)
-
-
-if __name__ == "__main__":
-    main()

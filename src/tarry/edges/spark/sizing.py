@@ -74,9 +74,9 @@ def local_frame(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: Stru
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 
-    schema = StructType.fromDDL(schema) if isinstance(schema, str) else schema
-    told = [dict(zip(schema.names, row, strict=True)) for row in rows]
-    return spark.createDataFrame(pa.Table.from_pylist(told, to_arrow_schema(schema, timezone="UTC")), schema)
+    columns: Any = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    told = [dict(zip(columns.names, row, strict=True)) for row in rows]
+    return spark.createDataFrame(pa.Table.from_pylist(told, to_arrow_schema(columns, timezone="UTC")), columns)
 
 
 @contextmanager

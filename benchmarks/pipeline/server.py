@@ -1,0 +1,67 @@
+"""A PostgreSQL that the driver of JDBC can reach: the embedded one, given a loopback address for this run."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from benchmarks.server import BUILD, Server, await_stop, serving, tuned
+
+ADDRESS = "127.83.84.82"
+"""Any of the loopback network: the port is the usual one, and another server may have it at 127.0.0.1."""
+
+
+@contextmanager
+def on_tcp(dsn: str | None) -> Generator[Server]:
+    """The embedded server promises to listen to a socket only. Its program is given one more setting: the last one wins."""
+    if dsn is not None:
+        with serving(dsn) as server:
+            yield server
+        return
+    from tarry.storage.postgres.embedded import EmbeddedSettings, start
+    from tarry.storage.postgres.embedded.binaries import find_binaries
+
+    BUILD.mkdir(exist_ok=True)
+    room = Path(tempfile.mkdtemp(prefix="bench-", dir=BUILD))
+    room.chmod(0o755)
+    try:
+        programs = _programs(room, find_binaries("18", "").folder)
+        with start(EmbeddedSettings(data_dir=room / "home", binaries=str(programs))) as embedded:
+            server = Server(_opened(embedded.dsn, room / "home" / "pgdata"), own=True)
+            try:
+                tuned(server)
+                yield server
+            finally:
+                server.close()
+        await_stop(room)
+    finally:
+        shutil.rmtree(room, ignore_errors=True)
+
+
+def _programs(room: Path, real: Path) -> Path:
+    folder = room / "bin"
+    folder.mkdir(mode=0o755)
+    for name, more in (("postgres", f'[ "$1" = -D ] && set -- "$@" -c listen_addresses={ADDRESS}\n'), ("initdb", "")):
+        program = folder / name
+        program.write_text(f'#!/bin/sh\n{more}exec "{real}/{name}" "$@"\n')
+        program.chmod(0o755)
+    return folder
+
+
+def _opened(dsn: str, pgdata: Path) -> str:
+    """For who knows a password that is made up now: other accounts of this machine see the address too."""
+    password = secrets.token_hex(16)
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute(sql.SQL("alter role current_user password {}").format(password))
+        with (pgdata / "pg_hba.conf").open("a") as access:
+            access.write(f"host all all {ADDRESS}/32 scram-sha-256\n")
+        conn.execute("select pg_reload_conf()")
+    return make_conninfo(dsn, host=ADDRESS, password=password)
