@@ -79,15 +79,33 @@ def _single(name: str, doc: str, examples: tuple[str, ...]) -> None:
     command(app, name, examples=examples)(one)
 
 
-_single(
+@command(
+    app,
     "archive",
+    examples=(
+        "tarry pipeline archive",
+        "tarry pipeline archive --lake /srv/lake",
+        "tarry pipeline archive --delta",
+    ),
+)
+def archive(
+    cli: Session,
+    delta: Annotated[
+        bool, typer.Option("--delta", help="Begin a Delta log beside the files; it is kept from then on.")
+    ] = False,
+    lake: Lake = None,
+    master: Master = None,
+) -> ExitCode:
     """Move new events of the journal into the archive.
 
     Incremental, and safe to interrupt at any point: the next run goes on where this one stopped. Each batch is read back
     and compared with the journal before it counts.
-    """,
-    ("tarry pipeline archive", "tarry pipeline archive --lake /srv/lake"),
-)
+    """
+    from tarry.edges.cli.pipeline_run import run_jobs
+
+    return run_jobs(cli, [Job("archive", {"lake": lake, "delta": delta})], master=master, every=None)
+
+
 _single(
     "facts",
     """Work out the life of every message, from the archive.

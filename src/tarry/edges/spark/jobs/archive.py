@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from tarry.core.errors import InvalidInput
 from tarry.core.pipeline import ArchiveDamaged, Batch
 from tarry.core.windows import BEGINNING, Digest, Edge, Window
+from tarry.edges.spark import delta
 from tarry.edges.spark.lake import Lake, measure_batch, write_batch
 from tarry.edges.spark.source import register
 
@@ -33,6 +34,8 @@ class ArchiveArgs:
     """A directory, or a URI that Spark can write to. None: beside the embedded data."""
     batch_rows: int = 1_000_000
     """At most so many events in a batch: what has to be done again after a crash, and read back at once."""
+    delta: bool = False
+    """Begin a Delta log beside the files. Once there is one, every job that changes the archive keeps it."""
 
     def __post_init__(self) -> None:
         if self.batch_rows < 1:
@@ -71,6 +74,7 @@ def run(spark: SparkSession, app: App, args: ArchiveArgs) -> ArchiveSummary:
     done: list[Batch] = []
     redone = 0
     with pipeline.manifest.run(JOB, alone_at=f"lake {lake.root}") as noted:
+        delta.is_kept(spark, lake, begin=args.delta)  # known before anything is written
         system_id = pipeline.windows.system_id()
         head = pipeline.manifest.head(lake.root)
         if head is None:
@@ -87,6 +91,7 @@ def run(spark: SparkSession, app: App, args: ArchiveArgs) -> ArchiveSummary:
             batch = pipeline.manifest.plan(lake.root, window, system_id, noted.id)
             done.append(_archived(spark, app, lake, batch))
             edge = window.end
+        delta.keep(spark, lake, pipeline.manifest.batches(lake.root), begin=args.delta)
         summary = ArchiveSummary(
             lake=lake.root,
             rows=sum(batch.digest.rows for batch in done),
@@ -104,6 +109,8 @@ def run(spark: SparkSession, app: App, args: ArchiveArgs) -> ArchiveSummary:
 def clear(spark: SparkSession, app: App, lake: Lake) -> int:
     """Delete what batches left that are no part of the lake any more."""
     left = app.pipeline.manifest.uncleared(lake.root)
+    if left:
+        delta.keep(spark, lake, app.pipeline.manifest.batches(lake.root))
     for batch in left:
         lake.remove(spark, batch.directory)
     app.pipeline.manifest.mark_cleared([batch.number for batch in left])

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from tarry.core.pipeline import Batch, LakeFile, LakeHead
 from tarry.core.windows import Digest
+from tarry.edges.spark import delta
 from tarry.edges.spark.lake import Lake, measure_files
 
 if TYPE_CHECKING:
@@ -143,6 +144,7 @@ def _retired(spark: SparkSession, app: App, lake: Lake) -> list[LakeFile]:
                 horizons[file.queue_id] = before
     if taken:
         app.pipeline.housekeeping.retire(lake.root, taken, horizons)
+        delta.keep(spark, lake, app.pipeline.manifest.batches(lake.root))
     gone = [file for files in taken.values() for file in files]
     for file in gone:
         lake.remove(spark, file.path)

@@ -1,0 +1,96 @@
+# pyright: basic
+"""A Delta log beside the archive, for readers that do not ask PostgreSQL: `events/_delta_log`.
+
+The manifest stays the truth, and the log repeats it: which files there are, each with its date and queue. Killed between the
+two, the log is a run behind, which is a state that the archive was in; the next run brings it up. Files are added and
+removed in one commit, so that a compaction is never seen by half.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import DateType, StringType, StructType
+
+from tarry.core.errors import TarryError
+from tarry.edges.spark.lake import FILE, Lake
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tarry.core.pipeline import Batch, LakeFile
+
+TABLE = "events"
+_LOG = f"{TABLE}/_delta_log"
+_BY = ["date", "queue"]
+
+
+def keep(spark: SparkSession, lake: Lake, batches: Sequence[Batch], *, begin: bool = False) -> int | None:
+    """Have the log name the files of the manifest, and no others. Its version; None where there is none to keep.
+
+    `begin`: make one where there is none. Called before files are deleted: no reader is sent to one that is gone.
+    """
+    if not is_kept(spark, lake, begin=begin):
+        return None
+    delta = _library(lake)
+    files = {_path(file): file for batch in batches for file in batch.files}
+    schema = delta.Schema.from_json(_schema().json())
+    if delta.DeltaTable.is_deltatable(_uri(lake)):
+        table = delta.DeltaTable(_uri(lake))
+    else:
+        table = delta.DeltaTable.create(_uri(lake), schema, partition_by=_BY, name="events of Tarry")
+    known = set(table.get_add_actions(flatten=True).column("path").to_pylist())
+    now = int(time.time() * 1000)
+    added = [_added(path, file, now) for path, file in files.items() if path not in known]
+    removed = [delta.transaction.RemoveAction(path, True, now) for path in sorted(known - files.keys())]
+    if added or removed:
+        table.create_write_transaction([*added, *removed], "append", schema, partition_by=_BY)
+    return int(table.version())
+
+
+def is_kept(spark: SparkSession, lake: Lake, *, begin: bool = False) -> bool:
+    """Whether there is a log, or is to be one; refused where it could not be written."""
+    kept = begin or lake.has(spark, _LOG)
+    if kept:
+        _library(lake)
+    return kept
+
+
+def _library(lake: Lake) -> Any:
+    try:
+        import deltalake  # pyright: ignore[reportMissingImports]
+        import deltalake.transaction  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise TarryError(
+            f"the Delta log of {lake.root} needs the package deltalake", hint="pip install 'tarry[delta]'"
+        ) from error
+    return deltalake
+
+
+def _uri(lake: Lake) -> str:
+    return str(lake.path / TABLE) if lake.path is not None else lake.uri(TABLE)
+
+
+def _path(file: LakeFile) -> str:
+    """Relative to the table. The protocol wants it encoded; nothing in these paths needs to be."""
+    return file.path.removeprefix(f"{TABLE}/")
+
+
+def _schema() -> StructType:
+    return StructType([*FILE.fields]).add("date", DateType()).add("queue", StringType())
+
+
+def _added(path: str, file: LakeFile, now: int) -> Any:
+    from deltalake.transaction import AddAction  # pyright: ignore[reportMissingImports]
+
+    return AddAction(
+        path=path,
+        size=file.bytes,
+        partition_values={"date": file.day.isoformat(), "queue": file.queue},
+        modification_time=now,
+        data_change=True,
+        stats=json.dumps({"numRecords": file.rows}),
+    )

@@ -1,0 +1,69 @@
+"""The Delta log names what the manifest names, read by a library that knows nothing of Tarry."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import tarry
+from tarry.app import App
+from tarry.core.errors import TarryError
+from tarry.edges.spark.jobs import archive, compact
+from tarry.edges.spark.jobs.archive import ArchiveArgs
+from tarry.edges.spark.jobs.compact import CompactArgs
+from tarry.edges.spark.lake import read_events
+from tests.kit.spark import rows_of
+
+QUEUES = ("orders", "7", "a.b-c")
+
+
+def offered(app: App, n: int = 5) -> None:
+    for name in QUEUES:
+        app.queue(name).offer_many([tarry.Message(payload=i) for i in range(n)])
+
+
+def read_by_delta(lake: str) -> list[Any]:
+    """Queue by the partition and by the file, and id: of every row."""
+    table = pytest.importorskip("deltalake").DeltaTable(str(Path(lake) / "events"))
+    found = table.to_pyarrow_table(columns=["queue", "queue_name", "id"])
+    return sorted(tuple(row.values()) for row in found.to_pylist())
+
+
+def archived(spark: SparkSession, app: App, lake: str) -> list[Any]:
+    events = read_events(spark, app.pipeline.manifest, lake)
+    return sorted(rows_of(events.selectExpr("queue", "queue as queue_name", "id")))
+
+
+def test_a_delta_log_follows_the_archive_through_new_batches_and_a_compaction(
+    spark: SparkSession, pipeline_app: App, lake: str
+) -> None:
+    pytest.importorskip("deltalake")
+    offered(pipeline_app)
+    archive.run(spark, pipeline_app, ArchiveArgs(lake=lake, delta=True))
+    assert read_by_delta(lake) == archived(spark, pipeline_app, lake)
+    offered(pipeline_app)
+    archive.run(spark, pipeline_app, ArchiveArgs(lake=lake))  # kept without being asked for again
+    told = read_by_delta(lake)
+    assert len(told) == 2 * len(QUEUES) * 5 + len(QUEUES)
+    assert told == archived(spark, pipeline_app, lake)
+    compact.run(spark, pipeline_app, CompactArgs(lake=lake, at_least=2))
+    assert read_by_delta(lake) == told
+
+
+def test_without_being_asked_for_there_is_no_log(spark: SparkSession, pipeline_app: App, lake: str) -> None:
+    offered(pipeline_app, 1)
+    archive.run(spark, pipeline_app, ArchiveArgs(lake=lake))
+    assert not (Path(lake) / "events" / "_delta_log").exists()
+
+
+def test_without_its_library_one_sentence_says_what_to_install(
+    spark: SparkSession, pipeline_app: App, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "deltalake", None)
+    with pytest.raises(TarryError, match="needs the package deltalake") as missing:
+        archive.run(spark, pipeline_app, ArchiveArgs(lake=lake, delta=True))
+    assert missing.value.hint == "pip install 'tarry[delta]'"
