@@ -217,6 +217,15 @@ def test_the_token_is_in_the_table_of_held_messages(cli: Run, app: App) -> None:
     assert cli("message", "release", "orders", "a", token).code == 0
 
 
+def test_a_held_message_can_be_given_back_for_later(cli: Run, app: App) -> None:
+    app.queue("orders").offer("a", 1)
+    (message,) = cli("receive", "orders", "--hold", "--json").data["messages"]
+    assert cli("message", "release", "orders", "a", message["token"], "--in", "10m").code == 0
+    stored = app.queue("orders").read("a")
+    assert stored is not None
+    assert (stored.attempt, stored.state.value) == (0, "delayed")
+
+
 def test_bytes_are_printed_in_full_before_they_are_finished(cli: Run, app: App) -> None:
     blob = bytes(range(256))
     encoded = base64.b64encode(blob).decode()

@@ -80,15 +80,26 @@ def touch(
     _report(cli, "touched", queue, key, settled)
 
 
-@command(app, "release", examples=("tarry message release orders order-17 $TOKEN",))
-def release(cli: Session, queue: QueueName, key: Key, token: Token) -> None:
+@command(
+    app,
+    "release",
+    examples=("tarry message release orders order-17 $TOKEN", "tarry message release orders order-17 $TOKEN --in 10m"),
+)
+def release(
+    cli: Session,
+    queue: QueueName,
+    key: Key,
+    token: Token,
+    in_: Annotated[str | None, typer.Option("--in", metavar="DURATION", help="Deliver it after this long.")] = None,
+) -> None:
     """Give back a message untried.
 
-    It is deliverable at once, and the attempt does not count.
+    It is deliverable at once, or when you say, and the attempt does not count.
     """
     hold = _hold(key, token)
+    after = None if in_ is None else delay(in_, "--in")
     with cli.open() as opened:
-        (settled,) = opened.queue(queue).release_many([hold])
+        (settled,) = opened.queue(queue).release_many([hold], after=after)
     _report(cli, "released", queue, key, settled)
 
 
