@@ -248,3 +248,10 @@ class TestPrefetch:
         assert lane.missing(10) == 0
         now[0] = 101.0
         assert lane.missing(10) == 2
+
+    def test_a_paused_queue_starts_and_fetches_nothing(self) -> None:
+        lane, room, _ = self.lane()
+        lane.held.append(FakeDelivery(100.0))  # pyright: ignore[reportArgumentType]
+        assert lane.startable(100.0)
+        room.paused = True
+        assert (lane.startable(100.0), lane.missing(5)) == (False, 0)

@@ -18,7 +18,13 @@ from tarry import Bury, Release, Retry, Snooze, Worker
 from tarry.app import AsyncApp
 from tarry.core.states import State
 from tarry.handles.aio import AsyncQueue
+from tarry.handles.elapsed import elapsed_s
+from tarry.services.dispatch import Dispatch, Job
+from tarry.services.handlers import RAW
+from tarry.services.leases import Leases
 from tarry.services.reports import Ending
+from tarry.services.threads import Threads
+from tarry.services.worker import WorkerSettings
 from tarry.testing import MutableClock, async_memory_app
 from tests.services.kit import MINUTE, PATIENCE_S, SECOND, eventually, running
 
@@ -484,5 +490,38 @@ class TestLeases:
                 assert (stored.payload, stored.attempt) == ("another version", 0)
                 kinds = [event.kind.value for event in await app.store.timeline("orders", key)]
                 assert "acked" not in kinds
+
+        on_memory(test)
+
+    def test_what_ends_after_its_lease_is_not_settled_even_if_nobody_took_it(self, on_memory: OnMemory) -> None:
+        """By the clock of the process alone: the store would still accept the token."""
+
+        async def test(app: AsyncApp, orders: AsyncQueue[Any], clock: MutableClock) -> None:
+            worker, passed_s = Worker(), [0.0]
+
+            @worker.handler("orders", type="late")
+            async def late(order: Any) -> None:
+                passed_s[0] += 31
+
+            @worker.handler("orders", type="in time")
+            async def in_time(order: Any) -> None:
+                passed_s[0] += 29
+
+            def timer() -> float:
+                return elapsed_s() + passed_s[0]
+
+            dispatch = Dispatch(Leases(timer), worker.hooks, Threads(1), timer, app.blocking().queue)
+            by_type = {str(source.type): source for source in worker.sources(WorkerSettings())}
+            for type, ending in (("in time", ACKED), ("late", LOST)):
+                passed_s[0] = 0.0
+                await orders.offer(type, 1, type=type)
+                raw = AsyncQueue(app.store, "orders", RAW)
+                (delivery,) = await raw.try_poll_many(1, type=type)
+                handled = await dispatch.handle(Job(raw, delivery, by_type[type].handler_of(type)))
+                assert handled.ending is ending
+                assert await orders.contains(type) == (ending is LOST)
+            stored = await orders.read("late")
+            assert stored is not None
+            assert (stored.state, stored.attempt) == (State.LEASED, 1)
 
         on_memory(test)
