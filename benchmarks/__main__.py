@@ -38,7 +38,7 @@ def _plan(options: argparse.Namespace) -> Plan:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure Tarry against T1 to T9.")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure Tarry against T1 to T10.")
     size = parser.add_mutually_exclusive_group()
     for plan, what in (
         (QUICK, "about two minutes: to see that it works"),

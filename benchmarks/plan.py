@@ -32,6 +32,8 @@ class Plan:
     in_flight: int = 50_000
     polls: int
     """Polls per turn where one poll is compared with one on an empty queue."""
+    lateness_s: float
+    """Seconds for which deliveries are timed: idle, under load, and fifty consumers with nothing to do."""
     warm_up: int = 25
     """Messages before the first turn, so that plans are made and caches warm."""
     durable: bool = True
@@ -61,6 +63,7 @@ QUICK = Plan(
     future=100_000,
     ready=100_000,
     polls=150,
+    lateness_s=15,
 )
 
 STANDARD = Plan(
@@ -74,6 +77,7 @@ STANDARD = Plan(
     future=1_000_000,
     ready=1_000_000,
     polls=300,
+    lateness_s=60,
 )
 
 FULL = replace(STANDARD, name="full", rounds=15, held_s=300, held_slices=60, future=5_000_000)
@@ -95,6 +99,7 @@ SMOKE = Plan(
     ready=20,
     in_flight=5,
     polls=2,
+    lateness_s=0.3,
     warm_up=1,
     durable=False,
     judges=False,

@@ -58,6 +58,11 @@ def print_results(console: Console, results: Results) -> None:
             console.print(f"[yellow]{name} did not take part to the end: {reason}[/]", highlight=False)
     if HELD in results.samples:
         console.print(_held(results))
+    if late := results.facts.get("lateness"):
+        for when in ("idle", "under load"):
+            console.print(_late(when, late[when]))
+        for name, rate in late["statements_per_s"].items():
+            console.print(f"{late['consumers']} idle consumers, {name}: {rate:.3f} statements/s", highlight=False)
     for name, share in results.facts.get("hot", {}).items():
         console.print(f"HOT updates of {name}: {share:.1f} %", highlight=False)
     for name, lost in results.facts.get("lost", {}).items():
@@ -105,6 +110,19 @@ def _held(results: Results) -> Table:
             f"{facts['dead_rows']:,}",
             str(facts["autovacuums"]),
             str(facts["autoanalyzes"]),
+        )
+    return table
+
+
+def _late(when: str, by_name: dict[str, dict[str, float]]) -> Table:
+    title = f"Lateness, {when}: from due to leased, by the database's clock"
+    table = Table(title=title, title_justify="left", title_style="bold", min_width=110)
+    table.add_column("consumer", min_width=24)
+    for column in ("messages", "p50 ms", "p99 ms", "max ms"):
+        table.add_column(column, justify="right")
+    for name, figures in by_name.items():
+        table.add_row(
+            name, f"{figures['n']:,}", *(_figure(figures.get(each), ",.1f") for each in ("p50", "p99", "max"))
         )
     return table
 

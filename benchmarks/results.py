@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -44,6 +45,12 @@ class Sample:
     @property
     def commits_per_message(self) -> float:
         return self.commits / self.n
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The value that so many of them do not exceed: one of the values, never one between two."""
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
 @dataclass(slots=True)

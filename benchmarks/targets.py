@@ -1,4 +1,4 @@
-"""T1 to T9 of the storage design, each part with its formula, what was measured, and whether that is enough."""
+"""T1 to T10 of the storage design, each part with its formula, what was measured, and whether that is enough."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from benchmarks.contenders import GRAPHILE, ORIGINALS, PGMQ, PGQUE, TARRY, TARRY
 from benchmarks.plan import Plan
 from benchmarks.results import Results, Sample
 from benchmarks.scenarios import measures as m
+from benchmarks.scenarios.lateness import WAITING
 
 PEERS_FOLLOW = "peers follow"
 NOT_RUN = "not part of this run"
@@ -47,7 +48,7 @@ class Verdict:
 
 
 def verdicts(results: Results, plan: Plan) -> list[Verdict]:
-    checks = [check for part in (_t1, _t2, _t3, _t4, _t5, _t6, _t7, _t8, _t9) for check in part(results)]
+    checks = [check for part in (_t1, _t2, _t3, _t4, _t5, _t6, _t7, _t8, _t9, _t10) for check in part(results)]
     return checks if plan.judges else [replace(check, unfit=f"a {plan.name} run") for check in checks]
 
 
@@ -206,4 +207,16 @@ def _t9(r: Results) -> list[Verdict]:
         _ceiling("T9", "WAL per event, offering", 190, more(m.OFFER_MANY, 1), "B"),
         _ceiling("T9", "WAL per event, consuming (two events)", 190, more(m.CONSUME_MANY, 2), "B"),
         replace(_floor("T9", "HOT updates", 99, hot), unit="%"),
+    ]
+
+
+def _t10(r: Results) -> list[Verdict]:
+    late = r.facts.get("lateness", {})
+    figures = late.get("idle", {}).get(WAITING, {})
+    rate = late.get("statements_per_s", {}).get(WAITING)
+    per_minute = None if rate is None else 60 * rate / late["consumers"]
+    note = f"p50 {figures['p50']:.1f}, max {figures['max']:.1f} ms" if figures.get("n") else ""
+    return [
+        _ceiling("T10", "lateness of an idle consumer, p99", 10, figures.get("p99"), "ms", note=note),
+        _ceiling("T10", "statements per idle consumer and minute", 1, per_minute, ""),
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from benchmarks.bench import Bench
-from benchmarks.scenarios import awaiting, batches, bulk, crowd, held, obstacles, singles
+from benchmarks.scenarios import awaiting, batches, bulk, crowd, held, lateness, obstacles, singles
 
 SCENARIOS: dict[str, Callable[[Bench], None]] = {
     "singles": singles.run,
@@ -18,4 +18,5 @@ SCENARIOS: dict[str, Callable[[Bench], None]] = {
     "future": obstacles.run_future,
     "ready": obstacles.run_ready,
     "held": held.run,
+    "lateness": lateness.run,
 }
