@@ -82,3 +82,23 @@ def test_looking_for_one_type_does_not_walk_over_the_others(scenes: Scenes, mome
     for name in ("lease_typed", "wait_typed"):
         for plan in (run_kept(scene, name, 10), run_fresh(scene, name, 10)):
             assert plan.rows() <= RARE
+
+
+@pytest.mark.parametrize("moment", Moment)
+def test_offering_looks_up_who_sleeps_for_its_queue_and_reads_no_row_if_nobody_does(
+    scenes: Scenes, moment: Moment
+) -> None:
+    scene = scenes.get("18", moment)
+    with undone(scene.own):
+        scene.own.execute(_OTHERS_SLEEP, prepare=False)
+        for name in ("offer", "nack", "release"):
+            for n in (1, 1_000):
+                plan = kept(scene.own, HOT[name](n), run=True)
+                assert plan.ways("waiter") == {"waiter_pkey"}
+                assert plan.rows("waiter") == 0
+
+
+_OTHERS_SLEEP = """
+    insert into tarry.waiter (queue, type, who, wakes_at)
+    select 1000 + i, '', 'somebody', now() + interval '1 hour' from generate_series(1, 500) i
+"""

@@ -58,6 +58,7 @@ class Listener:
         self._name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._open = False
         self._deaf = False
+        self._complained = False
         self._probes = 0
         self._heard = 0
         self._heard_at = -PROBE_EVERY_S
@@ -92,7 +93,7 @@ class Listener:
                 self._say_deaf("the database is behind a pooler, which does not pass notifications on")
                 await asyncio.sleep(POOLED_PAUSE_S)
             except (psycopg.Error, OSError) as error:
-                self._log_loss(error)
+                self._complain(error)
             finally:
                 self._close()
             failures = 0 if self._monotonic() - started > LONGEST_PAUSE_S else failures + 1
@@ -132,8 +133,8 @@ class Listener:
         if name != self._name:
             return
         self._heard, self._heard_at, self._unheard_since = int(number), self._monotonic(), None
-        if self._deaf:
-            self._deaf = False
+        if self._deaf or self._complained:
+            self._deaf = self._complained = False
             _log.info("notifications arrive again")
         self._lobby.set_hears(hears=self._trusted)
 
@@ -150,9 +151,12 @@ class Listener:
         self._deaf = True
         self._stop_trusting()
 
-    def _log_loss(self, error: BaseException) -> None:
-        if self._open:
-            _log.warning("the connection that listens was lost, and is opened again: %s", str(error).strip())
+    def _complain(self, error: BaseException) -> None:
+        """Once, until it hears again: it tries for as long as somebody waits."""
+        if not self._complained:
+            self._complained = True
+            what = "the connection that listens was lost, and is opened again" if self._open else "cannot listen"
+            _log.warning("%s; until then waiting polls look every so often (scan_every): %s", what, str(error).strip())
 
     def _close(self) -> None:
         self._open, self._unheard_since = False, None
