@@ -107,34 +107,47 @@ def test_what_is_there_is_taken_without_asking_anybody(world: World) -> None:
 def test_naps_begin_short_and_grow_to_the_scan_interval(world: World) -> None:
     consumer = Consumer(world)
     naps = [world.pass_(consumer) for _ in range(8)]
-    assert naps == pytest.approx([0.05, 0.2, 0.8, 3.2, 12.8, 51.2, 60, 60])
+    assert naps == pytest.approx([0.01, 0.04, 0.16, 0.64, 2.56, 10.24, 40.96, 60])
 
 
 def test_without_proof_that_rings_arrive_nobody_sleeps_longer_than_one_scan() -> None:
     world = World(hears=False)
     consumer = Consumer(world)
-    assert [world.pass_(consumer) for _ in range(5)] == pytest.approx([0.05, 0.2, 0.5, 0.5, 0.5])
+    assert [world.pass_(consumer) for _ in range(5)] == pytest.approx([0.01, 0.04, 0.16, 0.5, 0.5])
 
 
 def test_if_nobody_would_have_rung_the_naps_begin_anew(world: World) -> None:
     world.rings_for = timedelta(seconds=0)
     consumer = Consumer(world)
-    assert [world.pass_(consumer) for _ in range(3)] == pytest.approx([0.05, 0.05, 0.05])
+    assert [world.pass_(consumer) for _ in range(3)] == pytest.approx([0.01, 0.01, 0.01])
+
+
+def test_an_idle_leader_only_asks_and_looks_when_it_is_told_that_something_is_there(world: World) -> None:
+    consumer = Consumer(world)
+    for _ in range(5):
+        world.pass_(consumer)
+    assert (world.looks, len(world.asks)) == (1, 6)
+    world.messages, world.due_in = ["a"], timedelta(0)
+    world.pass_(consumer)
+    assert consumer.result == ["a"]
+    assert (world.looks, len(world.asks)) == (2, 7)
 
 
 def test_it_sleeps_until_the_head_is_due_and_not_longer(world: World) -> None:
-    world.due_in = timedelta(seconds=0.03)
+    world.due_in = timedelta(seconds=0.003)
     consumer = Consumer(world)
-    assert consumer.parked_s == pytest.approx(0.03)
+    assert consumer.parked_s == pytest.approx(0.003)
     world.messages.append("a")
     world.pass_(consumer)
     assert consumer.result == ["a"]
 
 
 def test_a_timeout_is_kept_and_the_last_look_is_at_its_end(world: World) -> None:
-    consumer = Consumer(world, timeout_s=0.07)
-    assert world.pass_(consumer) == pytest.approx(0.05)
+    consumer = Consumer(world, timeout_s=0.03)
+    assert world.pass_(consumer) == pytest.approx(0.01)
+    assert world.looks == 1
     assert world.pass_(consumer) == pytest.approx(0.02)
+    assert world.looks == 2
     assert consumer.over
     assert consumer.result == []
     assert world.lobby.waiting("q") == 0
@@ -183,7 +196,7 @@ def test_who_is_called_in_vain_answers_the_next_call_later(world: World) -> None
 def test_what_somebody_else_has_locked_is_looked_for_again_but_not_all_the_time(world: World) -> None:
     world.due_in = timedelta(0)
     consumer = Consumer(world)
-    assert [world.pass_(consumer) for _ in range(6)] == pytest.approx([0.01, 0.01, 0.02, 0.04, 0.05, 0.05])
+    assert [world.pass_(consumer) for _ in range(6)] == pytest.approx([0.01, 0.01, 0.02, 0.04, 0.08, 0.08])
 
 
 def test_a_ring_before_the_sleep_begins_is_not_lost(world: World) -> None:
@@ -201,9 +214,9 @@ def test_a_ring_before_the_sleep_begins_is_not_lost(world: World) -> None:
 
 def test_what_comes_for_later_than_the_leader_sleeps_wakes_nobody(world: World) -> None:
     consumer = Consumer(world)
-    world.lobby.ring(KEY, due_in=timedelta(seconds=0.05))
+    world.lobby.ring(KEY, due_in=timedelta(seconds=0.01))
     assert not consumer.woken
-    world.lobby.ring(KEY, due_in=timedelta(seconds=0.04))
+    world.lobby.ring(KEY, due_in=timedelta(seconds=0.005))
     assert consumer.woken
 
 

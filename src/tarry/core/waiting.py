@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 D = TypeVar("D")
 
-FIRST_NAP_S = 0.05
+FIRST_NAP_S = 0.01
 NAP_GROWTH = 4
 """A transaction that was open when we began to wait did not see us, and will not ring. So naps begin short and grow: such a
 message is late by a few times what its transaction took, and a consumer that has waited long asks rarely."""
@@ -183,6 +183,9 @@ class Lobby:
         most = self._listening_scan_s if self._hears else self._scan_s
         return min(FIRST_NAP_S * NAP_GROWTH ** min(line.naps, 30), most)
 
+    def at_most_one_scan_s(self, seconds: float) -> float:
+        return min(seconds, self._scan_s)
+
     def unwanted(self, for_s: float) -> list[LineKey]:
         """Lines for which others may ring for a while yet, though nobody has gone to sleep in them for `for_s`. Once each."""
         now = self.monotonic()
@@ -242,12 +245,15 @@ def waiting(
             if found := (yield _LOOK):
                 line.delivered()
                 return found
+        looked = True
         while (left := deadline - monotonic()) > 0:
             if line.just_delivered:
                 line.just_delivered = False
                 yield Park(min(_BREATHER_S, left))
-            else:
-                yield from _sleep(lobby, line, deadline)
+            elif not (yield from _sleep(lobby, line, deadline, looked=looked)):
+                looked = False  # nobody said that there is anything: asking again says that, too
+                continue
+            looked = True
             if found := (yield _LOOK):
                 line.delivered()
                 return found
@@ -256,7 +262,8 @@ def waiting(
         lobby.leave(key, ticket)
 
 
-def _sleep(lobby: Lobby, line: Line, deadline: float) -> Generator[Step, Any, None]:
+def _sleep(lobby: Lobby, line: Line, deadline: float, *, looked: bool) -> Generator[Step, Any, bool]:
+    """Ask, and sleep for what the answer says. Whether there may be something now, or the time is over."""
     monotonic = lobby.monotonic
     asked_at = monotonic()
     # A gap in which nobody would have rung: as if we began to wait now.
@@ -267,17 +274,21 @@ def _sleep(lobby: Lobby, line: Line, deadline: float) -> Generator[Step, Any, No
     waited: Waited = yield Ask(sleep_s)
     line.rings_until = asked_at + waited.rings_for.total_seconds()
     now = monotonic()
-    deaf_until = now + line.vain_s
     due_s = math.inf if waited.due_in is None else waited.due_in.total_seconds()
-    until = min(now + min(due_s or max(_HELD_UP_S, line.vain_s), sleep_s), deadline)
-    line.asleep_until = until
+    if due_s <= 0 and not looked:
+        return True
+    nap_s = min(due_s, sleep_s) if due_s > 0 else lobby.at_most_one_scan_s(max(_HELD_UP_S, line.vain_s))
+    deaf_until = now + line.vain_s
+    until = line.asleep_until = min(now + nap_s, deadline)
     try:
         # A loop around what we wait for: being woken is only a reason to look at the clock and the bell.
         while (now := monotonic()) < until and not (line.rung and now >= deaf_until):
             yield Park((min(deaf_until, until) if line.rung else until) - now)
     finally:
         line.asleep_until = math.inf
-    if line.rung or due_s <= sleep_s:
+    called = line.rung or due_s <= sleep_s
+    if called:
         line.looked_in_vain()  # unless the look that follows gives something
     else:
         line.vain = 0
+    return called or now >= deadline
