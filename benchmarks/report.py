@@ -115,7 +115,7 @@ def _held(results: Results) -> Table:
 
 
 def _late(when: str, by_name: dict[str, dict[str, float]]) -> Table:
-    title = f"Lateness, {when}: from due to leased, by the database's clock"
+    title = f"Lateness, {when}: from due and committed to leased"
     table = Table(title=title, title_justify="left", title_style="bold", min_width=110)
     table.add_column("consumer", min_width=24)
     for column in ("messages", "p50 ms", "p99 ms", "max ms"):

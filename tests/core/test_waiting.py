@@ -196,7 +196,35 @@ def test_who_is_called_in_vain_answers_the_next_call_later(world: World) -> None
 def test_what_somebody_else_has_locked_is_looked_for_again_but_not_all_the_time(world: World) -> None:
     world.due_in = timedelta(0)
     consumer = Consumer(world)
+    assert world.looks == 2, "it may have come just now"
     assert [world.pass_(consumer) for _ in range(6)] == pytest.approx([0.01, 0.01, 0.02, 0.04, 0.08, 0.08])
+
+
+def test_what_came_between_looking_and_asking_is_looked_for_at_once(world: World) -> None:
+    world.due_in = timedelta(0)
+
+    class Late(World):
+        def answer(self, step: Step) -> Any:
+            if isinstance(step, Ask):
+                self.messages.append("a")
+            return super().answer(step)
+
+    late = Late()
+    late.due_in = timedelta(0)
+    assert Consumer(late).result == ["a"]
+
+
+def test_who_is_called_because_the_head_is_nearer_now_was_not_called_in_vain(world: World) -> None:
+    world.due_in = timedelta(seconds=50)
+    consumer = Consumer(world)
+    for seconds in (40, 30, 20, 10, 5):
+        world.due_in = timedelta(seconds=seconds)
+        world.lobby.ring(KEY)
+        consumer.on_if_woken()
+    looks = world.looks
+    world.lobby.ring(KEY)
+    consumer.on_if_woken()
+    assert world.looks == looks + 1, "it was deaf to a call that mattered"
 
 
 def test_a_ring_before_the_sleep_begins_is_not_lost(world: World) -> None:

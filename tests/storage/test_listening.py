@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 
 import tarry
 from tarry.app import App, AsyncApp
+from tarry.core.errors import Refused
 from tarry.core.settings import Patience, StoreSettings
 from tarry.storage.postgres import listen
 from tarry.storage.postgres.aio import AsyncPostgresStore
@@ -183,6 +185,17 @@ class TestTheEar:
                 waiting.result(PATIENCE_S)
             assert waiters(database) == 1
             until(lambda: waiters(database) == 0, "everybody would ring for nobody")
+
+    def test_who_still_waits_when_the_store_is_closed_is_told(self, database: str) -> None:
+        app = App(PostgresStore(database, settings=StoreSettings(scan_every=NEVER)), dsn=database)
+        with ThreadPoolExecutor(2) as pool:
+            polls = [pool.submit(app.queue(QUEUE).poll, PATIENCE) for _ in range(2)]
+            until_waiting(app, QUEUE, 2)
+            until_asleep(app, QUEUE)
+            app.close()
+            for poll in polls:
+                with pytest.raises(Refused, match="closed"):
+                    poll.result(PATIENCE_S)
 
     def test_who_closes_leaves_nothing_behind(self, database: str) -> None:
         with opened(database) as app, in_background(app.queue(QUEUE).poll, timedelta(milliseconds=500)):

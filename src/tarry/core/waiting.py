@@ -29,6 +29,7 @@ _HELD_UP_S = 0.01
 _VAIN_S = 0.005
 _MOST_VAIN = 4
 """Called, and others were quicker: the next call is answered later, at most 80 ms. A ring reaches all who wait."""
+_SAME_S = 0.001
 _LEFT_KEPT = 1_000
 
 
@@ -88,6 +89,8 @@ class Line:
         self.asked_at = -math.inf
         self.rings_until = -math.inf
         """Until then, somebody else's earlier offer rings."""
+        self.head_at = math.inf
+        """When the head was said to be due."""
         self.naps = 0
         self.vain = 0
         self.just_delivered = False
@@ -245,25 +248,27 @@ def waiting(
             if found := (yield _LOOK):
                 line.delivered()
                 return found
-        looked = True
+        held_up = False
         while (left := deadline - monotonic()) > 0:
             if line.just_delivered:
                 line.just_delivered = False
                 yield Park(min(_BREATHER_S, left))
-            elif not (yield from _sleep(lobby, line, deadline, looked=looked)):
-                looked = False  # nobody said that there is anything: asking again says that, too
-                continue
-            looked = True
+            elif not (yield from _sleep(lobby, line, deadline, held_up=held_up)):
+                continue  # nobody said that there is anything: asking again says that, too
             if found := (yield _LOOK):
                 line.delivered()
                 return found
+            held_up = line.head_at <= line.asked_at
         return []
     finally:
         lobby.leave(key, ticket)
 
 
-def _sleep(lobby: Lobby, line: Line, deadline: float, *, looked: bool) -> Generator[Step, Any, bool]:
-    """Ask, and sleep for what the answer says. Whether there may be something now, or the time is over."""
+def _sleep(lobby: Lobby, line: Line, deadline: float, *, held_up: bool) -> Generator[Step, Any, bool]:
+    """Ask, and sleep for what the answer says. Whether there may be something now, or the time is over.
+
+    `held_up`: the last answer was that something is due, and it was not to be had.
+    """
     monotonic = lobby.monotonic
     asked_at = monotonic()
     # A gap in which nobody would have rung: as if we began to wait now.
@@ -275,7 +280,10 @@ def _sleep(lobby: Lobby, line: Line, deadline: float, *, looked: bool) -> Genera
     line.rings_until = asked_at + waited.rings_for.total_seconds()
     now = monotonic()
     due_s = math.inf if waited.due_in is None else waited.due_in.total_seconds()
-    if due_s <= 0 and not looked:
+    if asked_at + due_s < line.head_at - _SAME_S:
+        line.vain = 0  # who rang had a reason: there is an earlier head
+    line.head_at = asked_at + due_s
+    if due_s <= 0 and not held_up:
         return True
     nap_s = min(due_s, sleep_s) if due_s > 0 else lobby.at_most_one_scan_s(max(_HELD_UP_S, line.vain_s))
     deaf_until = now + line.vain_s

@@ -78,6 +78,7 @@ class AsyncPostgresStore(AsyncChores):
             await gatherer.drain()
         await self._listening.close()
         await self._pool.close()
+        self.lobby.ring_all()  # who still waits is told by the next statement
 
     async def offer(self, queue: str, draft: Draft, *, conn: Any = None) -> Outcome:
         """Offers of many tasks share a commit; in the caller's own transaction they are the caller's."""

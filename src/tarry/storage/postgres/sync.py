@@ -67,6 +67,7 @@ class PostgresStore(Chores):
     def close(self) -> None:
         self._listening.close()
         self._pool.close()
+        self.lobby.ring_all()  # who still waits is told by the next statement
 
     def offer(self, queue: str, draft: Draft, *, conn: Any = None) -> Outcome:
         return self._run(lambda verbs: verbs.offer(queue, draft), conn)
