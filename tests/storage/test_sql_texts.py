@@ -45,7 +45,15 @@ def test_nothing_in_a_string_looks_like_a_comment(verb: str) -> None:
 def test_every_table_is_named_with_its_schema(verb: str) -> None:
     """Whatever search_path a caller's connection has, the statement means our tables."""
     words = lean(verb).replace("(", " ").replace(")", " ").replace(",", " ").split()
-    tables = {"queue", "message", "dead_letter", "event", "journal", "migration"}
+    tables = {"queue", "message", "dead_letter", "event", "journal", "migration", "waiter"}
     after = {"from", "into", "update", "join", "table"}
     named = {word for before, word in itertools.pairwise(words) if before in after}
     assert named & tables == set()
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_what_stores_a_message_or_moves_it_wakes_those_who_sleep_for_later(verb: str) -> None:
+    """Without this a message waits for somebody's scan, which may be a minute away."""
+    text = lean(verb)
+    moves = "insert into tarry.message " in text or ("update tarry.message" in text and "due_at = " in text)
+    assert not moves or "pg_notify('tarry'" in text
