@@ -1,4 +1,4 @@
-"""`tarry demo`: a delayed queue at work, with a consumer killed in the middle, and the count at the end."""
+"""`tarry demo`: a delayed queue with a consumer killed in the middle, workers through an outage, the data pipeline."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from tarry.core.limits import DROP_ALL_CONFIRMATION
 from tarry.core.outcomes import Outcome, Settled
 from tarry.edges.cli.demo_pipeline import show_pipeline
 from tarry.edges.cli.demo_roles import DOOMED, LEASE_FOR, QUEUE, Acked, Delivered, Doomed, Offered, consume, produce
+from tarry.edges.cli.demo_workers import show_workers
 
 PRODUCERS = 3
 CONSUMERS = 3
@@ -97,12 +98,13 @@ def run(seconds: float | None = None) -> int:
             if whole
             else "[bold red]Something is wrong.[/]"
         )
+        worked = show_workers(console, app)
         measured = show_pipeline(console, app, began_at)
     console.print(
         "Look around: [bold]tarry queue list[/], [bold]tarry message timeline demo KEY[/], [bold]tarry anomaly list[/]",
         style="dim",
     )
-    return 0 if whole and measured else 1
+    return 0 if whole and worked and measured else 1
 
 
 def _play(app: tarry.App, seconds: float, tally: Tally, progress: Progress) -> None:
