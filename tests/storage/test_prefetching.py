@@ -138,16 +138,33 @@ class Time:
     def __init__(self) -> None:
         self.now_s = 1_000.0
 
-    def monotonic(self) -> float:
+    def elapsed_s(self) -> float:
         return self.now_s
 
-    def sleep(self, seconds: float) -> None:
-        self.now_s += seconds
+
+def test_what_came_after_a_long_wait_is_fresh(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its lease began when it was leased, not when its consumer began to wait."""
+    time = Time()
+    monkeypatch.setattr("tarry.handles.queue.elapsed_s", time.elapsed_s)
+    queue = app.queue(QUEUE)
+    look = queue.try_poll_many
+
+    def look_after_a_long_wait(*args: Any, **options: Any) -> Any:
+        if not (found := look(*args, **options)):
+            time.now_s += 3_600
+            offer(app, 1)
+        return found
+
+    monkeypatch.setattr(queue, "try_poll_many", look_after_a_long_wait)
+    deliveries = queue.consume(lease_for=timedelta(seconds=60))
+    assert next(deliveries).key == "k00"
+    assert [event.kind.value for event in app.store.timeline(QUEUE, "k00")] == ["offered", "leased"]
+    closed(deliveries)
 
 
 def test_a_slow_consumer_gets_fresh_leases_instead_of_stale_ones(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     time = Time()
-    monkeypatch.setattr("tarry.handles.queue.time", time)
+    monkeypatch.setattr("tarry.handles.queue.elapsed_s", time.elapsed_s)
     offer(app, 3)
     deliveries = app.queue(QUEUE).consume(prefetch=3, lease_for=timedelta(seconds=60))
     first = next(deliveries)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -171,9 +170,9 @@ class AsyncQueue(Generic[P]):
         held: Prefetched[AsyncDelivery[P]] = Prefetched(limits.check_count(prefetch, "prefetch"))
         try:
             while True:
-                started = time.monotonic()
-                held.fill(await self.poll_many(held.size, type=type, lease_for=lease_for), started)
-                while (delivery := held.take(time.monotonic())) is not None:
+                found = await self.poll_many(held.size, type=type, lease_for=lease_for)
+                held.fill(found, found[0].asked_s)  # not from when it began to wait: that may be long ago
+                while (delivery := held.take(elapsed_s())) is not None:
                     yield delivery
                 await self._release(held.stale())
         finally:

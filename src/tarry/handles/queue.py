@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
@@ -149,9 +148,9 @@ class Queue(Generic[P]):
         held: Prefetched[Delivery[P]] = Prefetched(limits.check_count(prefetch, "prefetch"))
         try:
             while True:
-                started = time.monotonic()
-                held.fill(self.poll_many(held.size, type=type, lease_for=lease_for), started)
-                while (delivery := held.take(time.monotonic())) is not None:
+                found = self.poll_many(held.size, type=type, lease_for=lease_for)
+                held.fill(found, found[0].asked_s)  # not from when it began to wait: that may be long ago
+                while (delivery := held.take(elapsed_s())) is not None:
                     yield delivery
                 self._release(held.stale())
         finally:

@@ -9,16 +9,14 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from tarry.app import AsyncApp, connect_async
+from tarry.app import connect_async
 from tarry.core.errors import Refused
 from tarry.edges.cli.exits import ExitCode, Usage
 from tarry.edges.cli.text import plural
-from tarry.services.loop import Loop
 from tarry.services.worker import Worker, WorkerSettings
 
 _log = logging.getLogger("tarry.worker")
@@ -99,14 +97,9 @@ async def _run(worker: Worker, plan: Plan, dsn: str | None, parent: int | None) 
         queues = plan.queues or worker.queues
         _log.info("working on %s with %s", ", ".join(queues), plural(plan.concurrency, "place"))
         async with app.sweeper():  # of all the worker processes of a database one sweeps
-            tally = await worker.run(app, plan.settings, stop=stop, background=_background(app))
+            tally = await worker.run(app, plan.settings, stop=stop)
         _log.info("stopped: %s; %s given back unstarted", tally, f"{tally.given_back:,}")
     return ExitCode.OK
-
-
-def _background(app: AsyncApp) -> Sequence[Loop]:
-    """Services that every worker process runs beside its handlers."""
-    return ()
 
 
 def _heed_signals(stop: asyncio.Event) -> None:
