@@ -27,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--sizes", type=int, nargs="+", default=Plan().sizes, help="how many timers (default: %(default)s)"
     )
     parser.add_argument("--only", nargs="+", choices=list(CONTENDERS), default=list(CONTENDERS), metavar="WHO")
-    parser.add_argument("--seconds", type=int, default=150, help="begin nothing after this (default: %(default)s)")
+    parser.add_argument("--seconds", type=int, default=130, help="begin nothing after this (default: %(default)s)")
     parser.add_argument("--picture", type=Path, help="write the plot there (the docs' own: docs/images/timers.svg)")
     options = parser.parse_args(arguments)
     plan = Plan(sizes=tuple(options.sizes))

@@ -29,7 +29,7 @@ def _time(us: float) -> str:
 
 
 PANELS: tuple[tuple[str, Callable[[Figures], float], tuple[int, int], Callable[[float], str]], ...] = (
-    ("lateness, 99 of 100", lambda f: f.late_p99_us, (0, 6), _time),
+    ("lateness, median", lambda f: f.late_p50_us, (1, 5), _time),
     ("CPU to start one", lambda f: f.start_us, (-1, 3), _time),
     ("CPU to cancel one", lambda f: f.cancel_us, (-1, 6), _time),
 )
