@@ -21,6 +21,7 @@ from tarry.core.ports import AsyncStore, Store
 from tarry.core.settings import StoreSettings, SweeperSettings
 from tarry.edges.env import dsn_from
 from tarry.handles.aio import AsyncQueue
+from tarry.handles.keys import ApiKeys, AsyncApiKeys
 from tarry.handles.queue import Queue
 from tarry.handles.queues import AsyncQueues, Queues
 from tarry.handles.redrives import AsyncRedrives, Redrives
@@ -54,6 +55,7 @@ class App:
         self.queues = Queues(store)
         self.schedules = Schedules(store)
         self.redrives = Redrives(store)
+        self.keys = ApiKeys(store)
         self.consumer = consumer or default_consumer()
         """Who leases, as the journal shows it."""
         self._closing = ExitStack()
@@ -111,6 +113,7 @@ class AsyncApp:
         self.queues = AsyncQueues(store)
         self.schedules = AsyncSchedules(store)
         self.redrives = AsyncRedrives(store)
+        self.keys = AsyncApiKeys(store)
         self.consumer = consumer or default_consumer()
         self._blocking = blocking
         self._on_close = on_close

@@ -12,18 +12,26 @@ import pytest
 from tarry.app import App, AsyncApp
 from tarry.core.ports import AsyncStore, Store
 from tarry.core.settings import StoreSettings
+from tarry.edges.http.settings import BrokerSettings
 from tarry.handles.queue import Queue
+from tarry.http import AsyncClient, Client
+from tarry.storage.http import AsyncHttpStore, HttpStore
 from tarry.storage.memory import AsyncMemoryStore, MemoryStore
 from tarry.storage.postgres.aio import AsyncPostgresStore
 from tarry.storage.postgres.sync import PostgresStore
 from tests.kit.blocking import Blocking, Loop
+from tests.kit.brokers import broker_on
 from tests.kit.callers import Caller
 from tests.kit.clocks import START, WatchedClock
 from tests.kit.servers import Servers
 
 MEMORY = ("memory", "memory-async")
+HTTP = ("http", "http-async")
+"""The library over a broker: same verbs, on a memory store behind HTTP."""
 POSTGRES = ("postgres-18", "postgres-18-async", "postgres-16")
 SETTINGS = StoreSettings.for_tests()
+BEHIND = StoreSettings(scan_every=SETTINGS.scan_every, create_queues=False)
+OPEN = BrokerSettings(anonymous=True, queue_defaults=None)
 
 
 class Backend:
@@ -35,6 +43,10 @@ class Backend:
         self.clock = WatchedClock()
         self.dsn = servers.get(rest.removesuffix("-async")).shared if engine == "postgres" else None
         self._loop = loop if name.endswith("-async") else None
+        self._closing = ExitStack()
+        if name in HTTP:
+            self._brokers = Loop()
+            self._closing.callback(self._brokers.stop)
         self._store = self._open(SETTINGS)
 
     def app(self, consumer: str | None = None) -> App:
@@ -61,13 +73,27 @@ class Backend:
 
     def close(self) -> None:
         self.app().close()
+        self._closing.close()
 
     def _app(self, store: Store | AsyncStore, consumer: str | None) -> App:
+        if isinstance(store, HttpStore):
+            return cast("App", Client.on(store, consumer))
+        if isinstance(store, AsyncHttpStore):
+            return cast("App", Blocking(AsyncClient.on(store, consumer), cast("Loop", self._loop)))
         if self._loop is None:
             return App(cast("Store", store), dsn=self.dsn, consumer=consumer)
         return cast("App", Blocking(AsyncApp(cast("AsyncStore", store), dsn=self.dsn, consumer=consumer), self._loop))
 
+    def _open_http(self, settings: StoreSettings) -> Store | AsyncStore:
+        behind = AsyncApp(AsyncMemoryStore(MemoryStore(clock=self.clock, settings=BEHIND)))
+        # Queues are made by the client, as its settings say, so that they get the defaults of the library.
+        url = self._closing.enter_context(broker_on(behind, self._brokers, OPEN))
+        made = HttpStore(url, settings=settings) if self._loop is None else AsyncHttpStore(url, settings=settings)
+        return cast("Store | AsyncStore", made)
+
     def _open(self, settings: StoreSettings) -> Store | AsyncStore:
+        if self.name in HTTP:
+            return self._open_http(settings)
         if self.dsn is None:
             store = MemoryStore(clock=self.clock, settings=settings)
             return store if self._loop is None else AsyncMemoryStore(store)
@@ -109,7 +135,7 @@ def backends(servers: Servers) -> Iterator[Backends]:
     backends.close()
 
 
-@pytest.fixture(params=MEMORY + POSTGRES)
+@pytest.fixture(params=[*MEMORY, "http", pytest.param("http-async", marks=pytest.mark.chaos), *POSTGRES])
 def backend(request: pytest.FixtureRequest, backends: Backends) -> Backend:
     found = backends.get(request.param)
     found.clock.set(START)

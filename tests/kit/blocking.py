@@ -15,8 +15,10 @@ from tarry.handles.delivery import AsyncDelivery
 from tarry.handles.queues import AsyncQueues
 from tarry.handles.redrives import AsyncRedrive, AsyncRedrives
 from tarry.handles.schedules import AsyncSchedules
+from tarry.http import AsyncClient
 from tarry.services.cron import AsyncCron
 from tarry.services.scheduler import AsyncScheduler
+from tarry.storage.http import AsyncHttpStore
 from tarry.storage.memory import AsyncMemoryStore
 from tarry.storage.postgres.aio import AsyncPostgresStore
 
@@ -25,6 +27,7 @@ R = TypeVar("R")
 ANSWER_S = 60.0
 _AWAITING = (
     AsyncApp,
+    AsyncClient,
     AsyncQueue,
     AsyncQueues,
     AsyncDeadLetters,
@@ -36,6 +39,7 @@ _AWAITING = (
     AsyncSchedules,
     AsyncCron,
     AsyncScheduler,
+    AsyncHttpStore,
 )
 
 

@@ -43,6 +43,10 @@ def check_consumer(consumer: object) -> str | None:
     return None if consumer is None else check_text(consumer, "a consumer name", KEY_LENGTH)
 
 
+def check_label(text: object, what: str) -> str:
+    return check_text(text, what, TYPE_LENGTH)
+
+
 def check_priority(priority: object) -> int:
     # bool is an int to Python, but True as a priority is a slip of the pen.
     if not isinstance(priority, int) or isinstance(priority, bool) or priority not in PRIORITIES:

@@ -198,6 +198,34 @@ class DeadLetter(Generic[P]):
     """The version it was redriven from, if it died before."""
 
 
+class Place(NamedTuple):
+    """Where a message stands among all that are shown in due order."""
+
+    due_at: datetime
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """Which messages to show: those behind `after`, of a type, of a priority, with keys that begin like this."""
+
+    after: Place | None = None
+    type: str | None = None
+    priority: int | None = None
+    key_prefix: str | None = None
+
+    def admits(self, *, key: str, due_at: datetime, version: int, type: str | None, priority: int) -> bool:
+        return (
+            (self.after is None or (due_at, version) > self.after)
+            and (self.type is None or type == self.type)
+            and (self.priority is None or priority == self.priority)
+            and (self.key_prefix is None or key.startswith(self.key_prefix))
+        )
+
+
+EVERYTHING = Filter()
+
+
 class Counted(NamedTuple):
     """How many, at least: counting stops at a limit, so that looking can never hurt the queue."""
 

@@ -6,23 +6,28 @@ transaction, is not retried, and holds only if the caller commits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from tarry.core.chores import (
-    AsyncDeadLettering,
-    AsyncLeading,
-    AsyncRedriving,
-    AsyncSweeping,
-    DeadLettering,
-    Leading,
-    Redriving,
-    Sweeping,
-)
 from tarry.core.cron import Ruling, ScheduleState, TickRecord
 from tarry.core.events import Event
-from tarry.core.messages import BuryReason, Counts, Decode, Draft, Failure, Hold, Lease, StoredMessage
+from tarry.core.audit import Audited
+from tarry.core.keys import ApiKey
+from tarry.core.messages import (
+    EVERYTHING,
+    BuryReason,
+    Counts,
+    DeadLetter,
+    Decode,
+    Draft,
+    Failure,
+    Filter,
+    Hold,
+    Lease,
+    StoredMessage,
+)
 from tarry.core.outcomes import Outcome, Settled
 from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo, QueueSettings, StoreSettings
@@ -99,7 +104,13 @@ class Browsing(Protocol):
     def read(self, queue: str, key: str, *, conn: Any = None) -> StoredMessage[bytes] | None: ...
     def contains(self, queue: str, key: str, *, conn: Any = None) -> bool: ...
     def messages(
-        self, queue: str, *, state: State | None = None, limit: int = 100, conn: Any = None
+        self,
+        queue: str,
+        *,
+        state: State | None = None,
+        limit: int = 100,
+        filter: Filter = EVERYTHING,
+        conn: Any = None,
     ) -> list[StoredMessage[bytes]]: ...
     def timeline(self, queue: str, key: str, *, limit: int = 1000, conn: Any = None) -> list[Event]: ...
     def counts(self, queue: str, *, limit: int = 10_000, conn: Any = None) -> Counts: ...
@@ -172,8 +183,34 @@ class Scheduling(Protocol):
     def due_counts(self, since: datetime, until: datetime, every: timedelta, *, conn: Any = None) -> list[DueCount]: ...
 
 
+class Keeping(Protocol):
+    """API keys, and who did what with them."""
+
+    def add_key(self, key: ApiKey, *, expires_for: timedelta | None, conn: Any = None) -> ApiKey: ...
+    def find_key(self, id: str, *, conn: Any = None) -> ApiKey | None: ...
+    def keys(self, *, conn: Any = None) -> list[ApiKey]: ...
+    def revoke_key(self, id: str, *, conn: Any = None) -> ApiKey | None: ...
+    def audit(
+        self,
+        actor: str,
+        action: str,
+        *,
+        queue: str | None = None,
+        detail: Mapping[str, Any] | None = None,
+        request_id: str | None = None,
+        conn: Any = None,
+    ) -> int:
+        """Before the action; the number is for `audited`, with the answer."""
+        ...
+
+    def audited(self, id: int, status: int, *, conn: Any = None) -> None: ...
+    def audits(self, *, limit: int = 100, conn: Any = None) -> list[Audited]:
+        """The newest first."""
+        ...
+
+
 class Store(
-    Offering, Leasing, Browsing, Dropping, DeadLettering, Redriving, Leading, Sweeping, Registry, Scheduling, Protocol
+    Offering, Leasing, Browsing, Dropping, DeadLettering, Redriving, Leading, Sweeping, Registry, Scheduling, Keeping, Protocol
 ):
     settings: StoreSettings
     lobby: Lobby
@@ -232,7 +269,13 @@ class AsyncBrowsing(Protocol):
     async def read(self, queue: str, key: str, *, conn: Any = None) -> StoredMessage[bytes] | None: ...
     async def contains(self, queue: str, key: str, *, conn: Any = None) -> bool: ...
     async def messages(
-        self, queue: str, *, state: State | None = None, limit: int = 100, conn: Any = None
+        self,
+        queue: str,
+        *,
+        state: State | None = None,
+        limit: int = 100,
+        filter: Filter = EVERYTHING,
+        conn: Any = None,
     ) -> list[StoredMessage[bytes]]: ...
     async def timeline(self, queue: str, key: str, *, limit: int = 1000, conn: Any = None) -> list[Event]: ...
     async def counts(self, queue: str, *, limit: int = 10_000, conn: Any = None) -> Counts: ...
@@ -280,6 +323,25 @@ class AsyncScheduling(Protocol):
     ) -> list[DueCount]: ...
 
 
+class AsyncKeeping(Protocol):
+    async def add_key(self, key: ApiKey, *, expires_for: timedelta | None, conn: Any = None) -> ApiKey: ...
+    async def find_key(self, id: str, *, conn: Any = None) -> ApiKey | None: ...
+    async def keys(self, *, conn: Any = None) -> list[ApiKey]: ...
+    async def revoke_key(self, id: str, *, conn: Any = None) -> ApiKey | None: ...
+    async def audit(
+        self,
+        actor: str,
+        action: str,
+        *,
+        queue: str | None = None,
+        detail: Mapping[str, Any] | None = None,
+        request_id: str | None = None,
+        conn: Any = None,
+    ) -> int: ...
+    async def audited(self, id: int, status: int, *, conn: Any = None) -> None: ...
+    async def audits(self, *, limit: int = 100, conn: Any = None) -> list[Audited]: ...
+
+
 class AsyncStore(
     AsyncOffering,
     AsyncLeasing,
@@ -291,6 +353,7 @@ class AsyncStore(
     AsyncSweeping,
     AsyncRegistry,
     AsyncScheduling,
+    AsyncKeeping,
     Protocol,
 ):
     settings: StoreSettings

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
+from tarry.core.audit import Audited
 from tarry.core.cron import Ruling, ScheduleState, TickRecord
 from tarry.core.events import Event
-from tarry.core.messages import BuryReason, Counts, Decode, Draft, Failure, Hold, Lease, StoredMessage
+from tarry.core.keys import ApiKey
+from tarry.core.messages import (
+    EVERYTHING,
+    BuryReason,
+    Counts,
+    Decode,
+    Draft,
+    Failure,
+    Filter,
+    Hold,
+    Lease,
+    StoredMessage,
+)
 from tarry.core.outcomes import Outcome, Settled
 from tarry.core.ports import DueCount
 from tarry.core.retry import Retry
@@ -105,9 +118,15 @@ class AsyncMemoryStore(AsyncChores):
         return self._store.contains(queue, key, conn=conn)
 
     async def messages(
-        self, queue: str, *, state: State | None = None, limit: int = 100, conn: Any = None
+        self,
+        queue: str,
+        *,
+        state: State | None = None,
+        limit: int = 100,
+        filter: Filter = EVERYTHING,
+        conn: Any = None,
     ) -> list[StoredMessage[bytes]]:
-        return self._store.messages(queue, state=state, limit=limit, conn=conn)
+        return self._store.messages(queue, state=state, limit=limit, filter=filter, conn=conn)
 
     async def timeline(self, queue: str, key: str, *, limit: int = 1000, conn: Any = None) -> list[Event]:
         return self._store.timeline(queue, key, limit=limit, conn=conn)
@@ -181,6 +200,36 @@ class AsyncMemoryStore(AsyncChores):
 
     async def now(self, *, conn: Any = None) -> datetime:
         return self._store.now(conn=conn)
+
+    async def add_key(self, key: ApiKey, *, expires_for: timedelta | None, conn: Any = None) -> ApiKey:
+        return self._store.add_key(key, expires_for=expires_for, conn=conn)
+
+    async def find_key(self, id: str, *, conn: Any = None) -> ApiKey | None:
+        return self._store.find_key(id, conn=conn)
+
+    async def keys(self, *, conn: Any = None) -> list[ApiKey]:
+        return self._store.keys(conn=conn)
+
+    async def revoke_key(self, id: str, *, conn: Any = None) -> ApiKey | None:
+        return self._store.revoke_key(id, conn=conn)
+
+    async def audit(
+        self,
+        actor: str,
+        action: str,
+        *,
+        queue: str | None = None,
+        detail: Mapping[str, Any] | None = None,
+        request_id: str | None = None,
+        conn: Any = None,
+    ) -> int:
+        return self._store.audit(actor, action, queue=queue, detail=detail, request_id=request_id, conn=conn)
+
+    async def audited(self, id: int, status: int, *, conn: Any = None) -> None:
+        return self._store.audited(id, status, conn=conn)
+
+    async def audits(self, *, limit: int = 100, conn: Any = None) -> list[Audited]:
+        return self._store.audits(limit=limit, conn=conn)
 
     async def close(self) -> None:
         self._store.close()

@@ -10,7 +10,13 @@ from datetime import datetime
 from typing import Any
 
 from tarry.core.events import Event, EventKind, JournalLevel
-from tarry.core.messages import Counted, Counts, DeadLetter, StoredMessage
+from tarry.core.messages import (
+    Counted,
+    Counts,
+    DeadLetter,
+    Filter,
+    StoredMessage,
+)
 from tarry.core.redriving import EVERY_LETTER, DeadFilter
 from tarry.core.settings import QueueInfo, QueueSettings
 from tarry.core.states import State
@@ -120,8 +126,8 @@ class MemoryQueue:
         # What happened before a renaming is told under the name that the queue has now.
         return [event if event.queue == self.name else replace(event, queue=self.name) for event in events]
 
-    def messages(self, state: State | None, limit: int, now: datetime) -> list[StoredMessage[bytes]]:
-        rows = (row for row in self.rows.values() if state is None or row.state(now) is state)
+    def messages(self, state: State | None, limit: int, filter: Filter, now: datetime) -> list[StoredMessage[bytes]]:
+        rows = (row for row in self.rows.values() if (state is None or row.state(now) is state) and row.is_in(filter))
         found = heapq.nsmallest(max(limit, 0), rows, key=lambda row: (row.due_at, row.version))
         return [row.stored(self.name, self.settings, now) for row in found]
 

@@ -8,7 +8,13 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from tarry.core.fingerprints import fingerprint, pattern
-from tarry.core.messages import TRACE_HEADERS, DeadLetter, Draft, StoredMessage
+from tarry.core.messages import (
+    TRACE_HEADERS,
+    DeadLetter,
+    Draft,
+    Filter,
+    StoredMessage,
+)
 from tarry.core.redriving import EVERY_LETTER, DeadFilter
 from tarry.core.retry import Retry
 from tarry.core.settings import QueueSettings
@@ -74,6 +80,11 @@ class Row:
             and self.lease_for == draft.lease_for
             and self.max_attempts == draft.max_attempts
             and self.retry == draft.retry
+        )
+
+    def is_in(self, filter: Filter) -> bool:
+        return filter.admits(
+            key=self.key, due_at=self.due_at, version=self.version, type=self.type, priority=self.priority
         )
 
     def leases_for(self, settings: QueueSettings, request: timedelta | None) -> timedelta:

@@ -7,7 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 from tarry.core.events import EventKind
 from tarry.core.limits import clip_error
-from tarry.core.messages import BuryReason, Failure, Hold
+from tarry.core.messages import (
+    BuryReason,
+    Failure,
+    Hold,
+)
 from tarry.core.outcomes import Settled
 from tarry.core.retry import Retry
 from tarry.storage.memory.queues import MemoryQueue

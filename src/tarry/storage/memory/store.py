@@ -9,16 +9,29 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
+from tarry.core.audit import Audited
 from tarry.core.clock import AuthorityClock, Clock
 from tarry.core.cron import Ruling, ScheduleState, TickRecord
 from tarry.core.errors import InvalidInput
 from tarry.core.events import Event
-from tarry.core.messages import BuryReason, Counts, Decode, Draft, Failure, Hold, Lease, StoredMessage
+from tarry.core.keys import ApiKey
+from tarry.core.messages import (
+    EVERYTHING,
+    BuryReason,
+    Counts,
+    Decode,
+    Draft,
+    Failure,
+    Filter,
+    Hold,
+    Lease,
+    StoredMessage,
+)
 from tarry.core.outcomes import Outcome, Settled
 from tarry.core.ports import DueCount
 from tarry.core.retry import Retry
@@ -28,6 +41,7 @@ from tarry.core.waiting import Lobby, Waited
 from tarry.storage.memory import leases, offers, removals, settles
 from tarry.storage.memory.chores import Chores
 from tarry.storage.memory.journal import Journal
+from tarry.storage.memory.keyring import Keyring
 from tarry.storage.memory.leaders import Leaders
 from tarry.storage.memory.leases import Claim, Decoded, Verdict
 from tarry.storage.memory.queues import MemoryQueue
@@ -65,6 +79,7 @@ class MemoryStore(Chores):
         self._schedules = Schedules(self._registry.used)
         self._leaders = Leaders()
         self._redrives = Redrives()
+        self._keyring = Keyring()
         self._lock = threading.Lock()
         self.lobby = Lobby(
             scan_every=settings.scan_every,
@@ -181,10 +196,16 @@ class MemoryStore(Chores):
             return key in state.rows
 
     def messages(
-        self, queue: str, *, state: State | None = None, limit: int = 100, conn: Any = None
+        self,
+        queue: str,
+        *,
+        state: State | None = None,
+        limit: int = 100,
+        filter: Filter = EVERYTHING,
+        conn: Any = None,
     ) -> list[StoredMessage[bytes]]:
         with self._using(queue, conn) as (of_queue, now):
-            return of_queue.messages(state, limit, now)
+            return of_queue.messages(state, limit, filter, now)
 
     def timeline(self, queue: str, key: str, *, limit: int = 1000, conn: Any = None) -> list[Event]:
         with self._using(queue, conn) as (state, _):
@@ -292,6 +313,45 @@ class MemoryStore(Chores):
     def now(self, *, conn: Any = None) -> datetime:
         _refuse(conn)
         return self._now()
+
+    # Keys
+
+    def add_key(self, key: ApiKey, *, expires_for: timedelta | None, conn: Any = None) -> ApiKey:
+        with self._locked(conn) as now:
+            return self._keyring.add(key, expires_for, now)
+
+    def find_key(self, id: str, *, conn: Any = None) -> ApiKey | None:
+        with self._locked(conn) as now:
+            return self._keyring.find(id, now)
+
+    def keys(self, *, conn: Any = None) -> list[ApiKey]:
+        with self._locked(conn) as now:
+            return self._keyring.every(now)
+
+    def revoke_key(self, id: str, *, conn: Any = None) -> ApiKey | None:
+        with self._locked(conn) as now:
+            return self._keyring.revoke(id, now)
+
+    def audit(
+        self,
+        actor: str,
+        action: str,
+        *,
+        queue: str | None = None,
+        detail: Mapping[str, Any] | None = None,
+        request_id: str | None = None,
+        conn: Any = None,
+    ) -> int:
+        with self._locked(conn) as now:
+            return self._keyring.audit(actor, action, queue, detail, request_id, now)
+
+    def audited(self, id: int, status: int, *, conn: Any = None) -> None:
+        with self._locked(conn):
+            self._keyring.audited(id, status)
+
+    def audits(self, *, limit: int = 100, conn: Any = None) -> list[Audited]:
+        with self._locked(conn):
+            return self._keyring.audits(limit)
 
     def close(self) -> None:
         """Nothing to give back: the messages go with the object."""

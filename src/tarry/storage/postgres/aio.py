@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -12,10 +12,23 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool
 
+from tarry.core.audit import Audited
 from tarry.core.clock import AuthorityClock, Clock
 from tarry.core.cron import Ruling, ScheduleState, TickRecord
 from tarry.core.events import Event
-from tarry.core.messages import BuryReason, Counts, Decode, Draft, Failure, Hold, Lease, StoredMessage
+from tarry.core.keys import ApiKey
+from tarry.core.messages import (
+    EVERYTHING,
+    BuryReason,
+    Counts,
+    Decode,
+    Draft,
+    Failure,
+    Filter,
+    Hold,
+    Lease,
+    StoredMessage,
+)
 from tarry.core.outcomes import Outcome, Settled
 from tarry.core.ports import DueCount
 from tarry.core.retry import Retry
@@ -174,9 +187,15 @@ class AsyncPostgresStore(AsyncChores):
         return await self._run(lambda verbs: verbs.contains(queue, key), conn)
 
     async def messages(
-        self, queue: str, *, state: State | None = None, limit: int = 100, conn: Any = None
+        self,
+        queue: str,
+        *,
+        state: State | None = None,
+        limit: int = 100,
+        filter: Filter = EVERYTHING,
+        conn: Any = None,
     ) -> list[StoredMessage[bytes]]:
-        return await self._run(lambda verbs: verbs.messages(queue, state, limit), conn)
+        return await self._run(lambda verbs: verbs.messages(queue, state, limit, filter), conn)
 
     async def timeline(self, queue: str, key: str, *, limit: int = 1000, conn: Any = None) -> list[Event]:
         return await self._run(lambda verbs: verbs.timeline(queue, key, limit), conn)
@@ -250,6 +269,36 @@ class AsyncPostgresStore(AsyncChores):
         self, since: datetime, until: datetime, every: timedelta, *, conn: Any = None
     ) -> list[DueCount]:
         return await self._run(lambda verbs: verbs.cron.due_counts(since, until, every), conn)
+
+    async def add_key(self, key: ApiKey, *, expires_for: timedelta | None, conn: Any = None) -> ApiKey:
+        return await self._run(lambda verbs: verbs.add_key(key, expires_for), conn)
+
+    async def find_key(self, id: str, *, conn: Any = None) -> ApiKey | None:
+        return await self._run(lambda verbs: verbs.find_key(id), conn)
+
+    async def keys(self, *, conn: Any = None) -> list[ApiKey]:
+        return await self._run(Verbs.keys, conn)
+
+    async def revoke_key(self, id: str, *, conn: Any = None) -> ApiKey | None:
+        return await self._run(lambda verbs: verbs.revoke_key(id), conn)
+
+    async def audit(
+        self,
+        actor: str,
+        action: str,
+        *,
+        queue: str | None = None,
+        detail: Mapping[str, Any] | None = None,
+        request_id: str | None = None,
+        conn: Any = None,
+    ) -> int:
+        return await self._run(lambda verbs: verbs.audit(actor, action, queue, detail, request_id), conn)
+
+    async def audited(self, id: int, status: int, *, conn: Any = None) -> None:
+        return await self._run(lambda verbs: verbs.audited(id, status), conn)
+
+    async def audits(self, *, limit: int = 100, conn: Any = None) -> list[Audited]:
+        return await self._run(lambda verbs: verbs.audits(limit), conn)
 
     def _gathered(
         self,

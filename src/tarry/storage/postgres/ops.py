@@ -11,7 +11,14 @@ from typing import TypeVar
 from tarry.core import batches
 from tarry.core.errors import InvalidPayload, Refused, UnknownQueue
 from tarry.core.limits import check_queue_name, clip_error
-from tarry.core.messages import BuryReason, Decode, Draft, Failure, Hold, Lease
+from tarry.core.messages import (
+    BuryReason,
+    Decode,
+    Draft,
+    Failure,
+    Hold,
+    Lease,
+)
 from tarry.core.outcomes import Outcome, Settled
 from tarry.core.redriving import EVERY_LETTER
 from tarry.core.retry import Retry

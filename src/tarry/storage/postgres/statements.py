@@ -12,7 +12,14 @@ from uuid import UUID
 from tarry.core.errors import UnknownQueue
 from tarry.core.events import Event, EventKind
 from tarry.core.fingerprints import fingerprint
-from tarry.core.messages import Counted, Counts, Draft, Hold, StoredMessage
+from tarry.core.messages import (
+    Counted,
+    Counts,
+    Draft,
+    Filter,
+    Hold,
+    StoredMessage,
+)
 from tarry.core.retry import Retry
 from tarry.core.states import State
 from tarry.core.waiting import Waited
@@ -285,10 +292,21 @@ def read(queue: str, key: str, now: datetime | None) -> Statement[StoredMessage[
 
 
 def messages(
-    queue: str, state: State | None, limit: int, now: datetime | None
+    queue: str, state: State | None, limit: int, filter: Filter, now: datetime | None
 ) -> Statement[list[StoredMessage[bytes]]]:
     rows = storable(limit)
-    params = {"queue": queue, "state": state and state.value, "limit": rows, "walk": max(rows, WALK), "now": now}
+    params = {
+        "queue": queue,
+        "state": state and state.value,
+        "limit": rows,
+        "walk": max(rows, WALK),
+        "now": now,
+        "after_due_at": filter.after and filter.after.due_at,
+        "after_version": filter.after and filter.after.version,
+        "type": filter.type,
+        "priority": filter.priority,
+        "key_prefix": filter.key_prefix,
+    }
     return Statement(
         sql("messages"), params, lambda rows: [_stored(row) for row in known(queue, rows) if row[1] is not None]
     )

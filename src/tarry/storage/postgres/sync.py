@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -11,10 +11,23 @@ import psycopg
 from psycopg import Connection
 from psycopg_pool import ConnectionPool
 
+from tarry.core.audit import Audited
 from tarry.core.clock import AuthorityClock, Clock
 from tarry.core.cron import Ruling, ScheduleState, TickRecord
 from tarry.core.events import Event
-from tarry.core.messages import BuryReason, Counts, Decode, Draft, Failure, Hold, Lease, StoredMessage
+from tarry.core.keys import ApiKey
+from tarry.core.messages import (
+    EVERYTHING,
+    BuryReason,
+    Counts,
+    Decode,
+    Draft,
+    Failure,
+    Filter,
+    Hold,
+    Lease,
+    StoredMessage,
+)
 from tarry.core.outcomes import Outcome, Settled
 from tarry.core.ports import DueCount
 from tarry.core.retry import Retry
@@ -153,9 +166,15 @@ class PostgresStore(Chores):
         return self._run(lambda verbs: verbs.contains(queue, key), conn)
 
     def messages(
-        self, queue: str, *, state: State | None = None, limit: int = 100, conn: Any = None
+        self,
+        queue: str,
+        *,
+        state: State | None = None,
+        limit: int = 100,
+        filter: Filter = EVERYTHING,
+        conn: Any = None,
     ) -> list[StoredMessage[bytes]]:
-        return self._run(lambda verbs: verbs.messages(queue, state, limit), conn)
+        return self._run(lambda verbs: verbs.messages(queue, state, limit, filter), conn)
 
     def timeline(self, queue: str, key: str, *, limit: int = 1000, conn: Any = None) -> list[Event]:
         return self._run(lambda verbs: verbs.timeline(queue, key, limit), conn)
@@ -230,6 +249,36 @@ class PostgresStore(Chores):
 
     def _do(self, make: Callable[[ChoreVerbs], Op[R]], conn: Any) -> R:
         return self._run(make, conn)
+
+    def add_key(self, key: ApiKey, *, expires_for: timedelta | None, conn: Any = None) -> ApiKey:
+        return self._run(lambda verbs: verbs.add_key(key, expires_for), conn)
+
+    def find_key(self, id: str, *, conn: Any = None) -> ApiKey | None:
+        return self._run(lambda verbs: verbs.find_key(id), conn)
+
+    def keys(self, *, conn: Any = None) -> list[ApiKey]:
+        return self._run(Verbs.keys, conn)
+
+    def revoke_key(self, id: str, *, conn: Any = None) -> ApiKey | None:
+        return self._run(lambda verbs: verbs.revoke_key(id), conn)
+
+    def audit(
+        self,
+        actor: str,
+        action: str,
+        *,
+        queue: str | None = None,
+        detail: Mapping[str, Any] | None = None,
+        request_id: str | None = None,
+        conn: Any = None,
+    ) -> int:
+        return self._run(lambda verbs: verbs.audit(actor, action, queue, detail, request_id), conn)
+
+    def audited(self, id: int, status: int, *, conn: Any = None) -> None:
+        return self._run(lambda verbs: verbs.audited(id, status), conn)
+
+    def audits(self, *, limit: int = 100, conn: Any = None) -> list[Audited]:
+        return self._run(lambda verbs: verbs.audits(limit), conn)
 
     def _run(self, make: Callable[[Verbs], Op[R]], conn: Connection[Any] | None, *, atomic: bool = False) -> R:
         """A fresh op for every try, since a generator cannot be rewound. The caller's own transaction is tried once."""

@@ -5,20 +5,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from time import monotonic
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from tarry.core.audit import Audited
 from tarry.core.clock import Clock
 from tarry.core.events import Event
-from tarry.core.messages import BuryReason, Counts, Decode, Draft, Failure, Hold, Lease, StoredMessage
+from tarry.core.keys import ApiKey
+from tarry.core.messages import (
+    BuryReason,
+    Counts,
+    Decode,
+    Draft,
+    Failure,
+    Filter,
+    Hold,
+    Lease,
+    StoredMessage,
+)
 from tarry.core.outcomes import Outcome, Settled
 from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo, QueueSettings
 from tarry.core.states import State
 from tarry.core.waiting import Waited
-from tarry.storage.postgres import ops, queue_statements, statements
+from tarry.storage.postgres import key_statements, ops, queue_statements, statements
 from tarry.storage.postgres.chores import ChoreVerbs
 from tarry.storage.postgres.cron_verbs import CronVerbs
 from tarry.storage.postgres.cursor import Cursor
@@ -104,8 +116,8 @@ class Verbs(ChoreVerbs):
 
         return found()
 
-    def messages(self, queue: str, state: State | None, limit: int) -> Op[list[StoredMessage[bytes]]]:
-        return self._one(queue, lambda now: statements.messages(queue, state, limit, now))
+    def messages(self, queue: str, state: State | None, limit: int, filter: Filter) -> Op[list[StoredMessage[bytes]]]:
+        return self._one(queue, lambda now: statements.messages(queue, state, limit, filter, now))
 
     def timeline(self, queue: str, key: str, limit: int) -> Op[list[Event]]:
         return self._one(queue, lambda now: statements.timeline(queue, key, limit))
@@ -150,6 +162,29 @@ class Verbs(ChoreVerbs):
             yield from statements.reserve(queue, 0, now).run()
 
         return self._in(queue, reserved)
+
+    def add_key(self, key: ApiKey, expires_for: timedelta | None) -> Op[ApiKey]:
+        return ops.single(key_statements.add(key, expires_for, self._clock.pinned()))
+
+    def find_key(self, id: str) -> Op[ApiKey | None]:
+        return ops.single(key_statements.find(id, self._clock.pinned()))
+
+    def keys(self) -> Op[list[ApiKey]]:
+        return ops.single(key_statements.every(self._clock.pinned()))
+
+    def revoke_key(self, id: str) -> Op[ApiKey | None]:
+        return ops.single(key_statements.revoke(id, self._clock.pinned()))
+
+    def audit(
+        self, actor: str, action: str, queue: str | None, detail: Mapping[str, Any] | None, request_id: str | None
+    ) -> Op[int]:
+        return ops.single(key_statements.audit(actor, action, queue, detail, request_id, self._clock.pinned()))
+
+    def audited(self, id: int, status: int) -> Op[None]:
+        return ops.single(key_statements.audited(id, status))
+
+    def audits(self, limit: int) -> Op[list[Audited]]:
+        return ops.single(key_statements.audits(limit))
 
     def _in(self, queue: str, make: Callable[[datetime | None], Op[R]]) -> Op[R]:
         now = self._clock.pinned()

@@ -1,0 +1,1 @@
+"""The broker: any language that speaks HTTP can produce and consume. It translates, and decides nothing."""

@@ -1,0 +1,77 @@
+"""The broker as an ASGI application: on its own, or mounted into another one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from fastapi import FastAPI
+
+from tarry.app import AsyncApp
+from tarry.core.errors import UnknownQueue
+from tarry.core.ports import AsyncStore
+from tarry.edges.http import dead, health, keys, leases, messages, problems, queues
+from tarry.edges.http.answers import ProblemAnswer
+from tarry.edges.http.content import CONTENT, Content
+from tarry.edges.http.gate import Gate
+from tarry.edges.http.guard import Guard
+from tarry.edges.http.settings import BrokerSettings
+from tarry.handles.aio import AsyncQueue
+
+R = TypeVar("R")
+
+_DEFAULTS = BrokerSettings()
+_DESCRIPTION = "A delayed queue on PostgreSQL: it keeps messages until they are due, and hands each one over safely."
+
+
+class Broker:
+    """What every route needs."""
+
+    def __init__(self, app: AsyncApp, settings: BrokerSettings) -> None:
+        self.app = app
+        self.settings = settings
+        self.gate = Gate(app.store, settings)
+        self.stopping = asyncio.Event()
+        """Set when the process is about to end: polls and streams are answered at once."""
+
+    @property
+    def store(self) -> AsyncStore:
+        return self.app.store
+
+    def queue(self, name: str, consumer: str | None = None) -> AsyncQueue[Content]:
+        return AsyncQueue(self.app.store, name, CONTENT, consumer=consumer)
+
+    async def in_queue(self, name: str, do: Callable[[], Awaitable[R]]) -> R:
+        """Where a queue comes into being: at the first offer or poll, so that neither has to wait for an administrator."""
+        try:
+            return await do()
+        except UnknownQueue:
+            if self.settings.queue_defaults is None:
+                raise
+        await self.app.queues.create(name, self.settings.queue_defaults, exist_ok=True)
+        return await do()
+
+
+def broker_app(app: AsyncApp, settings: BrokerSettings = _DEFAULTS) -> FastAPI:
+    """An ASGI application on an open `AsyncApp`, which stays the caller's to close.
+
+    Mounted (`outer.mount("/tarry", broker_app(app))`) it answers below that path, with its own keys.
+    """
+    made = FastAPI(title="Tarry", version="1", description=_DESCRIPTION, docs_url=None, redoc_url=None)
+    made.state.broker = Broker(app, settings)
+    problems.install(made)
+    made.add_middleware(Guard, settings=settings)
+    for part in (queues, messages, leases, dead, keys, health):
+        made.include_router(part.router)
+    document = made.openapi
+
+    def openapi() -> dict[str, Any]:
+        said = document()
+        said["components"]["schemas"].setdefault("ProblemAnswer", ProblemAnswer.model_json_schema())
+        said["components"].setdefault("securitySchemes", {"key": {"type": "http", "scheme": "bearer"}})
+        said["security"] = [{"key": []}]
+        return said
+
+    made.openapi = openapi
+    return made

@@ -1,0 +1,61 @@
+"""Payloads on the wire: JSON as JSON, text as a string, anything else in base64. Stored as the library stores them."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from binascii import Error as NotBase64
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tarry.core.codecs import PLAIN, TEXT, Codec
+from tarry.core.errors import InvalidPayload
+
+JSON_TYPE = "application/json"
+"""How the wire says what the store leaves unsaid."""
+_CHECK = msgspec.json.Decoder()
+
+
+class Content(NamedTuple):
+    data: bytes
+    content_type: str | None
+
+    @classmethod
+    def of_value(cls, value: Any) -> Content:
+        return cls(*PLAIN.encode(value))
+
+    @classmethod
+    def of_base64(cls, text: str, content_type: str) -> Content:
+        try:
+            data = b64decode(text, validate=True)
+        except (NotBase64, ValueError) as error:
+            raise InvalidPayload(f"payload_base64 is not base64: {error}") from error
+        return cls(data, None if content_type == JSON_TYPE else content_type)
+
+    def shown(self) -> dict[str, Any]:
+        """The fields of an answer. Stored JSON goes out as it is, once it is sure that it is JSON."""
+        shown_type = self.content_type or JSON_TYPE
+        if shown_type == JSON_TYPE and _is_json(self.data):
+            return {"payload": msgspec.Raw(self.data), "content_type": shown_type}
+        if self.content_type == TEXT:
+            try:
+                return {"payload": self.data.decode(), "content_type": shown_type}
+            except UnicodeDecodeError:
+                pass
+        return {"payload_base64": b64encode(self.data).decode(), "content_type": shown_type}
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        _CHECK.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return False
+    return True
+
+
+def _encode(content: Content) -> tuple[bytes, str | None]:
+    return content.data, content.content_type
+
+
+CONTENT: Codec[Content] = Codec(_encode, Content)
+"""For queues of the broker, which carries payloads and does not read them."""

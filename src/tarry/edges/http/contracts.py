@@ -1,0 +1,259 @@
+"""What requests and answers look like. Unknown fields are refused, and nothing is taken for what it is not."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+
+from tarry.core import limits
+from tarry.core.errors import InvalidInput
+from tarry.core.messages import Conflict
+from tarry.core.retry import Retry
+from tarry.edges.cli.times import duration, moment
+
+MOST = 1_000
+"""Messages in one batch, rows on one page."""
+
+
+def _duration(value: object) -> timedelta:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise InvalidInput('write a duration as seconds (90, 1.5) or as text ("10m", "PT10M")')
+    if isinstance(value, str):
+        return duration(value, "this")
+    if not 0 <= value <= limits.LONGEST_DELAY.total_seconds():
+        raise InvalidInput("a duration is between 0 seconds and 10 years")
+    return timedelta(seconds=value)
+
+
+def _instant(value: object) -> datetime:
+    found = moment(value, "this") if isinstance(value, str) and not value.startswith("+") else None
+    if not isinstance(found, datetime):
+        raise InvalidInput("write an instant in RFC 3339 with its zone: 2030-01-31T18:00:00Z")
+    return found
+
+
+def _uuid(value: object) -> UUID:
+    try:
+        found = UUID(value) if isinstance(value, str) else None
+    except ValueError:
+        found = None
+    if found is None or str(found) != value:
+        raise InvalidInput("a lock_token is copied from a delivery, as it is")
+    return found
+
+
+Duration = Annotated[
+    timedelta,
+    BeforeValidator(_duration),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number", "minimum": 0, "maximum": 315_619_200},
+                {"type": "string", "pattern": "^[0-9]{1,6}(ms|s|m|h|d)$"},
+            ],
+            "examples": [90, "10m"],
+        }
+    ),
+]
+Instant = Annotated[
+    datetime,
+    BeforeValidator(_instant),
+    WithJsonSchema({"type": "string", "format": "date-time", "examples": ["2030-01-31T18:00:00.000000Z"]}),
+]
+LockToken = Annotated[
+    UUID,
+    BeforeValidator(_uuid),
+    WithJsonSchema({"type": "string", "format": "uuid", "description": "From a delivery."}),
+]
+Key = Annotated[str, Field(min_length=1, max_length=limits.KEY_LENGTH, examples=["order-17"])]
+TypeName = Annotated[str, Field(min_length=1, max_length=limits.TYPE_LENGTH, examples=["invoice"])]
+QueueName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,100}$", examples=["orders"])]
+Priority = Annotated[int, Field(ge=0, le=9)]
+MaxAttempts = Annotated[int, Field(ge=1, le=limits.MAX_ATTEMPTS)]
+Version = Annotated[int, Field(ge=1, le=2**63 - 1)]
+Id = Annotated[str, Field(min_length=1, max_length=1300, examples=["b3JkZXJzL29yZGVyLTE3"])]
+ErrorText = Annotated[str, Field(max_length=100_000)]
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class RetryPolicy(Strict):
+    initial_for: Duration = timedelta(seconds=1)
+    factor: Annotated[float, Field(ge=1, le=10)] = 2.0
+    cap_for: Duration = timedelta(minutes=10)
+    jitter: Annotated[float, Field(ge=0, le=1)] = 0.1
+
+    def retry(self, max_attempts: int | None = None) -> Retry:
+        return Retry(
+            initial_for=self.initial_for,
+            factor=float(self.factor),
+            cap_for=self.cap_for,
+            jitter=float(self.jitter),
+            max_attempts=max_attempts,
+        )
+
+
+class ConsumerRetryPolicy(RetryPolicy):
+    """Of this consumer, in place of the queue's. What a message says for itself wins."""
+
+    max_attempts: MaxAttempts | None = None
+
+
+class OfferRequest(Strict):
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"key": "order-17", "payload": {"total": 40}, "delay": "30m"}]}
+    )
+    payload: Any = Field(default=None, description="Any JSON. A string is stored as text.")
+    payload_base64: str | None = Field(default=None, description="Instead of payload: bytes, with their content_type.")
+    content_type: Annotated[str, Field(pattern=r"^[A-Za-z0-9.+-]{1,60}/[A-Za-z0-9.+-]{1,60}$")] | None = None
+    key: Key | None = Field(default=None, description="Generated where absent.")
+    at: Instant | None = None
+    delay: Duration | None = None
+    priority: Priority = 0
+    type: TypeName | None = None
+    headers: dict[str, str] | None = None
+    max_attempts: MaxAttempts | None = None
+    lease_for: Duration | None = None
+    retry: RetryPolicy | None = None
+    on_conflict: Literal["replace", "keep", "earliest", "debounce"] = "replace"
+    max_wait: Duration | None = Field(default=None, description="For debounce: never pushed back further than this.")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> OfferRequest:
+        given = self.model_fields_set
+        if ("payload" in given) == (self.payload_base64 is not None):
+            raise InvalidInput("give a payload, or a payload_base64, and not both")
+        if self.content_type is not None and self.payload_base64 is None:
+            raise InvalidInput("content_type goes with payload_base64; a payload is JSON, or text if it is a string")
+        if self.at is not None and self.delay is not None:
+            raise InvalidInput("give either at or delay, not both")
+        if (self.on_conflict == "debounce") != (self.max_wait is not None):
+            raise InvalidInput("max_wait goes with on_conflict debounce, and debounce needs it")
+        return self
+
+    def conflict(self) -> Conflict:
+        if self.max_wait is not None:
+            return Conflict.debounce(self.max_wait)
+        return {"replace": Conflict.replace, "keep": Conflict.keep, "earliest": Conflict.earliest}[self.on_conflict]()
+
+
+class OfferBatch(Strict):
+    messages: Annotated[list[OfferRequest], Field(min_length=1, max_length=MOST)]
+
+
+class PollRequest(Strict):
+    max: Annotated[int, Field(ge=1, le=MOST)] = 1
+    wait: Duration = Field(default=timedelta(0), description="How long to wait for a first message: at most 60 s.")
+    lease_for: Duration | None = None
+    type: TypeName | None = None
+    consumer: Annotated[str, Field(min_length=1, max_length=limits.KEY_LENGTH)] | None = None
+    max_attempts: MaxAttempts | None = Field(default=None, description="In place of the queue's; a message's own wins.")
+    lowest_first: bool = Field(default=False, description="Now and then, so that nothing starves.")
+
+
+class SettleRequest(Strict):
+    lock_token: LockToken
+
+
+class NackRequest(SettleRequest):
+    error: ErrorText | None = None
+    delay: Duration | None = Field(default=None, description="Else the retry policy decides.")
+    retry: ConsumerRetryPolicy | None = None
+
+
+class TouchRequest(SettleRequest):
+    extend_seconds: Duration | None = Field(default=None, description="From now; else as long as the lease was.")
+
+
+class ReleaseRequest(SettleRequest):
+    at: Instant | None = None
+    delay: Duration | None = Field(default=None, description="Else it is deliverable at once.")
+
+
+class BuryRequest(SettleRequest):
+    error: ErrorText | None = None
+    reason: Literal["buried", "undecodable"] = "buried"
+
+
+class Settle(SettleRequest):
+    id: Id
+
+
+class Nack(SettleRequest):
+    id: Id
+    error: ErrorText | None = None
+    delay: Duration | None = None
+
+
+class SettleBatch(Strict):
+    messages: Annotated[list[Settle], Field(min_length=1, max_length=MOST)]
+
+
+class NackBatch(Strict):
+    messages: Annotated[list[Nack], Field(min_length=1, max_length=MOST)]
+    retry: ConsumerRetryPolicy | None = None
+
+
+class ReleaseBatch(SettleBatch):
+    at: Instant | None = None
+    delay: Duration | None = None
+
+
+class TouchBatch(SettleBatch):
+    extend_seconds: Duration | None = None
+
+
+class BuryBatch(SettleBatch):
+    error: ErrorText | None = None
+    reason: Literal["buried", "undecodable"] = "buried"
+
+
+class QueueChanges(Strict):
+    lease_for: Duration | None = None
+    max_attempts: MaxAttempts | None = Field(
+        default=None, description="null: a message is tried for as long as it fails."
+    )
+    retry: RetryPolicy | None = None
+    journal: Literal["off", "events", "payloads"] | None = None
+    retention_for: Duration | None = None
+    target_lag_for: Duration | None = None
+
+
+class QueueRequest(QueueChanges):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"name": "orders", "lease_for": "2m"}]})
+    name: QueueName
+    exist_ok: bool = False
+
+
+class PauseRequest(Strict):
+    reason: Annotated[str, Field(max_length=limits.ERROR_LENGTH)] | None = None
+
+
+class RenameRequest(Strict):
+    new_name: QueueName
+
+
+class PurgeRequest(Strict):
+    confirm: QueueName = Field(description="The name of the queue again, since this cannot be undone.")
+
+
+class RedriveRequest(Strict):
+    versions: Annotated[list[Version], Field(min_length=1, max_length=MOST)] | None = Field(
+        default=None, description="These; else the oldest."
+    )
+    limit: Annotated[int, Field(ge=1, le=10_000)] = 1_000
+
+
+class KeyRequest(Strict):
+    name: Annotated[str, Field(min_length=1, max_length=limits.TYPE_LENGTH)]
+    actions: Annotated[list[Literal["read", "produce", "consume", "admin"]], Field(min_length=1, max_length=4)]
+    queues: Annotated[
+        list[Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{0,100}\*?$", min_length=1)]],
+        Field(min_length=1, max_length=100),
+    ] = ["*"]
+    expires_for: Duration | None = None

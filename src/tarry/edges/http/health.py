@@ -1,0 +1,43 @@
+"""Whether the broker lives, whether it can work, and what time it thinks it is. The first two are open to everybody."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from tarry.core.errors import TarryError
+from tarry.core.keys import Action
+from tarry.edges.cli.times import exact
+from tarry.edges.http import answers
+from tarry.edges.http.documented import READ_ERRORS
+from tarry.edges.http.routing import AccessRoute, Scope, access
+from tarry.edges.http.views import answer
+
+router = APIRouter(tags=["health"], route_class=AccessRoute)
+
+
+@router.get("/healthz", response_model=answers.Health)
+async def healthz() -> Response:
+    """The process answers."""
+    return answer({"status": "ok"})
+
+
+@router.get("/readyz", response_model=answers.Health, responses={503: {"model": answers.Health}})
+async def readyz(request: Request) -> Response:
+    """The database answers, and the broker is not about to stop."""
+    broker = request.app.state.broker
+    if broker.stopping.is_set():
+        return answer({"status": "stopping"}, 503)
+    try:
+        await broker.store.now()
+    except TarryError:
+        return answer({"status": "the database cannot be used"}, 503)
+    return answer({"status": "ok"})
+
+
+@router.get(
+    "/v1/now", response_model=answers.Now, responses=READ_ERRORS, openapi_extra=access(Action.READ, Scope.LISTED)
+)
+async def now(request: Request) -> Response:
+    """The database's clock, by which everything is due."""
+    return answer({"now": exact(await request.app.state.broker.store.now())})

@@ -1,0 +1,191 @@
+"""Messages: offer, browse, inspect, tell their life, cancel."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from tarry.core.keys import Action
+from tarry.core.messages import Filter, Message, Place
+from tarry.core.outcomes import Outcome
+from tarry.core.retry import Retry
+from tarry.core.states import State
+from tarry.core.why import why_not_delivered
+from tarry.edges.cli.times import exact
+from tarry.edges.http import answers, contracts, views
+from tarry.edges.http.content import Content
+from tarry.edges.http.documented import READ_ERRORS, SETTLE_ERRORS, WRITE_ERRORS
+from tarry.edges.http.ids import PLACE, MessageId, parse_place, show_place, storable
+from tarry.edges.http.problems import message_gone
+from tarry.edges.http.routing import AccessRoute, Scope, access, message_of
+from tarry.edges.http.views import answer
+from tarry.handles.drafting import fresh_key
+
+router = APIRouter(prefix="/v1", tags=["messages"], route_class=AccessRoute)
+_PRODUCE = access(Action.PRODUCE)
+_READ = access(Action.READ)
+_READ_MESSAGE = access(Action.READ, Scope.MESSAGE)
+
+
+@router.post(
+    "/queues/{queue}/messages",
+    status_code=201,
+    response_model=answers.Offered,
+    responses={200: {"model": answers.Offered, "description": "The key was live: updated or ignored"}, **WRITE_ERRORS},
+    openapi_extra=_PRODUCE,
+)
+async def offer(request: Request, queue: str, body: contracts.OfferRequest) -> Response:
+    """Keep a message until it is due: now, `at` an instant, or after a `delay`. A queue that is new is made."""
+    key, broker = body.key or fresh_key(), request.app.state.broker
+    handle = broker.queue(queue)
+    outcome = await broker.in_queue(
+        queue,
+        lambda: handle.offer(
+            key,
+            _content(body),
+            at=body.at,
+            after=body.delay,
+            priority=body.priority,
+            type=body.type,
+            headers=body.headers,
+            lease_for=body.lease_for,
+            max_attempts=body.max_attempts,
+            retry=_retry(body),
+            conflict=body.conflict(),
+        ),
+    )
+    return answer(_offered(queue, key, outcome), 201 if outcome is Outcome.CREATED else 200)
+
+
+@router.post(
+    "/queues/{queue}/messages:batch",
+    response_model=answers.OfferedBatch,
+    responses=WRITE_ERRORS,
+    openapi_extra=_PRODUCE,
+)
+async def offer_batch(request: Request, queue: str, body: contracts.OfferBatch) -> Response:
+    """All or nothing, with an outcome for each in the order given."""
+    keys, broker = [item.key or fresh_key() for item in body.messages], request.app.state.broker
+    messages = [_message(item, key) for item, key in zip(body.messages, keys, strict=True)]
+    outcomes = await broker.in_queue(queue, lambda: broker.queue(queue).offer_many(messages))
+    return answer({"messages": [_offered(queue, key, o) for key, o in zip(keys, outcomes, strict=True)]})
+
+
+@router.get("/queues/{queue}/messages", response_model=answers.Messages, responses=READ_ERRORS, openapi_extra=_READ)
+async def browse(
+    request: Request,
+    queue: str,
+    state: Literal["delayed", "ready", "leased"] | None = None,
+    type: Annotated[str | None, Query(max_length=100)] = None,
+    priority: Annotated[int | None, Query(ge=0, le=9)] = None,
+    key_prefix: Annotated[str | None, Query(max_length=200)] = None,
+    limit: Annotated[int, Query(ge=1, le=contracts.MOST)] = 100,
+    after: Annotated[str | None, Query(pattern=PLACE, description="`next` of the page before.")] = None,
+) -> Response:
+    """Live messages in due order. Each page looks through 10,000 messages of each priority to find what it shows."""
+    broker = request.app.state.broker
+    await broker.app.queues.get(queue)
+    place = None if after is None else parse_place(after)
+    wanted = Filter(
+        after=place, type=storable(type, "type"), priority=priority, key_prefix=storable(key_prefix, "key_prefix")
+    )
+    found = await broker.store.messages(
+        queue, state=None if state is None else State(state), limit=limit, filter=wanted
+    )
+    following = show_place(Place(found[-1].due_at, found[-1].version)) if len(found) == limit else None
+    return answer({"messages": [views.message(one) for one in found], "next": following})
+
+
+@router.get("/messages/{id}", response_model=answers.Message, responses=READ_ERRORS, openapi_extra=_READ_MESSAGE)
+async def inspect(request: Request, id: str) -> Response:
+    """One live message. It leases nothing."""
+    return answer(views.message(await _found(request)))
+
+
+@router.get(
+    "/messages/{id}/timeline", response_model=answers.Timeline, responses=READ_ERRORS, openapi_extra=_READ_MESSAGE
+)
+async def timeline(request: Request, id: str, limit: Annotated[int, Query(ge=1, le=10_000)] = 1_000) -> Response:
+    """What happened to this key, oldest first, also after its end; as far back as the journal goes."""
+    queue, key = message_of(request)
+    broker = request.app.state.broker
+    await broker.app.queues.get(queue)
+    events = await broker.store.timeline(queue, key, limit=limit)
+    return answer({"events": [views.event(one) for one in events]})
+
+
+@router.get("/messages/{id}/why", response_model=answers.Why, responses=READ_ERRORS, openapi_extra=_READ_MESSAGE)
+async def why(request: Request, id: str) -> Response:
+    """Why it is not delivered yet."""
+    broker = request.app.state.broker
+    found = await _found(request)
+    info = await broker.app.queues.get(found.queue)
+    said = why_not_delivered(found, info, await broker.store.now())
+    return answer(
+        {
+            "state": found.state.value,
+            "deliverable": said.deliverable,
+            "reasons": list(said.reasons),
+            "deliverable_at": exact(said.deliverable_at),
+        }
+    )
+
+
+@router.delete(
+    "/messages/{id}",
+    response_model=answers.Dropped,
+    responses=SETTLE_ERRORS,
+    openapi_extra=access(Action.PRODUCE, Scope.MESSAGE),
+)
+async def cancel(
+    request: Request, id: str, version: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None
+) -> Response:
+    """Remove a live message, held or not. With `version`: only if it has not changed since it was seen."""
+    queue, key = message_of(request)
+    broker = request.app.state.broker
+    await broker.app.queues.get(queue)
+    if not await broker.store.drop(queue, key, version=version):
+        raise message_gone()
+    return answer({"dropped": 1})
+
+
+async def _found(request: Request) -> Any:
+    queue, key = message_of(request)
+    broker = request.app.state.broker
+    await broker.app.queues.get(queue)
+    found = await broker.store.read(queue, key)
+    if found is None:
+        raise message_gone()
+    return found
+
+
+def _message(body: contracts.OfferRequest, key: str) -> Message[Content]:
+    return Message(
+        payload=_content(body),
+        key=key,
+        at=body.at,
+        after=body.delay,
+        priority=body.priority,
+        type=body.type,
+        headers=body.headers,
+        lease_for=body.lease_for,
+        max_attempts=body.max_attempts,
+        retry=_retry(body),
+        conflict=body.conflict(),
+    )
+
+
+def _content(body: contracts.OfferRequest) -> Content:
+    if body.payload_base64 is None:
+        return Content.of_value(body.payload)
+    return Content.of_base64(body.payload_base64, body.content_type or "application/octet-stream")
+
+
+def _retry(body: contracts.OfferRequest) -> Retry | None:
+    return None if body.retry is None else body.retry.retry()
+
+
+def _offered(queue: str, key: str, outcome: Outcome) -> dict[str, Any]:
+    return {"id": str(MessageId(queue, key)), "key": key, "outcome": outcome.value}

@@ -1,0 +1,97 @@
+"""The long poll: it waits as the library waits, for as long as somebody is there to take the answer."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from fastapi import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from tarry.edges.http import contracts, views
+from tarry.edges.http.content import Content
+from tarry.handles.aio import AsyncQueue
+from tarry.handles.delivery import AsyncDelivery
+
+if TYPE_CHECKING:
+    from tarry.edges.http.broker import Broker
+
+
+async def long_poll(
+    request: Request, broker: Broker, queue: AsyncQueue[Content], asked: contracts.PollRequest
+) -> Response:
+    """A client that leaves while it waits gets nothing leased; one that leaves during the hand-over has it given back."""
+    gone = asyncio.create_task(_gone(request))
+    try:
+        found = await _waited(broker, queue, asked, gone)
+    except BaseException:
+        gone.cancel()
+        raise
+    if not found:
+        gone.cancel()
+        return Response(status_code=204)
+    return _HandOver(queue, found, gone)
+
+
+async def _waited(
+    broker: Broker, queue: AsyncQueue[Content], asked: contracts.PollRequest, gone: asyncio.Task[None]
+) -> list[AsyncDelivery[Content]]:
+    if not asked.wait:
+        return await queue.try_poll_many(asked.max, **_options(asked))
+    polling = asyncio.create_task(queue.poll_many(asked.max, asked.wait, **_options(asked)))
+    stopping = asyncio.create_task(broker.stopping.wait())
+    try:
+        await asyncio.wait({polling, gone, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if not polling.done():
+            polling.cancel()  # a cancelled poll gives back what was on its way to it
+            await asyncio.wait({polling})
+        return [] if polling.cancelled() else polling.result()
+    finally:
+        polling.cancel()
+        stopping.cancel()
+
+
+def _options(asked: contracts.PollRequest) -> dict[str, Any]:
+    return {
+        "type": asked.type,
+        "lease_for": asked.lease_for,
+        "max_attempts": asked.max_attempts,
+        "lowest_first": asked.lowest_first,
+    }
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+class _HandOver(Response):
+    """Sends the deliveries, and takes them back if the client turns out to have left."""
+
+    def __init__(
+        self, queue: AsyncQueue[Content], found: list[AsyncDelivery[Content]], gone: asyncio.Task[None]
+    ) -> None:
+        shown: dict[str, Any] = {"messages": [views.delivery(queue.name, one) for one in found]}
+        super().__init__(msgspec.json.encode(shown), media_type="application/json")
+        self._queue, self._found, self._gone = queue, found, gone
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            if not self._gone.done():
+                await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+                await send({"type": "http.response.body", "body": self.body, "more_body": True})
+                await asyncio.sleep(0)  # so that the loop can notice what the send ran into
+            if self._gone.done():
+                await self._take_back()
+            else:
+                self._gone.cancel()
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except BaseException:
+            self._gone.cancel()
+            await asyncio.shield(self._take_back())
+            raise
+
+    async def _take_back(self) -> None:
+        await self._queue.release_many([one.hold for one in self._found])

@@ -1,0 +1,153 @@
+"""Every route says what its caller must be allowed to do, and that is decided here, on the route that matched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from enum import StrEnum
+from typing import Any, cast
+
+import pydantic_core
+from fastapi import Request
+from fastapi.responses import Response
+from fastapi.routing import APIRoute
+
+from tarry.core.keys import Action
+from tarry.edges.http.gate import Caller
+from tarry.edges.http.ids import MessageId
+from tarry.edges.http.problems import Problem, message_gone, problem_of
+
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+AUDITED_BYTES = 4_096
+
+
+class Scope(StrEnum):
+    """What a route is about, for the decision who may use it."""
+
+    QUEUE = "queue"
+    """The queue in its path."""
+    MESSAGE = "message"
+    """The queue of the message in its path."""
+    BODY = "body"
+    """Queues that its body names; the route asks for each."""
+    LISTED = "listed"
+    """All that the caller may see; the route leaves out the rest."""
+    ALL = "all"
+    """Everything there is."""
+
+
+def access(action: Action, scope: Scope = Scope.QUEUE) -> dict[str, Any]:
+    """For `openapi_extra` of a route: the document then says it, too."""
+    return {"x-tarry-access": action.value, "x-tarry-scope": scope.value}
+
+
+class StrictRequest(Request):
+    async def json(self) -> Any:
+        try:
+            return pydantic_core.from_json(await self.body(), allow_inf_nan=False)
+        except ValueError as error:
+            said = str(error).partition(" at line")[0][:200]
+            raise Problem(400, "not_json", f"the body is not JSON: {said}") from None
+
+
+class AccessRoute(APIRoute):
+    def get_route_handler(self) -> Handler:
+        inner = super().get_route_handler()
+        said = self.openapi_extra or {}
+        if "x-tarry-access" not in said:
+            return _open(inner)
+        action, scope = Action(said["x-tarry-access"]), Scope(said["x-tarry-scope"])
+        takes_body, template = self.body_field is not None, self.path_format
+
+        async def handle(request: Request) -> Response:
+            broker = request.app.state.broker
+            caller: Caller = await broker.gate.identify(request)
+            request.scope["tarry.caller"] = caller
+            queue = _judge(caller, action, scope, request)
+            request = StrictRequest(_with_json(request.scope, takes_body=takes_body), request.receive)
+            if action is not Action.ADMIN or request.method == "GET":
+                return await inner(request)
+            return await _audited(broker, caller, queue, f"{request.method} {template}", request, inner)
+
+        return handle
+
+
+def caller_of(request: Request) -> Caller:
+    return request.scope["tarry.caller"]
+
+
+def message_of(request: Request) -> MessageId:
+    """The message in the path, which was judged before the route was called."""
+    return request.scope["tarry.message"]
+
+
+def _judge(caller: Caller, action: Action, scope: Scope, request: Request) -> str | None:
+    queue: str | None = None
+    if scope is Scope.QUEUE:
+        queue = request.path_params["queue"]
+        caller.require(action, queue)
+    elif scope is Scope.MESSAGE:
+        found = MessageId.parse(request.path_params["id"])
+        if found is None:
+            if not caller.may(action):
+                raise Problem(403, "forbidden", f"this key may not {action}")
+            raise message_gone()
+        queue = found.queue
+        caller.require(action, queue)
+        request.scope["tarry.message"] = found
+    elif scope is Scope.ALL:
+        caller.require(action, None)
+    elif not caller.may(action):
+        raise Problem(403, "forbidden", f"this key may not {action}")
+    return queue
+
+
+def _open(inner: Handler) -> Handler:
+    async def handle(request: Request) -> Response:
+        return await inner(request)
+
+    return handle
+
+
+def _with_json(scope: Any, *, takes_body: bool) -> Any:
+    """`curl -d` says that it sends a form, and means JSON. What says it is something else is not taken for JSON."""
+    if not takes_body:
+        return scope
+    headers = [(name, value) for name, value in scope["headers"] if name != b"content-type"]
+    said = next((value for name, value in scope["headers"] if name == b"content-type"), b"application/json")
+    media_type = said.split(b";")[0].strip().lower()
+    if media_type not in (b"application/json", b"application/x-www-form-urlencoded", b""):
+        raise Problem(415, "not_json", "the body must be JSON", hint="send Content-Type: application/json")
+    return {**scope, "headers": [*headers, (b"content-type", b"application/json")]}
+
+
+async def _audited(
+    broker: Any, caller: Caller, queue: str | None, action: str, request: Request, inner: Handler
+) -> Response:
+    """The row is there before the action is tried; the answer is added when there is one."""
+    body = await request.body()
+    detail: dict[str, Any] = {"path": dict(request.path_params), "query": dict(request.query_params)}
+    if 0 < len(body) <= AUDITED_BYTES:
+        detail["body"] = body.decode(errors="replace").replace("\x00", "")
+    row = await broker.store.audit(
+        caller.id,
+        action,
+        queue=_storable(queue),
+        detail=_storable(detail),
+        request_id=request.scope.get("tarry.request_id"),
+    )
+    status = 500
+    try:
+        response = await inner(request)
+        status = response.status_code
+        return response
+    except Exception as error:
+        status = problem_of(error).status
+        raise
+    finally:
+        await broker.store.audited(row, status)
+
+
+def _storable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_storable(name): _storable(inner) for name, inner in cast("dict[str, Any]", value).items()}
+    return value.replace("\x00", "") if isinstance(value, str) else value

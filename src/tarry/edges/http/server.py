@@ -1,0 +1,125 @@
+"""The broker as a process: where it binds, how it starts, and how it ends quickly with clients still waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import signal
+import socket
+from collections.abc import AsyncGenerator, Generator, Sequence
+
+import uvicorn
+from fastapi import FastAPI
+
+from tarry.app import AsyncApp
+from tarry.core.errors import Refused
+from tarry.edges.http.broker import broker_app
+from tarry.edges.http.gate import LOOPBACK
+from tarry.edges.http.settings import BrokerSettings
+
+GRACE_S = 10
+"""How long answers that are under way may take to finish when the broker stops."""
+
+
+class BrokerServer(uvicorn.Server):
+    """Tells the broker that it is stopping before it waits for the answers under way."""
+
+    def __init__(self, served: FastAPI, *, log_level: str = "warning") -> None:
+        super().__init__(
+            uvicorn.Config(
+                served,
+                lifespan="off",
+                access_log=False,
+                log_level=log_level,
+                log_config=None,
+                server_header=False,
+                proxy_headers=False,
+                timeout_graceful_shutdown=GRACE_S,
+                timeout_keep_alive=30,
+                backlog=4096,
+                ws="none",
+            )
+        )
+        self._served = served
+        self.open = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.open.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Signals are `serve`'s business: uvicorn would raise them again, and a broker that was told to stop ends well."""
+        yield
+
+    def stop(self) -> None:
+        """Once: let answers under way finish. Twice: end now."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._served.state.broker.stopping.set()
+        await super().shutdown(sockets)
+
+
+def is_loopback(host: str) -> bool:
+    if host in LOOPBACK:
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+async def check_bind(app: AsyncApp, host: str) -> BrokerSettings:
+    """Beyond loopback nobody gets in without a key, so there has to be one."""
+    if is_loopback(host):
+        return BrokerSettings(anonymous=True)
+    if not any(key.active for key in await app.keys.list()):
+        raise Refused(
+            f"the broker does not bind to {host} while there is no API key: everybody could use it",
+            hint="make one first: tarry key create NAME --action admin --action read …",
+        )
+    return BrokerSettings(anonymous=False)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # Named as TCP: else the loop does not switch Nagle's algorithm off, and every answer waits 40 ms for an echo.
+    found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        found.bind((host, port))
+    except OSError as error:
+        found.close()
+        raise Refused(f"cannot bind to {host} port {port}: {error.strerror}", hint="choose another --port") from error
+    return found
+
+
+async def serve(app: AsyncApp, sockets: Sequence[socket.socket], settings: BrokerSettings) -> None:
+    """Until SIGINT or SIGTERM."""
+    server = BrokerServer(broker_app(app, settings))
+    loop = asyncio.get_running_loop()
+    for sign in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(sign, server.stop)
+    try:
+        await server.serve(list(sockets))
+    finally:
+        for sign in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(sign)
+
+
+@contextlib.asynccontextmanager
+async def serving(app: AsyncApp, settings: BrokerSettings, host: str = "127.0.0.1") -> AsyncGenerator[str]:
+    """A broker inside a running loop, on a free port: for tests, and for programs that bring their own."""
+    listening = bind(host, 0)
+    server = BrokerServer(broker_app(app, settings))
+    running = asyncio.create_task(server.serve([listening]), name="tarry-broker")
+    try:
+        await server.open.wait()
+        yield f"http://{host}:{listening.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        await running
+        listening.close()

@@ -1,0 +1,67 @@
+"""API keys as people handle them: made, shown once, listed, revoked."""
+
+from __future__ import annotations
+
+import builtins
+import os
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+
+from tarry.core import limits
+from tarry.core.keys import ApiKey, IssuedKey, KeyText, check_actions, check_key_name, check_patterns
+from tarry.core.ports import AsyncStore, Store
+
+_UNKNOWN = datetime.min.replace(tzinfo=UTC)
+"""The store's clock says when a key was made."""
+
+
+class ApiKeys:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def create(
+        self, name: str, actions: Iterable[str], queues: Sequence[str] = ("*",), *, expires_for: timedelta | None = None
+    ) -> IssuedKey:
+        """The text of the answer is the key: it is nowhere else."""
+        text, key = _drawn(name, actions, queues, expires_for)
+        return IssuedKey(self._store.add_key(key, expires_for=expires_for), str(text))
+
+    def list(self) -> builtins.list[ApiKey]:
+        return self._store.keys()
+
+    def revoke(self, id: str) -> ApiKey | None:
+        return self._store.revoke_key(id)
+
+
+class AsyncApiKeys:
+    def __init__(self, store: AsyncStore) -> None:
+        self._store = store
+
+    async def create(
+        self, name: str, actions: Iterable[str], queues: Sequence[str] = ("*",), *, expires_for: timedelta | None = None
+    ) -> IssuedKey:
+        text, key = _drawn(name, actions, queues, expires_for)
+        return IssuedKey(await self._store.add_key(key, expires_for=expires_for), str(text))
+
+    async def list(self) -> builtins.list[ApiKey]:
+        return await self._store.keys()
+
+    async def revoke(self, id: str) -> ApiKey | None:
+        return await self._store.revoke_key(id)
+
+
+def _drawn(
+    name: str, actions: Iterable[str], queues: Sequence[str], expires_for: timedelta | None
+) -> tuple[KeyText, ApiKey]:
+    if expires_for is not None:
+        limits.check_delay(expires_for, "expires_for")
+    text = KeyText.made_of(os.urandom(38))
+    key = ApiKey(
+        id=text.id,
+        name=check_key_name(name),
+        actions=check_actions(actions),
+        queues=check_patterns(queues),
+        secret_hash=text.secret_hash,
+        created_at=_UNKNOWN,
+    )
+    return text, key

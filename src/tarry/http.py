@@ -1,0 +1,173 @@
+"""Tarry through a broker, for programs that reach it by HTTP alone: the same verbs as on a database.
+
+with tarry.http.Client("http://localhost:8080", key="tarry_…") as client:
+    client.queue("orders").offer("order-17", {"total": 40})
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Coroutine
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Self, TypeVar, cast, overload
+
+from tarry.app import default_consumer
+from tarry.core import limits
+from tarry.core.codecs import codec_for
+from tarry.core.messages import Lease
+from tarry.core.ports import AsyncStore, Store
+from tarry.core.settings import StoreSettings
+from tarry.handles.aio import AsyncQueue
+from tarry.handles.delivery import AsyncDelivery, Delivery
+from tarry.handles.queue import Queue
+from tarry.handles.queues import AsyncQueues, Queues
+from tarry.storage.http import AsyncHttpStore, HttpStore
+
+__all__ = ["AsyncClient", "Client"]
+
+P = TypeVar("P")
+
+_LONGEST_WAIT = timedelta(seconds=50)
+_DEFAULTS = StoreSettings()
+
+
+class _Patient:
+    """A broker that is asked to wait for a first message."""
+
+    def __init__(self, store: Any, wait_for: timedelta) -> None:
+        self._store = store
+        self._wait_for = wait_for
+
+    def lease(self, *args: Any, **options: Any) -> Any:
+        return self._store.lease(*args, **options, wait_for=self._wait_for)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+class _RemoteQueue(Queue[P]):
+    """Waiting is the broker's business: a poll that blocks is a request that is answered late."""
+
+    def poll_many(self, n: int, timeout: timedelta | None = None, **options: Any) -> list[Delivery[P]]:
+        until_s = _deadline_s(timeout)
+        while True:
+            left = _left(until_s)
+            patient = cast("Store", _Patient(self._store, left))
+            found = Queue(patient, self.name, self._codec, consumer=self._consumer).try_poll_many(n, **options)
+            if found or n <= 0 or left < _LONGEST_WAIT:
+                return found
+
+
+class _AsyncRemoteQueue(AsyncQueue[P]):
+    async def poll_many(self, n: int, timeout: timedelta | None = None, **options: Any) -> list[AsyncDelivery[P]]:
+        until_s = _deadline_s(timeout)
+        while True:
+            left = _left(until_s)
+            patient = cast("AsyncStore", _Patient(self._store, left))
+            queue = _AsyncRemoteQueue(patient, self.name, self._codec, consumer=self._consumer)
+            found = await queue.try_poll_many(n, **options)
+            if found or n <= 0 or left < _LONGEST_WAIT:
+                return found
+
+    async def _unless_cancelled(self, asking: Coroutine[Any, Any, list[Lease[P]]]) -> list[Lease[P]]:
+        """A cancelled request is a connection that closes, and what the broker was about to hand over it gives back."""
+        return await asking
+
+
+class Client:
+    """`tarry.connect` for a broker: queues and their verbs, except what needs a connection of the database."""
+
+    def __init__(
+        self,
+        url: str,
+        key: str | None = None,
+        *,
+        consumer: str | None = None,
+        settings: StoreSettings = _DEFAULTS,
+    ) -> None:
+        self._begin(HttpStore(url, key, settings=settings), consumer)
+
+    def _begin(self, store: HttpStore, consumer: str | None) -> None:
+        self.store = store
+        self.queues = Queues(cast("Store", store))
+        self._consumer = consumer or default_consumer()
+
+    @classmethod
+    def on(cls, store: HttpStore, consumer: str | None = None) -> Self:
+        """A view of a store that others use, too."""
+        client = cls.__new__(cls)
+        client._begin(store, consumer)
+        return client
+
+    @overload
+    def queue(self, name: str) -> Queue[Any]: ...
+    @overload
+    def queue(self, name: str, payload_type: type[P]) -> Queue[P]: ...
+    def queue(self, name: str, payload_type: type[Any] | None = None) -> Queue[Any]:
+        return _RemoteQueue(cast("Store", self.store), name, codec_for(payload_type), consumer=self._consumer)
+
+    def close(self) -> None:
+        self.store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class AsyncClient:
+    """`Client` for code that awaits."""
+
+    def __init__(
+        self,
+        url: str,
+        key: str | None = None,
+        *,
+        consumer: str | None = None,
+        settings: StoreSettings = _DEFAULTS,
+    ) -> None:
+        self._begin(AsyncHttpStore(url, key, settings=settings), consumer)
+
+    def _begin(self, store: AsyncHttpStore, consumer: str | None) -> None:
+        self.store = store
+        self.queues = AsyncQueues(cast("AsyncStore", store))
+        self._consumer = consumer or default_consumer()
+
+    @classmethod
+    def on(cls, store: AsyncHttpStore, consumer: str | None = None) -> Self:
+        client = cls.__new__(cls)
+        client._begin(store, consumer)
+        return client
+
+    @overload
+    def queue(self, name: str) -> AsyncQueue[Any]: ...
+    @overload
+    def queue(self, name: str, payload_type: type[P]) -> AsyncQueue[P]: ...
+    def queue(self, name: str, payload_type: type[Any] | None = None) -> AsyncQueue[Any]:
+        return _AsyncRemoteQueue(cast("AsyncStore", self.store), name, codec_for(payload_type), consumer=self._consumer)
+
+    async def close(self) -> None:
+        await self.store.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def _deadline_s(timeout: timedelta | None) -> float | None:
+    timeout = limits.check_timeout(timeout)
+    return None if timeout is None else time.monotonic() + timeout.total_seconds()
+
+
+def _left(until_s: float | None) -> timedelta:
+    if until_s is None:
+        return _LONGEST_WAIT
+    return min(_LONGEST_WAIT, timedelta(seconds=max(0.0, until_s - time.monotonic())))

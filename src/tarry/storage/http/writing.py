@@ -1,0 +1,110 @@
+"""From the values of the core to what a broker takes."""
+
+from __future__ import annotations
+
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+import msgspec
+
+from tarry.core.limits import clip_error
+from tarry.core.messages import Draft, Failure, Hold, Place
+from tarry.core.retry import Retry
+from tarry.core.settings import QueueSettings
+
+T = TypeVar("T")
+
+_EPOCH = datetime.min.replace(tzinfo=UTC)
+
+BATCH = 1_000
+"""As many as a broker takes at once."""
+_BODY_BYTES = 700_000
+"""Of payloads in one request; a broker takes a mebibyte in all."""
+
+
+def message_id(queue: str, key: str) -> str:
+    return urlsafe_b64encode(f"{queue}/{key}".encode()).rstrip(b"=").decode()
+
+
+def instant(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def place(of: Place) -> str:
+    return f"{(of.due_at - _EPOCH) // timedelta(microseconds=1)}-{of.version}"
+
+
+def seconds(span: timedelta | None) -> float | None:
+    return None if span is None else span.total_seconds()
+
+
+def retry(policy: Retry) -> dict[str, Any]:
+    return {
+        "initial_for": policy.initial_for.total_seconds(),
+        "factor": policy.factor,
+        "cap_for": policy.cap_for.total_seconds(),
+        "jitter": policy.jitter,
+    }
+
+
+def offer(draft: Draft) -> dict[str, Any]:
+    body: dict[str, Any] = {"key": draft.key, "priority": draft.priority, "on_conflict": draft.conflict.rule.value}
+    if draft.content_type is None and not draft.payload.startswith(b'"'):
+        body["payload"] = msgspec.Raw(draft.payload)
+    else:  # a JSON string would be taken for text, and bytes are not JSON
+        body["payload_base64"] = b64encode(draft.payload).decode()
+        body["content_type"] = draft.content_type or "application/json"
+    if draft.due_at is not None:
+        body["at"] = instant(draft.due_at)
+    elif draft.delay:
+        body["delay"] = draft.delay.total_seconds()
+    rare = {
+        "type": draft.type,
+        "headers": None if draft.headers is None else dict(draft.headers),
+        "lease_for": seconds(draft.lease_for),
+        "max_attempts": draft.max_attempts,
+        "retry": None if draft.retry is None else retry(draft.retry),
+        "max_wait": seconds(draft.conflict.max_wait),
+    }
+    return body | {name: value for name, value in rare.items() if value is not None}
+
+
+def batches_of_drafts(drafts: Sequence[Draft]) -> Iterator[Sequence[Draft]]:
+    start, size = 0, 0
+    for place, draft in enumerate(drafts):
+        if place > start and (place - start == BATCH or size + len(draft.payload) > _BODY_BYTES):
+            yield drafts[start:place]
+            start, size = place, 0
+        size += len(draft.payload)
+    if start < len(drafts):
+        yield drafts[start:]
+
+
+def batches(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    for start in range(0, len(items), BATCH):
+        yield items[start : start + BATCH]
+
+
+def held(queue: str, hold: Hold) -> dict[str, Any]:
+    return {"id": message_id(queue, hold.key), "lock_token": str(hold.token)}
+
+
+def failed(queue: str, failure: Failure) -> dict[str, Any]:
+    return {
+        **held(queue, failure.hold),
+        "error": None if failure.error is None else clip_error(failure.error),
+        "delay": seconds(failure.delay),
+    }
+
+
+def settings(of: QueueSettings) -> dict[str, Any]:
+    return {
+        "lease_for": of.lease_for.total_seconds(),
+        "max_attempts": of.max_attempts,
+        "retry": retry(of.retry),
+        "journal": of.journal.value,
+        "retention_for": of.retention_for.total_seconds(),
+        "target_lag_for": of.target_lag_for.total_seconds(),
+    }

@@ -1,0 +1,74 @@
+"""API keys and the audit of a memory store."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from tarry.core.audit import Audited
+from tarry.core.errors import Refused
+from tarry.core.keys import ApiKey
+
+_AUDITS_KEPT = 10_000
+
+
+class Keyring:
+    """Not thread-safe: the store's lock is held around every call."""
+
+    def __init__(self) -> None:
+        self._keys: dict[str, ApiKey] = {}
+        self._audits: deque[Audited] = deque(maxlen=_AUDITS_KEPT)
+        self._last = 0
+
+    def add(self, key: ApiKey, expires_for: timedelta | None, now: datetime) -> ApiKey:
+        if key.id in self._keys:
+            raise Refused("there is a key with this id already", hint="try again: ids are random")
+        expires_at = None if expires_for is None else now + expires_for
+        self._keys[key.id] = replace(key, created_at=now, expires_at=expires_at)
+        return self._seen(self._keys[key.id], now)
+
+    def find(self, id: str, now: datetime) -> ApiKey | None:
+        key = self._keys.get(id)
+        return None if key is None else self._seen(key, now)
+
+    def every(self, now: datetime) -> list[ApiKey]:
+        return [self._seen(key, now) for key in sorted(self._keys.values(), key=lambda key: (key.created_at, key.id))]
+
+    def revoke(self, id: str, now: datetime) -> ApiKey | None:
+        key = self._keys.get(id)
+        if key is None:
+            return None
+        self._keys[id] = replace(key, revoked_at=key.revoked_at or now)
+        return self._seen(self._keys[id], now)
+
+    def audit(
+        self,
+        actor: str,
+        action: str,
+        queue: str | None,
+        detail: Mapping[str, Any] | None,
+        request_id: str | None,
+        now: datetime,
+    ) -> int:
+        self._last += 1
+        self._audits.append(
+            Audited(
+                id=self._last, at=now, actor=actor, action=action, queue=queue, detail=detail, request_id=request_id
+            )
+        )
+        return self._last
+
+    def audited(self, id: int, status: int) -> None:
+        for place, row in enumerate(self._audits):
+            if row.id == id:
+                self._audits[place] = replace(row, status=status)
+
+    def audits(self, limit: int) -> list[Audited]:
+        return list(reversed(self._audits))[: max(limit, 0)]
+
+    @staticmethod
+    def _seen(key: ApiKey, now: datetime) -> ApiKey:
+        return replace(key, active=key.revoked_at is None and (key.expires_at is None or key.expires_at > now))
