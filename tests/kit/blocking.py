@@ -12,6 +12,7 @@ from tarry.app import AsyncApp
 from tarry.handles.aio import AsyncQueue
 from tarry.handles.dead_letters import AsyncDeadLetters
 from tarry.handles.delivery import AsyncDelivery
+from tarry.handles.keys import AsyncApiKeys
 from tarry.handles.queues import AsyncQueues
 from tarry.handles.redrives import AsyncRedrive, AsyncRedrives
 from tarry.handles.schedules import AsyncSchedules
@@ -27,6 +28,7 @@ R = TypeVar("R")
 ANSWER_S = 60.0
 _AWAITING = (
     AsyncApp,
+    AsyncApiKeys,
     AsyncClient,
     AsyncQueue,
     AsyncQueues,

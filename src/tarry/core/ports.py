@@ -10,16 +10,24 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from tarry.core.audit import Audited
 from tarry.core.chores import (
+    AsyncDeadLettering,
+    AsyncLeading,
+    AsyncRedriving,
+    AsyncSweeping,
+    DeadLettering,
+    Leading,
+    Redriving,
+    Sweeping,
+)
 from tarry.core.cron import Ruling, ScheduleState, TickRecord
 from tarry.core.events import Event
-from tarry.core.audit import Audited
 from tarry.core.keys import ApiKey
 from tarry.core.messages import (
     EVERYTHING,
     BuryReason,
     Counts,
-    DeadLetter,
     Decode,
     Draft,
     Failure,
@@ -210,7 +218,18 @@ class Keeping(Protocol):
 
 
 class Store(
-    Offering, Leasing, Browsing, Dropping, DeadLettering, Redriving, Leading, Sweeping, Registry, Scheduling, Keeping, Protocol
+    Offering,
+    Leasing,
+    Browsing,
+    Dropping,
+    DeadLettering,
+    Redriving,
+    Leading,
+    Sweeping,
+    Registry,
+    Scheduling,
+    Keeping,
+    Protocol,
 ):
     settings: StoreSettings
     lobby: Lobby

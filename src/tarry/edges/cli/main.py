@@ -19,6 +19,7 @@ from tarry.edges.cli import (
     db,
     dlq,
     doctor,
+    key,
     message,
     pipeline,
     queue,
@@ -56,7 +57,7 @@ def cli() -> typer.Typer:
     app.callback()(_root)
     send.register(app)
     receive.register(app)
-    for commands in (queue.app, message.app, dlq.app, redrive.app, pipeline.app, anomaly.app, db.app):
+    for commands in (queue.app, message.app, dlq.app, redrive.app, pipeline.app, anomaly.app, key.app, db.app):
         app.add_typer(commands)
     worker.register(app)
     sweeper.register(app)

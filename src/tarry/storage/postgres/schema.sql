@@ -81,6 +81,22 @@ create table tarry.anomaly_mute (
     constraint anomaly_mute_pkey PRIMARY KEY (id)
 );
 
+create table tarry.api_key (
+    id text not null,
+    name text not null,
+    secret_hash bytea not null,
+    actions text[] not null,
+    queues text[] not null,
+    created_at timestamp with time zone not null,
+    expires_at timestamp with time zone,
+    revoked_at timestamp with time zone,
+    constraint api_key_pkey PRIMARY KEY (id),
+    constraint api_key_actions_check CHECK (((cardinality(actions) > 0) AND (actions <@ ARRAY['read'::text, 'produce'::text, 'consume'::text, 'admin'::text]))),
+    constraint api_key_id_check CHECK ((id ~ '^[0-9a-f]{12}$'::text)),
+    constraint api_key_queues_check CHECK ((cardinality(queues) > 0)),
+    constraint api_key_secret_hash_check CHECK ((octet_length(secret_hash) = 32))
+);
+
 create table tarry.archive_batch (
     batch bigint not null,
     lake text not null,
@@ -127,6 +143,18 @@ create table tarry.archive_horizon (
     queue integer not null,
     before date not null,
     constraint archive_horizon_pkey PRIMARY KEY (lake, queue)
+);
+
+create table tarry.audit (
+    id bigint generated always as identity,
+    at timestamp with time zone not null,
+    actor text not null,
+    action text not null,
+    queue text,
+    detail jsonb,
+    request_id text,
+    status integer,
+    constraint audit_pkey PRIMARY KEY (id)
 );
 
 create table tarry.consumer_hour (
@@ -832,4 +860,5 @@ insert into tarry.migration (number, name, checksum) values
     (5, '0005_pre_anomalies', 'd80168f737e1d353'),
     (6, '0006_pre_waiting', 'cd4d0f566cf62b7b'),
     (7, '0007_pre_redriving', '0c89c41f4426f945'),
-    (8, '0008_pre_cron', 'e508d2caae426c7d');
+    (8, '0008_pre_cron', 'e508d2caae426c7d'),
+    (9, '0009_pre_keys', '350a1395739a0b3e');

@@ -1,0 +1,22 @@
+"""What `tarry serve` runs, apart, because it imports what the rest of the command line does without."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tarry.app import connect_async
+from tarry.core.settings import StoreSettings
+from tarry.edges.cli.session import Session
+from tarry.edges.http.server import bind, check_bind, serve
+
+_SETTINGS = StoreSettings(create_queues=False, pool_size=10)
+
+
+async def run(cli: Session, host: str, port: int, rate: float | None) -> None:
+    async with connect_async(cli.dsn, settings=_SETTINGS) as app:
+        settings = replace(await check_bind(app, host), requests_per_s=rate)
+        listening = bind(host, port)
+        shown = f"[{host}]" if ":" in host else host
+        cli.note(f"Tarry answers at http://{shown}:{listening.getsockname()[1]}")
+        await serve(app, [listening], settings)
+    cli.note("stopped")

@@ -1,0 +1,288 @@
+"""Who may do what: every route with every scope on own and foreign queues, and nothing that leaks what exists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from fastapi.routing import APIRoute
+
+from tarry.app import AsyncApp
+from tarry.core.keys import Action
+from tarry.core.settings import QueueSettings
+from tarry.edges.http.broker import broker_app
+from tarry.edges.http.ids import MessageId
+from tarry.edges.http.routing import Scope
+from tarry.edges.http.settings import BrokerSettings
+from tarry.testing import MutableClock
+from tests.edges.http.conftest import Caller
+from tests.edges.http.test_answers import code
+from tests.kit.blocking import Loop
+
+Make = Callable[..., str]
+TOKEN = "00000000-0000-4000-8000-000000000000"
+
+
+def routes() -> list[APIRoute]:
+    from tarry.edges.http import dead, health, keys, leases, messages, queues
+
+    parts = (queues, messages, leases, dead, keys, health)
+    return [route for part in parts for route in part.router.routes if isinstance(route, APIRoute)]
+
+
+GUARDED = [route for route in routes() if "x-tarry-access" in (route.openapi_extra or {})]
+BODIES: dict[str, Any] = {
+    "offer": {"payload": 1},
+    "offer_batch": {"messages": [{"payload": 1}]},
+    "rename_queue": {"new_name": "QUEUE"},
+    "create_queue": {"name": "QUEUE"},
+    "create_key": {"name": "k", "actions": ["admin"]},
+    "poll": {},
+    "edit_queue": {},
+}
+
+
+def request(route: APIRoute, queue: str) -> tuple[str, str, Any]:
+    path = route.path_format.replace("{queue}", queue).replace("{id}", str(MessageId(queue, "k")))
+    path = path.replace("{key_id}", "0" * 12)
+    body = BODIES.get(route.name)
+    if body is None and route.body_field is not None:
+        item = {"id": str(MessageId(queue, "k")), "lock_token": TOKEN}
+        body = {"messages": [item]} if route.path_format.startswith("/v1/messages:") else {"lock_token": TOKEN}
+        if route.name in ("pause_queue", "redrive"):
+            body = {}
+        if route.name == "purge_queue":
+            body = {"confirm": queue}
+    if isinstance(body, dict):
+        body = {name: queue if value == "QUEUE" else value for name, value in body.items()}
+    return next(iter(route.methods or ())), path, body
+
+
+@pytest.fixture
+def guarded(behind: AsyncApp, http_loop: Loop) -> Caller:
+    for name in ("own", "foreign"):
+        http_loop.run(behind.queues.create(name, QueueSettings()))
+    return Caller(broker_app(behind, BrokerSettings()), http_loop)
+
+
+def test_every_route_but_two_says_who_may_use_it() -> None:
+    assert {route.path_format for route in routes()} - {route.path_format for route in GUARDED} == {
+        "/healthz",
+        "/readyz",
+    }
+
+
+@pytest.mark.parametrize("route", GUARDED, ids=lambda route: f"{next(iter(route.methods))} {route.path_format}")
+def test_a_route_is_open_to_its_scope_on_its_queue_and_to_nobody_else(
+    guarded: Caller, key: Make, route: APIRoute
+) -> None:
+    said = route.openapi_extra or {}
+    action, scope = Action(said["x-tarry-access"]), Scope(said["x-tarry-scope"])
+    needs_all = scope is Scope.ALL
+    method, path, body = request(route, "own")
+    assert code(guarded(method, path, body)) == (401, "unauthorized")
+    for other in set(Action) - {action}:
+        assert code(guarded.with_key(key(other))(method, path, body)) == (403, "forbidden")
+    everything_else = key(*(set(Action) - {action}))
+    assert code(guarded.with_key(everything_else)(method, path, body)) == (403, "forbidden")
+    allowed = guarded.with_key(key(action, queues=("*",) if needs_all else ("own",)))
+    answer = allowed(method, path, body)
+    assert answer.status_code < 500
+    assert answer.status_code not in (401, 403), answer.text
+    if needs_all:
+        assert code(guarded.with_key(key(action, queues=("own",)))(method, path, body)) == (403, "forbidden")
+
+
+@pytest.mark.parametrize(
+    "route",
+    [r for r in GUARDED if (r.openapi_extra or {})["x-tarry-scope"] in ("queue", "message", "body")],
+    ids=lambda route: f"{next(iter(route.methods))} {route.path_format}",
+)
+def test_a_foreign_queue_is_refused_in_the_same_words_whether_it_exists_or_not(
+    guarded: Caller, key: Make, route: APIRoute
+) -> None:
+    mine = guarded.with_key(key(*Action, queues=("own", "own-*")))
+    there, nowhere = mine(*request(route, "foreign")), mine(*request(route, "nowhere"))
+    assert code(there) == code(nowhere) == (403, "forbidden")
+    assert there.json()["detail"].replace("foreign", "nowhere") == nowhere.json()["detail"]
+
+
+def test_a_list_shows_what_may_be_read_and_nothing_else(guarded: Caller, key: Make) -> None:
+    answer = guarded.with_key(key("read", queues=("own",)))("GET", "/v1/queues")
+    assert [queue["name"] for queue in answer.json()["queues"]] == ["own"]
+
+
+def test_a_pattern_is_a_beginning_and_a_name_is_a_name(guarded: Caller, key: Make) -> None:
+    caller = guarded.with_key(key("produce", queues=("own-*", "x.y")))
+    statuses = {
+        name: caller("POST", f"/v1/queues/{name}/messages", {"payload": 1}).status_code
+        for name in ("own-", "own-1", "own", "OWN-1", "x.y", "xzy", "x.y2")
+    }
+    assert statuses == {"own-": 201, "own-1": 201, "own": 403, "OWN-1": 403, "x.y": 201, "xzy": 403, "x.y2": 403}
+
+
+def test_a_batch_with_one_foreign_message_settles_none(guarded: Caller, key: Make) -> None:
+    mine = guarded.with_key(key("produce", "consume", queues=("own",)))
+    mine("POST", "/v1/queues/own/messages", {"payload": 1, "key": "k"})
+    held = mine("POST", "/v1/queues/own/messages:poll", {}).json()["messages"][0]
+    items = [
+        {"id": held["id"], "lock_token": held["lock_token"]},
+        {"id": str(MessageId("foreign", "k")), "lock_token": TOKEN},
+    ]
+    assert code(mine("POST", "/v1/messages:ack", {"messages": items})) == (403, "forbidden")
+    assert mine("POST", f"/v1/messages/{held['id']}/ack", {"lock_token": held["lock_token"]}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "Bearer tarry_000000000000_" + "0" * 64,
+        "Bearer nonsense",
+        "Bearer ",
+        "Basic dXNlcjpwYXNz",
+        "bearer tarry_",
+        "Bearer " + "x" * 5000,
+        "Bearer tarry_ÿ",
+    ],
+)
+def test_what_is_no_key_is_no_key(guarded: Caller, key: Make, header: str) -> None:
+    key("read")
+    answer = guarded("GET", "/v1/queues", headers={"authorization": header.encode("latin-1")})
+    assert code(answer) == (401, "unauthorized")
+    assert answer.headers["www-authenticate"] == "Bearer"
+
+
+def test_a_key_with_one_wrong_character_is_no_key(guarded: Caller, key: Make) -> None:
+    good = key("read")
+    assert guarded.with_key(good)("GET", "/v1/queues").status_code == 200
+    for place in (8, -1, -30):
+        swapped = "0" if good[place] != "0" else "1"
+        bad = f"{good[:place]}{swapped}{good[place + 1 :] if place != -1 else ''}"
+        assert guarded.with_key(bad)("GET", "/v1/queues").status_code == 401
+
+
+def test_a_key_in_the_url_is_not_taken(guarded: Caller, key: Make) -> None:
+    good = key(*Action)
+    for name in ("key", "apiKey", "api_key", "access_token", "authorization"):
+        assert guarded("GET", f"/v1/queues?{name}={good}").status_code == 401
+
+
+def test_a_key_ends_with_its_time_and_when_it_is_revoked(
+    behind: AsyncApp, http_loop: Loop, key: Make, pinned: MutableClock
+) -> None:
+    fresh = BrokerSettings(keys_cached_for=timedelta(0))
+    caller = Caller(broker_app(behind, fresh), http_loop)
+    short, long = (caller.with_key(key("read", "admin", expires_for=timedelta(hours=hours))) for hours in (1, 3))
+    assert short("GET", "/v1/queues").status_code == long("GET", "/v1/queues").status_code == 200
+    pinned.advance(timedelta(hours=2))
+    assert short("GET", "/v1/queues").status_code == 401
+    (active,) = [one["id"] for one in long("GET", "/v1/keys").json()["keys"] if one["active"]]
+    assert long("DELETE", f"/v1/keys/{active}").status_code == 200
+    assert long("GET", "/v1/queues").status_code == 401
+
+
+def test_revoking_through_a_broker_takes_effect_there_at_once(guarded: Caller, key: Make) -> None:
+    admin, victim = guarded.with_key(key("admin")), key("read")
+    assert guarded.with_key(victim)("GET", "/v1/queues").status_code == 200
+    id = victim.split("_")[1]
+    assert admin("DELETE", f"/v1/keys/{id}").json()["active"] is False
+    assert guarded.with_key(victim)("GET", "/v1/queues").status_code == 401
+
+
+def test_a_key_cannot_make_one_that_may_more(guarded: Caller, key: Make) -> None:
+    admin = guarded.with_key(key("admin", "read"))
+    assert admin("POST", "/v1/keys", {"name": "x", "actions": ["read"]}).status_code == 201
+    assert code(admin("POST", "/v1/keys", {"name": "x", "actions": ["produce"]})) == (403, "forbidden")
+
+
+def test_a_made_key_works_and_is_shown_once(guarded: Caller, key: Make) -> None:
+    admin = guarded.with_key(key("admin", "produce"))
+    made = admin("POST", "/v1/keys", {"name": "x", "actions": ["produce"], "queues": ["own"]}).json()
+    offer = guarded.with_key(made["key"])("POST", "/v1/queues/own/messages", {"payload": 1})
+    assert offer.status_code == 201
+    assert made["key"] not in admin("GET", "/v1/keys").text + admin("GET", "/v1/audit").text
+
+
+class TestWithoutAKey:
+    def test_the_first_key_closes_the_broker(self, behind: AsyncApp, http_loop: Loop, key: Make) -> None:
+        fresh = BrokerSettings(anonymous=True, keys_cached_for=timedelta(0))
+        caller = Caller(broker_app(behind, fresh), http_loop)
+        assert caller("GET", "/v1/queues").status_code == 200
+        key("read")
+        assert code(caller("GET", "/v1/queues")) == (401, "unauthorized")
+
+    def test_a_page_of_another_site_is_refused(self, ask: Caller) -> None:
+        for origin in ("http://evil.example", "null", "http://localhost.evil.example", "http://localhost:9"):
+            answer = ask("POST", "/v1/queues/q/resume", headers={"origin": origin})
+            assert code(answer) == (403, "forbidden")
+        assert ask("GET", "/v1/queues", headers={"origin": "http://localhost"}).status_code == 200
+
+    def test_a_name_that_was_bent_to_this_machine_is_refused(self, behind: AsyncApp, http_loop: Loop) -> None:
+        served = broker_app(behind, BrokerSettings(anonymous=True))
+        rebound = Caller(served, http_loop, host="evil.example")
+        assert code(rebound("GET", "/v1/queues")) == (403, "forbidden")
+
+
+class TestLimits:
+    def test_a_key_that_asks_too_often_is_told_when_to_come_back(
+        self, behind: AsyncApp, http_loop: Loop, key: Make
+    ) -> None:
+        caller = Caller(broker_app(behind, BrokerSettings(requests_per_s=2)), http_loop, key("read"))
+        answers = [caller("GET", "/v1/queues") for _ in range(20)]
+        refused = [answer for answer in answers if answer.status_code == 429]
+        assert refused
+        assert code(refused[0]) == (429, "rate_limited")
+        assert int(refused[0].headers["retry-after"]) >= 1
+        other = caller.with_key(key("read"))
+        assert other("GET", "/v1/queues").status_code == 200
+
+    def test_a_body_may_be_limited_further(self, behind: AsyncApp, http_loop: Loop) -> None:
+        small = replace(BrokerSettings(anonymous=True), body_limit=100)
+        caller = Caller(broker_app(behind, small), http_loop)
+        assert caller("POST", "/v1/queues/q/messages", {"payload": 1}).status_code == 201
+        assert code(caller("POST", "/v1/queues/q/messages", {"payload": "x" * 100})) == (413, "too_large")
+
+        async def chunks() -> Any:
+            for _ in range(30):
+                yield b" " * 10
+
+        streamed = caller("POST", "/v1/queues/q/messages", content=chunks())
+        assert code(streamed) == (413, "too_large")
+
+
+class TestAudit:
+    def test_every_change_by_an_administrator_leaves_a_row_with_its_answer(self, guarded: Caller, key: Make) -> None:
+        text = key("admin", "read")
+        admin, id = guarded.with_key(text), text.split("_")[1]
+        admin("POST", "/v1/queues/own/pause", {"reason": "why not"}, headers={"x-request-id": "r-1"})
+        admin("DELETE", "/v1/queues/nowhere")
+        admin("POST", "/v1/queues/own/purge", {"confirm": "wrong"})
+        admin("GET", "/v1/queues/own")
+        rows = admin("GET", "/v1/audit").json()["audit"]
+        assert [(r["actor"], r["action"], r["queue"], r["status"]) for r in rows] == [
+            (id, "POST /v1/queues/{queue}/purge", "own", 409),
+            (id, "DELETE /v1/queues/{queue}", "nowhere", 404),
+            (id, "POST /v1/queues/{queue}/pause", "own", 200),
+        ]
+        assert rows[2]["request_id"] == "r-1"
+        assert rows[2]["detail"]["body"] == '{"reason":"why not"}'
+
+    def test_what_was_refused_for_want_of_rights_was_not_tried(self, guarded: Caller, key: Make) -> None:
+        guarded.with_key(key("read"))("DELETE", "/v1/queues/own")
+        assert guarded.with_key(key("admin"))("GET", "/v1/audit").json() == {"audit": []}
+
+
+def test_no_answer_and_no_log_contains_a_key(guarded: Caller, key: Make, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
+    text = key(*Action)
+    secret = text.split("_")[2]
+    for route in GUARDED:
+        answer = guarded.with_key(text)(*request(route, "own"))
+        assert secret not in answer.text + str(answer.headers)
+    for answer in (guarded.with_key(text)("GET", "/openapi.json"), guarded.with_key(text + "x")("GET", "/v1/queues")):
+        assert secret not in answer.text
+    assert "/v1/queues/{queue}/messages" in caplog.text
+    assert secret not in caplog.text

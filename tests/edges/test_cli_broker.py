@@ -1,0 +1,75 @@
+"""tarry key and tarry serve, as an operator uses them."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+
+from tarry.app import App
+from tests.edges.conftest import Run
+
+Start = Callable[..., "subprocess.Popen[bytes]"]
+
+
+def address(serving: subprocess.Popen[bytes]) -> str:
+    assert serving.stderr is not None
+    for line in serving.stderr:
+        if found := re.search(rb"answers at (http://\S+)", line):
+            return found[1].decode()
+    raise AssertionError("it ended before it answered")
+
+
+def test_a_key_is_made_listed_and_revoked(cli: Run, app: App) -> None:
+    made = cli("key", "create", "shop", "--action", "produce", "--queue", "orders", "--expires", "90d", "--json").data
+    assert re.fullmatch(r"tarry_[0-9a-f]{12}_[0-9a-f]{64}", made["key"])
+    assert (made["actions"], made["queues"], made["active"]) == (["produce"], ["orders"], True)
+    (listed,) = cli("key", "list", "--json").data["keys"]
+    assert listed["id"] == made["id"]
+    assert "key" not in listed
+    assert cli("key", "revoke", made["id"], "--json").data["active"] is False
+    assert [row.action for row in app.store.audits()] == ["tarry key revoke", "tarry key create"]
+
+
+def test_all_means_every_action_on_every_queue(cli: Run) -> None:
+    made = cli("key", "create", "ops", "--action", "all", "--json").data
+    assert (made["actions"], made["queues"]) == (["admin", "consume", "produce", "read"], ["*"])
+
+
+def test_a_key_that_is_not_there_cannot_be_revoked(cli: Run) -> None:
+    for id in ("0" * 12, "'; --"):
+        assert cli("key", "revoke", id).code == 3
+
+
+def test_beyond_this_machine_there_must_be_a_key(cli: Run) -> None:
+    for host in ("0.0.0.0", "::", "192.0.2.1"):
+        ran = cli("serve", "--host", host, "--port", "0")
+        assert ran.code == 4
+        assert "no API key" in ran.err
+        assert "tarry key create" in ran.err
+
+
+def test_a_broker_serves_until_it_is_told_to_stop(process: Start, cli: Run) -> None:
+    serving = process("serve", "--port", "0")
+    url = address(serving)
+    with httpx.Client(base_url=url) as client:
+        assert client.get("/readyz").json() == {"status": "ok"}
+        offered = client.post("/v1/queues/hello/messages", json={"payload": {"hi": "there"}, "key": "k"})
+        assert offered.status_code == 201
+        held = client.post("/v1/queues/hello/messages:poll", json={"wait": 5}).json()["messages"][0]
+        assert held["payload"] == {"hi": "there"}
+        acked = client.post(f"/v1/messages/{held['id']}/ack", json={"lock_token": held["lock_token"]})
+        assert acked.json() == {"outcome": "done"}
+        made: Any = cli("key", "create", "reader", "--action", "read", "--json").data
+        headers = {"authorization": f"Bearer {made['key']}"}
+        assert client.get("/v1/queues", headers=headers).json()["queues"][0]["name"] == "hello"
+    serving.send_signal(signal.SIGTERM)
+    assert serving.wait(20) == 0
+    assert serving.stderr is not None
+    log = serving.stderr.read().decode()
+    assert "POST /v1/queues/{queue}/messages:poll 200" in log
+    assert made["key"] not in log
