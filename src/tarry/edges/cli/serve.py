@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import sys
 from typing import Annotated
 
 import typer
@@ -45,13 +43,4 @@ def serve(
         raise CommandFailed(
             f"the broker is not installed: {error}", ExitCode.FAILED, hint="pip install 'tarry[http]'"
         ) from error
-    _log_to_stderr(logging.WARNING if no_access_log or cli.quiet else logging.INFO)
-    asyncio.run(running.run(cli, host, port, rate))
-
-
-def _log_to_stderr(level: int) -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
-    for name in ("tarry", "uvicorn"):
-        logging.getLogger(name).addHandler(handler)
-    logging.getLogger("tarry.http.access").setLevel(level)
+    asyncio.run(running.run(cli, host, port, rate, access_log=not no_access_log and not cli.quiet))

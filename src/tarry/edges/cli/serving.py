@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 from dataclasses import replace
 
 from tarry.app import connect_async
@@ -12,11 +14,20 @@ from tarry.edges.http.server import bind, check_bind, serve
 _SETTINGS = StoreSettings(create_queues=False, pool_size=10)
 
 
-async def run(cli: Session, host: str, port: int, rate: float | None) -> None:
+async def run(cli: Session, host: str, port: int, rate: float | None, *, access_log: bool) -> None:
     async with connect_async(cli.dsn, settings=_SETTINGS) as app:
         settings = replace(await check_bind(app, host), requests_per_s=rate)
         listening = bind(host, port)
         shown = f"[{host}]" if ":" in host else host
         cli.note(f"Tarry answers at http://{shown}:{listening.getsockname()[1]}")
+        _log_to_stderr(logging.INFO if access_log else logging.WARNING)
         await serve(app, [listening], settings)
     cli.note("stopped")
+
+
+def _log_to_stderr(level: int) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    for name in ("tarry", "uvicorn"):
+        logging.getLogger(name).addHandler(handler)
+    logging.getLogger("tarry.http.access").setLevel(level)
