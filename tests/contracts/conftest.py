@@ -7,16 +7,25 @@ import pytest
 from tarry.storage.postgres import verbs
 from tests.kit.backends import HTTP
 
-# What a program behind a broker does not have: the broker waits, so its clients need not know for how long.
-_NOT_OVER_HTTP = {"TestNextDue", "tests.contracts.test_waking"}
+# What is done where the database is, and not by programs behind a broker.
+_NOT_OVER_HTTP = {
+    "TestNextDue",
+    "tests.contracts.test_waking",
+    "tests.contracts.test_cron",
+    "tests.contracts.test_cron_ticks",
+    "tests.contracts.test_dead_groups",
+    "tests.contracts.test_leading",
+    "tests.contracts.test_redrive_jobs",
+    "tests.contracts.test_sweeping",
+}
 
 
 @pytest.fixture(autouse=True)
-def what_http_can(request: pytest.FixtureRequest) -> None:
+def what_http_can_do(request: pytest.FixtureRequest) -> None:
     over_http = "backend" in request.fixturenames and request.getfixturevalue("backend").name in HTTP
     where = {request.module.__name__, request.cls and request.cls.__name__}
     if over_http and where & _NOT_OVER_HTTP:
-        pytest.skip("a broker waits for its clients")
+        pytest.skip("not over HTTP")
 
 
 @pytest.fixture(autouse=True)

@@ -26,6 +26,7 @@ from tarry.edges.cli import (
     receive,
     redrive,
     send,
+    serve,
     sweeper,
     verify,
     worker,
@@ -60,6 +61,7 @@ def cli() -> typer.Typer:
     for commands in (queue.app, message.app, dlq.app, redrive.app, pipeline.app, anomaly.app, key.app, db.app):
         app.add_typer(commands)
     worker.register(app)
+    serve.register(app)
     sweeper.register(app)
     verify.register(app)
     doctor.register(app)

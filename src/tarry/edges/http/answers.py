@@ -117,6 +117,9 @@ class DeadLetter(Answer):
     died_at: At
     reason: str
     error: str | None
+    fingerprint: str | None
+    consumer: str | None
+    origin: int | None = Field(description="The version it was redriven from, if it died before.")
     content_type: str
     payload: Any = None
     payload_base64: str | None = None

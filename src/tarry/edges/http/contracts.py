@@ -28,7 +28,7 @@ def _duration(value: object) -> timedelta:
     return timedelta(seconds=value)
 
 
-def _instant(value: object) -> datetime:
+def instant(value: object) -> datetime:
     found = moment(value, "this") if isinstance(value, str) and not value.startswith("+") else None
     if not isinstance(found, datetime):
         raise InvalidInput("write an instant in RFC 3339 with its zone: 2030-01-31T18:00:00Z")
@@ -60,7 +60,7 @@ Duration = Annotated[
 ]
 Instant = Annotated[
     datetime,
-    BeforeValidator(_instant),
+    BeforeValidator(instant),
     WithJsonSchema({"type": "string", "format": "date-time", "examples": ["2030-01-31T18:00:00.000000Z"]}),
 ]
 LockToken = Annotated[

@@ -2,16 +2,50 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
 from tarry.core.keys import Action
+from tarry.core.redriving import DeadFilter
 from tarry.edges.http import answers, contracts, views
 from tarry.edges.http.documented import ADMIN_ERRORS, READ_ERRORS
+from tarry.edges.http.ids import storable
 from tarry.edges.http.routing import AccessRoute, access
 from tarry.edges.http.views import answer
+
+Text = Annotated[str | None, Query(max_length=200)]
+Moment = Annotated[str | None, Query(max_length=40, description="RFC 3339, with its zone.")]
+
+
+def which(
+    fingerprint: Text = None,
+    type: Text = None,
+    key_prefix: Text = None,
+    died_from: Moment = None,
+    died_to: Moment = None,
+    version: Annotated[list[int] | None, Query(max_length=contracts.MOST)] = None,
+) -> DeadFilter:
+    """Which dead letters are meant; what is not said does not matter."""
+
+    def at(text: str | None) -> datetime | None:
+        return None if text is None else contracts.instant(text)
+
+    return DeadFilter.of(
+        {
+            "fingerprint": storable(fingerprint, "fingerprint"),
+            "type": storable(type, "type"),
+            "key_prefix": storable(key_prefix, "key_prefix"),
+            "died_from": at(died_from),
+            "died_to": at(died_to),
+            "versions": version,
+        }
+    )
+
+
+Which = Annotated[DeadFilter, Depends(which)]
 
 router = APIRouter(prefix="/v1", tags=["dead letters"], route_class=AccessRoute)
 
@@ -22,11 +56,13 @@ router = APIRouter(prefix="/v1", tags=["dead letters"], route_class=AccessRoute)
     responses=READ_ERRORS,
     openapi_extra=access(Action.READ),
 )
-async def list_dead(request: Request, queue: str, limit: Annotated[int, Query(ge=1, le=10_000)] = 100) -> Response:
+async def list_dead(
+    request: Request, queue: str, where: Which, limit: Annotated[int, Query(ge=1, le=10_000)] = 100
+) -> Response:
     """The newest first."""
     broker = request.app.state.broker
     await broker.app.queues.get(queue)
-    found = await broker.store.dead_letters(queue, limit=limit)
+    found = await broker.store.dead_letters(queue, where=where, limit=limit)
     return answer({"dead_letters": [views.dead_letter(one) for one in found]})
 
 
@@ -46,8 +82,8 @@ async def redrive(request: Request, queue: str, body: contracts.RedriveRequest |
 @router.delete(
     "/queues/{queue}/dead", response_model=answers.Purged, responses=ADMIN_ERRORS, openapi_extra=access(Action.ADMIN)
 )
-async def purge_dead(request: Request, queue: str) -> Response:
-    """Give up every dead letter of a queue. It cannot be undone."""
+async def purge_dead(request: Request, queue: str, where: Which) -> Response:
+    """Give up dead letters: those of the query, or all of the queue. It cannot be undone."""
     broker = request.app.state.broker
     await broker.app.queues.get(queue)
-    return answer({"purged": await broker.store.purge_dead(queue)})
+    return answer({"purged": await broker.store.purge_dead(queue, where=where)})

@@ -77,6 +77,9 @@ def dead_letter(found: DeadLetter[Any]) -> dict[str, Any]:
         "died_at": exact(found.died_at),
         "reason": found.reason,
         "error": found.error,
+        "fingerprint": found.fingerprint,
+        "consumer": found.consumer,
+        "origin": found.origin,
         **_content(found).shown(),
     }
 

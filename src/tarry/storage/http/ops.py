@@ -13,6 +13,7 @@ from tarry.core.events import Event
 from tarry.core.limits import clip_error
 from tarry.core.messages import Counts, DeadLetter, Decode, Draft, Failure, Filter, Hold, Lease, StoredMessage
 from tarry.core.outcomes import Outcome, Settled
+from tarry.core.redriving import DeadFilter
 from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo, QueueSettings
 from tarry.core.states import State
@@ -184,8 +185,8 @@ def drop_all(queue: str) -> Op[int]:
     return (yield from ask(call)).json()["dropped"]
 
 
-def dead_letters(queue: str, limit: int) -> Op[list[DeadLetter[bytes]]]:
-    params = {"limit": max(1, min(limit, 10_000))}
+def dead_letters(queue: str, where: DeadFilter, limit: int) -> Op[list[DeadLetter[bytes]]]:
+    params = {"limit": max(1, min(limit, 10_000)), **writing.which(where)}
     answer = yield from ask(Call("GET", f"/v1/queues/{_named(queue)}/dead", params=params, queue=queue))
     return [
         one.letter() for one in msgspec.json.decode(answer.body, type=reading.DeadPage).dead_letters[: max(limit, 0)]
@@ -206,8 +207,9 @@ def redrive(queue: str, versions: Sequence[int] | None, limit: int) -> Op[int]:
     return moved
 
 
-def purge_dead(queue: str) -> Op[int]:
-    return (yield from ask(Call("DELETE", f"/v1/queues/{_named(queue)}/dead", queue=queue))).json()["purged"]
+def purge_dead(queue: str, where: DeadFilter) -> Op[int]:
+    call = Call("DELETE", f"/v1/queues/{_named(queue)}/dead", params=writing.which(where), queue=queue)
+    return (yield from ask(call)).json()["purged"]
 
 
 def create_queue(name: str, settings: QueueSettings, *, exist_ok: bool) -> Op[QueueInfo]:

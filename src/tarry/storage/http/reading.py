@@ -78,12 +78,16 @@ class Dead(Carried, kw_only=True):
     died_at: datetime
     reason: str
     error: str | None
+    fingerprint: str | None = None
+    consumer: str | None = None
+    origin: int | None = None
 
     def letter(self) -> DeadLetter[bytes]:
         return DeadLetter(
             queue=self.queue, key=self.key, payload=self.data, version=self.version, attempt=self.attempt,
             priority=self.priority, due_at=self.due_at, died_at=self.died_at, reason=self.reason, error=self.error,
-            type=self.type, headers=self.headers, content_type=self.stored_type,
+            type=self.type, headers=self.headers, content_type=self.stored_type, fingerprint=self.fingerprint,
+            consumer=self.consumer, origin=self.origin,
         )  # fmt: skip
 
 

@@ -26,6 +26,7 @@ from tarry.core.messages import (
     StoredMessage,
 )
 from tarry.core.outcomes import Outcome, Settled
+from tarry.core.redriving import EVERY_LETTER, DeadFilter
 from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo, QueueSettings, StoreSettings
 from tarry.core.states import State
@@ -149,14 +150,16 @@ class HttpStore:
     def drop_all(self, queue: str, *, conn: Any = None) -> int:
         return self._in(queue, lambda: ops.drop_all(queue), conn)
 
-    def dead_letters(self, queue: str, *, limit: int = 100, conn: Any = None) -> list[DeadLetter[bytes]]:
-        return self._in(queue, lambda: ops.dead_letters(queue, limit), conn)
+    def dead_letters(
+        self, queue: str, *, where: DeadFilter = EVERY_LETTER, limit: int = 100, conn: Any = None
+    ) -> list[DeadLetter[bytes]]:
+        return self._in(queue, lambda: ops.dead_letters(queue, where, limit), conn)
 
     def redrive(self, queue: str, *, versions: Sequence[int] | None = None, limit: int = 1000, conn: Any = None) -> int:
         return self._in(queue, lambda: ops.redrive(queue, versions, limit), conn)
 
-    def purge_dead(self, queue: str, *, conn: Any = None) -> int:
-        return self._in(queue, lambda: ops.purge_dead(queue), conn)
+    def purge_dead(self, queue: str, *, where: DeadFilter = EVERY_LETTER, conn: Any = None) -> int:
+        return self._in(queue, lambda: ops.purge_dead(queue, where), conn)
 
     def create_queue(self, name: str, settings: QueueSettings, *, exist_ok: bool, conn: Any = None) -> QueueInfo:
         return self._run(lambda: ops.create_queue(name, settings, exist_ok=exist_ok), conn)

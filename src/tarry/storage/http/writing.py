@@ -11,6 +11,7 @@ import msgspec
 
 from tarry.core.limits import clip_error
 from tarry.core.messages import Draft, Failure, Hold, Place
+from tarry.core.redriving import DeadFilter
 from tarry.core.retry import Retry
 from tarry.core.settings import QueueSettings
 
@@ -97,6 +98,18 @@ def failed(queue: str, failure: Failure) -> dict[str, Any]:
         "error": None if failure.error is None else clip_error(failure.error),
         "delay": seconds(failure.delay),
     }
+
+
+def which(where: DeadFilter) -> dict[str, Any]:
+    said = {
+        "fingerprint": where.fingerprint,
+        "type": where.type,
+        "key_prefix": where.key_prefix,
+        "died_from": None if where.died_from is None else instant(where.died_from),
+        "died_to": None if where.died_to is None else instant(where.died_to),
+        "version": None if where.versions is None else list(where.versions),
+    }
+    return {name: value for name, value in said.items() if value is not None}
 
 
 def settings(of: QueueSettings) -> dict[str, Any]:
