@@ -17,7 +17,7 @@ GATE = 4711
 worker = tarry.Worker()
 
 
-@worker.handler("jobs", lease_for=timedelta(seconds=2))
+@worker.handler("jobs", lease_for=timedelta(seconds=float(os.environ.get("JOBS_LEASE_S", "30"))))
 async def handle(payload: dict[str, Any], delivery: tarry.AsyncDelivery[Any]) -> None:
     async with await psycopg.AsyncConnection.connect(os.environ["TARRY_DSN"], autocommit=True) as conn:
         await note(conn, delivery, "started")

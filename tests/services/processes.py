@@ -28,13 +28,19 @@ TARGET = "tests.services.fleet_module:worker"
 class Program:
     """One `tarry worker`. Its log is read as it is written."""
 
-    def __init__(self, dsn: str, *options: str, target: str = TARGET, cwd: Path = ROOT) -> None:
+    def __init__(self, dsn: str, *options: str, target: str = TARGET, cwd: Path = ROOT, lease_s: float = 30.0) -> None:
+        """`lease_s`: short only where a test waits for its end. A busy machine may be late with a heart-beat."""
         self._lines: list[dict[str, Any]] = []
         self._told = threading.Condition()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tarry", "worker", target, "--json", *options],
             cwd=cwd,
-            env={**os.environ, "TARRY_DSN": dsn, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])},
+            env={
+                **os.environ,
+                "TARRY_DSN": dsn,
+                "JOBS_LEASE_S": str(lease_s),
+                "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
+            },
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
