@@ -68,7 +68,7 @@ def test_what_was_not_ended_is_live_as_its_last_event_says(spark: SparkSession) 
         ("replaced", 7, 0),
         ("revived", 10, 1),
         ("expired", 12, 2),
-        ("told-and-changed", 15, 0),
+        ("told-and-changed", 15, 1),
     ]
     assertDataFrameEqual(
         folding.folded(sequence),

@@ -202,7 +202,7 @@ create table tarry.dead_letter (
     constraint dead_letter_pkey PRIMARY KEY (version),
     constraint dead_letter_reason_check CHECK ((reason = ANY (ARRAY['exhausted'::text, 'undecodable'::text, 'buried'::text])))
 );
-create index dead_letter_group ON tarry.dead_letter USING btree (queue, fingerprint, died_at, version);
+create index dead_letter_group ON tarry.dead_letter USING btree (((queue + 0)), fingerprint, died_at, version);
 create index dead_letter_order ON tarry.dead_letter USING btree (queue, died_at, version);
 
 create table tarry.event (
@@ -859,6 +859,6 @@ insert into tarry.migration (number, name, checksum) values
     (4, '0004_pre_serving', '7100109be5b7ae1b'),
     (5, '0005_pre_anomalies', 'd80168f737e1d353'),
     (6, '0006_pre_waiting', 'cd4d0f566cf62b7b'),
-    (7, '0007_pre_redriving', '0c89c41f4426f945'),
+    (7, '0007_pre_redriving', 'f843cfc67cbb3362'),
     (8, '0008_pre_cron', 'e508d2caae426c7d'),
     (9, '0009_pre_keys', '350a1395739a0b3e');

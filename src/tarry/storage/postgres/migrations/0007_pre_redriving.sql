@@ -3,7 +3,8 @@
 -- A version of Tarry that knows nothing of fingerprints leaves them out, and so does whoever buries with SQL alone:
 -- whoever looks at the groups next fills them in.
 alter table tarry.dead_letter add column fingerprint text collate "C";
-create index dead_letter_group on tarry.dead_letter (queue, fingerprint, died_at, version);
+-- `queue + 0` as in message_order: a question about a group has no other way, and one about the order cannot take this one.
+create index dead_letter_group on tarry.dead_letter ((queue + 0), fingerprint, died_at, version);
 
 -- The token stays with a lease that has run out, so that a late ack still counts; this says that the journal knows.
 alter table tarry.message add column expired_at timestamptz;

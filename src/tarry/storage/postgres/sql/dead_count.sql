@@ -1,5 +1,6 @@
 -- How many dead letters fit a filter, and how many of them could not live because their key does. At most `walk` are
 -- looked at, the oldest first: the second column says whether that was all.
+-- Each way has a condition on the queue that no other index has: no plan can take the wrong one.
 with q as materialized (
     select id from tarry.queue where name = %(queue)s and deleted_at is null
 ), walked as materialized (
@@ -11,17 +12,17 @@ with q as materialized (
          order by died_at, version limit %(walk)s::int)
         union all
         (select key, type from tarry.dead_letter
-         where %(versions)s::bigint[] is null and fingerprint = %(fingerprint)s::text and queue = q.id
+         where %(versions)s::bigint[] is null and fingerprint = %(fingerprint)s::text and (queue + 0) = q.id
            and died_at >= coalesce(%(died_from)s::timestamptz, '-infinity')
            and died_at < coalesce(%(died_to)s::timestamptz, 'infinity')
          order by died_at, version limit %(walk)s::int)
         union all
-        (select key, type from tarry.dead_letter
-         where version = any (%(versions)s::bigint[]) and queue = q.id
-           and (%(fingerprint)s::text is null or fingerprint = %(fingerprint)s)
-           and died_at >= coalesce(%(died_from)s::timestamptz, '-infinity')
-           and died_at < coalesce(%(died_to)s::timestamptz, 'infinity')
-         order by died_at, version limit %(walk)s::int)
+        (select named.key, named.type from (select distinct unnest(%(versions)s::bigint[]) as version) v
+         cross join lateral (select * from tarry.dead_letter where version = v.version offset 0) named
+         where named.queue = q.id and (%(fingerprint)s::text is null or named.fingerprint = %(fingerprint)s)
+           and named.died_at >= coalesce(%(died_from)s::timestamptz, '-infinity')
+           and named.died_at < coalesce(%(died_to)s::timestamptz, 'infinity')
+         order by named.died_at, named.version limit %(walk)s::int)
     ) w
 ), fitting as materialized (
     select w.key, exists (select from tarry.message m where m.key = w.key and m.queue = q.id) as live

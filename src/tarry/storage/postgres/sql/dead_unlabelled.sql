@@ -2,7 +2,7 @@
 -- the error of an earlier attempt, which whoever buried them did not know. Relies on dead_letter_group.
 select d.version, d.reason, left(d.error, %(read)s::int)
 from tarry.queue q cross join lateral (
-    select * from tarry.dead_letter where queue = q.id and fingerprint is null limit %(limit)s::int
+    select * from tarry.dead_letter where (queue + 0) = q.id and fingerprint is null limit %(limit)s::int
 ) d
 where q.deleted_at is null and (%(queue)s::text is null or q.name = %(queue)s)
 limit %(limit)s::int
