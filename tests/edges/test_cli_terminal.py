@@ -50,6 +50,9 @@ class Terminal:
     def answer(self, line: str) -> None:
         os.write(self._ours, line.encode() + b"\n")
 
+    def interrupt(self) -> None:
+        self._process.send_signal(signal.SIGINT)
+
     def end(self) -> int:
         while more := self._read():
             self.seen += more
@@ -223,3 +226,30 @@ def test_an_interrupted_wait_ends_with_130(process: Process, app: App) -> None:
     one.send_signal(signal.SIGINT)
     assert one.stderr.read() == b"error: interrupted\n"
     assert one.wait() == 130
+
+
+def test_a_redrive_shows_how_far_it_is_and_an_interrupt_leaves_the_job(process: Process, app: App) -> None:
+    orders = app.queue("orders")
+    for key in "abc":
+        orders.offer(key, 1)
+        delivery: Any = orders.try_poll()
+        delivery.bury("broken")
+    terminal = Terminal(process, "dlq", "redrive", "orders", "--canary", "1")
+    terminal.read_until("Redrive 3 dead letters of queue orders (every dead letter)? [y/N]")
+    terminal.answer("y")
+    terminal.read_until("1 canary went first")
+    terminal.read_until("waiting for its canaries")
+    terminal.interrupt()
+    assert terminal.end() == 130
+    assert "1/3" in terminal.seen
+    assert "tarry redrive watch 1" in terminal.seen
+    assert (app.redrives.get(1).job.state.value, app.redrives.get(1).job.redriven) == ("running", 1)
+
+
+def test_a_sweeper_ends_in_peace_when_it_is_told_to(process: Process, app: App) -> None:
+    one = process("sweeper")
+    assert one.stderr is not None
+    assert one.stderr.readline() == b"this sweeper leads\n"
+    one.send_signal(signal.SIGTERM)
+    assert one.wait() == 0
+    assert app.store.leader("sweeper") is None

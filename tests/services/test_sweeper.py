@@ -96,6 +96,16 @@ async def test_upkeep_comes_round_less_often_and_its_troubles_stop_nothing(
     assert [record.levelname for record in caplog.records].count("WARNING") == 1, "said once, not every minute"
 
 
+async def test_a_job_that_is_held_up_by_somebody_waits_for_the_next_round(
+    app: AsyncApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def held_up(job: int | None = None, **_: Any) -> None:
+        raise Refused("other transactions held what this needs for too long")
+
+    monkeypatch.setattr(app.store, "advance_redrive", held_up)
+    assert (await app.sweeper().run_once()).leading
+
+
 async def test_a_long_queue_is_walked_over_several_rounds(app: AsyncApp, pinned_clock: MutableClock) -> None:
     queue = app.queue("orders")
     await queue.offer_many([tarry.Message(key=f"k{i}", payload=0) for i in range(10)])

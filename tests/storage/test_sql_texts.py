@@ -45,7 +45,7 @@ def test_nothing_in_a_string_looks_like_a_comment(verb: str) -> None:
 def test_every_table_is_named_with_its_schema(verb: str) -> None:
     """Whatever search_path a caller's connection has, the statement means our tables."""
     words = lean(verb).replace("(", " ").replace(")", " ").replace(",", " ").split()
-    tables = {"queue", "message", "dead_letter", "event", "journal", "migration", "waiter"}
+    tables = {"queue", "message", "dead_letter", "event", "journal", "migration", "waiter", "leader", "redrive_job"}
     after = {"from", "into", "update", "join", "table"}
     named = {word for before, word in itertools.pairwise(words) if before in after}
     assert named & tables == set()

@@ -157,7 +157,11 @@ class Sweeper:
     async def _carry_jobs_on(self, report: SweepReport) -> None:
         until = self._timer() + self._settings.work_for.total_seconds()
         while self._timer() < until and (lead := await self._leader.lead()) is not None:
-            job = await self._store.advance_redrive(lead=lead)
+            try:
+                job = await self._store.advance_redrive(lead=lead)
+            except Refused as error:
+                _log.info("sweeper: a redrive job waits: %s", error)
+                return
             if job is None:
                 return
             report.redriven += job.moved

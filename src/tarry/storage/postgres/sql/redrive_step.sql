@@ -1,16 +1,20 @@
 -- One step of a redrive job: these dead letters live again, and the job moves on, in one statement: after a crash both are
 -- there, or neither. `step` says which step is meant, so nobody's is done twice. What cannot live (its key is live, it is
 -- gone, or in other hands) is skipped, and stays dead. Locks, order and who is woken as in `redrive`.
-with lead as materialized (
+-- Somebody's open transaction may hold a key back: a leader does not wait for it for long, since its successor would too.
+with patience as materialized (
+    select set_config('lock_timeout',
+        case when %(leader)s::text is null then current_setting('lock_timeout') else '5s' end, true)
+), lead as materialized (
     select 1 from tarry.leader
     where name = %(leader)s and fence = %(fence)s and lease_until > coalesce(%(now)s::timestamptz, clock_timestamp())
     for share
 ), job as materialized (
     select j.*, coalesce(%(now)s::timestamptz, clock_timestamp()) as now
-    from tarry.redrive_job j
+    from patience cross join tarry.redrive_job j
     where j.id = %(job)s and j.step = %(step)s and j.state = 'running'
       and (%(leader)s::text is null or exists (select from lead))
-    for update skip locked
+    for update of j skip locked
 ), q as materialized (
     select q.id, q.name, q.journal from tarry.queue q join job on q.id = job.queue where q.deleted_at is null
 ), free as materialized (
