@@ -96,14 +96,12 @@ def test_every_verb_refuses_a_connection_and_does_nothing(store: MemoryStore) ->
     given: dict[str, Any] = {
         "queue": "q", "name": "q", "key": "a", "draft": Draft("a", b""), "drafts": [], "n": 1, "decode": plain,
         "holds": [], "failures": [], "settings": QueueSettings(), "exist_ok": True, "new_name": "r", "force": True,
-        **dict.fromkeys(("where", "rate", "canary", "who", "request", "job", "days", "state", "holder", "lead_for", "held")),
-        **dict.fromkeys(("owned", "rulings", "prefix", "before", "since", "until", "every")),
     }  # fmt: skip
     for name, _ in inspect.getmembers(Store, inspect.isfunction):
         verb = getattr(store, name)
         parameters = {} if name.startswith("_") else inspect.signature(verb).parameters
         if "conn" in parameters:
-            needed = {p: given[p] for p, spec in parameters.items() if spec.default is inspect.Parameter.empty}
+            needed = {p: given.get(p) for p, spec in parameters.items() if spec.default is inspect.Parameter.empty}
             with pytest.raises(InvalidInput, match="the memory store has no connections"):
                 verb(**needed, conn=object())
     assert store.queue_infos() == []
