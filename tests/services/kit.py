@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
 from tarry import Worker
 from tarry.app import AsyncApp
+from tarry.handles.aio import AsyncQueue
 from tarry.services.reports import Ending, Handled, Tally
 from tarry.services.worker import WorkerSettings
+from tarry.testing import MutableClock
 
 PATIENCE_S = 20.0
 SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)
+Test = Callable[[AsyncApp, AsyncQueue[Any], MutableClock], Coroutine[Any, Any, None]]
+OnMemory = Callable[[Test], None]
 
 
 class Running:

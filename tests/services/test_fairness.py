@@ -15,10 +15,7 @@ from tarry.services.lanes import Lane, Room
 from tarry.services.reports import Ending
 from tarry.services.sources import QueueOptions
 from tarry.testing import MutableClock
-from tests.services.kit import SECOND, eventually, running
-from tests.services.test_worker import OnMemory, on_memory
-
-__all__ = ["on_memory"]
+from tests.services.kit import SECOND, OnMemory, eventually, running
 
 
 async def fill(app: AsyncApp, queue: str, n: int, **options: Any) -> None:
