@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 import tempfile
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,8 +17,10 @@ from psycopg.conninfo import make_conninfo
 
 from benchmarks.server import BUILD, Server, await_stop, serving, tuned
 
-ADDRESS = "127.83.84.82"
-"""Any of the loopback network: the port is the usual one, and another server may have it at 127.0.0.1."""
+ADDRESS = f"127.{83 + os.getpid() // 62_500 % 100}.{os.getpid() // 250 % 250 + 1}.{os.getpid() % 250 + 1}"
+"""One of the loopback network for this run alone: the port is the usual one, and others may have it at 127.0.0.1."""
+
+_OPEN_WITHIN_S = 10.0
 
 
 @contextmanager
@@ -62,6 +66,22 @@ def _opened(dsn: str, pgdata: Path) -> str:
     with psycopg.connect(dsn, autocommit=True) as conn:
         conn.execute(sql.SQL("alter role current_user password {}").format(password))
         with (pgdata / "pg_hba.conf").open("a") as access:
-            access.write(f"host all all {ADDRESS}/32 scram-sha-256\n")
+            access.write("host all all 127.0.0.0/8 scram-sha-256\n")
         conn.execute("select pg_reload_conf()")
-    return make_conninfo(dsn, host=ADDRESS, password=password)
+    opened = make_conninfo(dsn, host=ADDRESS, password=password)
+    _await_open(opened)
+    return opened
+
+
+def _await_open(dsn: str) -> None:
+    """The server reads its rules a moment after it was told to."""
+    deadline = time.monotonic() + _OPEN_WITHIN_S
+    while True:
+        try:
+            psycopg.connect(dsn).close()
+        except psycopg.OperationalError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+        else:
+            return
