@@ -136,20 +136,19 @@ def history_of_key() -> Column:
 
 
 def duration(seconds: Column) -> Column:
-    """How people say it: 12 ms, 3.4 s, 5 min, 2.5 h."""
+    """How people say it: 12 ms, 3.4 s, 5 min, 2.5 h. Null stays null, which `format_string` would not do."""
     return (
         F.when(seconds < 1, F.format_string("%.0f ms", seconds * 1000))
         .when(seconds < 120, F.format_string("%.1f s", seconds))
         .when(seconds < 7200, F.format_string("%.0f min", seconds / 60))
-        .otherwise(F.format_string("%.1f h", seconds / 3600))
+        .when(seconds >= 7200, F.format_string("%.1f h", seconds / 3600))
     )
 
 
 def number(value: Column) -> Column:
-    """Without decimals where there is nothing to see behind the point."""
-    return F.when(F.abs(value) < 10, F.format_string("%.1f", value.cast("double"))).otherwise(
-        F.format_string("%,.0f", value.cast("double"))
-    )
+    """Decimals where there is something to see behind the point. Null stays null."""
+    exact, fraction = value.cast("double"), (F.abs(value) < 10) & (value != F.floor(value))
+    return F.when(fraction, F.format_string("%.1f", exact)).when(value.isNotNull(), F.format_string("%,.0f", exact))
 
 
 def somebody(consumer: str = "consumer") -> Column:
