@@ -125,11 +125,25 @@ def test_a_sleeper_whose_time_has_passed_is_dead_or_looking(
     store: PostgresStore, own: psycopg.Connection[Any], ear: Ear
 ) -> None:
     sleep(own)
-    own.execute("update tarry.waiter set wakes_at = clock_timestamp()")
+    own.execute("update tarry.waiter set wakes_at = clock_timestamp() - interval '1 second'")
     store.offer(QUEUE, Draft("a", b""))
     store.offer(QUEUE, Draft("past", b"", due_at=datetime.now(UTC) - HOUR))
     store.offer_many(QUEUE, fresh(2_000))
     assert ear.heard() == []
+
+
+def test_for_a_second_after_its_time_a_sleeper_is_woken_for_what_is_due_at_once(
+    store: PostgresStore, own: psycopg.Connection[Any], ear: Ear
+) -> None:
+    """It has looked, and is about to sleep again: what is committed just now it may not have seen."""
+    sleep(own)
+    own.execute("update tarry.waiter set wakes_at = clock_timestamp() - interval '10 ms'")
+    store.offer(QUEUE, Draft("later", b"", delay=timedelta(seconds=1)))
+    assert ear.heard() == []
+    for offer in ([Draft("now", b"")], fresh(1), fresh(2_000)):
+        own.execute("update tarry.waiter set wakes_at = clock_timestamp()")
+        store.offer_many(QUEUE, offer)
+        assert ear.heard() == ["q/"]
 
 
 def test_one_type_rings_for_those_who_wait_for_it(store: PostgresStore, own: psycopg.Connection[Any], ear: Ear) -> None:

@@ -57,12 +57,13 @@ with folded as (
     select pg_notify('tarry', q.name || '/' || w.type)
     from (
         select queue, type, max(wakes_at) as wakes_at from tarry.waiter
-        where queue = any (%(queue_ids)s::int[]) and wakes_at > %(now)s::timestamptz
+        where queue = any (%(queue_ids)s::int[]) and wakes_at + interval '1s' > %(now)s::timestamptz
         group by queue, type
     ) w
     join unnest(%(queues)s::text[], %(queue_ids)s::int[]) as q(name, id) on q.id = w.queue
     where exists (select from stored s
-        where s.queue = w.queue and s.due_at < w.wakes_at and (w.type = '' or s.type = w.type))
+        where s.queue = w.queue and (s.due_at < w.wakes_at or s.due_at <= %(now)s::timestamptz)
+          and w.type in ('', s.type))
 )
 select (select count(*) from chosen), count(*) filter (where s.created), count(*) filter (where not s.created),
     (select count(*) from rung)

@@ -15,7 +15,7 @@ with made as (
 ), rung as materialized (
     select pg_notify('tarry', made.name || '/' || w.type)
     from made join tarry.waiter w on w.queue = made.id
-    where not %(paused)s and w.wakes_at > coalesce(%(now)s::timestamptz, statement_timestamp())
+    where not %(paused)s and w.wakes_at + interval '1s' > coalesce(%(now)s::timestamptz, statement_timestamp())
 )
 select name, extract(epoch from lease_for)::float8, max_attempts, retry, journal::text,
     extract(epoch from retention_for)::float8, extract(epoch from target_lag_for)::float8, created_at, paused_at, paused_reason,

@@ -37,6 +37,7 @@ with q as materialized (
 )
 select (select count(*) from revived),
     (select count(pg_notify('tarry', %(queue)s::text || '/' || w.type)) from tarry.waiter w
-    where w.queue = q.id and w.wakes_at > coalesce(%(now)s::timestamptz, statement_timestamp())
-      and exists (select from revived s where s.due_at < w.wakes_at and (w.type = '' or s.type = w.type)))
+    where w.queue = q.id and w.wakes_at + interval '1s' > coalesce(%(now)s::timestamptz, statement_timestamp())
+      and exists (select from revived s where (s.due_at < w.wakes_at or s.due_at <= coalesce(%(now)s::timestamptz, statement_timestamp()))
+        and w.type in ('', s.type)))
 from q

@@ -25,7 +25,8 @@ with q as materialized (
 )
 select count(d.key)::int, case when count(d.key) < cardinality(%(keys)s::text[]) then array_agg(d.key) end,
     (select count(pg_notify('tarry', %(queue)s::text || '/' || w.type)) from tarry.waiter w
-    where w.queue = q.id and w.wakes_at > coalesce(%(now)s::timestamptz, statement_timestamp())
-      and exists (select from freed s where s.due_at < w.wakes_at and (w.type = '' or s.type = w.type)))
+    where w.queue = q.id and w.wakes_at + interval '1s' > coalesce(%(now)s::timestamptz, statement_timestamp())
+      and exists (select from freed s where (s.due_at < w.wakes_at or s.due_at <= coalesce(%(now)s::timestamptz, statement_timestamp()))
+        and w.type in ('', s.type)))
 from q left join freed d on true
 group by q.id
