@@ -15,6 +15,7 @@ from tarry.storage.postgres.connections import KEYWORDS, configure
 from tarry.storage.postgres.drive import drive
 from tarry.storage.postgres.statements import Sleeper, forget_waiters, leave, wait
 from tarry.storage.postgres.sync import PostgresStore
+from tests.spark.sink_kit import offered, row
 
 QUEUE = "q"
 MINUTE = timedelta(minutes=1)
@@ -189,6 +190,19 @@ def test_going_on_rings_and_pausing_does_not(store: PostgresStore, own: psycopg.
     assert ear.heard() == ["q/"]
     store.resume(QUEUE)
     assert ear.heard() == []
+
+
+def test_what_the_pipeline_offers_rings_for_each_queue_that_somebody_waits_for(
+    database: str, store: PostgresStore, own: psycopg.Connection[Any], ear: Ear
+) -> None:
+    sleep(own)
+    sleep(own, type="t")
+    offered(database, [[row(QUEUE, "later", after=HOUR), row("other", "a")]])
+    assert ear.heard() == []
+    offered(database, [[row(QUEUE, "a"), row(QUEUE, "b")], [row("other", "b", type="t")]])
+    assert ear.heard() == ["q/"]
+    offered(database, [[row(QUEUE, "c", type="t")]])
+    assert sorted(ear.heard()) == ["q/", "q/t"]
 
 
 def test_other_queues_do_not_ring(store: PostgresStore, own: psycopg.Connection[Any], ear: Ear) -> None:
