@@ -16,6 +16,8 @@ import typer
 from tarry.core.errors import TarryError
 from tarry.edges.cli import (
     anomaly,
+    calendar,
+    cron,
     db,
     dlq,
     doctor,
@@ -25,12 +27,15 @@ from tarry.edges.cli import (
     queue,
     receive,
     redrive,
+    scheduler,
     send,
     serve,
     sweeper,
     verify,
     worker,
 )
+from tarry.edges.cli import cron_file as _cron_file  # pyright: ignore[reportUnusedImport] # noqa: F401 - adds to cron
+from tarry.edges.cli import cron_look as _cron_look  # pyright: ignore[reportUnusedImport] # noqa: F401 - adds to cron
 from tarry.edges.cli import dlq_redrive as _redrive  # pyright: ignore[reportUnusedImport] # noqa: F401 - adds to dlq
 from tarry.edges.cli import pipeline_replay as _replay  # pyright: ignore[reportUnusedImport] # noqa: F401 - adds to pipeline
 from tarry.edges.cli import pipeline_report as _report_commands  # pyright: ignore[reportUnusedImport] # noqa: F401 - adds to pipeline
@@ -58,11 +63,14 @@ def cli() -> typer.Typer:
     app.callback()(_root)
     send.register(app)
     receive.register(app)
-    for commands in (queue.app, message.app, dlq.app, redrive.app, pipeline.app, anomaly.app, key.app, db.app):
+    groups = (queue.app, message.app, dlq.app, redrive.app, cron.app, pipeline.app, anomaly.app, key.app, db.app)
+    for commands in groups:
         app.add_typer(commands)
     worker.register(app)
     serve.register(app)
+    scheduler.register(app)
     sweeper.register(app)
+    calendar.register(app)
     verify.register(app)
     doctor.register(app)
     command(app, "demo", examples=("tarry demo", "tarry demo --seconds 60"))(demo)

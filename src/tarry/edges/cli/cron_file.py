@@ -1,0 +1,175 @@
+"""tarry cron apply, lint: schedules in a file."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
+
+import typer
+
+from tarry.core.errors import InvalidInput, TarryError
+from tarry.edges.cli import cron_options as given
+from tarry.edges.cli import cron_views as views
+from tarry.edges.cli.cron import app
+from tarry.edges.cli.exits import ExitCode
+from tarry.edges.cli.output import Cell, Column, Value
+from tarry.edges.cli.payloads import Raw
+from tarry.edges.cli.session import Session, command
+from tarry.edges.cli.text import plural
+
+if TYPE_CHECKING:
+    from tarry.core.cron import ScheduleSpec
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="A TOML file.", show_default=False)]
+_COLUMNS = (Column(""), Column("schedule", style="bold"), Column("change"))
+_PROBLEMS = (Column("schedule", style="bold"), Column("problem"))
+_OPTIONS = frozenset(given.Given._fields)
+
+
+class Change(NamedTuple):
+    sign: str
+    """+ added, ~ changed, - removed, = the same."""
+    prefix: str
+    what: str
+
+
+@command(
+    app,
+    "apply",
+    examples=(
+        "tarry cron apply schedules.toml --dry-run",
+        "tarry cron apply schedules.toml",
+        "tarry cron apply schedules.toml --prune --yes   # and remove what is no longer in the file",
+    ),
+)
+def apply(
+    cli: Session,
+    file: File,
+    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Only show what would change.")] = False,
+    prune: Annotated[bool, typer.Option("--prune", help="Remove those of this file that it no longer has.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before removing.")] = False,
+) -> None:
+    """Make the schedules what a file says.
+
+    All of it or nothing, in one transaction, after showing what changes. Schedules of code, and of other files, are left
+    alone.
+    """
+    source = f"file:{file.name}"
+    wanted = _read(file, source)
+    with cli.open() as opened:
+        there = {state.prefix: state.spec for state in opened.schedules.list()}
+        gone = [p for p, spec in there.items() if prune and spec.source == source and p not in wanted]
+        changes = [_compared(spec, there.get(prefix)) for prefix, spec in wanted.items()]
+        changes += [Change("-", prefix, "no longer in the file") for prefix in gone]
+        if not dry_run and any(change.sign != "=" for change in changes):
+            if gone:
+                cli.confirm(f"Remove {plural(len(gone), 'schedule')}: {', '.join(gone)}?", yes=yes)
+            for queue in sorted({spec.queue for spec in wanted.values()}):
+                opened.queues.create(queue, exist_ok=True)
+            opened.schedules.apply(list(wanted.values()), remove=gone)
+    cli.printer.listing(
+        "tarry.schedule.change.list/1",
+        {"changes": [change._asdict() for change in changes]},
+        _COLUMNS,
+        [_row(change) for change in changes],
+        more={"applied": not dry_run},
+    )
+    count = sum(change.sign != "=" for change in changes)
+    cli.note(f"{plural(count, 'change')} {'would be made' if dry_run else 'made'}")
+
+
+@command(app, "lint", examples=("tarry cron lint schedules.toml",))
+def lint(cli: Session, file: File) -> ExitCode | None:
+    """Check a file of schedules. Needs no database.
+
+    Every schedule is read as apply would, and every problem is named; ends with 7 if there is one.
+    """
+    specs, problems = _parsed(file, f"file:{file.name}")
+    problems += [(prefix, said) for prefix, spec in specs.items() for said in _suspicious(spec)]
+    cli.printer.listing(
+        "tarry.schedule.problem.list/1",
+        {"problems": [{"prefix": prefix, "problem": problem} for prefix, problem in problems]},
+        _PROBLEMS,
+        [[prefix, problem] for prefix, problem in problems],
+        more={"ok": not problems, "schedules": len(specs)},
+    )
+    if problems:
+        return ExitCode.CHECK_FAILED
+    cli.note(f"{plural(len(specs), 'schedule')}, no problems")
+    return None
+
+
+def _read(file: Path, source: str) -> dict[str, ScheduleSpec]:
+    specs, problems = _parsed(file, source)
+    if problems:
+        prefix, problem = problems[0]
+        more = f" (and {plural(len(problems) - 1, 'more problem')})" if len(problems) > 1 else ""
+        raise InvalidInput(f"{prefix}: {problem}{more}", hint=f"see them all: tarry cron lint {file}")
+    return specs
+
+
+def _parsed(file: Path, source: str) -> tuple[dict[str, ScheduleSpec], list[tuple[str, str]]]:
+    try:
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidInput(f"the file {str(file)!r} cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"the file {str(file)!r} is not TOML: {error}") from None
+    tables = content.pop("schedules", {})
+    problems = [(name, "only the table [schedules] is known here") for name in content]
+    specs: dict[str, ScheduleSpec] = {}
+    if not isinstance(tables, dict):
+        return specs, [*problems, ("schedules", "this must be a table of tables: [schedules.daily-report]")]
+    for prefix, table in cast("dict[str, Any]", tables).items():
+        try:
+            specs[prefix] = _spec(prefix, table, source)
+        except TarryError as error:
+            problems.append((prefix, str(error)))
+    return specs, problems
+
+
+def _spec(prefix: str, table: Any, source: str) -> ScheduleSpec:
+    from tarry.core.codecs import PLAIN
+
+    if not isinstance(table, dict):
+        raise InvalidInput(f"a schedule is a table, not {table!r:.80}")
+    options = dict(cast("dict[str, Any]", table))
+    payload = options.pop("payload", None)
+    unknown = options.keys() - _OPTIONS
+    if unknown:
+        known = ", ".join(sorted(_OPTIONS | {"payload"}))
+        raise InvalidInput(f"there is no option {', '.join(sorted(unknown))}; there are {known}")
+    for name in ("start", "end"):
+        if hasattr(options.get(name), "isoformat"):
+            options[name] = options[name].isoformat()
+    for name, value in options.items():
+        wanted = (str, list) if name == "daily" else (int,) if name == "priority" else (str,)
+        if not isinstance(value, wanted) or isinstance(value, bool):
+            raise InvalidInput(f"{name} cannot be {value!r:.80}")
+    return given.new_spec(prefix, given.Given(**options), Raw(*PLAIN.encode(payload)), source)
+
+
+def _compared(spec: ScheduleSpec, there: ScheduleSpec | None) -> Change:
+    if there is None:
+        return Change("+", spec.prefix, f"{views.times(spec)} {spec.schedule.zone or ''} to {spec.queue}".strip())
+    if there == spec:
+        return Change("=", spec.prefix, "as it is")
+    old, new = views.spec_data(there), views.spec_data(spec)
+    names = [name for name in new if name != "hash" and old.get(name) != new[name]]
+    return Change("~", spec.prefix, ", ".join(f"{name}: {old.get(name)!r} → {new[name]!r}" for name in names))
+
+
+def _row(change: Change) -> list[Value]:
+    style = {"+": "green", "~": "yellow", "-": "red", "=": "dim"}[change.sign]
+    return [Cell(change.sign, style), change.prefix, Cell(change.what, style)]
+
+
+def _suspicious(spec: ScheduleSpec) -> list[str]:
+    """What can be read, and can hardly be meant."""
+    from datetime import UTC, datetime
+
+    said: list[str] = []
+    if spec.timetable.next_after(datetime.now(UTC)) is None:
+        said.append("it never fires again: its end lies in the past")
+    return said
