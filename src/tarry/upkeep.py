@@ -5,13 +5,17 @@ Beside `app.py` in the composition root: it joins storage to the edges, which ma
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as version_of
+from pathlib import Path
 from typing import Any, LiteralString
-from zoneinfo import ZoneInfo
+from zoneinfo import TZPATH, ZoneInfo
 
 import psycopg
 from psycopg import Connection
@@ -32,6 +36,8 @@ PARTITION_DAYS = 2
 HIDDEN = "***"
 _SECRETS = ("password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key")
 _ANY_ZONE: LiteralString = "Europe/Berlin"
+OLD_ZONES_YEARS = 2
+"""Zone data of the year before last is old: some government has changed its mind since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,11 +255,52 @@ def _sweeper(conn: Connection[Any]) -> Finding:
 
 
 def _zones_here() -> Finding:
+    """By which data schedules are planned. Old data is a warning: most zones have not changed since."""
     try:
         ZoneInfo(_ANY_ZONE)
     except (KeyError, OSError):
         return Finding("time zones here", False, "missing", "install tzdata: pip install tzdata")
-    return Finding("time zones here", True, "present")
+    version, place = _zone_data()
+    if version is None:
+        return Finding("time zones here", True, f"present, of an unknown version ({place})")
+    if datetime.now(UTC).year - int(version[:4]) < OLD_ZONES_YEARS:
+        return Finding("time zones here", True, f"{version} ({place})")
+    return Finding(
+        "time zones here",
+        True,
+        f"{version} ({place}), which is old",
+        "schedules go by it: update tzdata of the system, or let Python use the package with PYTHONTZPATH=''",
+        warning=True,
+    )
+
+
+def _zone_data() -> tuple[str | None, str]:
+    """The version of the zone data that Python uses, and where it is: the system's comes first, then the package's."""
+    for directory in TZPATH:
+        if (Path(directory) / _ANY_ZONE).exists():
+            for name in ("tzdata.zi", "+VERSION", "version"):
+                if found := _version_in(Path(directory) / name):
+                    return found, directory
+            return None, directory
+    try:
+        return _year_and_letter(version_of("tzdata")), "the package tzdata"
+    except PackageNotFoundError:
+        return None, "unknown"
+
+
+def _version_in(file: Path) -> str | None:
+    try:
+        with file.open(encoding="ascii", errors="replace") as opened:
+            found = re.search(r"\b(20[0-9]{2}[a-z])\b", opened.readline())
+    except OSError:
+        return None
+    return found[1] if found else None
+
+
+def _year_and_letter(version: str) -> str:
+    """The package counts 2026.2 where the data is called 2026b."""
+    year, _, number = version.partition(".")
+    return year + (chr(ord("a") + int(number) - 1) if number.isdigit() and 0 < int(number) <= 26 else "")
 
 
 def _zones_there(conn: Connection[Any]) -> Finding:

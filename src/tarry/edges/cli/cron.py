@@ -71,9 +71,9 @@ def show(
     app,
     "add",
     examples=(
-        "tarry cron add daily-report --cron '0 2 * * *' --tz Europe/Berlin --queue reports",
-        'tarry cron add heartbeat --every 5m --queue beats --payload \'{"from": "cron"}\'',
-        "tarry cron add digest --daily 08:00,17:30 --tz America/New_York --queue mails --overlap skip",
+        "tarry cron add nightly --cron '0 2 * * *' --tz Europe/Berlin --queue jobs",
+        "tarry cron add beat --every 5m --queue beats --payload '[1]'",
+        "tarry cron add mails --daily 08:00,17:30 --tz UTC --queue mails",
     ),
 )
 def add(
@@ -213,8 +213,8 @@ def skip(cli: Session, prefix: Prefix) -> None:
     app,
     "backfill",
     examples=(
-        "tarry cron backfill daily-report --from 2030-01-01T00:00:00Z --to 2030-01-08T00:00:00Z --dry-run",
-        "tarry cron backfill daily-report --from 2030-01-01T00:00:00Z --to 2030-01-08T00:00:00Z --yes",
+        "tarry cron backfill beat -n --from 2030-01-01T00:00Z --to 2030-01-08T00:00Z",
+        "tarry cron backfill beat -y --from 2030-01-01T00:00Z --to 2030-01-08T00:00Z",
     ),
 )
 def backfill(

@@ -40,7 +40,7 @@ class Change(NamedTuple):
     examples=(
         "tarry cron apply schedules.toml --dry-run",
         "tarry cron apply schedules.toml",
-        "tarry cron apply schedules.toml --prune --yes   # and remove what is no longer in the file",
+        "tarry cron apply schedules.toml --prune --yes",
     ),
 )
 def apply(

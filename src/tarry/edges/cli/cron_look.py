@@ -31,7 +31,7 @@ _YEAR = timedelta(days=366)
     examples=(
         "tarry cron next daily-report",
         "tarry cron next '30 2 * * *' --tz Europe/Berlin -n 5   # needs no database",
-        "tarry cron next '0 18 L * *' --tz America/New_York --after 2030-01-01T00:00:00Z",
+        "tarry cron next '0 18 L * *' --tz UTC --after 2030-01-01T00:00:00Z",
     ),
 )
 def next_ticks(
@@ -183,7 +183,9 @@ def _changes(schedule: Schedule, now: datetime) -> list[str]:
         if change is None:
             break
         moved = offset(zone, change) - offset(zone, change - timedelta(seconds=1))
-        ticks = Timetable(schedule).between(change - timedelta(hours=3), change + timedelta(hours=3), 5)
+        near, just_before = timedelta(hours=3), change - timedelta(seconds=1)
+        table = Timetable(schedule)
+        ticks = table.between(change - near, just_before, 1_000)[-2:] + table.between(just_before, change + near, 3)
         shown = ", ".join(views.local(tick, schedule.zone) for tick in ticks) or "no tick is near"
         way = "forward" if moved > timedelta(0) else "back"
         said.append(f"{views.local(change, schedule.zone)}, the clock is set {way} by {abs(moved)}: {shown}")

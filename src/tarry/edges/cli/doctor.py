@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import typer
 
 from tarry.edges.cli.exits import ExitCode
 from tarry.edges.cli.output import Cell, Column
 from tarry.edges.cli.session import Session, command
 from tarry.edges.cli.text import plural, without_secrets
+
+if TYPE_CHECKING:
+    from tarry.upkeep import Finding
 
 _COLUMNS = (Column("check", style="bold"), Column("result"), Column("found"), Column("hint"))
 
@@ -35,7 +40,8 @@ def doctor(cli: Session) -> ExitCode | None:
                     "check": finding.check,
                     "ok": finding.ok,
                     "found": without_secrets(finding.found),
-                    "hint": None if finding.ok else finding.hint or None,
+                    "warning": finding.warning,
+                    "hint": None if finding.ok and not finding.warning else finding.hint or None,
                 }
                 for finding in findings
             ]
@@ -44,9 +50,9 @@ def doctor(cli: Session) -> ExitCode | None:
         [
             [
                 finding.check,
-                Cell("ok", "green") if finding.ok else Cell("failed", "red"),
+                _result(finding),
                 without_secrets(" ".join(finding.found.split())),
-                "" if finding.ok else finding.hint,
+                "" if finding.ok and not finding.warning else finding.hint,
             ]
             for finding in findings
         ],
@@ -57,3 +63,9 @@ def doctor(cli: Session) -> ExitCode | None:
         return None
     cli.note(f"{plural(len(failed), 'check')} failed")
     return ExitCode.CHECK_FAILED
+
+
+def _result(finding: Finding) -> Cell:
+    if finding.warning:
+        return Cell("warning", "yellow")
+    return Cell("ok", "green") if finding.ok else Cell("failed", "red")

@@ -19,6 +19,8 @@ class Finding:
     ok: bool
     found: str
     hint: str = ""
+    warning: bool = False
+    """Fit to be used, but to be looked at."""
 
 
 def findings(conn: Connection[Any]) -> list[Finding]:

@@ -1,0 +1,179 @@
+"""tarry cron, scheduler, calendar: schedules from the command line."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import Popen
+
+import pytest
+
+from tarry.app import App
+from tests.edges.conftest import Run
+
+FILE = """
+[schedules.daily-report]
+cron = "0 2 * * *"
+zone = "Europe/Berlin"
+queue = "reports"
+payload = { kind = "daily" }
+
+[schedules.heartbeat]
+every = "5m"
+queue = "beats"
+misfire = "skip"
+
+[schedules."odd/prefix %"]
+daily = ["08:00", "17:30"]
+zone = "America/New_York"
+queue = "reports"
+overlap = "skip"
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "schedules.toml"
+    path.write_text(FILE)
+    return path
+
+
+class TestWithoutADatabase:
+    def test_next_of_an_expression_says_where_the_clock_is_set(self, run: Run) -> None:
+        ran = run(
+            "cron",
+            "next",
+            "30 2 * * *",
+            "--tz",
+            "Europe/Berlin",
+            "-n",
+            "3",
+            "--after",
+            "2026-03-27T00:00:00Z",
+            "--json",
+        )
+        assert ran.code == 0
+        assert [fire["local"] for fire in ran.data["fires"]] == [
+            "Fri 2026-03-27 02:30:00 +0100",
+            "Sat 2026-03-28 02:30:00 +0100",
+            "Sun 2026-03-29 03:00:00 +0200",
+        ]
+        assert ran.data["fires"][2]["note"] == "the clock is set forward here"
+
+    def test_explain_an_expression(self, run: Run) -> None:
+        ran = run("cron", "explain", "*/15 * * * *", "--tz", "America/New_York", "--json")
+        assert ran.data["kind"].startswith("elapsed time")
+        assert len(ran.data["changes"]) == 2
+        assert run("cron", "explain", "0 */2 * * *", "--tz", "UTC", "--json").data["kind"].startswith("the wall clock")
+
+    def test_what_is_wrong_is_named_with_what_to_do(self, run: Run) -> None:
+        ran = run("cron", "next", "61 * * * *", "--tz", "UTC")
+        assert (ran.code, "minute field" in ran.err, "hint:" in ran.err) == (2, True, True)
+        assert "hint: did you mean Europe/Berlin" in run("cron", "next", "0 2 * * *", "--tz", "Europe/Berln").err
+        assert "needs a zone" in run("cron", "next", "0 2 * * *").err
+
+    def test_lint_names_every_problem(self, run: Run, file: Path) -> None:
+        assert run("cron", "lint", str(file)).code == 0
+        file.write_text(
+            FILE.replace("0 2 * * *", "0 25 * * *").replace("5m", "5 parsecs") + '\n[schedules.x]\nwhen = "now"\n'
+        )
+        ran = run("cron", "lint", str(file), "--json")
+        assert ran.code == 7
+        problems = {one["prefix"]: one["problem"] for one in ran.data["problems"]}
+        assert set(problems) == {"daily-report", "heartbeat", "x"}
+        assert "hour field" in problems["daily-report"]
+
+
+class TestSchedules:
+    def test_the_life_of_a_schedule(self, cli: Run, app: App) -> None:
+        added = cli("cron", "add", "hello", "--every", "1h", "--queue", "hellos", "--payload", '{"hi": 1}', "--json")
+        assert (added.code, added.data["schema"], added.data["kind"]) == (0, "tarry.schedule/1", "periodic")
+        assert cli("cron", "add", "hello", "--every", "1h", "--queue", "hellos").code == 4
+        assert [one["prefix"] for one in cli("cron", "list", "--json").data["schedules"]] == ["hello"]
+        assert cli("cron", "edit", "hello", "--every", "30m", "--misfire", "all", "--json").data["misfire"] == "all"
+        assert cli("cron", "edit", "hello").code == 2
+        assert cli("cron", "pause", "hello", "--reason", "because", "--json").data["paused_reason"] == "because"
+        assert cli("cron", "resume", "hello", "--json").data["paused"] is False
+        assert cli("cron", "run", "hello").code == 0
+        delivery = app.queue("hellos").try_poll()
+        assert delivery is not None
+        assert (delivery.payload, delivery.headers["tarry-schedule"]) == ({"hi": 1}, "hello")
+        skipped = cli("cron", "skip", "hello", "--json").data["tick"]
+        assert "skipped" in cli("cron", "explain", "hello", "--at", skipped).out
+        assert [one["verdict"] for one in cli("cron", "next", "hello", "-n", "2", "--json").data["fires"]] == [
+            "skipped",
+            None,
+        ]
+        shown = cli("cron", "show", "hello", "--json").data
+        assert {tick["verdict"] for tick in shown["ticks"]} >= {"triggered", "skipped"}
+        assert cli("cron", "delete", "hello").code == 2
+        assert cli("cron", "delete", "hello", "--yes").code == 0
+        assert cli("cron", "show", "hello").code == 3
+
+    def test_a_backfill_counts_first(self, cli: Run, app: App) -> None:
+        cli("cron", "add", "hello", "--cron", "0 * * * *", "--tz", "UTC", "--queue", "hellos")
+        span = ("--from", "2020-01-01T00:00:00Z", "--to", "2020-01-01T06:00:00Z")
+        assert cli("cron", "backfill", "hello", *span, "--dry-run", "--json").data["count"] == 6
+        assert app.queue("hellos").try_poll() is None
+        assert cli("cron", "backfill", "hello", *span).code == 2
+        assert cli("cron", "backfill", "hello", *span, "--yes", "--json").data["made"] is True
+        assert len(app.queue("hellos").try_poll_many(10)) == 6
+
+    def test_a_file_is_applied_as_a_whole(self, cli: Run, app: App, file: Path) -> None:
+        dry = cli("cron", "apply", str(file), "--dry-run", "--json").data
+        assert ([change["sign"] for change in dry["changes"]], app.schedules.list()) == (["+", "+", "+"], [])
+        assert cli("cron", "apply", str(file)).code == 0
+        assert [state.prefix for state in app.schedules.list()] == ["daily-report", "heartbeat", "odd/prefix %"]
+        again = cli("cron", "apply", str(file), "--json").data
+        assert [change["sign"] for change in again["changes"]] == ["=", "=", "="]
+        app.cron().install_periodic("by-code", app.schedules.get("heartbeat").spec.schedule.every, queue="beats")  # pyright: ignore[reportAttributeAccessIssue]
+        file.write_text(FILE.replace("5m", "10m").partition('[schedules."odd')[0])
+        changed = cli("cron", "apply", str(file), "--prune", "--yes", "--json").data["changes"]
+        assert [(change["sign"], change["prefix"]) for change in changed] == [
+            ("=", "daily-report"), ("~", "heartbeat"), ("-", "odd/prefix %"),
+        ]  # fmt: skip
+        assert [state.prefix for state in app.schedules.list()] == ["by-code", "daily-report", "heartbeat"]
+
+    def test_one_bad_schedule_keeps_the_whole_file_out(self, cli: Run, app: App, file: Path) -> None:
+        file.write_text(FILE + '\n[schedules.bad]\ncron = "nonsense"\nzone = "UTC"\nqueue = "q"\n')
+        assert cli("cron", "apply", str(file)).code == 2
+        assert app.schedules.list() == []
+
+    def test_the_calendar_has_what_is_delayed_tried_again_and_planned(self, cli: Run, app: App) -> None:
+        from datetime import timedelta
+
+        queue = app.queue("hellos")
+        queue.offer("later", 1, after=timedelta(hours=5))
+        queue.offer("now", 1)
+        delivery = queue.try_poll()
+        assert delivery is not None
+        delivery.nack(delay=timedelta(hours=3))
+        app.cron().install_periodic("hourly", timedelta(hours=1), queue="hellos")
+        data = cli("calendar", "--next", "24h", "--json").data
+        sums = {kind: sum(one[kind] for one in data["slices"]) for kind in ("delayed", "retries", "cron")}
+        assert sums == {"delayed": 2, "retries": 1, "cron": 23}  # the next tick is a message already
+        shown = cli("calendar", "--next", "24h")
+        assert "█" in shown.out
+        assert "23 cron" in shown.err
+        assert cli("calendar", "--next", "2h").code == 0
+        assert cli("calendar", "--queue", "nobody").code == 3
+
+
+class TestScheduler:
+    def test_once(self, cli: Run, app: App) -> None:
+        from datetime import timedelta
+
+        app.cron().install_periodic("hourly", timedelta(hours=1), queue="hellos")
+        assert cli("scheduler", "--once", "--json").data == {"schema": "tarry.scheduler/1", "planned": 0, "failed": {}}
+
+    def test_it_plans_until_it_is_told_to_stop(self, app: App, process: Callable[..., Popen[bytes]]) -> None:
+        from datetime import timedelta
+
+        app.cron().install_periodic("ticks", timedelta(seconds=1), queue="ticks")
+        running = process("scheduler")
+        ticks = [app.queue("ticks").poll(timedelta(seconds=60)) for _ in range(3)]
+        assert all(ticks)
+        assert len({delivery.key for delivery in ticks if delivery is not None}) == 3
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(30) == 0

@@ -1,0 +1,98 @@
+"""Real schedulers around real changes of clocks: they race, are left alone and come back, their clock is stepped, and
+the messages are those of the oracle: one per tick, no more and no less."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tarry.app import App
+from tarry.services.scheduler import Scheduler
+from tarry.storage.postgres.sync import PostgresStore
+from tarry.testing import MutableClock, memory_app
+from tests.core.cron_oracle import EXPRESSIONS, Oracle, around, transitions
+from tests.core.test_cron_zones import TELLING
+from tests.kit.backends import SETTINGS
+from tests.kit.servers import Server
+from tests.kit.steps import all_at_once
+
+YEAR = datetime(2026, 1, 1, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC)
+EDGE = timedelta(hours=6)
+SECOND = timedelta(seconds=1)
+
+
+def play(app: App, clock: MutableClock, zone: str, change: datetime, expressions: tuple[str, ...], chance: int) -> int:
+    """From six hours after the window's beginning to six hours before its end, in steps of up to 50 minutes."""
+    choice = random.Random(chance)
+    since, until = (edge + shift for edge, shift in zip(around(change), (EDGE, -EDGE), strict=True))
+    clock.set(since)
+    cron, queue = app.cron(), app.queue("ticks")
+    prefixes = {f"{zone} {change.isoformat()} {expression}": expression for expression in expressions}
+    for prefix, expression in prefixes.items():
+        cron.install_cron(prefix, expression, zone=zone, queue="ticks", payload=prefix, grace_for=timedelta(hours=1))
+    found: Counter[tuple[str, datetime]] = Counter()
+    while clock.pinned() < until:
+        step = choice.choice((1, 3, 20, 49)) * timedelta(minutes=1) + choice.random() * timedelta(seconds=50)
+        clock.set(min(until, clock.pinned() + step))
+        if choice.random() < 0.15:  # the clock goes back for a moment, and somebody plans by it
+            at = clock.pinned()
+            clock.advance(-choice.randint(1, 200) * timedelta(minutes=1))
+            Scheduler(app.store).run_once()
+            clock.set(at)
+        racing = [lambda: Scheduler(app.store).run_once() for _ in range(choice.choice((1, 1, 3)))]
+        all_at_once(racing) if len(racing) > 1 else racing[0]()
+        if choice.random() < 0.2:
+            prefix = choice.choice(sorted(prefixes))
+            app.schedules.pause(prefix)
+            app.schedules.resume(prefix)
+        for delivery in queue.try_poll_many(1_000):
+            found[delivery.payload, datetime.fromisoformat(delivery.headers["tarry-tick"])] += 1
+            delivery.ack()
+    for delivery in queue.try_poll_many(1_000):
+        found[delivery.payload, datetime.fromisoformat(delivery.headers["tarry-tick"])] += 1
+        delivery.ack()
+    oracle = Oracle(zone, *around(change))
+    expected = {(prefix, tick): 1 for prefix, text in prefixes.items() for tick in oracle.ticks(text) if tick < until}
+    # Ticks from before the installation may come where the clock was set back that far: then they lay ahead.
+    assert {place: count for place, count in found.items() if since < place[1] < until} == expected
+    assert set(found.values()) == {1}
+    for prefix in prefixes:
+        app.schedules.delete(prefix)
+    return len(expected)
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "Australia/Lord_Howe", "America/Havana"])
+def test_in_memory(zone: str) -> None:
+    for n, change in enumerate(transitions(zone, *YEAR)):
+        clock = MutableClock(change)
+        assert play(memory_app(clock), clock, zone, change, EXPRESSIONS[:9], n) > 100
+
+
+@pytest.fixture
+def postgres(server: Server) -> Iterator[tuple[App, MutableClock]]:
+    clock, dsn = MutableClock(YEAR[0]), server.new_database()
+    with App(PostgresStore(dsn, clock=clock, settings=SETTINGS), dsn=dsn) as app:
+        yield app, clock
+    server.drop_database(dsn)
+
+
+def test_on_postgresql(postgres: tuple[App, MutableClock]) -> None:
+    app, clock = postgres
+    change = transitions("America/New_York", *YEAR)[1]
+    assert play(app, clock, "America/New_York", change, EXPRESSIONS[3:7], 1) > 5
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(1800)
+def test_every_telling_zone_on_postgresql(postgres: tuple[App, MutableClock]) -> None:
+    app, clock = postgres
+    made = changes = 0
+    for zone in TELLING:
+        for n, change in enumerate(transitions(zone, *YEAR)):
+            made += play(app, clock, zone, change, EXPRESSIONS, n)
+            changes += 1
+    print(f"{changes} changes in {len(TELLING)} zones, {made:,} ticks, one message each")
