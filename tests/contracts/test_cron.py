@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,35 +9,15 @@ import pytest
 
 from tarry import Queue
 from tarry.app import App
-from tarry.core.cron import TickRecord, Verdict
 from tarry.core.errors import InvalidInput, Refused, UnknownSchedule
 from tarry.services.cron import Cron
 from tests.contracts.test_journal import kinds
-from tests.kit.backends import Backend, new_name
+from tests.kit.backends import new_name
 from tests.kit.clocks import START, WatchedClock
-from tests.kit.cron import scheduler
+from tests.kit.cron import scheduler, ticks_of, verdicts
 from tests.kit.steps import HOUR, MINUTE, SECOND, all_at_once, take
 
 DAY = timedelta(days=1)
-
-
-@pytest.fixture
-def prefix() -> str:
-    return new_name()
-
-
-def ticks_of(queue: Queue[Any]) -> list[datetime]:
-    """What is deliverable now, by the ticks that the messages are for; they are done with afterwards."""
-    found: list[datetime] = []
-    for delivery in queue.try_poll_many(1_000):
-        found.append(datetime.fromisoformat(delivery.headers["tarry-tick"]))
-        delivery.ack()
-    return found
-
-
-def verdicts(records: Sequence[TickRecord]) -> list[tuple[float, str, str]]:
-    """Oldest first: hours after the beginning, verdict and reason."""
-    return [((r.tick - START) / HOUR, r.verdict.value, r.reason.value) for r in reversed(records)]
 
 
 class TestPlanning:
@@ -323,173 +302,3 @@ class TestOverlaps:
     def test_what_may_be_skipped_cannot_be_planned_ahead(self, cron: Cron) -> None:
         with pytest.raises(InvalidInput, match="in advance"):
             cron.install_periodic("p", HOUR, queue="q", overlap="skip", in_advance_for=HOUR)
-
-
-class TestByHand:
-    def test_paused_it_does_not_fire_and_resumed_it_goes_on(
-        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
-    ) -> None:
-        cron.install_periodic(prefix, HOUR, queue=queue.name)
-        state = cron.schedules.pause(prefix, reason="the printer is broken")
-        assert (state.paused, state.paused_reason) == (True, "the printer is broken")
-        clock.advance(2.5 * HOUR)
-        scheduler(app).run_once()
-        assert queue.try_poll() is None
-        assert not cron.schedules.resume(prefix).paused
-        clock.advance(HOUR)
-        assert ticks_of(queue) == [START + 3 * HOUR]
-        assert verdicts(cron.schedules.history(prefix)) == [
-            (1, "skipped", "paused"),
-            (2, "skipped", "paused"),
-            (3, "planned", "on_time"),
-        ]
-
-    def test_what_fired_before_the_pause_is_still_delivered(
-        self, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
-    ) -> None:
-        cron.install_periodic(prefix, HOUR, queue=queue.name)
-        clock.advance(HOUR)
-        cron.schedules.pause(prefix)
-        assert ticks_of(queue) == [START + HOUR]
-
-    def test_a_change_of_a_paused_schedule_leaves_it_paused(
-        self, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
-    ) -> None:
-        cron.install_periodic(prefix, HOUR, queue=queue.name)
-        cron.schedules.pause(prefix)
-        cron.install_periodic(prefix, 2 * HOUR, queue=queue.name)
-        clock.advance(DAY)
-        assert queue.try_poll() is None
-
-    def test_triggered_it_runs_once_more_and_now(
-        self, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
-    ) -> None:
-        cron.install_periodic(prefix, HOUR, queue=queue.name)
-        clock.advance(MINUTE)
-        first, second = cron.schedules.trigger(prefix), cron.schedules.trigger(prefix)
-        assert (first, second - first) == (START + MINUTE, timedelta(microseconds=1))
-        assert ticks_of(queue) == [first, second]
-        clock.set(START + HOUR)
-        assert ticks_of(queue) == [START + HOUR]
-
-    def test_the_next_tick_can_be_skipped(
-        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
-    ) -> None:
-        cron.install_periodic(prefix, HOUR, queue=queue.name)
-        assert cron.schedules.skip_next(prefix) == START + HOUR
-        assert cron.schedules.skip_next(prefix) == START + 2 * HOUR
-        found: list[datetime] = []
-        for _ in range(4):
-            clock.advance(HOUR)
-            scheduler(app).run_once()
-            found += ticks_of(queue)
-        assert found == [START + 3 * HOUR, START + 4 * HOUR]
-        assert "skipped" in cron.schedules.explain(prefix, START + HOUR)
-
-    def test_what_is_missing_is_counted_first_and_then_filled_in(
-        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
-    ) -> None:
-        cron.install_periodic(prefix, HOUR, queue=queue.name)
-        clock.advance(5.5 * HOUR)
-        scheduler(app).run_once()
-        ticks_of(queue)
-        span = (START - 2 * HOUR, START + 9 * HOUR)
-        wanted = [START + n * HOUR for n in (-2, -1, 0, 2, 3, 4)]
-        assert cron.schedules.missing(prefix, *span) == wanted
-        assert queue.try_poll() is None
-        assert cron.schedules.backfill(prefix, *span) == wanted
-        assert ticks_of(queue) == wanted
-        assert cron.schedules.backfill(prefix, *span) == []
-
-    def test_the_preview_is_what_the_scheduler_then_does(
-        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
-    ) -> None:
-        clock.set(datetime(2024, 3, 30, 20, tzinfo=UTC))
-        cron.install_cron(prefix, "30 2 * * *", zone="Europe/Berlin", queue=queue.name, jitter_for=MINUTE)
-        ahead = cron.schedules.preview(prefix, 4)
-        assert [fire.verdict for fire in ahead] == [Verdict.PLANNED, None, None, None]
-        for fire in ahead:
-            clock.set(fire.due_at)
-            scheduler(app).run_once()
-            (delivery,) = queue.try_poll_many(9)
-            assert (delivery.headers["tarry-tick"], delivery.due_at) == (fire.tick.isoformat(), fire.due_at)
-            delivery.ack()
-
-    def test_every_tick_can_be_explained(
-        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
-    ) -> None:
-        cron.install_periodic(prefix, HOUR, queue=queue.name)
-        explain = cron.schedules.explain
-        assert "planned at" in explain(prefix, START + HOUR)
-        assert "still live" in explain(prefix, START + HOUR)
-        assert "lies ahead" in explain(prefix, START + 5 * HOUR)
-        assert "not a tick of this schedule" in explain(prefix, START + MINUTE)
-        assert "installed later" in explain(prefix, START - HOUR)
-        clock.advance(4 * HOUR)
-        assert "nothing was decided yet" in explain(prefix, START + 3 * HOUR)
-
-    def test_what_is_not_there_is_said(self, cron: Cron, prefix: str) -> None:
-        for verb in ("get", "pause", "resume", "trigger", "skip_next", "preview"):
-            with pytest.raises(UnknownSchedule):
-                getattr(cron.schedules, verb)(prefix)
-
-
-class TestClocks:
-    def test_a_clock_that_is_set_back_doubles_nothing_and_skips_nothing(
-        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
-    ) -> None:
-        cron.install_periodic(prefix, HOUR, queue=queue.name)
-        found: list[datetime] = []
-        for step in (1, 1, 1, -2, 1, 1, 1, 1, -1, 1, 1):
-            clock.advance(step * HOUR)
-            scheduler(app).run_once()
-            found += ticks_of(queue)
-        assert sorted(found) == [START + n * HOUR for n in range(1, 7)]
-        assert len(set(found)) == len(found)
-
-    def test_a_clock_that_was_a_year_ahead_for_a_moment_costs_no_tick(
-        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
-    ) -> None:
-        cron.install_periodic(prefix, HOUR, queue=queue.name)
-        clock.advance(365 * DAY)
-        scheduler(app).run_once()
-        clock.advance(-365 * DAY)
-        found: list[datetime] = []
-        for _ in range(6):
-            clock.advance(HOUR)
-            scheduler(app).run_once()
-            found += ticks_of(queue)
-        assert found == [START + n * HOUR for n in range(1, 7)]
-
-
-class TestManyAtOnce:
-    def test_all_or_none_are_applied(self, app: App, cron: Cron, queue: Queue[Any], prefix: str) -> None:
-        cron.install_periodic(prefix, HOUR, queue=queue.name, payload=1)
-        spec = cron.schedules.get(prefix).spec
-        import dataclasses
-
-        more = [dataclasses.replace(spec, prefix=f"{prefix}/{n}") for n in range(3)]
-        cron.schedules.apply(more, remove=[prefix])
-        assert [state.prefix for state in cron.schedules.list()] == [one.prefix for one in more]
-
-    def test_old_entries_of_the_ledger_are_forgotten_and_their_ticks_stay_done(
-        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
-    ) -> None:
-        cron.install_periodic(prefix, HOUR, queue=queue.name)
-        clock.advance(HOUR)
-        scheduler(app).run_once()
-        ticks_of(queue)
-        assert app.store.forget_ticks(START + 1.5 * HOUR) >= 1
-        scheduler(app).run_once()
-        assert queue.try_poll() is None
-        assert [hour for hour, _, _ in verdicts(cron.schedules.history(prefix))] == [2]
-
-    def test_what_comes_due_is_counted_by_slices(
-        self, backend: Backend, app: App, cron: Cron, queue: Queue[Any], clock: WatchedClock
-    ) -> None:
-        for minutes in (5, 10, 70):
-            queue.offer(None, 1, after=minutes * MINUTE)
-        queue.offer("now", 1)
-        take(queue).nack(delay=30 * MINUTE)
-        found = app.store.due_counts(START, START + 2 * HOUR, HOUR)
-        assert [tuple(one)[1:] for one in found if one.queue == queue.name] == [(START, 3, 1), (START + HOUR, 1, 0)]

@@ -37,11 +37,6 @@ def payloads(queue: Queue[Any]) -> list[Any]:
     return [delivery.payload for delivery in queue.try_poll_many(100)]
 
 
-@pytest.fixture
-def prefix() -> str:
-    return new_name()
-
-
 @contextmanager
 def warned(logger: str) -> Iterator[threading.Event]:
     """An event that is set by the first warning."""

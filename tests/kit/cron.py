@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import Any, cast
 
 import pytest
 
+from tarry import Queue
 from tarry.app import App
+from tarry.core.cron import TickRecord
 from tarry.services.cron import Cron
 from tarry.services.scheduler import AsyncScheduler, Scheduler
+from tests.kit.backends import new_name
 from tests.kit.blocking import Blocking
+from tests.kit.clocks import START
+from tests.kit.steps import HOUR
 
 
 def scheduler(app: App) -> Scheduler:
@@ -32,3 +38,22 @@ def cron(app: App) -> Iterator[Cron]:
     remove_schedules(app)
     yield app.cron()
     remove_schedules(app)
+
+
+@pytest.fixture
+def prefix() -> str:
+    return new_name()
+
+
+def ticks_of(queue: Queue[Any]) -> list[datetime]:
+    """What is deliverable now, by the ticks that the messages are for; they are done with afterwards."""
+    found: list[datetime] = []
+    for delivery in queue.try_poll_many(1_000):
+        found.append(datetime.fromisoformat(delivery.headers["tarry-tick"]))
+        delivery.ack()
+    return found
+
+
+def verdicts(records: Sequence[TickRecord]) -> list[tuple[float, str, str]]:
+    """Oldest first: hours after the beginning, verdict and reason."""
+    return [((r.tick - START) / HOUR, r.verdict.value, r.reason.value) for r in reversed(records)]
