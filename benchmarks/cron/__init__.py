@@ -1,0 +1,1 @@
+"""What schedules cost: `python -m benchmarks.cron`."""
