@@ -1,0 +1,119 @@
+"""Two brokers on one database, one of them killed with -9 again and again during offers, polls and acks.
+
+The messages are due later than any offer is tried again. One that is due at once may be stored, delivered and finished before
+its producer, who had no answer, says it again: then it is a second message (docs/reference/broker-protocol.md).
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from tarry import Settled
+from tarry.core.settings import Patience, StoreSettings
+from tarry.http import Client
+from tests.kit.sleepers import until
+
+pytestmark = pytest.mark.chaos
+
+MESSAGES = 300
+KILLS = 3
+DUE_IN = timedelta(seconds=25)
+PATIENT = StoreSettings(patience=Patience(retries=200, total_for=timedelta(seconds=90)))
+
+
+class Broker:
+    def __init__(self, dsn: str, port: int) -> None:
+        self._command = [sys.executable, "-m", "tarry", "--dsn", dsn, "serve", "--port", str(port), "--no-access-log"]
+        self.url = f"http://127.0.0.1:{port}"
+        self.start()
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(self._command, stderr=subprocess.PIPE)
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            if re.search(rb"answers at", line):
+                return
+        raise AssertionError("the broker did not start")
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+@pytest.fixture
+def brokers(database: str) -> Iterator[tuple[Broker, Broker]]:
+    both = Broker(database, free_port()), Broker(database, free_port())
+    yield both
+    for broker in both:
+        broker.kill()
+
+
+def test_nothing_is_lost_and_nothing_is_finished_twice(brokers: tuple[Broker, Broker]) -> None:
+    mortal, steady = brokers
+    finished: Counter[str] = Counter()
+    seen: set[str] = set()
+    told: list[str] = []
+    lock, offered, over = threading.Lock(), threading.Event(), threading.Event()
+    keys = [f"k{i}" for i in range(MESSAGES)]
+
+    def produce() -> None:
+        with Client(mortal.url, settings=PATIENT) as client:
+            due_at = client.store.now() + DUE_IN
+            for key in keys:
+                client.queue("q").offer(key, key, at=due_at)
+                told.append(key)
+        offered.set()
+
+    def consume(url: str) -> None:
+        with Client(url, settings=PATIENT) as client:
+            queue = client.queue("q")
+            while not over.is_set():
+                delivery = queue.poll(timedelta(milliseconds=200), lease_for=timedelta(seconds=3))
+                if delivery is None:
+                    counts = client.queues.counts("q")
+                    if offered.is_set() and not (counts.leased.n or counts.ready.n or counts.delayed.n):
+                        return
+                    continue
+                settled = delivery.ack()
+                with lock:
+                    seen.add(delivery.key)
+                    finished[delivery.key] += settled is Settled.DONE
+
+    with Client(steady.url) as client:
+        client.queues.create("q", exist_ok=True)
+        client.queues.edit("q", max_attempts=None)
+    working = [threading.Thread(target=produce)] + [
+        threading.Thread(target=consume, args=(url,)) for url in (mortal.url, mortal.url, steady.url)
+    ]
+    for thread in working:
+        thread.start()
+    for progress in (told, seen):
+        for kill in range(1, KILLS + 1):
+            until(lambda: len(progress) >= kill * MESSAGES // (KILLS + 2))  # noqa: B023 - asked before they change
+            mortal.kill()
+            mortal.start()
+    for thread in working:
+        thread.join(100)
+    over.set()
+    assert seen == set(keys)
+    assert max(finished.values()) == 1
+    with Client(steady.url) as client:
+        counts = client.queues.counts("q")
+    assert (counts.delayed.n, counts.ready.n, counts.leased.n, counts.dead.n) == (0, 0, 0, 0)
