@@ -50,7 +50,7 @@ class AsyncHttpStore:
         )
 
     async def offer(self, queue: str, draft: Draft, *, conn: Any = None) -> Outcome:
-        return (await self.offer_many(queue, [draft], conn=conn))[0]
+        return await self._in(queue, lambda: ops.offer(queue, draft), conn)
 
     async def offer_many(self, queue: str, drafts: Sequence[Draft], *, conn: Any = None) -> list[Outcome]:
         return await self._in(queue, lambda: ops.offer_many(queue, drafts), conn)

@@ -41,6 +41,12 @@ def in_queue(queue: str, make: Callable[[], Op[R]], *, create: bool) -> Op[R]:
     return (yield from make())
 
 
+def offer(queue: str, draft: Draft) -> Op[Outcome]:
+    """One by one, so that the broker can put those of many clients into one commit."""
+    answer = yield from ask(Call("POST", f"/v1/queues/{_named(queue)}/messages", writing.offer(draft), queue=queue))
+    return Outcome.CREATED if answer.tries > 1 and draft.fresh else Outcome(answer.json()["outcome"])
+
+
 def offer_many(queue: str, drafts: Sequence[Draft]) -> Op[list[Outcome]]:
     """All or nothing for each request: a thousand messages, or as many as fit into one."""
     outcomes: list[Outcome] = []

@@ -49,7 +49,7 @@ class HttpStore:
         )
 
     def offer(self, queue: str, draft: Draft, *, conn: Any = None) -> Outcome:
-        return (self.offer_many(queue, [draft], conn=conn))[0]
+        return self._in(queue, lambda: ops.offer(queue, draft), conn)
 
     def offer_many(self, queue: str, drafts: Sequence[Draft], *, conn: Any = None) -> list[Outcome]:
         return self._in(queue, lambda: ops.offer_many(queue, drafts), conn)

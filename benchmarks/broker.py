@@ -1,0 +1,184 @@
+"""The broker beside the library, and thousands of clients that wait: `python -m benchmarks.broker`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import re
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import psutil
+import psycopg
+
+import tarry
+from benchmarks.server import serving
+from tarry.core.settings import StoreSettings
+from tarry.http import AsyncClient
+
+BATCH = 100
+
+
+class Figure(NamedTuple):
+    what: str
+    library: float
+    http: float
+
+
+@contextmanager
+def broker(dsn: str) -> Generator[tuple[str, psutil.Process]]:
+    """A process of its own, as people run it."""
+    command = [sys.executable, "-m", "tarry", "--dsn", dsn, "serve", "--port", "0", "--no-access-log"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE)
+    try:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if found := re.search(rb"answers at (http://\S+)", line):
+                yield found[1].decode(), psutil.Process(process.pid)
+                break
+    finally:
+        process.terminate()
+        process.wait()
+
+
+async def rate(tasks: int, seconds: float, do: Callable[[int], Awaitable[int]]) -> float:
+    """How many a second, with so many at once, after each has done it once: connections are open by then."""
+    await asyncio.gather(*(do(number) for number in range(tasks)))
+    started, done = time.perf_counter(), 0
+
+    async def work(number: int) -> None:
+        nonlocal done
+        while time.perf_counter() - started < seconds:
+            done += await do(number)
+
+    await asyncio.gather(*(work(number) for number in range(tasks)))
+    return done / (time.perf_counter() - started)
+
+
+async def throughput(app: Any, tasks: int, seconds: float) -> list[float]:
+    queue = app.queue("bench")
+
+    async def offer(_: int) -> int:
+        await queue.offer(None, {"n": 1})
+        return 1
+
+    async def offer_batch(_: int) -> int:
+        return len(await queue.offer_many([tarry.Message(payload={"n": 1}) for _ in range(BATCH)]))
+
+    async def cycle(_: int) -> int:
+        delivery = await queue.try_poll()
+        if delivery is None:
+            return 0
+        await delivery.ack()
+        return 1
+
+    async def cycle_batch(_: int) -> int:
+        found = await queue.try_poll_many(BATCH)
+        if found:
+            await queue.ack_many([one.hold for one in found])
+        return len(found)
+
+    return [
+        await rate(tasks, seconds, offer),
+        await rate(2, seconds, offer_batch),
+        await rate(tasks, seconds, cycle),
+        await rate(2, seconds, cycle_batch),
+    ]
+
+
+async def beside(dsn: str, url: str, tasks: int, seconds: float) -> list[Figure]:
+    settings = StoreSettings(pool_size=tasks)
+    async with tarry.connect_async(dsn, settings=settings) as app:
+        library = await throughput(app, tasks, seconds)
+        await app.queue("bench").drop_all("Yes, please, I know what I'm doing!")
+    async with AsyncClient(url, settings=settings) as client:
+        http = await throughput(client, tasks, seconds)
+    names = (
+        f"offer, {tasks} at once",
+        f"offer, batches of {BATCH}",
+        f"poll + ack, {tasks} at once",
+        f"poll + ack, {BATCH}",
+    )
+    return [Figure(*row) for row in zip(names, library, http, strict=True)]
+
+
+async def waiting(dsn: str, url: str, process: psutil.Process, clients: int, offers: int) -> None:
+    """So many long polls on 20 queues, then messages that are due at once: how late do they arrive?"""
+    where = urlsplit(url)
+    sent: dict[str, float] = {}
+    late: list[float] = []
+    before = process.memory_info().rss
+    open_polls = 0
+    everybody = asyncio.Event()
+
+    async def wait(number: int) -> None:
+        nonlocal open_polls
+        reader, writer = await asyncio.open_connection(where.hostname, where.port)
+        body = b'{"wait": 60}'
+        line = f"POST /v1/queues/w{number % 20}/messages:poll HTTP/1.1\r\n"
+        head = f"{line}Host: {where.netloc}\r\nContent-Length: {len(body)}\r\n\r\n"
+        writer.write(head.encode() + body)
+        await writer.drain()
+        open_polls += 1
+        if open_polls == clients:
+            everybody.set()
+        answer = await reader.readuntil(b"\r\n\r\n")
+        if b" 200 " in answer.split(b"\r\n")[0]:
+            length = int(re.search(rb"content-length: (\d+)", answer)[1])  # pyright: ignore[reportOptionalSubscript]
+            found = json.loads(await reader.readexactly(length))
+            late.append(time.perf_counter() - sent[found["messages"][0]["key"]])
+        writer.close()
+
+    polls = [asyncio.create_task(wait(number)) for number in range(clients)]
+    await everybody.wait()
+    await asyncio.sleep(5)  # until the last of them has been read, and sleeps
+    per_client = (process.memory_info().rss - before) / clients
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        counted = conn.execute("select count(*) from pg_stat_activity where datname = current_database()").fetchone()
+        connections = counted[0] - 1 if counted else 0
+    async with AsyncClient(url) as client:
+        for number in range(offers):
+            key = f"m{number}"
+            sent[key] = time.perf_counter()
+            await client.queue(f"w{number % 20}").offer(key, 1)
+    await asyncio.sleep(5)  # what has not come by now does not count
+    for poll in polls:
+        poll.cancel()
+    await asyncio.gather(*polls, return_exceptions=True)
+    print(
+        f"{clients:,} long polls: {per_client / 1024:,.0f} KiB of memory each, {connections} connections to the database"
+    )
+    if late:
+        quantiles = statistics.quantiles(late, n=100) if len(late) > 1 else late * 99
+        print(
+            f"{len(late)} of {offers} messages arrived; p50 {quantiles[49] * 1e3:,.1f} ms, p99 {quantiles[98] * 1e3:,.1f} ms"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.broker", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=5.0, metavar="S", help="for each figure")
+    parser.add_argument("--tasks", type=int, default=16, metavar="N")
+    parser.add_argument("--polls", type=int, default=2_000, metavar="N")
+    parser.add_argument("--offers", type=int, default=200, metavar="N")
+    parser.add_argument("--dsn", help="a PostgreSQL of your own, where databases may be created (default: embedded)")
+    options = parser.parse_args()
+    with serving(options.dsn) as server:
+        dsn = server.database("broker")
+        tarry.connect(dsn, migrate=True).close()
+        with broker(dsn) as (url, _):
+            for figure in asyncio.run(beside(dsn, url, options.tasks, options.seconds)):
+                print(f"{figure.what:24} library {figure.library:>9,.0f}/s   broker {figure.http:>9,.0f}/s")
+        with broker(dsn) as (url, process):
+            asyncio.run(waiting(dsn, url, process, options.polls, options.offers))
+
+
+if __name__ == "__main__":
+    main()
