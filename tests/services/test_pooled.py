@@ -17,7 +17,7 @@ def test_it_works_holds_on_and_gives_back_without_a_session(database: str) -> No
     async def test(dsn: str) -> None:
         worker, gate = Worker(), asyncio.Event()
 
-        @worker.handler("orders", lease_for=SECOND, retry=Retry.at_once(max_attempts=2), concurrency=4)
+        @worker.handler("orders", lease_for=5 * SECOND, retry=Retry.at_once(max_attempts=2), concurrency=4)
         async def handle(order: int, delivery: tarry.AsyncDelivery[Any]) -> Snooze | None:
             if order < 0:
                 await gate.wait()
