@@ -136,6 +136,9 @@ async def waiting(dsn: str, url: str, process: psutil.Process, clients: int, off
             late.append(time.perf_counter() - sent[found["messages"][0]["key"]])
         writer.close()
 
+    async with AsyncClient(url) as client:
+        for number in range(20):
+            await client.queues.create(f"w{number}", exist_ok=True)
     polls = [asyncio.create_task(wait(number)) for number in range(clients)]
     await everybody.wait()
     await asyncio.sleep(5)  # until the last of them has been read, and sleeps
