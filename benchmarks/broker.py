@@ -56,7 +56,8 @@ async def rate(tasks: int, seconds: float, do: Callable[[int], Awaitable[int]]) 
     async def work(number: int) -> None:
         nonlocal done
         while time.perf_counter() - started < seconds:
-            done += await do(number)
+            finished = await do(number)  # not in one line: that would forget what others added meanwhile
+            done += finished
 
     await asyncio.gather(*(work(number) for number in range(tasks)))
     return done / (time.perf_counter() - started)
