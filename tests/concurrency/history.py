@@ -177,7 +177,7 @@ class Checker:
     def _changes(self, key: str) -> Iterator[Operation]:
         """Operations that may have replaced or removed what was there."""
         for op in (*self._offers[key], *self._drops[key]):
-            if op.answer == UNKNOWN or op.result[0] in (*STORED, True):
+            if op.answer == UNKNOWN or (op.answer == OK and op.result[0] in (*STORED, True)):
                 yield op
 
     def _check_settles(self, grants: list[Grant], key: str) -> None:
@@ -220,7 +220,7 @@ class Checker:
 
     @staticmethod
     def _may_be_done(op: Operation) -> bool:
-        return op.answer == UNKNOWN or op.result[0] == DONE
+        return op.answer == UNKNOWN or (op.answer == OK and op.result[0] == DONE)
 
     def _check_accounts(self) -> None:
         left = self._history.left

@@ -29,9 +29,9 @@ BUGS: dict[str, dict[str, list[tuple[str, str]]]] = {
     "offer that does not wait for the disk": {
         "offer": [
             (
-                "with q as materialized ( select id, journal from tarry.queue",
-                "with q as materialized ( select id, journal from (select set_config('synchronous_commit', 'off', true)) o, "
-                "tarry.queue",
+                "from tarry.queue where name = %(queue)s and deleted_at is null ), numbered",
+                "from (select set_config('synchronous_commit', 'off', true)) o, tarry.queue "
+                "where name = %(queue)s and deleted_at is null ), numbered",
             )
         ]
     },

@@ -10,7 +10,7 @@ import pytest
 
 from tarry import Queue
 from tarry.app import App
-from tarry.core.cron import Verdict
+from tarry.core.cron import Ruling, Verdict
 from tarry.core.errors import UnknownSchedule
 from tarry.services.cron import Cron
 from tests.kit.backends import Backend
@@ -56,6 +56,18 @@ class TestByHand:
         cron.install_periodic(prefix, 2 * HOUR, queue=queue.name)
         clock.advance(DAY)
         assert queue.try_poll() is None
+
+    def test_a_change_that_comes_after_the_end_makes_nothing_again(
+        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+    ) -> None:
+        """Somebody read it, somebody else removed it, and now the first one wants to write."""
+        cron.install_periodic(prefix, HOUR, queue=queue.name)
+        (seen,) = [state for state in app.store.schedules() if state.prefix == prefix]
+        changed = dataclasses.replace(seen, paused_reason="late")
+        late = Ruling(prefix=prefix, expected=seen.revision, after=changed, ruled_at=clock.pinned())
+        cron.schedules.delete(prefix)
+        assert app.store.rule([late]) == [False]
+        assert prefix not in [state.prefix for state in app.store.schedules()]
 
     def test_triggered_it_runs_once_more_and_now(
         self, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock

@@ -113,6 +113,22 @@ class TestDeaths:
         assert app.store.sweep(queue.name)[:2] == (0, 1)
         assert kinds(app, queue)[-2:] == ["nacked", "buried"]
 
+    def test_what_its_handler_would_still_try_is_not_buried_by_the_limit_of_the_queue(
+        self, app: App, queue: Queue[Any], clock: WatchedClock
+    ) -> None:
+        queue.offer("a", 1)
+        app.queues.edit(queue.name, max_attempts=1)
+
+        def lease() -> int:
+            return len(app.store.lease(queue.name, 1, lambda data, kind: data, max_attempts=2))
+
+        assert lease() == 1
+        clock.advance(MINUTE)
+        assert app.store.sweep(queue.name)[:2] == (1, 0)
+        assert lease() == 1
+        clock.advance(MINUTE)
+        assert app.store.sweep(queue.name)[:2] == (1, 1)
+
     def test_a_paused_queue_is_left_alone(self, app: App, queue: Queue[Any], clock: WatchedClock) -> None:
         queue.offer("a", 1, max_attempts=1)
         take(queue)

@@ -138,7 +138,7 @@ def test_a_beat_that_hangs_does_not_hide_that_the_lease_ran_out() -> None:
 
         orders.touch_many = hang  # pyright: ignore[reportAttributeAccessIssue]
         beating.hold(orders, "a")
-        assert await beating.beat_at(110.0) == 20.0  # when the lease ends, since the beat is under way
+        assert await beating.beat_at(110.0) == 2.5  # another beat may be wanted by then
         await beating.beat_at(130.0)
         assert [key for key, _ in beating.lost] == ["a"]
         never.set()
@@ -176,5 +176,25 @@ def test_with_nothing_held_nobody_is_asked() -> None:
         beating.leases.remove(beating.hold(orders, "a"))
         assert await beating.beat_at(500.0) == 1.0
         assert orders.touches == []
+
+    asyncio.run(test())
+
+
+def test_while_a_beat_is_under_way_it_looks_again_in_time_for_another() -> None:
+    async def test() -> None:
+        beating, queue = Beating(), Queue()
+        answered = asyncio.Event()
+
+        async def slow(holds: Sequence[Hold], lease_for: timedelta | None = None) -> list[Settled]:
+            await answered.wait()
+            raise StoreUnavailable("away")
+
+        queue.touch_many = slow  # pyright: ignore[reportAttributeAccessIssue]
+        beating.hold(queue, "a", lease_s=600.0)
+        assert await beating.beat_at(300.0) == 50.0  # not 400, when the lease would be over
+        answered.set()
+        assert await beating.beat_at(350.0) == 50.0
+        assert await beating.beat_at(400.0) == 50.0
+        assert beating.lost == []
 
     asyncio.run(test())

@@ -76,7 +76,10 @@ class Leases:
             beat = asyncio.create_task(self._prolong(group, span_s), name="tarry-beat")
             self._beats.add(beat)
             beat.add_done_callback(self._beats.discard)
-        moments = [held.expires_s if held.beating else min(held.next_s, held.expires_s) for held in self._held]
+        # A beat under way may fail and want to be tried again, and nobody wakes this loop to say so.
+        moments = [
+            min(now_s + held.span_s * _AGAIN if held.beating else held.next_s, held.expires_s) for held in self._held
+        ]
         self.next_look_s = min(moments, default=now_s + IDLE_S)
         return max(0.0, self.next_look_s - now_s)
 
@@ -94,11 +97,11 @@ class Leases:
             for held in group:
                 held.beating = False
         for held, answer in zip(group, answers, strict=True):
-            if held not in self._held or held.settling:
-                continue  # settled meanwhile, or about to be: then the settle has the answer
+            if held not in self._held:
+                continue  # settled meanwhile
             if answer is Settled.DONE:
                 held.began(asked_s)
-            else:
+            elif not held.settling:  # else the settle has the answer
                 gone = "it was settled, dropped or buried by somebody else"
                 self._lost(held, gone if answer is Settled.GONE else "somebody else has it, or it was offered again")
 

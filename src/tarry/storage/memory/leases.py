@@ -59,6 +59,8 @@ def claim(
     if queue.paused_at is not None:
         return []
     rows = queue.lines.take(n, now, type, lowest_first=lowest_first)
+    for row in rows:
+        row.attempts_asked = max_attempts
     return [Claim(row, row.token, row.is_exhausted(queue.settings, max_attempts)) for row in rows]
 
 

@@ -53,6 +53,8 @@ class Row:
     due_limit: datetime | None = None
     """No debounce pushes it beyond this."""
     attempt: int = 0
+    attempts_asked: int | None = None
+    """What whoever leased it last would allow, where the message does not say itself."""
     last_error: str | None = None
     token: UUID | None = None
     leased_at: datetime | None = None

@@ -14,7 +14,7 @@ def sweep(queue: MemoryQueue, limit: int, now: datetime) -> Swept:
     if queue.paused_at is not None:
         return Swept()
     due = [row for row in queue.rows.values() if row.due_at <= now and row.is_free(now)]
-    stuck = [row for row in due if _is_lapsed(row) or row.is_exhausted(queue.settings)]
+    stuck = [row for row in due if _is_lapsed(row) or row.is_exhausted(queue.settings, row.attempts_asked)]
     stuck.sort(key=lambda row: (-row.priority, row.due_at, row.version))
     expired = buried = 0
     for row in stuck[:limit]:
@@ -22,7 +22,7 @@ def sweep(queue: MemoryQueue, limit: int, now: datetime) -> Swept:
             queue.note(EventKind.EXPIRED, row, now, leased=True)
             row.expired_at = now
             expired += 1
-        if row.is_exhausted(queue.settings):
+        if row.is_exhausted(queue.settings, row.attempts_asked):
             queue.bury(row, "exhausted", None, now)
             buried += 1
     # What was told and what was buried is stuck no longer, so the next step may begin at the beginning again.

@@ -132,7 +132,9 @@ class Listener:
         name, _, number = payload.removeprefix(PROBE).rpartition(":")
         if name != self._name:
             return
-        self._heard, self._heard_at, self._unheard_since = int(number), self._monotonic(), None
+        # Probes may commit in another order than they were sent.
+        self._heard = max(self._heard, int(number))
+        self._heard_at, self._unheard_since = self._monotonic(), None
         if self._deaf or self._complained:
             self._deaf = self._complained = False
             _log.info("notifications arrive again")

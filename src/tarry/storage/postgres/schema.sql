@@ -292,6 +292,7 @@ create table tarry.message (
     origin bigint,
     last_error text,
     expired_at timestamp with time zone,
+    attempts_asked integer,
     constraint message_key_check CHECK (((char_length(key) >= 1) AND (char_length(key) <= 200))),
     constraint message_priority_check CHECK (((priority >= 0) AND (priority <= 9)))
 ) with (
@@ -861,4 +862,5 @@ insert into tarry.migration (number, name, checksum) values
     (6, '0006_pre_waiting', 'cd4d0f566cf62b7b'),
     (7, '0007_pre_redriving', 'f843cfc67cbb3362'),
     (8, '0008_pre_cron', 'e508d2caae426c7d'),
-    (9, '0009_pre_keys', '350a1395739a0b3e');
+    (9, '0009_pre_keys', '350a1395739a0b3e'),
+    (10, '0010_pre_attempts_asked', '6c8e200da0c5ae8f');

@@ -1,11 +1,21 @@
 -- Store schedules as they are to be, where they still are at the revision that was read; a new one only where there is
 -- none. One statement locks, compares and writes, in the order of prefixes. Revisions come from a sequence: one that was
--- removed and made again is not taken for the old one.
+-- removed and made again is not taken for the old one, and one that was removed meanwhile is not made again.
+with wanted as materialized (
+    select * from jsonb_populate_recordset(null::tarry.schedule, %(rows)s::jsonb)
+), there as materialized (
+    select s.prefix from tarry.schedule s
+    where s.prefix = any (array(select prefix from wanted))
+      and s.revision = (%(expected)s::jsonb ->> s.prefix)::bigint
+    order by s.prefix
+    for update
+)
 insert into tarry.schedule as s
 select r.prefix, r.hash, r.kind, r.text, r.zone, r.queue, r.payload, r.content_type, r.priority, r.type, r.misfire,
     r.catch_up_for, r.grace_for, r.overlap, r.jitter_for, r.in_advance_for, r.start_at, r.end_at, r.source, r.generation,
     nextval('tarry.version_seq'), r.cursor_at, r.wake_at, r.ruled_at, r.installed_at, r.paused_at, r.paused_reason
-from jsonb_populate_recordset(null::tarry.schedule, %(rows)s::jsonb) r
+from wanted r
+where %(expected)s::jsonb ->> r.prefix is null or r.prefix = any (array(select prefix from there))
 order by r.prefix
 on conflict (prefix) do update
 set hash = excluded.hash, kind = excluded.kind, text = excluded.text, zone = excluded.zone, queue = excluded.queue,

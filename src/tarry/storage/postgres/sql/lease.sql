@@ -16,6 +16,7 @@ with relaxed as materialized (
     set lapsed = token is not null and expired_at is null,
         expired_at = null,
         attempt = attempt + 1,
+        attempts_asked = %(max_attempts)s::int,
         leased_at = coalesce(%(now)s::timestamptz, clock_timestamp()),
         lease_until = coalesce(%(now)s::timestamptz, clock_timestamp())
             + coalesce(%(lease_for)s::interval, m.lease_for, (select lease_for from q)),

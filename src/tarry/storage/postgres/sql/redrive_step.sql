@@ -67,4 +67,5 @@ from outcome o
 where j.id = o.id
 returning o.n, (
     select count(pg_notify('tarry', q.name || '/' || w.type)) from q join tarry.waiter w on w.queue = q.id
-    where w.wakes_at > o.now and exists (select from revived s where s.due_at < w.wakes_at and w.type in ('', s.type)))
+    where w.wakes_at + interval '1s' > o.now
+      and exists (select from revived s where (s.due_at < w.wakes_at or s.due_at <= o.now) and w.type in ('', s.type)))

@@ -19,7 +19,7 @@ with lead as materialized (
     cross join lateral (
         select c.ctid as place, c.due_at, c.version, c.lease_until <= (select now from moment)
             and ((c.token is not null and c.expired_at is null)
-                or c.attempt >= coalesce(c.max_attempts, (select max_attempts from q), 2147483647)) as stuck
+                or c.attempt >= coalesce(c.max_attempts, c.attempts_asked, (select max_attempts from q), 2147483647)) as stuck
         from tarry.message c
         where (c.queue + 0) = (select id from q) and c.priority = cursor.priority
           and (c.due_at, c.version) > (cursor.due_at, cursor.version)
@@ -28,13 +28,13 @@ with lead as materialized (
         limit %(limit)s::int
     ) w
 ), locked as materialized (
-    select m.ctid as place, m.attempt >= coalesce(m.max_attempts, (select max_attempts from q), 2147483647) as exhausted,
+    select m.ctid as place, m.attempt >= coalesce(m.max_attempts, m.attempts_asked, (select max_attempts from q), 2147483647) as exhausted,
         m.token is not null and m.expired_at is null as lapsed
     from tarry.message m
     where m.ctid = any (array(select place from walked where stuck))
       and m.lease_until <= (select now from moment)
       and ((m.token is not null and m.expired_at is null)
-          or m.attempt >= coalesce(m.max_attempts, (select max_attempts from q), 2147483647))
+          or m.attempt >= coalesce(m.max_attempts, m.attempts_asked, (select max_attempts from q), 2147483647))
     for update skip locked
 ), told as (
     update tarry.message m set expired_at = (select now from moment)
