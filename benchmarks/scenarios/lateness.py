@@ -45,10 +45,10 @@ def run(bench: Bench) -> None:
     found: dict[str, Any] = {"consumers": IDLE_CONSUMERS}
     with bench.progress.stage("lateness", 3) as step:
         step("idle")
-        found["idle"] = _lateness(bench, dsn)
+        found["idle"] = _lateness(bench, dsn, "idle")
         step("under load")
         with _load(dsn):
-            found["under load"] = _lateness(bench, dsn)
+            found["under load"] = _lateness(bench, dsn, "loaded")
         step(f"{IDLE_CONSUMERS} idle consumers")
         found["statements_per_s"] = _idle_statements(dsn, bench.plan.lateness_s)
     bench.results.facts["lateness"] = found
@@ -95,13 +95,16 @@ def _polls(every_s: float) -> Wait:
     return look
 
 
-def _lateness(bench: Bench, dsn: str) -> dict[str, Any]:
-    """The same messages for everybody at the same time: half of them due at once, half of them some time later."""
+def _lateness(bench: Bench, dsn: str, phase: str) -> dict[str, Any]:
+    """The same messages for everybody at the same time: half of them due at once, half of them some time later.
+
+    Each phase has queues of its own: a slow poller may leave something behind.
+    """
     ways: list[tuple[str, Wait]] = [(WAITING, _waits), *((name, _polls(every)) for every, name in POLLERS.items())]
     with ExitStack() as stack:
         producer = stack.enter_context(_app(dsn))
         consumers = [
-            Consumer(name, stack.enter_context(_app(dsn)).queue(f"late-{i}"), wait)
+            Consumer(name, stack.enter_context(_app(dsn)).queue(f"late-{phase}-{i}"), wait)
             for i, (name, wait) in enumerate(ways)
         ]
         stack.enter_context(_running([consumer.run for consumer in consumers], [c.stopping for c in consumers]))
