@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -126,6 +127,14 @@ class TestTheEar:
             app.queue(QUEUE).offer("a", 1)
             assert app.queue(QUEUE).poll(PATIENCE) is not None
             assert end_listeners(database) == 0
+
+    def test_who_is_woken_by_the_end_of_a_store_starts_no_ear_that_nobody_stops(self, database: str) -> None:
+        with opened(database) as app:
+            pass
+        before = threading.enumerate()
+        with pytest.raises(Refused, match="this store is closed"):
+            app.store.wait(QUEUE, sleep_for=SOON)
+        assert [thread.name for thread in threading.enumerate() if thread not in before] == []
 
     def test_when_its_connection_is_ended_it_comes_back_and_nothing_is_missed(
         self, database: str, caplog: pytest.LogCaptureFixture

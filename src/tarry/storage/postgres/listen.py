@@ -20,6 +20,7 @@ from typing import Any
 import psycopg
 from psycopg import AsyncConnection
 
+from tarry.core.errors import Refused
 from tarry.core.waiting import LineKey, Lobby
 from tarry.storage.postgres.connections import keywords
 from tarry.storage.postgres.drive import adrive
@@ -170,6 +171,11 @@ class Listener:
             self._lobby.ring_all()  # they sleep for as long as they may only while we hear
 
 
+def _closed() -> Refused:
+    """For whoever is woken by the end of a store and would wait on: a new listener would never be stopped."""
+    return Refused("this store is closed", hint="use it inside its with block, or connect again")
+
+
 class ListenerTask:
     """A listener in the event loop of whoever waits first."""
 
@@ -177,14 +183,18 @@ class ListenerTask:
         self._make = make
         self._task: asyncio.Task[None] | None = None
         self._listener: Listener | None = None
+        self._is_closed = False
 
     def started(self) -> Listener:
+        if self._is_closed:
+            raise _closed()
         if self._listener is None or self._task is None or self._task.done():
             self._listener = self._make()
             self._task = asyncio.create_task(self._listener.run(), name="tarry-listen")
         return self._listener
 
     async def close(self) -> None:
+        self._is_closed = True
         task, self._task, self._listener = self._task, None, None
         if task is not None:
             task.cancel()
@@ -201,11 +211,14 @@ class ListenerThread:
         self._listener: Listener | None = None
         self._thread: threading.Thread | None = None
         self._cancel: Callable[[], object] | None = None
+        self._is_closed = False
 
     def started(self) -> Listener:
         if self._pid != os.getpid():
             self._lock, self._pid, self._listener = threading.Lock(), os.getpid(), None
         with self._lock:
+            if self._is_closed:
+                raise _closed()
             if self._listener is None or self._thread is None or not self._thread.is_alive():
                 self._listener = self._make()
                 ready = threading.Event()
@@ -220,6 +233,7 @@ class ListenerThread:
         if self._pid != os.getpid():
             return
         with self._lock:
+            self._is_closed = True
             thread, cancel, self._thread, self._listener = self._thread, self._cancel, None, None
         if thread is not None and cancel is not None and thread.is_alive():
             with suppress(RuntimeError):  # its loop has just been closed
