@@ -166,6 +166,26 @@ class TestFailures:
 
         on_memory(test)
 
+    def test_a_handler_that_cancels_its_own_task_has_failed(self, on_memory: OnMemory) -> None:
+        async def test(app: AsyncApp, orders: AsyncQueue[Any], clock: MutableClock) -> None:
+            worker = Worker()
+
+            @worker.handler("orders", retry=Retry.at_once(max_attempts=1))
+            async def handle(order: int) -> None:
+                task = asyncio.current_task()
+                assert task is not None
+                task.cancel()
+                await asyncio.sleep(0)
+
+            await orders.offer("a", 1)
+            async with running(worker, app) as run:
+                await run.until(1)
+            assert run.endings == [FAILED]
+            (dead,) = await orders.dead_letters.list()
+            assert (dead.error or "").startswith("asyncio.exceptions.CancelledError")
+
+        on_memory(test)
+
     def test_a_handler_that_takes_too_long_has_failed(self, on_memory: OnMemory) -> None:
         async def test(app: AsyncApp, orders: AsyncQueue[Any], clock: MutableClock) -> None:
             worker, cancelled = Worker(), asyncio.Event()

@@ -151,6 +151,8 @@ class Dispatch:
             timeout=None if timeout is None else timeout.total_seconds(),
             return_when=asyncio.FIRST_COMPLETED,
         )
+        if call.cancelled():
+            return Raised(asyncio.CancelledError("the handler cancelled its own task"))
         if call.done():
             return _checked(call.result())
         job.handed.lost = True  # a handler in a thread can only be told
