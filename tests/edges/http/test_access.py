@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from fastapi.routing import APIRoute
 
 from tarry.app import AsyncApp
+from tarry.core.errors import StoreUnavailable
 from tarry.core.keys import Action
 from tarry.core.settings import QueueSettings
 from tarry.edges.http.broker import broker_app
@@ -21,6 +23,7 @@ from tarry.testing import MutableClock
 from tests.edges.http.conftest import Caller
 from tests.edges.http.test_answers import code
 from tests.kit.blocking import Loop
+from tests.kit.sleepers import until
 
 Make = Callable[..., str]
 TOKEN = "00000000-0000-4000-8000-000000000000"
@@ -190,6 +193,32 @@ def test_revoking_through_a_broker_takes_effect_there_at_once(guarded: Caller, k
     id = victim.split("_")[1]
     assert admin("DELETE", f"/v1/keys/{id}").json()["active"] is False
     assert guarded.with_key(victim)("GET", "/v1/queues").status_code == 401
+
+
+def test_a_poll_that_waits_gets_nothing_once_its_key_is_revoked(guarded: Caller, behind: AsyncApp, key: Make) -> None:
+    admin, victim, producer = guarded.with_key(key("admin", "read")), key("consume"), guarded.with_key(key("produce"))
+    with ThreadPoolExecutor() as pool:
+        poll = pool.submit(guarded.with_key(victim), "POST", "/v1/queues/own/messages:poll", {"wait": 30})
+        until(lambda: behind.store.lobby.waiting("own") == 1, "it never waited")
+        assert admin("DELETE", f"/v1/keys/{victim.split('_')[1]}").status_code == 200
+        assert producer("POST", "/v1/queues/own/messages", {"key": "a", "payload": 1}).status_code == 201
+        assert code(poll.result(30)) == (401, "unauthorized")
+    (message,) = admin("GET", "/v1/queues/own/messages").json()["messages"]
+    assert (message["key"], message["state"], message["attempt"]) == ("a", "ready", 0)
+
+
+def test_what_was_done_is_answered_although_the_audit_could_not_hear_of_it(
+    guarded: Caller, behind: AsyncApp, key: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(row: int, status: int) -> None:
+        raise StoreUnavailable("away")
+
+    admin = guarded.with_key(key("admin", "produce"))
+    monkeypatch.setattr(behind.store, "audited", away)
+    made = admin("POST", "/v1/keys", {"name": "x", "actions": ["produce"]})
+    assert made.status_code == 201
+    assert made.json()["key"].startswith("tarry_")
+    assert admin("GET", "/v1/audit").json()["audit"][0]["status"] is None
 
 
 def test_a_key_cannot_make_one_that_may_more(guarded: Caller, key: Make) -> None:

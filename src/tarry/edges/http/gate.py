@@ -59,7 +59,7 @@ class Gate:
             if self._settings.anonymous and await self._no_key_is_there():
                 _refuse_foreign_pages(request)
                 return Caller(None)
-            raise _unauthorized("this needs an API key: Authorization: Bearer tarry_…")
+            raise unauthorized("this needs an API key: Authorization: Bearer tarry_…")
         caller = Caller(await self._proven(text or ""))
         self._spend(caller)
         return caller
@@ -98,7 +98,7 @@ class Gate:
         claimed = parsed or KeyText("0" * 12, "0" * 64)
         found = await self._find(claimed.id)
         if not claimed.proves(found) or parsed is None or found is None:
-            raise _unauthorized("this API key is not valid: it is unknown, expired or revoked")
+            raise unauthorized("this API key is not valid: it is unknown, expired or revoked")
         return found
 
     async def _find(self, id: str) -> ApiKey | None:
@@ -143,7 +143,7 @@ def _bearer(header: str) -> str:
     return text.strip() if scheme.lower() == "bearer" else ""
 
 
-def _unauthorized(detail: str) -> Problem:
+def unauthorized(detail: str) -> Problem:
     return Problem(
         401, "unauthorized", detail, hint="make one: tarry key create", headers={"www-authenticate": "Bearer"}
     )

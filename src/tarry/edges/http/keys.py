@@ -38,7 +38,7 @@ async def list_keys(request: Request) -> Response:
 
 @router.delete("/keys/{key_id}", response_model=answers.Key, responses=ADMIN_ERRORS, openapi_extra=_ADMIN)
 async def revoke_key(request: Request, key_id: str) -> Response:
-    """Refused from now on by this broker, and within two seconds by any other. Its streams and polls end."""
+    """Refused from now on by this broker, and within two seconds by any other. Polls that wait get nothing any more."""
     broker = request.app.state.broker
     revoked = await broker.app.keys.revoke(key_id) if key_id.isalnum() else None
     if revoked is None:

@@ -12,6 +12,8 @@ from starlette.types import Receive, Scope, Send
 
 from tarry.edges.http import contracts, views
 from tarry.edges.http.content import Content
+from tarry.edges.http.gate import unauthorized
+from tarry.edges.http.routing import caller_of
 from tarry.handles.aio import AsyncQueue
 from tarry.handles.delivery import AsyncDelivery
 
@@ -26,6 +28,10 @@ async def long_poll(
     gone = asyncio.create_task(_gone(request))
     try:
         found = await _waited(broker, queue, asked, gone)
+        if found and asked.wait and not await broker.gate.still_valid(caller_of(request)):
+            # Revoked or expired while it waited: nothing is handed to it any more.
+            await asyncio.shield(queue.release_many([one.hold for one in found]))
+            raise unauthorized("this API key is no longer valid")
     except BaseException:
         gone.cancel()
         raise

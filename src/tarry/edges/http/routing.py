@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Coroutine
 from enum import StrEnum
 from typing import Any, cast
@@ -11,6 +12,7 @@ from fastapi import Request
 from fastapi.responses import Response
 from fastapi.routing import APIRoute
 
+from tarry.core.errors import TarryError
 from tarry.core.keys import Action
 from tarry.edges.http.gate import Caller
 from tarry.edges.http.ids import MessageId
@@ -18,6 +20,7 @@ from tarry.edges.http.problems import Problem, message_gone, problem_of
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 AUDITED_BYTES = 4_096
+_log = logging.getLogger("tarry.http")
 
 
 class Scope(StrEnum):
@@ -144,7 +147,12 @@ async def _audited(
         status = problem_of(error).status
         raise
     finally:
-        await broker.store.audited(row, status)
+        try:
+            await broker.store.audited(row, status)
+        except TarryError as error:
+            # The row is there, without its answer. What was done is done, and its caller must hear of it: a new key is
+            # shown once.
+            _log.warning("what became of %s is not in the audit: %s", action, error)
 
 
 def _storable(value: Any) -> Any:
