@@ -10,8 +10,10 @@ import pytest
 
 from tarry import Queue
 from tarry.app import App
-from tarry.core.cron import Ruling, Verdict
+from tarry.core.cron import Reason, Ruling, Verdict
 from tarry.core.errors import UnknownSchedule
+from tarry.handles import cron_asks
+from tarry.handles.asking import answered
 from tarry.services.cron import Cron
 from tests.kit.backends import Backend
 from tests.kit.clocks import START, WatchedClock
@@ -19,6 +21,22 @@ from tests.kit.cron import scheduler, ticks_of, verdicts
 from tests.kit.steps import HOUR, MINUTE, take
 
 DAY = timedelta(days=1)
+
+
+class SaysItTwice:
+    """A store whose connection goes away between a ruling and its answer: what is said again finds the schedule changed."""
+
+    def __init__(self, store: Any, clock: WatchedClock) -> None:
+        self._store = store
+        self._clock = clock
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def rule(self, rulings: Any, **options: Any) -> list[bool]:
+        self._store.rule(rulings, **options)
+        self._clock.advance(MINUTE)
+        return self._store.rule(rulings, **options)
 
 
 class TestByHand:
@@ -79,6 +97,17 @@ class TestByHand:
         assert ticks_of(queue) == [first, second]
         clock.set(START + HOUR)
         assert ticks_of(queue) == [START + HOUR]
+
+    @pytest.mark.parametrize("verb", ["trigger", "skip"])
+    def test_what_was_done_is_not_done_again_when_its_answer_was_lost(
+        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock, verb: str
+    ) -> None:
+        cron.install_periodic(prefix, HOUR, queue=queue.name)
+        lossy: Any = SaysItTwice(app.store, clock)
+        ask = cron_asks.skip(prefix, None) if verb == "skip" else cron_asks.trigger(prefix, None, None)
+        tick = answered(lossy, ask)
+        by_hand = [record for record in cron.schedules.history(prefix) if record.reason is Reason.BY_HAND]
+        assert [record.tick for record in by_hand] == [tick]
 
     def test_the_next_tick_can_be_skipped(
         self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock

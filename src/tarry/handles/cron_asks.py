@@ -110,28 +110,42 @@ def resume(prefix: str, payload_of: PayloadOf | None, conn: Any) -> Ask[Schedule
 
 def skip(prefix: str, conn: Any) -> Ask[datetime]:
     """The tick that is skipped."""
-    for _ in range(_TRIES):
-        state = yield from found(prefix, conn)
-        now = yield from question(lambda store: store.now(conn=conn))
-        ahead = yield from question(lambda store, now=now: store.ticks(prefix, since=now, limit=10_000, conn=conn))
-        skipped = cron_rulings.skip(state, now, ahead)
+
+    def make(seen: ByHand) -> tuple[Ruling, datetime]:
+        skipped = cron_rulings.skip(*seen)
         if skipped is None:
             raise Refused(f"schedule {prefix!r} has no tick ahead that could be skipped")
-        ruling, tick = skipped
-        if (yield from question(lambda store, ruling=ruling: store.rule([ruling], conn=conn)))[0]:
-            return tick
-    raise Refused(f"schedule {prefix!r} is changed by others all the time; nothing was done", hint="try again")
+        return skipped
+
+    return _once(prefix, make, conn)
 
 
 def trigger(prefix: str, payload_of: PayloadOf | None, conn: Any) -> Ask[datetime]:
     """The tick of the run."""
+    return _once(prefix, lambda seen: cron_rulings.trigger(*seen, payload_of), conn)
+
+
+class ByHand(NamedTuple):
+    state: ScheduleState
+    now: datetime
+    ahead: list[TickRecord]
+
+
+def _once(prefix: str, make: Callable[[ByHand], tuple[Ruling, datetime]], conn: Any) -> Ask[datetime]:
+    """Decide about one tick, and no second one if the answer was lost: a ruling that did not hold may have been ours. Then
+    the ledger has its tick, decided at the instant that we chose."""
+    now = yield from question(lambda store: store.now(conn=conn))
+    tried: set[tuple[str, datetime, datetime]] = set()
     for _ in range(_TRIES):
         state = yield from found(prefix, conn)
-        now = yield from question(lambda store: store.now(conn=conn))
-        taken = yield from question(lambda store, now=now: store.ticks(prefix, since=now, limit=10_000, conn=conn))
-        ruling, tick = cron_rulings.trigger(state, now, taken, payload_of)
+        ahead = yield from question(lambda store: store.ticks(prefix, since=now, limit=10_000, conn=conn))
+        for record in ahead:
+            if (record.hash, record.tick, record.decided_at) in tried:
+                return record.tick
+        ruling, tick = make(ByHand(state, now, ahead))
         if (yield from question(lambda store, ruling=ruling: store.rule([ruling], conn=conn)))[0]:
             return tick
+        tried.add((state.spec.hash, tick, now))
     raise Refused(f"schedule {prefix!r} is changed by others all the time; nothing was done", hint="try again")
 
 
