@@ -50,6 +50,33 @@ async def test_one_of_two_works_and_the_other_follows_when_it_is_gone(
     assert (report.leading, report.fence, report.expired) == (True, 2, 3)
 
 
+async def test_a_redrive_job_that_is_held_up_does_not_keep_the_others_waiting(
+    app: AsyncApp, pinned_clock: MutableClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs: list[int] = []
+    for name in ("blocked", "free"):
+        queue = app.queue(name)
+        await queue.offer("a", 1, max_attempts=1)
+        (delivery,) = await queue.try_poll_many(1)
+        await delivery.nack("no")
+        jobs.append((await queue.dead_letters.start_redrive()).id)
+        pinned_clock.advance(SECOND)
+    advance = app.store.advance_redrive
+
+    async def held_up(job: int | None = None, **options: Any) -> Any:
+        if job in (None, jobs[0]):  # the one that waits longest
+            raise Refused("other transactions held what this needs for too long")
+        return await advance(job, **options)
+
+    monkeypatch.setattr(app.store, "advance_redrive", held_up)
+    sweeper = Sweeper(app.store, random=lambda: 0.5)
+    report = await sweeper.run_once()
+    assert (report.redriven, report.held_up) == (1, True)
+    assert await app.queue("free").contains("a")
+    rest_s = await sweeper._round()  # pyright: ignore[reportPrivateUsage]
+    assert rest_s == SweeperSettings().every.total_seconds(), "a job that waits is no reason for rounds without rest"
+
+
 async def test_paused_queues_are_left_alone(app: AsyncApp, pinned_clock: MutableClock) -> None:
     await die_with_consumers(app, pinned_clock, max_attempts=1)
     await app.queues.pause("orders")

@@ -38,6 +38,8 @@ class SweepReport:
     buried: int = 0
     labelled: int = 0
     redriven: int = 0
+    held_up: bool = False
+    """A redrive job had to wait for somebody's open transaction."""
     partitions: Partitions | None = None
     strains: list[Strain] = field(default_factory=list[Strain])
     took_s: float = 0.0
@@ -118,7 +120,7 @@ class Sweeper:
         if self._places and (report.expired or report.buried):
             return 0.0  # many consumers died at once: there is more where this came from
         due_in = await self._store.next_redrive_in()
-        return rest_s if due_in is None else min(rest_s, due_in.total_seconds())
+        return rest_s if due_in is None or report.held_up else min(rest_s, due_in.total_seconds())
 
     async def _sweep_queues(self, report: SweepReport) -> None:
         infos = [info for info in await self._store.queue_infos() if not info.paused]
@@ -156,15 +158,24 @@ class Sweeper:
 
     async def _carry_jobs_on(self, report: SweepReport) -> None:
         until = self._timer() + self._settings.work_for.total_seconds()
+        one: int | None = None
+        others: list[int] | None = None
         while self._timer() < until and (lead := await self._leader.lead()) is not None:
             try:
-                job = await self._store.advance_redrive(lead=lead)
+                job = await self._store.advance_redrive(one, lead=lead)
             except Refused as error:
+                # Somebody's open transaction has a key that it needs. It would be first again and again: the others get
+                # their turns by name, and the next round is not at once.
                 _log.info("sweeper: a redrive job waits: %s", error)
+                report.held_up, job = True, None
+                if others is None:
+                    others = [found.id for found in await self._store.redrive_jobs() if not found.ended]
+            if job is not None:
+                report.redriven += job.moved
+            elif others:
+                one = others.pop()
+            else:
                 return
-            if job is None:
-                return
-            report.redriven += job.moved
 
     async def resign(self) -> None:
         """Let another sweeper work at once, instead of when this one's lease has run out."""
