@@ -13,7 +13,7 @@ from tarry.edges.cli.exits import NotFound, Usage
 from tarry.edges.cli.help import group
 from tarry.edges.cli.output import Cell, Column
 from tarry.edges.cli.session import Session, command
-from tarry.edges.cli.times import duration, exact, instant
+from tarry.edges.times import duration, exact, instant
 
 if TYPE_CHECKING:
     from tarry.core.anomalies import Anomaly, Mute

@@ -11,7 +11,7 @@ import typer
 from tarry.core.errors import InvalidInput
 from tarry.edges.cli.output import Column, Value
 from tarry.edges.cli.session import Session, command
-from tarry.edges.cli.times import delay, exact
+from tarry.edges.times import delay, exact
 
 _SHADES = " ░▒▓█"
 _HOUR = timedelta(hours=1)

@@ -15,7 +15,7 @@ from tarry.edges.cli.help import group
 from tarry.edges.cli.payloads import read_payload
 from tarry.edges.cli.session import Session, command
 from tarry.edges.cli.text import plural
-from tarry.edges.cli.times import exact, instant, moment
+from tarry.edges.times import exact, instant, moment
 
 if TYPE_CHECKING:
     from tarry.app import App

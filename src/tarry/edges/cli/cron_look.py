@@ -12,7 +12,7 @@ from tarry.edges.cli import cron_views as views
 from tarry.edges.cli.cron import app
 from tarry.edges.cli.exits import Usage
 from tarry.edges.cli.session import Session, command
-from tarry.edges.cli.times import exact, moment
+from tarry.edges.times import exact, moment
 
 if TYPE_CHECKING:
     from tarry.core.cron_plan import Fire

@@ -9,7 +9,7 @@ import typer
 from tarry.core.errors import InvalidInput
 from tarry.edges.cli.exits import Usage
 from tarry.edges.cli.payloads import Raw
-from tarry.edges.cli.times import delay, duration, moment
+from tarry.edges.times import delay, duration, moment
 
 if TYPE_CHECKING:
     from tarry.core.cron import ScheduleSpec

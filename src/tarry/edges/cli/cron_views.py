@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.edges.cli.output import Cell, Column, Value
 from tarry.edges.cli.payloads import Raw, payload_fields, payload_line
-from tarry.edges.cli.times import exact, instant, length, relative
+from tarry.edges.times import exact, instant, length, relative
 
 if TYPE_CHECKING:
     from tarry.core.cron import ScheduleSpec, ScheduleState, TickRecord

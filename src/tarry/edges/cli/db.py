@@ -11,7 +11,7 @@ from tarry.edges.cli.help import group
 from tarry.edges.cli.output import Cell, Column
 from tarry.edges.cli.session import Session, command
 from tarry.edges.cli.text import plural
-from tarry.edges.cli.times import exact, instant
+from tarry.edges.times import exact, instant
 
 app = group("db", "Create and check the tables that Tarry needs.")
 

@@ -10,8 +10,8 @@ from tarry.core.redriving import DeadFilter, DeadGroup, Phase, RedriveJob, Redri
 from tarry.edges.cli.output import Cell, Column, Value
 from tarry.edges.cli.payloads import payload_line
 from tarry.edges.cli.text import plural, shortened
-from tarry.edges.cli.times import exact, instant, relative
 from tarry.edges.cli.views import counted_data, due, raw
+from tarry.edges.times import exact, instant, relative
 
 _ERROR_WIDTH = 80
 _STYLES = {

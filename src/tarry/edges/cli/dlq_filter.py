@@ -11,7 +11,7 @@ from tarry.core.errors import InvalidInput
 from tarry.core.fingerprints import LENGTH
 from tarry.core.redriving import DeadFilter, Where
 from tarry.edges.cli.exits import NotFound, Usage
-from tarry.edges.cli.times import duration, moment
+from tarry.edges.times import duration, moment
 
 if TYPE_CHECKING:
     from tarry.app import App

@@ -12,7 +12,7 @@ from tarry.edges.cli.exits import NotFound
 from tarry.edges.cli.help import group
 from tarry.edges.cli.output import Column
 from tarry.edges.cli.session import Session, command
-from tarry.edges.cli.times import delay, exact, instant
+from tarry.edges.times import delay, exact, instant
 
 app = group("key", "Make, list and revoke API keys of the broker.")
 

@@ -11,7 +11,7 @@ from tarry.edges.cli.exits import ExitCode, Usage
 from tarry.edges.cli.help import group
 from tarry.edges.cli.pipeline_jobs import Job, chosen
 from tarry.edges.cli.session import Session, command
-from tarry.edges.cli.times import duration
+from tarry.edges.times import duration
 
 app = group("pipeline", "Archive, measure and watch queues in bulk, with Spark.")
 

@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any, cast, get_type_hints
 
 from tarry.edges.cli.exits import CommandFailed, ExitCode, Usage
-from tarry.edges.cli.times import exact
+from tarry.edges.times import exact
 
 IN_ORDER = ("archive", "facts", "metrics", "consumers", "anomalies", "forecast")
 """What `tarry pipeline run` does: each builds on those before it."""

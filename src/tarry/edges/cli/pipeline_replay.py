@@ -11,7 +11,7 @@ from tarry.edges.cli.exits import ExitCode, Usage
 from tarry.edges.cli.pipeline import Lake, Master, app
 from tarry.edges.cli.pipeline_jobs import Job
 from tarry.edges.cli.session import Session, command
-from tarry.edges.cli.times import delay, moment
+from tarry.edges.times import delay, moment
 
 OUTCOMES = ("offered", "acked", "nacked", "expired", "buried", "dropped")
 FORMATS = ("json", "text", "binary")

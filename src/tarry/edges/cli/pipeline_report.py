@@ -13,7 +13,7 @@ from tarry.edges.cli.output import Cell, Column
 from tarry.edges.cli.pipeline import Lake, app
 from tarry.edges.cli.session import Session, command
 from tarry.edges.cli.text import plural
-from tarry.edges.cli.times import duration, exact, instant, roughly
+from tarry.edges.times import duration, exact, instant, roughly
 
 if TYPE_CHECKING:
     from tarry.core.pipeline import PastRun

@@ -11,7 +11,7 @@ import typer
 from tarry.core.errors import InvalidInput
 from tarry.core.events import JournalLevel
 from tarry.core.settings import QueueSettings
-from tarry.edges.cli.times import delay, duration
+from tarry.edges.times import delay, duration
 
 
 class JournalName(StrEnum):

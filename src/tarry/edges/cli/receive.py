@@ -17,7 +17,7 @@ from tarry.edges.cli.output import Column
 from tarry.edges.cli.payloads import Raw, payload_fields, payload_line, raw_queue
 from tarry.edges.cli.session import Session, command
 from tarry.edges.cli.text import plural
-from tarry.edges.cli.times import delay, duration, exact
+from tarry.edges.times import delay, duration, exact
 
 if TYPE_CHECKING:
     from tarry.app import App

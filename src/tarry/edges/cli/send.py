@@ -13,8 +13,8 @@ from tarry.core.messages import Conflict
 from tarry.edges.cli.output import Cell
 from tarry.edges.cli.payloads import Raw, raw_queue, read_payload
 from tarry.edges.cli.session import Session, command
-from tarry.edges.cli.times import delay, exact, instant, moment
 from tarry.edges.cli.views import due
+from tarry.edges.times import delay, exact, instant, moment
 
 if TYPE_CHECKING:
     from tarry.app import App

@@ -13,7 +13,7 @@ from tarry.core.outcomes import Settled
 from tarry.edges.cli.exits import Conflicting, NotFound
 from tarry.edges.cli.message import Key, QueueName, app
 from tarry.edges.cli.session import Session, command
-from tarry.edges.cli.times import delay, duration
+from tarry.edges.times import delay, duration
 
 Token = Annotated[str, typer.Argument(metavar="TOKEN", help="The token of the lease.", show_default=False)]
 

@@ -10,7 +10,7 @@ import typer
 from tarry.core.settings import StoreSettings, SweeperSettings
 from tarry.edges.cli.session import Session, command
 from tarry.edges.cli.text import plural
-from tarry.edges.cli.times import duration
+from tarry.edges.times import duration
 
 if TYPE_CHECKING:
     from tarry.services.sweeper import SweepReport

@@ -17,7 +17,7 @@ from tarry.edges.cli.message import Key, QueueName, app
 from tarry.edges.cli.output import Cell, Column, Value
 from tarry.edges.cli.session import Session, command
 from tarry.edges.cli.text import plural, shortened
-from tarry.edges.cli.times import exact, instant, relative, roughly
+from tarry.edges.times import exact, instant, relative, roughly
 
 _STYLES = {
     EventKind.OFFERED: "blue",

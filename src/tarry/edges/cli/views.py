@@ -11,7 +11,7 @@ from tarry.core.states import State
 from tarry.edges.cli.output import Cell, Column, Value
 from tarry.edges.cli.payloads import Raw, payload_fields, payload_line
 from tarry.edges.cli.text import shortened
-from tarry.edges.cli.times import exact, instant, length, relative
+from tarry.edges.times import exact, instant, length, relative
 
 PAYLOAD_WIDTH = 60
 STATE_STYLES = {State.DELAYED: "blue", State.READY: "green", State.LEASED: "yellow", State.DEAD: "red"}

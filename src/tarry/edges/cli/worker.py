@@ -10,7 +10,7 @@ import typer
 
 from tarry.edges.cli.exits import ExitCode
 from tarry.edges.cli.session import Session, command
-from tarry.edges.cli.times import delay
+from tarry.edges.times import delay
 
 
 def register(app: typer.Typer) -> None:

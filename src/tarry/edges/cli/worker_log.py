@@ -9,7 +9,7 @@ import sys
 from datetime import UTC, datetime
 
 from tarry.edges.cli.text import safe_json, shown, without_secrets
-from tarry.edges.cli.times import exact
+from tarry.edges.times import exact
 
 
 class _Lines(logging.Formatter):

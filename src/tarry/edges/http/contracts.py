@@ -12,7 +12,7 @@ from tarry.core import limits
 from tarry.core.errors import InvalidInput
 from tarry.core.messages import Conflict
 from tarry.core.retry import Retry
-from tarry.edges.cli.times import duration, moment
+from tarry.edges.times import duration, moment
 
 MOST = 1_000
 """Messages in one batch, rows on one page."""

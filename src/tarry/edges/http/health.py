@@ -7,11 +7,11 @@ from starlette.responses import Response
 
 from tarry.core.errors import TarryError
 from tarry.core.keys import Action
-from tarry.edges.cli.times import exact
 from tarry.edges.http import answers
 from tarry.edges.http.documented import READ_ERRORS
 from tarry.edges.http.routing import AccessRoute, Scope, access
 from tarry.edges.http.views import answer
+from tarry.edges.times import exact
 
 router = APIRouter(tags=["health"], route_class=AccessRoute)
 

@@ -15,7 +15,6 @@ from tarry.core.keys import Action
 from tarry.core.messages import Failure, Hold
 from tarry.core.outcomes import Settled
 from tarry.core.retry import Retry
-from tarry.edges.cli.times import exact
 from tarry.edges.http import answers, contracts
 from tarry.edges.http.content import Content
 from tarry.edges.http.documented import SETTLE_ERRORS, WRITE_ERRORS
@@ -24,6 +23,7 @@ from tarry.edges.http.polling import long_poll
 from tarry.edges.http.problems import Problem, lease_lost, message_gone
 from tarry.edges.http.routing import AccessRoute, Scope, access, caller_of, message_of
 from tarry.edges.http.views import answer
+from tarry.edges.times import exact
 from tarry.handles.aio import AsyncQueue
 
 I = TypeVar("I", bound=contracts.Settle | contracts.Nack)  # noqa: E741

@@ -14,9 +14,9 @@ from tarry.core.events import Event
 from tarry.core.keys import ApiKey
 from tarry.core.messages import Counted, Counts, DeadLetter, StoredMessage
 from tarry.core.settings import QueueInfo
-from tarry.edges.cli.times import exact
 from tarry.edges.http.content import Content
 from tarry.edges.http.ids import MessageId
+from tarry.edges.times import exact
 from tarry.handles.delivery import AsyncDelivery
 
 

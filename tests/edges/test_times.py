@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tarry.core.errors import InvalidInput
 from tarry.core.limits import LONGEST_DELAY
-from tarry.edges.cli import times
+from tarry.edges import times
 
 
 @pytest.mark.parametrize(
