@@ -248,3 +248,11 @@ def test_what_lies_outside_of_the_time_that_is_judged_is_not_told(spark: SparkSe
 def test_thresholds_are_settings(spark: SparkSession) -> None:
     small = BUILT_IN.with_settings("large_payload", LargePayload(over_bytes=10))
     assert keys(seen(spark, Journal().add("offered", size=11)), "large_payload", small) == ["k"]
+
+
+def test_no_rule_walks_the_same_events_again_for_every_event(spark: SparkSession) -> None:
+    """A frame that slides by time is added up anew for every row: nothing of this size would ever end."""
+    at_work = seen(spark, leases(3, within=1))
+    for rule in RULES:
+        plan = rule.find(at_work)._jdf.queryExecution().optimizedPlan().toString()  # pyright: ignore[reportOptionalCall]
+        assert "specifiedwindowframe(RangeFrame, -" not in plan, rule.name

@@ -105,19 +105,29 @@ def burst_dequeue(seen: Seen, settings: BurstDequeue) -> DataFrame:
     What is usual is what this consumer took in busy spans before, or any consumer of the queue while this one is new.
     """
     span_us = int(settings.within_s * 1_000_000)
-    leased = seen.events.where("kind = 'leased'").withColumn("us", F.unix_micros("at"))
-    of_consumer = Window.partitionBy("queue_id", "consumer").orderBy("us")
-    counted = leased.withColumn("count", F.count(F.lit(1)).over(of_consumer.rangeBetween(-span_us + 1, 0)))
-    busy = counted.where(F.col("count") >= settings.at_least)
-    begins = F.coalesce(F.col("us") - F.lag("us").over(of_consumer) > span_us, F.lit(True))
+    # A lease is in the count from its instant on, and out of it a span later: a running sum, which Spark does in one walk.
+    # Of a sliding frame it adds up the whole for every row, and that is hours for a million leases of one consumer.
+    at_once = (
+        seen.events.where("kind = 'leased'")
+        .groupBy("queue_id", "consumer", F.unix_micros("at").alias("us"))
+        .agg(F.count(F.lit(1)).alias("n"), F.min("id").alias("id"), F.max_by("queue", "id").alias("queue"))
+    )
+    comes = F.struct(F.col("us").alias("moment"), F.col("n").alias("step"))
+    goes = F.struct((F.col("us") + span_us).alias("moment"), (-F.col("n")).alias("step"))
+    of_consumer = Window.partitionBy("queue_id", "consumer").orderBy("moment")
+    steps = at_once.select("queue_id", "consumer", "queue", "id", F.inline(F.array(comes, goes)))
+    busy = steps.withColumn("count", F.sum("step").over(of_consumer)).where(
+        (F.col("step") > 0) & (F.col("count") >= settings.at_least)
+    )
+    begins = F.coalesce(F.col("moment") - F.lag("moment").over(of_consumer) > span_us, F.lit(True))
     marked = busy.withColumn("begins", begins.cast("int"))
     numbered = marked.withColumn("burst", F.sum("begins").over(of_consumer))
     bursts = numbered.groupBy("queue_id", "consumer", "burst").agg(
         F.max_by("queue", "id").alias("queue"),
         F.min("id").alias("id"),
         F.max("count").alias("observed"),
-        F.timestamp_micros(F.min("us") - span_us).alias("window_from"),
-        F.max("at").alias("window_to"),
+        F.timestamp_micros(F.min("moment") - span_us).alias("window_from"),
+        F.timestamp_micros(F.max("moment")).alias("window_to"),
     )
     bursts = bursts.where(seen.within(F.col("window_from"), F.col("window_to")))
     bursts = bursts.withColumn("date", dated(F.col("window_to")))
