@@ -13,7 +13,7 @@ import psycopg
 
 from tarry.core.messages import Draft, Hold
 from tarry.core.settings import QueueSettings
-from tarry.storage.postgres import ops, queue_statements, statements
+from tarry.storage.postgres import ops, queue_statements, statements, wait_statements
 from tarry.storage.postgres.arrays import teach
 from tarry.storage.postgres.connections import KEYWORDS, configure
 from tarry.storage.postgres.cursor import HEAD
@@ -23,7 +23,7 @@ from tests.kit.servers import Servers
 from tests.plans.explaining import prepare
 
 QUEUE = "full"
-SLEEPER = statements.Sleeper(who="me", sleep_for=timedelta(minutes=1), scan_every=timedelta(seconds=1))
+SLEEPER = wait_statements.Sleeper(who="me", sleep_for=timedelta(minutes=1), scan_every=timedelta(seconds=1))
 ROWS = 100_000
 HELD = 5_000
 RARE = ROWS // 1_000
@@ -79,8 +79,8 @@ HOT: dict[str, Callable[[int], Statement[Any]]] = {
     "live_holds": lambda n: statements.live_holds(QUEUE, [hold.key for hold in held(n)]),
     "refused": lambda n: statements.refused(QUEUE, "ack", [hold.key for hold in held(n)], None),
     "read": lambda n: statements.read(QUEUE, held(1)[0].key, None),
-    "wait": lambda n: statements.wait(QUEUE, None, SLEEPER, None),
-    "wait_typed": lambda n: statements.wait(QUEUE, "rare", SLEEPER, None),
+    "wait": lambda n: wait_statements.wait(QUEUE, None, SLEEPER, None),
+    "wait_typed": lambda n: wait_statements.wait(QUEUE, "rare", SLEEPER, None),
     "drop": lambda n: statements.drop(QUEUE, held(1)[0].key, None, None),
 }
 WAYS: dict[str, set[str]] = {

@@ -13,8 +13,8 @@ from tarry.core.messages import Draft, Failure
 from tarry.core.settings import QueueSettings, StoreSettings
 from tarry.storage.postgres.connections import KEYWORDS, configure
 from tarry.storage.postgres.drive import drive
-from tarry.storage.postgres.statements import Sleeper, forget_waiters, leave, wait
 from tarry.storage.postgres.sync import PostgresStore
+from tarry.storage.postgres.wait_statements import Sleeper, forget_waiters, leave, wait
 from tests.spark.sink_kit import offered, row
 
 QUEUE = "q"

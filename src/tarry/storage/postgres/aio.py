@@ -45,8 +45,9 @@ from tarry.storage.postgres.gather import Gatherer
 from tarry.storage.postgres.guests import guest_connection
 from tarry.storage.postgres.listen import Listener, ListenerTask
 from tarry.storage.postgres.statement import Op
-from tarry.storage.postgres.statements import MissingQueue, Sleeper
+from tarry.storage.postgres.statements import MissingQueue
 from tarry.storage.postgres.verbs import Verbs
+from tarry.storage.postgres.wait_statements import Sleeper
 
 P = TypeVar("P")
 R = TypeVar("R")

@@ -39,7 +39,10 @@ class ChoreVerbs(ABC):
     def count_dead(self, queue: str, where: DeadFilter, limit: int) -> Op[Matching]:
         return self._in(queue, lambda now: dead_ops.count(queue, where, limit, now))
 
-    def redrive(self, queue: str, versions: Sequence[int] | None, limit: int) -> Op[int]:
+    def redrivable(self, queue: str, limit: int) -> Op[list[int]]:
+        return self._in(queue, lambda now: dead_statements.redrivable(queue, limit).run())
+
+    def redrive(self, queue: str, versions: Sequence[int], limit: int) -> Op[int]:
         return self._in(queue, lambda now: dead_statements.redrive(queue, versions, limit, now).run())
 
     def purge_dead(self, queue: str, where: DeadFilter) -> Op[int]:
@@ -115,7 +118,8 @@ class Chores(ABC):
         return self._do(lambda verbs: verbs.count_dead(queue, where, limit), conn)
 
     def redrive(self, queue: str, *, versions: Sequence[int] | None = None, limit: int = 1000, conn: Any = None) -> int:
-        return self._do(lambda verbs: verbs.redrive(queue, versions, limit), conn)
+        named = self._do(lambda verbs: verbs.redrivable(queue, limit), conn) if versions is None else versions
+        return self._do(lambda verbs: verbs.redrive(queue, named, limit), conn)
 
     def purge_dead(self, queue: str, *, where: DeadFilter = EVERY_LETTER, conn: Any = None) -> int:
         return self._do(lambda verbs: verbs.purge_dead(queue, where), conn)
@@ -209,7 +213,8 @@ class AsyncChores(ABC):
     async def redrive(
         self, queue: str, *, versions: Sequence[int] | None = None, limit: int = 1000, conn: Any = None
     ) -> int:
-        return await self._do(lambda verbs: verbs.redrive(queue, versions, limit), conn)
+        named = await self._do(lambda verbs: verbs.redrivable(queue, limit), conn) if versions is None else versions
+        return await self._do(lambda verbs: verbs.redrive(queue, named, limit), conn)
 
     async def purge_dead(self, queue: str, *, where: DeadFilter = EVERY_LETTER, conn: Any = None) -> int:
         return await self._do(lambda verbs: verbs.purge_dead(queue, where), conn)

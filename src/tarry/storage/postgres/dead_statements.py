@@ -95,8 +95,13 @@ def label(
     return Statement(sql("dead_label"), params, len)
 
 
-def redrive(queue: str, versions: Sequence[int] | None, limit: int, now: datetime | None) -> Statement[int]:
-    picked = None if versions is None else BigintArray([possible(version) for version in versions])
+def redrivable(queue: str, limit: int) -> Statement[list[int]]:
+    params = {"queue": queue, "limit": storable(limit)}
+    return Statement(sql("redrivable"), params, lambda rows: known(queue, rows)[0][0])
+
+
+def redrive(queue: str, versions: Sequence[int], limit: int, now: datetime | None) -> Statement[int]:
+    picked = BigintArray([possible(version) for version in versions])
     params = {"queue": queue, "versions": picked, "limit": storable(limit), "now": now}
     return Statement(sql("redrive"), params, lambda rows: known(queue, rows)[0][0])
 

@@ -17,7 +17,8 @@ _TRANSIENT = (
     PoolTimeout,
 )
 # The connection went away: what was under way may or may not have happened. All our verbs may be said twice: an offer of
-# a stored message is ignored or updates it, a poll leaves a lease that runs out, a settle finds the message gone.
+# a stored message is ignored or updates it, a poll leaves a lease that runs out, a settle finds the message gone, a redrive
+# names what it moves beforehand. The second answer may be less flattering than the first: see docs/decisions/0011.
 _DISCONNECTED = (errors.AdminShutdown, errors.CrashShutdown, errors.IdleSessionTimeout)
 
 

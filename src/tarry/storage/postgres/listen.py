@@ -24,7 +24,7 @@ from tarry.core.errors import Refused
 from tarry.core.waiting import LineKey, Lobby
 from tarry.storage.postgres.connections import keywords
 from tarry.storage.postgres.drive import adrive
-from tarry.storage.postgres.statements import forget_waiters, leave
+from tarry.storage.postgres.wait_statements import forget_waiters, leave
 
 CHANNEL = "tarry"
 PROBE = "?"

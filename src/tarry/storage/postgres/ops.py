@@ -23,7 +23,7 @@ from tarry.core.outcomes import Outcome, Settled
 from tarry.core.redriving import EVERY_LETTER
 from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo, QueueSettings
-from tarry.storage.postgres import copying, dead_statements, queue_statements, statements
+from tarry.storage.postgres import copying, dead_statements, queue_statements, statements, wait_statements
 from tarry.storage.postgres.cursor import HEAD, Cursor
 from tarry.storage.postgres.statement import Op, Statement
 from tarry.storage.postgres.statements import Failed, LeasedRow, MissingQueue, SettledKeys
@@ -98,7 +98,7 @@ def _copy(drafts: Sequence[Draft], queue: str, now: datetime | None) -> Op[None]
     if reserved.journal != "off":
         yield from copying.copy_events(drafts, reserved).run()
     earliest = min(draft.due_at or reserved.now + draft.delay for draft in drafts)
-    yield from statements.ring(queue, earliest, now).run()
+    yield from wait_statements.ring(queue, earliest, now).run()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,7 +30,7 @@ from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo, QueueSettings
 from tarry.core.states import State
 from tarry.core.waiting import Waited
-from tarry.storage.postgres import key_statements, ops, queue_statements, statements
+from tarry.storage.postgres import key_statements, ops, queue_statements, statements, wait_statements
 from tarry.storage.postgres.chores import ChoreVerbs
 from tarry.storage.postgres.cron_verbs import CronVerbs
 from tarry.storage.postgres.cursor import Cursor
@@ -87,8 +87,8 @@ class Verbs(ChoreVerbs):
 
         return self._in(queue, make)
 
-    def wait(self, queue: str, type: str | None, sleeper: statements.Sleeper) -> Op[Waited]:
-        return self._one(queue, lambda now: statements.wait(queue, type, sleeper, now))
+    def wait(self, queue: str, type: str | None, sleeper: wait_statements.Sleeper) -> Op[Waited]:
+        return self._one(queue, lambda now: wait_statements.wait(queue, type, sleeper, now))
 
     def ack(self, queue: str, holds: Sequence[Hold]) -> Op[list[Settled]]:
         return self._in(queue, lambda now: ops.ack(queue, holds, now))

@@ -7,7 +7,7 @@ with q as materialized (
     select distinct on (d.key) d.version, d.died_at
     from tarry.dead_letter d
     where d.queue = (select id from q)
-      and (%(versions)s::bigint[] is null or d.version = any (%(versions)s::bigint[]))
+      and d.version = any (%(versions)s::bigint[])
       and not exists (select from tarry.message m where m.key = d.key and m.queue = d.queue)
     order by d.key, d.died_at, d.version
 ), locked as materialized (
