@@ -31,7 +31,7 @@ class Sizes:
     rounds: int
 
 
-FULL = Sizes(events=1_000_000, rows=200_000, messages=1_000_000, rounds=3)
+FULL = Sizes(events=3_000_000, rows=200_000, messages=1_000_000, rounds=3)
 QUICK = Sizes(events=60_000, rows=20_000, messages=20_000, rounds=1)
 
 

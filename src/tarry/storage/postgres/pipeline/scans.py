@@ -31,7 +31,8 @@ class _Table:
 
 
 _EVENTS = _Table(
-    "tarry.event e join tarry.queue q on q.id = e.queue",
+    # Left: who reads no column of the queue does not pay for the join then, and nor does the count.
+    "tarry.event e left join tarry.queue q on q.id = e.queue",
     {
         "id": "e.id",
         "xid": "e.xid::text::bigint",
@@ -129,7 +130,7 @@ def event_slices(conn: Connection[Any], scan: Scan, window: Window, partitions: 
     terms = [*_window_terms(window), *_terms(scan)]
     weight = SQL("coalesce(sum(octet_length(e.payload)), 0)" if "payload" in scan.columns else "0")
     query = SQL(
-        "select e.id >> {}, count(*), {}, min(e.xid::text::bigint), max(e.xid::text::bigint) "
+        "select e.id >> {}, count(*), {}, min(e.xid)::text::bigint, max(e.xid)::text::bigint "
         "from {} where {} group by 1 order by 1"
     ).format(Literal(_GROUP_BITS), weight, SQL(_EVENTS.source), _all(terms))
     groups = conn.execute(query).fetchall()
