@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import re
 import statistics
 import subprocess
@@ -20,6 +21,7 @@ import psycopg
 
 import tarry
 from benchmarks.server import serving
+from benchmarks.streams import streaming
 from tarry.core.settings import StoreSettings
 from tarry.http import AsyncClient
 
@@ -110,8 +112,10 @@ async def beside(dsn: str, url: str, tasks: int, seconds: float) -> list[Figure]
     return [Figure(*row) for row in zip(names, library, http, strict=True)]
 
 
-async def waiting(dsn: str, url: str, process: psutil.Process, clients: int, offers: int) -> None:
-    """So many long polls on 20 queues, then messages that are due at once: how late do they arrive?"""
+async def waiting(dsn: str, url: str, process: psutil.Process, options: argparse.Namespace) -> None:
+    """So many long polls on 20 queues, then messages that are due at once: how late do they arrive? With so many still
+    waiting, the same of live streams."""
+    clients, offers = options.polls, options.offers
     where = urlsplit(url)
     sent: dict[str, float] = {}
     late: list[float] = []
@@ -153,6 +157,8 @@ async def waiting(dsn: str, url: str, process: psutil.Process, clients: int, off
             sent[key] = time.perf_counter()
             await client.queue(f"w{number % 20}").offer(key, 1)
     await asyncio.sleep(5)  # what has not come by now does not count
+    if options.streams:
+        await streaming(dsn, url, process, options.streams, offers, options.slow)
     for poll in polls:
         poll.cancel()
     await asyncio.gather(*polls, return_exceptions=True)
@@ -172,16 +178,21 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=16, metavar="N")
     parser.add_argument("--polls", type=int, default=2_000, metavar="N")
     parser.add_argument("--offers", type=int, default=200, metavar="N")
+    parser.add_argument("--streams", type=int, default=500, metavar="N", help="live streams beside the long polls")
+    parser.add_argument("--slow", type=int, default=50, metavar="N", help="live streams that nobody reads")
+    parser.add_argument("--skip-throughput", action="store_true")
     parser.add_argument("--dsn", help="a PostgreSQL of your own, where databases may be created (default: embedded)")
     options = parser.parse_args()
     with serving(options.dsn) as server:
         dsn = server.database("broker")
         tarry.connect(dsn, migrate=True).close()
-        with broker(dsn) as (url, _):
-            for figure in asyncio.run(beside(dsn, url, options.tasks, options.seconds)):
-                print(f"{figure.what:24} library {figure.library:>9,.0f}/s   broker {figure.http:>9,.0f}/s")
+        if not options.skip_throughput:
+            with broker(dsn) as (url, _):
+                for figure in asyncio.run(beside(dsn, url, options.tasks, options.seconds)):
+                    print(f"{figure.what:24} library {figure.library:>9,.0f}/s   broker {figure.http:>9,.0f}/s")
+        print(f"load {', '.join(f'{load:.1f}' for load in os.getloadavg())} on {os.cpu_count()} cores")
         with broker(dsn) as (url, process):
-            asyncio.run(waiting(dsn, url, process, options.polls, options.offers))
+            asyncio.run(waiting(dsn, url, process, options))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from tests.kit.backends import HTTP
 # What is done where the database is, and not by programs behind a broker: beginnings of modules and classes.
 _NOT_OVER_HTTP = (
     "TestNextDue",
+    "test_following",
     "test_waking",
     "test_cron",
     "test_dead_groups",

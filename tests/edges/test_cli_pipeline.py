@@ -19,7 +19,8 @@ from tarry.app import App
 from tarry.core.errors import Refused, TarryError
 from tarry.edges.cli import pipeline_run, pipeline_spark, verify
 from tarry.edges.cli.exits import ExitCode
-from tarry.edges.cli.pipeline_jobs import IN_ORDER, chosen, data_of
+from tarry.edges.cli.pipeline_jobs import IN_ORDER, chosen
+from tarry.edges.plain import data_of
 from tests.edges.conftest import Run
 
 NOON = datetime(2030, 1, 31, 12, 0, tzinfo=UTC)

@@ -23,6 +23,8 @@ from tarry.core.chores import (
 )
 from tarry.core.cron import Ruling, ScheduleState, TickRecord
 from tarry.core.events import Event
+from tarry.core.following import AsyncFollowing, Following
+from tarry.core.insights import Insights
 from tarry.core.keys import ApiKey
 from tarry.core.messages import (
     EVERYTHING,
@@ -129,6 +131,19 @@ class Dropping(Protocol):
     def drop_all(self, queue: str, *, conn: Any = None) -> int: ...
 
 
+class Connections(NamedTuple):
+    """How a store reaches its database, at this moment."""
+
+    open: int
+    idle: int
+    most: int
+    waiting: int
+    """Requests that wait for one."""
+
+
+NO_CONNECTIONS = Connections(0, 0, 0, 0)
+
+
 class Registry(Protocol):
     def create_queue(self, name: str, settings: QueueSettings, *, exist_ok: bool, conn: Any = None) -> QueueInfo: ...
     def edit_queue(self, name: str, settings: QueueSettings, *, conn: Any = None) -> QueueInfo: ...
@@ -229,11 +244,13 @@ class Store(
     Registry,
     Scheduling,
     Keeping,
+    Following,
     Protocol,
 ):
     settings: StoreSettings
     lobby: Lobby
 
+    def connections(self) -> Connections: ...
     def close(self) -> None: ...
 
 
@@ -373,9 +390,13 @@ class AsyncStore(
     AsyncRegistry,
     AsyncScheduling,
     AsyncKeeping,
+    AsyncFollowing,
     Protocol,
 ):
     settings: StoreSettings
     lobby: Lobby
+    insights: Insights
+    """What the pipeline has worked out; code that blocks has `App.pipeline`."""
 
+    async def connections(self) -> Connections: ...
     async def close(self) -> None: ...

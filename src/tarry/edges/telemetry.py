@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
 _MISSING = "pip install 'tarry[telemetry]'"
-_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
+BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
 
 
 def trace(worker: Worker) -> None:
@@ -78,14 +78,14 @@ class Metrics:
             "From the start of a handler until its message was settled.",
             ["queue"],
             registry=self.registry,
-            buckets=_BUCKETS,
+            buckets=BUCKETS,
         )
         self._late = prometheus.Histogram(
             "tarry_lateness_seconds",
             "From due to leased, by the database's clock.",
             ["queue"],
             registry=self.registry,
-            buckets=_BUCKETS,
+            buckets=BUCKETS,
         )
         self._running = prometheus.Gauge("tarry_in_flight", "Handlers running.", ["queue"], registry=self.registry)
         for queue in worker.queues:

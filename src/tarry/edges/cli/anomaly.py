@@ -158,7 +158,7 @@ def _user() -> str | None:
 
 
 def _data(found: Sequence[Anomaly]) -> list[dict[str, Any]]:
-    from tarry.edges.cli.pipeline_jobs import data_of
+    from tarry.edges.plain import data_of
 
     return [data_of(one) for one in found]
 

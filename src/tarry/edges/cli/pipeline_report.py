@@ -44,7 +44,7 @@ def report(
 
     Throughput, lag, failures, consumers, anomalies and the forecast, as the last run left them. Needs no Spark.
     """
-    from tarry.edges.cli.pipeline_jobs import data_of
+    from tarry.edges.plain import data_of
 
     back = duration(last, "--last")
     if not back:
@@ -101,7 +101,7 @@ def status(cli: Session, lake: Lake = None) -> ExitCode | None:
     Changes nothing and needs no Spark. Ends with 7 if the last run of a job failed.
     """
     from tarry.app import default_lake
-    from tarry.edges.cli.pipeline_jobs import data_of
+    from tarry.edges.plain import data_of
 
     with cli.open() as opened:
         from tarry.edges.spark.report.gather import last_runs, told

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.core.errors import TarryError
 from tarry.edges.cli.exits import CommandFailed, ExitCode, Usage, code_of
-from tarry.edges.cli.pipeline_jobs import Job, arguments, data_of, load
+from tarry.edges.cli.pipeline_jobs import Job, arguments, load
 from tarry.edges.cli.pipeline_spark import alive, cli_log, spark_for, watched
 from tarry.edges.cli.session import Session
 from tarry.edges.cli.text import shown, without_secrets
+from tarry.edges.plain import data_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,8 +22,9 @@ def verify(cli: Session, lake: Lake = None, master: Master = None) -> ExitCode |
     Archive and journal together tell which messages must be live; that is compared, as sets, with those that are. Changes
     nothing. Ends with 7 if anything is missing, doubled or different, and shows some of it.
     """
-    from tarry.edges.cli.pipeline_jobs import arguments, data_of, load
+    from tarry.edges.cli.pipeline_jobs import arguments, load
     from tarry.edges.cli.pipeline_spark import spark_for, watched
+    from tarry.edges.plain import data_of
 
     module = load("verify")
     with cli.open() as opened, spark_for(cli, master) as spark, watched(cli, spark, "verify"):

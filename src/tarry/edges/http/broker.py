@@ -7,17 +7,21 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from fastapi import FastAPI
+from starlette.types import Scope
 
 from tarry.app import AsyncApp
 from tarry.core.errors import UnknownQueue
 from tarry.core.ports import AsyncStore
-from tarry.edges.http import dead, health, keys, leases, messages, problems, queues
+from tarry.edges.http import dead, events, health, insights, keys, leases, messages, problems, queues
 from tarry.edges.http.answers import ProblemAnswer
 from tarry.edges.http.content import CONTENT, Content
 from tarry.edges.http.gate import Gate
 from tarry.edges.http.guard import Guard
+from tarry.edges.http.metering import Meter
 from tarry.edges.http.settings import BrokerSettings
+from tarry.edges.http.streaming import shown, told
 from tarry.handles.aio import AsyncQueue
+from tarry.services.live import Live
 
 R = TypeVar("R")
 
@@ -32,8 +36,23 @@ class Broker:
         self.app = app
         self.settings = settings
         self.gate = Gate(app.store, settings)
+        self.meter = Meter()
+        self.live = Live(
+            app.store,
+            show=shown,
+            tell=told,
+            buffer=settings.stream_buffer,
+            most=settings.replay_limit,
+            check_every=settings.keys_cached_for,
+        )
         self.stopping = asyncio.Event()
         """Set when the process is about to end: polls and streams are answered at once."""
+        self.hang_up: Callable[[Scope], None] = lambda scope: None
+        """Drop a client that does not read. Only the server that has its connection can."""
+
+    def stop(self) -> None:
+        self.stopping.set()
+        self.live.stop()
 
     @property
     def store(self) -> AsyncStore:
@@ -59,10 +78,10 @@ def broker_app(app: AsyncApp, settings: BrokerSettings = _DEFAULTS) -> FastAPI:
     Mounted (`outer.mount("/tarry", broker_app(app))`) it answers below that path, with its own keys.
     """
     made = FastAPI(title="Tarry", version="1", description=_DESCRIPTION, docs_url=None, redoc_url=None)
-    made.state.broker = Broker(app, settings)
+    made.state.broker = broker = Broker(app, settings)
     problems.install(made)
-    made.add_middleware(Guard, settings=settings)
-    for part in (queues, messages, leases, dead, keys, health):
+    made.add_middleware(Guard, settings=settings, heard=broker.meter.answered)
+    for part in (queues, messages, leases, dead, events, insights, keys, health):
         made.include_router(part.router)
     document = made.openapi
 

@@ -92,6 +92,9 @@ class Gate:
             if not self._slots[place]:
                 del self._slots[place]
 
+    def taken(self, kind: str) -> int:
+        return sum(n for (_, of), n in self._slots.items() if of == kind)
+
     async def _proven(self, text: str) -> ApiKey:
         parsed = KeyText.parse(text)
         # One that cannot be a key is compared like one that can: how long the answer takes says nothing.

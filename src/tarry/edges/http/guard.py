@@ -7,6 +7,7 @@ import logging
 import re
 import secrets
 import time
+from collections.abc import Callable
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -24,10 +25,15 @@ _ALWAYS = [
 ]
 
 
+Heard = Callable[[str, str, int, float], None]
+
+
 class Guard:
-    def __init__(self, app: ASGIApp, settings: BrokerSettings) -> None:
+    def __init__(self, app: ASGIApp, settings: BrokerSettings, heard: Heard) -> None:
+        """`heard` is told of every answer: method, route, status, seconds."""
         self._app = app
         self._settings = settings
+        self._heard = heard
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -53,7 +59,9 @@ class Guard:
             else:
                 await self._app(scope, self._limited(receive), sending)
         finally:
-            _log(scope, status, time.monotonic() - started)
+            took_s = time.monotonic() - started
+            _log(scope, status, took_s)
+            self._heard(scope["method"], _route(scope), status, took_s)
 
     def _limited(self, receive: Receive) -> Receive:
         read, complete = 0, False
@@ -91,14 +99,18 @@ def _request_id(given: bytes | None) -> str:
     return said if _REQUEST_ID.fullmatch(said) else secrets.token_hex(8)
 
 
+def _route(scope: Scope) -> str:
+    route: Any = scope.get("route")
+    return getattr(route, "path_format", None) or "-"
+
+
 def _log(scope: Scope, status: int, took_s: float) -> None:
     """The route as it is written, not as it was asked: keys of messages and queries stay out of the log."""
-    route: Any = scope.get("route")
     caller: Any = scope.get("tarry.caller")
     _access.info(
         "%s %s %d %.1fms key=%s request=%s",
         scope["method"],
-        getattr(route, "path_format", None) or "-",
+        _route(scope),
         status,
         took_s * 1000,
         "-" if caller is None else caller.id,

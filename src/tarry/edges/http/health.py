@@ -9,9 +9,14 @@ from tarry.core.errors import TarryError
 from tarry.core.keys import Action
 from tarry.edges.http import answers
 from tarry.edges.http.documented import READ_ERRORS
-from tarry.edges.http.routing import AccessRoute, Scope, access
+from tarry.edges.http.routing import AccessRoute, Scope, access, caller_of
 from tarry.edges.http.views import answer
 from tarry.edges.times import exact
+
+
+class PrometheusText(Response):
+    media_type = "text/plain; version=0.0.4; charset=utf-8"
+
 
 router = APIRouter(tags=["health"], route_class=AccessRoute)
 
@@ -33,6 +38,19 @@ async def readyz(request: Request) -> Response:
     except TarryError:
         return answer({"status": "the database cannot be used"}, 503)
     return answer({"status": "ok"})
+
+
+@router.get(
+    "/metrics",
+    response_class=PrometheusText,
+    responses=READ_ERRORS,
+    openapi_extra=access(Action.READ, Scope.LISTED),
+)
+async def metrics(request: Request) -> Response:
+    """For Prometheus: the broker's own figures, and messages by state of the queues that this key may read."""
+    broker, caller = request.app.state.broker, caller_of(request)
+    queues = [info.name for info in await broker.app.queues.list() if caller.allows(Action.READ, info.name)]
+    return PrometheusText(await broker.meter.text(broker, queues))
 
 
 @router.get(

@@ -11,15 +11,19 @@ from collections.abc import AsyncGenerator, Generator, Sequence
 
 import uvicorn
 from fastapi import FastAPI
+from starlette.types import Scope
 
 from tarry.app import AsyncApp
 from tarry.core.errors import Refused
-from tarry.edges.http.broker import broker_app
+from tarry.edges.http.broker import Broker, broker_app
 from tarry.edges.http.gate import LOOPBACK
 from tarry.edges.http.settings import BrokerSettings
 
+BACKLOG = 4096
 GRACE_S = 10
 """How long answers that are under way may take to finish when the broker stops."""
+FLUSH_S = 2.0
+"""How long clients may take to read what was sent to them when the broker stops."""
 
 
 class BrokerServer(uvicorn.Server):
@@ -37,11 +41,12 @@ class BrokerServer(uvicorn.Server):
                 proxy_headers=False,
                 timeout_graceful_shutdown=GRACE_S,
                 timeout_keep_alive=30,
-                backlog=4096,
+                backlog=BACKLOG,
                 ws="none",
             )
         )
-        self._served = served
+        self._broker: Broker = served.state.broker
+        self._broker.hang_up = self._hang_up
         self.open = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -59,8 +64,24 @@ class BrokerServer(uvicorn.Server):
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._served.state.broker.stopping.set()
+        self._broker.stop()
+        hurrying = asyncio.create_task(self._drop_who_does_not_read(), name="tarry-hang-up")
         await super().shutdown(sockets)
+        hurrying.cancel()
+
+    def _hang_up(self, scope: Scope) -> None:
+        """At once, with what is still to be sent: closing in peace would wait for a client that does not read."""
+        client = None if scope["client"] is None else tuple(scope["client"])
+        for connection in list(self.server_state.connections):
+            if client is not None and getattr(connection, "client", None) == client:
+                connection.transport.abort()
+
+    async def _drop_who_does_not_read(self) -> None:
+        """Those who have their answer, except that it does not go out."""
+        await asyncio.sleep(FLUSH_S)
+        for connection in list(self.server_state.connections):
+            if connection.transport.is_closing():
+                connection.transport.abort()
 
 
 def is_loopback(host: str) -> bool:
@@ -91,6 +112,8 @@ def bind(host: str, port: int) -> socket.socket:
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         found.bind((host, port))
+        # From here on clients wait instead of being refused: whoever reads that we answer may come at once.
+        found.listen(BACKLOG)
     except OSError as error:
         found.close()
         raise Refused(f"cannot bind to {host} port {port}: {error.strerror}", hint="choose another --port") from error

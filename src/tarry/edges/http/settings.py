@@ -30,11 +30,18 @@ class BrokerSettings:
     streams_per_key: int = 1_000
     stream_buffer: int = 1_000
     """Events that a live stream may be behind before it is cut off."""
+    replay_limit: int = 20_000
+    """Events after the position that a client comes back with. Where more happened, in all queues together, it is told of a
+    gap."""
     ping_every: timedelta = timedelta(seconds=15)
 
     def __post_init__(self) -> None:
-        for name in ("body_limit", "batch_limit", "page_limit", "polls_per_key", "streams_per_key", "stream_buffer"):
+        for name in (
+            "body_limit", "batch_limit", "page_limit", "polls_per_key", "streams_per_key", "stream_buffer", "replay_limit"
+        ):  # fmt: skip
             if getattr(self, name) < 1:
                 raise InvalidInput(f"{name} must be at least 1")
+        if self.ping_every <= timedelta(0):
+            raise InvalidInput("ping_every must be longer than nothing")
         if self.requests_per_s is not None and self.requests_per_s <= 0:
             raise InvalidInput("requests_per_s must be more than nothing, or None for no limit")

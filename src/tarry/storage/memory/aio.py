@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 from tarry.core.audit import Audited
 from tarry.core.cron import Ruling, ScheduleState, TickRecord
 from tarry.core.events import Event
+from tarry.core.following import EventPage
+from tarry.core.insights import Insights, NoInsights
 from tarry.core.keys import ApiKey
 from tarry.core.messages import (
     EVERYTHING,
@@ -23,7 +25,7 @@ from tarry.core.messages import (
     StoredMessage,
 )
 from tarry.core.outcomes import Outcome, Settled
-from tarry.core.ports import DueCount
+from tarry.core.ports import NO_CONNECTIONS, Connections, DueCount
 from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo, QueueSettings
 from tarry.core.states import State
@@ -40,6 +42,7 @@ class AsyncMemoryStore(AsyncChores):
     def __init__(self, store: MemoryStore) -> None:
         self.settings = store.settings
         self.lobby = store.lobby
+        self.insights: Insights = NoInsights()
         self._store = store
 
     async def offer(self, queue: str, draft: Draft, *, conn: Any = None) -> Outcome:
@@ -230,6 +233,14 @@ class AsyncMemoryStore(AsyncChores):
 
     async def audits(self, *, limit: int = 100, conn: Any = None) -> list[Audited]:
         return self._store.audits(limit=limit, conn=conn)
+
+    async def follow(
+        self, after: str | None, *, until: str | None = None, limit: int = 1_000, most: int = 20_000
+    ) -> EventPage:
+        return self._store.follow(after, until=until, limit=limit, most=most)
+
+    async def connections(self) -> Connections:
+        return NO_CONNECTIONS
 
     async def close(self) -> None:
         self._store.close()

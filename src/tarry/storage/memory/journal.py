@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import secrets
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from hashlib import sha256
 from itertools import count, islice
 from typing import Any
 
 from tarry.core.events import Event, EventKind
+from tarry.core.following import EventPage, Gap, Position
+from tarry.core.windows import Edge
 from tarry.storage.memory.rows import Row
 
 Timelines = dict[str, deque[Event]]
@@ -24,11 +28,40 @@ class Journal:
 
     def __init__(self, *, kept: int | None) -> None:
         self._kept = kept
+        self._name = secrets.token_hex(8)
         self._ids = count(1)
+        self._last = 0
         self._events: deque[tuple[Event, Timelines | None]] = deque()
 
     def events(self) -> list[Event]:
         return [event for event, _ in self._events]
+
+    def follow(self, after: str | None, until: str | None, limit: int, most: int) -> EventPage:
+        """Nothing commits late here, so every position is the id of an event, written as the snapshot that sees it."""
+        if after is None:
+            return EventPage(position=self._position(self._last))
+        start, end = self._id(after), self._last if until is None else self._id(until)
+        if start is None or end is None or max(start, end) > self._last:
+            return EventPage(position=self._position(self._last), gap=Gap.UNKNOWN)
+        if start < self._last - len(self._events):
+            return EventPage(position=self._position(self._last), gap=Gap.PRUNED)
+        if end - start > most:
+            return EventPage(position=self._position(self._last), gap=Gap.TOO_FAR)
+        skipped = start - (self._last - len(self._events))
+        there = islice(self._events, skipped, skipped + min(max(1, limit), max(0, end - start)))
+        events = tuple((self._position(event.id), replace(event, payload=None)) for event, _ in there)
+        reached = events[-1][1].id if events else start
+        return EventPage(events=events, position=self._position(reached), complete=reached >= end)
+
+    def _position(self, id: int) -> str:
+        return str(Position(self._name, Edge(f"{id + 1}:{id + 1}:")))
+
+    def _id(self, text: str) -> int | None:
+        found = Position.parse(text)
+        if found is None or found.journal != self._name or found.edge.mark is not None:
+            return None
+        first, end, running = found.edge.snapshot.split(":")
+        return int(end) - 1 if first == end and not running else None
 
     def write_queue(self, queue: str, kind: EventKind, at: datetime, detail: Mapping[str, Any] | None = None) -> None:
         self._append(Event(id=next(self._ids), kind=kind, at=at, queue=queue, detail=detail), None)
@@ -72,6 +105,7 @@ class Journal:
 
     def _append(self, event: Event, timelines: Timelines | None) -> None:
         self._events.append((event, timelines))
+        self._last = event.id
         if self._kept is not None and len(self._events) > self._kept:
             self._forget(*self._events.popleft())
 

@@ -19,6 +19,7 @@ from tarry.core.clock import AuthorityClock, Clock
 from tarry.core.cron import Ruling, ScheduleState, TickRecord
 from tarry.core.errors import InvalidInput
 from tarry.core.events import Event
+from tarry.core.following import EventPage
 from tarry.core.keys import ApiKey
 from tarry.core.messages import (
     EVERYTHING,
@@ -33,7 +34,7 @@ from tarry.core.messages import (
     StoredMessage,
 )
 from tarry.core.outcomes import Outcome, Settled
-from tarry.core.ports import DueCount
+from tarry.core.ports import NO_CONNECTIONS, Connections, DueCount
 from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo, QueueSettings, StoreSettings
 from tarry.core.states import State
@@ -220,6 +221,12 @@ class MemoryStore(Chores):
         with self._lock:
             return self._journal.events()
 
+    def follow(
+        self, after: str | None, *, until: str | None = None, limit: int = 1_000, most: int = 20_000
+    ) -> EventPage:
+        with self._lock:
+            return self._journal.follow(after, until, limit, most)
+
     # Dropping
 
     def drop(self, queue: str, key: str, *, version: int | None = None, conn: Any = None) -> bool:
@@ -352,6 +359,9 @@ class MemoryStore(Chores):
     def audits(self, *, limit: int = 100, conn: Any = None) -> list[Audited]:
         with self._locked(conn):
             return self._keyring.audits(limit)
+
+    def connections(self) -> Connections:
+        return NO_CONNECTIONS
 
     def close(self) -> None:
         """Nothing to give back: the messages go with the object."""

@@ -16,6 +16,8 @@ from tarry.core.audit import Audited
 from tarry.core.clock import AuthorityClock, Clock
 from tarry.core.cron import Ruling, ScheduleState, TickRecord
 from tarry.core.events import Event
+from tarry.core.following import EventPage
+from tarry.core.insights import Insights
 from tarry.core.keys import ApiKey
 from tarry.core.messages import (
     EVERYTHING,
@@ -30,7 +32,7 @@ from tarry.core.messages import (
     StoredMessage,
 )
 from tarry.core.outcomes import Outcome, Settled
-from tarry.core.ports import DueCount
+from tarry.core.ports import Connections, DueCount
 from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo, QueueSettings, StoreSettings
 from tarry.core.states import State
@@ -38,11 +40,12 @@ from tarry.core.waiting import Lobby, Waited
 from tarry.storage.postgres import ops
 from tarry.storage.postgres.arrays import teach
 from tarry.storage.postgres.chores import AsyncChores, ChoreVerbs
-from tarry.storage.postgres.connections import aconfigure, keywords
+from tarry.storage.postgres.connections import aconfigure, keywords, pool_now
 from tarry.storage.postgres.drive import adrive, atransaction
 from tarry.storage.postgres.faults import is_transient, translated
 from tarry.storage.postgres.gather import Gatherer
 from tarry.storage.postgres.guests import guest_connection
+from tarry.storage.postgres.insights import PostgresInsights
 from tarry.storage.postgres.listen import Listener, ListenerTask
 from tarry.storage.postgres.statement import Op
 from tarry.storage.postgres.statements import MissingQueue
@@ -83,6 +86,7 @@ class AsyncPostgresStore(AsyncChores):
             name="tarry",
             open=False,
         )
+        self.insights: Insights = PostgresInsights(self._look)
 
     async def open(self) -> None:
         await self._pool.open()
@@ -301,6 +305,14 @@ class AsyncPostgresStore(AsyncChores):
     async def audits(self, *, limit: int = 100, conn: Any = None) -> list[Audited]:
         return await self._run(lambda verbs: verbs.audits(limit), conn)
 
+    async def follow(
+        self, after: str | None, *, until: str | None = None, limit: int = 1_000, most: int = 20_000
+    ) -> EventPage:
+        return await self._run(lambda verbs: verbs.follow(after, until, limit, most), None, atomic=True)
+
+    async def connections(self) -> Connections:
+        return pool_now(self._pool.get_stats())
+
     def _gathered(
         self,
         gatherers: dict[str, Gatherer[I, O]],
@@ -311,6 +323,9 @@ class AsyncPostgresStore(AsyncChores):
         if queue not in gatherers:
             gatherers[queue] = Gatherer(lambda items: together(queue, items), identity=identity)
         return gatherers[queue]
+
+    async def _look(self, make: Callable[[], Op[R]]) -> R:
+        return await self._run(lambda verbs: make(), None)
 
     async def _do(self, make: Callable[[ChoreVerbs], Op[R]], conn: Any) -> R:
         return await self._run(make, conn)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final, LiteralString
 
 import psycopg
@@ -9,6 +10,7 @@ from psycopg import AsyncConnection, Connection
 from psycopg.conninfo import conninfo_to_dict
 
 from tarry.core.errors import InvalidInput
+from tarry.core.ports import Connections
 from tarry.storage.postgres.arrays import teach
 from tarry.storage.postgres.instants import read_in_utc
 
@@ -68,3 +70,13 @@ def keywords(dsn: str) -> dict[str, Any]:
             hint="write postgresql://user@host/database, or: host=… dbname=… user=…",
         ) from None  # the driver's words may quote the address, and with it a password
     return {name: value for name, value in KEYWORDS.items() if name not in said}
+
+
+def pool_now(stats: Mapping[str, int]) -> Connections:
+    """A pool's statistics, in the words of the port."""
+    return Connections(
+        open=stats.get("pool_size", 0),
+        idle=stats.get("pool_available", 0),
+        most=stats.get("pool_max", 0),
+        waiting=stats.get("requests_waiting", 0),
+    )

@@ -15,6 +15,7 @@ from tarry.core.audit import Audited
 from tarry.core.clock import AuthorityClock, Clock
 from tarry.core.cron import Ruling, ScheduleState, TickRecord
 from tarry.core.events import Event
+from tarry.core.following import EventPage
 from tarry.core.keys import ApiKey
 from tarry.core.messages import (
     EVERYTHING,
@@ -29,7 +30,7 @@ from tarry.core.messages import (
     StoredMessage,
 )
 from tarry.core.outcomes import Outcome, Settled
-from tarry.core.ports import DueCount
+from tarry.core.ports import Connections, DueCount
 from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo, QueueSettings, StoreSettings
 from tarry.core.states import State
@@ -37,7 +38,7 @@ from tarry.core.waiting import Lobby, Waited
 from tarry.storage.postgres import ops
 from tarry.storage.postgres.arrays import teach
 from tarry.storage.postgres.chores import Chores, ChoreVerbs
-from tarry.storage.postgres.connections import configure, keywords
+from tarry.storage.postgres.connections import configure, keywords, pool_now
 from tarry.storage.postgres.drive import drive, transaction
 from tarry.storage.postgres.faults import is_transient, translated
 from tarry.storage.postgres.guests import guest_connection
@@ -280,6 +281,14 @@ class PostgresStore(Chores):
 
     def audits(self, *, limit: int = 100, conn: Any = None) -> list[Audited]:
         return self._run(lambda verbs: verbs.audits(limit), conn)
+
+    def follow(
+        self, after: str | None, *, until: str | None = None, limit: int = 1_000, most: int = 20_000
+    ) -> EventPage:
+        return self._run(lambda verbs: verbs.follow(after, until, limit, most), None, atomic=True)
+
+    def connections(self) -> Connections:
+        return pool_now(self._pool.get_stats())
 
     def _run(self, make: Callable[[Verbs], Op[R]], conn: Connection[Any] | None, *, atomic: bool = False) -> R:
         """A fresh op for every try, since a generator cannot be rewound. The caller's own transaction is tried once."""

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from tarry.core.audit import Audited
 from tarry.core.clock import Clock
 from tarry.core.events import Event
+from tarry.core.following import EventPage
 from tarry.core.keys import ApiKey
 from tarry.core.messages import (
     BuryReason,
@@ -30,7 +31,7 @@ from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo, QueueSettings
 from tarry.core.states import State
 from tarry.core.waiting import Waited
-from tarry.storage.postgres import key_statements, ops, queue_statements, statements, wait_statements
+from tarry.storage.postgres import following, key_statements, ops, queue_statements, statements, wait_statements
 from tarry.storage.postgres.chores import ChoreVerbs
 from tarry.storage.postgres.cron_verbs import CronVerbs
 from tarry.storage.postgres.cursor import Cursor
@@ -185,6 +186,9 @@ class Verbs(ChoreVerbs):
 
     def audits(self, limit: int) -> Op[list[Audited]]:
         return ops.single(key_statements.audits(limit))
+
+    def follow(self, after: str | None, until: str | None, limit: int, most: int) -> Op[EventPage]:
+        return following.follow(after, until, limit, most)
 
     def _in(self, queue: str, make: Callable[[datetime | None], Op[R]]) -> Op[R]:
         now = self._clock.pinned()

@@ -15,6 +15,7 @@ from tarry.core.errors import Refused
 from tarry.core.pipeline import READABLE, ArchivedDay, Batch, BatchState, LakeFile, PastRun, Run, by_day
 from tarry.core.windows import BEGINNING, Digest, Edge, Window
 from tarry.storage.postgres.drive import drive
+from tarry.storage.postgres.insight_statements import last_run
 from tarry.storage.postgres.pipeline.reach import Reach
 from tarry.storage.postgres.statement import Op, Row, Statement, sql
 
@@ -34,7 +35,7 @@ class PostgresManifest:
             yield run
 
     def last_run(self, job: str) -> PastRun | None:
-        return self._reach.ask(Statement(sql("pipeline_last_run"), {"job": job}, _maybe_past).run)
+        return self._reach.ask(last_run(job).run)
 
     def batches(self, lake: str, states: frozenset[BatchState] = READABLE) -> list[Batch]:
         params = {"lake": lake, "states": sorted(state.value for state in states)}
@@ -169,15 +170,6 @@ def _dumps(value: object) -> str:
     import json
 
     return json.dumps(value, default=str)
-
-
-def _past(row: Row) -> PastRun:
-    id, job, started_at, ended_at, state, summary, error = row
-    return PastRun(id=id, job=job, started_at=started_at, ended_at=ended_at, state=state, summary=summary, error=error)
-
-
-def _maybe_past(rows: list[Row]) -> PastRun | None:
-    return _past(rows[0]) if rows else None
 
 
 def batch(row: Row) -> Batch:

@@ -8,7 +8,6 @@ from datetime import date, datetime
 from itertools import islice
 from typing import Any, Final, LiteralString, TypeVar
 
-from tarry.core.errors import InvalidInput, UnknownQueue
 from tarry.core.serving import (
     ConsumerHour,
     FactOutcome,
@@ -19,20 +18,17 @@ from tarry.core.serving import (
     MetricMinute,
     Outlook,
     Planned,
-    Quantiles,
     Standing,
     Table,
 )
+from tarry.storage.postgres import insight_statements as insights
 from tarry.storage.postgres.pipeline.reach import Reach
-from tarry.storage.postgres.statement import Op, Row, Statement, sql
+from tarry.storage.postgres.statement import Row, Statement, sql
 
 R = TypeVar("R")
 
 CHUNK = 5_000
 """Rows per statement and transaction."""
-MOST_ROWS = 100_000
-"""What one question may be answered with, whatever limit it has."""
-
 _PUT: Final[Mapping[Table, LiteralString]] = {
     Table.METRICS: "pipeline_put_metrics",
     Table.CONSUMERS: "pipeline_put_consumers",
@@ -49,12 +45,12 @@ class PostgresServing:
     def metrics(
         self, queue: str | None, since: datetime, until: datetime, *, limit: int = 10_000
     ) -> list[MetricMinute]:
-        return self._newest("pipeline_metrics", _minute, queue, limit, since=since, until=until)
+        return self._newest("pipeline_metrics", insights.minute, queue, limit, since=since, until=until)
 
     def consumers(
         self, queue: str | None, since: datetime, until: datetime, *, limit: int = 1_000
     ) -> list[ConsumerHour]:
-        return self._newest("pipeline_consumers", _hour, queue, limit, since=since, until=until)
+        return self._newest("pipeline_consumers", insights.hour, queue, limit, since=since, until=until)
 
     def facts(
         self,
@@ -69,11 +65,11 @@ class PostgresServing:
         return self._newest("pipeline_facts", _fact, queue, limit, since=since, until=until, outcome=said)
 
     def forecasts(self, queue: str | None = None) -> list[Forecast]:
-        return self._reach.ask(lambda: _about(queue, "pipeline_forecasts", _forecast, {}))
+        return self._reach.ask(lambda: insights.about(queue, "pipeline_forecasts", insights.forecast, {}))
 
     def forecast_minutes(self, queue: str | None, *, limit: int = 10_080) -> list[ForecastMinute]:
-        params = {"limit": _capped(limit)}
-        return self._reach.ask(lambda: _about(queue, "pipeline_forecast_minutes", _forecast_minute, params))
+        params = {"limit": insights.capped(limit)}
+        return self._reach.ask(lambda: insights.about(queue, "pipeline_forecast_minutes", _forecast_minute, params))
 
     def put(self, table: Table, rows: Iterable[str]) -> int:
         changed, left = 0, iter(rows)
@@ -112,56 +108,12 @@ class PostgresServing:
         self, verb: LiteralString, decode: Callable[[Row], R], queue: str | None, limit: int, **params: Any
     ) -> list[R]:
         """The newest come first out of the database, and last out of here."""
-        asked = {**params, "limit": _capped(limit)}
-        return self._reach.ask(lambda: _about(queue, verb, decode, asked))[::-1]
-
-
-def _about(
-    queue: str | None, verb: LiteralString, decode: Callable[[Row], R], params: Mapping[str, Any]
-) -> Op[list[R]]:
-    queue_id = None if queue is None else (yield from Statement(sql("pipeline_queue_id"), {"queue": queue}, _one).run())
-    if queue is not None and queue_id is None:
-        raise UnknownQueue(queue)
-    return (
-        yield from Statement(
-            sql(verb), {**params, "queue_id": queue_id}, lambda rows: [decode(row) for row in rows]
-        ).run()
-    )
-
-
-def _one(rows: list[Row]) -> int | None:
-    return rows[0][0] if rows else None
+        asked = {**insights.EVERYTHING, **params, "limit": insights.capped(limit)}
+        return self._reach.ask(lambda: insights.about(queue, verb, decode, asked))[::-1]
 
 
 def _counting(verb: LiteralString, params: Mapping[str, Any]) -> Statement[int]:
     return Statement(sql(verb), params, lambda rows: rows[0][0])
-
-
-def _capped(limit: int) -> int:
-    if limit < 0:
-        raise InvalidInput("limit must not be negative")
-    return min(limit, MOST_ROWS)
-
-
-def _quantiles(row: Row, start: int) -> Quantiles | None:
-    return None if row[start] is None else Quantiles(*row[start : start + 3])
-
-
-def _minute(row: Row) -> MetricMinute:
-    return MetricMinute(
-        queue=row[0], minute=row[1], offered=row[2], updated=row[3], redriven=row[4], leased=row[5], acked=row[6],
-        nacked=row[7], released=row[8], expired=row[9], buried=row[10], dropped=row[11], purged=row[12],
-        refused=row[13], bytes_offered=row[14], depth=row[15], dead=row[16], lag=_quantiles(row, 17),
-        wait=_quantiles(row, 20), processing=_quantiles(row, 23), exact=row[26], run_id=row[27], fresh_at=row[28],
-    )  # fmt: skip
-
-
-def _hour(row: Row) -> ConsumerHour:
-    return ConsumerHour(
-        queue=row[0], hour=row[1], consumer=row[2], leased=row[3], acked=row[4], failed=row[5], expired=row[6],
-        released=row[7], success_rate=row[8], share=row[9], processing=_quantiles(row, 10), exact=row[13],
-        run_id=row[14], fresh_at=row[15],
-    )  # fmt: skip
 
 
 def _fact(row: Row) -> MessageFact:
@@ -170,13 +122,6 @@ def _fact(row: Row) -> MessageFact:
         origin=row[6], wait_s=row[7], processing_s=row[8], size=row[9], attempts=row[10], redeliveries=row[11],
         priority=row[12], outcome=FactOutcome(row[13]), reason=row[14], key=row[15], consumer=row[16],
         last_error=row[17], run_id=row[18], fresh_at=row[19],
-    )  # fmt: skip
-
-
-def _forecast(row: Row) -> Forecast:
-    return Forecast(
-        queue=row[0], planned=row[1], retries=row[2], capacity=row[3], saturated_at=row[4], recovered_at=row[5],
-        peak_backlog=row[6], peak_at=row[7], sentence=row[8], run_id=row[9], fresh_at=row[10],
     )  # fmt: skip
 
 

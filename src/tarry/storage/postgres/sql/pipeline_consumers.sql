@@ -1,9 +1,14 @@
--- Hours of the consumers of one queue or all, the newest first.
+-- Hours of the consumers of one queue or all, the newest first; limited and gone on with as pipeline_metrics.
 select coalesce(q.name, m.queue), m.hour, m.consumer, m.leased, m.acked, m.failed, m.expired, m.released,
     m.success_rate, m.share, m.processing_p50_s, m.processing_p95_s, m.processing_p99_s, m.exact, m.run_id,
-    m.fresh_at
+    m.fresh_at, m.queue_id
 from tarry.consumer_hour m left join tarry.queue q on q.id = m.queue_id
 where (%(queue_id)s::int is null or m.queue_id = %(queue_id)s)
-  and m.hour >= %(since)s and m.hour < %(until)s
+  and m.hour >= coalesce(%(since)s::timestamptz, '-infinity')
+  and m.hour < coalesce(%(until)s::timestamptz, 'infinity')
+  and (%(names)s::text[] is null or coalesce(q.name, m.queue) = any (%(names)s::text[])
+       or exists (select from unnest(%(beginnings)s::text[]) b where starts_with(coalesce(q.name, m.queue), b)))
+  and (%(after_at)s::timestamptz is null or m.hour < %(after_at)s or (m.hour = %(after_at)s
+       and (m.queue_id, m.consumer collate "C") > (%(after_id)s::bigint, %(after_text)s::text collate "C")))
 order by m.hour desc, m.queue_id, m.consumer collate "C"
 limit %(limit)s::int

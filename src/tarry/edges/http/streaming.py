@@ -1,0 +1,154 @@
+"""Live events as a response that does not end by itself: server-sent events, in the form that browsers read.
+
+Not by sse-starlette: it cannot hang up on a client that has stopped reading, and runs four tasks for each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from tarry.core.errors import TarryError
+from tarry.core.events import Event
+from tarry.core.following import Gap
+from tarry.edges.http import views
+from tarry.edges.http.gate import Caller
+from tarry.services.live import Ending, Stream
+
+if TYPE_CHECKING:
+    from tarry.edges.http.broker import Broker
+
+MEDIA_TYPE = "text/event-stream"
+AT_ONCE = 64 * 1024
+"""Bytes that are handed to the socket together."""
+READ_WITHIN_S = 30.0
+"""A client that does not take as much as that in so long has stopped reading."""
+LAST_WORDS_S = 1.0
+"""How long a client may take to read the end of a stream when the broker stops."""
+COME_BACK_MS = 1_000
+
+_HINTS = {
+    Gap.UNKNOWN: "this is no position of this journal; the stream begins now",
+    Gap.PRUNED: "events after this position are no longer in the journal; the stream goes on now",
+    Gap.TOO_FAR: "too much has happened since; the stream goes on now",
+}
+
+
+def shown(position: str, event: Event) -> bytes:
+    """Never with the payload."""
+    said = views.event(event)
+    del said["payload_base64"]
+    return _written(position, event.kind.value, said)
+
+
+def told(position: str, gap: Gap) -> bytes:
+    return _written(position, "gap", {"reason": gap.value, "detail": _HINTS[gap]})
+
+
+def _written(position: str, name: str, data: dict[str, Any]) -> bytes:
+    return b"event: %b\nid: %b\ndata: %b\n\n" % (name.encode(), position.encode(), msgspec.json.encode(data))
+
+
+def _here(position: str, comment: str) -> bytes:
+    """A comment keeps the connection open; an id without data moves the client's Last-Event-ID and tells it nothing."""
+    return f": {comment}\nid: {position}\n\n".encode()
+
+
+class ServerSentEvents(Response):
+    """What it is, for the OpenAPI document."""
+
+    media_type = MEDIA_TYPE
+
+
+class EventStream(ServerSentEvents):
+    def __init__(self, broker: Broker, caller: Caller, wants: Callable[[Event], bool], *, after: str | None) -> None:
+        super().__init__(headers={"x-accel-buffering": "no"})
+        del self.headers["content-length"]
+        self._broker = broker
+        self._caller = caller
+        self._wants = wants
+        self._after = after
+        self._started = False
+        self._sending: asyncio.Timeout | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        gate, live = self._broker.gate, self._broker.live
+        try:
+            with gate.slot(self._caller, "streams", self._broker.settings.streams_per_key):
+                async with live.stream(self._wants, allowed=lambda: gate.still_valid(self._caller)) as stream:
+                    stream.on_end = lambda: self._hurry(stream)
+                    gone = asyncio.create_task(_watch(receive, stream))
+                    try:
+                        await self._tell(send, stream)
+                    finally:
+                        gone.cancel()
+                if stream.ending is Ending.SLOW:
+                    await self._hang_up(scope)
+        except TimeoutError:
+            await self._hang_up(scope)
+        except TarryError:
+            if not self._started:
+                raise  # as a problem
+            await self._send(send, b"", more=False)  # the client comes back, and is told why not
+
+    async def _tell(self, send: Send, stream: Stream) -> None:
+        live, after = self._broker.live, self._after
+        if after is not None:
+            # The long way back before we join, so that it does not fill the buffer; what is left of it afterwards.
+            after = await self._tell_again(send, stream, after, None)
+        start = await live.join(stream)
+        if after is not None:
+            after = await self._tell_again(send, stream, after, start)
+        await self._send(send, _here(after or start, "hello"))
+        await self._go_on(send, stream)
+        if stream.ending in (Ending.STOPPING, Ending.REFUSED):
+            await self._send(send, b"", more=False)
+
+    async def _tell_again(self, send: Send, stream: Stream, after: str, until: str | None) -> str:
+        async for page in self._broker.live.pages(after, until=until):
+            await self._send(send, self._broker.live.written(page, stream))
+            after = page.position if page.gap is None or until is None else until
+            if stream.ending is not None:
+                break
+        return after
+
+    async def _go_on(self, send: Send, stream: Stream) -> None:
+        ping_s = self._broker.settings.ping_every.total_seconds()
+        while stream.ending is None:
+            if not await stream.something(ping_s):
+                await self._send(send, _here(stream.position or "", "ping"))
+            while body := stream.take(AT_ONCE):
+                await self._send(send, body)
+
+    async def _send(self, send: Send, body: bytes, *, more: bool = True) -> None:
+        if not self._started:
+            self._started = True
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            body = f"retry: {COME_BACK_MS}\n\n".encode() + body
+        pieces = [body[at : at + AT_ONCE] for at in range(0, len(body), AT_ONCE)] if more else [body]
+        for piece in pieces:
+            try:
+                async with asyncio.timeout(READ_WITHIN_S if more else LAST_WORDS_S) as self._sending:
+                    await send({"type": "http.response.body", "body": piece, "more_body": more})
+            finally:
+                self._sending = None
+
+    async def _hang_up(self, scope: Scope) -> None:
+        self._broker.hang_up(scope)
+        await asyncio.sleep(0)  # so that the server knows before it wonders why the answer has no end
+
+    def _hurry(self, stream: Stream) -> None:
+        if self._sending is not None:
+            left_s = 0.0 if stream.ending is Ending.SLOW else LAST_WORDS_S
+            self._sending.reschedule(asyncio.get_running_loop().time() + left_s)
+
+
+async def _watch(receive: Receive, stream: Stream) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    stream.end(Ending.GONE)

@@ -1,0 +1,261 @@
+"""The journal as it grows, for many readers at once: one of us reads it, and everybody gets what they want of it.
+
+Nothing is read while nobody listens. A reader that does not keep up is ended, so that it costs no more than its buffer; it
+may come back with the last position it has seen, and catch up from the journal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from enum import StrEnum
+
+from tarry.core.events import Event
+from tarry.core.following import AsyncFollowing, EventPage, Gap
+from tarry.services.loop import Loop
+
+PAGE = 500
+REPLAYS = 4
+"""Pages that are read for single readers at a time: when all come back at once, others need the database, too."""
+TAKEN_WITHIN_S = 0.5
+"""So long the readers have to take one page, before the next is put on top of it."""
+
+
+class Ending(StrEnum):
+    """Why a stream gets nothing any more."""
+
+    GONE = "gone"
+    SLOW = "slow"
+    REFUSED = "refused"
+    """Whoever listens may not any longer."""
+    STOPPING = "stopping"
+
+
+class Stream:
+    """What one reader has not taken yet."""
+
+    def __init__(
+        self,
+        wants: Callable[[Event], bool],
+        *,
+        allowed: Callable[[], Awaitable[bool]],
+        most: int,
+        on_taken: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.position: str | None = None
+        """Up to here everything was put into this stream that it wants. None: it is not fed yet."""
+        self.wants = wants
+        self.ending: Ending | None = None
+        self.on_end: Callable[[], None] = lambda: None
+        self.is_allowed = allowed
+        self.is_late = False
+        """It was waited for in vain, and is not again before it has taken everything."""
+        self._most = most
+        self._on_taken = on_taken
+        self._waiting: deque[bytes] = deque()
+        self._called = asyncio.Event()
+
+    @property
+    def is_behind(self) -> bool:
+        return bool(self._waiting)
+
+    @property
+    def is_waited_for(self) -> bool:
+        return self.is_behind and not self.is_late
+
+    def put(self, shown: list[tuple[Event | None, bytes]], position: str) -> None:
+        """`None` is for everybody: something that happened to the stream, not to a message."""
+        if self.ending is not None or self.position is None:
+            return
+        fresh = [text for event, text in shown if event is None or self.wants(event)]
+        if len(self._waiting) + len(fresh) > self._most:
+            self.end(Ending.SLOW)
+            return
+        self.position = position
+        if fresh:
+            self._waiting.extend(fresh)
+            self._called.set()
+
+    def take(self, most_bytes: int) -> bytes:
+        """What is there, but not much more than a socket takes at once: what is not taken yet counts as behind."""
+        taken: list[bytes] = []
+        size = 0
+        while self._waiting and size < most_bytes:
+            taken.append(self._waiting.popleft())
+            size += len(taken[-1])
+        if not self._waiting:
+            self.is_late = False
+            self._on_taken()
+        return b"".join(taken)
+
+    async def something(self, timeout_s: float) -> bool:
+        """Wait for something to take, or for the end. False: neither came in time."""
+        if self._waiting or self.ending is not None:
+            return True
+        self._called.clear()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._called.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def end(self, why: Ending) -> None:
+        if self.ending is None:
+            self.ending = why
+            self._waiting.clear()
+            self._called.set()
+            self._on_taken()
+            self.on_end()
+
+
+class Live:
+    """`show` writes an event down, once for all who want it; `tell` a gap. `run_once` reads what is new."""
+
+    def __init__(
+        self,
+        journal: AsyncFollowing,
+        *,
+        show: Callable[[str, Event], bytes],
+        tell: Callable[[str, Gap], bytes],
+        buffer: int,
+        most: int,
+        quick: timedelta = timedelta(milliseconds=50),
+        calm: timedelta = timedelta(milliseconds=250),
+        check_every: timedelta = timedelta(seconds=2),
+    ) -> None:
+        """`buffer`: events that a reader may be behind; `most`: that are read at once, or told again. Looks again after
+        `quick` when something came, and less and less often, up to `calm`, when nothing does."""
+        self._journal = journal
+        self._show = show
+        self._tell = tell
+        self._buffer = buffer
+        self._page = min(PAGE, buffer)
+        self._most = most
+        self._quick_s, self._calm_s = quick.total_seconds(), calm.total_seconds()
+        self._check_every_s = check_every.total_seconds()
+        self._streams: set[Stream] = set()
+        self._reading = asyncio.Lock()
+        self._replaying = asyncio.Semaphore(REPLAYS)
+        self._taken = asyncio.Event()
+        self._position: str | None = None
+        self._read_at = self._checked_at = self._rest_s = 0.0
+        self._loop: Loop | None = None
+        self._task: asyncio.Task[None] | None = None
+        self.is_stopping = False
+        self.cut_off = 0
+
+    @property
+    def open(self) -> int:
+        return len(self._streams)
+
+    @asynccontextmanager
+    async def stream(
+        self, wants: Callable[[Event], bool], *, allowed: Callable[[], Awaitable[bool]]
+    ) -> AsyncGenerator[Stream]:
+        """A reader, who gets nothing before it joins. The first one starts the loop, the last one ends it."""
+        visitor = Stream(wants, allowed=allowed, most=self._buffer, on_taken=self._taken.set)
+        self._streams.add(visitor)
+        if self.is_stopping:
+            visitor.end(Ending.STOPPING)
+        elif self._loop is None:
+            self._position = None  # what happened while nobody listened is nobody's business
+            self._loop = Loop("live events", self.run_once, every=timedelta(seconds=self._calm_s))
+            self._task = asyncio.create_task(self._loop.run(), name="tarry-live")
+        try:
+            yield visitor
+        finally:
+            visitor.end(Ending.GONE)
+            self.cut_off += visitor.ending is Ending.SLOW
+            self._streams.discard(visitor)
+            if not self._streams:
+                await self._rest()
+
+    async def join(self, stream: Stream) -> str:
+        """From now on it is fed; the position from which on. Everything that anybody was told before lies before it."""
+        asked_at = time.monotonic()
+        async with self._reading:
+            if self._position is None:
+                started_at = time.monotonic()
+                self._position, self._read_at = (await self._journal.follow(None)).position, started_at
+            elif self._read_at < asked_at:
+                # So that whoever comes with a position, from us or from another broker, is not ahead of us. Those who
+                # come together share one reading.
+                await self._read()
+            stream.position = self._position
+            return self._position
+
+    async def pages(self, after: str, *, until: str | None = None) -> AsyncGenerator[EventPage]:
+        """What happened after a position, read for one reader."""
+        while True:
+            async with self._replaying:
+                page = await self._journal.follow(after, until=until, limit=self._page, most=self._most)
+            yield page
+            if page.complete:
+                return
+            after = page.position
+
+    def written(self, page: EventPage, stream: Stream) -> bytes:
+        if page.gap is not None:
+            return self._tell(page.position, page.gap)
+        return b"".join(self._show(position, event) for position, event in page.events if stream.wants(event))
+
+    def stop(self) -> None:
+        """For good: who reads is told, and who comes later too."""
+        self.is_stopping = True
+        for stream in list(self._streams):
+            stream.end(Ending.STOPPING)
+
+    async def run_once(self) -> float:
+        async with self._reading:
+            found = await self._read()
+        now = time.monotonic()
+        if now >= self._checked_at + self._check_every_s:
+            self._checked_at = now
+            for stream in list(self._streams):
+                if not await stream.is_allowed():
+                    stream.end(Ending.REFUSED)
+        self._rest_s = self._quick_s if found else min(self._calm_s, max(self._quick_s, self._rest_s * 2))
+        return self._rest_s
+
+    async def _read(self) -> bool:
+        """Everything that is new, to everybody. Under the lock: nobody joins in the middle of a window."""
+        found, started_at = False, time.monotonic()
+        while self._position is not None:
+            page = await self._journal.follow(self._position, limit=self._page, most=self._most)
+            self._position = page.position
+            shown: list[tuple[Event | None, bytes]] = [
+                (event, self._show(position, event)) for position, event in page.events
+            ]
+            if page.gap is not None:
+                shown.append((None, self._tell(page.position, page.gap)))
+            for stream in list(self._streams):
+                stream.put(shown, page.position)
+            found = found or bool(shown)
+            await self._until_taken()
+            if page.complete:
+                self._read_at = started_at
+                break
+        return found
+
+    async def _until_taken(self) -> None:
+        """Else a flood would end those who read well, for want of a turn. One that does not read is waited for once."""
+        try:
+            async with asyncio.timeout(TAKEN_WITHIN_S):
+                while any(stream.is_waited_for for stream in self._streams):
+                    self._taken.clear()
+                    await self._taken.wait()
+        except TimeoutError:
+            for stream in self._streams:
+                stream.is_late = stream.is_behind
+
+    async def _rest(self) -> None:
+        loop, task, self._loop, self._task = self._loop, self._task, None, None
+        if loop is not None and task is not None:
+            loop.stop()
+            await asyncio.wait([task], timeout=TAKEN_WITHIN_S)
+            task.cancel()  # it may be waiting for a database that is away

@@ -1,0 +1,243 @@
+"""What the pipeline wrote, over HTTP: in pages, with its age, for those who may see it; and nothing where it never ran."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+import tarry
+from tarry.app import AsyncApp
+from tarry.core.serving import Table
+from tarry.edges.http import insight_answers as shapes
+from tarry.edges.http.broker import broker_app
+from tarry.edges.http.settings import BrokerSettings
+from tests.edges.http.conftest import Caller
+from tests.edges.http.test_answers import code
+from tests.kit.blocking import Loop
+
+NOW = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+COUNTS = ("offered", "updated", "redriven", "leased", "acked", "nacked", "released", "expired", "buried", "dropped",
+          "purged", "refused", "bytes_offered", "depth", "dead")  # fmt: skip
+QUEUES = {"own": 1, "foreign": 2}
+
+
+@pytest.fixture
+def ran(database: str) -> Iterator[tarry.App]:
+    """A database with queues; the pipeline has not run yet."""
+    with tarry.connect(database) as app:
+        for name in QUEUES:
+            app.queues.create(name)
+        yield app
+
+
+@pytest.fixture
+def behind(ran: tarry.App, http_loop: Loop) -> Iterator[AsyncApp]:
+    async def connected() -> AsyncApp:
+        return await tarry.connect_async(ran.dsn)
+
+    app = http_loop.run(connected())
+    yield app
+    http_loop.run(app.close())
+
+
+@pytest.fixture
+def guarded(behind: AsyncApp, http_loop: Loop) -> Caller:
+    return Caller(broker_app(behind, BrokerSettings()), http_loop)
+
+
+def job(app: tarry.App, name: str) -> int:
+    with app.pipeline.manifest.run(name) as run:
+        return run.id
+
+
+def fill_minutes(app: tarry.App, n: int) -> int:
+    run = job(app, "metrics")
+    rows = [
+        {"queue_id": id, "queue": name, "minute": (NOW - i * timedelta(minutes=1)).isoformat(),
+         **dict.fromkeys(COUNTS, i), "exact": True, "run_id": run, "fresh_at": NOW.isoformat()}
+        for i in range(n) for name, id in QUEUES.items()
+    ]  # fmt: skip
+    app.pipeline.serving.put(Table.METRICS, [json.dumps(row) for row in rows])
+    return run
+
+
+def fill_hours(app: tarry.App, n: int) -> None:
+    run = job(app, "consumers")
+    rows = [
+        {"queue_id": id, "queue": name, "hour": (NOW - i * timedelta(hours=1)).isoformat(), "consumer": consumer,
+         "leased": i, "acked": 0, "failed": 0, "expired": 0, "released": 0, "processing_p50_s": 0.5,
+         "processing_p95_s": 1.0, "processing_p99_s": 2.0, "exact": True, "run_id": run, "fresh_at": NOW.isoformat()}
+        for i in range(n) for name, id in QUEUES.items() for consumer in ("a", "B")
+    ]  # fmt: skip
+    app.pipeline.serving.put(Table.CONSUMERS, [json.dumps(row) for row in rows])
+
+
+def raise_anomalies(app: tarry.App, n: int) -> None:
+    run = job(app, "anomalies")
+    rows = [
+        {"fingerprint": f"{name}-{i}", "detector": "d", "detector_version": 1, "severity": "info", "queue_id": id,
+         "queue": name, "window_from": (NOW - timedelta(hours=1)).isoformat(), "window_to": NOW.isoformat(),
+         "sentence": "s", "evidence": "select 1"}
+        for i in range(n) for name, id in QUEUES.items()
+    ]  # fmt: skip
+    day = NOW - timedelta(days=1)
+    app.pipeline.alerts.publish(
+        [json.dumps(row) for row in rows], detectors=["d"], since=day, until=NOW + timedelta(days=1), run_id=run
+    )
+
+
+def pages(ask: Caller, path: str, name: str, limit: int) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    after = ""
+    while True:
+        page = ask("GET", f"{path}{'&' if '?' in path else '?'}limit={limit}{after}").json()
+        assert len(page[name]) <= limit
+        rows += page[name]
+        if page["next"] is None:
+            return rows
+        after = f"&after={page['next']}"
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/v1/metrics/minutes", "minutes"),
+        ("/v1/metrics/forecasts", "forecasts"),
+        ("/v1/consumers", "consumers"),
+        ("/v1/anomalies", "anomalies"),
+    ],
+)
+def test_where_the_pipeline_never_ran_it_says_so(ran: tarry.App, ask: Caller, path: str, name: str) -> None:
+    answer = ask("GET", path).json()
+    assert (answer[name], answer["run"]) == ([], None)
+    assert ask("GET", f"{path}?queue=own").json()["run"] is None
+    assert code(ask("GET", f"{path}?queue=nowhere")) == (404, "unknown_queue")
+
+
+@pytest.mark.parametrize("limit", [1, 3, 100])
+def test_minutes_come_in_pages_the_newest_first_with_their_run_and_age(ran: tarry.App, ask: Caller, limit: int) -> None:
+    run = fill_minutes(ran, 4)
+    rows = pages(ask, "/v1/metrics/minutes", "minutes", limit)
+    assert [(row["queue"], row["offered"]) for row in rows] == [(name, i) for i in range(4) for name in QUEUES]
+    assert {row["run_id"] for row in rows} == {run}
+    assert ask("GET", "/v1/metrics/minutes").json()["run"]["id"] == run
+    shapes.Minutes.model_validate(ask("GET", "/v1/metrics/minutes").json())
+    (one,) = ask("GET", f"/v1/metrics/minutes?queue=own&limit=1&until={NOW:%FT%TZ}").json()["minutes"]
+    assert (one["offered"], one["lag"]) == (1, None)
+
+
+@pytest.mark.parametrize("limit", [1, 3, 100])
+def test_consumers_come_in_pages_too(ran: tarry.App, ask: Caller, limit: int) -> None:
+    fill_hours(ran, 3)
+    rows = pages(ask, "/v1/consumers", "consumers", limit)
+    assert [(row["leased"], row["queue"], row["consumer"]) for row in rows] == [
+        (i, name, consumer) for i in range(3) for name in QUEUES for consumer in ("B", "a")
+    ]
+    assert rows[0]["processing"] == {"p50": 0.5, "p95": 1.0, "p99": 2.0}
+    shapes.Consumers.model_validate(ask("GET", "/v1/consumers").json())
+
+
+@pytest.mark.parametrize("path", ["/v1/metrics/minutes", "/v1/consumers", "/v1/anomalies"])
+@pytest.mark.parametrize("after", ["x", "W10", "bm9uc2Vuc2U", "WyIwMDAxLTAxLTAxVDAwOjAwOjAwKzE0OjAwIiwxXQ", "é"])
+def test_what_is_no_page_is_refused(ran: tarry.App, ask: Caller, path: str, after: str) -> None:
+    assert code(ask("GET", f"{path}?after={after}")) == (422, "invalid")
+
+
+def test_a_key_sees_the_rows_of_its_queues_only(ran: tarry.App, guarded: Caller, key: Callable[..., str]) -> None:
+    fill_minutes(ran, 3)
+    fill_hours(ran, 2)
+    raise_anomalies(ran, 2)
+    for patterns in (("own",), ("ow*",), ("nothing", "o*")):
+        mine = guarded.with_key(key("read", queues=patterns))
+        for path, name in (
+            ("/v1/metrics/minutes", "minutes"), ("/v1/consumers", "consumers"), ("/v1/anomalies", "anomalies"),
+        ):  # fmt: skip
+            rows = pages(mine, path, name, 2)
+            assert {row["queue"] for row in rows} == {"own"}
+    assert pages(guarded.with_key(key("read", queues=("none",))), "/v1/anomalies", "anomalies", 5) == []
+    assert code(mine("GET", "/v1/anomalies?queue=foreign")) == (403, "forbidden")
+
+
+class TestAnomalies:
+    def test_they_are_listed_in_pages_and_filtered(self, ran: tarry.App, ask: Caller) -> None:
+        raise_anomalies(ran, 3)
+        rows = pages(ask, "/v1/anomalies", "anomalies", 2)
+        assert [row["id"] for row in rows] == [6, 5, 4, 3, 2, 1]
+        assert len(pages(ask, "/v1/anomalies?queue=own&severity=info&detector=d", "anomalies", 2)) == 3
+        assert pages(ask, "/v1/anomalies?severity=critical", "anomalies", 2) == []
+        shapes.Anomalies.model_validate(ask("GET", "/v1/anomalies").json())
+
+    def test_one_is_acknowledged_once_by_somebody(
+        self, ran: tarry.App, guarded: Caller, key: Callable[..., str]
+    ) -> None:
+        raise_anomalies(ran, 1)
+        admin = guarded.with_key(key("admin", "read", queues=("own",)))
+        (found,) = admin("GET", "/v1/anomalies").json()["anomalies"]
+        seen = admin("POST", f"/v1/anomalies/{found['id']}/ack", {"note": "deploy"}).json()
+        assert (seen["acknowledged_by"], seen["note"]) == ("test", "deploy")
+        again = admin("POST", f"/v1/anomalies/{found['id']}/ack", {"note": "again"}).json()
+        assert again["note"] == "deploy"
+        assert admin("GET", "/v1/anomalies?acknowledged=false").json()["anomalies"] == []
+
+    def test_a_foreign_one_is_not_there(self, ran: tarry.App, guarded: Caller, key: Callable[..., str]) -> None:
+        raise_anomalies(ran, 1)
+        admin = guarded.with_key(key("admin", queues=("own",)))
+        foreign = next(one.id for one in ran.pipeline.alerts.list() if one.queue == "foreign")
+        answers = [admin("POST", f"/v1/anomalies/{id}/ack", {}) for id in (foreign, 999)]
+        assert [code(answer) for answer in answers] == [(404, "unknown_anomaly")] * 2
+        assert ran.pipeline.alerts.list(acknowledged=True) == []
+
+    def test_what_is_muted_is_not_raised_until_it_is_unmuted(self, ran: tarry.App, ask: Caller) -> None:
+        made = ask("POST", "/v1/mutes", {"queue": "own", "mute_for": "1h", "reason": "load test"})
+        assert (made.status_code, made.json()["queue"]) == (201, "own")
+        raise_anomalies(ran, 1)
+        assert [row["queue"] for row in ask("GET", "/v1/anomalies").json()["anomalies"]] == ["foreign"]
+        assert ask("GET", "/v1/mutes").json()["mutes"] == [made.json()]
+        assert ask("DELETE", f"/v1/mutes/{made.json()['id']}").json() == {"id": made.json()["id"], "unmuted": True}
+        assert code(ask("DELETE", f"/v1/mutes/{made.json()['id']}")) == (404, "unknown_mute")
+
+    def test_only_who_may_everything_mutes_everything(
+        self, ran: tarry.App, guarded: Caller, key: Callable[..., str]
+    ) -> None:
+        mine, all_ = (guarded.with_key(key("admin", "read", queues=(name,))) for name in ("own", "*"))
+        body = {"detector": "d", "reason": "r"}
+        assert code(mine("POST", "/v1/mutes", body)) == (403, "forbidden")
+        made = all_("POST", "/v1/mutes", body).json()
+        assert mine("GET", "/v1/mutes").json()["mutes"] == [made]
+        assert code(mine("DELETE", f"/v1/mutes/{made['id']}")) == (404, "unknown_mute")
+        assert code(all_("POST", "/v1/mutes", {"reason": "everything"})) == (422, "invalid")
+
+
+class TestPrometheus:
+    def test_messages_are_counted_by_queue_and_state_for_those_who_may_read_them(
+        self, ran: tarry.App, guarded: Caller, key: Callable[..., str]
+    ) -> None:
+        ran.queue("own").offer("a", 1)
+        ran.queue("own").offer("b", 1, after=timedelta(hours=1))
+        ran.queue("own").try_poll()
+        answer = guarded.with_key(key("read", queues=("own",)))("GET", "/metrics")
+        assert answer.headers["content-type"].startswith("text/plain")
+        text = answer.text
+        assert 'tarry_messages{queue="own",state="delayed"} 1.0' in text
+        assert 'tarry_messages{queue="own",state="leased"} 1.0' in text
+        assert 'tarry_messages{queue="own",state="ready"} 0.0' in text
+        assert "foreign" not in text
+        assert 'tarry_pool_connections{state="most"}' in text
+        assert code(guarded("GET", "/metrics")) == (401, "unauthorized")
+
+    def test_requests_are_counted_by_route_and_status_and_not_by_what_was_asked(
+        self, ran: tarry.App, ask: Caller
+    ) -> None:
+        ask("GET", "/v1/queues/own")
+        ask("GET", "/v1/queues/nowhere")
+        ask("GET", "/v1/nonsense/secret")
+        text = ask("GET", "/metrics").text
+        assert 'tarry_http_requests_total{method="GET",route="/v1/queues/{queue}",status="200"} 1.0' in text
+        assert 'tarry_http_requests_total{method="GET",route="/v1/queues/{queue}",status="404"} 1.0' in text
+        assert 'tarry_http_requests_total{method="GET",route="-",status="404"} 1.0' in text
+        assert "secret" not in text
+        assert "nowhere" not in text

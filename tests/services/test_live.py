@@ -1,0 +1,223 @@
+"""One reader of the journal for many streams: what each of them gets, and what happens to one that does not read."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tarry.core.errors import StoreUnavailable
+from tarry.core.events import Event
+from tarry.core.following import EventPage, Gap
+from tarry.core.messages import Draft
+from tarry.services.live import Ending, Live, Stream
+from tarry.storage.memory import AsyncMemoryStore, MemoryStore
+
+PATIENCE_S = 30.0
+
+
+class Watched(AsyncMemoryStore):
+    """Counts how often the journal is read."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStore())
+        self.reads = 0
+        self.is_away = False
+        self.refused = asyncio.Event()
+
+    async def follow(
+        self, after: str | None, *, until: str | None = None, limit: int = 1_000, most: int = 20_000
+    ) -> EventPage:
+        self.reads += 1
+        await asyncio.sleep(0)  # as a database lets others run
+        if self.is_away:
+            self.refused.set()
+            raise StoreUnavailable("away")
+        return await super().follow(after, until=until, limit=limit, most=most)
+
+    async def make(self, *keys: str) -> None:
+        await self.offer_many("q", [Draft(key, b"1") for key in keys])
+
+
+def live_on(store: Watched, *, buffer: int = 100, most: int = 1_000, check_every: timedelta = timedelta(0)) -> Live:
+    return Live(
+        store,
+        show=lambda position, event: f"{event.key or event.kind.value} ".encode(),
+        tell=lambda position, gap: f"gap:{gap.value} ".encode(),
+        buffer=buffer,
+        most=most,
+        check_every=check_every,
+    )
+
+
+async def everybody() -> bool:
+    return True
+
+
+def anything(event: Event) -> bool:
+    return True
+
+
+async def got(stream: Stream, n: int) -> list[str]:
+    """The next n, however they come."""
+    found: list[str] = []
+    while len(found) < n:
+        assert await stream.something(PATIENCE_S)
+        assert stream.ending is None
+        found += stream.take(1).decode().split()
+    return found
+
+
+def played(story: Callable[[Watched], Coroutine[Any, Any, None]]) -> None:
+    async def bounded() -> None:
+        store = Watched()
+        await store.make("before")
+        async with asyncio.timeout(PATIENCE_S):
+            await story(store)
+
+    asyncio.run(bounded())
+
+
+def test_everybody_gets_what_happens_after_they_joined_and_only_what_they_want() -> None:
+    async def story(store: Watched) -> None:
+        live = live_on(store)
+        async with (
+            live.stream(anything, allowed=everybody) as one,
+            live.stream(lambda event: event.key == "b", allowed=everybody) as other,
+        ):
+            await live.join(one)
+            await live.join(other)
+            await store.make("a", "b")
+            assert await got(one, 2) == ["a", "b"]
+            assert await got(other, 1) == ["b"]
+            async with live.stream(anything, allowed=everybody) as late:
+                await live.join(late)
+                await store.make("c")
+                assert await got(late, 1) == ["c"]
+
+    played(story)
+
+
+def test_many_streams_cost_no_more_reading_than_one() -> None:
+    async def story(store: Watched) -> None:
+        live = live_on(store)
+        async with contextlib.AsyncExitStack() as stack:
+            streams = [await stack.enter_async_context(live.stream(anything, allowed=everybody)) for _ in range(50)]
+            before = store.reads
+            await asyncio.gather(*(live.join(stream) for stream in streams))
+            assert store.reads - before <= 3  # the first position, one for all who came together, the loop's own
+            await store.make("a")
+            before = store.reads
+            assert [await got(stream, 1) for stream in streams] == [["a"]] * 50
+            assert store.reads - before <= 3
+
+    played(story)
+
+
+def test_nothing_is_read_while_nobody_listens_and_what_happened_then_is_not_told() -> None:
+    async def story(store: Watched) -> None:
+        live = live_on(store)
+        async with live.stream(anything, allowed=everybody) as stream:
+            await live.join(stream)
+        assert (live.open, {task.get_name() for task in asyncio.all_tasks()} & {"tarry-live"}) == (0, set())
+        await store.make("in the night")
+        async with live.stream(anything, allowed=everybody) as stream:
+            await live.join(stream)
+            await store.make("a")
+            assert await got(stream, 1) == ["a"]
+
+    played(story)
+
+
+def test_one_that_does_not_read_is_ended_and_the_others_are_not() -> None:
+    async def story(store: Watched) -> None:
+        live = live_on(store, buffer=10)
+        async with (
+            live.stream(anything, allowed=everybody) as reader,
+            live.stream(anything, allowed=everybody) as sleeper,
+        ):
+            await live.join(reader)
+            await live.join(sleeper)
+            ended = asyncio.Event()
+            sleeper.on_end = ended.set
+            for n in range(3):
+                await store.make(*(f"{n}-{i}" for i in range(5)))
+                assert len(await got(reader, 5)) == 5
+            await ended.wait()
+            assert (sleeper.ending, sleeper.take(1_000_000), reader.ending) == (Ending.SLOW, b"", None)
+        assert live.cut_off == 1
+
+    played(story)
+
+
+def test_a_flood_larger_than_the_buffer_ends_nobody_who_reads() -> None:
+    async def story(store: Watched) -> None:
+        live = live_on(store, buffer=10)
+        async with live.stream(anything, allowed=everybody) as stream:
+            await live.join(stream)
+            await store.make(*(f"k{i}" for i in range(500)))
+            assert await got(stream, 500) == [f"k{i}" for i in range(500)]
+
+    played(story)
+
+
+def test_more_at_once_than_is_told_is_a_gap_for_everybody() -> None:
+    async def story(store: Watched) -> None:
+        live = live_on(store, most=20)
+        async with live.stream(lambda event: event.key == "after", allowed=everybody) as stream:
+            await live.join(stream)
+            await store.make(*(f"k{i}" for i in range(21)))
+            assert await got(stream, 1) == [f"gap:{Gap.TOO_FAR}"]
+            await store.make("after")
+            assert await got(stream, 1) == ["after"]
+
+    played(story)
+
+
+def test_one_who_may_no_longer_listen_is_ended() -> None:
+    async def story(store: Watched) -> None:
+        live, allowed = live_on(store), True
+
+        async def may() -> bool:
+            return allowed
+
+        async with live.stream(anything, allowed=may) as stream, live.stream(anything, allowed=everybody) as other:
+            await live.join(stream)
+            await live.join(other)
+            allowed = False
+            assert await stream.something(PATIENCE_S)
+            assert (stream.ending, other.ending) == (Ending.REFUSED, None)
+
+    played(story)
+
+
+def test_a_database_that_was_away_has_lost_nobody_anything(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(store: Watched) -> None:
+        live = live_on(store)
+        async with live.stream(anything, allowed=everybody) as stream:
+            await live.join(stream)
+            store.is_away = True
+            await store.make("a")
+            await store.refused.wait()
+            store.is_away = False
+            assert await got(stream, 1) == ["a"]
+
+    played(story)
+    assert "trying again" in caplog.text
+
+
+def test_stopping_ends_those_who_listen_and_those_who_come() -> None:
+    async def story(store: Watched) -> None:
+        live = live_on(store)
+        async with live.stream(anything, allowed=everybody) as stream:
+            await live.join(stream)
+            live.stop()
+            assert stream.ending is Ending.STOPPING
+            async with live.stream(anything, allowed=everybody) as late:
+                assert late.ending is Ending.STOPPING
+
+    played(story)

@@ -1,0 +1,193 @@
+"""Following the journal of PostgreSQL while transactions overlap, commit late, roll back, and the journal is pruned."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import psycopg
+import pytest
+
+import tarry
+from tarry.core.events import EventKind
+from tarry.core.following import Gap, Position
+from tarry.storage.memory import MemoryStore
+from tarry.storage.postgres import following
+from tarry.storage.postgres.connections import configure
+from tarry.storage.postgres.statement import sql
+
+
+@pytest.fixture
+def app(database: str) -> Iterator[tarry.App]:
+    with tarry.connect(database) as app:
+        app.queues.create("q")
+        yield app
+
+
+def keys(app: tarry.App, after: str, *, limit: int = 1_000) -> tuple[list[str | None], str]:
+    found: list[str | None] = []
+    while True:
+        page = app.store.follow(after, limit=limit)
+        assert page.gap is None
+        found += [event.key for _, event in page.events]
+        after = page.position
+        if page.complete:
+            return found, after
+
+
+def test_what_commits_late_is_told_when_it_commits(app: tarry.App, database: str) -> None:
+    start = app.store.follow(None).position
+    with psycopg.connect(database) as slow:
+        app.queue("q").offer("early-id", 1, conn=slow)
+        app.queue("q").offer("later-id", 1)
+        told, position = keys(app, start)
+        assert told == ["later-id"]
+        assert keys(app, position)[0] == []
+        slow.commit()
+    assert keys(app, position)[0] == ["early-id"]
+    assert sorted(filter(None, keys(app, start)[0])) == ["early-id", "later-id"]
+
+
+def test_what_commits_late_does_not_hold_up_the_others(app: tarry.App, database: str) -> None:
+    start = app.store.follow(None).position
+    with psycopg.connect(database) as slow:
+        app.queue("q").offer("slow", 1, conn=slow)
+        for n in range(3):
+            app.queue("q").offer(f"k{n}", 1)
+            told, start = keys(app, start)
+            assert told == [f"k{n}"]
+        slow.rollback()
+    assert keys(app, start)[0] == []
+
+
+def test_a_position_in_the_middle_of_a_window_keeps_to_that_window(app: tarry.App, database: str) -> None:
+    start = app.store.follow(None).position
+    with psycopg.connect(database) as slow:
+        app.queue("q").offer("slow", 1, conn=slow)
+        app.queue("q").offer("a", 1)
+        app.queue("q").offer("b", 1)
+        page = app.store.follow(start, limit=1)
+        assert [event.key for _, event in page.events] == ["a"]
+        slow.commit()
+    # "slow" has the lowest number of all, and was not there when the window was closed.
+    assert keys(app, page.position)[0] == ["b", "slow"]
+    assert keys(app, page.events[0][0], limit=1)[0] == ["b", "slow"]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_writers_that_overlap_are_followed_without_loss_and_without_doubles(
+    app: tarry.App, database: str, seed: int
+) -> None:
+    """Some hold their transaction open over those of others, some roll back; the follower stops and starts at random."""
+    start, committed, lock = app.store.follow(None).position, set[str](), threading.Lock()
+
+    def write(number: int) -> None:
+        dice = random.Random(seed * 100 + number)
+        with psycopg.connect(database) as conn:
+            for n in range(25):
+                batch = [f"{number}-{n}-{i}" for i in range(dice.randint(1, 4))]
+                for key in batch:
+                    app.queue("q").offer(key, 1, conn=conn)
+                if dice.random() < 0.25:
+                    conn.rollback()
+                else:
+                    conn.commit()
+                    with lock:
+                        committed.update(batch)
+
+    writers = [threading.Thread(target=write, args=(number,)) for number in range(4)]
+    dice, told, position = random.Random(seed), list[Any](), start
+    for writer in writers:
+        writer.start()
+    while any(writer.is_alive() for writer in writers):
+        page = app.store.follow(position, limit=dice.randint(1, 7))
+        assert page.gap is None
+        # As a client does that is cut off in the middle: it goes on from the last event it has seen.
+        seen = page.events[: dice.randint(0, len(page.events))] if page.events else ()
+        told += [event.key for _, event in seen]
+        whole = len(seen) == len(page.events)
+        position = page.position if whole else seen[-1][0] if seen else position
+    told += keys(app, position, limit=5)[0]
+    assert len(told) == len(set(told))
+    assert set(told) == committed
+
+
+def test_a_lease_that_was_told_is_on_disk(app: tarry.App, database: str) -> None:
+    """Leases commit without waiting for the disk. A crash would give their numbers to others, which nobody would be told."""
+    app.queue("q").offer("a", 1)
+    start = app.store.follow(None).position
+    assert app.queue("q").try_poll() is not None
+    page = app.store.follow(start)
+    with psycopg.connect(database) as conn:
+        flushed = conn.execute(
+            "select pg_current_wal_flush_lsn() >= max(pg_current_wal_insert_lsn()) from generate_series(1, 1)"
+        ).fetchone()
+    assert [event.kind for _, event in page.events] == [EventKind.LEASED]
+    assert flushed == (True,)
+
+
+def test_after_a_day_was_pruned_an_older_position_is_a_gap(app: tarry.App, database: str) -> None:
+    before = app.store.follow(None).position
+    app.queue("q").offer("a", 1)
+    after = keys(app, before)[1]
+    with psycopg.connect(database, autocommit=True) as conn:
+        today = datetime.now(UTC).date()
+        rows = conn.execute("select count(*) from tarry.event").fetchone()
+        assert rows is not None
+        conn.execute("insert into tarry.archive_day (lake, day, rows) values ('lake', %s, %s)", (today, rows[0]))
+        assert conn.execute("select tarry.journal_drop(%s, %s)", (today, rows[0])).fetchone() == rows
+    assert app.store.follow(before).gap is Gap.PRUNED
+    assert app.store.follow(after).gap is None
+    app.queue("q").offer("b", 1)
+    assert keys(app, after)[0] == ["b"]
+
+
+def test_a_journal_in_memory_forgets_and_says_so() -> None:
+    app = tarry.App(MemoryStore(events_kept=3))
+    app.queues.create("q")
+    start = app.store.follow(None).position
+    for n in range(3):
+        app.queue("q").offer(f"k{n}", 1)
+    assert [event.key for _, event in app.store.follow(start).events] == ["k0", "k1", "k2"]
+    app.queue("q").offer("k3", 1)
+    assert app.store.follow(start).gap is Gap.PRUNED
+
+
+def test_a_look_at_what_is_new_does_not_walk_a_long_journal(database: str) -> None:
+    """On a plan that was made when the journal was short, as a broker keeps it."""
+    with tarry.connect(database) as app, psycopg.connect(database, autocommit=True) as conn:
+        app.queues.create("q")
+        configure(conn)
+        start = app.store.follow(None).position
+        _pages_touched(conn, start)
+        app.queue("q").offer_many([tarry.Message(key=f"k{n}", payload=1) for n in range(20_000)])
+        conn.execute(
+            "select brin_summarize_new_values(c.oid) from pg_class c join pg_am a on a.oid = c.relam "
+            "where amname = 'brin' and relkind = 'i' and relname like 'event%'"
+        )
+        start = app.store.follow(None).position
+        app.queue("q").offer("new", 1)
+        length = conn.execute(
+            "select pg_relation_size('tarry.event_' || to_char(now() at time zone 'UTC', 'YYYYMMDD')) / 8192"
+        )
+        assert _pages_touched(conn, start) < one(length) / 3
+
+
+def _pages_touched(conn: psycopg.Connection[Any], start: str) -> int:
+    asked = Position.parse(start)
+    assert asked is not None
+    statement = following._window(asked.edge, None, 1_000, 20_000)
+    query: Any = f"explain (analyze, buffers, format json) {statement.sql}"
+    with conn.transaction():
+        conn.execute(sql("follow_tune"))
+        plan = one(conn.execute(query, statement.params))[0]["Plan"]
+    return plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+
+
+def one(found: psycopg.Cursor[Any]) -> Any:
+    row = found.fetchone()
+    assert row is not None
+    return row[0]
