@@ -207,18 +207,6 @@ class TestManyAtOnce:
         cron.schedules.apply(more, remove=[prefix])
         assert [state.prefix for state in cron.schedules.list()] == [one.prefix for one in more]
 
-    def test_old_entries_of_the_ledger_are_forgotten_and_their_ticks_stay_done(
-        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
-    ) -> None:
-        cron.install_periodic(prefix, HOUR, queue=queue.name)
-        clock.advance(HOUR)
-        scheduler(app).run_once()
-        ticks_of(queue)
-        assert app.store.forget_ticks(START + 1.5 * HOUR) >= 1
-        scheduler(app).run_once()
-        assert queue.try_poll() is None
-        assert [hour for hour, _, _ in verdicts(cron.schedules.history(prefix))] == [2]
-
     def test_what_comes_due_is_counted_by_slices(
         self, backend: Backend, app: App, cron: Cron, queue: Queue[Any], clock: WatchedClock
     ) -> None:

@@ -170,6 +170,8 @@ class ScheduleState:
     paused_reason: str | None = None
     last_live: bool = False
     """Whether the last message that it made is still live. Looked up only where overlaps are skipped."""
+    forgotten_until: datetime | None = None
+    """The ledger has forgotten ticks of this configuration up to here: they are over, and are not made again."""
 
     @property
     def prefix(self) -> str:

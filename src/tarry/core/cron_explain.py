@@ -19,6 +19,8 @@ def explain(state: ScheduleState, tick: datetime, now: datetime, records: Iterab
         following = spec.timetable.next_after(tick)
         then = "there is none after it" if following is None else f"the next one after it is {following.isoformat()}"
         return f"{shown} is not a tick of this schedule ({describe(spec.schedule)}); {then}"
+    if state.forgotten_until is not None and tick <= state.forgotten_until:
+        return f"{shown}: it is over, and the ledger has forgotten what was decided; it is not made again"
     if state.paused and tick > now:
         return f"{shown}: the schedule is paused; it will be skipped unless it is resumed before"
     if tick <= state.cursor_at and tick <= state.installed_at:

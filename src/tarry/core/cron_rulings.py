@@ -229,6 +229,12 @@ def missing(
     found: ScheduleState, since: datetime, until: datetime, now: datetime, records: Iterable[TickRecord]
 ) -> list[datetime]:
     """The ticks in [since, until) that have come and made no message: what a backfill would fill in."""
+    forgotten = found.forgotten_until
+    if forgotten is not None and since <= forgotten:
+        raise Refused(
+            f"the ledger has forgotten which ticks of {found.prefix!r} made a message up to {forgotten.isoformat()}",
+            hint="begin after that, so that nothing runs twice; for what is older, offer messages of your own",
+        )
     made = {record.tick for record in records if record.verdict in MADE and record.hash == found.spec.hash}
     ticks = found.spec.timetable.between(since - _US, min(until - _US, now), MOST_BACKFILLED + len(made) + 1)
     left = [tick for tick in ticks if tick not in made]

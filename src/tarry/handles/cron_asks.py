@@ -34,13 +34,16 @@ def found(prefix: str, conn: Any) -> Ask[ScheduleState]:
     return states[0]
 
 
-def ruled(prefix: str, make: Make, conn: Any) -> Ask[ScheduleState | None]:
-    """The schedule as it is after the ruling that `make` works out; None if it is gone."""
+def ruled(prefix: str, make: Make, conn: Any, wanted: ScheduleSpec | None = None) -> Ask[ScheduleState | None]:
+    """The schedule as it is after the ruling that `make` works out; None if it is gone. Where it is as `wanted` already,
+    nothing is taken back, and the ledger need not be looked through for what waits."""
     for _ in range(_TRIES):
         now = yield from question(lambda store: store.now(conn=conn))
         states = yield from question(lambda store: store.schedules(prefix, conn=conn))
-        waiting = yield from question(lambda store: store.waiting_ticks(prefix, conn=conn))
         state = states[0] if states else None
+        waiting: list[TickRecord] = []
+        if state is None or state.spec != wanted:
+            waiting = yield from question(lambda store: store.waiting_ticks(prefix, conn=conn))
         ruling = make(Found(state, now, waiting))
         if ruling is None:
             return state
@@ -64,7 +67,7 @@ def known(prefix: str, make: Callable[[ScheduleState, Found], Ruling | None], co
 
 def install(spec: ScheduleSpec, payload_of: PayloadOf | None, conn: Any) -> Ask[ScheduleState]:
     after = yield from ruled(
-        spec.prefix, lambda seen: cron_rulings.install(seen.state, spec, seen.now, seen.waiting, payload_of), conn
+        spec.prefix, lambda seen: cron_rulings.install(seen.state, spec, seen.now, seen.waiting, payload_of), conn, spec
     )
     return after if after is not None else (yield from found(spec.prefix, conn))
 
@@ -81,7 +84,7 @@ def install_ticks(
             return None
         return cron_rulings.install_ticks(seen.state, spec, seen.now, seen.waiting, messages)
 
-    yield from ruled(spec.prefix, make, conn)
+    yield from ruled(spec.prefix, make, conn, spec)
     return stands[0]
 
 
@@ -180,8 +183,10 @@ def apply(wanted: Sequence[ScheduleSpec], removed: Iterable[str], conn: Any) -> 
         states = {state.prefix: state for state in (yield from question(lambda store: store.schedules(conn=conn)))}
         rulings: list[Ruling] = []
         for spec in wanted:
-            waiting = yield from question(lambda store, spec=spec: store.waiting_ticks(spec.prefix, conn=conn))
-            ruling = cron_rulings.install(states.get(spec.prefix), spec, now, waiting, None)
+            state, waiting = states.get(spec.prefix), list[TickRecord]()
+            if state is None or state.spec != spec:
+                waiting = yield from question(lambda store, spec=spec: store.waiting_ticks(spec.prefix, conn=conn))
+            ruling = cron_rulings.install(state, spec, now, waiting, None)
             rulings += [] if ruling is None else [ruling]
         for prefix in prefixes:
             waiting = yield from question(lambda store, prefix=prefix: store.waiting_ticks(prefix, conn=conn))

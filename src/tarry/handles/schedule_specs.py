@@ -45,6 +45,9 @@ def spec_of(
 ) -> tuple[ScheduleSpec, PayloadOf | None]:
     """The configuration; and where the payload is a function of the tick, what makes it."""
     said: dict[str, Any] = dict(options)
+    if unknown := said.keys() - Options.__annotations__.keys():
+        known = ", ".join(sorted(Options.__annotations__))
+        raise InvalidInput(f"a schedule has no option {', '.join(sorted(unknown))}", hint=f"it has {known}")
     policy = Policy(**{name: said.pop(name) for name in POLICY & said.keys()})
     made = callable(payload)
     data, content_type = (None, None) if made else encoded(payload, payload_limit)

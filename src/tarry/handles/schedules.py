@@ -14,19 +14,31 @@ from tarry.core.cron_rulings import PayloadOf
 from tarry.core.errors import InvalidInput
 from tarry.core.ports import AsyncStore, Store
 from tarry.core.schedules import Ticks
+from tarry.core.settings import StoreSettings
 from tarry.handles import cron_asks
 from tarry.handles.asking import answered, answered_async
 from tarry.handles.cron_asks import Owned
 from tarry.handles.texts import checked_text
 
 
-def declarative(spec: ScheduleSpec) -> ScheduleSpec:
-    if spec.by_code or isinstance(spec.schedule, Ticks):
-        raise InvalidInput(
-            f"schedule {spec.prefix!r} has no payload: only the program that makes its payloads can install it",
-            hint="with app.cron() as cron: cron.install_cron(…)",
-        )
-    return spec
+def declared(specs: Iterable[ScheduleSpec], settings: StoreSettings) -> list[ScheduleSpec]:
+    """Configurations that need no code, each with a payload that fits."""
+    found = list(specs)
+    for spec in found:
+        if spec.payload is None or isinstance(spec.schedule, Ticks):
+            raise InvalidInput(
+                f"schedule {spec.prefix!r} has no payload: only the program that makes its payloads can install it",
+                hint="with app.cron() as cron: cron.install_cron(…)",
+            )
+        limits.check_payload_size(spec.payload, settings.payload_limit)
+    return found
+
+
+def checked_range(since: datetime, until: datetime) -> tuple[datetime, datetime]:
+    found = limits.check_instant(since, "since"), limits.check_instant(until, "until")
+    if found[1] <= found[0]:
+        raise InvalidInput(f"nothing lies between {found[0].isoformat()} and {found[1].isoformat()}: it ends first")
+    return found
 
 
 def checked_span(since: datetime | None, until: datetime | None) -> tuple[datetime | None, datetime | None]:
@@ -56,11 +68,12 @@ class Schedules:
 
     def put(self, spec: ScheduleSpec, *, conn: Any = None) -> ScheduleState:
         """Install a configuration that needs no code: any scheduler can plan it."""
-        return answered(self._store, cron_asks.install(declarative(spec), None, conn))
+        (wanted,) = declared([spec], self._store.settings)
+        return answered(self._store, cron_asks.install(wanted, None, conn))
 
     def apply(self, specs: Sequence[ScheduleSpec], *, remove: Iterable[str] = (), conn: Any = None) -> None:
         """Install many and remove others, all or nothing."""
-        return answered(self._store, cron_asks.apply([declarative(spec) for spec in specs], list(remove), conn))
+        return answered(self._store, cron_asks.apply(declared(specs, self._store.settings), list(remove), conn))
 
     def delete(self, prefix: str, *, conn: Any = None) -> bool:
         """Remove a schedule, and what nobody was given yet of it. False if there was none."""
@@ -85,12 +98,12 @@ class Schedules:
 
     def missing(self, prefix: str, since: datetime, until: datetime, *, conn: Any = None) -> builtins.list[datetime]:
         """The ticks in [since, until) that made no message: what `backfill` would fill in."""
-        span = limits.check_instant(since, "since"), limits.check_instant(until, "until")
+        span = checked_range(since, until)
         return (answered(self._store, cron_asks.missing(check_prefix(prefix), *span, conn)))[1]
 
     def backfill(self, prefix: str, since: datetime, until: datetime, *, conn: Any = None) -> builtins.list[datetime]:
         """Make the messages of those ticks now. Which ticks they are."""
-        span = limits.check_instant(since, "since"), limits.check_instant(until, "until")
+        span = checked_range(since, until)
         filling = cron_asks.backfill(check_prefix(prefix), *span, self._payload_of(prefix), conn)
         return answered(self._store, filling)
 
@@ -138,13 +151,13 @@ class AsyncSchedules:
 
     async def put(self, spec: ScheduleSpec, *, conn: Any = None) -> ScheduleState:
         """Install a configuration that needs no code: any scheduler can plan it."""
-        return await answered_async(self._store, cron_asks.install(declarative(spec), None, conn))
+        (wanted,) = declared([spec], self._store.settings)
+        return await answered_async(self._store, cron_asks.install(wanted, None, conn))
 
     async def apply(self, specs: Sequence[ScheduleSpec], *, remove: Iterable[str] = (), conn: Any = None) -> None:
         """Install many and remove others, all or nothing."""
-        return await answered_async(
-            self._store, cron_asks.apply([declarative(spec) for spec in specs], list(remove), conn)
-        )
+        wanted = declared(specs, self._store.settings)
+        return await answered_async(self._store, cron_asks.apply(wanted, list(remove), conn))
 
     async def delete(self, prefix: str, *, conn: Any = None) -> bool:
         """Remove a schedule, and what nobody was given yet of it. False if there was none."""
@@ -175,14 +188,14 @@ class AsyncSchedules:
         self, prefix: str, since: datetime, until: datetime, *, conn: Any = None
     ) -> builtins.list[datetime]:
         """The ticks in [since, until) that made no message: what `backfill` would fill in."""
-        span = limits.check_instant(since, "since"), limits.check_instant(until, "until")
+        span = checked_range(since, until)
         return (await answered_async(self._store, cron_asks.missing(check_prefix(prefix), *span, conn)))[1]
 
     async def backfill(
         self, prefix: str, since: datetime, until: datetime, *, conn: Any = None
     ) -> builtins.list[datetime]:
         """Make the messages of those ticks now. Which ticks they are."""
-        span = limits.check_instant(since, "since"), limits.check_instant(until, "until")
+        span = checked_range(since, until)
         return await answered_async(
             self._store, cron_asks.backfill(check_prefix(prefix), *span, self._payload_of(prefix), conn)
         )

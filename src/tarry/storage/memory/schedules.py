@@ -48,6 +48,8 @@ class Schedules:
         self._states: dict[str, ScheduleState] = {}
         self._ledger: dict[str, Ledger] = {}
         self._runs: dict[str, list[TickRecord]] = {}
+        self._forgotten: dict[tuple[str, str], datetime] = {}
+        """Up to which tick the ledger has forgotten something of a prefix and hash."""
 
     def all(self, prefix: str | None) -> list[ScheduleState]:
         return [self._seen(state) for name, state in sorted(self._states.items()) if prefix is None or name == prefix]
@@ -94,16 +96,21 @@ class Schedules:
         return sorted(found, key=lambda record: record.tick)
 
     def forget(self, before: datetime) -> int:
-        forgotten = 0
-        for prefix, ledger in self._ledger.items():
-            old = [place for place, entry in ledger.items() if _is_old(entry.record, before) and entry.row is None]
-            for place in old:
-                del ledger[place]
-            runs = self._runs.get(prefix, [])
-            kept = [run for run in runs if not _is_old(run, before)]
-            forgotten += len(old) + len(runs) - len(kept)
-            self._runs[prefix] = kept
-        return forgotten
+        old = [
+            entry.record
+            for ledger in self._ledger.values()
+            for entry in ledger.values()
+            if _is_old(entry.record, before) and entry.row is None
+        ]
+        for record in old:
+            del self._ledger[record.prefix][record.tick, record.hash]
+        for prefix, runs in self._runs.items():
+            old += [run for run in runs if _is_old(run, before)]
+            self._runs[prefix] = [run for run in runs if not _is_old(run, before)]
+        for record in old:
+            place, until = (record.prefix, record.hash), record.until or record.tick
+            self._forgotten[place] = max(until, self._forgotten.get(place, until))
+        return len(old)
 
     def renamed(self, name: str, new_name: str) -> None:
         for prefix, state in self._states.items():
@@ -115,7 +122,11 @@ class Schedules:
         return (state for state in self._states.values() if not state.spec.by_code or state.prefix in owned)
 
     def _seen(self, state: ScheduleState) -> ScheduleState:
-        return replace(state, last_live=state.spec.policy.overlap is Overlap.SKIP and self._last_is_live(state.prefix))
+        return replace(
+            state,
+            last_live=state.spec.policy.overlap is Overlap.SKIP and self._last_is_live(state.prefix),
+            forgotten_until=self._forgotten.get((state.prefix, state.spec.hash)),
+        )
 
     def _last_is_live(self, prefix: str) -> bool:
         made = [
@@ -145,8 +156,21 @@ class Schedules:
         for one in ruling.ticks:
             if one.until is not None:
                 self._runs.setdefault(ruling.prefix, []).append(_record(ruling, one))
-            elif _is_open(ledger.get((one.tick, one.hash)), one, ruling.ruled_at):
+            elif self._is_open(ledger.get((one.tick, one.hash)), one, ruling):
                 ledger[one.tick, one.hash] = self._entered(ruling, one, now)
+
+    def _is_open(self, entry: Entry | None, one: TickRuling, ruling: Ruling) -> bool:
+        """Whether the ledger lets this in; `cron_ledger.sql` and `cron_unmake.sql` say the same."""
+        if entry is None:
+            forgotten = self._forgotten.get((ruling.prefix, one.hash))
+            doubtful = one.draft is not None and one.tick <= ruling.ruled_at
+            return not doubtful or forgotten is None or one.tick > forgotten
+        record = entry.record
+        if record.verdict is not Verdict.SKIPPED:
+            return record.verdict is Verdict.WITHDRAWN
+        return one.verdict is Verdict.BACKFILLED or (
+            record.reason is not Reason.BY_HAND and record.decided_at > ruling.ruled_at
+        )
 
     def _entered(self, ruling: Ruling, one: TickRuling, now: datetime) -> Entry:
         record = _record(ruling, one)
@@ -170,16 +194,6 @@ def _withdraw(entry: Entry, reason: Reason, decided_at: datetime, now: datetime)
     entry.queue.note(EventKind.CRON_REPLACED, row, now, detail=detail)
     entry.queue.remove(row)
     entry.record = replace(record, verdict=Verdict.WITHDRAWN, reason=reason, decided_at=decided_at)
-
-
-def _is_open(entry: Entry | None, one: TickRuling, ruled_at: datetime) -> bool:
-    """Whether the ledger lets this in; `cron_ledger.sql` says the same."""
-    if entry is None or entry.record.verdict is Verdict.WITHDRAWN:
-        return True
-    record = entry.record
-    if record.verdict is not Verdict.SKIPPED:
-        return False
-    return one.verdict is Verdict.BACKFILLED or (record.reason is not Reason.BY_HAND and record.decided_at > ruled_at)
 
 
 def _record(ruling: Ruling, one: TickRuling) -> TickRecord:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from tarry.core.cron import Ruling
+from tarry.core.cron import Ruling, TickRuling
 from tarry.core.errors import Refused
 from tarry.core.messages import Draft
 from tarry.core.outcomes import Outcome
@@ -39,7 +39,7 @@ def rule(rulings: Sequence[Ruling], offer: Offer, now: datetime | None, *, toget
         yield from statements.withdraw(standing, now).run()
     decided = [(ruling, one) for ruling in standing for one in ruling.ticks]
     if decided:
-        entered = yield from statements.ledger(decided).run()
+        entered = yield from _entered(decided)
         made: dict[str, list[tuple[Tick, Draft]]] = defaultdict(list)
         for ruling, one in decided:
             tick = (ruling.prefix, one.hash, one.tick)
@@ -62,6 +62,16 @@ def _claimed(rulings: Sequence[Ruling]) -> Op[set[str]]:
     if removals:
         held |= yield from statements.remove(removals).run()
     return held
+
+
+def _entered(decided: Sequence[tuple[Ruling, TickRuling]]) -> Op[set[Tick]]:
+    """The ticks that the ledger let in. Of those that have come, it may have known some before it forgot them; what lies
+    ahead costs no second question."""
+    entered = yield from statements.ledger(decided).run()
+    past = {(ruling.prefix, one.hash, one.tick) for ruling, one in decided if one.draft and one.tick <= ruling.ruled_at}
+    doubtful = [tick for tick, is_new in entered.items() if is_new and tick in past]
+    forgotten = (yield from statements.unmake(doubtful).run()) if doubtful else set[Tick]()
+    return entered.keys() - forgotten
 
 
 def _make(queue: str, made: Sequence[tuple[Tick, Draft]], offer: Offer, now: datetime | None) -> Op[None]:

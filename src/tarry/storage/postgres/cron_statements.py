@@ -85,7 +85,8 @@ def withdraw(rulings: Sequence[Ruling], now: datetime | None) -> Statement[int]:
     return Statement(sql("cron_withdraw"), params, len)
 
 
-def ledger(decided: Sequence[tuple[Ruling, TickRuling]]) -> Statement[set[Tick]]:
+def ledger(decided: Sequence[tuple[Ruling, TickRuling]]) -> Statement[dict[Tick, bool]]:
+    """The ticks that were entered, and of each whether the ledger did not know it."""
     params = {
         "prefixes": TextArray([ruling.prefix for ruling, _ in decided]),
         "hashes": TextArray([one.hash for _, one in decided]),
@@ -97,7 +98,16 @@ def ledger(decided: Sequence[tuple[Ruling, TickRuling]]) -> Statement[set[Tick]]
         "decided": TimestampArray([ruling.ruled_at for ruling, _ in decided]),
         "due_ats": TimestampArray([None if one.draft is None else one.draft.due_at for _, one in decided]),
     }
-    return Statement(sql("cron_ledger"), params, lambda rows: {(row[0], row[1], row[2]) for row in rows})
+    return Statement(sql("cron_ledger"), params, lambda rows: {(row[0], row[1], row[2]): row[3] for row in rows})
+
+
+def unmake(ticks: Sequence[Tick]) -> Statement[set[Tick]]:
+    params = {
+        "prefixes": TextArray([tick[0] for tick in ticks]),
+        "hashes": TextArray([tick[1] for tick in ticks]),
+        "ticks": TimestampArray([tick[2] for tick in ticks]),
+    }
+    return Statement(sql("cron_unmake"), params, lambda rows: {(row[0], row[1], row[2]) for row in rows})
 
 
 def note(queue: str, made: Sequence[tuple[Tick, str]], now: datetime | None) -> Statement[int]:
@@ -198,10 +208,11 @@ def _state(row: Row) -> ScheduleState:
         ),
         source=source,
     )
-    generation, revision, cursor_at, wake_at, ruled_at, installed_at, paused_at, reason, last_live = state
+    generation, revision, cursor_at, wake_at, ruled_at, installed_at, paused_at, reason, last_live, forgotten = state
     return ScheduleState(
         spec=spec, generation=generation, revision=revision, cursor_at=cursor_at, wake_at=wake_at, ruled_at=ruled_at,
         installed_at=installed_at, paused_at=paused_at, paused_reason=reason, last_live=last_live,
+        forgotten_until=forgotten,
     )  # fmt: skip
 
 

@@ -584,7 +584,15 @@ create table tarry.tick (
     constraint tick_verdict_check CHECK ((verdict = ANY (ARRAY['planned'::text, 'skipped'::text, 'withdrawn'::text, 'triggered'::text, 'backfilled'::text])))
 );
 create unique index tick_once ON tarry.tick USING btree (prefix, tick, hash) WHERE (until IS NULL);
+create index tick_over ON tarry.tick USING btree (GREATEST(decided_at, COALESCE(until, tick)));
 create index tick_run ON tarry.tick USING btree (prefix, tick) WHERE (until IS NOT NULL);
+
+create table tarry.tick_forgotten (
+    prefix text collate "C" not null,
+    hash text collate "C" not null,
+    until timestamp with time zone not null,
+    constraint tick_forgotten_pkey PRIMARY KEY (prefix, hash)
+);
 
 create table tarry.trace_head (
     lake text not null,
@@ -863,4 +871,5 @@ insert into tarry.migration (number, name, checksum) values
     (7, '0007_pre_redriving', 'f843cfc67cbb3362'),
     (8, '0008_pre_cron', 'e508d2caae426c7d'),
     (9, '0009_pre_keys', '350a1395739a0b3e'),
-    (10, '0010_pre_attempts_asked', '6c8e200da0c5ae8f');
+    (10, '0010_pre_attempts_asked', '6c8e200da0c5ae8f'),
+    (11, '0011_pre_ledger', '54304529f41d565a');

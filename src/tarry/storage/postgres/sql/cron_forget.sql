@@ -1,11 +1,18 @@
--- Forget old entries of the ledger, unless their message still lives. What was decided up to the cursor of a schedule is
--- never decided again, so nothing depends on them.
+-- Forget a batch of old entries of the ledger, unless their message still lives, and note how far: what was forgotten must
+-- not be made again. Whoever forgets at the same time takes others. Relies on tick_over and message_key.
 with old as materialized (
     select t.ctid as place from tarry.tick t
-    where t.decided_at < %(before)s and coalesce(t.until, t.tick) < %(before)s
+    where greatest(t.decided_at, coalesce(t.until, t.tick)) < %(before)s::timestamptz
       and not exists (select from tarry.message m where m.key = t.key and m.queue = t.queue)
+    order by greatest(t.decided_at, coalesce(t.until, t.tick))
     limit %(limit)s::int
+    for update of t skip locked
 ), gone as (
-    delete from tarry.tick t using old o where t.ctid = o.place returning 1
+    delete from tarry.tick t using old o where t.ctid = o.place
+    returning t.prefix, t.hash, coalesce(t.until, t.tick) as until
+), noted as (
+    insert into tarry.tick_forgotten as f (prefix, hash, until)
+    select g.prefix, g.hash, max(g.until) from gone g group by g.prefix, g.hash order by g.prefix, g.hash
+    on conflict (prefix, hash) do update set until = greatest(f.until, excluded.until)
 )
 select count(*) from gone

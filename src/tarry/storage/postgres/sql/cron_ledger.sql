@@ -1,6 +1,6 @@
 -- The gate: enter ticks into the ledger, and say which were not there yet. Only those become messages. What is there stays,
 -- except a tick whose message was taken back, a skipped one that is filled in by hand, and one that was skipped at an hour
--- that is yet to come, because the clock was set back since.
+-- that is yet to come, because the clock was set back since. A row that was inserted, and not changed, has no xmax.
 insert into tarry.tick as t (prefix, hash, tick, until, count, verdict, reason, decided_at, due_at)
 select d.prefix, d.hash, d.tick, d.until, d.count, d.verdict, d.reason, d.decided_at, d.due_at
 from unnest(%(prefixes)s::text[], %(hashes)s::text[], %(ticks)s::timestamptz[], %(untils)s::timestamptz[],
@@ -13,4 +13,4 @@ set verdict = excluded.verdict, reason = excluded.reason, decided_at = excluded.
 where t.verdict = 'withdrawn'
    or (t.verdict = 'skipped' and (excluded.verdict = 'backfilled'
        or (t.reason <> 'by_hand' and t.decided_at > excluded.decided_at)))
-returning t.prefix, t.hash, t.tick
+returning t.prefix, t.hash, t.tick, t.xmax = 0

@@ -1,0 +1,12 @@
+-- Take ticks out of the ledger again that it had forgotten: they were decided once, and may have made a message then. After
+-- the gate and in a statement of its own: the gate may have waited for whoever forgot them, and could not see the note.
+-- Relies on the primary key of tick_forgotten and on tick_once.
+with forgotten as materialized (
+    select d.prefix, d.hash, d.tick
+    from unnest(%(prefixes)s::text[], %(hashes)s::text[], %(ticks)s::timestamptz[]) as d(prefix, hash, tick)
+    join tarry.tick_forgotten f on f.prefix = d.prefix and f.hash = d.hash and d.tick <= f.until
+)
+delete from tarry.tick t
+using forgotten f
+where t.prefix = f.prefix and t.tick = f.tick and t.hash = f.hash and t.until is null
+returning t.prefix, t.hash, t.tick

@@ -1,0 +1,124 @@
+"""The ledger forgets what is long over, and what it has forgotten is not made again. On every store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tarry import Queue
+from tarry.app import App
+from tarry.core.cron import CronMessage
+from tarry.core.errors import Refused
+from tarry.services.cron import Cron
+from tests.kit.backends import new_name
+from tests.kit.clocks import START, WatchedClock
+from tests.kit.cron import scheduler, ticks_of, verdicts
+from tests.kit.steps import HOUR, MINUTE, take
+
+
+def forget_all(app: App, clock: WatchedClock) -> None:
+    while app.store.forget_ticks(clock.pinned()):
+        pass
+
+
+class TestForgetting:
+    def test_what_is_over_is_forgotten_and_stays_done(
+        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+    ) -> None:
+        cron.install_periodic(prefix, HOUR, queue=queue.name)
+        clock.advance(HOUR)
+        scheduler(app).run_once()
+        ticks_of(queue)
+        clock.advance(HOUR / 2)
+        assert app.store.forget_ticks(clock.pinned()) >= 1
+        scheduler(app).run_once()
+        assert queue.try_poll() is None
+        assert [hour for hour, _, _ in verdicts(cron.schedules.history(prefix))] == [2]
+
+    def test_what_still_lives_or_lies_ahead_is_not_forgotten(
+        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+    ) -> None:
+        cron.install_periodic(prefix, HOUR, queue=queue.name, in_advance_for=3 * HOUR)
+        clock.advance(1.5 * HOUR)
+        forget_all(app, clock)
+        assert [hour for hour, _, _ in verdicts(cron.schedules.history(prefix))] == [1, 2, 3]
+        assert cron.schedules.get(prefix).forgotten_until is None
+
+    def test_a_backfill_of_what_was_forgotten_is_refused(
+        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+    ) -> None:
+        cron.install_periodic(prefix, HOUR, queue=queue.name, misfire="skip")
+        for _ in range(3):
+            clock.advance(HOUR)
+            scheduler(app).run_once()
+        assert len(ticks_of(queue)) == 3
+        clock.advance(MINUTE)
+        forget_all(app, clock)
+        clock.advance(3 * HOUR)
+        scheduler(app).run_once()  # 04:00 was planned; 05:00 and 06:00 are skipped
+        for fill in (cron.schedules.missing, cron.schedules.backfill):
+            with pytest.raises(Refused, match="has forgotten which ticks") as error:
+                fill(prefix, START, START + 9 * HOUR)
+            assert "03:00:00" in str(error.value)
+            assert "begin after that" in (error.value.hint or "")
+        ticks_of(queue)
+        wanted = [START + 5 * HOUR, START + 6 * HOUR]
+        assert cron.schedules.backfill(prefix, START + 3.5 * HOUR, START + 9 * HOUR) == wanted
+        assert ticks_of(queue) == wanted
+        assert "has forgotten what was decided" in cron.schedules.explain(prefix, START + HOUR)
+
+    def test_a_tick_that_was_done_and_forgotten_is_not_made_by_the_program_that_chose_it(
+        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+    ) -> None:
+        done, later = (CronMessage("x", START + n * MINUTE) for n in (10, 20))
+        cron.install_tick("h1", prefix, [done], queue=queue.name)
+        clock.advance(15 * MINUTE)
+        take(queue).ack()
+        forget_all(app, clock)
+        assert cron.schedules.history(prefix) == []
+        clock.advance(15 * MINUTE)
+        cron.install_tick("h1", prefix, [done, later], queue=queue.name)
+        assert ticks_of(queue) == [later.at]
+        assert [record.tick for record in cron.schedules.history(prefix)] == [later.at]
+
+    def test_another_configuration_has_ticks_of_its_own(
+        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+    ) -> None:
+        done = CronMessage("x", START + 10 * MINUTE)
+        cron.install_tick("h1", prefix, [done], queue=queue.name)
+        clock.advance(15 * MINUTE)
+        take(queue).ack()
+        forget_all(app, clock)
+        cron.install_tick("h2", prefix, [done], queue=queue.name)
+        assert ticks_of(queue) == [done.at]
+
+    def test_what_waits_since_before_is_still_replaced(
+        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+    ) -> None:
+        """A later one was forgotten; itself it is in the ledger, and may be made again as the new payload says."""
+        cron.install_periodic(prefix, HOUR, queue=queue.name, payload="old")
+        for _ in range(2):
+            clock.advance(HOUR)
+            scheduler(app).run_once()
+        first, second = queue.try_poll_many(2)
+        second.ack()
+        first.release()
+        clock.advance(MINUTE)
+        forget_all(app, clock)
+        assert cron.schedules.get(prefix).forgotten_until == START + 2 * HOUR
+        cron.install_periodic(prefix, HOUR, queue=queue.name, payload="new")
+        (again,) = queue.try_poll_many(9)
+        assert (again.key, again.payload) == (first.key, "new")
+
+    def test_a_queue_that_nobody_knows_any_more_keeps_nothing_alive(
+        self, app: App, cron: Cron, prefix: str, clock: WatchedClock
+    ) -> None:
+        name = new_name()
+        app.queue(name)
+        cron.install_periodic(prefix, HOUR, queue=name)
+        cron.schedules.delete(prefix)
+        app.queues.delete(name, force=True)
+        clock.advance(2 * HOUR)
+        forget_all(app, clock)
+        assert cron.schedules.history(prefix) == []
