@@ -15,7 +15,7 @@ from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Any, LiteralString
-from zoneinfo import TZPATH, ZoneInfo
+from zoneinfo import TZPATH
 
 import psycopg
 from psycopg import Connection
@@ -143,7 +143,7 @@ def diagnose(dsn: str | None) -> list[Finding]:
         with reach(dsn) as place:
             return examine(place)
     except EmbeddedError as error:
-        return [Finding("database", False, str(error), error.hint or "name another database: --dsn"), _zones_here()]
+        return [Finding("database", False, str(error), error.hint or "name another database: --dsn"), zones_here()]
 
 
 def examine(place: Place) -> list[Finding]:
@@ -153,9 +153,9 @@ def examine(place: Place) -> list[Finding]:
         with connection(place) as conn:
             found += [Finding("connection", True, "answers"), *health.findings(conn), _clock(conn), _pooler(conn)]
             found += _schema(conn)
-            found += [_zones_here(), _zones_there(conn)]
+            found += [zones_here(), _zones_there(conn)]
     except StoreUnavailable as error:
-        found += [Finding("connection", False, str(error), error.hint or ""), _zones_here()]
+        found += [Finding("connection", False, str(error), error.hint or ""), zones_here()]
     except psycopg.Error as error:
         found.append(Finding("connection", False, f"broke off: {error}", "look into the log of the server"))
     return found
@@ -254,13 +254,11 @@ def _sweeper(conn: Connection[Any]) -> Finding:
     return Finding("sweeper", True, "none runs" if leader is None else f"{leader.holder} leads")
 
 
-def _zones_here() -> Finding:
+def zones_here(paths: Sequence[str] | None = None) -> Finding:
     """By which data schedules are planned. Old data is a warning: most zones have not changed since."""
-    try:
-        ZoneInfo(_ANY_ZONE)
-    except (KeyError, OSError):
+    version, place = _zone_data(TZPATH if paths is None else paths)
+    if place is None:
         return Finding("time zones here", False, "missing", "install tzdata: pip install tzdata")
-    version, place = _zone_data()
     if version is None:
         return Finding("time zones here", True, f"present, of an unknown version ({place})")
     if datetime.now(UTC).year - int(version[:4]) < OLD_ZONES_YEARS:
@@ -274,9 +272,9 @@ def _zones_here() -> Finding:
     )
 
 
-def _zone_data() -> tuple[str | None, str]:
+def _zone_data(paths: Sequence[str]) -> tuple[str | None, str | None]:
     """The version of the zone data that Python uses, and where it is: the system's comes first, then the package's."""
-    for directory in TZPATH:
+    for directory in paths:
         if (Path(directory) / _ANY_ZONE).exists():
             for name in ("tzdata.zi", "+VERSION", "version"):
                 if found := _version_in(Path(directory) / name):
@@ -285,7 +283,7 @@ def _zone_data() -> tuple[str | None, str]:
     try:
         return _year_and_letter(version_of("tzdata")), "the package tzdata"
     except PackageNotFoundError:
-        return None, "unknown"
+        return None, None
 
 
 def _version_in(file: Path) -> str | None:

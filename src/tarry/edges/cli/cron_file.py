@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from datetime import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
 
@@ -17,6 +18,7 @@ from tarry.edges.cli.output import Cell, Column, Value
 from tarry.edges.cli.payloads import Raw
 from tarry.edges.cli.session import Session, command
 from tarry.edges.cli.text import plural
+from tarry.edges.times import length
 
 if TYPE_CHECKING:
     from tarry.core.cron import ScheduleSpec
@@ -25,6 +27,17 @@ File = Annotated[Path, typer.Argument(metavar="FILE", help="A TOML file.", show_
 _COLUMNS = (Column(""), Column("schedule", style="bold"), Column("change"))
 _PROBLEMS = (Column("schedule", style="bold"), Column("problem"))
 _OPTIONS = frozenset(given.Given._fields)
+_KINDS: dict[str, tuple[tuple[type, ...], str]] = {
+    "cron": ((str,), 'an expression in quotes, such as "30 2 * * *"'),
+    "daily": ((str, list), 'times of day, such as ["02:00", "14:30"]'),
+    "zone": ((str,), 'a name such as "Europe/Berlin"'),
+    "queue": ((str,), "a name in quotes"),
+    "type": ((str,), "a name in quotes"),
+    "priority": ((int,), "a number from 0 to 9"),
+    "start": ((str,), "a time with its zone, such as 2030-01-01T00:00:00Z"),
+    "end": ((str,), "a time with its zone, such as 2030-01-01T00:00:00Z"),
+}
+"""What a file may have where it is not plain text."""
 
 
 class Change(NamedTuple):
@@ -62,19 +75,16 @@ def apply(
         gone = [p for p, spec in there.items() if prune and spec.source == source and p not in wanted]
         changes = [_compared(spec, there.get(prefix)) for prefix, spec in wanted.items()]
         changes += [Change("-", prefix, "no longer in the file") for prefix in gone]
+        if cli.printer.for_people:  # before anybody is asked, and before anything is done
+            _show(cli, changes, applied=not dry_run)
         if not dry_run and any(change.sign != "=" for change in changes):
             if gone:
                 cli.confirm(f"Remove {plural(len(gone), 'schedule')}: {', '.join(gone)}?", yes=yes)
             for queue in sorted({spec.queue for spec in wanted.values()}):
                 opened.queues.create(queue, exist_ok=True)
             opened.schedules.apply(list(wanted.values()), remove=gone)
-    cli.printer.listing(
-        "tarry.schedule.change.list/1",
-        {"changes": [change._asdict() for change in changes]},
-        _COLUMNS,
-        [_row(change) for change in changes],
-        more={"applied": not dry_run},
-    )
+    if not cli.printer.for_people:
+        _show(cli, changes, applied=not dry_run)
     count = sum(change.sign != "=" for change in changes)
     cli.note(f"{plural(count, 'change')} {'would be made' if dry_run else 'made'}")
 
@@ -143,10 +153,12 @@ def _spec(prefix: str, table: Any, source: str) -> ScheduleSpec:
     for name in ("start", "end"):
         if hasattr(options.get(name), "isoformat"):
             options[name] = options[name].isoformat()
+    if isinstance(options.get("daily"), time):
+        options["daily"] = [options["daily"]]
     for name, value in options.items():
-        wanted = (str, list) if name == "daily" else (int,) if name == "priority" else (str,)
+        wanted, said = _KINDS.get(name, ((str,), 'text, such as "5m"'))
         if not isinstance(value, wanted) or isinstance(value, bool):
-            raise InvalidInput(f"{name} cannot be {value!r:.80}")
+            raise InvalidInput(f"{name} must be {said}, not {value!r:.80}")
     return given.new_spec(prefix, given.Given(**options), Raw(*PLAIN.encode(payload)), source)
 
 
@@ -160,6 +172,17 @@ def _compared(spec: ScheduleSpec, there: ScheduleSpec | None) -> Change:
     return Change("~", spec.prefix, ", ".join(f"{name}: {old.get(name)!r} → {new[name]!r}" for name in names))
 
 
+def _show(cli: Session, changes: list[Change], *, applied: bool) -> None:
+    cli.printer.listing(
+        "tarry.schedule.change.list/1",
+        {"changes": [change._asdict() for change in changes]},
+        _COLUMNS,
+        [_row(change) for change in changes],
+        more={"applied": applied},
+    )
+    cli.printer.flush()
+
+
 def _row(change: Change) -> list[Value]:
     style = {"+": "green", "~": "yellow", "-": "red", "=": "dim"}[change.sign]
     return [Cell(change.sign, style), change.prefix, Cell(change.what, style)]
@@ -169,7 +192,15 @@ def _suspicious(spec: ScheduleSpec) -> list[str]:
     """What can be read, and can hardly be meant."""
     from datetime import UTC, datetime
 
-    said: list[str] = []
-    if spec.timetable.next_after(datetime.now(UTC)) is None:
+    from tarry.core.cron import Misfire, Policy
+
+    policy, timetable, said = spec.policy, spec.timetable, list[str]()
+    first = timetable.next_after(datetime.now(UTC))
+    second = None if first is None else timetable.next_after(first)
+    if first is None:
         said.append("it never fires again: its end lies in the past")
+    elif second is not None and policy.jitter_for > second - first:
+        said.append(f"a jitter of {length(policy.jitter_for)} is longer than the time between two ticks")
+    if policy.catch_up_for != Policy().catch_up_for and policy.misfire is not Misfire.ALL:
+        said.append('catch_up says how far misfire = "all" goes back, and misfire is not "all"')
     return said

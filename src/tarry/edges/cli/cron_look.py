@@ -50,7 +50,7 @@ def next_ticks(
     """
     from tarry.core.cron_plan import Fire
 
-    if _is_expression(what):
+    if _is_expression(what, zone):
         from tarry.core.schedules import Timetable
 
         schedule: Schedule = _expression(what, zone)
@@ -92,7 +92,7 @@ def explain(
     of the clock.
     """
     if at is not None:
-        if _is_expression(what):
+        if _is_expression(what, zone):
             raise Usage("--at asks about a tick of a schedule; an expression has no history")
         tick = _instant(at)
         if tick is None:
@@ -103,7 +103,7 @@ def explain(
             "tarry.schedule.explain/1", {"prefix": what, "tick": exact(tick), "explanation": said}, [(what, said)]
         )
         return
-    if _is_expression(what):
+    if _is_expression(what, zone):
         schedule, now = _expression(what, zone), datetime.now(UTC)
     else:
         with cli.open() as opened:
@@ -116,9 +116,12 @@ def explain(
     )
 
 
-def _is_expression(what: str) -> bool:
-    """A prefix may have spaces; five or six words that can be read as an expression are one."""
-    return what.startswith("@") or len(what.split()) in (5, 6)
+def _is_expression(what: str, zone: str | None) -> bool:
+    """A prefix may have spaces too, or begin with @. What can be read as an expression is one."""
+    from tarry.core.cron_expressions import ALIASES
+
+    alias = what.lower() in ALIASES or (what.startswith("@") and zone is not None)
+    return alias or len(what.split()) in (5, 6)
 
 
 def _expression(what: str, zone: str | None) -> Schedule:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, time
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from tarry.core.cron import ScheduleSpec
     from tarry.core.schedules import Schedule
 
+NONE = "none"
+"""Takes a start or an end away again."""
 _WHEN = "When"
 _HOW = "Behaviour"
 
@@ -35,9 +38,11 @@ Zone = Annotated[
     typer.Option("--tz", metavar="ZONE", help="For --cron and --daily: Europe/Berlin, UTC.", rich_help_panel=_WHEN),
 ]
 Start = Annotated[
-    str | None, typer.Option("--start", metavar="TIME", help="No tick before this.", rich_help_panel=_WHEN)
+    str | None, typer.Option("--start", metavar="TIME", help="No tick before this, or none.", rich_help_panel=_WHEN)
 ]
-End = Annotated[str | None, typer.Option("--end", metavar="TIME", help="No tick after this.", rich_help_panel=_WHEN)]
+End = Annotated[
+    str | None, typer.Option("--end", metavar="TIME", help="No tick after this, or none.", rich_help_panel=_WHEN)
+]
 Queue = Annotated[str | None, typer.Option("--queue", metavar="QUEUE", help="Where the messages go.")]
 Payload = Annotated[str | None, typer.Option("--payload", metavar="JSON", help="JSON, - for stdin, @FILE; else null.")]
 Priority = Annotated[int | None, typer.Option("--priority", metavar="N", help="0 (last) to 9 (first).")]
@@ -77,7 +82,7 @@ class Given(NamedTuple):
     """As typed, or as a file has it; None was not said."""
 
     cron: str | None = None
-    daily: str | list[str] | None = None
+    daily: str | list[str | time] | None = None
     every: str | None = None
     zone: str | None = None
     start: str | None = None
@@ -111,7 +116,7 @@ def schedule_of(given: Given) -> Schedule | None:
     if given.cron is not None:
         return schedules.Cron(given.cron, given.zone)
     hours = given.daily.split(",") if isinstance(given.daily, str) else given.daily or []
-    return schedules.Daily([hour.strip() for hour in hours], given.zone)
+    return schedules.Daily([hour.strip() if isinstance(hour, str) else hour for hour in hours], given.zone)
 
 
 def new_spec(prefix: str, given: Given, raw: Raw, source: str) -> ScheduleSpec:
@@ -160,6 +165,13 @@ def changed_spec(spec: ScheduleSpec, given: Given, raw: Raw | None) -> ScheduleS
     return dataclasses.replace(spec, policy=dataclasses.replace(spec.policy, **policy_of(given)), **changes)
 
 
+def _instant(text: str, name: str) -> datetime:
+    at = moment(text, name)
+    if not isinstance(at, datetime):
+        raise InvalidInput(f"{name} is an instant, not a time from now: {text!r:.80}")
+    return at
+
+
 def policy_of(given: Given) -> dict[str, Any]:
     found: dict[str, Any] = {name: getattr(given, name) for name in _POLICIES if getattr(given, name) is not None}
     for name, field in _SPANS.items():
@@ -167,8 +179,5 @@ def policy_of(given: Given) -> dict[str, Any]:
             found[field] = delay(text, name)
     for name, field in _INSTANTS.items():
         if (text := getattr(given, name)) is not None:
-            at = moment(text, name)
-            if not hasattr(at, "tzinfo"):
-                raise InvalidInput(f"{name} is an instant, not a time from now: {text!r:.80}")
-            found[field] = at
+            found[field] = None if text == NONE else _instant(text, name)
     return found

@@ -11,6 +11,8 @@ CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_w
 ORDER = (
     "send",
     "receive",
+    "dev",
+    "serve",
     "worker",
     "scheduler",
     "queue",
@@ -23,6 +25,7 @@ ORDER = (
     "pipeline",
     "verify",
     "anomaly",
+    "key",
     "db",
     "doctor",
     "demo",

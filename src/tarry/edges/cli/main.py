@@ -19,6 +19,7 @@ from tarry.edges.cli import (
     calendar,
     cron,
     db,
+    dev,
     dlq,
     doctor,
     key,
@@ -66,6 +67,7 @@ def cli() -> typer.Typer:
     groups = (queue.app, message.app, dlq.app, redrive.app, cron.app, pipeline.app, anomaly.app, key.app, db.app)
     for commands in groups:
         app.add_typer(commands)
+    dev.register(app)
     worker.register(app)
     serve.register(app)
     scheduler.register(app)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from types import FrameType
 from typing import Annotated
 
 import typer
@@ -27,34 +24,45 @@ def scheduler(
     Until SIGTERM or Ctrl-C. Run as many as you like, on as many machines: they need no leader, and no tick is made twice.
     Schedules whose payloads are functions are planned by the program that installed them.
     """
-    from tarry.app import connect
-    from tarry.services.background import Background
-    from tarry.services.scheduler import SCAN_EVERY, Scheduler
+    import asyncio
 
     cli.prepare()
+    warn_of_old_zones(cli)
+    return _once(cli) if once else asyncio.run(_until_told(cli))
+
+
+def warn_of_old_zones(cli: Session) -> None:
+    """Whoever plans goes by the zone data of this machine."""
+    from tarry.upkeep import zones_here
+
+    found = zones_here()
+    if found.warning or not found.ok:
+        cli.warn(f"{found.check}: {found.found}; {found.hint}")
+
+
+def _once(cli: Session) -> ExitCode | None:
+    from tarry.app import connect
+    from tarry.services.scheduler import Scheduler
+
+    planned, failed = 0, dict[str, str]()
     with connect(cli.dsn) as app:
-        planner = Scheduler(app.store)
-        if once:
-            planned, failed = 0, dict[str, str]()
-            while True:
-                ran = planner.run_once()
-                planned += ran.planned
-                failed |= ran.failed
-                if not ran.more or ran.failed:
-                    break
-            fields = [("planned", plural(planned, "tick")), *(("failed", f"{p}: {why}") for p, why in failed.items())]
-            cli.printer.record("tarry.scheduler/1", {"planned": planned, "failed": failed}, fields)
-            return ExitCode.PARTLY if failed else None
-        stop = threading.Event()
+        planner, more = Scheduler(app.store), True
+        while more and not failed:
+            ran = planner.run_once()
+            planned, failed, more = planned + ran.planned, ran.failed, ran.more
+    fields = [("planned", plural(planned, "tick")), *(("failed", f"{p}: {why}") for p, why in failed.items())]
+    cli.printer.record("tarry.scheduler/1", {"planned": planned, "failed": failed}, fields)
+    return ExitCode.PARTLY if failed else None
 
-        def stopping(number: int, frame: FrameType | None) -> None:
-            stop.set()
 
-        signal.signal(signal.SIGTERM, stopping)
-        signal.signal(signal.SIGINT, stopping)
-        background = Background("tarry-scheduler", planner.cycle, every=SCAN_EVERY)
-        background.start()
-        cli.note(f"planning {plural(len(app.schedules.list()), 'schedule')}; Ctrl-C stops it")
-        stop.wait()
-        background.stop()
-    return None
+async def _until_told(cli: Session) -> None:
+    import asyncio
+
+    from tarry.app import connect_async
+    from tarry.edges.cli.signals import heed
+
+    stop = asyncio.Event()
+    heed(stop, first="stopping", again="ending at once")
+    async with connect_async(cli.dsn) as app, app.cron():
+        cli.note(f"planning {plural(len(await app.schedules.list()), 'schedule')}; Ctrl-C stops it")
+        await stop.wait()

@@ -62,6 +62,10 @@ class Session:
         if not self.quiet and self.printer.for_people:
             self.printer.aside(text)
 
+    def warn(self, text: str) -> None:
+        """What should not go unread, also by those who asked for no remarks."""
+        self.printer.aside(f"warning: {text}")
+
     def confirm(self, question: str, *, yes: bool) -> None:
         """Ask before something is lost. Where nobody can answer, only `--yes` will do."""
         if yes:

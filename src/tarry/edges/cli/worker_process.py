@@ -6,8 +6,6 @@ import asyncio
 import contextlib
 import importlib
 import logging
-import os
-import signal
 import sys
 from dataclasses import dataclass
 from datetime import timedelta
@@ -16,6 +14,7 @@ from pathlib import Path
 from tarry.app import connect_async
 from tarry.core.errors import Refused
 from tarry.edges.cli.exits import ExitCode, Usage
+from tarry.edges.cli.signals import heed
 from tarry.edges.cli.text import plural
 from tarry.services.worker import Worker, WorkerSettings
 
@@ -90,7 +89,11 @@ def run(plan: Plan, dsn: str | None, parent: int | None) -> ExitCode:
 
 async def _run(worker: Worker, plan: Plan, dsn: str | None, parent: int | None) -> ExitCode:
     stop = asyncio.Event()
-    _heed_signals(stop)
+    heed(
+        stop,
+        first="no new messages",
+        again="ending at once; what is held comes back when its lease runs out",
+    )
     if parent is not None:
         _heed_parent(parent, stop)
     async with connect_async(dsn) as app:
@@ -100,23 +103,6 @@ async def _run(worker: Worker, plan: Plan, dsn: str | None, parent: int | None) 
             tally = await worker.run(app, plan.settings, stop=stop)
         _log.info("stopped: %s; %s given back unstarted", tally, f"{tally.given_back:,}")
     return ExitCode.OK
-
-
-def _heed_signals(stop: asyncio.Event) -> None:
-    loop = asyncio.get_running_loop()
-    heard: list[str] = []  # signals only: that the parent lets go is not one
-
-    def told(name: str) -> None:
-        heard.append(name)
-        if len(heard) > 1:
-            _log.warning("%s again: ending at once; what is held comes back when its lease runs out", name)
-            logging.shutdown()
-            os._exit(ExitCode.INTERRUPTED)
-        _log.info("%s: no new messages", name)
-        stop.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told, number.name)
 
 
 def _heed_parent(pipe: int, stop: asyncio.Event) -> None:

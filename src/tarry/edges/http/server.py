@@ -134,9 +134,11 @@ async def serve(app: AsyncApp, sockets: Sequence[socket.socket], settings: Broke
 
 
 @contextlib.asynccontextmanager
-async def serving(app: AsyncApp, settings: BrokerSettings, host: str = "127.0.0.1") -> AsyncGenerator[str]:
-    """A broker inside a running loop, on a free port: for tests, and for programs that bring their own."""
-    listening = bind(host, 0)
+async def serving(
+    app: AsyncApp, settings: BrokerSettings, host: str = "127.0.0.1", port: int = 0
+) -> AsyncGenerator[str]:
+    """A broker inside a running loop, by default on a free port: for tests, and for programs that bring their own."""
+    listening = bind(host, port)
     server = BrokerServer(broker_app(app, settings))
     running = asyncio.create_task(server.serve([listening]), name="tarry-broker")
     try:

@@ -1,0 +1,98 @@
+"""tarry dev: broker, scheduler, sweeper and worker in one real process."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tarry.app import App
+from tests.edges.conftest import Run
+
+Start = Callable[..., "subprocess.Popen[bytes]"]
+PATIENCE = timedelta(seconds=60)
+END_S = 60
+JOBS = """
+import asyncio
+import tarry
+
+worker = tarry.Worker()
+
+@worker.handler("jobs")
+async def job(payload: str) -> None:
+    async with tarry.connect_async() as app:
+        await app.queue("told").offer(None, payload)
+    if payload == "for ever":
+        await asyncio.Event().wait()
+"""
+
+
+def told(running: subprocess.Popen[bytes], word: str) -> dict[str, Any]:
+    """The first line of JSON that has this word in it."""
+    assert running.stdout is not None
+    for line in running.stdout:
+        if word in line.decode():
+            return json.loads(line)
+    raise AssertionError(f"it ended, and never said {word!r}: {running.stderr and running.stderr.read()!r}")
+
+
+def test_a_tick_of_a_schedule_comes_by_http(process: Start, cli: Run, app: App) -> None:
+    assert cli("cron", "add", "beat", "--every", "1s", "--queue", "beats", "--payload", '{"hi": 1}').code == 0
+    running = process("dev", "--port", "0")
+    assert running.stdout is not None
+    names, said = zip(*(next(running.stdout).decode().split(maxsplit=1) for _ in range(6)), strict=True)
+    assert names == ("broker", "database", "scheduler", "sweeper", "worker", "try")
+    assert said[2].startswith("plans 1 schedule,")
+    keys: set[str] = set()
+    with httpx.Client(base_url=said[0].strip(), timeout=END_S) as client:
+        while len(keys) < 3:
+            answer = client.post("/v1/queues/beats/messages:poll", json={"wait": 30}).json()
+            for held in answer["messages"]:
+                assert held["payload"] == {"hi": 1}
+                client.post(f"/v1/messages/{held['id']}/ack", json={"lock_token": held["lock_token"]})
+                keys.add(held["key"])
+    assert app.store.leader("sweeper") is not None
+    running.send_signal(signal.SIGTERM)
+    assert running.wait(END_S) == 0
+    assert app.store.leader("sweeper") is None  # it gave up its office, instead of letting others wait
+
+
+def test_a_worker_runs_beside_them_and_ctrl_c_ends_it_well(process: Start, app: App, tmp_path: Path) -> None:
+    (tmp_path / "jobs.py").write_text(JOBS)
+    running = process("dev", "jobs:worker", "--port", "0", "-o", "jsonl")
+    begun = told(running, "tarry.dev/1")
+    assert (begun["worker"], begun["queues"], begun["embedded"]) == ("jobs:worker", ["jobs"], False)
+    with httpx.Client(base_url=begun["url"], timeout=END_S) as client:
+        assert client.post("/v1/queues/jobs/messages", json={"payload": "short"}).status_code == 201
+    delivery = app.queue("told").poll(PATIENCE)
+    assert delivery is not None
+    assert delivery.payload == "short"
+    running.send_signal(signal.SIGINT)
+    assert running.wait(END_S) == 0
+
+
+def test_told_twice_it_ends_at_once(process: Start, app: App, tmp_path: Path) -> None:
+    (tmp_path / "jobs.py").write_text(JOBS)
+    running = process("dev", "jobs:worker", "--port", "0", "-o", "jsonl")
+    told(running, "tarry.dev/1")
+    app.queue("jobs").offer(None, "for ever")
+    assert app.queue("told").poll(PATIENCE) is not None
+    running.send_signal(signal.SIGTERM)
+    told(running, "SIGTERM: stopping")
+    running.send_signal(signal.SIGTERM)
+    assert running.wait(END_S) == 130
+
+
+def test_what_is_wrong_is_said_before_anything_runs(cli: Run) -> None:
+    ran = cli("dev", "nowhere:worker", "--port", "0")
+    assert (ran.code, "there is no module nowhere" in ran.err) == (2, True)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ran = cli("dev", "--port", str(taken.getsockname()[1]))
+    assert (ran.code, "choose another --port" in ran.err) == (4, True)

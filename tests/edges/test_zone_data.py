@@ -1,0 +1,50 @@
+"""By which zone data schedules are planned, and what is said where it is missing or old."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+
+import pytest
+
+from tarry import upkeep
+from tarry.storage.postgres.health import Finding
+from tests.edges.conftest import Run
+
+
+def data(directory: Path, version: str) -> list[str]:
+    """Zone data as a system has it: a file per zone, and one that names the version."""
+    (directory / "Europe").mkdir()
+    for zone in ("Europe/Berlin", "UTC"):
+        (directory / zone).write_bytes(b"TZif")
+    (directory / "tzdata.zi").write_text(f"# version {version}\n# This zic input file is in the public domain.\n")
+    return [str(directory)]
+
+
+def test_data_of_this_year_is_as_it_should_be(tmp_path: Path) -> None:
+    found = upkeep.zones_here(data(tmp_path, "2099a"))
+    assert (found.ok, found.warning, found.found) == (True, False, f"2099a ({tmp_path})")
+
+
+def test_old_data_is_a_warning_that_says_what_to_do(tmp_path: Path) -> None:
+    found = upkeep.zones_here(data(tmp_path, "2019c"))
+    assert (found.ok, found.warning) == (True, True)
+    assert "2019c" in found.found
+    assert "update tzdata" in found.hint
+
+
+def test_no_data_at_all_is_a_failure_that_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_package(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(upkeep, "version_of", no_package)
+    found = upkeep.zones_here([])
+    assert (found.ok, found.hint) == (False, "install tzdata: pip install tzdata")
+
+
+def test_a_scheduler_says_so_before_it_plans(cli: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "warning:" not in cli("scheduler", "--once").err
+    old = Finding("time zones here", True, "2019c, which is old", "update tzdata", warning=True)
+    monkeypatch.setattr(upkeep, "zones_here", lambda: old)
+    ran = cli("scheduler", "--once", "--quiet")
+    assert (ran.code, ran.err) == (0, "warning: time zones here: 2019c, which is old; update tzdata\n")
