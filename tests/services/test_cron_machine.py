@@ -1,23 +1,38 @@
 """Any sequence of install, change, pause, crash, ack, restart and clock step, against a model that knows only the rules.
 
 No tick is doubled; none is skipped while a scheduler lived inside the grace; nothing of an old configuration is begun after
-the commit of the new.
+the commit of the new; what was begun before is left to whoever began it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import hypothesis.strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+import pytest
+from hypothesis import Phase, settings
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
+from tarry.app import App
 from tarry.core.cron import MADE, Verdict
+from tarry.core.outcomes import Settled
 from tarry.core.ports import Store
 from tarry.core.schedules import Cron, Daily, Periodic, Schedule, Timetable
+from tarry.handles.delivery import Delivery
 from tarry.services.scheduler import Scheduler
+from tarry.storage.postgres.sync import PostgresStore
 from tarry.testing import MutableClock, memory_app
+from tests.kit.backends import SETTINGS, new_name
 
 START = datetime(2026, 3, 28, 22, tzinfo=UTC)  # a few hours before Berlin's clocks are set
 MINUTE = timedelta(minutes=1)
@@ -27,6 +42,7 @@ SCHEDULES: dict[str, Schedule] = {
     "hours": Daily(["01:30", "02:30", "23:00"], "Europe/Berlin"),
     "period": Periodic(timedelta(minutes=7)),
 }
+Open = Callable[[MutableClock], App]
 
 
 class Crash(Exception):
@@ -49,39 +65,53 @@ class Crashing:
 
 
 class CronMachine(RuleBasedStateMachine):
+    opened: Open = staticmethod(memory_app)
+    step = MINUTE
+    """How often a scheduler that lives looks, at least."""
+
     @initialize()
     def begin(self) -> None:
         self.clock = MutableClock(START)
-        self.app = memory_app(self.clock)
+        self.app = self.opened(self.clock)
         self.cron = self.app.cron()
-        self.queue = self.app.queue("q")
+        self.prefix, name = new_name(), new_name()  # what one example leaves behind is nothing to the next
+        self.queue = self.app.queue(name)
         self.begun: dict[tuple[str, datetime], int] = {}
         """How often each tick of a configuration was delivered for the first time."""
+        self.held: dict[str, Delivery[Any]] = {}
+        """By a consumer that takes its time."""
         self.current: tuple[str, int] | None = None
         self.payload = 0
         self.covered_from = START
         """Since when a scheduler has run without a gap, by a clock that only went forward."""
-        self.watched: list[tuple[datetime, datetime, Schedule]] = []
+
+    def teardown(self) -> None:
+        if hasattr(self, "app"):
+            self.app.schedules.delete(self.prefix)
+            self.app.close()
 
     @rule(name=st.sampled_from(sorted(SCHEDULES)), changed=st.booleans())
     def install(self, name: str, changed: bool) -> None:
         self.payload += changed
-        schedule = SCHEDULES[name]
+        schedule, payload = SCHEDULES[name], [name, self.payload]
+        queue, grace, zone = self.queue.name, max(self.step, MINUTE), "Europe/Berlin"
         if isinstance(schedule, Periodic):
-            self.cron.install_periodic("p", schedule.every, queue="q", payload=[name, self.payload])
+            self.cron.install_periodic(self.prefix, schedule.every, queue=queue, payload=payload, grace_for=grace)
         elif isinstance(schedule, Daily):
-            self.cron.install_daily("p", schedule.hours, zone="Europe/Berlin", queue="q", payload=[name, self.payload])
+            self.cron.install_daily(
+                self.prefix, schedule.hours, zone=zone, queue=queue, payload=payload, grace_for=grace
+            )
         else:
-            self.cron.install_cron("p", schedule.text, zone="Europe/Berlin", queue="q", payload=[name, self.payload])
+            self.cron.install_cron(self.prefix, schedule.text, zone=zone, queue=queue, payload=payload, grace_for=grace)
         if self.current != (name, self.payload):
             self.covered_from = self.clock.pinned()
         self.current = (name, self.payload)
 
     @rule(minutes=st.integers(1, 90))
     def live_on(self, minutes: int) -> None:
-        """Time passes while a scheduler runs: it looks at least once a minute."""
-        for _ in range(minutes):
-            self.clock.advance(MINUTE)
+        """Time passes while a scheduler runs."""
+        for _ in range(minutes * MINUTE // self.step):
+            self.clock.advance(self.step)
             Scheduler(self.app.store).run_once()
             self.consume()
 
@@ -108,20 +138,38 @@ class CronMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.current is not None)
     @rule()
     def pause_and_resume(self) -> None:
-        self.app.schedules.pause("p")
-        self.app.schedules.resume("p")
+        self.app.schedules.pause(self.prefix)
+        self.app.schedules.resume(self.prefix)
 
     @rule()
     def consume(self) -> None:
         for delivery in self.queue.try_poll_many(1_000):
-            assert self.current is not None
-            # Everything that is begun is of the configuration that holds now.
-            assert delivery.payload == list(self.current), (delivery.payload, self.current)
-            tick = datetime.fromisoformat(delivery.headers["tarry-tick"])
-            assert tick <= self.clock.pinned()
-            key = (delivery.key.split("/")[1], tick)
-            self.begun[key] = self.begun.get(key, 0) + 1
+            self._given(delivery)
             delivery.ack()
+
+    @rule()
+    def a_consumer_takes_its_time(self) -> None:
+        if (delivery := self.queue.try_poll(lease_for=timedelta(hours=12))) is not None:
+            self._given(delivery)
+            self.held[delivery.key] = delivery
+
+    @precondition(lambda self: self.held)
+    @rule()
+    def it_is_done_whatever_was_changed_meanwhile(self) -> None:
+        _, delivery = self.held.popitem()
+        assert delivery.ack() is Settled.DONE
+
+    def _given(self, delivery: Delivery[Any]) -> None:
+        if delivery.attempt > 1:  # its lease ran out: it was begun before
+            self.held.pop(delivery.key, None)
+            return
+        assert self.current is not None
+        # Everything that is begun is of the configuration that holds now.
+        assert delivery.payload == list(self.current), (delivery.payload, self.current)
+        tick = datetime.fromisoformat(delivery.headers["tarry-tick"])
+        assert tick <= self.clock.pinned()
+        key = (delivery.key.split("/")[1], tick)
+        self.begun[key] = self.begun.get(key, 0) + 1
 
     @invariant()
     def no_tick_is_doubled(self) -> None:
@@ -135,7 +183,7 @@ class CronMachine(RuleBasedStateMachine):
         schedule = SCHEDULES[self.current[0]]
         made = {
             record.tick
-            for record in self.app.schedules.history("p", limit=100_000)
+            for record in self.app.schedules.history(self.prefix, limit=100_000)
             if record.verdict in MADE and record.hash == schedule.config_hash
         }
         missed = [tick for tick in Timetable(schedule).after(self.covered_from, now) if tick not in made]
@@ -143,13 +191,42 @@ class CronMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_ledger_names_every_live_message(self) -> None:
-        live = {message.key for message in self.app.store.messages("q", limit=10_000)}
+        live = {message.key for message in self.app.store.messages(self.queue.name, limit=10_000)}
         told = {
             record.key
-            for record in self.app.schedules.history("p", limit=100_000)
+            for record in self.app.schedules.history(self.prefix, limit=100_000)
             if record.live and record.verdict is not Verdict.WITHDRAWN
         }
         assert live == told
 
 
-TestCronMachine = CronMachine.TestCase
+TestInMemory = CronMachine.TestCase
+
+
+class PostgresMachine(CronMachine):
+    step = 10 * MINUTE
+    """Every look is a few round trips and a commit."""
+
+
+def on(dsn: str, examples: int, steps: int) -> None:
+    PostgresMachine.opened = staticmethod(
+        lambda clock: App(PostgresStore(dsn, clock=clock, settings=SETTINGS), dsn=dsn)
+    )
+    run_state_machine_as_test(
+        PostgresMachine,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            phases=[Phase.generate],  # the shortest example would take minutes to find; in memory it takes seconds
+        ),
+    )
+
+
+def test_on_postgresql(database: str) -> None:
+    on(database, 40, 30)
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(1800)
+def test_on_postgresql_for_long(database: str) -> None:
+    on(database, 300, 40)
