@@ -17,11 +17,10 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import psutil
-import psycopg
 
 import tarry
 from benchmarks.server import serving
-from benchmarks.streams import streaming
+from benchmarks.streams import Streams, connections, flooded, told
 from tarry.core.settings import StoreSettings
 from tarry.http import AsyncClient
 
@@ -118,7 +117,10 @@ async def waiting(dsn: str, url: str, process: psutil.Process, options: argparse
     clients, offers = options.polls, options.offers
     where = urlsplit(url)
     sent: dict[str, float] = {}
-    late: list[float] = []
+    arrived: list[float] = []
+    streams = Streams(url, process)
+    if options.streams:
+        await streams.open(options.streams)
     before = process.memory_info().rss
     open_polls = 0
     everybody = asyncio.Event()
@@ -138,7 +140,9 @@ async def waiting(dsn: str, url: str, process: psutil.Process, options: argparse
         if b" 200 " in answer.split(b"\r\n")[0]:
             length = int(re.search(rb"content-length: (\d+)", answer)[1])  # pyright: ignore[reportOptionalSubscript]
             found = json.loads(await reader.readexactly(length))
-            late.append(time.perf_counter() - sent[found["messages"][0]["key"]])
+            key = found["messages"][0]["key"]
+            if key in sent:  # else it was offered for the live streams
+                arrived.append(time.perf_counter() - sent[key])
         writer.close()
 
     async with AsyncClient(url) as client:
@@ -148,22 +152,23 @@ async def waiting(dsn: str, url: str, process: psutil.Process, options: argparse
     await everybody.wait()
     await asyncio.sleep(5)  # until the last of them has been read, and sleeps
     per_client = (process.memory_info().rss - before) / clients
-    with psycopg.connect(dsn, autocommit=True) as conn:
-        counted = conn.execute("select count(*) from pg_stat_activity where datname = current_database()").fetchone()
-        connections = counted[0] - 1 if counted else 0
+    connected = connections(dsn)
     async with AsyncClient(url) as client:
         for number in range(offers):
             key = f"m{number}"
             sent[key] = time.perf_counter()
             await client.queue(f"w{number % 20}").offer(key, 1)
     await asyncio.sleep(5)  # what has not come by now does not count
+    late = list(arrived)  # nothing is acked: later on, the same ones come again
     if options.streams:
-        await streaming(dsn, url, process, options.streams, offers, options.slow)
+        await told(url, streams, options.streams, offers)
+        await flooded(url, streams, options.slow)
+        await streams.close()
     for poll in polls:
         poll.cancel()
     await asyncio.gather(*polls, return_exceptions=True)
     print(
-        f"{clients:,} long polls: {per_client / 1024:,.0f} KiB of memory each, {connections} connections to the database"
+        f"{clients:,} long polls: {per_client / 1024:,.0f} KiB of memory each, {connected} connections to the database"
     )
     if late:
         quantiles = statistics.quantiles(late, n=100) if len(late) > 1 else late * 99

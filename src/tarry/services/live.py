@@ -212,14 +212,16 @@ class Live:
 
     async def run_once(self) -> float:
         async with self._reading:
+            started_at = time.monotonic()
             found = await self._read()
-        now = time.monotonic()
-        if now >= self._checked_at + self._check_every_s:
-            self._checked_at = now
+            took_s = time.monotonic() - started_at
+        if started_at >= self._checked_at + self._check_every_s:
+            self._checked_at = started_at
             for stream in list(self._streams):
                 if not await stream.is_allowed():
                     stream.end(Ending.REFUSED)
-        self._rest_s = self._quick_s if found else min(self._calm_s, max(self._quick_s, self._rest_s * 2))
+        # The longer it takes to tell everybody, the more is told at once: others need the processor, too.
+        self._rest_s = max(self._quick_s, took_s) if found else min(self._calm_s, max(self._quick_s, self._rest_s * 2))
         return self._rest_s
 
     async def _read(self) -> bool:

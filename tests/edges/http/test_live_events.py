@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from itertools import cycle
 from typing import Any
 
 import httpx
@@ -261,9 +262,17 @@ class TestOnPostgres:
                 slow.commit()
                 assert said(source.some(1)) == [("offered", "slow")]
 
-    def test_reconnecting_again_and_again_loses_and_doubles_nothing_while_writers_run(
-        self, url: str, database: str
+    @pytest.fixture
+    def other_url(self, database: str, http_loop: Loop) -> Iterator[str]:
+        app = http_loop.run(_connected(database))
+        with broker_on(app, http_loop, OPEN) as url:
+            yield url
+        http_loop.run(app.close())
+
+    def test_going_from_broker_to_broker_loses_and_doubles_nothing_while_writers_run(
+        self, url: str, other_url: str, database: str
     ) -> None:
+        brokers = cycle((other_url, url))
         told: list[str] = []
         with tarry.connect(database) as app:
             app.queues.create("q")
@@ -283,7 +292,7 @@ class TestOnPostgres:
             while len(told) < len(wanted):
                 told += [one.data["key"] for one in source.some(min(7, len(wanted) - len(told)))]
                 source.close()
-                source = EventSource(url, "?kind=offered", last_id=source.last_id)
+                source = EventSource(next(brokers), "?kind=offered", last_id=source.last_id)
             for writer in writers:
                 writer.join()
             app.queue("q").offer("end", 1)
