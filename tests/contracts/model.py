@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from tarry import Outcome, Settled
+from tarry.core.outcomes import Edited
 from tarry.core.states import State
 
 LEASE_FOR = timedelta(seconds=30)
@@ -178,6 +179,25 @@ class Model:
         return True
 
     # The rest
+
+    def edit(self, key: str, now: datetime, *, force: bool, wait: timedelta | None, **changes: int) -> Edited:
+        msg = self.live.get(key)
+        if msg is None:
+            return Edited.GONE
+        wish = replace(msg.wish, **changes)
+        due_at = msg.due_at if wait is None else now + wait
+        if (wish, due_at) == (msg.wish, msg.due_at):
+            return Edited.IGNORED
+        if not msg.is_free(now):
+            if not force:
+                return Edited.LEASED
+            msg.attempt -= 1
+        msg.let_go()
+        self.numbers += 1
+        msg.wish, msg.number, msg.due_at = wish, self.numbers, due_at
+        if wait is not None:
+            msg.planned_at, msg.limit_at = due_at, None
+        return Edited.UPDATED
 
     def redrive(self, limit: int, now: datetime) -> int:
         moved = 0

@@ -86,6 +86,10 @@ def folded(events: Sequence[Event]) -> tuple[int, int] | None:
                 assert live is not None
                 assert event.version > live[0]
                 live = (event.version, 0)
+            case "edited":
+                assert live is not None
+                assert event.version > live[0]
+                live = (event.version, event.attempt)
             case "leased":
                 assert live == (event.version, event.attempt - 1)
                 live = (event.version, event.attempt)
@@ -221,6 +225,19 @@ class SideBySide(RuleBasedStateMachine):
         expected = [self.model.settle(key, number, self.model.ack) for key, number, _ in some]
         of_stores = [[holds[i] for _, _, holds in some] for i in range(len(self.backends))]
         self.agree(expected, lambda q, holds: q.ack_many(holds), of_stores)
+
+    @rule(
+        key=keys,
+        force=st.booleans(),
+        wait=st.none() | waits,
+        payload=st.integers(0, 2),
+        priority=st.sampled_from([0, 5]),
+    )
+    def edit(self, key: str, force: bool, wait: timedelta | None, payload: int, priority: int) -> None:
+        changes: Any = {"payload": payload, "priority": priority}
+        expected = self.model.edit(key, self.now, force=force, wait=wait, **changes)
+        due: Any = {} if wait is None else {"after": wait}
+        self.agree(expected, lambda q: q.edit(key, force=force, **due, **changes))
 
     @rule(key=keys, seen=st.sampled_from([None, 0, 1]))
     def drop(self, key: str, seen: int | None) -> None:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from tarry import Message, Outcome, Queue, Settled
+from tarry import Message, Outcome, Queue, QueueSettings, Retry, Settled
 from tarry.app import App
 from tarry.core.errors import InvalidInput
 from tarry.core.limits import DROP_ALL_CONFIRMATION
-from tarry.core.messages import Counted
+from tarry.core.messages import Counted, Filter, Place
 from tarry.core.states import State
 from tests.kit.clocks import START, WatchedClock
 from tests.kit.steps import EMPTY, HOUR, MINUTE, SECOND, keys, numbers, seen, take
@@ -44,6 +44,16 @@ class TestRead:
         assert (found.state, found.attempt, found.priority, found.type) == (State.LEASED, 1, 3, "t")
         assert (found.headers, found.max_attempts, found.consumer) == ({"h": "v"}, 4, "tester")
         assert (found.due_at, found.created_at, found.lease_until) == (START, START, START + 31 * SECOND)
+
+    def test_what_a_message_says_for_itself_is_told_apart_from_what_counts(self, app: App, queue: Queue[Any]) -> None:
+        app.queues.create(queue.name, QueueSettings(max_attempts=7))
+        queue.offer("a", 1)
+        queue.offer("b", 1, lease_for=MINUTE, retry=Retry.exponential(SECOND, factor=3.0, max_attempts=2))
+        plain, own = (seen(queue, key) for key in "ab")
+        assert (plain.max_attempts, plain.own_max_attempts, plain.lease_for, plain.retry) == (7, None, None, None)
+        assert (own.max_attempts, own.own_max_attempts, own.lease_for) == (2, 2, MINUTE)
+        assert own.retry == Retry.exponential(SECOND, factor=3.0)
+        assert app.store.messages(queue.name) == [app.store.read(queue.name, key) for key in "ab"]
 
     def test_the_state_follows_the_clock(self, queue: Queue[Any], clock: WatchedClock) -> None:
         queue.offer("a", 1, after=MINUTE)
@@ -179,3 +189,12 @@ class TestCountsAndListings:
         found = app.store.messages(mixed.name, state=state)
         assert keys(found) == expected
         assert {one.state for one in found} == {state}
+
+    def test_pages_follow_each_other_whatever_the_priorities(self, app: App, queue: Queue[Any]) -> None:
+        queue.offer_many([Message(key=f"{i:02}", payload=0, after=i // 5 * SECOND, priority=i % 4) for i in range(30)])
+        found: list[str] = []
+        after: Place | None = None
+        while page := app.store.messages(queue.name, limit=7, filter=Filter(after=after)):
+            found += keys(page)
+            after = Place(page[-1].due_at, page[-1].version)
+        assert found == [f"{i:02}" for i in range(30)]

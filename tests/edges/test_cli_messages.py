@@ -207,3 +207,30 @@ def test_without_a_journal_there_is_no_timeline_and_it_says_why(cli: Run, app: A
     gone = cli("message", "timeline", "quiet", "b")
     assert gone.code == 3
     assert "--journal events" in gone.err
+
+
+class TestEdit:
+    def test_what_is_named_changes(self, cli: Run, app: App) -> None:
+        app.queue("orders").offer("a", {"n": 1}, type="mail")
+        ran = cli("message", "edit", "orders", "a", "--payload", '{"n": 2}', "--priority", "9", "--type", "", "--json")
+        assert (ran.data["schema"], ran.data["outcome"]) == ("tarry.message.edit/1", "updated")
+        found = app.queue("orders").read("a")
+        assert found is not None
+        assert (found.payload, found.priority, found.type) == ({"n": 2}, 9, None)
+        assert cli("message", "edit", "orders", "a", "--priority", "9").fields["outcome"] == "ignored"
+        timeline = cli("message", "timeline", "orders", "a")
+        assert "changed payload, priority, type" in timeline.out
+
+    def test_what_somebody_works_on_must_be_forced(self, cli: Run, app: App) -> None:
+        token = held(app)
+        refused = cli("message", "edit", "orders", "a", "--in", "1h")
+        assert (refused.code, "--force" in refused.err) == (4, True)
+        assert cli("message", "edit", "orders", "a", "--in", "1h", "--force").code == 0
+        assert cli("message", "ack", "orders", "a", token).code == 4
+
+    def test_what_cannot_be_edited(self, cli: Run, app: App) -> None:
+        app.queue("orders").offer("a", 1)
+        assert cli("message", "edit", "orders", "a").code == 2
+        assert cli("message", "edit", "orders", "a", "--text").code == 2
+        assert cli("message", "edit", "orders", "nobody", "--priority", "1").code == 3
+        assert cli("message", "edit", "orders", "a", "--priority", "1", "--version", "999999").code == 4

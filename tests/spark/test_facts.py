@@ -56,6 +56,13 @@ SUPERSEDED = [
     event("refused", 3, 5, due=9),
     event("dropped", 4, 5, due=9),
 ]
+EDITED = [
+    event("offered", 0, 1, due=0),
+    event("leased", 1, 1, due=0, attempt=1, leased=1, until=31, consumer="w1"),
+    event("edited", 2, 5, due=9, size=3),
+    event("leased", 9, 5, due=9, attempt=1, leased=9, until=39, consumer="w2"),
+    event("acked", 10, 5, due=9, attempt=1, leased=9, consumer="w2"),
+]
 EARLY = [
     event("offered", 100, due=10),
     event("leased", 103, due=10, attempt=1, leased=103, until=133, consumer="w1"),
@@ -70,6 +77,7 @@ STORIES: dict[str, list[Event]] = {
     "expired": EXPIRED,
     "released": RELEASED,
     "superseded": SUPERSEDED,
+    "edited": EDITED,
     "redriven": [*RETRIED, event("redriven", 90, 7, due=90, size=7, detail={"from_version": 1})],
     "purged": [*RETRIED, event("purged", 90, due=13, attempt=2)],
     "offered beside the dead": [*RETRIED, event("offered", 30, 9, due=30), event("updated", 31, 10, due=40)],
@@ -128,6 +136,10 @@ def test_a_release_takes_its_attempt_back(told: Told) -> None:
 
 def test_a_later_version_supersedes_an_earlier_one_even_while_it_is_leased(told: Told) -> None:
     assert of(told, "superseded", *ENDED) == [(1, "superseded", None, 2.0), (5, "dropped", None, 4.0)]
+
+
+def test_an_edited_version_is_superseded_as_if_it_had_been_offered_anew(told: Told) -> None:
+    assert of(told, "edited", *ENDED) == [(1, "superseded", None, 2.0), (5, "done", None, 10.0)]
 
 
 def test_a_redriven_version_keeps_the_time_of_its_death_and_its_heir_knows_it(told: Told) -> None:

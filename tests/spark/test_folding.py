@@ -58,6 +58,7 @@ def test_what_was_not_ended_is_live_as_its_last_event_says(spark: SparkSession) 
         "told-and-late offered/13 leased/13 expired/13 acked/13",
         "told-and-changed offered/14 leased/14 expired/14 updated/15",
         "told-and-late-nack offered/16 leased/16 expired/16 nacked/16 dropped/16",
+        "edited offered/17 edited/18 leased/18 edited/19",
     )
     sequence = folding.in_sequence(events)
     assert folding.impossible(sequence, []).count() == 0
@@ -69,6 +70,7 @@ def test_what_was_not_ended_is_live_as_its_last_event_says(spark: SparkSession) 
         ("revived", 10, 1),
         ("expired", 12, 2),
         ("told-and-changed", 15, 1),
+        ("edited", 19, 1),
     ]
     assertDataFrameEqual(
         folding.folded(sequence),
@@ -105,6 +107,7 @@ def test_events_that_cannot_follow_each_other_are_found(spark: SparkSession) -> 
         "revived-live offered/9 redriven/10/1",
         "after-the-end offered/11 dropped/11 nacked/11",
         "touched-too-late offered/12 leased/12 expired/12 touched/12",
+        "held-after-an-edit offered/13 leased/13 edited/14 acked/14",
     )
     found = folding.impossible(folding.in_sequence(impossible), [])
     assert {row.key for row in found.collect()} == {row.key for row in impossible.collect()}

@@ -46,7 +46,7 @@ class JournalLevel(Enum):
     EVENTS = "events"
     """Every event with size and hash of the payload, never the payload."""
     PAYLOADS = "payloads"
-    """Events, and the payload with `offered` and `updated`."""
+    """Events, and the payload with `offered`, `updated` and `edited`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ NEW_VERSION = frozenset({K.OFFERED, K.REDRIVEN, K.UPDATED, K.EDITED, K.CRON_PLAN
 """Events that may bring another version than the event before; all others are about the same one."""
 
 _LIVE = BEGINS | CHANGES
-_HELD = frozenset({K.LEASED, K.TOUCHED, K.EDITED})
+_HELD = frozenset({K.LEASED, K.TOUCHED})
 _HELD_BEFORE = _HELD | {K.EXPIRED}
 """A sweeper may tell of an expiry before anybody else has the message; until then its holder may settle it."""
 _WAITING = frozenset({K.OFFERED, K.REDRIVEN, K.UPDATED, K.NACKED, K.RELEASED, K.EDITED, K.CRON_PLANNED})

@@ -169,7 +169,12 @@ class StoredMessage(Generic[P]):
     headers: Mapping[str, str] | None = None
     content_type: str | None = None
     max_attempts: int | None = None
+    """What counts: its own, else the queue's."""
     last_error: str | None = None
+    own_max_attempts: int | None = None
+    """What it says for itself, as are the next two; None where it leaves that to the queue."""
+    lease_for: timedelta | None = None
+    retry: Retry | None = None
     origin: int | None = None
     """The version it was redriven from; that one is dead no longer, but its history is in the timeline of the key."""
 

@@ -16,6 +16,21 @@ class Outcome(Enum):
     """A later entry of the same batch had the same key and won; this one was never stored."""
 
 
+class Edited(Enum):
+    """What became of an edit."""
+
+    UPDATED = "updated"
+    """It is a new version; whoever held the old one has lost it."""
+    IGNORED = "ignored"
+    """It is so already: nothing changed, and a lease stays."""
+    LEASED = "leased"
+    """Somebody works on it, and the edit was not forced: nothing changed."""
+    CHANGED = "changed"
+    """It is no longer the version that was named: nothing changed."""
+    GONE = "gone"
+    """There is no such live message."""
+
+
 class Settled(Enum):
     """What became of an ack, nack, touch or release."""
 

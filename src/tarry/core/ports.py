@@ -22,6 +22,7 @@ from tarry.core.chores import (
     Sweeping,
 )
 from tarry.core.cron import Ruling, ScheduleState, TickRecord
+from tarry.core.editing import Edit
 from tarry.core.events import Event
 from tarry.core.following import AsyncFollowing, Following
 from tarry.core.insights import Insights
@@ -38,7 +39,7 @@ from tarry.core.messages import (
     Lease,
     StoredMessage,
 )
-from tarry.core.outcomes import Outcome, Settled
+from tarry.core.outcomes import Edited, Outcome, Settled
 from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo, QueueSettings, StoreSettings
 from tarry.core.states import State
@@ -126,8 +127,19 @@ class Browsing(Protocol):
     def counts(self, queue: str, *, limit: int = 10_000, conn: Any = None) -> Counts: ...
 
 
+class Editing(Protocol):
+    def edit(
+        self, queue: str, key: str, edit: Edit, *, version: int | None = None, force: bool = False, conn: Any = None
+    ) -> Edited:
+        """A new version, whose attempts go on counting. A lease on the old one is void; one that has not run out must be
+        forced, and then its attempt does not count, as with a release. `version`: only if it is still this one."""
+        ...
+
+
 class Dropping(Protocol):
-    def drop(self, queue: str, key: str, *, version: int | None = None, conn: Any = None) -> bool: ...
+    def drop(
+        self, queue: str, key: str, *, version: int | None = None, unless_leased: bool = False, conn: Any = None
+    ) -> bool: ...
     def drop_all(self, queue: str, *, conn: Any = None) -> int: ...
 
 
@@ -236,6 +248,7 @@ class Store(
     Offering,
     Leasing,
     Browsing,
+    Editing,
     Dropping,
     DeadLettering,
     Redriving,
@@ -317,8 +330,16 @@ class AsyncBrowsing(Protocol):
     async def counts(self, queue: str, *, limit: int = 10_000, conn: Any = None) -> Counts: ...
 
 
+class AsyncEditing(Protocol):
+    async def edit(
+        self, queue: str, key: str, edit: Edit, *, version: int | None = None, force: bool = False, conn: Any = None
+    ) -> Edited: ...
+
+
 class AsyncDropping(Protocol):
-    async def drop(self, queue: str, key: str, *, version: int | None = None, conn: Any = None) -> bool: ...
+    async def drop(
+        self, queue: str, key: str, *, version: int | None = None, unless_leased: bool = False, conn: Any = None
+    ) -> bool: ...
     async def drop_all(self, queue: str, *, conn: Any = None) -> int: ...
 
 
@@ -382,6 +403,7 @@ class AsyncStore(
     AsyncOffering,
     AsyncLeasing,
     AsyncBrowsing,
+    AsyncEditing,
     AsyncDropping,
     AsyncDeadLettering,
     AsyncRedriving,

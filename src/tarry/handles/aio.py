@@ -6,18 +6,19 @@ import asyncio
 from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, Unpack
 
 from tarry.core import limits
 from tarry.core.codecs import Codec
 from tarry.core.messages import BuryReason, Conflict, Failure, Hold, Lease, Message, StoredMessage
-from tarry.core.outcomes import Outcome, Settled
+from tarry.core.outcomes import Edited, Outcome, Settled
 from tarry.core.ports import AsyncStore
 from tarry.core.retry import Retry
 from tarry.core.waiting import LineKey
 from tarry.handles.dead_letters import AsyncDeadLetters
 from tarry.handles.delivery import AsyncDelivery
 from tarry.handles.drafting import Drafter, checked_due
+from tarry.handles.editing import Changes, checked_edit
 from tarry.handles.elapsed import elapsed_s
 from tarry.handles.holds import checked_holds
 from tarry.handles.prefetching import Prefetched
@@ -228,10 +229,32 @@ class AsyncQueue(Generic[P]):
     async def contains(self, key: str, *, conn: Any = None) -> bool:
         return await self._store.contains(self.name, limits.check_key(key), conn=conn)
 
-    async def drop(self, key: str, *, version: int | None = None, conn: Any = None) -> bool:
+    async def edit(
+        self,
+        key: str,
+        *,
+        version: int | None = None,
+        force: bool = False,
+        conn: Any = None,
+        **changes: Unpack[Changes[P]],
+    ) -> Edited:
+        """Change what is named of a live message, as `edit("order-17", priority=9, after=timedelta(minutes=5))`.
+
+        Attempts go on counting. What somebody works on is left alone, unless `force`: then their lease is void. With the
+        `version` that was read: only if it has not changed since.
+        """
+        seen = None if version is None else limits.check_count(version, "version")
+        edit = checked_edit(changes, self._codec, self._store.settings.payload_limit)
+        return await self._store.edit(self.name, limits.check_key(key), edit, version=seen, force=force, conn=conn)
+
+    async def drop(
+        self, key: str, *, version: int | None = None, unless_leased: bool = False, conn: Any = None
+    ) -> bool:
         """Remove a live message, held or not. With the `version` that was read: only if it has not changed since."""
         seen = None if version is None else limits.check_count(version, "version")
-        return await self._store.drop(self.name, limits.check_key(key), version=seen, conn=conn)
+        return await self._store.drop(
+            self.name, limits.check_key(key), version=seen, unless_leased=unless_leased, conn=conn
+        )
 
     async def drop_all(self, confirm: str, *, conn: Any = None) -> int:
         """Remove every live message of this queue. `confirm` must be `tarry.core.limits.DROP_ALL_CONFIRMATION`."""

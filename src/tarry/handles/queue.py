@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, Unpack
 
 from tarry.core import limits
 from tarry.core.codecs import Codec
 from tarry.core.messages import BuryReason, Conflict, Failure, Hold, Message, StoredMessage
-from tarry.core.outcomes import Outcome, Settled
+from tarry.core.outcomes import Edited, Outcome, Settled
 from tarry.core.ports import Store
 from tarry.core.retry import Retry
 from tarry.core.waiting import LineKey
 from tarry.handles.dead_letters import DeadLetters
 from tarry.handles.delivery import Delivery
 from tarry.handles.drafting import Drafter, checked_due
+from tarry.handles.editing import Changes, checked_edit
 from tarry.handles.elapsed import elapsed_s
 from tarry.handles.holds import checked_holds
 from tarry.handles.prefetching import Prefetched
@@ -203,10 +204,28 @@ class Queue(Generic[P]):
     def contains(self, key: str, *, conn: Any = None) -> bool:
         return self._store.contains(self.name, limits.check_key(key), conn=conn)
 
-    def drop(self, key: str, *, version: int | None = None, conn: Any = None) -> bool:
+    def edit(
+        self,
+        key: str,
+        *,
+        version: int | None = None,
+        force: bool = False,
+        conn: Any = None,
+        **changes: Unpack[Changes[P]],
+    ) -> Edited:
+        """Change what is named of a live message, as `edit("order-17", priority=9, after=timedelta(minutes=5))`.
+
+        Attempts go on counting. What somebody works on is left alone, unless `force`: then their lease is void. With the
+        `version` that was read: only if it has not changed since.
+        """
+        seen = None if version is None else limits.check_count(version, "version")
+        edit = checked_edit(changes, self._codec, self._store.settings.payload_limit)
+        return self._store.edit(self.name, limits.check_key(key), edit, version=seen, force=force, conn=conn)
+
+    def drop(self, key: str, *, version: int | None = None, unless_leased: bool = False, conn: Any = None) -> bool:
         """Remove a live message, held or not. With the `version` that was read: only if it has not changed since."""
         seen = None if version is None else limits.check_count(version, "version")
-        return self._store.drop(self.name, limits.check_key(key), version=seen, conn=conn)
+        return self._store.drop(self.name, limits.check_key(key), version=seen, unless_leased=unless_leased, conn=conn)
 
     def drop_all(self, confirm: str, *, conn: Any = None) -> int:
         """Remove every live message of this queue. `confirm` must be `tarry.core.limits.DROP_ALL_CONFIRMATION`."""

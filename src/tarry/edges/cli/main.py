@@ -38,6 +38,7 @@ from tarry.edges.cli import (
 from tarry.edges.cli import cron_file as _cron_file  # pyright: ignore[reportUnusedImport] # noqa: F401 - adds to cron
 from tarry.edges.cli import cron_look as _cron_look  # pyright: ignore[reportUnusedImport] # noqa: F401 - adds to cron
 from tarry.edges.cli import dlq_redrive as _redrive  # pyright: ignore[reportUnusedImport] # noqa: F401 - adds to dlq
+from tarry.edges.cli import edit as _edit  # pyright: ignore[reportUnusedImport] # noqa: F401 - adds to message
 from tarry.edges.cli import pipeline_replay as _replay  # pyright: ignore[reportUnusedImport] # noqa: F401 - adds to pipeline
 from tarry.edges.cli import pipeline_report as _report_commands  # pyright: ignore[reportUnusedImport] # noqa: F401 - adds to pipeline
 from tarry.edges.cli import settle as _settle  # pyright: ignore[reportUnusedImport] # noqa: F401 - adds to message

@@ -78,8 +78,8 @@ def send(
     Prints its key, what became of it (created, updated or ignored) and when it is due. A message with a key that is
     live replaces it, unless --on-conflict says otherwise; sending the very same again is ignored.
     """
-    when = _when(in_, at)
-    headers = _headers(header or [])
+    when = when_due(in_, at)
+    headers = headers_of(header or [])
     raw = read_payload(payload, text=text, binary=binary)
     if isinstance(when, datetime):
         cli.note(f"due at {instant(when)}")
@@ -120,7 +120,7 @@ def _offer(cli: Session, app: App, queue: str, key: str, raw: Raw, offer: dict[s
     return target.offer(key, raw, **offer)
 
 
-def _when(in_: str | None, at: str | None) -> datetime | timedelta | None:
+def when_due(in_: str | None, at: str | None) -> datetime | timedelta | None:
     if in_ is not None and at is not None:
         raise InvalidInput("give either --in or --at, not both")
     if in_ is not None:
@@ -128,7 +128,7 @@ def _when(in_: str | None, at: str | None) -> datetime | timedelta | None:
     return None if at is None else moment(at, "--at")
 
 
-def _headers(pairs: list[str]) -> dict[str, str]:
+def headers_of(pairs: list[str]) -> dict[str, str]:
     headers: dict[str, str] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")

@@ -22,6 +22,7 @@ from tarry.edges.times import exact, instant, relative, roughly
 _STYLES = {
     EventKind.OFFERED: "blue",
     EventKind.UPDATED: "blue",
+    EventKind.EDITED: "blue",
     EventKind.LEASED: "yellow",
     EventKind.ACKED: "green",
     EventKind.NACKED: "red",
@@ -29,6 +30,8 @@ _STYLES = {
     EventKind.BURIED: "red",
     EventKind.REDRIVEN: "cyan",
 }
+_WITH_CONTENT = (EventKind.OFFERED, EventKind.UPDATED, EventKind.EDITED)
+_DUE_ANEW = (*_WITH_CONTENT, EventKind.NACKED, EventKind.REDRIVEN)
 _COLUMNS = (
     Column("at (UTC)"),
     Column("after", right=True),
@@ -92,7 +95,7 @@ def _row(event: Event, before: Event | None) -> list[Value]:
 def _what(event: Event) -> str:
     """What matters about an event of its kind, in a few words."""
     parts: list[str] = []
-    if event.kind in (EventKind.OFFERED, EventKind.UPDATED, EventKind.NACKED, EventKind.REDRIVEN) and event.due_at:
+    if event.kind in _DUE_ANEW and event.due_at:
         parts.append(f"due {relative(event.due_at, event.at)}".replace("due now", "due at once"))
     if event.kind is EventKind.LEASED and event.due_at and event.at > event.due_at:
         parts.append(f"{roughly(event.at - event.due_at)} after it was due")
@@ -104,8 +107,10 @@ def _what(event: Event) -> str:
         parts.append(f"held for {roughly(event.lease_until - event.at)}")
     if event.kind is EventKind.ACKED and event.leased_at:
         parts.append(f"worked {roughly(event.at - event.leased_at)}")
-    if event.size is not None and event.kind in (EventKind.OFFERED, EventKind.UPDATED):
+    if event.size is not None and event.kind in _WITH_CONTENT:
         parts.append(plural(event.size, "byte"))
+    if event.kind is EventKind.EDITED and event.detail:
+        parts.append(f"changed {', '.join(event.detail.get('fields', ()))}")
     if event.error:
         parts.append(shortened(event.error.partition("\n")[0], views.PAYLOAD_WIDTH))
     return ", ".join(parts)

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from tarry.core.audit import Audited
 from tarry.core.cron import Ruling, ScheduleState, TickRecord
+from tarry.core.editing import Edit
 from tarry.core.events import Event
 from tarry.core.following import EventPage
 from tarry.core.insights import Insights, NoInsights
@@ -24,7 +25,7 @@ from tarry.core.messages import (
     Lease,
     StoredMessage,
 )
-from tarry.core.outcomes import Outcome, Settled
+from tarry.core.outcomes import Edited, Outcome, Settled
 from tarry.core.ports import NO_CONNECTIONS, Connections, DueCount
 from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo, QueueSettings
@@ -137,8 +138,15 @@ class AsyncMemoryStore(AsyncChores):
     async def counts(self, queue: str, *, limit: int = 10_000, conn: Any = None) -> Counts:
         return self._store.counts(queue, limit=limit, conn=conn)
 
-    async def drop(self, queue: str, key: str, *, version: int | None = None, conn: Any = None) -> bool:
-        return self._store.drop(queue, key, version=version, conn=conn)
+    async def edit(
+        self, queue: str, key: str, edit: Edit, *, version: int | None = None, force: bool = False, conn: Any = None
+    ) -> Edited:
+        return self._store.edit(queue, key, edit, version=version, force=force, conn=conn)
+
+    async def drop(
+        self, queue: str, key: str, *, version: int | None = None, unless_leased: bool = False, conn: Any = None
+    ) -> bool:
+        return self._store.drop(queue, key, version=version, unless_leased=unless_leased, conn=conn)
 
     async def drop_all(self, queue: str, *, conn: Any = None) -> int:
         return self._store.drop_all(queue, conn=conn)

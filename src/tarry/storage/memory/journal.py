@@ -19,7 +19,7 @@ from tarry.storage.memory.rows import Row
 Timelines = dict[str, deque[Event]]
 """The events of one queue's messages by key. They belong to the queue, and so survive its renaming."""
 
-_WITH_CONTENT = (EventKind.OFFERED, EventKind.UPDATED)
+_WITH_CONTENT = (EventKind.OFFERED, EventKind.UPDATED, EventKind.EDITED)
 _HASH_BYTES = 8
 
 

@@ -11,9 +11,9 @@ from tarry.storage.memory.queues import MemoryQueue
 from tarry.storage.memory.rows import DeadRow, Row
 
 
-def drop(queue: MemoryQueue, key: str, version: int | None, now: datetime) -> bool:
+def drop(queue: MemoryQueue, key: str, version: int | None, now: datetime, *, unless_leased: bool) -> bool:
     row = queue.rows.get(key)
-    if row is None or (version is not None and row.version != version):
+    if row is None or (version is not None and row.version != version) or (unless_leased and not row.is_free(now)):
         return False
     queue.note(EventKind.DROPPED, row, now)
     queue.remove(row)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -128,6 +128,9 @@ class Row:
             content_type=self.content_type,
             max_attempts=self.attempts_allowed(settings),
             last_error=self.last_error,
+            own_max_attempts=self.max_attempts,
+            lease_for=self.lease_for,
+            retry=None if self.retry is None else replace(self.retry, max_attempts=None),
             origin=self.origin,
         )
 

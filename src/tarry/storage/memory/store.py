@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from tarry.core.audit import Audited
 from tarry.core.clock import AuthorityClock, Clock
 from tarry.core.cron import Ruling, ScheduleState, TickRecord
+from tarry.core.editing import Edit
 from tarry.core.errors import InvalidInput
 from tarry.core.events import Event
 from tarry.core.following import EventPage
@@ -33,13 +34,13 @@ from tarry.core.messages import (
     Lease,
     StoredMessage,
 )
-from tarry.core.outcomes import Outcome, Settled
+from tarry.core.outcomes import Edited, Outcome, Settled
 from tarry.core.ports import NO_CONNECTIONS, Connections, DueCount
 from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo, QueueSettings, StoreSettings
 from tarry.core.states import State
 from tarry.core.waiting import Lobby, Waited
-from tarry.storage.memory import leases, offers, removals, settles
+from tarry.storage.memory import edits, leases, offers, removals, settles
 from tarry.storage.memory.chores import Chores
 from tarry.storage.memory.journal import Journal
 from tarry.storage.memory.keyring import Keyring
@@ -227,11 +228,19 @@ class MemoryStore(Chores):
         with self._lock:
             return self._journal.follow(after, until, limit, most)
 
-    # Dropping
+    # Editing and dropping
 
-    def drop(self, queue: str, key: str, *, version: int | None = None, conn: Any = None) -> bool:
+    def edit(
+        self, queue: str, key: str, edit: Edit, *, version: int | None = None, force: bool = False, conn: Any = None
+    ) -> Edited:
+        with self._changing(queue, conn) as (state, now):
+            return edits.edit(state, key, edit, version, now, force=force)
+
+    def drop(
+        self, queue: str, key: str, *, version: int | None = None, unless_leased: bool = False, conn: Any = None
+    ) -> bool:
         with self._using(queue, conn) as (state, now):
-            return removals.drop(state, key, version, now)
+            return removals.drop(state, key, version, now, unless_leased=unless_leased)
 
     def drop_all(self, queue: str, *, conn: Any = None) -> int:
         with self._using(queue, conn) as (state, now):

@@ -15,6 +15,7 @@ from psycopg_pool import AsyncConnectionPool
 from tarry.core.audit import Audited
 from tarry.core.clock import AuthorityClock, Clock
 from tarry.core.cron import Ruling, ScheduleState, TickRecord
+from tarry.core.editing import Edit
 from tarry.core.events import Event
 from tarry.core.following import EventPage
 from tarry.core.insights import Insights
@@ -31,7 +32,7 @@ from tarry.core.messages import (
     Lease,
     StoredMessage,
 )
-from tarry.core.outcomes import Outcome, Settled
+from tarry.core.outcomes import Edited, Outcome, Settled
 from tarry.core.ports import Connections, DueCount
 from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo, QueueSettings, StoreSettings
@@ -208,8 +209,15 @@ class AsyncPostgresStore(AsyncChores):
     async def counts(self, queue: str, *, limit: int = 10_000, conn: Any = None) -> Counts:
         return await self._run(lambda verbs: verbs.counts(queue, limit), conn)
 
-    async def drop(self, queue: str, key: str, *, version: int | None = None, conn: Any = None) -> bool:
-        return await self._run(lambda verbs: verbs.drop(queue, key, version), conn)
+    async def edit(
+        self, queue: str, key: str, edit: Edit, *, version: int | None = None, force: bool = False, conn: Any = None
+    ) -> Edited:
+        return await self._run(lambda verbs: verbs.edit(queue, key, edit, version, force=force), conn)
+
+    async def drop(
+        self, queue: str, key: str, *, version: int | None = None, unless_leased: bool = False, conn: Any = None
+    ) -> bool:
+        return await self._run(lambda verbs: verbs.drop(queue, key, version, unless_leased=unless_leased), conn)
 
     async def drop_all(self, queue: str, *, conn: Any = None) -> int:
         return await self._run(lambda verbs: verbs.drop_all(queue), conn)

@@ -9,6 +9,7 @@ from operator import itemgetter
 from typing import TypeVar
 
 from tarry.core import batches
+from tarry.core.editing import Edit
 from tarry.core.errors import InvalidPayload, Refused, UnknownQueue
 from tarry.core.limits import check_queue_name, clip_error
 from tarry.core.messages import (
@@ -19,7 +20,7 @@ from tarry.core.messages import (
     Hold,
     Lease,
 )
-from tarry.core.outcomes import Outcome, Settled
+from tarry.core.outcomes import Edited, Outcome, Settled
 from tarry.core.redriving import EVERY_LETTER
 from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo, QueueSettings
@@ -264,6 +265,23 @@ def release(
         "release", queue, now, lambda some: statements.release(queue, some, now, due_at=due_at, delay=delay)
     )
     return settle(how, holds)
+
+
+def edit(queue: str, key: str, edit: Edit, version: int | None, now: datetime | None, *, force: bool) -> Op[Edited]:
+    for _ in range(_MOST_TOUCHES):
+        found = yield from statements.edit(queue, key, edit, version, now, force=force).run()
+        if found.version is None:
+            return Edited.GONE
+        if found.edited:
+            return Edited.UPDATED
+        if found.same:
+            return Edited.IGNORED
+        if version is not None and found.version != version:
+            return Edited.CHANGED
+        if found.leased and not force:
+            return Edited.LEASED
+        # None of these, and yet not edited: something happened to the message between finding and changing it.
+    raise Refused(f"message {key!r:.120} is changed by others all the time; it was not edited", hint="try again")
 
 
 def create_queue(name: str, settings: QueueSettings, now: datetime | None, *, exist_ok: bool) -> Op[QueueInfo]:

@@ -6,10 +6,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tarry.core.events import JournalLevel
-from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo, QueueSettings
 from tarry.storage.postgres.statement import Row, Statement, sql
-from tarry.storage.postgres.statements import retry_numbers
+from tarry.storage.postgres.statements import retry_numbers, retry_of
 
 
 def create(name: str, settings: QueueSettings, now: datetime | None) -> Statement[QueueInfo | None]:
@@ -78,18 +77,12 @@ def _maybe_info(rows: list[Row]) -> QueueInfo | None:
 
 def _info(row: Row) -> QueueInfo:
     name, lease_for, max_attempts, retry, journal, retention_for, target_lag_for, created_at, paused_at, reason = row
-    initial, factor, cap, jitter = retry
     return QueueInfo(
         name=name,
         settings=QueueSettings(
             lease_for=timedelta(seconds=lease_for),
             max_attempts=max_attempts,
-            retry=Retry(
-                initial_for=timedelta(seconds=initial),
-                factor=factor,
-                cap_for=timedelta(seconds=cap),
-                jitter=jitter,
-            ),
+            retry=retry_of(retry),
             journal=JournalLevel(journal),
             retention_for=timedelta(seconds=retention_for),
             target_lag_for=timedelta(seconds=target_lag_for),

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
+from tarry.core.editing import Edit
 from tarry.core.errors import UnknownQueue
 from tarry.core.events import Event, EventKind
 from tarry.core.fingerprints import fingerprint
@@ -251,7 +252,8 @@ def messages(
         "queue": queue,
         "state": state and state.value,
         "limit": rows,
-        "walk": max(rows, WALK),
+        # Where every row is shown, no more are walked than are shown.
+        "walk": rows if state is None and filter == Filter(after=filter.after) else max(rows, WALK),
         "now": now,
         "after_due_at": filter.after and filter.after.due_at,
         "after_version": filter.after and filter.after.version,
@@ -284,8 +286,50 @@ def counts(queue: str, limit: int, now: datetime | None) -> Statement[Counts]:
     return Statement(sql("counts"), {"queue": queue, "limit": limit + 1, "now": now}, decode)
 
 
-def drop(queue: str, key: str, version: int | None, now: datetime | None) -> Statement[bool]:
-    params = {"queue": queue, "key": key, "version": None if version is None else possible(version), "now": now}
+class Found(NamedTuple):
+    """A message that is to be edited, as it was found; `edited`: whether it is another one now."""
+
+    version: int | None
+    leased: bool
+    same: bool
+    edited: bool
+
+
+def edit(
+    queue: str, key: str, edit: Edit, version: int | None, now: datetime | None, *, force: bool
+) -> Statement[Found]:
+    params = {
+        "queue": queue,
+        "key": key,
+        "now": now,
+        "named": TextArray(sorted(edit.named)),
+        "payload": edit.payload,
+        "content_type": edit.content_type,
+        "due_at": edit.due_at,
+        "delay": edit.delay,
+        "priority": edit.priority,
+        "type": edit.type,
+        "headers": None if edit.headers is None else json.dumps(dict(edit.headers)),
+        "lease_for": edit.lease_for,
+        "max_attempts": edit.max_attempts,
+        "retry": None if edit.retry is None else FloatArray(retry_numbers(edit.retry)),
+        "version": None if version is None else possible(version),
+        "force": force,
+        "detail": json.dumps(edit.detail),
+    }
+
+    def decode(rows: list[Row]) -> Found:
+        seen, leased, same, after = known(queue, rows)[0][:4]
+        return Found(seen, bool(leased), bool(same), after is not None)
+
+    return Statement(sql("edit"), params, decode)
+
+
+def drop(
+    queue: str, key: str, version: int | None, now: datetime | None, *, unless_leased: bool = False
+) -> Statement[bool]:
+    seen = None if version is None else possible(version)
+    params = {"queue": queue, "key": key, "version": seen, "unless_leased": unless_leased, "now": now}
     return Statement(sql("drop"), params, lambda rows: known(queue, rows)[0][0] is not None)
 
 
@@ -359,9 +403,17 @@ def retry_numbers(retry: Retry) -> list[float]:
     return [retry.initial_for.total_seconds(), retry.factor, retry.cap_for.total_seconds(), retry.jitter]
 
 
+def retry_of(numbers: Sequence[float]) -> Retry:
+    initial_s, factor, cap_s, jitter = numbers
+    return Retry(
+        initial_for=timedelta(seconds=initial_s), factor=factor, cap_for=timedelta(seconds=cap_s), jitter=jitter
+    )
+
+
 def _stored(row: Row) -> StoredMessage[bytes]:
     return StoredMessage(
         queue=row[0], key=row[1], payload=row[2], version=row[3], state=State(row[4]), attempt=row[5], priority=row[6],
         due_at=row[7], created_at=row[8], lease_until=row[9], consumer=row[10], type=row[11], headers=row[12],
-        content_type=row[13], max_attempts=row[14], last_error=row[15], origin=row[16],
+        content_type=row[13], max_attempts=row[14], last_error=row[15], origin=row[16], own_max_attempts=row[17],
+        lease_for=row[18], retry=None if row[19] is None else retry_of(row[19]),
     )  # fmt: skip

@@ -14,6 +14,7 @@ from psycopg_pool import ConnectionPool
 from tarry.core.audit import Audited
 from tarry.core.clock import AuthorityClock, Clock
 from tarry.core.cron import Ruling, ScheduleState, TickRecord
+from tarry.core.editing import Edit
 from tarry.core.events import Event
 from tarry.core.following import EventPage
 from tarry.core.keys import ApiKey
@@ -29,7 +30,7 @@ from tarry.core.messages import (
     Lease,
     StoredMessage,
 )
-from tarry.core.outcomes import Outcome, Settled
+from tarry.core.outcomes import Edited, Outcome, Settled
 from tarry.core.ports import Connections, DueCount
 from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo, QueueSettings, StoreSettings
@@ -184,8 +185,15 @@ class PostgresStore(Chores):
     def counts(self, queue: str, *, limit: int = 10_000, conn: Any = None) -> Counts:
         return self._run(lambda verbs: verbs.counts(queue, limit), conn)
 
-    def drop(self, queue: str, key: str, *, version: int | None = None, conn: Any = None) -> bool:
-        return self._run(lambda verbs: verbs.drop(queue, key, version), conn)
+    def edit(
+        self, queue: str, key: str, edit: Edit, *, version: int | None = None, force: bool = False, conn: Any = None
+    ) -> Edited:
+        return self._run(lambda verbs: verbs.edit(queue, key, edit, version, force=force), conn)
+
+    def drop(
+        self, queue: str, key: str, *, version: int | None = None, unless_leased: bool = False, conn: Any = None
+    ) -> bool:
+        return self._run(lambda verbs: verbs.drop(queue, key, version, unless_leased=unless_leased), conn)
 
     def drop_all(self, queue: str, *, conn: Any = None) -> int:
         return self._run(lambda verbs: verbs.drop_all(queue), conn)

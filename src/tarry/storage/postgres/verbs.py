@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from tarry.core.audit import Audited
 from tarry.core.clock import Clock
+from tarry.core.editing import Edit
 from tarry.core.events import Event
 from tarry.core.following import EventPage
 from tarry.core.keys import ApiKey
@@ -26,7 +27,7 @@ from tarry.core.messages import (
     Lease,
     StoredMessage,
 )
-from tarry.core.outcomes import Outcome, Settled
+from tarry.core.outcomes import Edited, Outcome, Settled
 from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo, QueueSettings
 from tarry.core.states import State
@@ -126,8 +127,11 @@ class Verbs(ChoreVerbs):
     def counts(self, queue: str, limit: int) -> Op[Counts]:
         return self._one(queue, lambda now: statements.counts(queue, limit, now))
 
-    def drop(self, queue: str, key: str, version: int | None) -> Op[bool]:
-        return self._one(queue, lambda now: statements.drop(queue, key, version, now))
+    def edit(self, queue: str, key: str, edit: Edit, version: int | None, *, force: bool) -> Op[Edited]:
+        return self._in(queue, lambda now: ops.edit(queue, key, edit, version, now, force=force))
+
+    def drop(self, queue: str, key: str, version: int | None, *, unless_leased: bool) -> Op[bool]:
+        return self._one(queue, lambda now: statements.drop(queue, key, version, now, unless_leased=unless_leased))
 
     def drop_all(self, queue: str) -> Op[int]:
         return self._one(queue, lambda now: statements.drop_all(queue, now))

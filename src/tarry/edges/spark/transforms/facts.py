@@ -128,8 +128,8 @@ def partials(sequence: DataFrame) -> DataFrame:
     own = role == "self"
     created = own & kind.isin(*tracing.CREATIONS)
     # An update tells what became of the version before it. Any other new version of a live key tells that we missed it.
-    replaced = (role == "ended") & (kind == "updated")
-    missed = (role == "ended") & (kind != "updated")
+    replaced = (role == "ended") & kind.isin("updated", "edited")
+    missed = (role == "ended") & ~kind.isin("updated", "edited")
 
     def when(condition: Column, value: str | Column) -> Column:
         return F.when(condition, F.col(value) if isinstance(value, str) else value)

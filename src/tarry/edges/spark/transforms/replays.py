@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-_CREATIONS = ("offered", "updated", "redriven")
+_CREATIONS = ("offered", "updated", "edited", "redriven")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,4 +149,4 @@ def last_due_at(plan: Plan, n: int) -> datetime:
 
 def kinds_of(outcome: str) -> Sequence[str]:
     """The events that an outcome stands for: to be offered is to be offered or changed; to come back is neither."""
-    return ("offered", "updated") if outcome == "offered" else (outcome,)
+    return ("offered", "updated", "edited") if outcome == "offered" else (outcome,)

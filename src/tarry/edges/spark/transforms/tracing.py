@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 
 from tarry.edges.spark.transforms.instants import dated, micros_between
 
-CREATIONS = ("offered", "updated", "redriven")
+CREATIONS = ("offered", "updated", "edited", "redriven")
 """Each makes a version."""
 ENDINGS = ("acked", "dropped", "buried", "cron_replaced")
 """Each removes a live message."""

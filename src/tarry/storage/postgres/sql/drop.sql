@@ -1,10 +1,12 @@
--- Remove one live message, held or not; with a version, only if it is still that one. Relies on message_key.
+-- Remove one live message, held or not, unless the caller would rather not; with a version, only if it is still that one.
+-- Relies on message_key.
 with q as materialized (
     select id, journal from tarry.queue where name = %(queue)s and deleted_at is null
 ), dropped as (
     delete from tarry.message m
     where m.key = %(key)s and m.queue = (select id from q)
       and (%(version)s::bigint is null or m.version = %(version)s)
+      and (not %(unless_leased)s::boolean or m.lease_until <= coalesce(%(now)s::timestamptz, clock_timestamp()))
     returning m.key, m.version, m.attempt, m.priority, m.due_at
 ), journaled as (
     insert into tarry.event (kind, at, queue, key, version, attempt, priority, due_at)

@@ -18,6 +18,6 @@ with q as materialized (
 )
 select q.name, w.key, w.payload, w.version, w.state, w.attempt, w.priority, w.due_at, w.created_at,
     nullif(w.lease_until, '-infinity'), case when w.token is not null then w.consumer end, w.type, w.headers, w.content_type,
-    coalesce(w.max_attempts, q.max_attempts), w.last_error, w.origin
+    coalesce(w.max_attempts, q.max_attempts), w.last_error, w.origin, w.max_attempts, w.lease_for, w.retry
 from q left join lateral (select * from walked order by due_at, version limit %(limit)s::int) w on true
 order by w.due_at, w.version
