@@ -22,7 +22,10 @@ from tarry.handles.aio import AsyncQueue
 from tarry.handles.delivery import AsyncDelivery, Delivery
 from tarry.handles.queue import Queue
 from tarry.handles.queues import AsyncQueues, Queues
+from tarry.handles.redrives import AsyncRedrives, Redrives
+from tarry.handles.schedules import AsyncSchedules, Schedules
 from tarry.storage.http import AsyncHttpStore, HttpStore
+from tarry.storage.http.schedule_ops import VERBS as SCHEDULE_VERBS
 
 __all__ = ["AsyncClient", "Client"]
 
@@ -75,6 +78,18 @@ class _AsyncRemoteQueue(AsyncQueue[P]):
         return await asking
 
 
+class _Schedules:
+    """The verbs of `app.schedules` that a broker has, blocking or awaitable like the store that asks."""
+
+    def __init__(self, store: HttpStore | AsyncHttpStore) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in SCHEDULE_VERBS:
+            raise AttributeError(f"schedules have no verb {name!r} through a broker")
+        return self._store.asking(SCHEDULE_VERBS[name])
+
+
 class Client:
     """`tarry.connect` for a broker: queues and their verbs, except what needs a connection of the database."""
 
@@ -91,6 +106,8 @@ class Client:
     def _begin(self, store: HttpStore, consumer: str | None) -> None:
         self.store = store
         self.queues = Queues(cast("Store", store))
+        self.redrives = Redrives(cast("Store", store))
+        self.schedules = cast("Schedules", _Schedules(store))
         self._consumer = consumer or default_consumer()
 
     @classmethod
@@ -135,6 +152,8 @@ class AsyncClient:
     def _begin(self, store: AsyncHttpStore, consumer: str | None) -> None:
         self.store = store
         self.queues = AsyncQueues(cast("AsyncStore", store))
+        self.redrives = AsyncRedrives(cast("AsyncStore", store))
+        self.schedules = cast("AsyncSchedules", _Schedules(store))
         self._consumer = consumer or default_consumer()
 
     @classmethod

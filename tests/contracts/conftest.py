@@ -7,16 +7,15 @@ import pytest
 from tarry.storage.postgres import verbs
 from tests.kit.backends import HTTP
 
-# What is done where the database is, and not by programs behind a broker: beginnings of modules and classes.
+# What is done where the database is, and not by programs behind a broker: beginnings of modules, classes and tests.
 _NOT_OVER_HTTP = (
     "TestNextDue",
     "test_following",
     "test_waking",
     "test_cron",
-    "test_dead_groups",
     "test_leading",
-    "test_redrive_jobs",
     "test_sweeping",
+    "test_whoever_asks_without_a_number",
 )
 
 
@@ -24,7 +23,7 @@ _NOT_OVER_HTTP = (
 def what_http_can_do(request: pytest.FixtureRequest) -> None:
     callspec = getattr(request.node, "callspec", None)
     over_http = callspec is not None and callspec.params.get("backend") in HTTP
-    names = [request.module.__name__.rpartition(".")[2], request.cls.__name__ if request.cls else ""]
+    names = [request.module.__name__.rpartition(".")[2], request.cls.__name__ if request.cls else "", request.node.name]
     if over_http and any(name.startswith(_NOT_OVER_HTTP) for name in names):
         pytest.skip("not over HTTP")
 

@@ -8,7 +8,15 @@ from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
-from tarry.core.errors import InvalidInput, InvalidPayload, Refused, StoreUnavailable, TarryError, UnknownQueue
+from tarry.core.errors import (
+    InvalidInput,
+    InvalidPayload,
+    Refused,
+    StoreUnavailable,
+    TarryError,
+    UnknownQueue,
+    UnknownSchedule,
+)
 
 R = TypeVar("R")
 
@@ -20,9 +28,11 @@ class Call:
     body: Any = None
     params: Mapping[str, Any] | None = None
     queue: str = ""
-    """Whose absence the answer may tell of."""
+    """Or schedule: whose absence the answer may tell of."""
     wait_s: float = 0.0
     """How much longer than usual the answer may take."""
+    once: bool = False
+    """Said twice, it would be done twice: not to be sent again once it may have arrived."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +65,11 @@ def code_of(answer: Answer) -> str:
     return str(said.get("code", "")) if isinstance(said, dict) else ""  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
 
 
+def named(queue: str) -> str:
+    """A queue in a path. One named `..` is only a queue, and no step up."""
+    return queue if queue.strip(".") else queue.replace(".", "%2E")
+
+
 def is_passing(status: int) -> bool:
     """What may be over by the time of the next try."""
     return status in (429, 502, 503, 504)
@@ -68,6 +83,8 @@ def _raise(answer: Answer, call: Call) -> NoReturn:
     code, detail, hint = said.get("code"), said.get("detail") or f"it answered {answer.status}", said.get("hint")
     if code == "unknown_queue":
         raise UnknownQueue(call.queue)
+    if code == "unknown_schedule":
+        raise UnknownSchedule(call.queue)
     kinds: dict[Any, type[TarryError]] = {"invalid_payload": InvalidPayload, "refused": Refused}
     if code in kinds:
         raise kinds[code](detail, hint=hint)

@@ -1,49 +1,45 @@
-"""The verbs of a store as requests to a broker."""
+"""The verbs about messages as requests to a broker, with the arguments that a store has."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 import msgspec
 
-from tarry.core.errors import InvalidPayload, Refused, UnknownQueue
+from tarry.core.editing import Edit
+from tarry.core.errors import InvalidPayload
 from tarry.core.events import Event
 from tarry.core.limits import clip_error
-from tarry.core.messages import Counts, DeadLetter, Decode, Draft, Failure, Filter, Hold, Lease, StoredMessage
-from tarry.core.outcomes import Outcome, Settled
-from tarry.core.redriving import DeadFilter
+from tarry.core.messages import (
+    EVERYTHING,
+    BuryReason,
+    Counts,
+    Decode,
+    Draft,
+    Failure,
+    Filter,
+    Hold,
+    Lease,
+    StoredMessage,
+)
+from tarry.core.outcomes import Edited, Outcome, Settled
 from tarry.core.retry import Retry
-from tarry.core.settings import QueueInfo, QueueSettings
 from tarry.core.states import State
 from tarry.storage.http import reading, writing
-from tarry.storage.http.call import Call, Op, ask, code_of
+from tarry.storage.http.call import Call, Op, ask, code_of, named
 
 P = TypeVar("P")
-R = TypeVar("R")
 
 LARGEST_PAGE = 1_000
-_VERSIONS = range(1, 2**63)
-
-
-def in_queue(queue: str, make: Callable[[], Op[R]], *, create: bool) -> Op[R]:
-    """As the library has it: a queue comes into being when it is first used, if this client's key may create it."""
-    try:
-        return (yield from make())
-    except UnknownQueue:
-        if not create:
-            raise
-        try:
-            yield from create_queue(queue, QueueSettings(), exist_ok=True)
-        except Refused:
-            raise UnknownQueue(queue) from None
-    return (yield from make())
+VERSIONS = range(1, 2**63)
+"""Those that there can be."""
 
 
 def offer(queue: str, draft: Draft) -> Op[Outcome]:
     """One by one, so that the broker can put those of many clients into one commit."""
-    answer = yield from ask(Call("POST", f"/v1/queues/{_named(queue)}/messages", writing.offer(draft), queue=queue))
+    answer = yield from ask(Call("POST", f"/v1/queues/{named(queue)}/messages", writing.offer(draft), queue=queue))
     return Outcome.CREATED if answer.tries > 1 and draft.fresh else Outcome(answer.json()["outcome"])
 
 
@@ -52,7 +48,7 @@ def offer_many(queue: str, drafts: Sequence[Draft]) -> Op[list[Outcome]]:
     outcomes: list[Outcome] = []
     for batch in writing.batches_of_drafts(drafts):
         body = {"messages": [writing.offer(draft) for draft in batch]}
-        answer = yield from ask(Call("POST", f"/v1/queues/{_named(queue)}/messages:batch", body, queue=queue))
+        answer = yield from ask(Call("POST", f"/v1/queues/{named(queue)}/messages:batch", body, queue=queue))
         said = [Outcome(one["outcome"]) for one in answer.json()["messages"]]
         # The key was drawn for this message: if it was there at the second try, the first had put it there.
         outcomes += [
@@ -67,14 +63,15 @@ def lease(
     n: int,
     decode: Decode[P],
     *,
-    type: str | None,
-    lease_for: timedelta | None,
-    consumer: str | None,
-    max_attempts: int | None,
-    lowest_first: bool,
+    type: str | None = None,
+    lease_for: timedelta | None = None,
+    consumer: str | None = None,
+    max_attempts: int | None = None,
+    lowest_first: bool = False,
     wait_for: timedelta = timedelta(0),
 ) -> Op[list[Lease[P]]]:
-    """Up to n. What cannot be decoded is buried, and others take its place."""
+    """Up to n. What cannot be decoded is buried, and others take its place. The broker waits for a first one, at most a
+    minute."""
     taken: list[Lease[P]] = []
     while (missing := min(n - len(taken), LARGEST_PAGE)) > 0:
         wait_s = 0.0 if taken else wait_for.total_seconds()
@@ -86,7 +83,7 @@ def lease(
             "lowest_first": lowest_first or None,
         }
         asked = {"max": missing, "wait": wait_s, **{name: value for name, value in wanted.items() if value is not None}}
-        path = f"/v1/queues/{_named(queue)}/messages:poll"
+        path = f"/v1/queues/{named(queue)}/messages:poll"
         answer = yield from ask(Call("POST", path, asked, queue=queue, wait_s=wait_s))
         if answer.status == 204:
             break
@@ -106,27 +103,43 @@ def _judged(queue: str, rows: Sequence[Lease[bytes]], decode: Decode[P], taken: 
             unfit.append((row.hold, clip_error(str(error))))
         except Exception:
             # A decoder that breaks is not a payload that is broken: nothing was handed over, so nothing stays held.
-            yield from settle(queue, "release", [one.hold for one in (*taken, *rows)])
+            yield from _settle(queue, "release", [one.hold for one in (*taken, *rows)])
             raise
         else:
             taken.append(Lease(row.key, payload, *row[2:]))
     for hold, error in unfit:
-        yield from settle(queue, "bury", [hold], error=error, reason="undecodable")
+        yield from _settle(queue, "bury", [hold], error=error, reason="undecodable")
     return len(unfit)
 
 
-def settle(queue: str, verb: str, holds: Sequence[Hold], **more: Any) -> Op[list[Settled]]:
+def ack(queue: str, holds: Sequence[Hold]) -> Op[list[Settled]]:
+    return _settle(queue, "ack", holds)
+
+
+def touch(queue: str, holds: Sequence[Hold], *, lease_for: timedelta | None = None) -> Op[list[Settled]]:
+    return _settle(queue, "touch", holds, extend_seconds=writing.seconds(lease_for))
+
+
+def bury(
+    queue: str, holds: Sequence[Hold], *, error: str | None = None, reason: BuryReason = "buried"
+) -> Op[list[Settled]]:
+    return _settle(queue, "bury", holds, error=error, reason=reason)
+
+
+def _settle(queue: str, verb: str, holds: Sequence[Hold], **more: Any) -> Op[list[Settled]]:
     return _settled(queue, verb, [writing.held(queue, hold) for hold in holds], more)
 
 
-def nack(queue: str, failures: Sequence[Failure], retry: Retry | None) -> Op[list[Settled]]:
+def nack(queue: str, failures: Sequence[Failure], *, retry: Retry | None = None) -> Op[list[Settled]]:
     policy = None if retry is None else {**writing.retry(retry), "max_attempts": retry.max_attempts}
     return _settled(queue, "nack", [writing.failed(queue, failure) for failure in failures], {"retry": policy})
 
 
-def release(queue: str, holds: Sequence[Hold], due_at: datetime | None, delay: timedelta | None) -> Op[list[Settled]]:
+def release(
+    queue: str, holds: Sequence[Hold], *, due_at: datetime | None = None, delay: timedelta | None = None
+) -> Op[list[Settled]]:
     at = None if due_at is None else writing.instant(due_at)
-    return settle(queue, "release", holds, at=at, delay=writing.seconds(delay))
+    return _settle(queue, "release", holds, at=at, delay=writing.seconds(delay))
 
 
 def _settled(queue: str, verb: str, items: Sequence[dict[str, Any]], more: dict[str, Any]) -> Op[list[Settled]]:
@@ -142,7 +155,13 @@ def read(queue: str, key: str) -> Op[StoredMessage[bytes] | None]:
     return msgspec.json.decode(answer.body, type=reading.Live).stored() if answer.status == 200 else None
 
 
-def messages(queue: str, state: State | None, limit: int, filter: Filter) -> Op[list[StoredMessage[bytes]]]:
+def contains(queue: str, key: str) -> Op[bool]:
+    return (yield from read(queue, key)) is not None
+
+
+def messages(
+    queue: str, *, state: State | None = None, limit: int = 100, filter: Filter = EVERYTHING
+) -> Op[list[StoredMessage[bytes]]]:
     found: list[StoredMessage[bytes]] = []
     after = None if filter.after is None else writing.place(filter.after)
     while (missing := min(limit - len(found), LARGEST_PAGE)) > 0:
@@ -155,7 +174,7 @@ def messages(queue: str, state: State | None, limit: int, filter: Filter) -> Op[
         }
         params["key_prefix"] = filter.key_prefix
         given = {name: value for name, value in params.items() if value is not None}
-        answer = yield from ask(Call("GET", f"/v1/queues/{_named(queue)}/messages", params=given, queue=queue))
+        answer = yield from ask(Call("GET", f"/v1/queues/{named(queue)}/messages", params=given, queue=queue))
         page = msgspec.json.decode(answer.body, type=reading.Page)
         found += [one.stored() for one in page.messages]
         after = page.next
@@ -164,7 +183,7 @@ def messages(queue: str, state: State | None, limit: int, filter: Filter) -> Op[
     return found
 
 
-def timeline(queue: str, key: str, limit: int) -> Op[list[Event]]:
+def timeline(queue: str, key: str, *, limit: int = 1000) -> Op[list[Event]]:
     if limit <= 0:
         return []
     params = {"limit": min(limit, 10_000)}
@@ -172,104 +191,37 @@ def timeline(queue: str, key: str, limit: int) -> Op[list[Event]]:
     return [reading.event(one) for one in answer.json()["events"]]
 
 
-def counts(queue: str, limit: int) -> Op[Counts]:
+def counts(queue: str, *, limit: int = 10_000) -> Op[Counts]:
     params = {"count_to": max(0, min(limit, 1_000_000))}
-    answer = yield from ask(Call("GET", f"/v1/queues/{_named(queue)}", params=params, queue=queue))
+    answer = yield from ask(Call("GET", f"/v1/queues/{named(queue)}", params=params, queue=queue))
     return reading.counts(answer.json()["counts"])
 
 
-def drop(queue: str, key: str, version: int | None) -> Op[bool]:
-    if version is not None and version not in _VERSIONS:
-        return False
-    params = None if version is None else {"version": version}
-    answer = yield from ask(Call("DELETE", _message(queue, key), params=params, queue=queue), expected=("gone",))
-    return answer.status == 200
+def edit(queue: str, key: str, edit: Edit, *, version: int | None = None, force: bool = False) -> Op[Edited]:
+    body, params = writing.edit(edit), _if(version, force=force)
+    call = Call("PATCH", _message(queue, key), body, params=params, queue=queue)
+    answer = yield from ask(call, expected=("gone", "leased", "changed"))
+    return Edited(answer.json()["outcome"] if answer.status == 200 else code_of(answer))
+
+
+def drop(queue: str, key: str, *, version: int | None = None, unless_leased: bool = False) -> Op[bool]:
+    call = Call("DELETE", _message(queue, key), params=_if(version, force=not unless_leased), queue=queue)
+    return (yield from ask(call, expected=("gone", "leased", "changed"))).status == 200
+
+
+def _if(version: int | None, *, force: bool) -> dict[str, Any]:
+    # What cannot be a version is one that no message ever has.
+    seen = {} if version is None else {"version": version if version in VERSIONS else VERSIONS[-1]}
+    return {**seen, "force": "true"} if force else seen
 
 
 def drop_all(queue: str) -> Op[int]:
-    call = Call("POST", f"/v1/queues/{_named(queue)}/purge", {"confirm": queue}, queue=queue)
+    call = Call("POST", f"/v1/queues/{named(queue)}/purge", {"confirm": queue}, queue=queue)
     return (yield from ask(call)).json()["dropped"]
-
-
-def dead_letters(queue: str, where: DeadFilter, limit: int) -> Op[list[DeadLetter[bytes]]]:
-    params = {"limit": max(1, min(limit, 10_000)), **writing.which(where)}
-    answer = yield from ask(Call("GET", f"/v1/queues/{_named(queue)}/dead", params=params, queue=queue))
-    return [
-        one.letter() for one in msgspec.json.decode(answer.body, type=reading.DeadPage).dead_letters[: max(limit, 0)]
-    ]
-
-
-def redrive(queue: str, versions: Sequence[int] | None, limit: int) -> Op[int]:
-    picked = None if versions is None else [version for version in versions if version in _VERSIONS]
-    if limit <= 0 or picked == []:
-        return 0
-    moved = 0
-    for batch in [None] if picked is None else writing.batches(picked):
-        asked = {"limit": min(limit - moved, 10_000), "versions": None if batch is None else list(batch)}
-        call = Call("POST", f"/v1/queues/{_named(queue)}/dead:redrive", asked, queue=queue)
-        moved += (yield from ask(call)).json()["redriven"]
-        if moved >= limit:
-            break
-    return moved
-
-
-def purge_dead(queue: str, where: DeadFilter) -> Op[int]:
-    call = Call("DELETE", f"/v1/queues/{_named(queue)}/dead", params=writing.which(where), queue=queue)
-    return (yield from ask(call)).json()["purged"]
-
-
-def create_queue(name: str, settings: QueueSettings, *, exist_ok: bool) -> Op[QueueInfo]:
-    body = {"name": name, "exist_ok": exist_ok, **writing.settings(settings)}
-    return reading.queue_info((yield from ask(Call("POST", "/v1/queues", body, queue=name))).json())
-
-
-def edit_queue(name: str, settings: QueueSettings) -> Op[QueueInfo]:
-    call = Call("PATCH", f"/v1/queues/{_named(name)}", writing.settings(settings), queue=name)
-    return reading.queue_info((yield from ask(call)).json())
-
-
-def rename_queue(name: str, new_name: str) -> Op[QueueInfo]:
-    call = Call("POST", f"/v1/queues/{_named(name)}/rename", {"new_name": new_name}, queue=name)
-    return reading.queue_info((yield from ask(call)).json())
-
-
-def delete_queue(name: str, *, force: bool) -> Op[None]:
-    params = {"force": "true"} if force else None
-    answer = yield from ask(Call("DELETE", f"/v1/queues/{_named(name)}", params=params, queue=name), expected=_GONE)
-    if code_of(answer) in _GONE and answer.tries == 1:
-        raise UnknownQueue(name)
-
-
-_GONE = ("unknown_queue",)
-"""After a second try, a queue that is not there is one that the first has deleted."""
-
-
-def queue_info(name: str) -> Op[QueueInfo]:
-    call = Call("GET", f"/v1/queues/{_named(name)}", params={"count_to": 0}, queue=name)
-    return reading.queue_info((yield from ask(call)).json())
-
-
-def queue_infos() -> Op[list[QueueInfo]]:
-    return [reading.queue_info(one) for one in (yield from ask(Call("GET", "/v1/queues"))).json()["queues"]]
-
-
-def pause(name: str, reason: str | None) -> Op[QueueInfo]:
-    call = Call("POST", f"/v1/queues/{_named(name)}/pause", {"reason": reason}, queue=name)
-    return reading.queue_info((yield from ask(call)).json())
-
-
-def resume(name: str) -> Op[QueueInfo]:
-    call = Call("POST", f"/v1/queues/{_named(name)}/resume", queue=name)
-    return reading.queue_info((yield from ask(call)).json())
 
 
 def now() -> Op[datetime]:
     return datetime.fromisoformat((yield from ask(Call("GET", "/v1/now"))).json()["now"])
-
-
-def _named(queue: str) -> str:
-    """A queue in a path. One named `..` is only a queue, and no step up."""
-    return queue if queue.strip(".") else queue.replace(".", "%2E")
 
 
 def _message(queue: str, key: str) -> str:

@@ -12,23 +12,19 @@ import msgspec
 from tarry.core.codecs import TEXT
 from tarry.core.events import Event, EventKind, JournalLevel
 from tarry.core.messages import Counted, Counts, DeadLetter, Lease, StoredMessage
+from tarry.core.redriving import DeadFilter, DeadGroup, Matching, Phase, RedriveJob, RedriveState
 from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo, QueueSettings
 from tarry.core.states import State
 
 
-class Carried(msgspec.Struct):
-    """What all messages on the wire have in common."""
+class Content(msgspec.Struct, kw_only=True):
+    """A payload on the wire, and what comes with it wherever there is one."""
 
     queue: str
-    key: str
-    version: int
-    attempt: int
     priority: int
-    content_type: str
-    due_at: datetime
     type: str | None = None
-    headers: dict[str, str] | None = None
+    content_type: str | None = None
     payload: msgspec.Raw = msgspec.Raw()
     payload_base64: str | None = None
 
@@ -43,6 +39,16 @@ class Carried(msgspec.Struct):
     @property
     def stored_type(self) -> str | None:
         return None if self.content_type == "application/json" else self.content_type
+
+
+class Carried(Content, kw_only=True):
+    """What all messages on the wire have in common."""
+
+    key: str
+    version: int
+    attempt: int
+    due_at: datetime
+    headers: dict[str, str] | None = None
 
 
 class Delivered(Carried, kw_only=True):
@@ -64,13 +70,19 @@ class Live(Carried, kw_only=True):
     lease_until: datetime | None
     consumer: str | None
     last_error: str | None
+    origin: int | None = None
+    own_max_attempts: int | None = None
+    lease_for: float | None = None
+    retry: dict[str, float] | None = None
 
     def stored(self) -> StoredMessage[bytes]:
         return StoredMessage(
             queue=self.queue, key=self.key, payload=self.data, version=self.version, state=self.state,
             attempt=self.attempt, priority=self.priority, due_at=self.due_at, created_at=self.created_at,
             lease_until=self.lease_until, consumer=self.consumer, type=self.type, headers=self.headers,
-            content_type=self.stored_type, max_attempts=self.max_attempts, last_error=self.last_error,
+            content_type=self.stored_type, max_attempts=self.max_attempts, last_error=self.last_error, origin=self.origin,
+            own_max_attempts=self.own_max_attempts, retry=None if self.retry is None else retry(self.retry),
+            lease_for=None if self.lease_for is None else timedelta(seconds=self.lease_for),
         )  # fmt: skip
 
 
@@ -121,19 +133,22 @@ def event(said: dict[str, Any]) -> Event:
     )
 
 
+def retry(said: dict[str, float]) -> Retry:
+    return Retry(
+        initial_for=timedelta(seconds=said["initial_for"]),
+        factor=said["factor"],
+        cap_for=timedelta(seconds=said["cap_for"]),
+        jitter=said["jitter"],
+    )
+
+
 def queue_info(said: dict[str, Any]) -> QueueInfo:
-    retry = said["retry"]
     return QueueInfo(
         name=said["name"],
         settings=QueueSettings(
             lease_for=timedelta(seconds=said["lease_for"]),
             max_attempts=said["max_attempts"],
-            retry=Retry(
-                initial_for=timedelta(seconds=retry["initial_for"]),
-                factor=retry["factor"],
-                cap_for=timedelta(seconds=retry["cap_for"]),
-                jitter=retry["jitter"],
-            ),
+            retry=retry(said["retry"]),
             journal=JournalLevel(said["journal"]),
             retention_for=timedelta(seconds=said["retention_for"]),
             target_lag_for=timedelta(seconds=said["target_lag_for"]),
@@ -145,7 +160,46 @@ def queue_info(said: dict[str, Any]) -> QueueInfo:
 
 
 def counts(said: dict[str, Any]) -> Counts:
-    def one(name: str) -> Counted:
-        return Counted(said[name]["n"], said[name]["capped"])
+    return Counts(**{name: counted(said[name]) for name in ("delayed", "ready", "leased", "dead")})
 
-    return Counts(delayed=one("delayed"), ready=one("ready"), leased=one("leased"), dead=one("dead"))
+
+def counted(said: dict[str, Any]) -> Counted:
+    return Counted(said["n"], said["capped"])
+
+
+def matching(said: dict[str, Any]) -> Matching:
+    return Matching(counted(said["letters"]), said["blocked"])
+
+
+def dead_group(said: dict[str, Any]) -> DeadGroup:
+    same = ("fingerprint", "reason", "pattern", "example", "example_key", "error", "fewest_attempts", "most_attempts")
+    return DeadGroup(
+        count=counted(said["count"]),
+        first_died_at=datetime.fromisoformat(said["first_died_at"]),
+        last_died_at=datetime.fromisoformat(said["last_died_at"]),
+        types=tuple(said["types"]),
+        **{name: said[name] for name in same},
+    )
+
+
+def redrive_job(said: dict[str, Any]) -> RedriveJob:
+    def at(text: str | None) -> Any:
+        return None if text is None else datetime.fromisoformat(text)
+
+    where, versions = said["where"], said["where"]["versions"]
+    same = ("id", "queue", "rate", "canary", "reason", "who", "redriven", "skipped", "step", "moved")
+    return RedriveJob(
+        where=DeadFilter(
+            **{name: where[name] for name in ("fingerprint", "type", "key_prefix")},
+            died_from=at(where["died_from"]),
+            died_to=at(where["died_to"]),
+            versions=None if versions is None else tuple(versions),
+        ),
+        state=RedriveState(said["state"]),
+        phase=Phase(said["phase"]),
+        total=counted(said["total"]),
+        canaries=tuple(said["canaries"]),
+        canary_keys=tuple(said["canary_keys"]),
+        **{name: at(said[name]) for name in ("created_at", "updated_at", "next_at", "ended_at")},
+        **{name: said[name] for name in same},
+    )

@@ -1,33 +1,93 @@
-"""What both shells need to know about sockets."""
+"""What both shells need to know about sockets, and about when to ask again."""
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import httpx
+import msgspec
 
 from tarry.core.errors import InvalidInput, StoreUnavailable
 from tarry.core.settings import StoreSettings
-from tarry.storage.http.call import Call
+from tarry.storage.http.call import Answer, Call, is_passing
 
 _ANSWER_S = 30.0
 
 
-def headers(key: str | None) -> dict[str, str]:
-    return {} if key is None else {"authorization": f"Bearer {key}"}
+def connection(url: str, key: str | None, settings: StoreSettings) -> dict[str, Any]:
+    """For a client of httpx, of either kind."""
+    return {
+        "base_url": url.rstrip("/"),
+        "headers": {} if key is None else {"authorization": f"Bearer {key}"},
+        "limits": httpx.Limits(max_connections=settings.pool_size, max_keepalive_connections=settings.pool_size),
+        "trust_env": False,
+    }
 
 
-def timeouts(settings: StoreSettings, call: Call) -> httpx.Timeout:
-    connect_s = settings.connect_for.total_seconds()
-    return httpx.Timeout(_ANSWER_S + call.wait_s, connect=connect_s, pool=_ANSWER_S + call.wait_s)
+_BEFORE = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+"""Faults of requests that were never sent."""
 
 
-def unreachable(error: httpx.TransportError, tries: int) -> StoreUnavailable:
-    again = "" if tries <= 1 else f", also not after {tries - 1} more {'try' if tries == 2 else 'tries'}"
-    return StoreUnavailable(
-        f"the broker cannot be reached{again}: {str(error) or type(error).__name__}",
-        hint="check the address, and that tarry serve runs there",
-    )
+class Tries:
+    """One request, until it is answered or patience ends. Almost every request may be sent twice (docs/decisions): what may
+    have been lost on the way is asked for again."""
+
+    def __init__(self, settings: StoreSettings, call: Call) -> None:
+        self._patience = settings.patience
+        self._call = call
+        self._started_s = time.monotonic()
+        self._n = 0
+        self.pause_s = 0.0
+        wait_s = _ANSWER_S + call.wait_s
+        self._request = {
+            "method": call.method,
+            "url": call.path,
+            "content": None if call.body is None else msgspec.json.encode(call.body),
+            "params": call.params,
+            "headers": {"content-type": "application/json"},
+            "timeout": httpx.Timeout(wait_s, connect=settings.connect_for.total_seconds(), pool=wait_s),
+        }
+
+    def next(self) -> dict[str, Any]:
+        """What to send."""
+        self._n += 1
+        self.pause_s = self._patience.pause(self._n).total_seconds()
+        return self._request
+
+    @property
+    def _is_last(self) -> bool:
+        spent_s = time.monotonic() - self._started_s + self.pause_s
+        return (
+            self._n > self._patience.retries or spent_s > self._patience.total_for.total_seconds() + self._call.wait_s
+        )
+
+    def answered(self, found: httpx.Response) -> Answer | None:
+        """None: to be asked again, after the pause."""
+        if is_passing(found.status_code) and not self._is_last and not (self._call.once and found.status_code != 429):
+            return None
+        return Answer(found.status_code, found.content, self._n)
+
+    def failed(self, error: Exception) -> None:
+        """Raises what the caller is to hear of, if it is not to be asked again."""
+        if not isinstance(error, httpx.TransportError):
+            raise InvalidInput(f"this is not the address of a broker: {error}") from error
+        if self._call.once and not isinstance(error, _BEFORE):
+            raise StoreUnavailable(
+                f"the broker did not answer, and may have done it or not: {str(error) or type(error).__name__}",
+                hint="look before you say it again",
+            ) from error
+        if not self._is_last:
+            return
+        more = self._n - 1
+        again = "" if more == 0 else f", also not after {more} more {'try' if more == 1 else 'tries'}"
+        raise StoreUnavailable(
+            f"the broker cannot be reached{again}: {str(error) or type(error).__name__}",
+            hint="check the address, and that tarry serve runs there",
+        ) from error
+
+
+FAULTS = (httpx.TransportError, httpx.InvalidURL, UnicodeError)
 
 
 def refuse_conn(conn: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from tarry.core.editing import Edit
 from tarry.core.limits import clip_error
 from tarry.core.messages import Draft, Failure, Hold, Place
 from tarry.core.redriving import DeadFilter
@@ -50,13 +51,16 @@ def retry(policy: Retry) -> dict[str, Any]:
     }
 
 
+def content(payload: bytes, content_type: str | None) -> dict[str, Any]:
+    if content_type is None and not payload.startswith(b'"'):
+        return {"payload": msgspec.Raw(payload)}
+    # A JSON string would be taken for text, and bytes are not JSON.
+    return {"payload_base64": b64encode(payload).decode(), "content_type": content_type or "application/json"}
+
+
 def offer(draft: Draft) -> dict[str, Any]:
     body: dict[str, Any] = {"key": draft.key, "priority": draft.priority, "on_conflict": draft.conflict.rule.value}
-    if draft.content_type is None and not draft.payload.startswith(b'"'):
-        body["payload"] = msgspec.Raw(draft.payload)
-    else:  # a JSON string would be taken for text, and bytes are not JSON
-        body["payload_base64"] = b64encode(draft.payload).decode()
-        body["content_type"] = draft.content_type or "application/json"
+    body |= content(draft.payload, draft.content_type)
     if draft.due_at is not None:
         body["at"] = instant(draft.due_at)
     elif draft.delay:
@@ -70,6 +74,25 @@ def offer(draft: Draft) -> dict[str, Any]:
         "max_wait": seconds(draft.conflict.max_wait),
     }
     return body | {name: value for name, value in rare.items() if value is not None}
+
+
+def edit(of: Edit) -> dict[str, Any]:
+    body: dict[str, Any] = {}
+    if of.payload is not None:
+        body |= content(of.payload, of.content_type)
+    if of.due_at is not None:
+        body["at"] = instant(of.due_at)
+    elif of.delay is not None:
+        body["delay"] = of.delay.total_seconds()
+    said = {
+        "priority": of.priority,
+        "type": of.type,
+        "headers": None if of.headers is None else dict(of.headers),
+        "lease_for": seconds(of.lease_for),
+        "max_attempts": of.max_attempts,
+        "retry": None if of.retry is None else retry(of.retry),
+    }
+    return body | {name: value for name, value in said.items() if name in of.named}
 
 
 def batches_of_drafts(drafts: Sequence[Draft]) -> Iterator[Sequence[Draft]]:
@@ -101,13 +124,20 @@ def failed(queue: str, failure: Failure) -> dict[str, Any]:
 
 
 def which(where: DeadFilter) -> dict[str, Any]:
+    """As a query has it: one `version` after the other."""
+    said = chosen(where)
+    versions = said.pop("versions", None)
+    return said if versions is None else {**said, "version": versions}
+
+
+def chosen(where: DeadFilter) -> dict[str, Any]:
     said = {
         "fingerprint": where.fingerprint,
         "type": where.type,
         "key_prefix": where.key_prefix,
         "died_from": None if where.died_from is None else instant(where.died_from),
         "died_to": None if where.died_to is None else instant(where.died_to),
-        "version": None if where.versions is None else list(where.versions),
+        "versions": None if where.versions is None else list(where.versions),
     }
     return {name: value for name, value in said.items() if value is not None}
 

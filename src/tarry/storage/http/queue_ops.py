@@ -1,0 +1,53 @@
+"""The verbs about queues as requests to a broker."""
+
+from __future__ import annotations
+
+from tarry.core.errors import UnknownQueue
+from tarry.core.settings import QueueInfo, QueueSettings
+from tarry.storage.http import reading, writing
+from tarry.storage.http.call import Call, Op, ask, code_of, named
+
+
+def create_queue(name: str, settings: QueueSettings, *, exist_ok: bool) -> Op[QueueInfo]:
+    body = {"name": name, "exist_ok": exist_ok, **writing.settings(settings)}
+    return reading.queue_info((yield from ask(Call("POST", "/v1/queues", body, queue=name))).json())
+
+
+def edit_queue(name: str, settings: QueueSettings) -> Op[QueueInfo]:
+    call = Call("PATCH", f"/v1/queues/{named(name)}", writing.settings(settings), queue=name)
+    return reading.queue_info((yield from ask(call)).json())
+
+
+def rename_queue(name: str, new_name: str) -> Op[QueueInfo]:
+    call = Call("POST", f"/v1/queues/{named(name)}/rename", {"new_name": new_name}, queue=name)
+    return reading.queue_info((yield from ask(call)).json())
+
+
+def delete_queue(name: str, *, force: bool) -> Op[None]:
+    params = {"force": "true"} if force else None
+    answer = yield from ask(Call("DELETE", f"/v1/queues/{named(name)}", params=params, queue=name), expected=_GONE)
+    if code_of(answer) in _GONE and answer.tries == 1:
+        raise UnknownQueue(name)
+
+
+_GONE = ("unknown_queue",)
+"""After a second try, a queue that is not there is one that the first has deleted."""
+
+
+def queue_info(name: str) -> Op[QueueInfo]:
+    call = Call("GET", f"/v1/queues/{named(name)}", params={"count_to": 0}, queue=name)
+    return reading.queue_info((yield from ask(call)).json())
+
+
+def queue_infos() -> Op[list[QueueInfo]]:
+    return [reading.queue_info(one) for one in (yield from ask(Call("GET", "/v1/queues"))).json()["queues"]]
+
+
+def pause(name: str, *, reason: str | None = None) -> Op[QueueInfo]:
+    call = Call("POST", f"/v1/queues/{named(name)}/pause", {"reason": reason}, queue=name)
+    return reading.queue_info((yield from ask(call)).json())
+
+
+def resume(name: str) -> Op[QueueInfo]:
+    call = Call("POST", f"/v1/queues/{named(name)}/resume", queue=name)
+    return reading.queue_info((yield from ask(call)).json())

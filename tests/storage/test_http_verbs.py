@@ -1,0 +1,86 @@
+"""The client of a broker has the verbs of a store by name: they must have the arguments of a store, too."""
+
+from __future__ import annotations
+
+import inspect
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import timedelta
+
+import pytest
+
+from tarry.core.errors import StoreUnavailable
+from tarry.core.ports import AsyncStore, Store
+from tarry.core.settings import Patience, StoreSettings
+from tarry.handles.schedules import AsyncSchedules, Schedules
+from tarry.http import Client
+from tarry.storage.http import HttpStore, schedule_ops
+from tarry.storage.http.verbs import VERBS
+
+MORE = {"lease": {"wait_for"}}
+LESS = {"advance_redrive": {"lead"}}
+"""Leaders are elected where the database is."""
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_a_verb_has_the_arguments_of_a_store(name: str) -> None:
+    found = inspect.signature(VERBS[name]).parameters
+    for port in (Store, AsyncStore):
+        asked = inspect.signature(getattr(port, name)).parameters
+        names = [one for one in asked if one not in {"self", "conn"} | LESS.get(name, set())]
+        assert [one for one in found if one not in MORE.get(name, set())] == names
+        for one in names:
+            assert found[one].default == asked[one].default
+            assert found[one].kind == asked[one].kind
+
+
+def test_what_a_broker_does_not_have_is_no_attribute() -> None:
+    with closing(HttpStore("http://localhost:1")) as store:
+        assert hasattr(store, "offer")
+        for name in ("sweep", "rule", "lead", "lobby", "_verbs"):
+            assert not hasattr(store, name)
+
+
+@pytest.mark.parametrize("name", schedule_ops.VERBS)
+def test_a_verb_about_schedules_has_the_arguments_of_the_library(name: str) -> None:
+    found = inspect.signature(schedule_ops.VERBS[name]).parameters
+    for handle in (Schedules, AsyncSchedules):
+        asked = inspect.signature(getattr(handle, name)).parameters
+        assert list(found) == [one for one in asked if one not in ("self", "conn")]
+        assert [found[one].default for one in found] == [asked[one].default for one in found]
+
+
+@contextmanager
+def hanging_up() -> Iterator[tuple[str, list[bytes]]]:
+    """A server that reads a request and hangs up: whether it was carried out, nobody knows."""
+    heard: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer() -> None:
+            while True:
+                try:
+                    taken, _ = listening.accept()
+                except OSError:
+                    return
+                with taken:
+                    heard.append(taken.recv(65_536))
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}", heard
+        listening.shutdown(socket.SHUT_RDWR)
+    thread.join(30)
+
+
+def test_what_would_be_done_twice_is_not_sent_twice() -> None:
+    settings = StoreSettings(patience=Patience(retries=2, initial_for=timedelta(milliseconds=1)))
+    with hanging_up() as (url, heard), Client(url, settings=settings) as client:
+        for once in (client.schedules.trigger, client.schedules.skip_next):
+            with pytest.raises(StoreUnavailable, match="may have done it or not"):
+                once("report")
+        assert len(heard) == 2
+        with pytest.raises(StoreUnavailable, match="also not after 2 more tries"):
+            client.schedules.pause("report")
+        assert len(heard) == 5
