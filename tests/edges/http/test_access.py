@@ -12,10 +12,12 @@ import pytest
 from fastapi.routing import APIRoute
 
 from tarry.app import AsyncApp
+from tarry.core.cron import Overlap, Policy, ScheduleSpec
 from tarry.core.errors import StoreUnavailable
 from tarry.core.keys import Action
+from tarry.core.schedules import Periodic
 from tarry.core.settings import QueueSettings
-from tarry.edges.http.broker import broker_app
+from tarry.edges.http.broker import PARTS, broker_app
 from tarry.edges.http.ids import MessageId
 from tarry.edges.http.routing import Scope
 from tarry.edges.http.settings import BrokerSettings
@@ -30,10 +32,7 @@ TOKEN = "00000000-0000-4000-8000-000000000000"
 
 
 def routes() -> list[APIRoute]:
-    from tarry.edges.http import dead, events, health, insights, keys, leases, messages, queues
-
-    parts = (queues, messages, leases, dead, events, insights, keys, health)
-    return [route for part in parts for route in part.router.routes if isinstance(route, APIRoute)]
+    return [route for part in PARTS for route in part.router.routes if isinstance(route, APIRoute)]
 
 
 GUARDED = [route for route in routes() if "x-tarry-access" in (route.openapi_extra or {})]
@@ -47,17 +46,25 @@ BODIES: dict[str, Any] = {
     "edit_queue": {},
     "acknowledge": {},
     "mute": {"queue": "QUEUE", "reason": "r"},
+    "edit": {"priority": 1},
+    "put_schedule": {"every": "1h", "queue": "QUEUE"},
+    "backfill": {"since": "2024-01-01T00:00:00Z", "until": "2024-01-01T00:00:00Z"},
 }
+JOBS = {"own": "1", "foreign": "2"}
+"""Redrive jobs of these queues, by number."""
+QUIET = Policy(overlap=Overlap.SKIP)
+"""Such a schedule plans no message ahead."""
 
 
 def request(route: APIRoute, queue: str) -> tuple[str, str, Any]:
     path = route.path_format.replace("{queue}", queue).replace("{id}", str(MessageId(queue, "k")))
     path = path.replace("{key_id}", "0" * 12).replace("{anomaly_id}", "1").replace("{mute_id}", "1")
+    path = path.replace("{schedule}", queue).replace("{job}", JOBS.get(queue, "99"))
     body = BODIES.get(route.name)
     if body is None and route.body_field is not None:
         item = {"id": str(MessageId(queue, "k")), "lock_token": TOKEN}
         body = {"messages": [item]} if route.path_format.startswith("/v1/messages:") else {"lock_token": TOKEN}
-        if route.name in ("pause_queue", "redrive"):
+        if route.name in ("pause_queue", "pause_schedule", "redrive", "redrive_now") or "{job}" in route.path_format:
             body = {}
         if route.name == "purge_queue":
             body = {"confirm": queue}
@@ -70,6 +77,10 @@ def request(route: APIRoute, queue: str) -> tuple[str, str, Any]:
 def guarded(behind: AsyncApp, http_loop: Loop) -> Caller:
     for name in ("own", "foreign"):
         http_loop.run(behind.queues.create(name, QueueSettings()))
+        job = http_loop.run(behind.queue(name).dead_letters.start_redrive())
+        assert str(job.id) == JOBS[name]
+        spec = ScheduleSpec(prefix=name, schedule=Periodic(timedelta(hours=1)), queue=name, payload=b"1", policy=QUIET)
+        http_loop.run(behind.schedules.put(spec))
     return Caller(broker_app(behind, BrokerSettings()), http_loop)
 
 
@@ -114,6 +125,20 @@ def test_a_foreign_queue_is_refused_in_the_same_words_whether_it_exists_or_not(
     there, nowhere = mine(*request(route, "foreign")), mine(*request(route, "nowhere"))
     assert code(there) == code(nowhere) == (403, "forbidden")
     assert there.json()["detail"].replace("foreign", "nowhere") == nowhere.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    "route",
+    [r for r in GUARDED if (r.openapi_extra or {})["x-tarry-scope"] in ("redrive", "schedule")],
+    ids=lambda route: f"{next(iter(route.methods))} {route.path_format}",
+)
+def test_what_has_to_be_looked_up_is_not_there_if_it_is_foreign(guarded: Caller, key: Make, route: APIRoute) -> None:
+    mine = guarded.with_key(key(*Action, queues=("own", "own-*")))
+    there, nowhere = mine(*request(route, "foreign")), mine(*request(route, "nowhere"))
+    assert code(there) == code(nowhere)
+    assert there.status_code == 404
+    named = there.json()["detail"].replace("foreign", "nowhere").replace(JOBS["foreign"], "99")
+    assert named == nowhere.json()["detail"]
 
 
 def test_a_list_shows_what_may_be_read_and_nothing_else(guarded: Caller, key: Make) -> None:

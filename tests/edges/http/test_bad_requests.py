@@ -129,7 +129,7 @@ OTHERS: list[tuple[str, str, Any]] = [
     ("POST", "/v1/messages/cS9r/ack", {"lock_token": "urn:uuid:00000000-0000-4000-8000-000000000000"}),
     ("POST", "/v1/messages:ack", {"messages": []}),
     ("POST", "/v1/messages:ack", {"messages": [{"id": "x" * 1301, "lock_token": "x"}]}),
-    ("POST", "/v1/queues/q/dead:redrive", {"versions": [0]}),
+    ("POST", "/v1/queues/q/dead:redrive_now", {"versions": [0]}),
     ("POST", "/v1/queues/q/dead:redrive", {"versions": [2**63]}),
     ("POST", "/v1/keys", {"name": "k", "actions": []}),
     ("POST", "/v1/keys", {"name": "k", "actions": ["fly"]}),

@@ -25,12 +25,16 @@ def serve(
     rate: Annotated[
         float | None, typer.Option("--rate", metavar="N", min=0.001, help="Requests a second for each key.")
     ] = None,
+    sweeper: Annotated[
+        bool, typer.Option("--sweeper/--no-sweeper", help="Clean up beside it; of all sweepers one works.")
+    ] = True,
     no_access_log: Annotated[bool, typer.Option("--no-access-log", help="No line per request on stderr.")] = False,
 ) -> None:
     """Run the broker: produce and consume by HTTP.
 
     From any language. Beyond this machine (any --host but loopback) it answers to API keys only, and does not start
-    before there is one: tarry key create. Ctrl-C or SIGTERM lets answers under way finish; waiting clients are
+    before there is one: tarry key create. A sweeper runs beside it and carries redrive jobs on; schedules need a
+    scheduler: tarry scheduler. Ctrl-C or SIGTERM lets answers under way finish; waiting clients are
     answered at once.
     """
     import asyncio
@@ -43,4 +47,4 @@ def serve(
         raise CommandFailed(
             f"the broker is not installed: {error}", ExitCode.FAILED, hint="pip install 'tarry[http]'"
         ) from error
-    asyncio.run(running.run(cli, host, port, rate, access_log=not no_access_log and not cli.quiet))
+    asyncio.run(running.run(cli, host, port, rate, sweeper=sweeper, access_log=not no_access_log and not cli.quiet))

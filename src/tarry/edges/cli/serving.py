@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 
 from tarry.app import connect_async
@@ -14,14 +15,15 @@ from tarry.edges.http.server import bind, check_bind, serve
 _SETTINGS = StoreSettings(create_queues=False, pool_size=10)
 
 
-async def run(cli: Session, host: str, port: int, rate: float | None, *, access_log: bool) -> None:
+async def run(cli: Session, host: str, port: int, rate: float | None, *, sweeper: bool, access_log: bool) -> None:
     async with connect_async(cli.dsn, settings=_SETTINGS) as app:
         settings = replace(await check_bind(app, host), requests_per_s=rate)
         listening = bind(host, port)
         shown = f"[{host}]" if ":" in host else host
         cli.note(f"Tarry answers at http://{shown}:{listening.getsockname()[1]}")
         _log_to_stderr(logging.INFO if access_log else logging.WARNING)
-        await serve(app, [listening], settings)
+        async with app.sweeper() if sweeper else nullcontext():
+            await serve(app, [listening], settings)
     cli.note("stopped")
 
 

@@ -36,6 +36,12 @@ class Offered(Answer):
     outcome: Outcome
 
 
+class Edited(Answer):
+    id: str
+    key: str
+    outcome: Literal["updated", "ignored"] = Field(description="ignored: it was so already.")
+
+
 class OfferedBatch(Answer):
     messages: list[Offered]
 
@@ -79,6 +85,13 @@ class SettledBatch(Answer):
     messages: list[SettledOne]
 
 
+class RetryPolicy(Answer):
+    initial_for: float
+    factor: float
+    cap_for: float
+    jitter: float
+
+
 class Message(Answer):
     id: str
     queue: str
@@ -86,7 +99,10 @@ class Message(Answer):
     version: int
     state: Literal["delayed", "ready", "leased"]
     attempt: int
-    max_attempts: int | None
+    max_attempts: int | None = Field(description="What counts: its own, else the queue's.")
+    own_max_attempts: int | None = Field(description="What the message says for itself; so are lease_for and retry.")
+    lease_for: float | None
+    retry: RetryPolicy | None
     priority: int
     type: str | None
     headers: dict[str, str] | None
@@ -95,6 +111,7 @@ class Message(Answer):
     lease_until: At | None
     consumer: str | None
     last_error: str | None
+    origin: int | None = Field(description="The version it was redriven from.")
     content_type: str
     payload: Any = None
     payload_base64: str | None = None
@@ -129,6 +146,11 @@ class DeadLetters(Answer):
     dead_letters: list[DeadLetter]
 
 
+class Count(Answer):
+    n: int
+    capped: bool = Field(description="There are more: counting stops at a limit.")
+
+
 class Event(Answer):
     id: int
     kind: str
@@ -160,23 +182,11 @@ class Why(Answer):
     deliverable_at: At | None
 
 
-class Count(Answer):
-    n: int
-    capped: bool = Field(description="There are more: counting stops at a limit.")
-
-
 class Counts(Answer):
     delayed: Count
     ready: Count
     leased: Count
     dead: Count
-
-
-class RetryPolicy(Answer):
-    initial_for: float
-    factor: float
-    cap_for: float
-    jitter: float
 
 
 class Queue(Answer):
@@ -203,10 +213,6 @@ class Queues(Answer):
 
 class Dropped(Answer):
     dropped: int
-
-
-class Redriven(Answer):
-    redriven: int
 
 
 class Purged(Answer):

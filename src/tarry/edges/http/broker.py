@@ -12,7 +12,21 @@ from starlette.types import Scope
 from tarry.app import AsyncApp
 from tarry.core.errors import UnknownQueue
 from tarry.core.ports import AsyncStore
-from tarry.edges.http import dead, events, health, insights, keys, leases, messages, problems, queues
+from tarry.edges.http import (
+    dead,
+    edits,
+    events,
+    health,
+    insights,
+    keys,
+    leases,
+    messages,
+    problems,
+    queues,
+    redrives,
+    schedules,
+    transfer,
+)
 from tarry.edges.http.answers import ProblemAnswer
 from tarry.edges.http.content import CONTENT, Content
 from tarry.edges.http.gate import Gate
@@ -27,6 +41,10 @@ R = TypeVar("R")
 
 _DEFAULTS = BrokerSettings()
 _DESCRIPTION = "A delayed queue on PostgreSQL: it keeps messages until they are due, and hands each one over safely."
+
+
+PARTS = (queues, messages, edits, leases, dead, redrives, schedules, transfer, events, insights, keys, health)
+"""Each with a router: what the broker can be asked."""
 
 
 class Broker:
@@ -81,7 +99,7 @@ def broker_app(app: AsyncApp, settings: BrokerSettings = _DEFAULTS) -> FastAPI:
     made.state.broker = broker = Broker(app, settings)
     problems.install(made)
     made.add_middleware(Guard, settings=settings, heard=broker.meter.answered)
-    for part in (queues, messages, leases, dead, events, insights, keys, health):
+    for part in PARTS:
         made.include_router(part.router)
     document = made.openapi
 

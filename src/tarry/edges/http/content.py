@@ -44,6 +44,15 @@ class Content(NamedTuple):
                 pass
         return {"payload_base64": b64encode(self.data).decode(), "content_type": shown_type}
 
+    def offered(self) -> dict[str, Any]:
+        """The fields of an offer that is stored as these very bytes."""
+        if self.content_type is None and _is_json(self.data) and Content.of_value(_CHECK.decode(self.data)) == self:
+            return {"payload": msgspec.Raw(self.data)}
+        shown = self.shown()
+        if self.content_type == TEXT and "payload" in shown:
+            return {"payload": shown["payload"]}
+        return {"payload_base64": b64encode(self.data).decode(), "content_type": self.content_type or JSON_TYPE}
+
 
 def _is_json(data: bytes) -> bool:
     try:

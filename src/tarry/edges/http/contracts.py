@@ -41,7 +41,7 @@ def _uuid(value: object) -> UUID:
     except ValueError:
         found = None
     if found is None or str(found) != value:
-        raise InvalidInput("a lock_token is copied from a delivery, as it is")
+        raise InvalidInput("this is a UUID, in lower case; a lock_token is copied from a delivery, as it is")
     return found
 
 
@@ -68,18 +68,26 @@ LockToken = Annotated[
     BeforeValidator(_uuid),
     WithJsonSchema({"type": "string", "format": "uuid", "description": "From a delivery."}),
 ]
+RequestName = Annotated[UUID, BeforeValidator(_uuid), WithJsonSchema({"type": "string", "format": "uuid"})]
 Key = Annotated[str, Field(min_length=1, max_length=limits.KEY_LENGTH, examples=["order-17"])]
 TypeName = Annotated[str, Field(min_length=1, max_length=limits.TYPE_LENGTH, examples=["invoice"])]
 QueueName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,100}$", examples=["orders"])]
+ContentType = Annotated[str, Field(pattern=r"^[A-Za-z0-9.+-]{1,60}/[A-Za-z0-9.+-]{1,60}$")]
 Priority = Annotated[int, Field(ge=0, le=9)]
 MaxAttempts = Annotated[int, Field(ge=1, le=limits.MAX_ATTEMPTS)]
 Version = Annotated[int, Field(ge=1, le=2**63 - 1)]
+Versions = Annotated[list[Version], Field(min_length=1, max_length=MOST)]
 Id = Annotated[str, Field(min_length=1, max_length=1300, examples=["b3JkZXJzL29yZGVyLTE3"])]
 ErrorText = Annotated[str, Field(max_length=100_000)]
 
 
 class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
+
+
+def clipped(text: str) -> str:
+    """Why somebody did something, fit to be stored."""
+    return limits.clip_error(text)
 
 
 class RetryPolicy(Strict):
@@ -110,7 +118,7 @@ class OfferRequest(Strict):
     )
     payload: Any = Field(default=None, description="Any JSON. A string is stored as text.")
     payload_base64: str | None = Field(default=None, description="Instead of payload: bytes, with their content_type.")
-    content_type: Annotated[str, Field(pattern=r"^[A-Za-z0-9.+-]{1,60}/[A-Za-z0-9.+-]{1,60}$")] | None = None
+    content_type: ContentType | None = None
     key: Key | None = Field(default=None, description="Generated where absent.")
     at: Instant | None = None
     delay: Duration | None = None
@@ -140,6 +148,39 @@ class OfferRequest(Strict):
         if self.max_wait is not None:
             return Conflict.debounce(self.max_wait)
         return {"replace": Conflict.replace, "keep": Conflict.keep, "earliest": Conflict.earliest}[self.on_conflict]()
+
+
+class EditRequest(Strict):
+    """What is not named stays as it is; `null` takes a type, headers, or a wish of the message's own away."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"priority": 9, "delay": "5m"}]})
+    payload: Any = None
+    payload_base64: str | None = None
+    content_type: ContentType | None = None
+    at: Instant | None = None
+    delay: Duration | None = None
+    priority: Priority | None = None
+    type: TypeName | None = None
+    headers: dict[str, str] | None = None
+    max_attempts: MaxAttempts | None = None
+    lease_for: Duration | None = None
+    retry: RetryPolicy | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> EditRequest:
+        given = self.model_fields_set
+        if not given:
+            raise InvalidInput("nothing is to change: name at least one field")
+        for name in ("payload_base64", "content_type", "at", "delay", "priority"):
+            if name in given and getattr(self, name) is None:
+                raise InvalidInput(f"{name} cannot be null: leave it away to keep it as it is")
+        if "payload" in given and "payload_base64" in given:
+            raise InvalidInput("give a payload, or a payload_base64, and not both")
+        if "content_type" in given and "payload_base64" not in given:
+            raise InvalidInput("content_type goes with payload_base64; a payload is JSON, or text if it is a string")
+        if "at" in given and "delay" in given:
+            raise InvalidInput("give either at or delay, not both")
+        return self
 
 
 class OfferBatch(Strict):
@@ -230,10 +271,6 @@ class QueueRequest(QueueChanges):
     exist_ok: bool = False
 
 
-class PauseRequest(Strict):
-    reason: Annotated[str, Field(max_length=limits.ERROR_LENGTH)] | None = None
-
-
 class RenameRequest(Strict):
     new_name: QueueName
 
@@ -242,11 +279,8 @@ class PurgeRequest(Strict):
     confirm: QueueName = Field(description="The name of the queue again, since this cannot be undone.")
 
 
-class RedriveRequest(Strict):
-    versions: Annotated[list[Version], Field(min_length=1, max_length=MOST)] | None = Field(
-        default=None, description="These; else the oldest."
-    )
-    limit: Annotated[int, Field(ge=1, le=10_000)] = 1_000
+class ReasonRequest(Strict):
+    reason: Annotated[str, Field(max_length=limits.ERROR_LENGTH)] | None = None
 
 
 class KeyRequest(Strict):

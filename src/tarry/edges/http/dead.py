@@ -1,19 +1,21 @@
-"""Dead letters: look, deliver again, give up."""
+"""Dead letters: look, count, deliver again, give up."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Annotated
+from uuid import uuid4
 
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
+from tarry.core import limits
 from tarry.core.keys import Action
 from tarry.core.redriving import DeadFilter
-from tarry.edges.http import answers, contracts, views
+from tarry.edges.http import answers, contracts, dead_shapes, views
 from tarry.edges.http.documented import ADMIN_ERRORS, READ_ERRORS
 from tarry.edges.http.ids import storable
-from tarry.edges.http.routing import AccessRoute, access
+from tarry.edges.http.routing import AccessRoute, access, caller_of
 from tarry.edges.http.views import answer
 
 Text = Annotated[str | None, Query(max_length=200)]
@@ -66,15 +68,72 @@ async def list_dead(
     return answer({"dead_letters": [views.dead_letter(one) for one in found]})
 
 
+@router.get(
+    "/queues/{queue}/dead:groups",
+    response_model=dead_shapes.DeadGroups,
+    responses=READ_ERRORS,
+    openapi_extra=access(Action.READ),
+)
+async def dead_groups(
+    request: Request,
+    queue: str,
+    limit: Annotated[int, Query(ge=1, le=contracts.MOST)] = 100,
+    count_to: Annotated[int, Query(ge=1, le=1_000_000)] = 10_000,
+) -> Response:
+    """By what they died of, the freshest group first; `fingerprint` names a group wherever dead letters are chosen."""
+    broker = request.app.state.broker
+    await broker.app.queues.get(queue)
+    found = await broker.store.dead_groups(queue, limit=limit, cap=count_to)
+    return answer({"groups": [views.dead_group(one) for one in found]})
+
+
+@router.get(
+    "/queues/{queue}/dead:count",
+    response_model=dead_shapes.Matching,
+    responses=READ_ERRORS,
+    openapi_extra=access(Action.READ),
+)
+async def count_dead(
+    request: Request, queue: str, where: Which, count_to: Annotated[int, Query(ge=0, le=1_000_000)] = 10_000
+) -> Response:
+    """How many a redrive of these would take, and how many of them could not live. Changes nothing."""
+    broker = request.app.state.broker
+    await broker.app.queues.get(queue)
+    found = await broker.store.count_dead(queue, where=where, limit=count_to)
+    return answer({"letters": views.counted(found.letters), "blocked": found.blocked})
+
+
 @router.post(
     "/queues/{queue}/dead:redrive",
-    response_model=answers.Redriven,
+    status_code=202,
+    response_model=dead_shapes.Redrive,
     responses=ADMIN_ERRORS,
     openapi_extra=access(Action.ADMIN),
 )
-async def redrive(request: Request, queue: str, body: contracts.RedriveRequest | None = None) -> Response:
-    """Deliver them again, from the first attempt: those named, or the oldest. One whose key is live again stays dead."""
-    broker, asked = request.app.state.broker, body or contracts.RedriveRequest()
+async def redrive(request: Request, queue: str, body: dead_shapes.RedriveRequest | None = None) -> Response:
+    """Deliver them again as a job, which a sweeper carries on: at a rate, canaries first. See /v1/redrives/{job}."""
+    broker, asked = request.app.state.broker, body or dead_shapes.RedriveRequest()
+    await broker.app.queues.get(queue)
+    job = await broker.store.start_redrive(
+        queue,
+        where=asked.where(),
+        rate=asked.rate,
+        canary=asked.canary,
+        who=limits.check_consumer(asked.who) or caller_of(request).id,
+        request=asked.request or uuid4(),
+    )
+    return answer(views.redrive(job), 202)
+
+
+@router.post(
+    "/queues/{queue}/dead:redrive_now",
+    response_model=dead_shapes.Redriven,
+    responses=ADMIN_ERRORS,
+    openapi_extra=access(Action.ADMIN),
+)
+async def redrive_now(request: Request, queue: str, body: dead_shapes.RedriveNowRequest | None = None) -> Response:
+    """Deliver a few again at once, from the first attempt: those named, or the oldest. One whose key is live stays dead."""
+    broker, asked = request.app.state.broker, body or dead_shapes.RedriveNowRequest()
     await broker.app.queues.get(queue)
     return answer({"redriven": await broker.store.redrive(queue, versions=asked.versions, limit=asked.limit)})
 

@@ -26,6 +26,12 @@ _ALWAYS = [
 
 
 Heard = Callable[[str, str, int, float], None]
+_STREAMED = "tarry.streamed"
+
+
+def takes_a_stream(scope: Any) -> None:
+    """Said by a route that reads its body bit by bit, and bounds it itself: only the wait for the next bit has an end."""
+    scope[_STREAMED] = True
 
 
 class Guard:
@@ -54,30 +60,31 @@ class Guard:
             await send(message)
 
         try:
-            if _announced(headers) > self._settings.body_limit:
-                await _too_large(self._settings).response(request_id)(scope, receive, sending)
-            else:
-                await self._app(scope, self._limited(receive), sending)
+            await self._app(scope, self._limited(scope, receive, _announced(headers)), sending)
         finally:
             took_s = time.monotonic() - started
             _log(scope, status, took_s)
             self._heard(scope["method"], _route(scope), status, took_s)
 
-    def _limited(self, receive: Receive) -> Receive:
+    def _limited(self, scope: Scope, receive: Receive, announced: int) -> Receive:
         read, complete = 0, False
-        deadline = time.monotonic() + self._settings.body_for.total_seconds()
+        patience_s = self._settings.body_for.total_seconds()
+        deadline = time.monotonic() + patience_s
 
         async def receiving() -> Message:
             nonlocal read, complete
             if complete:
                 return await receive()
+            streamed = _STREAMED in scope
+            if not streamed and announced > self._settings.body_limit:
+                raise HTTPException(413, _too_large(self._settings).detail)
             try:
-                async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+                async with asyncio.timeout(patience_s if streamed else max(0.0, deadline - time.monotonic())):
                     message = await receive()
             except TimeoutError:
                 raise HTTPException(408, "the request was not sent in time") from None
             read += len(message.get("body", b""))
-            if read > self._settings.body_limit:
+            if read > self._settings.body_limit and not streamed:
                 raise HTTPException(413, _too_large(self._settings).detail)
             complete = message["type"] == "http.request" and not message.get("more_body", False)
             return message

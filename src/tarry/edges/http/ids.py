@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from tarry.core import limits
+from tarry.core.cron import check_prefix
 from tarry.core.errors import InvalidInput
 from tarry.core.messages import Place
 
@@ -35,6 +36,25 @@ class MessageId(NamedTuple):
         except (NotBase64, UnicodeDecodeError, InvalidInput):
             return None
         return found if slash and str(found) == text else None
+
+
+_PLAIN = re.compile(r"(?!\.+$)[A-Za-z0-9._-]{1,200}")
+
+
+def show_prefix(prefix: str) -> str:
+    """A schedule in a path: its prefix as it is, or `~` and base64url of whatever could be mistaken there."""
+    return prefix if _PLAIN.fullmatch(prefix) else "~" + urlsafe_b64encode(prefix.encode()).rstrip(b"=").decode()
+
+
+def parse_prefix(text: str) -> str | None:
+    """None for what no schedule can be called. Of the ways to write one only ours is taken."""
+    try:
+        data = text[1:] if text.startswith("~") else None
+        prefix = text if data is None else urlsafe_b64decode(data + "=" * (-len(data) % 4)).decode()
+        found = check_prefix(prefix)
+    except (NotBase64, ValueError, InvalidInput):
+        return None
+    return found if show_prefix(found) == text else None
 
 
 PLACE = r"^[0-9]{1,18}-[0-9]{1,19}$"

@@ -1,4 +1,4 @@
-"""Messages: offer, browse, inspect, tell their life, cancel."""
+"""Messages: offer, browse, inspect, tell their life."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tarry.core.states import State
 from tarry.core.why import why_not_delivered
 from tarry.edges.http import answers, contracts, views
 from tarry.edges.http.content import Content
-from tarry.edges.http.documented import READ_ERRORS, SETTLE_ERRORS, WRITE_ERRORS
+from tarry.edges.http.documented import READ_ERRORS, WRITE_ERRORS
 from tarry.edges.http.ids import PLACE, MessageId, parse_place, show_place, storable
 from tarry.edges.http.problems import message_gone
 from tarry.edges.http.routing import AccessRoute, Scope, access, message_of
@@ -44,7 +44,7 @@ async def offer(request: Request, queue: str, body: contracts.OfferRequest) -> R
         queue,
         lambda: handle.offer(
             key,
-            _content(body),
+            content_of(body),
             at=body.at,
             after=body.delay,
             priority=body.priority,
@@ -68,7 +68,7 @@ async def offer(request: Request, queue: str, body: contracts.OfferRequest) -> R
 async def offer_batch(request: Request, queue: str, body: contracts.OfferBatch) -> Response:
     """All or nothing, with an outcome for each in the order given."""
     keys, broker = [item.key or fresh_key() for item in body.messages], request.app.state.broker
-    messages = [_message(item, key) for item, key in zip(body.messages, keys, strict=True)]
+    messages = [offered_message(item, key) for item, key in zip(body.messages, keys, strict=True)]
     outcomes = await broker.in_queue(queue, lambda: broker.queue(queue).offer_many(messages))
     return answer({"messages": [_offered(queue, key, o) for key, o in zip(keys, outcomes, strict=True)]})
 
@@ -133,24 +133,6 @@ async def why(request: Request, id: str) -> Response:
     )
 
 
-@router.delete(
-    "/messages/{id}",
-    response_model=answers.Dropped,
-    responses=SETTLE_ERRORS,
-    openapi_extra=access(Action.PRODUCE, Scope.MESSAGE),
-)
-async def cancel(
-    request: Request, id: str, version: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None
-) -> Response:
-    """Remove a live message, held or not. With `version`: only if it has not changed since it was seen."""
-    queue, key = message_of(request)
-    broker = request.app.state.broker
-    await broker.app.queues.get(queue)
-    if not await broker.store.drop(queue, key, version=version):
-        raise message_gone()
-    return answer({"dropped": 1})
-
-
 async def _found(request: Request) -> Any:
     queue, key = message_of(request)
     broker = request.app.state.broker
@@ -161,9 +143,9 @@ async def _found(request: Request) -> Any:
     return found
 
 
-def _message(body: contracts.OfferRequest, key: str) -> Message[Content]:
+def offered_message(body: contracts.OfferRequest, key: str) -> Message[Content]:
     return Message(
-        payload=_content(body),
+        payload=content_of(body),
         key=key,
         at=body.at,
         after=body.delay,
@@ -177,7 +159,7 @@ def _message(body: contracts.OfferRequest, key: str) -> Message[Content]:
     )
 
 
-def _content(body: contracts.OfferRequest) -> Content:
+def content_of(body: contracts.OfferRequest | contracts.EditRequest) -> Content:
     if body.payload_base64 is None:
         return Content.of_value(body.payload)
     return Content.of_base64(body.payload_base64, body.content_type or "application/octet-stream")

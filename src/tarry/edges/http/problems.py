@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -65,11 +66,18 @@ _STATUS: Sequence[tuple[type[errors.TarryError], int, str]] = (
     (errors.InvalidPayload, 422, "invalid_payload"),
     (errors.InvalidInput, 422, "invalid"),
     (errors.UnknownQueue, 404, "unknown_queue"),
+    (errors.UnknownSchedule, 404, "unknown_schedule"),
+    (errors.UnknownRedrive, 404, "unknown_redrive"),
     (errors.Refused, 409, "refused"),
     (errors.StoreUnavailable, 503, "unavailable"),
     (errors.CommitLost, 503, "unavailable"),
     (errors.SchemaMismatch, 503, "schema_mismatch"),
 )
+_HINTS = {
+    "unknown_queue": "create it: POST /v1/queues",
+    "unknown_schedule": "see: GET /v1/schedules",
+    "unknown_redrive": "see: GET /v1/redrives",
+}
 _CODES = {
     404: "no_route",
     405: "method_not_allowed",
@@ -85,8 +93,8 @@ def of_error(error: errors.TarryError) -> Problem:
         return Problem(
             503, code, "the database cannot be used at the moment", hint="try again", headers={"retry-after": "1"}
         )
-    if isinstance(error, errors.UnknownQueue):
-        return Problem(404, code, str(error), hint="create it: POST /v1/queues")
+    if code in _HINTS:
+        return Problem(404, code, str(error), hint=_HINTS[code])
     if status == 500:
         return internal()
     return Problem(status, code, str(error), hint=error.hint)
@@ -104,6 +112,15 @@ def of_validation(error: RequestValidationError) -> Problem:
     ]
     said = "; ".join(f"{item['field']}: {item['problem']}" for item in wrong[:3])
     return Problem(422, "invalid", said[:1000], hint="see /openapi.json for what is allowed", errors=wrong)
+
+
+def of_line(error: ValueError) -> str:
+    """What is wrong with one line of many, in a sentence; never the value."""
+    if isinstance(error, ValidationError):
+        wrong = error.errors()[0]
+        place = ".".join(map(str, wrong["loc"]))
+        return f"{place}: {_said(wrong)}" if place else _said(wrong)
+    return str(error)[:500] if isinstance(error, errors.TarryError) else f"not JSON: {error}"[:200]
 
 
 def _said(found: Any) -> str:

@@ -82,7 +82,7 @@ async def delete_queue(request: Request, queue: str, force: bool = False) -> Res
 
 
 @router.post("/queues/{queue}/pause", response_model=answers.Queue, responses=ADMIN_ERRORS, openapi_extra=_ADMIN)
-async def pause_queue(request: Request, queue: str, body: contracts.PauseRequest | None = None) -> Response:
+async def pause_queue(request: Request, queue: str, body: contracts.ReasonRequest | None = None) -> Response:
     """Stop deliveries. Offers are still taken, and what is leased may be finished."""
     info = await request.app.state.broker.app.queues.pause(queue, reason=None if body is None else body.reason)
     return answer(views.queue(info))

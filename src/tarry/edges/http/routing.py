@@ -12,10 +12,13 @@ from fastapi import Request
 from fastapi.responses import Response
 from fastapi.routing import APIRoute
 
-from tarry.core.errors import TarryError
+from tarry.core.cron import ScheduleState
+from tarry.core.errors import TarryError, UnknownRedrive, UnknownSchedule
 from tarry.core.keys import Action
+from tarry.core.ports import AsyncStore
+from tarry.core.redriving import RedriveJob
 from tarry.edges.http.gate import Caller
-from tarry.edges.http.ids import MessageId
+from tarry.edges.http.ids import MessageId, parse_prefix
 from tarry.edges.http.problems import Problem, message_gone, problem_of
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -30,6 +33,10 @@ class Scope(StrEnum):
     """The queue in its path."""
     MESSAGE = "message"
     """The queue of the message in its path."""
+    REDRIVE = "redrive"
+    """The queue of the redrive job in its path."""
+    SCHEDULE = "schedule"
+    """The queue of the schedule in its path."""
     BODY = "body"
     """Queues that its body names; the route asks for each."""
     LISTED = "listed"
@@ -65,7 +72,7 @@ class AccessRoute(APIRoute):
             broker = request.app.state.broker
             caller: Caller = await broker.gate.identify(request)
             request.scope["tarry.caller"] = caller
-            queue = _judge(caller, action, scope, request)
+            queue = await _judge(broker.store, caller, action, scope, request)
             request = StrictRequest(_with_json(request.scope, takes_body=takes_body), request.receive)
             if action is not Action.ADMIN or request.method == "GET":
                 return await inner(request)
@@ -83,7 +90,17 @@ def message_of(request: Request) -> MessageId:
     return request.scope["tarry.message"]
 
 
-def _judge(caller: Caller, action: Action, scope: Scope, request: Request) -> str | None:
+def redrive_of(request: Request) -> RedriveJob:
+    return request.scope["tarry.redrive"]
+
+
+def schedule_of(request: Request) -> ScheduleState:
+    return request.scope["tarry.schedule"]
+
+
+async def _judge(store: AsyncStore, caller: Caller, action: Action, scope: Scope, request: Request) -> str | None:
+    """On which queue; by names alone, wherever the path has them. Of what has to be looked up, what is foreign is answered
+    like what is not there."""
     queue: str | None = None
     if scope is Scope.QUEUE:
         queue = request.path_params["queue"]
@@ -101,7 +118,23 @@ def _judge(caller: Caller, action: Action, scope: Scope, request: Request) -> st
         caller.require(action, None)
     elif not caller.may(action):
         raise Problem(403, "forbidden", f"this key may not {action}")
+    elif scope is Scope.REDRIVE and (number := _number(request.path_params["job"])) is not None:
+        job = await store.redrive_job(number)
+        if job is None or not caller.allows(action, job.queue):
+            raise UnknownRedrive(number)
+        request.scope["tarry.redrive"], queue = job, job.queue
+    elif scope is Scope.SCHEDULE:
+        prefix = parse_prefix(request.path_params["schedule"])
+        found = [] if prefix is None else await store.schedules(prefix)
+        if prefix is None or not found or not caller.allows(action, found[0].spec.queue):
+            raise UnknownSchedule(prefix or request.path_params["schedule"])
+        request.scope["tarry.schedule"], queue = found[0], found[0].spec.queue
     return queue
+
+
+def _number(text: str) -> int | None:
+    """None: what is no number of a job is refused as such, once it is clear that the caller may ask at all."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
 
 def _open(inner: Handler) -> Handler:

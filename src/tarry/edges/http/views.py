@@ -13,6 +13,8 @@ from tarry.core.audit import Audited
 from tarry.core.events import Event
 from tarry.core.keys import ApiKey
 from tarry.core.messages import Counted, Counts, DeadLetter, StoredMessage
+from tarry.core.redriving import DeadGroup, RedriveJob
+from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo
 from tarry.edges.http.content import Content
 from tarry.edges.http.ids import MessageId
@@ -52,6 +54,9 @@ def message(found: StoredMessage[Any]) -> dict[str, Any]:
         "state": found.state.value,
         "attempt": found.attempt,
         "max_attempts": found.max_attempts,
+        "own_max_attempts": found.own_max_attempts,
+        "lease_for": None if found.lease_for is None else found.lease_for.total_seconds(),
+        "retry": None if found.retry is None else retry(found.retry),
         "priority": found.priority,
         "type": found.type,
         "headers": found.headers,
@@ -60,6 +65,7 @@ def message(found: StoredMessage[Any]) -> dict[str, Any]:
         "lease_until": exact(found.lease_until),
         "consumer": found.consumer,
         "last_error": found.last_error,
+        "origin": found.origin,
         **_content(found).shown(),
     }
 
@@ -86,6 +92,57 @@ def dead_letter(found: DeadLetter[Any]) -> dict[str, Any]:
 
 def _content(found: StoredMessage[Any] | DeadLetter[Any]) -> Content:
     return found.payload if isinstance(found.payload, Content) else Content(found.payload, found.content_type)
+
+
+def dead_group(found: DeadGroup) -> dict[str, Any]:
+    return {
+        "fingerprint": found.fingerprint,
+        "reason": found.reason,
+        "pattern": found.pattern,
+        "count": counted(found.count),
+        "first_died_at": exact(found.first_died_at),
+        "last_died_at": exact(found.last_died_at),
+        "example": found.example,
+        "example_key": found.example_key,
+        "error": found.error,
+        "types": list(found.types),
+        "fewest_attempts": found.fewest_attempts,
+        "most_attempts": found.most_attempts,
+    }
+
+
+def redrive(job: RedriveJob) -> dict[str, Any]:
+    where = job.where
+    return {
+        "id": job.id,
+        "queue": job.queue,
+        "where": {
+            "fingerprint": where.fingerprint,
+            "type": where.type,
+            "key_prefix": where.key_prefix,
+            "died_from": exact(where.died_from),
+            "died_to": exact(where.died_to),
+            "versions": where.versions,
+        },
+        "state": job.state.value,
+        "phase": job.phase.value,
+        "share": job.share,
+        "total": counted(job.total),
+        "redriven": job.redriven,
+        "skipped": job.skipped,
+        "rate": job.rate,
+        "canary": job.canary,
+        "canaries": job.canaries,
+        "canary_keys": job.canary_keys,
+        "reason": job.reason,
+        "who": job.who,
+        "step": job.step,
+        "moved": job.moved,
+        "created_at": exact(job.created_at),
+        "updated_at": exact(job.updated_at),
+        "next_at": exact(job.next_at),
+        "ended_at": exact(job.ended_at),
+    }
 
 
 def event(found: Event) -> dict[str, Any]:
@@ -120,27 +177,32 @@ def queue(info: QueueInfo) -> dict[str, Any]:
         "paused_reason": info.paused_reason,
         "lease_for": settings.lease_for.total_seconds(),
         "max_attempts": settings.max_attempts,
-        "retry": {
-            "initial_for": settings.retry.initial_for.total_seconds(),
-            "factor": settings.retry.factor,
-            "cap_for": settings.retry.cap_for.total_seconds(),
-            "jitter": settings.retry.jitter,
-        },
+        "retry": retry(settings.retry),
         "journal": settings.journal.value,
         "retention_for": settings.retention_for.total_seconds(),
         "target_lag_for": settings.target_lag_for.total_seconds(),
     }
 
 
-def counts(found: Counts) -> dict[str, Any]:
-    def one(counted: Counted) -> dict[str, Any]:
-        return {"n": counted.n, "capped": counted.capped}
-
+def retry(policy: Retry) -> dict[str, Any]:
     return {
-        "delayed": one(found.delayed),
-        "ready": one(found.ready),
-        "leased": one(found.leased),
-        "dead": one(found.dead),
+        "initial_for": policy.initial_for.total_seconds(),
+        "factor": policy.factor,
+        "cap_for": policy.cap_for.total_seconds(),
+        "jitter": policy.jitter,
+    }
+
+
+def counted(found: Counted) -> dict[str, Any]:
+    return {"n": found.n, "capped": found.capped}
+
+
+def counts(found: Counts) -> dict[str, Any]:
+    return {
+        "delayed": counted(found.delayed),
+        "ready": counted(found.ready),
+        "leased": counted(found.leased),
+        "dead": counted(found.dead),
     }
 
 

@@ -1,0 +1,238 @@
+"""Schedules on the wire: what a request says of one, and what answers show."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, model_validator
+
+from tarry.core import limits, schedules
+from tarry.core.cron import Policy, ScheduleSpec, ScheduleState, TickRecord
+from tarry.core.cron_plan import Fire
+from tarry.core.errors import InvalidInput
+from tarry.core.schedules import Schedule
+from tarry.edges.http.answers import Answer, At
+from tarry.edges.http.content import Content
+from tarry.edges.http.contracts import ContentType, Duration, Instant, Priority, QueueName, Strict, TypeName
+from tarry.edges.http.ids import show_prefix
+from tarry.edges.times import exact
+
+SOURCE = "http"
+Hour = Annotated[str, Field(max_length=8, examples=["02:00"])]
+_POLICY = ("misfire", "overlap", "catch_up_for", "grace_for", "jitter_for", "in_advance_for", "start_at", "end_at")
+
+
+class ScheduleRequest(Strict):
+    """All of it: what is not said is as it is by default, and not as it was."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"cron": "0 9 * * 1-5", "zone": "Europe/Berlin", "queue": "reports", "payload": {"kind": "daily"}}
+            ]
+        }
+    )
+    cron: Annotated[str, Field(max_length=200)] | None = Field(default=None, description="Five or six fields.")
+    daily: Annotated[list[Hour], Field(min_length=1, max_length=1_000)] | None = None
+    every: Duration | None = Field(default=None, description="Elapsed time; has no zone.")
+    zone: Annotated[str, Field(max_length=100, examples=["Europe/Berlin"])] | None = None
+    queue: QueueName
+    payload: Any = None
+    payload_base64: str | None = None
+    content_type: ContentType | None = None
+    priority: Priority = 0
+    type: TypeName | None = None
+    misfire: Literal["skip", "once", "all"] = "once"
+    catch_up_for: Duration = timedelta(days=1)
+    grace_for: Duration = timedelta(minutes=1)
+    overlap: Literal["allow", "skip"] = "allow"
+    jitter_for: Duration = timedelta(0)
+    in_advance_for: Duration = timedelta(0)
+    start_at: Instant | None = None
+    end_at: Instant | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> ScheduleRequest:
+        ways = [name for name in ("cron", "daily", "every") if getattr(self, name) is not None]
+        if len(ways) != 1:
+            raise InvalidInput("say when: one of cron, daily and every")
+        if (self.zone is None) != (self.every is not None):
+            raise InvalidInput("cron and daily need a zone, such as Europe/Berlin or UTC; a period has none")
+        if "payload" in self.model_fields_set and self.payload_base64 is not None:
+            raise InvalidInput("give a payload, or a payload_base64, and not both")
+        if self.content_type is not None and self.payload_base64 is None:
+            raise InvalidInput("content_type goes with payload_base64; a payload is JSON, or text if it is a string")
+        return self
+
+    def spec(self, prefix: str, payload_limit: int) -> ScheduleSpec:
+        content = (
+            Content.of_value(self.payload)
+            if self.payload_base64 is None
+            else Content.of_base64(self.payload_base64, self.content_type or "application/octet-stream")
+        )
+        return ScheduleSpec(
+            prefix=prefix,
+            schedule=self._schedule(),
+            queue=self.queue,
+            payload=limits.check_payload_size(content.data, payload_limit),
+            content_type=content.content_type,
+            priority=self.priority,
+            type=self.type,
+            policy=Policy(**{name: getattr(self, name) for name in _POLICY}),
+            source=SOURCE,
+        )
+
+    def _schedule(self) -> Schedule:
+        if self.every is not None:
+            return schedules.Periodic(self.every)
+        if self.cron is not None:
+            return schedules.Cron(self.cron, self.zone or "UTC")
+        return schedules.Daily(self.daily or [], self.zone or "UTC")
+
+
+class ScheduleAnswer(Answer):
+    id: str = Field(description="Names it in a path.")
+    prefix: str
+    kind: str
+    text: str = Field(description="Its times: the expression, the hours, or the period.")
+    zone: str | None
+    hash: str
+    queue: str
+    priority: int
+    type: str | None
+    by_code: bool = Field(description="A program makes its payloads.")
+    source: str
+    misfire: str
+    catch_up_for: float
+    grace_for: float
+    overlap: str
+    jitter_for: float
+    in_advance_for: float
+    start_at: At | None
+    end_at: At | None
+    next_at: At | None
+    paused: bool
+    paused_at: At | None
+    paused_reason: str | None
+    installed_at: At
+    generation: int
+    revision: int
+    ruled_at: At
+    cursor_at: At = Field(description="Every tick up to this instant has been decided.")
+    wake_at: At | None = Field(description="When it next needs a scheduler.")
+    content_type: str | None = None
+    payload: Any = None
+    payload_base64: str | None = None
+
+
+class SchedulesAnswer(Answer):
+    schedules: list[ScheduleAnswer]
+
+
+class Tick(Answer):
+    tick: At
+
+
+class Ticks(Answer):
+    ticks: list[At]
+
+
+class FireAnswer(Answer):
+    tick: At
+    due_at: At
+    verdict: str | None = Field(description="What is decided about it already.")
+
+
+class Fires(Answer):
+    fires: list[FireAnswer]
+
+
+class Explanation(Answer):
+    tick: At
+    explanation: str
+
+
+class TickAnswer(Answer):
+    prefix: str
+    hash: str
+    tick: At
+    until: At | None = Field(description="The last of a run of ticks that were skipped together.")
+    count: int | None
+    verdict: str
+    reason: str
+    decided_at: At
+    queue: str | None
+    key: str | None
+    version: int | None
+    due_at: At | None
+    live: bool
+
+
+class History(Answer):
+    ticks: list[TickAnswer]
+
+
+class BackfillRequest(Strict):
+    since: Instant
+    until: Instant
+    dry_run: bool = Field(default=False, description="Only say which ticks it would fill in.")
+
+
+def shown(state: ScheduleState, now: datetime) -> dict[str, Any]:
+    spec, policy = state.spec, state.spec.policy
+    return {
+        "id": show_prefix(spec.prefix),
+        "prefix": spec.prefix,
+        "kind": spec.schedule.kind,
+        "text": spec.schedule.text,
+        "zone": spec.schedule.zone,
+        "hash": spec.hash,
+        "queue": spec.queue,
+        "priority": spec.priority,
+        "type": spec.type,
+        "by_code": spec.by_code,
+        "source": spec.source,
+        "misfire": policy.misfire.value,
+        "catch_up_for": policy.catch_up_for.total_seconds(),
+        "grace_for": policy.grace_for.total_seconds(),
+        "overlap": policy.overlap.value,
+        "jitter_for": policy.jitter_for.total_seconds(),
+        "in_advance_for": policy.in_advance_for.total_seconds(),
+        "start_at": exact(policy.start_at),
+        "end_at": exact(policy.end_at),
+        "next_at": None if state.paused else exact(spec.timetable.next_after(now)),
+        "paused": state.paused,
+        "paused_at": exact(state.paused_at),
+        "paused_reason": state.paused_reason,
+        "installed_at": exact(state.installed_at),
+        "generation": state.generation,
+        "revision": state.revision,
+        "ruled_at": exact(state.ruled_at),
+        "cursor_at": exact(state.cursor_at),
+        "wake_at": exact(state.wake_at),
+        **({} if spec.payload is None else Content(spec.payload, spec.content_type).shown()),
+    }
+
+
+def shown_fire(fire: Fire) -> dict[str, Any]:
+    verdict = None if fire.verdict is None else fire.verdict.value
+    return {"tick": exact(fire.tick), "due_at": exact(fire.due_at), "verdict": verdict}
+
+
+def shown_tick(record: TickRecord) -> dict[str, Any]:
+    return {
+        "prefix": record.prefix,
+        "hash": record.hash,
+        "tick": exact(record.tick),
+        "until": exact(record.until),
+        "count": record.count,
+        "verdict": record.verdict.value,
+        "reason": record.reason.value,
+        "decided_at": exact(record.decided_at),
+        "queue": record.queue,
+        "key": record.key,
+        "version": record.version,
+        "due_at": exact(record.due_at),
+        "live": record.live,
+    }

@@ -1,0 +1,119 @@
+"""The broker inside somebody else's FastAPI application, which has a life, routes and errors of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from fastapi import FastAPI, HTTPException
+
+import tarry.http
+from tarry.app import AsyncApp
+from tarry.core.settings import StoreSettings
+from tarry.edges.http.broker import broker_app
+from tarry.edges.http.server import bind
+from tarry.edges.http.settings import BrokerSettings
+from tarry.storage.memory import AsyncMemoryStore, MemoryStore
+from tests.edges.http.conftest import Caller
+from tests.edges.http.test_answers import code
+from tests.kit.blocking import Loop
+
+LIFE: list[str] = []
+
+
+def outer() -> FastAPI:
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
+        LIFE.append("opened")
+        store = AsyncMemoryStore(MemoryStore(settings=StoreSettings(create_queues=False)))
+        async with AsyncApp(store) as behind:
+            app.mount("/tarry", broker_app(behind, BrokerSettings(anonymous=True)))
+            yield {"behind": behind}
+        LIFE.append("closed")
+
+    app = FastAPI(lifespan=lifespan)
+
+    @app.get("/hello")
+    async def hello() -> dict[str, str]:
+        return {"hello": "outer"}
+
+    @app.get("/broken")
+    async def broken() -> None:
+        raise HTTPException(418, "short and stout")
+
+    return app
+
+
+class Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.open = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.open.set()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@asynccontextmanager
+async def running(app: FastAPI) -> AsyncIterator[str]:
+    """With a real server, so that the lifespan is the server's business."""
+    listening = bind("127.0.0.1", 0)
+    server = Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="on"))
+    task = asyncio.create_task(server.serve([listening]))
+    try:
+        async with asyncio.timeout(30):
+            await server.open.wait()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        await task
+        listening.close()
+
+
+@pytest.fixture
+def url(http_loop: Loop) -> Any:
+    LIFE.clear()
+    serving = running(outer())
+    found = http_loop.run(serving.__aenter__())
+    yield found
+    http_loop.run(serving.__aexit__(None, None, None))
+    assert LIFE == ["opened", "closed"]
+
+
+def test_both_answer_each_with_its_own_errors(url: str) -> None:
+    assert httpx.get(f"{url}/hello").json() == {"hello": "outer"}
+    assert httpx.get(f"{url}/broken").json() == {"detail": "short and stout"}
+    offered = httpx.post(f"{url}/tarry/v1/queues/orders/messages", json={"payload": 1})
+    assert offered.status_code == 201
+    assert code(httpx.get(f"{url}/tarry/v1/queues/nowhere")) == (404, "unknown_queue")
+    assert code(httpx.get(f"{url}/tarry/v1/nothing")) == (404, "no_route")
+    assert httpx.get(f"{url}/v1/queues").status_code == 404
+    assert "paths" in httpx.get(f"{url}/tarry/openapi.json").json()
+    assert "/tarry" not in str(httpx.get(f"{url}/openapi.json").json()["paths"])
+
+
+def test_a_client_works_below_the_path_it_is_mounted_at(url: str) -> None:
+    with tarry.http.Client(f"{url}/tarry") as client:
+        queue = client.queue("orders")
+        queue.offer("a", {"n": 1})
+        delivery = queue.poll()
+        assert delivery is not None
+        assert (delivery.payload, delivery.ack().value) == ({"n": 1}, "done")
+
+
+def test_a_queue_named_like_the_mount_is_only_a_queue(behind: AsyncApp, http_loop: Loop) -> None:
+    app = FastAPI()
+    app.mount("/v1", broker_app(behind, BrokerSettings(anonymous=True)))
+    ask = Caller(app, http_loop)
+    assert ask("POST", "/v1/v1/queues/v1/messages", {"payload": 1}).status_code == 201
+    assert ask("GET", "/v1/v1/queues/v1").json()["name"] == "v1"
