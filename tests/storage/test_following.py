@@ -13,11 +13,8 @@ import pytest
 
 import tarry
 from tarry.core.events import EventKind
-from tarry.core.following import Gap, Position
+from tarry.core.following import Gap
 from tarry.storage.memory import MemoryStore
-from tarry.storage.postgres import following
-from tarry.storage.postgres.connections import configure
-from tarry.storage.postgres.statement import sql
 
 
 @pytest.fixture
@@ -154,40 +151,3 @@ def test_a_journal_in_memory_forgets_and_says_so() -> None:
     assert [event.key for _, event in app.store.follow(start).events] == ["k0", "k1", "k2"]
     app.queue("q").offer("k3", 1)
     assert app.store.follow(start).gap is Gap.PRUNED
-
-
-def test_a_look_at_what_is_new_does_not_walk_a_long_journal(database: str) -> None:
-    """On a plan that was made when the journal was short, as a broker keeps it."""
-    with tarry.connect(database) as app, psycopg.connect(database, autocommit=True) as conn:
-        app.queues.create("q")
-        configure(conn)
-        start = app.store.follow(None).position
-        _pages_touched(conn, start)
-        app.queue("q").offer_many([tarry.Message(key=f"k{n}", payload=1) for n in range(20_000)])
-        conn.execute(
-            "select brin_summarize_new_values(c.oid) from pg_class c join pg_am a on a.oid = c.relam "
-            "where amname = 'brin' and relkind = 'i' and relname like 'event%'"
-        )
-        start = app.store.follow(None).position
-        app.queue("q").offer("new", 1)
-        length = conn.execute(
-            "select pg_relation_size('tarry.event_' || to_char(now() at time zone 'UTC', 'YYYYMMDD')) / 8192"
-        )
-        assert _pages_touched(conn, start) < one(length) / 3
-
-
-def _pages_touched(conn: psycopg.Connection[Any], start: str) -> int:
-    asked = Position.parse(start)
-    assert asked is not None
-    statement = following._window(asked.edge, None, 1_000, 20_000)
-    query: Any = f"explain (analyze, buffers, format json) {statement.sql}"
-    with conn.transaction():
-        conn.execute(sql("follow_tune"))
-        plan = one(conn.execute(query, statement.params))[0]["Plan"]
-    return plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
-
-
-def one(found: psycopg.Cursor[Any]) -> Any:
-    row = found.fetchone()
-    assert row is not None
-    return row[0]

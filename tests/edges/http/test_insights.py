@@ -229,9 +229,11 @@ class TestPrometheus:
         ask("GET", "/v1/queues/own")
         ask("GET", "/v1/queues/nowhere")
         ask("GET", "/v1/nonsense/secret")
+        ask("INVENTED", "/v1/queues/own")
         text = ask("GET", "/metrics").text
         assert 'tarry_http_requests_total{method="GET",route="/v1/queues/{queue}",status="200"} 1.0' in text
         assert 'tarry_http_requests_total{method="GET",route="/v1/queues/{queue}",status="404"} 1.0' in text
         assert 'tarry_http_requests_total{method="GET",route="-",status="404"} 1.0' in text
         assert "secret" not in text
         assert "nowhere" not in text
+        assert "INVENTED" not in text

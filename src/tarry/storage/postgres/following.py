@@ -8,7 +8,7 @@ from tarry.core.events import Event, EventKind
 from tarry.core.following import EventPage, Gap, Position
 from tarry.core.windows import Edge, Mark
 from tarry.storage.postgres.statement import Op, Row, Statement, sql
-from tarry.storage.postgres.statements import storable
+from tarry.storage.postgres.statements import by_bitmaps, storable
 
 _FIRST = Mark(0, 0)
 
@@ -36,7 +36,7 @@ def follow(after: str | None, until: str | None, limit: int, most: int) -> Op[Ev
     edge = asked.edge
     # In the middle of a window, the rest of it comes first: it is closed, so it can be read at any time.
     closed = edge.snapshot if edge.mark is not None else None if end is None else end.edge.snapshot
-    yield from Statement(sql("follow_tune"), {}, lambda rows: None).run()
+    yield from by_bitmaps().run()
     found = yield from _window(edge, closed, max(1, limit), most).run()
     if found.journal != asked.journal or found.is_ahead:
         return (yield from _lost(Gap.UNKNOWN))

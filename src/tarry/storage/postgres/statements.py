@@ -337,6 +337,12 @@ def drop_all(queue: str, now: datetime | None) -> Statement[int]:
     return Statement(sql("drop_all"), {"queue": queue, "now": now}, lambda rows: known(queue, rows)[0][0])
 
 
+def by_bitmaps() -> Statement[None]:
+    """Before a statement that relies on event_find, in its transaction. Not on a caller's connection: it is not tuned, and
+    the rest of the transaction is none of our business."""
+    return Statement(sql("by_bitmaps"), {}, lambda rows: None)
+
+
 def timeline(queue: str, key: str, limit: int) -> Statement[list[Event]]:
     def decode(rows: list[Row]) -> list[Event]:
         return [

@@ -180,7 +180,7 @@ class PostgresStore(Chores):
         return self._run(lambda verbs: verbs.messages(queue, state, limit, filter), conn)
 
     def timeline(self, queue: str, key: str, *, limit: int = 1000, conn: Any = None) -> list[Event]:
-        return self._run(lambda verbs: verbs.timeline(queue, key, limit), conn)
+        return self._run(lambda verbs: verbs.timeline(queue, key, limit, own=conn is None), conn, atomic=True)
 
     def counts(self, queue: str, *, limit: int = 10_000, conn: Any = None) -> Counts:
         return self._run(lambda verbs: verbs.counts(queue, limit), conn)

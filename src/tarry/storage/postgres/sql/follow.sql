@@ -2,7 +2,7 @@
 -- snapshot, so this is exactly what lies between the two; what commits late lies in a later window, whatever its id.
 -- Counting stops at `most`: whoever is further behind is told so, instead of walking the journal again with every page.
 -- What was pruned is asked in the same snapshot. Is everything that is seen here on disk: see pipeline_edge.
--- Relies on event_find.
+-- Relies on event_find, after by_bitmaps.
 with edge as materialized (
     select %(since)s::pg_snapshot as since, coalesce(%(until)s::pg_snapshot, pg_current_snapshot()) as until
 ), found as materialized (

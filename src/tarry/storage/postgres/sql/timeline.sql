@@ -1,5 +1,5 @@
 -- The life of one key, oldest first: ids are taken under the row lock, so they are its true order. The last `limit`.
--- Relies on event_find.
+-- Relies on event_find, after by_bitmaps.
 with q as materialized (
     select id, name from tarry.queue where name = %(queue)s and deleted_at is null
 )

@@ -1,0 +1,79 @@
+"""Questions to the journal go by its one small index, also on a plan that was made when the journal was short."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+import tarry
+from tarry.core.following import Position
+from tarry.storage.postgres import following, statements
+from tarry.storage.postgres.connections import configure
+from tarry.storage.postgres.statement import Statement
+
+EVENTS = 20_000
+
+
+class Journal:
+    def __init__(self, app: tarry.App, conn: psycopg.Connection[Any]) -> None:
+        self.app = app
+        self._conn = conn
+        configure(conn)
+
+    def fill(self) -> None:
+        self.app.queue("q").offer_many([tarry.Message(key=f"k{n}", payload=1) for n in range(EVENTS)])
+        self._conn.execute(
+            "select brin_summarize_new_values(c.oid) from pg_class c join pg_am a on a.oid = c.relam "
+            "where amname = 'brin' and relkind = 'i' and relname like 'event%'"
+        )
+
+    def pages(self) -> int:
+        today = "select pg_relation_size('tarry.event_' || to_char(now() at time zone 'UTC', 'YYYYMMDD')) / 8192"
+        return self._one(self._conn.execute(today))
+
+    def touched(self, statement: Statement[Any]) -> int:
+        plan = self.plan(statement)
+        return plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+
+    def plan(self, statement: Statement[Any]) -> dict[str, Any]:
+        query: Any = f"explain (analyze, buffers, format json) {statement.sql}"
+        with self._conn.transaction():
+            self._conn.execute(statements.by_bitmaps().sql)
+            return self._one(self._conn.execute(query, statement.params))[0]["Plan"]
+
+    @staticmethod
+    def _one(found: psycopg.Cursor[Any]) -> Any:
+        row = found.fetchone()
+        assert row is not None
+        return row[0]
+
+
+@pytest.fixture
+def journal(database: str) -> Iterator[Journal]:
+    with tarry.connect(database) as app, psycopg.connect(database, autocommit=True) as conn:
+        app.queues.create("q")
+        yield Journal(app, conn)
+
+
+def test_a_look_at_what_is_new_does_not_walk_a_long_journal(journal: Journal) -> None:
+    def window() -> Statement[Any]:
+        asked = Position.parse(journal.app.store.follow(None).position)
+        assert asked is not None
+        return following._window(asked.edge, None, 1_000, 20_000)
+
+    journal.touched(window())
+    journal.fill()
+    before_the_last = window()
+    journal.app.queue("q").offer("new", 1)
+    assert journal.touched(before_the_last) < journal.pages() / 3
+
+
+def test_the_life_of_one_key_is_told_without_walking_a_long_journal(journal: Journal) -> None:
+    asked = statements.timeline("q", "k500", 1_000)
+    journal.plan(asked)
+    journal.fill()
+    assert "'Seq Scan'" not in str(journal.plan(asked))
+    assert len(journal.app.store.timeline("q", "k500")) == 1
