@@ -13,6 +13,7 @@ __all__ = ["ask", "behind", "http_loop", "pinned"]
 
 PAGE = DOCS / "reference" / "broker-protocol.md"
 _NAME = re.compile(r"\$([a-z]+)")
+_HEADER = re.compile(r"([A-Za-z-]+): (.*)\n?")
 
 
 class Reader:
@@ -28,8 +29,8 @@ class Reader:
         if expected == "…":
             return
         if isinstance(expected, str) and (name := _NAME.fullmatch(expected)):
-            if name[1] == "id":
-                assert found == self.known.setdefault("id", found), place
+            if name[1] != "token":  # a new one with every lease
+                assert found == self.known.setdefault(name[1], found), place
             self.known[name[1]] = found
         elif isinstance(expected, dict):
             missing = expected.keys() - {"…"} - found.keys()
@@ -46,17 +47,28 @@ class Reader:
             assert expected == found, f"{place}: the page says {expected}, and it is {found}"
 
 
+def parts(text: str) -> tuple[str, dict[str, str], str]:
+    """The first line, headers, and the JSON that follows."""
+    line, _, rest = text.partition("\n")
+    headers: dict[str, str] = {}
+    while found := _HEADER.match(rest):
+        headers[found[1].lower()] = found[2]
+        rest = rest[found.end() :]
+    return line, headers, rest
+
+
 def test_the_broker_answers_as_its_page_says(ask: Caller) -> None:
     reader, replayed = Reader(), 0
     for block in blocks(PAGE):
         if block.language != "http":
             continue
         request, _, answer = block.text.partition("\n\n")
-        line, _, body = reader.filled(request).partition("\n")
+        line, headers, body = parts(reader.filled(request))
         method, path = line.split()
-        status, _, expected = answer.strip().partition("\n")
-        found = ask(method, path, json.loads(body) if body else None)
+        status, promised, expected = parts(answer.strip())
+        found = ask(method, path, json.loads(body) if body else None, headers=headers)
         assert found.status_code == int(status), f"line {block.line}: {found.text}"
+        assert promised.items() <= found.headers.items(), f"line {block.line}: {found.headers}"
         if expected:
             reader.compare(json.loads(expected), found.json(), f"line {block.line}")
         else:

@@ -12,6 +12,8 @@ import pytest
 import tarry
 from tarry.app import AsyncApp
 from tarry.core.errors import Refused, StoreUnavailable
+from tarry.core.messages import Draft
+from tarry.core.once import Answered, Once
 from tarry.core.settings import SweeperSettings
 from tarry.core.sweeping import Partitions, Strain
 from tarry.services.sweeper import Sweeper, SweepReport
@@ -215,3 +217,13 @@ async def test_a_redrive_at_a_rate_is_carried_on_in_time(database: str) -> None:
 def test_settings_are_valid_at_birth(wrong: Any) -> None:
     with pytest.raises(tarry.TarryError):
         SweeperSettings(**wrong)
+
+
+async def test_answers_are_forgotten_after_a_day_in_steps(app: AsyncApp, pinned_clock: MutableClock) -> None:
+    for number in range(5):
+        request = Once("", f"k{number}", b"x" * 32)
+        await app.store.offer_once("orders", Draft(f"m{number}", b"1"), request, lambda _: Answered(201, b""))
+    sweeper = app.sweeper(SweeperSettings(batch=2))
+    assert (await sweeper.run_once()).forgotten == 0
+    pinned_clock.advance(25 * 60 * MINUTE)
+    assert (await app.sweeper(SweeperSettings(batch=2)).run_once()).forgotten == 5

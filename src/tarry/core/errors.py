@@ -7,6 +7,7 @@ TarryError
 ├── UnknownSchedule         there is no schedule of this prefix                          (also a LookupError)
 ├── UnknownRedrive          there is no redrive job of this number                       (also a LookupError)
 ├── Refused                 understood, but not in this state (exists, not empty, leased, wrong confirmation)
+│   └── HeldUp              … because somebody else's transaction had to be waited for, for too long: say it again
 ├── StoreUnavailable        the database could not be reached, after the retries allowed (also a ConnectionError)
 ├── CommitLost              the database answered COMMIT with ROLLBACK: nothing was stored
 ├── SchemaMismatch          the tables are missing, older or newer than this version of Tarry
@@ -50,6 +51,9 @@ class UnknownRedrive(TarryError, LookupError):
 
 
 class Refused(TarryError): ...
+
+
+class HeldUp(Refused): ...
 
 
 class StoreUnavailable(TarryError, ConnectionError): ...

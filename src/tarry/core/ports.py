@@ -6,7 +6,7 @@ transaction, is not retried, and holds only if the caller commits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -27,6 +27,7 @@ from tarry.core.events import Event
 from tarry.core.following import AsyncFollowing, Following
 from tarry.core.insights import Insights
 from tarry.core.keys import ApiKey
+from tarry.core.leading import Leadership
 from tarry.core.messages import (
     EVERYTHING,
     BuryReason,
@@ -39,6 +40,7 @@ from tarry.core.messages import (
     Lease,
     StoredMessage,
 )
+from tarry.core.once import Answered, AsyncDoing, Doing, Once
 from tarry.core.outcomes import Edited, Outcome, Settled
 from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo, QueueSettings, StoreSettings
@@ -218,6 +220,24 @@ class Scheduling(Protocol):
     def due_counts(self, since: datetime, until: datetime, every: timedelta, *, conn: Any = None) -> list[DueCount]: ...
 
 
+class Answering(Protocol):
+    """Requests that are carried out once, however often they are said. None: the key was used for another request."""
+
+    def once(self, request: Once, do: Doing) -> Answered | None:
+        """What `do` answers, or what it answered before. What it does with the connection it is given is stored together
+        with its answer, or not at all; it must not wait for another connection."""
+        ...
+
+    def offer_once(
+        self, queue: str, draft: Draft, request: Once, show: Callable[[Outcome], Answered]
+    ) -> Answered | None: ...
+    def forget_answers(
+        self, older_than: timedelta, *, limit: int = 1000, lead: Leadership | None = None, conn: Any = None
+    ) -> int:
+        """One step of it; how many were forgotten."""
+        ...
+
+
 class Keeping(Protocol):
     """API keys, and who did what with them."""
 
@@ -256,6 +276,7 @@ class Store(
     Sweeping,
     Registry,
     Scheduling,
+    Answering,
     Keeping,
     Following,
     Protocol,
@@ -380,6 +401,16 @@ class AsyncScheduling(Protocol):
     ) -> list[DueCount]: ...
 
 
+class AsyncAnswering(Protocol):
+    async def once(self, request: Once, do: AsyncDoing) -> Answered | None: ...
+    async def offer_once(
+        self, queue: str, draft: Draft, request: Once, show: Callable[[Outcome], Answered]
+    ) -> Answered | None: ...
+    async def forget_answers(
+        self, older_than: timedelta, *, limit: int = 1000, lead: Leadership | None = None, conn: Any = None
+    ) -> int: ...
+
+
 class AsyncKeeping(Protocol):
     async def add_key(self, key: ApiKey, *, expires_for: timedelta | None, conn: Any = None) -> ApiKey: ...
     async def find_key(self, id: str, *, conn: Any = None) -> ApiKey | None: ...
@@ -411,6 +442,7 @@ class AsyncStore(
     AsyncSweeping,
     AsyncRegistry,
     AsyncScheduling,
+    AsyncAnswering,
     AsyncKeeping,
     AsyncFollowing,
     Protocol,

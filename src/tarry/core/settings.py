@@ -130,9 +130,11 @@ class SweeperSettings:
     work_for: timedelta = timedelta(seconds=5)
     """How long one round carries redrive jobs on before the queues are looked at again."""
     partition_days: int = 7
+    answers_for: timedelta = timedelta(hours=24)
+    """How long the answer to a request with an Idempotency-Key is kept, for when it is said again."""
 
     def __post_init__(self) -> None:
-        for name in ("every", "lead_for", "upkeep_every", "work_for"):
+        for name in ("every", "lead_for", "upkeep_every", "work_for", "answers_for"):
             if getattr(self, name) <= timedelta(0):
                 raise InvalidInput(f"{name} must be longer than nothing")
         for name in ("batch", "most_steps", "partition_days"):

@@ -37,6 +37,8 @@ class SweepReport:
     expired: int = 0
     buried: int = 0
     labelled: int = 0
+    forgotten: int = 0
+    """Answers to requests that nobody says again."""
     redriven: int = 0
     held_up: bool = False
     """A redrive job had to wait for somebody's open transaction."""
@@ -145,6 +147,7 @@ class Sweeper:
 
     async def _keep_up(self, report: SweepReport, lead: Leadership) -> None:
         report.labelled = await self._store.label_dead(lead=lead)
+        report.forgotten = await self._forget_answers(lead)
         try:
             report.partitions = await self._store.make_partitions(self._settings.partition_days, lead=lead)
         except Refused as error:
@@ -155,6 +158,15 @@ class Sweeper:
             if strain.what not in self._strained:
                 _log.warning("sweeper: %s: %s (%s)", strain.what, strain.found, strain.hint)
         self._strained = frozenset(strain.what for strain in report.strains)
+
+    async def _forget_answers(self, lead: Leadership) -> int:
+        forgotten, until = 0, self._timer() + self._settings.work_for.total_seconds()
+        while self._timer() < until:
+            step = await self._store.forget_answers(self._settings.answers_for, limit=self._settings.batch, lead=lead)
+            forgotten += step
+            if step < self._settings.batch:
+                break
+        return forgotten
 
     async def _carry_jobs_on(self, report: SweepReport) -> None:
         until = self._timer() + self._settings.work_for.total_seconds()

@@ -100,6 +100,7 @@ def _data(report: SweepReport) -> dict[str, Any]:
         "buried": report.buried,
         "labelled": report.labelled,
         "redriven": report.redriven,
+        "forgotten": report.forgotten,
         "partitions": None
         if partitions is None
         else {"made": partitions.made, "ahead": partitions.ahead, "overflowing": partitions.overflowing},

@@ -24,6 +24,8 @@ from tarry.edges.http import (
     problems,
     queues,
     redrives,
+    relay,
+    relay_queues,
     schedules,
     transfer,
 )
@@ -35,6 +37,7 @@ from tarry.edges.http.metering import Meter
 from tarry.edges.http.settings import BrokerSettings
 from tarry.edges.http.streaming import shown, told
 from tarry.handles.aio import AsyncQueue
+from tarry.handles.drafting import Drafter
 from tarry.services.live import Live
 
 R = TypeVar("R")
@@ -54,6 +57,7 @@ class Broker:
         self.app = app
         self.settings = settings
         self.gate = Gate(app.store, settings)
+        self.drafter = Drafter(CONTENT, app.store.settings.payload_limit)
         self.meter = Meter()
         self.live = Live(
             app.store,
@@ -99,7 +103,7 @@ def broker_app(app: AsyncApp, settings: BrokerSettings = _DEFAULTS) -> FastAPI:
     made.state.broker = broker = Broker(app, settings)
     problems.install(made)
     made.add_middleware(Guard, settings=settings, heard=broker.meter.answered)
-    for part in PARTS:
+    for part in (*PARTS, relay_queues, relay):
         made.include_router(part.router)
     document = made.openapi
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 from uuid import uuid4
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -15,6 +15,7 @@ from tarry.core.redriving import DeadFilter
 from tarry.edges.http import answers, contracts, dead_shapes, views
 from tarry.edges.http.documented import ADMIN_ERRORS, READ_ERRORS
 from tarry.edges.http.ids import storable
+from tarry.edges.http.once import ONCE, once
 from tarry.edges.http.routing import AccessRoute, access, caller_of
 from tarry.edges.http.views import answer
 
@@ -108,34 +109,44 @@ async def count_dead(
     status_code=202,
     response_model=dead_shapes.Redrive,
     responses=ADMIN_ERRORS,
-    openapi_extra=access(Action.ADMIN),
+    openapi_extra=access(Action.ADMIN) | ONCE,
 )
 async def redrive(request: Request, queue: str, body: dead_shapes.RedriveRequest | None = None) -> Response:
     """Deliver them again as a job, which a sweeper carries on: at a rate, canaries first. See /v1/redrives/{job}."""
     broker, asked = request.app.state.broker, body or dead_shapes.RedriveRequest()
     await broker.app.queues.get(queue)
-    job = await broker.store.start_redrive(
-        queue,
-        where=asked.where(),
-        rate=asked.rate,
-        canary=asked.canary,
-        who=limits.check_consumer(asked.who) or caller_of(request).id,
-        request=asked.request or uuid4(),
-    )
-    return answer(views.redrive(job), 202)
+
+    async def start(conn: Any) -> Response:
+        job = await broker.store.start_redrive(
+            queue,
+            where=asked.where(),
+            rate=asked.rate,
+            canary=asked.canary,
+            who=limits.check_consumer(asked.who) or caller_of(request).id,
+            request=asked.request or uuid4(),
+            conn=conn,
+        )
+        return answer(views.redrive(job), 202)
+
+    return await once(request, start)
 
 
 @router.post(
     "/queues/{queue}/dead:redrive_now",
     response_model=dead_shapes.Redriven,
     responses=ADMIN_ERRORS,
-    openapi_extra=access(Action.ADMIN),
+    openapi_extra=access(Action.ADMIN) | ONCE,
 )
 async def redrive_now(request: Request, queue: str, body: dead_shapes.RedriveNowRequest | None = None) -> Response:
     """Deliver a few again at once, from the first attempt: those named, or the oldest. One whose key is live stays dead."""
     broker, asked = request.app.state.broker, body or dead_shapes.RedriveNowRequest()
     await broker.app.queues.get(queue)
-    return answer({"redriven": await broker.store.redrive(queue, versions=asked.versions, limit=asked.limit)})
+
+    async def redrive_some(conn: Any) -> Response:
+        moved = await broker.store.redrive(queue, versions=asked.versions, limit=asked.limit, conn=conn)
+        return answer({"redriven": moved})
+
+    return await once(request, redrive_some)
 
 
 @router.delete(

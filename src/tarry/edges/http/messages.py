@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from tarry.core import limits
 from tarry.core.keys import Action
 from tarry.core.messages import Filter, Message, Place
 from tarry.core.outcomes import Outcome
@@ -15,8 +16,9 @@ from tarry.core.states import State
 from tarry.core.why import why_not_delivered
 from tarry.edges.http import answers, contracts, views
 from tarry.edges.http.content import Content
-from tarry.edges.http.documented import READ_ERRORS, WRITE_ERRORS
+from tarry.edges.http.documented import READ_ERRORS, SETTLE_ERRORS
 from tarry.edges.http.ids import PLACE, MessageId, parse_place, show_place, storable
+from tarry.edges.http.once import ONCE, offer_once, once
 from tarry.edges.http.problems import message_gone
 from tarry.edges.http.routing import AccessRoute, Scope, access, message_of
 from tarry.edges.http.views import answer
@@ -24,7 +26,7 @@ from tarry.edges.times import exact
 from tarry.handles.drafting import fresh_key
 
 router = APIRouter(prefix="/v1", tags=["messages"], route_class=AccessRoute)
-_PRODUCE = access(Action.PRODUCE)
+_PRODUCE = access(Action.PRODUCE) | ONCE
 _READ = access(Action.READ)
 _READ_MESSAGE = access(Action.READ, Scope.MESSAGE)
 
@@ -33,44 +35,36 @@ _READ_MESSAGE = access(Action.READ, Scope.MESSAGE)
     "/queues/{queue}/messages",
     status_code=201,
     response_model=answers.Offered,
-    responses={200: {"model": answers.Offered, "description": "The key was live: updated or ignored"}, **WRITE_ERRORS},
+    responses={200: {"model": answers.Offered, "description": "The key was live: updated or ignored"}, **SETTLE_ERRORS},
     openapi_extra=_PRODUCE,
 )
 async def offer(request: Request, queue: str, body: contracts.OfferRequest) -> Response:
     """Keep a message until it is due: now, `at` an instant, or after a `delay`. A queue that is new is made."""
     key, broker = body.key or fresh_key(), request.app.state.broker
-    handle = broker.queue(queue)
-    outcome = await broker.in_queue(
-        queue,
-        lambda: handle.offer(
-            key,
-            content_of(body),
-            at=body.at,
-            after=body.delay,
-            priority=body.priority,
-            type=body.type,
-            headers=body.headers,
-            lease_for=body.lease_for,
-            max_attempts=body.max_attempts,
-            retry=_retry(body),
-            conflict=body.conflict(),
-        ),
-    )
-    return answer(_offered(queue, key, outcome), 201 if outcome is Outcome.CREATED else 200)
+    name, draft = limits.check_queue_name(queue), broker.drafter.draft_message(offered_message(body, key))
+
+    def show(outcome: Outcome) -> Response:
+        return answer(_offered(name, key, outcome), 201 if outcome is Outcome.CREATED else 200)
+
+    return await broker.in_queue(name, lambda: offer_once(request, name, draft, show))
 
 
 @router.post(
     "/queues/{queue}/messages:batch",
     response_model=answers.OfferedBatch,
-    responses=WRITE_ERRORS,
+    responses=SETTLE_ERRORS,
     openapi_extra=_PRODUCE,
 )
 async def offer_batch(request: Request, queue: str, body: contracts.OfferBatch) -> Response:
     """All or nothing, with an outcome for each in the order given."""
     keys, broker = [item.key or fresh_key() for item in body.messages], request.app.state.broker
     messages = [offered_message(item, key) for item, key in zip(body.messages, keys, strict=True)]
-    outcomes = await broker.in_queue(queue, lambda: broker.queue(queue).offer_many(messages))
-    return answer({"messages": [_offered(queue, key, o) for key, o in zip(keys, outcomes, strict=True)]})
+
+    async def offer_all(conn: Any) -> Response:
+        outcomes = await broker.queue(queue).offer_many(messages, conn=conn)
+        return answer({"messages": [_offered(queue, key, o) for key, o in zip(keys, outcomes, strict=True)]})
+
+    return await broker.in_queue(queue, lambda: once(request, offer_all))
 
 
 @router.get("/queues/{queue}/messages", response_model=answers.Messages, responses=READ_ERRORS, openapi_extra=_READ)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -21,8 +22,16 @@ if TYPE_CHECKING:
     from tarry.edges.http.broker import Broker
 
 
+def _deliveries(queue: str, found: Sequence[AsyncDelivery[Content]]) -> Mapping[str, Any]:
+    return {"messages": [views.delivery(queue, one) for one in found]}
+
+
 async def long_poll(
-    request: Request, broker: Broker, queue: AsyncQueue[Content], asked: contracts.PollRequest
+    request: Request,
+    broker: Broker,
+    queue: AsyncQueue[Content],
+    asked: contracts.PollRequest,
+    shown: Callable[[str, Sequence[AsyncDelivery[Content]]], Mapping[str, Any]] = _deliveries,
 ) -> Response:
     """A client that leaves while it waits gets nothing leased; one that leaves during the hand-over has it given back."""
     gone = asyncio.create_task(_gone(request))
@@ -38,7 +47,7 @@ async def long_poll(
     if not found:
         gone.cancel()
         return Response(status_code=204)
-    return _HandOver(queue, found, gone)
+    return _HandOver(queue, found, gone, shown(queue.name, found))
 
 
 async def _waited(
@@ -77,9 +86,12 @@ class _HandOver(Response):
     """Sends the deliveries, and takes them back if the client turns out to have left."""
 
     def __init__(
-        self, queue: AsyncQueue[Content], found: list[AsyncDelivery[Content]], gone: asyncio.Task[None]
+        self,
+        queue: AsyncQueue[Content],
+        found: list[AsyncDelivery[Content]],
+        gone: asyncio.Task[None],
+        shown: Mapping[str, Any],
     ) -> None:
-        shown: dict[str, Any] = {"messages": [views.delivery(queue.name, one) for one in found]}
         super().__init__(msgspec.json.encode(shown), media_type="application/json")
         self._queue, self._found, self._gone = queue, found, gone
 

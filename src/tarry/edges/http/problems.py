@@ -68,6 +68,7 @@ _STATUS: Sequence[tuple[type[errors.TarryError], int, str]] = (
     (errors.UnknownQueue, 404, "unknown_queue"),
     (errors.UnknownSchedule, 404, "unknown_schedule"),
     (errors.UnknownRedrive, 404, "unknown_redrive"),
+    (errors.HeldUp, 409, "held_up"),
     (errors.Refused, 409, "refused"),
     (errors.StoreUnavailable, 503, "unavailable"),
     (errors.CommitLost, 503, "unavailable"),
@@ -97,7 +98,8 @@ def of_error(error: errors.TarryError) -> Problem:
         return Problem(404, code, str(error), hint=_HINTS[code])
     if status == 500:
         return internal()
-    return Problem(status, code, str(error), hint=error.hint)
+    again = {"retry-after": "1"} if isinstance(error, errors.HeldUp) else None
+    return Problem(status, code, str(error), hint=error.hint, headers=again)
 
 
 def internal() -> Problem:

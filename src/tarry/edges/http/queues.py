@@ -13,6 +13,7 @@ from tarry.core.keys import Action
 from tarry.core.settings import QueueSettings
 from tarry.edges.http import answers, contracts, views
 from tarry.edges.http.documented import ADMIN_ERRORS, READ_ERRORS
+from tarry.edges.http.once import ONCE, once
 from tarry.edges.http.problems import Problem
 from tarry.edges.http.routing import AccessRoute, Scope, access, caller_of
 from tarry.edges.http.views import answer
@@ -27,7 +28,7 @@ _READ = access(Action.READ)
     status_code=201,
     response_model=answers.Queue,
     responses={200: {"model": answers.Queue}, **ADMIN_ERRORS},
-    openapi_extra=access(Action.ADMIN, Scope.BODY),
+    openapi_extra=access(Action.ADMIN, Scope.BODY) | ONCE,
 )
 async def create_queue(request: Request, body: contracts.QueueRequest) -> Response:
     """Create a queue. With `exist_ok`, one that is there is left as it is (200)."""
@@ -38,7 +39,11 @@ async def create_queue(request: Request, body: contracts.QueueRequest) -> Respon
         before = {info.name for info in await queues.list()}
         info = await queues.create(body.name, settings, exist_ok=True)
         return answer(views.queue(info), 200 if body.name in before else 201)
-    return answer(views.queue(await queues.create(body.name, settings)), 201)
+
+    async def create(conn: Any) -> Response:
+        return answer(views.queue(await queues.create(body.name, settings, conn=conn)), 201)
+
+    return await once(request, create)
 
 
 @router.get(
@@ -94,21 +99,33 @@ async def resume_queue(request: Request, queue: str) -> Response:
     return answer(views.queue(await request.app.state.broker.app.queues.resume(queue)))
 
 
-@router.post("/queues/{queue}/rename", response_model=answers.Queue, responses=ADMIN_ERRORS, openapi_extra=_ADMIN)
+@router.post(
+    "/queues/{queue}/rename", response_model=answers.Queue, responses=ADMIN_ERRORS, openapi_extra=_ADMIN | ONCE
+)
 async def rename_queue(request: Request, queue: str, body: contracts.RenameRequest) -> Response:
     """Messages and history go with it. The key must be for the new name, too."""
     caller_of(request).require(Action.ADMIN, body.new_name)
-    return answer(views.queue(await request.app.state.broker.app.queues.rename(queue, body.new_name)))
+
+    async def rename(conn: Any) -> Response:
+        return answer(views.queue(await request.app.state.broker.app.queues.rename(queue, body.new_name, conn=conn)))
+
+    return await once(request, rename)
 
 
-@router.post("/queues/{queue}/purge", response_model=answers.Dropped, responses=ADMIN_ERRORS, openapi_extra=_ADMIN)
+@router.post(
+    "/queues/{queue}/purge", response_model=answers.Dropped, responses=ADMIN_ERRORS, openapi_extra=_ADMIN | ONCE
+)
 async def purge_queue(request: Request, queue: str, body: contracts.PurgeRequest) -> Response:
     """Remove every live message: delayed, ready and leased. Dead letters stay."""
     if body.confirm != queue:
         raise Problem(409, "refused", "the confirmation is not the name of the queue; nothing was removed")
     broker = request.app.state.broker
     await broker.app.queues.get(queue)
-    return answer({"dropped": await broker.store.drop_all(queue)})
+
+    async def drop_all(conn: Any) -> Response:
+        return answer({"dropped": await broker.store.drop_all(queue, conn=conn)})
+
+    return await once(request, drop_all)
 
 
 def _changes(body: contracts.QueueChanges) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
@@ -9,6 +11,7 @@ from typing import Any, NoReturn, TypeVar
 import msgspec
 
 from tarry.core.errors import (
+    HeldUp,
     InvalidInput,
     InvalidPayload,
     Refused,
@@ -17,6 +20,7 @@ from tarry.core.errors import (
     UnknownQueue,
     UnknownSchedule,
 )
+from tarry.core.ids import uuid7
 
 R = TypeVar("R")
 
@@ -33,6 +37,8 @@ class Call:
     """How much longer than usual the answer may take."""
     once: bool = False
     """Said twice, it would be done twice: not to be sent again once it may have arrived."""
+    key: str | None = None
+    """Its Idempotency-Key, the same for every try: the broker does it once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +76,11 @@ def named(queue: str) -> str:
     return queue if queue.strip(".") else queue.replace(".", "%2E")
 
 
+def drawn() -> str:
+    """A key for a request. Those of one moment are neighbours, which an index likes."""
+    return uuid7(time.time_ns(), os.urandom(8))
+
+
 def is_passing(status: int) -> bool:
     """What may be over by the time of the next try."""
     return status in (429, 502, 503, 504)
@@ -85,7 +96,7 @@ def _raise(answer: Answer, call: Call) -> NoReturn:
         raise UnknownQueue(call.queue)
     if code == "unknown_schedule":
         raise UnknownSchedule(call.queue)
-    kinds: dict[Any, type[TarryError]] = {"invalid_payload": InvalidPayload, "refused": Refused}
+    kinds: dict[Any, type[TarryError]] = {"invalid_payload": InvalidPayload, "refused": Refused, "held_up": HeldUp}
     if code in kinds:
         raise kinds[code](detail, hint=hint)
     if answer.status in (400, 413, 415, 422):

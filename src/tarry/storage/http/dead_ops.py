@@ -11,7 +11,7 @@ from tarry.core.errors import InvalidInput, UnknownRedrive
 from tarry.core.messages import Counted, DeadLetter
 from tarry.core.redriving import EVERY_LETTER, DeadFilter, DeadGroup, Matching, RedriveJob, RedriveState
 from tarry.storage.http import reading, writing
-from tarry.storage.http.call import Call, Op, ask, named
+from tarry.storage.http.call import Call, Op, ask, drawn, named
 from tarry.storage.http.ops import VERSIONS
 
 _VERBS = {RedriveState.PAUSED: "pause", RedriveState.RUNNING: "resume", RedriveState.CANCELLED: "cancel"}
@@ -35,7 +35,7 @@ def redrive(queue: str, *, versions: Sequence[int] | None = None, limit: int = 1
     moved = 0
     for batch in [None] if picked is None else writing.batches(picked):
         asked = {"limit": min(limit - moved, 10_000), "versions": None if batch is None else list(batch)}
-        call = Call("POST", f"/v1/queues/{named(queue)}/dead:redrive_now", asked, queue=queue)
+        call = Call("POST", f"/v1/queues/{named(queue)}/dead:redrive_now", asked, queue=queue, key=drawn())
         moved += (yield from ask(call)).json()["redriven"]
         if moved >= limit:
             break

@@ -28,7 +28,7 @@ from tarry.core.outcomes import Edited, Outcome, Settled
 from tarry.core.retry import Retry
 from tarry.core.states import State
 from tarry.storage.http import reading, writing
-from tarry.storage.http.call import Call, Op, ask, code_of, named
+from tarry.storage.http.call import Call, Op, ask, code_of, drawn, named
 
 P = TypeVar("P")
 
@@ -39,22 +39,19 @@ VERSIONS = range(1, 2**63)
 
 def offer(queue: str, draft: Draft) -> Op[Outcome]:
     """One by one, so that the broker can put those of many clients into one commit."""
-    answer = yield from ask(Call("POST", f"/v1/queues/{named(queue)}/messages", writing.offer(draft), queue=queue))
-    return Outcome.CREATED if answer.tries > 1 and draft.fresh else Outcome(answer.json()["outcome"])
+    path = f"/v1/queues/{named(queue)}/messages"
+    answer = yield from ask(Call("POST", path, writing.offer(draft), queue=queue, key=drawn()))
+    return Outcome(answer.json()["outcome"])
 
 
 def offer_many(queue: str, drafts: Sequence[Draft]) -> Op[list[Outcome]]:
     """All or nothing for each request: a thousand messages, or as many as fit into one."""
     outcomes: list[Outcome] = []
+    path = f"/v1/queues/{named(queue)}/messages:batch"
     for batch in writing.batches_of_drafts(drafts):
         body = {"messages": [writing.offer(draft) for draft in batch]}
-        answer = yield from ask(Call("POST", f"/v1/queues/{named(queue)}/messages:batch", body, queue=queue))
-        said = [Outcome(one["outcome"]) for one in answer.json()["messages"]]
-        # The key was drawn for this message: if it was there at the second try, the first had put it there.
-        outcomes += [
-            Outcome.CREATED if answer.tries > 1 and draft.fresh else outcome
-            for draft, outcome in zip(batch, said, strict=True)
-        ]
+        answer = yield from ask(Call("POST", path, body, queue=queue, key=drawn()))
+        outcomes += [Outcome(one["outcome"]) for one in answer.json()["messages"]]
     return outcomes
 
 
@@ -216,7 +213,7 @@ def _if(version: int | None, *, force: bool) -> dict[str, Any]:
 
 
 def drop_all(queue: str) -> Op[int]:
-    call = Call("POST", f"/v1/queues/{named(queue)}/purge", {"confirm": queue}, queue=queue)
+    call = Call("POST", f"/v1/queues/{named(queue)}/purge", {"confirm": queue}, queue=queue, key=drawn())
     return (yield from ask(call)).json()["dropped"]
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from tarry.core.errors import UnknownQueue
 from tarry.core.settings import QueueInfo, QueueSettings
 from tarry.storage.http import reading, writing
-from tarry.storage.http.call import Call, Op, ask, code_of, named
+from tarry.storage.http.call import Call, Op, ask, code_of, drawn, named
 
 
 def create_queue(name: str, settings: QueueSettings, *, exist_ok: bool) -> Op[QueueInfo]:
     body = {"name": name, "exist_ok": exist_ok, **writing.settings(settings)}
-    return reading.queue_info((yield from ask(Call("POST", "/v1/queues", body, queue=name))).json())
+    call = Call("POST", "/v1/queues", body, queue=name, key=None if exist_ok else drawn())
+    return reading.queue_info((yield from ask(call)).json())
 
 
 def edit_queue(name: str, settings: QueueSettings) -> Op[QueueInfo]:
@@ -19,7 +20,7 @@ def edit_queue(name: str, settings: QueueSettings) -> Op[QueueInfo]:
 
 
 def rename_queue(name: str, new_name: str) -> Op[QueueInfo]:
-    call = Call("POST", f"/v1/queues/{named(name)}/rename", {"new_name": new_name}, queue=name)
+    call = Call("POST", f"/v1/queues/{named(name)}/rename", {"new_name": new_name}, queue=name, key=drawn())
     return reading.queue_info((yield from ask(call)).json())
 
 

@@ -30,8 +30,8 @@ _BEFORE = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
 
 class Tries:
-    """One request, until it is answered or patience ends. Almost every request may be sent twice (docs/decisions): what may
-    have been lost on the way is asked for again."""
+    """One request, until it is answered or patience ends. What may have been lost on the way is asked for again: what must
+    not be done twice has a key of its own."""
 
     def __init__(self, settings: StoreSettings, call: Call) -> None:
         self._patience = settings.patience
@@ -45,7 +45,7 @@ class Tries:
             "url": call.path,
             "content": None if call.body is None else msgspec.json.encode(call.body),
             "params": call.params,
-            "headers": {"content-type": "application/json"},
+            "headers": {"content-type": "application/json"} | ({"idempotency-key": call.key} if call.key else {}),
             "timeout": httpx.Timeout(wait_s, connect=settings.connect_for.total_seconds(), pool=wait_s),
         }
 
@@ -64,7 +64,9 @@ class Tries:
 
     def answered(self, found: httpx.Response) -> Answer | None:
         """None: to be asked again, after the pause."""
-        if is_passing(found.status_code) and not self._is_last and not (self._call.once and found.status_code != 429):
+        held_up = found.status_code == 409 and "retry-after" in found.headers
+        passing = held_up or (is_passing(found.status_code) and not (self._call.once and found.status_code != 429))
+        if passing and not self._is_last:
             return None
         return Answer(found.status_code, found.content, self._n)
 

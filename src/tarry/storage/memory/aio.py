@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -25,6 +25,7 @@ from tarry.core.messages import (
     Lease,
     StoredMessage,
 )
+from tarry.core.once import Answered, Once
 from tarry.core.outcomes import Edited, Outcome, Settled
 from tarry.core.ports import NO_CONNECTIONS, Connections, DueCount
 from tarry.core.retry import Retry
@@ -51,6 +52,11 @@ class AsyncMemoryStore(AsyncChores):
 
     async def offer_many(self, queue: str, drafts: Sequence[Draft], *, conn: Any = None) -> list[Outcome]:
         return self._store.offer_many(queue, drafts, conn=conn)
+
+    async def offer_once(
+        self, queue: str, draft: Draft, request: Once, show: Callable[[Outcome], Answered]
+    ) -> Answered | None:
+        return self._store.offer_once(queue, draft, request, show)
 
     async def lease(
         self,

@@ -9,6 +9,8 @@ from uuid import UUID
 
 from tarry.core.leading import Leadership
 from tarry.core.messages import DeadLetter
+from tarry.core.once import Answered, Once
+from tarry.core.once import AsyncDoing as Doing
 from tarry.core.redriving import EVERY_LETTER, DeadFilter, DeadGroup, Matching, RedriveJob, RedriveState
 from tarry.core.sweeping import Partitions, Strain, SweepPlace, Swept
 from tarry.storage.memory.store import MemoryStore
@@ -105,3 +107,18 @@ class AsyncChores:
 
     async def strains(self, *, conn: Any = None) -> list[Strain]:
         return self._store.strains(conn=conn)
+
+    async def once(self, request: Once, do: Doing) -> Answered | None:
+        if found := self._store.answers.begin(request):
+            return found[0]
+        answered: Answered | None = None
+        try:
+            answered = await do(None)
+            return answered
+        finally:
+            self._store.answers.end(request, answered)
+
+    async def forget_answers(
+        self, older_than: timedelta, *, limit: int = 1000, lead: Leadership | None = None, conn: Any = None
+    ) -> int:
+        return self._store.forget_answers(older_than, limit=limit, lead=lead, conn=conn)

@@ -11,9 +11,11 @@ from uuid import UUID
 
 from tarry.core.leading import Leadership
 from tarry.core.messages import DeadLetter
+from tarry.core.once import Answered, Doing, Once
 from tarry.core.redriving import EVERY_LETTER, DeadFilter, DeadGroup, Matching, RedriveJob, RedriveState
 from tarry.core.sweeping import Partitions, Strain, SweepPlace, Swept
 from tarry.storage.memory import redrives, removals, sweeps
+from tarry.storage.memory.answers import Answers
 from tarry.storage.memory.leaders import Leaders
 from tarry.storage.memory.queues import MemoryQueue
 from tarry.storage.memory.redrives import Redrives
@@ -24,6 +26,7 @@ class Chores(ABC):
     _registry: Registry
     _leaders: Leaders
     _redrives: Redrives
+    answers: Answers
 
     @abstractmethod
     def _locked(self, conn: Any) -> AbstractContextManager[datetime]: ...
@@ -147,6 +150,24 @@ class Chores(ABC):
     def strains(self, *, conn: Any = None) -> list[Strain]:
         with self._locked(conn):
             return []
+
+    # Answers
+
+    def once(self, request: Once, do: Doing) -> Answered | None:
+        if found := self.answers.begin(request):
+            return found[0]
+        answered: Answered | None = None
+        try:
+            answered = do(None)
+            return answered
+        finally:
+            self.answers.end(request, answered)
+
+    def forget_answers(
+        self, older_than: timedelta, *, limit: int = 1000, lead: Leadership | None = None, conn: Any = None
+    ) -> int:
+        with self._locked(conn) as now:
+            return self.answers.forget(older_than, limit) if self._leads(lead, now) else 0
 
     def _leads(self, lead: Leadership | None, now: datetime) -> bool:
         return lead is None or self._leaders.holds(lead, now)

@@ -34,6 +34,7 @@ from tarry.core.messages import (
     Lease,
     StoredMessage,
 )
+from tarry.core.once import Answered, Once
 from tarry.core.outcomes import Edited, Outcome, Settled
 from tarry.core.ports import NO_CONNECTIONS, Connections, DueCount
 from tarry.core.retry import Retry
@@ -41,6 +42,7 @@ from tarry.core.settings import QueueInfo, QueueSettings, StoreSettings
 from tarry.core.states import State
 from tarry.core.waiting import Lobby, Waited
 from tarry.storage.memory import edits, leases, offers, removals, settles
+from tarry.storage.memory.answers import Answers
 from tarry.storage.memory.chores import Chores
 from tarry.storage.memory.journal import Journal
 from tarry.storage.memory.keyring import Keyring
@@ -82,6 +84,7 @@ class MemoryStore(Chores):
         self._leaders = Leaders()
         self._redrives = Redrives()
         self._keyring = Keyring()
+        self.answers = Answers(self._now)
         self._lock = threading.Lock()
         self.lobby = Lobby(
             scan_every=settings.scan_every,
@@ -100,6 +103,11 @@ class MemoryStore(Chores):
     def offer_many(self, queue: str, drafts: Sequence[Draft], *, conn: Any = None) -> list[Outcome]:
         with self._changing(queue, conn) as (state, now):
             return offers.offer_many(state, drafts, now)
+
+    def offer_once(
+        self, queue: str, draft: Draft, request: Once, show: Callable[[Outcome], Answered]
+    ) -> Answered | None:
+        return self.once(request, lambda conn: show(self.offer(queue, draft, conn=conn)))
 
     # Leasing
 

@@ -32,6 +32,7 @@ from tarry.core.messages import (
     Lease,
     StoredMessage,
 )
+from tarry.core.once import Answered, Once
 from tarry.core.outcomes import Edited, Outcome, Settled
 from tarry.core.ports import Connections, DueCount
 from tarry.core.retry import Retry
@@ -39,6 +40,8 @@ from tarry.core.settings import QueueInfo, QueueSettings, StoreSettings
 from tarry.core.states import State
 from tarry.core.waiting import Lobby, Waited
 from tarry.storage.postgres import ops
+from tarry.storage.postgres.answering import AsyncAnswering
+from tarry.storage.postgres.answers import OfferOnce
 from tarry.storage.postgres.arrays import teach
 from tarry.storage.postgres.chores import AsyncChores, ChoreVerbs
 from tarry.storage.postgres.connections import aconfigure, keywords, pool_now
@@ -59,12 +62,13 @@ I = TypeVar("I")  # noqa: E741
 O = TypeVar("O")  # noqa: E741
 
 
-class AsyncPostgresStore(AsyncChores):
+class AsyncPostgresStore(AsyncChores, AsyncAnswering):
     def __init__(self, dsn: str, *, clock: Clock | None = None, settings: StoreSettings = StoreSettings()) -> None:
         self.settings = settings
         clock = clock or AuthorityClock()
         self._verbs = Verbs(clock, create=settings.create_queues)
         self._guest_verbs = Verbs(clock, create=False)
+        self._lent = set()
         self.lobby = Lobby(
             scan_every=settings.scan_every,
             listening_scan_every=settings.listening_scan_every,
@@ -73,6 +77,7 @@ class AsyncPostgresStore(AsyncChores):
         trusted = isinstance(clock, AuthorityClock)
         self._listening = ListenerTask(lambda: Listener(settings.listen_dsn or dsn, self.lobby, trusted=trusted))
         self._offers: dict[str, Gatherer[Draft, Outcome]] = {}
+        self._once_offers: dict[str, Gatherer[OfferOnce, Answered | None]] = {}
         self._acks: dict[str, Gatherer[Hold, Settled]] = {}
         self._pool = AsyncConnectionPool[AsyncConnection[Any]](
             dsn,
@@ -93,7 +98,7 @@ class AsyncPostgresStore(AsyncChores):
         await self._pool.open()
 
     async def close(self) -> None:
-        for gatherer in [*self._offers.values(), *self._acks.values()]:
+        for gatherer in [*self._offers.values(), *self._once_offers.values(), *self._acks.values()]:
             await gatherer.drain()
         await self._listening.close()
         await self._pool.close()
@@ -109,6 +114,16 @@ class AsyncPostgresStore(AsyncChores):
         return await self._run(
             lambda verbs: verbs.offer_many(queue, drafts), conn, atomic=ops.takes_several_steps(drafts)
         )
+
+    async def offer_once(
+        self, queue: str, draft: Draft, request: Once, show: Callable[[Outcome], Answered]
+    ) -> Answered | None:
+        """These share a commit, too, each with its answer."""
+        item = OfferOnce(draft, request, show)
+        return await self._gathered(self._once_offers, queue, self._offer_once_together, _key_of_item).submit(item)
+
+    async def _offer_once_together(self, queue: str, items: Sequence[OfferOnce]) -> list[Answered | None]:
+        return await self._run(lambda verbs: verbs.offer_once(queue, items), None, atomic=True)
 
     async def lease(
         self,
@@ -344,14 +359,21 @@ class AsyncPostgresStore(AsyncChores):
         """A fresh op for every try, since a generator cannot be rewound. The caller's own transaction is tried once."""
         if conn is not None:
             return await self._run_as_guest(make, conn)
+        return await self._retried(lambda own: self._driven(own, make, atomic=atomic))
+
+    async def _driven(self, own: AsyncConnection[Any], make: Callable[[Verbs], Op[R]], *, atomic: bool) -> R:
+        if not atomic:
+            return await adrive(own, make(self._verbs))
+        async with atransaction(own):
+            return await adrive(own, make(self._verbs))
+
+    async def _retried(self, work: Callable[[AsyncConnection[Any]], Awaitable[R]]) -> R:
+        """With a connection of ours, again and again while what went wrong passes by itself."""
         patience, failures, started = self.settings.patience, 0, time.monotonic()
         while True:
             try:
                 async with self._pool.connection() as own:
-                    if not atomic:
-                        return await adrive(own, make(self._verbs))
-                    async with atransaction(own):
-                        return await adrive(own, make(self._verbs))
+                    return await work(own)
             except psycopg.Error as error:
                 failures += 1
                 pause = patience.pause(failures).total_seconds()
@@ -366,7 +388,7 @@ class AsyncPostgresStore(AsyncChores):
         try:
             return await adrive(conn, make(self._guest_verbs), guest=True)
         except MissingQueue as missing:
-            if not self.settings.create_queues:
+            if not self.settings.create_queues or conn in self._lent:
                 raise
             name = missing.name
         # Not in the caller's transaction: there, the new name would keep everybody else waiting until it ends.
@@ -376,6 +398,10 @@ class AsyncPostgresStore(AsyncChores):
 
 def _key_of(draft: Draft) -> str:
     return draft.key
+
+
+def _key_of_item(item: OfferOnce) -> str:
+    return item.draft.key
 
 
 def _itself(hold: Hold) -> Hold:

@@ -6,7 +6,7 @@ import psycopg
 from psycopg import errors
 from psycopg_pool import PoolClosed, PoolTimeout
 
-from tarry.core.errors import Refused, SchemaMismatch, StoreUnavailable
+from tarry.core.errors import HeldUp, Refused, SchemaMismatch, StoreUnavailable
 
 # Rolled back for certain, or never begun: a second try cannot do anything twice.
 _TRANSIENT = (
@@ -46,7 +46,7 @@ def translated(error: psycopg.Error, tries: int) -> BaseException:
     if isinstance(error, PoolClosed):
         return Refused("this store is closed", hint="use it inside its with block, or connect again")
     if isinstance(error, errors.LockNotAvailable):
-        return Refused(
+        return HeldUp(
             "other transactions held what this needs for too long; nothing was changed",
             hint="try again, or look for a transaction that was left open: select * from pg_stat_activity",
         )

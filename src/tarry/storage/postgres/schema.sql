@@ -81,6 +81,19 @@ create table tarry.anomaly_mute (
     constraint anomaly_mute_pkey PRIMARY KEY (id)
 );
 
+create table tarry.answer (
+    caller text collate "C" not null,
+    key text collate "C" not null,
+    fingerprint bytea not null,
+    status smallint not null,
+    body bytea not null,
+    at timestamp with time zone not null,
+    constraint answer_pkey PRIMARY KEY (caller, key),
+    constraint answer_fingerprint_check CHECK ((octet_length(fingerprint) = 32)),
+    constraint answer_key_check CHECK (((char_length(key) >= 1) AND (char_length(key) <= 200)))
+);
+create index answer_at ON tarry.answer USING btree (at);
+
 create table tarry.api_key (
     id text not null,
     name text not null,
@@ -872,4 +885,5 @@ insert into tarry.migration (number, name, checksum) values
     (8, '0008_pre_cron', 'e508d2caae426c7d'),
     (9, '0009_pre_keys', '350a1395739a0b3e'),
     (10, '0010_pre_attempts_asked', '6c8e200da0c5ae8f'),
-    (11, '0011_pre_ledger', '54304529f41d565a');
+    (11, '0011_pre_ledger', '54304529f41d565a'),
+    (12, '0012_pre_answers', '43712437bfa10aa4');

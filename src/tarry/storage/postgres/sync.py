@@ -30,6 +30,7 @@ from tarry.core.messages import (
     Lease,
     StoredMessage,
 )
+from tarry.core.once import Answered, Once
 from tarry.core.outcomes import Edited, Outcome, Settled
 from tarry.core.ports import Connections, DueCount
 from tarry.core.retry import Retry
@@ -37,6 +38,7 @@ from tarry.core.settings import QueueInfo, QueueSettings, StoreSettings
 from tarry.core.states import State
 from tarry.core.waiting import Lobby, Waited
 from tarry.storage.postgres import ops
+from tarry.storage.postgres.answering import Answering
 from tarry.storage.postgres.arrays import teach
 from tarry.storage.postgres.chores import Chores, ChoreVerbs
 from tarry.storage.postgres.connections import configure, keywords, pool_now
@@ -53,12 +55,13 @@ P = TypeVar("P")
 R = TypeVar("R")
 
 
-class PostgresStore(Chores):
+class PostgresStore(Chores, Answering):
     def __init__(self, dsn: str, *, clock: Clock | None = None, settings: StoreSettings = StoreSettings()) -> None:
         self.settings = settings
         clock = clock or AuthorityClock()
         self._verbs = Verbs(clock, create=settings.create_queues)
         self._guest_verbs = Verbs(clock, create=False)
+        self._lent = set()
         self.lobby = Lobby(
             scan_every=settings.scan_every,
             listening_scan_every=settings.listening_scan_every,
@@ -90,6 +93,11 @@ class PostgresStore(Chores):
 
     def offer_many(self, queue: str, drafts: Sequence[Draft], *, conn: Any = None) -> list[Outcome]:
         return self._run(lambda verbs: verbs.offer_many(queue, drafts), conn, atomic=ops.takes_several_steps(drafts))
+
+    def offer_once(
+        self, queue: str, draft: Draft, request: Once, show: Callable[[Outcome], Answered]
+    ) -> Answered | None:
+        return self.once(request, lambda conn: show(self.offer(queue, draft, conn=conn)))
 
     def lease(
         self,
@@ -302,14 +310,21 @@ class PostgresStore(Chores):
         """A fresh op for every try, since a generator cannot be rewound. The caller's own transaction is tried once."""
         if conn is not None:
             return self._run_as_guest(make, conn)
+        return self._retried(lambda own: self._driven(own, make, atomic=atomic))
+
+    def _driven(self, own: Connection[Any], make: Callable[[Verbs], Op[R]], *, atomic: bool) -> R:
+        if not atomic:
+            return drive(own, make(self._verbs))
+        with transaction(own):
+            return drive(own, make(self._verbs))
+
+    def _retried(self, work: Callable[[Connection[Any]], R]) -> R:
+        """With a connection of ours, again and again while what went wrong passes by itself."""
         patience, failures, started = self.settings.patience, 0, time.monotonic()
         while True:
             try:
                 with self._pool.connection() as own:
-                    if not atomic:
-                        return drive(own, make(self._verbs))
-                    with transaction(own):
-                        return drive(own, make(self._verbs))
+                    return work(own)
             except psycopg.Error as error:
                 failures += 1
                 pause = patience.pause(failures).total_seconds()
@@ -324,7 +339,7 @@ class PostgresStore(Chores):
         try:
             return drive(conn, make(self._guest_verbs), guest=True)
         except MissingQueue as missing:
-            if not self.settings.create_queues:
+            if not self.settings.create_queues or conn in self._lent:
                 raise
             name = missing.name
         # Not in the caller's transaction: there, the new name would keep everybody else waiting until it ends.

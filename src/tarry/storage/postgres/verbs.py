@@ -16,6 +16,7 @@ from tarry.core.editing import Edit
 from tarry.core.events import Event
 from tarry.core.following import EventPage
 from tarry.core.keys import ApiKey
+from tarry.core.leading import Leadership
 from tarry.core.messages import (
     BuryReason,
     Counts,
@@ -27,12 +28,21 @@ from tarry.core.messages import (
     Lease,
     StoredMessage,
 )
+from tarry.core.once import Answered, Once
 from tarry.core.outcomes import Edited, Outcome, Settled
 from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo, QueueSettings
 from tarry.core.states import State
 from tarry.core.waiting import Waited
-from tarry.storage.postgres import following, key_statements, ops, queue_statements, statements, wait_statements
+from tarry.storage.postgres import (
+    answers,
+    following,
+    key_statements,
+    ops,
+    queue_statements,
+    statements,
+    wait_statements,
+)
 from tarry.storage.postgres.chores import ChoreVerbs
 from tarry.storage.postgres.cron_verbs import CronVerbs
 from tarry.storage.postgres.cursor import Cursor
@@ -55,6 +65,18 @@ class Verbs(ChoreVerbs):
 
     def offer_many(self, queue: str, drafts: Sequence[Draft]) -> Op[list[Outcome]]:
         return self._in(queue, lambda now: ops.offer_many(queue, drafts, now))
+
+    def offer_once(self, queue: str, items: Sequence[answers.OfferOnce]) -> Op[list[Answered | None]]:
+        return self._in(queue, lambda now: answers.offer_once(queue, items, now))
+
+    def recall(self, request: Once) -> Op[answers.Recalled]:
+        return answers.recall([request]).run()
+
+    def keep(self, request: Once, answered: Answered) -> Op[None]:
+        return answers.keep([(request, answered)], self._clock.pinned()).run()
+
+    def forget_answers(self, older_than: timedelta, limit: int, lead: Leadership | None) -> Op[int]:
+        return answers.forget(older_than, limit, lead, self._clock.pinned()).run()
 
     def lease(
         self,

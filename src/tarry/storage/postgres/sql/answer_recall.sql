@@ -1,0 +1,10 @@
+-- What was answered before, by the place of the request. Always one row more, for the patience of this transaction: whoever says
+-- the same at the same time is waited for, but not for long.
+with patience as materialized (select set_config('lock_timeout', '5s', true) as said)
+select p.said, found.place, found.fingerprint, found.status, found.body
+from patience p
+left join (
+    select w.place, a.fingerprint, a.status, a.body
+    from unnest(%(callers)s::text[], %(keys)s::text[]) with ordinality as w(caller, key, place)
+    join tarry.answer a on a.caller = w.caller and a.key = w.key
+) found on true

@@ -1,0 +1,313 @@
+"""Relay's routes for producers and workers, as Relay's clients use them and where Relay works."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import pytest
+
+from tarry.testing import MutableClock
+from tests.edges.http.conftest import Caller
+from tests.edges.http.test_answers import code
+from tests.kit.clocks import START
+
+SECONDS = int(START.timestamp())
+ABSENT = "00000000-0000-4000-8000-000000000000"
+
+
+@pytest.fixture
+def enqueue(ask: Caller) -> Callable[..., str]:
+    def make(**fields: Any) -> str:
+        answer = ask("POST", "/api/queue/message", {"type": "email", "payload": {"to": "you"}, **fields})
+        assert answer.status_code == 201, answer.text
+        return answer.json()["id"]
+
+    return make
+
+
+@pytest.fixture
+def dequeue(ask: Caller) -> Callable[..., Any]:
+    def take(**params: Any) -> Any:
+        answer = ask("GET", "/api/queue/message", params=params)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    return take
+
+
+Enqueue = Callable[..., str]
+Dequeue = Callable[..., Any]
+
+
+class TestProducing:
+    def test_a_message_is_enqueued_in_the_default_queue(self, ask: Caller) -> None:
+        answer = ask("POST", "/api/queue/message", {"type": "email", "payload": {"to": "you"}})
+        assert answer.status_code == 201
+        assert set(answer.json()) == {"message", "id", "queue"}
+        assert answer.json()["queue"] == "default"
+
+    def test_a_queue_that_does_not_exist_is_404(self, ask: Caller) -> None:
+        assert ask("POST", "/api/queue/message", {"type": "t", "queue": "nowhere"}).status_code == 404
+        assert ask("POST", "/api/queue/batch", [{"type": "t"}, {"type": "t", "queue": "nowhere"}]).status_code == 404
+        assert ask("GET", "/api/queue/message", params={"queue": "nowhere"}).status_code == 404
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            {"payload": 1},
+            {"type": ""},
+            {"type": "t", "priority": 10},
+            {"type": "t", "priority": 1.5},
+            {"type": "t", "maxAttempts": 0},
+            {"type": "t", "ackTimeout": -1},
+            {"type": "t", "ackTimeout": "soon"},
+            {"type": "t", "queue": "a b"},
+            [],
+        ],
+    )
+    def test_what_is_wrong_is_422(self, ask: Caller, body: Any) -> None:
+        assert ask("POST", "/api/queue/message", body).status_code == 422
+
+    def test_what_relay_does_not_know_is_ignored(self, enqueue: Enqueue) -> None:
+        assert enqueue(consumerId="me", something="else")
+
+    def test_a_batch_keeps_what_each_message_says(self, ask: Caller, dequeue: Dequeue) -> None:
+        ask("POST", "/api/queues", {"name": "other"})
+        batch = [
+            {"type": "low", "payload": 1},
+            {"type": "high", "payload": 2, "priority": 9, "ackTimeout": 90, "maxAttempts": 1},
+            {"type": "t", "payload": 3, "queue": "other"},
+        ]
+        answer = ask("POST", "/api/queue/batch", batch)
+        assert answer.status_code == 201
+        assert answer.json()["message"].startswith("Batch processed: 3/3")
+        assert len(set(answer.json()["ids"])) == 3
+        first = dequeue()
+        assert (first["type"], first["priority"], first["ack_timeout_seconds"]) == ("high", 9, 90)
+        assert (dequeue()["type"], dequeue(queue="other")["payload"]) == ("low", 3)
+
+    @pytest.mark.parametrize("path", ["/api/queue/message", "/api/queue/batch"])
+    def test_a_request_with_a_key_is_carried_out_once(self, ask: Caller, dequeue: Dequeue, path: str) -> None:
+        message: Any = {"type": "t", "payload": 1}
+        body = [message] if path.endswith("batch") else message
+        headers = {"Idempotency-Key": "k"}
+        first, second = (ask("POST", path, body, headers=headers) for _ in range(2))
+        assert first.json() == second.json()
+        assert dequeue()["payload"] == 1
+        assert ask("GET", "/api/queue/message").status_code == 404
+
+
+class TestWorking:
+    def test_a_message_comes_with_relays_fields(self, enqueue: Enqueue, dequeue: Dequeue) -> None:
+        id = enqueue(priority=4)
+        message = dequeue(consumerId="worker-1", ackTimeout=10)
+        assert message.pop("lock_token")
+        assert message == {
+            "id": id,
+            "queue_name": "default",
+            "type": "email",
+            "payload": {"to": "you"},
+            "priority": 4,
+            "status": "processing",
+            "attempt_count": 1,
+            "locked_until": "2024-01-01T00:00:10.000000Z",
+            "ack_timeout_seconds": 10,
+            "dequeued_at": SECONDS,
+        }
+
+    def test_nothing_there_is_404(self, ask: Caller) -> None:
+        answer = ask("GET", "/api/queue/message")
+        assert (answer.status_code, answer.json()["error"]) == (404, "NO_MESSAGES")
+
+    def test_the_highest_priority_comes_first_and_a_type_can_be_chosen(
+        self, enqueue: Enqueue, dequeue: Dequeue
+    ) -> None:
+        for priority, type in ((0, "a"), (9, "b"), (5, "a")):
+            enqueue(priority=priority, type=type)
+        assert [dequeue(type="a")["priority"], dequeue()["priority"], dequeue()["priority"]] == [5, 9, 0]
+
+    def test_a_batch_is_dequeued(self, ask: Caller, enqueue: Enqueue) -> None:
+        for _ in range(3):
+            enqueue()
+        answer = ask("GET", "/api/queue/messages/batch", params={"count": 2}).json()
+        assert (answer["count"], len({one["lock_token"] for one in answer["messages"]})) == (2, 2)
+        assert ask("GET", "/api/queue/messages/batch", params={"count": 9}).json()["count"] == 1
+        assert ask("GET", "/api/queue/messages/batch", params={"count": 9}).json() == {"messages": [], "count": 0}
+        assert ask("GET", "/api/queue/messages/batch").status_code == 422
+
+    def test_an_ack_ends_it_and_a_second_finds_nothing(self, ask: Caller, enqueue: Enqueue, dequeue: Dequeue) -> None:
+        enqueue()
+        message = dequeue()
+        body = {"id": message["id"], "lock_token": message["lock_token"]}
+        assert ask("POST", "/api/queue/ack", body).status_code == 200
+        again = ask("POST", "/api/queue/ack", body)
+        assert (again.status_code, again.json()["error"]) == (400, "NOT_FOUND")
+
+    @pytest.mark.parametrize("token", [ABSENT, "lt_abc123"])
+    def test_another_token_is_409_whatever_it_looks_like(
+        self, ask: Caller, enqueue: Enqueue, dequeue: Dequeue, token: str
+    ) -> None:
+        enqueue()
+        id, body = dequeue()["id"], {"lock_token": token}
+        for answer in (
+            ask("POST", "/api/queue/ack", {"id": id, **body}),
+            ask("POST", f"/api/queue/message/{id}/nack", body),
+            ask("PUT", f"/api/queue/message/{id}/touch", {**body, "extend_seconds": 30}),
+        ):
+            assert (answer.status_code, answer.json()["error"]) == (409, "LOCK_LOST")
+
+    def test_a_token_is_needed(self, ask: Caller, enqueue: Enqueue, dequeue: Dequeue) -> None:
+        enqueue()
+        id = dequeue()["id"]
+        assert ask("POST", "/api/queue/ack", {"id": id}).status_code == 422
+        assert ask("POST", f"/api/queue/message/{id}/nack", {"errorReason": "x"}).status_code == 422
+
+    def test_acks_of_a_batch_are_answered_one_by_one(self, ask: Caller, enqueue: Enqueue, dequeue: Dequeue) -> None:
+        for _ in range(2):
+            enqueue()
+        held, other = dequeue(), dequeue()
+        acks = [
+            {"id": held["id"], "lock_token": held["lock_token"]},
+            {"id": other["id"], "lock_token": ABSENT},
+            {"id": "nonsense", "lock_token": ABSENT},
+        ]
+        answer = ask("POST", "/api/queue/ack/batch", {"acks": acks}).json()
+        assert answer["succeeded"] == [held["id"]]
+        assert [(one["id"], one["code"]) for one in answer["failed"]] == [
+            (other["id"], "LOCK_LOST"),
+            ("nonsense", "NOT_FOUND"),
+        ]
+        assert ask("POST", "/api/queue/ack/batch", {"acks": []}).status_code == 422
+
+    def test_a_nack_queues_it_again_at_once_and_then_it_is_dead(
+        self, ask: Caller, enqueue: Enqueue, dequeue: Dequeue
+    ) -> None:
+        id = enqueue(maxAttempts=2)
+        for attempt, field in ((1, "errorReason"), (2, "error")):
+            message = dequeue()
+            assert message["attempt_count"] == attempt
+            body = {"lock_token": message["lock_token"], field: f"failed {attempt}"}
+            assert ask("POST", f"/api/queue/message/{id}/nack", body).status_code == 200
+        (dead,) = ask("GET", "/api/queue/dead/messages").json()["messages"]
+        assert (dead["id"], dead["status"], dead["last_error"]) == (id, "dead", "failed 2")
+        assert ask("POST", f"/api/queue/message/{id}/nack", {"lock_token": ABSENT}).status_code == 404
+
+    def test_nacks_of_a_batch_tell_what_became_of_them(self, ask: Caller, enqueue: Enqueue, dequeue: Dequeue) -> None:
+        enqueue(maxAttempts=1)
+        enqueue()
+        nacks = [{"id": m["id"], "lock_token": m["lock_token"], "error": "no"} for m in (dequeue(), dequeue())]
+        answer = ask("POST", "/api/queue/nack/batch", {"nacks": nacks}).json()
+        assert (len(answer["succeeded"]), answer["failed"]) == (2, [])
+        assert (answer["requeued"], answer["movedToDlq"]) == (1, 1)
+
+    def test_a_touch_extends_the_lock(
+        self, ask: Caller, enqueue: Enqueue, dequeue: Dequeue, pinned: MutableClock
+    ) -> None:
+        enqueue()
+        message = dequeue(ackTimeout=10)
+        path = f"/api/queue/message/{message['id']}/touch"
+        body = {"lock_token": message["lock_token"], "extend_seconds": 60}
+        answer = ask("PUT", path, body)
+        assert answer.status_code == 200
+        assert (answer.json()["new_timeout_at"], answer.json()["lock_token"]) == (SECONDS + 60, message["lock_token"])
+        pinned.advance(timedelta(seconds=30))
+        assert ask("GET", "/api/queue/message").status_code == 404, "it is still locked"
+        assert ask("POST", "/api/queue/ack", body | {"id": message["id"]}).status_code == 200
+        gone = ask("PUT", path, body)
+        assert (gone.status_code, gone.json()["error"]) == (404, "NOT_FOUND")
+
+
+def test_a_producer_and_a_worker_written_for_relay(broker_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On sockets: a long poll that waits, one message that fails twice, and one that is worked on for long."""
+    base = f"{broker_url}/api"
+    done: list[str] = []
+    failed: list[str] = []
+
+    def work() -> None:
+        with httpx.Client(base_url=base, timeout=60) as client:
+            while len(done) < 3:
+                answer = client.get("/queue/message", params={"timeout": 5, "consumerId": "w"})
+                if answer.status_code == 404:
+                    continue
+                message = answer.json()
+                token = {"lock_token": message["lock_token"]}
+                touched = client.put(f"/queue/message/{message['id']}/touch", json={**token, "extend_seconds": 60})
+                assert touched.status_code == 200, touched.text
+                if message["payload"] == "b" and len(failed) < 2:
+                    failed.append(message["id"])
+                    nacked = client.post(f"/queue/message/{message['id']}/nack", json={**token, "errorReason": "no"})
+                    assert nacked.status_code == 200, nacked.text
+                    continue
+                assert client.post("/queue/ack", json={"id": message["id"], **token}).status_code == 200
+                done.append(message["payload"])
+
+    worker = threading.Thread(target=work, daemon=True)
+    worker.start()
+    with httpx.Client(base_url=base) as client:
+        for payload in "abc":
+            made = client.post("/queue/message", json={"type": "job", "payload": payload})
+            assert made.status_code == 201, made.text
+    worker.join(60)
+    assert (sorted(done), len(failed)) == (["a", "b", "c"], 2)
+
+
+class TestAccess:
+    PATHS = (
+        ("POST", "/api/queue/message", {"type": "t", "queue": "QUEUE"}, "produce"),
+        ("POST", "/api/queue/batch", [{"type": "t", "queue": "QUEUE"}], "produce"),
+        ("GET", "/api/queue/message?queue=QUEUE", None, "consume"),
+        ("GET", "/api/queue/messages/batch?count=1&queue=QUEUE", None, "consume"),
+        ("POST", "/api/queue/ack", {"id": "ID", "lock_token": ABSENT}, "consume"),
+        ("POST", "/api/queue/ack/batch", {"acks": [{"id": "ID", "lock_token": ABSENT}]}, "consume"),
+        ("POST", "/api/queue/message/ID/nack", {"lock_token": ABSENT}, "consume"),
+        ("POST", "/api/queue/nack/batch", {"nacks": [{"id": "ID", "lock_token": ABSENT}]}, "consume"),
+        ("PUT", "/api/queue/message/ID/touch", {"lock_token": ABSENT}, "consume"),
+        ("DELETE", "/api/queue/message/ID", None, "produce"),
+        ("POST", "/api/queue/messages/delete", {"messageIds": ["ID"]}, "produce"),
+        ("GET", "/api/queue/main/messages?queueName=QUEUE", None, "read"),
+        ("GET", "/api/queue/activity/message/ID", None, "read"),
+        ("POST", "/api/queues", {"name": "QUEUE"}, "admin"),
+        ("GET", "/api/queues/QUEUE", None, "read"),
+        ("PATCH", "/api/queues/QUEUE", {"max_attempts": 5}, "admin"),
+        ("POST", "/api/queues/QUEUE/purge", {"status": "all"}, "admin"),
+        ("POST", "/api/queues/QUEUE/rename", {"newName": "QUEUE"}, "admin"),
+        ("DELETE", "/api/queues/QUEUE", None, "admin"),
+    )
+
+    @pytest.mark.parametrize(("method", "path", "body", "action"), PATHS, ids=lambda value: str(value)[:50])
+    def test_a_route_is_open_to_its_action_on_its_queue_and_to_nobody_else(
+        self, ask: Caller, key: Callable[..., str], method: str, path: str, body: Any, action: str
+    ) -> None:
+        def on(queue: str, **options: Any) -> tuple[str, str, Any]:
+            import json
+
+            from tarry.edges.http.ids import MessageId
+
+            def filled(text: str) -> str:
+                return text.replace("QUEUE", queue).replace("ID", str(MessageId(queue, "k")))
+
+            return method, filled(path), None if body is None else json.loads(filled(json.dumps(body)))
+
+        admin = ask.with_key(key("admin"))
+        admin("POST", "/v1/queues", {"name": "own"})
+        admin("POST", "/v1/queues", {"name": "foreign"})
+        assert code(ask(*on("own"))) == (401, "unauthorized")
+        others = {"read", "produce", "consume", "admin"} - {action}
+        assert code(ask.with_key(key(*others))(*on("own"))) == (403, "forbidden")
+        mine = ask.with_key(key("read", "produce", "consume", "admin", queues=("own",)))
+        assert code(mine(*on("foreign"))) == code(mine(*on("nowhere"))) == (403, "forbidden")
+        allowed = ask.with_key(key(action, queues=("own",)))(*on("own"))
+        assert allowed.status_code not in (401, 403)
+        assert allowed.status_code < 500
+
+    def test_the_header_of_relay_carries_the_key(self, ask: Caller, key: Callable[..., str]) -> None:
+        text = key("read")
+        assert ask("GET", "/api/queues").status_code == 401
+        assert ask("GET", "/api/queues", headers={"X-API-KEY": text}).status_code == 200
+        assert ask("GET", "/api/health").json()["status"] == "OK"
+        for name in ("health", "doc", "docs", "reference", "events"):
+            assert ask("DELETE", f"/api/queues/{name}").status_code == 401
