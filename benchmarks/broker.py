@@ -23,6 +23,7 @@ from benchmarks.server import serving
 from benchmarks.streams import Streams, connections, flooded, told
 from tarry.core.settings import StoreSettings
 from tarry.http import AsyncClient
+from tarry.storage.http import ops
 
 BATCH = 100
 
@@ -31,6 +32,10 @@ class Figure(NamedTuple):
     what: str
     library: float
     http: float
+    unnamed: float | None
+    """By HTTP without an Idempotency-Key, where there would be one."""
+    relay: float | None
+    """What Relay published: inside its own process, without HTTP and with its activity log switched off."""
 
 
 @contextmanager
@@ -64,51 +69,98 @@ async def rate(tasks: int, seconds: float, do: Callable[[int], Awaitable[int]]) 
     return done / (time.perf_counter() - started)
 
 
-async def throughput(app: Any, tasks: int, seconds: float) -> list[float]:
-    queue = app.queue("bench")
+class Verbs:
+    """What is measured, on the library or on a client of the broker: they have the same verbs."""
 
-    async def offer(_: int) -> int:
-        await queue.offer(None, {"n": 1})
+    def __init__(self, app: Any) -> None:
+        self._queue = app.queue("bench")
+
+    async def offer(self, _: int) -> int:
+        await self._queue.offer(None, {"n": 1})
         return 1
 
-    async def offer_batch(_: int) -> int:
-        return len(await queue.offer_many([tarry.Message(payload={"n": 1}) for _ in range(BATCH)]))
+    async def offer_batch(self, _: int) -> int:
+        return len(await self._queue.offer_many([tarry.Message(payload={"n": 1}) for _ in range(BATCH)]))
 
-    async def cycle(_: int) -> int:
-        delivery = await queue.try_poll()
+    async def poll_and_ack(self, _: int) -> int:
+        delivery = await self._queue.try_poll()
         if delivery is None:
             return 0
         await delivery.ack()
         return 1
 
-    async def cycle_batch(_: int) -> int:
-        found = await queue.try_poll_many(BATCH)
+    async def poll_and_ack_batch(self, _: int) -> int:
+        found = await self._queue.try_poll_many(BATCH)
         if found:
-            await queue.ack_many([one.hold for one in found])
+            await self._queue.ack_many([one.hold for one in found])
         return len(found)
 
+    async def cycle(self, number: int) -> int:
+        await self.offer(number)
+        return await self.poll_and_ack(number)
+
+
+class Line(NamedTuple):
+    what: str
+    verb: str
+    tasks: int
+    relay: float | None = None
+    named: bool = False
+    """The client names these requests, so that they are carried out once."""
+
+
+def lines(tasks: int) -> list[Line]:
+    """In this order: the offers before leave enough for the polls."""
     return [
-        await rate(tasks, seconds, offer),
-        await rate(2, seconds, offer_batch),
-        await rate(tasks, seconds, cycle),
-        await rate(2, seconds, cycle_batch),
+        Line("offer, one at a time", "offer", 1, 847, named=True),
+        Line("offer, 5 at once", "offer", 5, 2_134, named=True),
+        Line(f"offer, {tasks} at once", "offer", tasks, named=True),
+        Line(f"offer, batches of {BATCH}", "offer_batch", 1, 12_453, named=True),
+        Line(f"offer, batches of {BATCH}, 2 at once", "offer_batch", 2, named=True),
+        Line("poll + ack, one at a time", "poll_and_ack", 1),
+        Line(f"poll + ack, {tasks} at once", "poll_and_ack", tasks),
+        Line("offer + poll + ack, one at a time", "cycle", 1, 312, named=True),
+        Line(f"poll + ack, {BATCH} together, 2 at once", "poll_and_ack_batch", 2),
     ]
 
 
+@contextmanager
+def no_names() -> Generator[None]:
+    drawn = ops.drawn
+    ops.drawn = lambda: None  # pyright: ignore[reportAttributeAccessIssue]
+    try:
+        yield
+    finally:
+        ops.drawn = drawn
+
+
+async def measured(app: Any, wanted: list[Line], seconds: float) -> list[float]:
+    await app.queue("bench").offer_many([tarry.Message(payload={"n": 1}) for _ in range(1_000)])
+    rates = [await rate(line.tasks, seconds, getattr(Verbs(app), line.verb)) for line in wanted]
+    await app.queue("bench").drop_all("Yes, please, I know what I'm doing!")
+    return rates
+
+
 async def beside(dsn: str, url: str, tasks: int, seconds: float) -> list[Figure]:
-    settings = StoreSettings(pool_size=tasks)
+    settings, wanted = StoreSettings(pool_size=tasks), lines(tasks)
     async with tarry.connect_async(dsn, settings=settings) as app:
-        library = await throughput(app, tasks, seconds)
-        await app.queue("bench").drop_all("Yes, please, I know what I'm doing!")
+        library = await measured(app, wanted, seconds)
     async with AsyncClient(url, settings=settings) as client:
-        http = await throughput(client, tasks, seconds)
-    names = (
-        f"offer, {tasks} at once",
-        f"offer, batches of {BATCH}",
-        f"poll + ack, {tasks} at once",
-        f"poll + ack, {BATCH}",
-    )
-    return [Figure(*row) for row in zip(names, library, http, strict=True)]
+        http = await measured(client, wanted, seconds)
+        with no_names():
+            rates = iter(await measured(client, [line for line in wanted if line.named], seconds))
+    unnamed = [next(rates) if line.named else None for line in wanted]
+    return [Figure(line.what, library[i], http[i], unnamed[i], line.relay) for i, line in enumerate(wanted)]
+
+
+def show(figures: list[Figure]) -> None:
+    def cell(value: float | None) -> str:
+        return f"{'–' if value is None else f'{value:,.0f}':>10}"
+
+    print(f"{'messages a second':36}{'library':>10}{'broker':>10}{'no key':>10}{'Relay':>10}")
+    for one in figures:
+        print(f"{one.what:36}{cell(one.library)}{cell(one.http)}{cell(one.unnamed)}{cell(one.relay)}")
+    print("no key: without Idempotency-Key. Relay: as it published, in its own process, without HTTP or activity log.")
 
 
 async def waiting(dsn: str, url: str, process: psutil.Process, options: argparse.Namespace) -> None:
@@ -181,7 +233,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.broker", description=__doc__)
     parser.add_argument("--seconds", type=float, default=5.0, metavar="S", help="for each figure")
     parser.add_argument("--tasks", type=int, default=16, metavar="N")
-    parser.add_argument("--polls", type=int, default=2_000, metavar="N")
+    parser.add_argument("--polls", type=int, default=2_000, metavar="N", help="0: not that")
     parser.add_argument("--offers", type=int, default=200, metavar="N")
     parser.add_argument("--streams", type=int, default=500, metavar="N", help="live streams beside the long polls")
     parser.add_argument("--slow", type=int, default=50, metavar="N", help="live streams that nobody reads")
@@ -193,9 +245,10 @@ def main() -> None:
         tarry.connect(dsn, migrate=True).close()
         if not options.skip_throughput:
             with broker(dsn) as (url, _):
-                for figure in asyncio.run(beside(dsn, url, options.tasks, options.seconds)):
-                    print(f"{figure.what:24} library {figure.library:>9,.0f}/s   broker {figure.http:>9,.0f}/s")
+                show(asyncio.run(beside(dsn, url, options.tasks, options.seconds)))
         print(f"load {', '.join(f'{load:.1f}' for load in os.getloadavg())} on {os.cpu_count()} cores")
+        if not options.polls:
+            return
         with broker(dsn) as (url, process):
             asyncio.run(waiting(dsn, url, process, options))
 
