@@ -109,7 +109,9 @@ class TestSchedules:
         assert {tick["verdict"] for tick in shown["ticks"]} >= {"triggered", "skipped"}
         assert cli("cron", "delete", "hello").code == 2
         assert cli("cron", "delete", "hello", "--yes").code == 0
-        assert cli("cron", "show", "hello").code == 3
+        gone = cli("cron", "show", "hello", "--json")
+        assert (gone.code, gone.data["ticks"]) == (0, shown["ticks"])
+        assert cli("cron", "show", "nobody").code == 3
 
     def test_a_backfill_counts_first(self, cli: Run, app: App) -> None:
         cli("cron", "add", "hello", "--cron", "0 * * * *", "--tz", "UTC", "--queue", "hellos")
@@ -158,6 +160,58 @@ class TestSchedules:
         assert "23 cron" in shown.err
         assert cli("calendar", "--next", "2h").code == 0
         assert cli("calendar", "--queue", "nobody").code == 3
+
+
+class TestAsAnOperatorWould:
+    def test_what_changes_is_shown_before_anybody_is_asked(self, cli: Run, app: App, file: Path) -> None:
+        assert cli("cron", "apply", str(file)).code == 0
+        file.write_text(FILE.partition('[schedules."odd')[0])
+        refused = cli("cron", "apply", str(file), "--prune")
+        assert (refused.code, "no longer in the file" in refused.out) == (2, True)
+        assert len(app.schedules.list()) == 3
+
+    def test_times_of_day_may_be_written_as_toml_has_them(self, run: Run, file: Path) -> None:
+        file.write_text('[schedules.x]\ndaily = [08:00:00, "17:30"]\nzone = "UTC"\nqueue = "q"\n')
+        assert run("cron", "lint", str(file)).code == 0
+        file.write_text('[schedules.x]\ndaily = 08:00:00\nzone = "UTC"\nqueue = "q"\n')
+        assert run("cron", "lint", str(file)).code == 0
+
+    def test_what_can_hardly_be_meant_is_named(self, run: Run, file: Path) -> None:
+        file.write_text(
+            '[schedules.a]\nevery = "5m"\nqueue = "q"\njitter = "10m"\n'
+            '[schedules.b]\nevery = "5m"\nqueue = "q"\ncatch_up = "2h"\n'
+            '[schedules.c]\nevery = "5m"\nqueue = "q"\nend = 2020-01-01T00:00:00Z\n'
+            '[schedules.d]\nevery = 300\nqueue = "q"\n'
+            '[schedules.e]\ndaily = [8]\nzone = "UTC"\nqueue = "q"\n'
+        )
+        ran = run("cron", "lint", str(file), "--json")
+        said = {one["prefix"]: one["problem"] for one in ran.data["problems"]}
+        assert (ran.code, sorted(said)) == (7, ["a", "b", "c", "d", "e"])
+        assert "longer than the time between two ticks" in said["a"]
+        assert "misfire is not" in said["b"]
+        assert "never fires again" in said["c"]
+        assert 'every must be text, such as "5m"' in said["d"]
+        assert "an hour is a time of day" in said["e"]
+
+    def test_an_end_can_be_given_and_taken_away(self, cli: Run) -> None:
+        cli("cron", "add", "hello", "--every", "1h", "--queue", "q", "--end", "2040-01-01T00:00:00Z")
+        assert cli("cron", "edit", "hello", "--end", "none", "--json").data["end_at"] is None
+
+    def test_a_payload_that_is_too_long_is_refused(self, cli: Run, app: App, tmp_path: Path) -> None:
+        long = tmp_path / "long.json"
+        long.write_text(f'"{"x" * 300_000}"')
+        ran = cli("cron", "add", "hello", "--every", "1h", "--queue", "q", "--payload", f"@{long}")
+        assert (ran.code, "262,144 are allowed" in ran.err, app.schedules.list()) == (2, True, [])
+
+    def test_a_backfill_that_ends_before_it_begins_is_refused(self, cli: Run) -> None:
+        cli("cron", "add", "hello", "--every", "1h", "--queue", "q")
+        ran = cli("cron", "backfill", "hello", "--from", "2026-01-02T00:00:00Z", "--to", "2026-01-01T00:00:00Z", "-n")
+        assert (ran.code, "it ends first" in ran.err) == (2, True)
+
+    def test_a_prefix_may_look_like_an_alias(self, cli: Run) -> None:
+        cli("cron", "add", "@home", "--every", "1h", "--queue", "q")
+        assert len(cli("cron", "next", "@home", "-n", "2", "--json").data["fires"]) == 2
+        assert "no alias" in cli("cron", "next", "@reboot", "--tz", "UTC").err
 
 
 class TestScheduler:

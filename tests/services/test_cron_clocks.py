@@ -51,6 +51,7 @@ class Runs:
     def __init__(self) -> None:
         self._told = threading.Condition()
         self._count = 0
+        self.over = False
         self.failed: list[BaseException] = []
 
     def one_more(self, failed: BaseException | None = None) -> None:
@@ -62,16 +63,19 @@ class Runs:
     def wait_for(self, more: int) -> None:
         with self._told:
             wanted = self._count + more
-            assert self._told.wait_for(lambda: self._count >= wanted or self.failed, PATIENCE_S)
+            assert self._told.wait_for(lambda: self._count >= wanted or self.over or self.failed, PATIENCE_S)
             assert self.failed == []
 
+    def end(self) -> None:
+        with self._told:
+            self.over = True
+            self._told.notify_all()
 
-def plan_by(
-    dsn: str, clock: OwnClock, choice: random.Random, runs: Runs, over: threading.Event, *, pauses: bool
-) -> None:
+
+def plan_by(dsn: str, clock: OwnClock, choice: random.Random, runs: Runs, *, pauses: bool) -> None:
     store: Any = PostgresStore(dsn, clock=clock, settings=SETTINGS)
     try:
-        while not over.is_set():
+        while not runs.over:
             if choice.random() < 0.3:
                 clock.skew = choice.randint(-SKEW, SKEW) * MINUTE + choice.random() * MINUTE
             killed = choice.random() < 0.15
@@ -88,11 +92,11 @@ def plan_by(
 
 @contextmanager
 def planning(dsn: str, true: MutableClock, seed: int) -> Iterator[Runs]:
-    runs, over = Runs(), threading.Event()
+    runs = Runs()
     threads = [
         threading.Thread(
             target=plan_by,
-            args=(dsn, OwnClock(true), random.Random(seed * 100 + n), runs, over),
+            args=(dsn, OwnClock(true), random.Random(seed * 100 + n), runs),
             kwargs={"pauses": n > 0},  # one of them always goes on
         )
         for n in range(SCHEDULERS)
@@ -102,9 +106,7 @@ def planning(dsn: str, true: MutableClock, seed: int) -> Iterator[Runs]:
     try:
         yield runs
     finally:
-        over.set()
-        for _ in range(4 * SCHEDULERS):  # whoever was left alone finds out
-            runs.one_more()
+        runs.end()
         for thread in threads:
             thread.join(PATIENCE_S)
     assert runs.failed == []

@@ -42,7 +42,11 @@ def _unknown(name: str) -> InvalidInput:
     by_lower = {zone.lower(): zone for zone in known}
     close = difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.6)
     close += [zone for zone in by_lower if zone.endswith("/" + name.lower()) and zone not in close]
-    hint = f"did you mean {', '.join(by_lower[zone] for zone in close[:3])}?" if close else "see: tarry cron next -h"
+    hint = (
+        f"did you mean {', '.join(by_lower[zone] for zone in close[:3])}?"
+        if close
+        else "names are like Europe/Berlin or UTC"
+    )
     return InvalidInput(f"there is no time zone {name!r}", hint=hint)
 
 

@@ -54,17 +54,25 @@ def show(
 ) -> None:
     """Show a schedule and what became of its last ticks.
 
-    The history is that of the ledger: which ticks made a message, which were skipped, and why.
+    The history is that of the ledger: which ticks made a message, which were skipped, and why. It outlives the schedule.
     """
     with cli.open() as opened:
-        state, now = opened.schedules.get(prefix), opened.store.now()
-        history = opened.schedules.history(prefix, limit=ticks)
-    data = {**views.state_data(state, now), "ticks": [views.tick_data(record) for record in history]}
-    cli.printer.record("tarry.schedule/1", data, views.state_fields(state, now))
-    if history and cli.printer.for_people:
-        cli.printer.verbatim("")
+        history, now = opened.schedules.history(prefix, limit=ticks), opened.store.now()
+        try:
+            state = opened.schedules.get(prefix)
+        except UnknownSchedule:
+            if not history:
+                raise
+            state = None
+    told = {"ticks": [views.tick_data(record) for record in history]}
+    if state is None:
+        cli.note(f"schedule {prefix} is gone; this is its history")
+    else:
+        cli.printer.record("tarry.schedule/1", views.state_data(state, now) | told, views.state_fields(state, now))
+    if state is None or (history and cli.printer.for_people):
+        cli.printer.lines([""] if state else [])
         rows = [views.tick_row(record) for record in history]
-        cli.printer.listing("tarry.tick.list/1", {"ticks": []}, views.TICK_COLUMNS, rows)
+        cli.printer.listing("tarry.tick.list/1", told, views.TICK_COLUMNS, rows)
 
 
 @command(

@@ -164,7 +164,7 @@ def _spec(prefix: str, table: Any, source: str) -> ScheduleSpec:
 
 def _compared(spec: ScheduleSpec, there: ScheduleSpec | None) -> Change:
     if there is None:
-        return Change("+", spec.prefix, f"{views.times(spec)} {spec.schedule.zone or ''} to {spec.queue}".strip())
+        return Change("+", spec.prefix, f"{views.when(spec)} to {spec.queue}")
     if there == spec:
         return Change("=", spec.prefix, "as it is")
     old, new = views.spec_data(there), views.spec_data(spec)

@@ -37,6 +37,10 @@ def times(spec: ScheduleSpec) -> str:
     return f"every {length(schedule.every)}" if isinstance(schedule, Periodic) else schedule.text
 
 
+def when(spec: ScheduleSpec) -> str:
+    return f"{times(spec)} {spec.schedule.zone}" if spec.schedule.zone else times(spec)
+
+
 def spec_data(spec: ScheduleSpec) -> dict[str, Any]:
     policy = spec.policy
     return {
