@@ -211,6 +211,23 @@ class TestAwkwardPrefixes:
         clock.advance(HOUR)
         assert queue.try_poll() is None
 
+    def test_schedules_of_such_names_are_looked_after_one_by_one(
+        self, app: App, cron: Cron, queue: Queue[Any], clock: WatchedClock
+    ) -> None:
+        for prefix in AWKWARD:
+            cron.install_periodic(prefix, HOUR, queue=queue.name, payload=prefix, start_at=START + 2 * HOUR)
+        for prefix in AWKWARD:
+            assert cron.schedules.pause(prefix).prefix == prefix
+            assert [state.prefix for state in cron.schedules.list() if state.paused] == [prefix]
+            cron.schedules.trigger(prefix)
+            assert payloads(queue) == [prefix]
+            cron.schedules.resume(prefix)
+            cron.install_periodic(prefix, HOUR, queue=queue.name, payload="changed", start_at=START + 2 * HOUR)
+            assert [len(app.store.waiting_ticks(other)) for other in AWKWARD] == [1] * len(AWKWARD)
+            assert cron.schedules.delete(prefix)
+            assert len(app.store.waiting_ticks(prefix)) == 0
+            cron.install_periodic(prefix, HOUR, queue=queue.name, payload=prefix, start_at=START + 2 * HOUR)
+
     def test_their_keys_are_all_different_and_fit(self) -> None:
         made = {tick_key(prefix, "f" * 32, START) for prefix in AWKWARD}
         assert len(made) == len(AWKWARD)

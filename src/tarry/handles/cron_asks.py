@@ -15,6 +15,8 @@ from tarry.handles.asking import Ask, question
 
 _TRIES = 20
 """How often in a row somebody else may be faster before something must be wrong."""
+_MOST_RECORDS = 100_000
+"""Entries of the ledger that a backfill compares with."""
 AT_ONCE = 500
 """Schedules that a scheduler plans in one transaction."""
 
@@ -156,8 +158,13 @@ def missing(prefix: str, since: datetime, until: datetime, conn: Any) -> Ask[tup
     state = yield from found(prefix, conn)
     now = yield from question(lambda store: store.now(conn=conn))
     records = yield from question(
-        lambda store: store.ticks(prefix, since=since, until=until, limit=1_000_000, conn=conn)
+        lambda store: store.ticks(prefix, since=since, until=until, limit=_MOST_RECORDS + 1, conn=conn)
     )
+    if len(records) > _MOST_RECORDS:
+        raise Refused(
+            f"the ledger has more than {_MOST_RECORDS:,} entries of this range",
+            hint="ask for it, or fill it in, by parts",
+        )
     return state, cron_rulings.missing(state, since, until, now, records)
 
 
