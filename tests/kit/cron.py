@@ -11,6 +11,7 @@ import pytest
 from tarry import Queue
 from tarry.app import App
 from tarry.core.cron import TickRecord
+from tarry.handles.delivery import Delivery
 from tarry.services.cron import Cron
 from tarry.services.scheduler import AsyncScheduler, Scheduler
 from tests.kit.backends import new_name
@@ -52,6 +53,13 @@ def ticks_of(queue: Queue[Any]) -> list[datetime]:
         found.append(datetime.fromisoformat(delivery.headers["tarry-tick"]))
         delivery.ack()
     return found
+
+
+def take_all(app: App, queue: Queue[Any]) -> Iterator[Delivery[Any]]:
+    """Everything that is due, however often it takes to ask: where the head of a queue is dear, as on a busy machine, a
+    poll may leave what was planned late to a later one."""
+    while app.queues.counts(queue.name).ready.n:
+        yield from queue.try_poll_many(1_000)
 
 
 def verdicts(records: Sequence[TickRecord]) -> list[tuple[float, str, str]]:
