@@ -93,6 +93,7 @@ def connections(dsn: str) -> int:
 
 async def told(url: str, streams: Streams, clients: int, offers: int) -> None:
     """How late events arrive, while the polls wait."""
+    before, started = sum(streams.process.cpu_times()[:2]), time.perf_counter()
     async with AsyncClient(url) as client:
         for number in range(offers):
             key = f"s{number}"
@@ -100,10 +101,12 @@ async def told(url: str, streams: Streams, clients: int, offers: int) -> None:
             await client.queue(f"w{number % QUEUES}").offer(key, 1)
             await asyncio.sleep(0.02)
     await _settled(streams, clients * offers)
+    used, took = sum(streams.process.cpu_times()[:2]) - before, time.perf_counter() - started
     quantiles = statistics.quantiles(streams.late, n=100)
     print(
         f"{len(streams.late):,} of {clients * offers:,} events arrived at live streams; "
-        f"p50 {quantiles[49] * 1e3:,.0f} ms, p99 {quantiles[98] * 1e3:,.0f} ms, last {max(streams.late) * 1e3:,.0f} ms"
+        f"p50 {quantiles[49] * 1e3:,.0f} ms, p99 {quantiles[98] * 1e3:,.0f} ms, last {max(streams.late) * 1e3:,.0f} ms; "
+        f"the broker used {used:,.1f} s of a core in {took:,.1f} s"
     )
 
 
