@@ -12,6 +12,7 @@ import httpx
 
 from tarry.app import App
 from tests.edges.conftest import Run
+from tests.kit.sleepers import until
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
 
@@ -51,6 +52,22 @@ def test_beyond_this_machine_there_must_be_a_key(cli: Run) -> None:
         assert ran.code == 4
         assert "no API key" in ran.err
         assert "tarry key create" in ran.err
+
+
+def test_beside_the_broker_a_sweeper_carries_redrive_jobs_on(process: Start, app: App) -> None:
+    queue = app.queue("orders")
+    for key in "abc":
+        queue.offer(key, 1)
+        delivery = queue.try_poll()
+        assert delivery is not None
+        delivery.bury("boom")
+    job = queue.dead_letters.start_redrive()
+    serving = process("serve", "--port", "0", "--no-access-log")
+    with httpx.Client(base_url=address(serving)) as client:
+        until(lambda: client.get(f"/v1/redrives/{job.id}").json()["state"] == "done")
+        assert client.get("/v1/queues/orders").json()["counts"]["ready"]["n"] == 3
+    serving.send_signal(signal.SIGTERM)
+    assert serving.wait(20) == 0
 
 
 def test_a_broker_serves_until_it_is_told_to_stop(process: Start, cli: Run) -> None:

@@ -1,0 +1,68 @@
+"""The same nonsense for every route that there is: refused with a problem, and never a 5xx."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import pytest
+from fastapi.routing import APIRoute
+
+from tests.edges.http.conftest import Caller
+from tests.edges.http.test_access import GUARDED, request
+
+TAKING = [route for route in GUARDED if route.body_field is not None]
+JSON = {"content-type": "application/json"}
+BODIES = {
+    "half": (b'{"a": ', (400,)),
+    "not UTF-8": (b'{"reason": "\xff"}', (400,)),
+    "a lone surrogate": (rb'{"reason": "\ud800"}', (400,)),
+    "NaN": (b'{"rate": NaN}', (400,)),
+    "an abyss": (b"[" * 100_000 + b"]" * 100_000, (400,)),
+    "a list": (b"[]", (422,)),
+    "a number": (b"1", (422,)),
+    "an unknown field": (b'{"no_such_field": 1}', (422,)),
+    "too large": (b'"' + b"x" * (1024 * 1024) + b'"', (413,)),
+}
+TEXTS = ("'; drop table tarry.message; --", "\x00", "😀", "..",
+         "%", "a/b", "x" * 2_000, "~", "-1", "9" * 40, "\u202e", "{}", "null")  # fmt: skip
+
+
+def named(route: APIRoute) -> str:
+    return f"{next(iter(route.methods or ()))} {route.path_format}"
+
+
+@pytest.fixture
+def prepared(ask: Caller) -> Caller:
+    ask("POST", "/v1/queues/q/messages", {"key": "k", "payload": 1})
+    ask("PUT", "/v1/schedules/q", {"every": "1h", "queue": "q", "overlap": "skip"})
+    ask("POST", "/v1/queues/q/dead:redrive")
+    return ask
+
+
+@pytest.mark.parametrize("kind", BODIES)
+def test_a_body_that_no_route_can_take(prepared: Caller, kind: str) -> None:
+    body, allowed = BODIES[kind]
+    for route in TAKING:
+        method, path, _ = request(route, "q")
+        answer = prepared(method, path.replace("/99", "/1"), content=body, headers=JSON)
+        assert answer.status_code in allowed, f"{named(route)}: {answer.status_code} {answer.text[:300]}"
+        assert answer.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=lambda text: repr(text)[:20])
+def test_a_path_or_a_query_that_means_something_elsewhere(prepared: Caller, text: str) -> None:
+    said = quote(text, safe="") if text.strip(".") else text.replace(".", "%2E")
+    document, asked = prepared("GET", "/openapi.json").json()["paths"], 0
+    for route in GUARDED:
+        if route.path_format == "/v1/events":
+            continue  # goes on for ever, whatever one asks for
+        method, path, body = request(route, "q")
+        for name in route.param_convertors:
+            answer = prepared(method, route.path_format.replace("{" + name + "}", said), body)
+            assert answer.status_code < 500, f"{named(route)}: {answer.status_code} {answer.text[:300]}"
+        said_of_it = document[route.path_format][method.lower()].get("parameters", ())
+        for field in (one["name"] for one in said_of_it if one["in"] == "query"):
+            answer = prepared(method, path, body, params={field: text})
+            assert answer.status_code < 500, f"{named(route)}?{field}: {answer.status_code} {answer.text[:300]}"
+            asked += 1
+    assert asked > 50
