@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tarry.core.cron import Verdict
+from tarry.core.cron import MADE, Verdict
+from tarry.core.cron_plan import MOST_AT_ONCE
 from tarry.core.ports import Store
 from tarry.core.schedules import Periodic
 from tarry.handles.asking import answered
@@ -18,6 +19,7 @@ from tarry.services.scheduler import KEEP_FOR, SCAN_EVERY, Scheduler
 from tarry.testing import MutableClock, memory_app
 
 HOUR = timedelta(hours=1)
+SECOND = timedelta(seconds=1)
 TAKES_S = 2.0
 
 
@@ -84,3 +86,17 @@ def test_schedules_that_fail_do_not_take_the_places_of_the_others() -> None:
     ran = planner.run_once()
     assert (len(ran.failed), ran.more) == (AT_ONCE + 1, False)
     assert [record.verdict for record in store.ticks("good")] == [Verdict.PLANNED, Verdict.PLANNED]
+
+
+def test_more_missed_ticks_than_a_plan_holds_are_all_made_one_plan_after_the_other() -> None:
+    clock = MutableClock()
+    app, began_at = memory_app(clock), clock.pinned()
+    missed = 3 * MOST_AT_ONCE + 1
+    app.cron().install_periodic("p", SECOND, queue="q", misfire="all", catch_up_for=HOUR)
+    clock.advance(missed * SECOND)
+    planner, runs = Scheduler(app.store), 1
+    while planner.run_once().more:
+        runs += 1
+    made = [record.tick for record in app.schedules.history("p", limit=2 * missed) if record.verdict in MADE]
+    assert made[::-1] == [began_at + n * SECOND for n in range(1, missed + 2)]
+    assert runs == 4
