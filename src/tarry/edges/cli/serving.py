@@ -20,10 +20,10 @@ async def run(cli: Session, host: str, port: int, rate: float | None, *, sweeper
         settings = replace(await check_bind(app, host), requests_per_s=rate)
         listening = bind(host, port)
         shown = f"[{host}]" if ":" in host else host
-        cli.note(f"Tarry answers at http://{shown}:{listening.getsockname()[1]}")
+        url = f"http://{shown}:{listening.getsockname()[1]}"
         _log_to_stderr(logging.INFO if access_log else logging.WARNING)
         async with app.sweeper() if sweeper else nullcontext():
-            await serve(app, [listening], settings)
+            await serve(app, [listening], settings, lambda: cli.note(f"Tarry answers at {url}"))
     cli.note("stopped")
 
 

@@ -7,7 +7,7 @@ import contextlib
 import ipaddress
 import signal
 import socket
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 
 import uvicorn
 from fastapi import FastAPI
@@ -120,12 +120,18 @@ def bind(host: str, port: int) -> socket.socket:
     return found
 
 
-async def serve(app: AsyncApp, sockets: Sequence[socket.socket], settings: BrokerSettings) -> None:
-    """Until SIGINT or SIGTERM."""
+async def serve(
+    app: AsyncApp,
+    sockets: Sequence[socket.socket],
+    settings: BrokerSettings,
+    announce: Callable[[], None] = lambda: None,
+) -> None:
+    """Until SIGINT or SIGTERM. `announce` is called when both clients and signals find somebody."""
     server = BrokerServer(broker_app(app, settings))
     loop = asyncio.get_running_loop()
     for sign in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(sign, server.stop)
+    announce()
     try:
         await server.serve(list(sockets))
     finally:
