@@ -141,6 +141,17 @@ class TestByHand:
         said = ask("GET", "/v1/schedules/beat:explain", params={"tick": "2024-01-01T00:30:00Z"}).json()
         assert "is not a tick of this schedule" in said["explanation"]
 
+    def test_said_again_with_the_same_key_it_is_done_once(self, ask: Caller) -> None:
+        put(ask, "beat")
+        for verb in ("trigger", "skip"):
+            first, again = (
+                ask("POST", f"/v1/schedules/beat:{verb}", headers={"idempotency-key": verb}) for _ in range(2)
+            )
+            assert first.json() == again.json()
+            assert again.headers["idempotent-replayed"] == "true"
+        verdicts = [one["verdict"] for one in ask("GET", "/v1/schedules/beat:history").json()["ticks"]]
+        assert sorted(verdicts) == ["skipped", "triggered"]
+
     def test_a_backfill_is_counted_and_then_done(self, ask: Caller, pinned: MutableClock) -> None:
         put(ask, "beat")
         span = {"since": "2023-12-31T20:00:00Z", "until": "2023-12-31T23:00:00Z"}

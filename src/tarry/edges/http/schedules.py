@@ -13,6 +13,7 @@ from tarry.edges.http import contracts, schedule_shapes
 from tarry.edges.http.answers import Deleted
 from tarry.edges.http.documented import ADMIN_ERRORS, READ_ERRORS
 from tarry.edges.http.ids import parse_prefix
+from tarry.edges.http.once import ONCE, once
 from tarry.edges.http.routing import AccessRoute, Scope, access, caller_of, schedule_of
 from tarry.edges.http.schedule_shapes import shown, shown_fire, shown_tick
 from tarry.edges.http.views import answer
@@ -22,6 +23,10 @@ from tarry.handles.schedules import AsyncSchedules
 router = APIRouter(prefix="/v1", tags=["schedules"], route_class=AccessRoute)
 _READ: dict[str, Any] = {"responses": READ_ERRORS, "openapi_extra": access(Action.READ, Scope.SCHEDULE)}
 _ADMIN: dict[str, Any] = {"responses": ADMIN_ERRORS, "openapi_extra": access(Action.ADMIN, Scope.SCHEDULE)}
+_ADMIN_ONCE: dict[str, Any] = {
+    "responses": ADMIN_ERRORS,
+    "openapi_extra": {**access(Action.ADMIN, Scope.SCHEDULE), **ONCE},
+}
 Moment = Annotated[str, Query(max_length=40, description="RFC 3339, with its zone.")]
 
 
@@ -125,18 +130,26 @@ async def resume_schedule(request: Request, schedule: str) -> Response:
     return answer(shown(await schedules.resume(prefix), await request.app.state.broker.store.now()))
 
 
-@router.post("/schedules/{schedule}:trigger", response_model=schedule_shapes.Tick, **_ADMIN)
+@router.post("/schedules/{schedule}:trigger", response_model=schedule_shapes.Tick, **_ADMIN_ONCE)
 async def trigger(request: Request, schedule: str) -> Response:
     """One run now, beside the schedule. The tick of that run."""
     schedules, prefix = _of(request)
-    return answer({"tick": exact(await schedules.trigger(prefix))})
+
+    async def run_now(conn: Any) -> Response:
+        return answer({"tick": exact(await schedules.trigger(prefix, conn=conn))})
+
+    return await once(request, run_now)
 
 
-@router.post("/schedules/{schedule}:skip", response_model=schedule_shapes.Tick, **_ADMIN)
+@router.post("/schedules/{schedule}:skip", response_model=schedule_shapes.Tick, **_ADMIN_ONCE)
 async def skip(request: Request, schedule: str) -> Response:
     """Leave out the next tick that is to fire. Which one that is."""
     schedules, prefix = _of(request)
-    return answer({"tick": exact(await schedules.skip_next(prefix))})
+
+    async def skip_one(conn: Any) -> Response:
+        return answer({"tick": exact(await schedules.skip_next(prefix, conn=conn))})
+
+    return await once(request, skip_one)
 
 
 @router.post("/schedules/{schedule}:backfill", response_model=schedule_shapes.Ticks, **_ADMIN)

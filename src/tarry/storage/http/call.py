@@ -35,8 +35,6 @@ class Call:
     """Or schedule: whose absence the answer may tell of."""
     wait_s: float = 0.0
     """How much longer than usual the answer may take."""
-    once: bool = False
-    """Said twice, it would be done twice: not to be sent again once it may have arrived."""
     key: str | None = None
     """Its Idempotency-Key, the same for every try: the broker does it once."""
 

@@ -15,7 +15,7 @@ from tarry.core.cron import ScheduleSpec, ScheduleState, TickRecord, check_prefi
 from tarry.core.cron_plan import Fire
 from tarry.core.errors import InvalidInput
 from tarry.storage.http import schedule_reading, writing
-from tarry.storage.http.call import Answer, Call, Op, ask
+from tarry.storage.http.call import Answer, Call, Op, ask, drawn
 
 _PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
 
@@ -48,11 +48,11 @@ def resume(prefix: str) -> Op[ScheduleState]:
 
 
 def trigger(prefix: str) -> Op[datetime]:
-    return datetime.fromisoformat((yield from _asked("POST", prefix, ":trigger", once=True)).json()["tick"])
+    return datetime.fromisoformat((yield from _asked("POST", prefix, ":trigger", key=drawn())).json()["tick"])
 
 
 def skip_next(prefix: str) -> Op[datetime]:
-    return datetime.fromisoformat((yield from _asked("POST", prefix, ":skip", once=True)).json()["tick"])
+    return datetime.fromisoformat((yield from _asked("POST", prefix, ":skip", key=drawn())).json()["tick"])
 
 
 def missing(prefix: str, since: datetime, until: datetime) -> Op[builtins.list[datetime]]:
@@ -116,9 +116,9 @@ VERBS: Mapping[str, Callable[..., Op[Any]]] = {
 
 
 def _asked(
-    method: str, prefix: str, verb: str = "", body: Any = None, *, params: Any = None, once: bool = False
+    method: str, prefix: str, verb: str = "", body: Any = None, *, params: Any = None, key: str | None = None
 ) -> Op[Answer]:
-    return ask(Call(method, _path(prefix) + verb, body, params, queue=prefix, once=once))
+    return ask(Call(method, _path(prefix) + verb, body, params, queue=prefix, key=key))
 
 
 def _path(prefix: str) -> str:

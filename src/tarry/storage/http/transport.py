@@ -25,10 +25,6 @@ def connection(url: str, key: str | None, settings: StoreSettings) -> dict[str, 
     }
 
 
-_BEFORE = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
-"""Faults of requests that were never sent."""
-
-
 class Tries:
     """One request, until it is answered or patience ends. What may have been lost on the way is asked for again: what must
     not be done twice has a key of its own."""
@@ -65,8 +61,7 @@ class Tries:
     def answered(self, found: httpx.Response) -> Answer | None:
         """None: to be asked again, after the pause."""
         held_up = found.status_code == 409 and "retry-after" in found.headers
-        passing = held_up or (is_passing(found.status_code) and not (self._call.once and found.status_code != 429))
-        if passing and not self._is_last:
+        if (held_up or is_passing(found.status_code)) and not self._is_last:
             return None
         return Answer(found.status_code, found.content, self._n)
 
@@ -74,11 +69,6 @@ class Tries:
         """Raises what the caller is to hear of, if it is not to be asked again."""
         if not isinstance(error, httpx.TransportError):
             raise InvalidInput(f"this is not the address of a broker: {error}") from error
-        if self._call.once and not isinstance(error, _BEFORE):
-            raise StoreUnavailable(
-                f"the broker did not answer, and may have done it or not: {str(error) or type(error).__name__}",
-                hint="look before you say it again",
-            ) from error
         if not self._is_last:
             return
         more = self._n - 1
