@@ -11,9 +11,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import psutil
@@ -21,21 +20,8 @@ import psutil
 import tarry
 from benchmarks.server import serving
 from benchmarks.streams import Streams, connections, flooded, told
-from tarry.core.settings import StoreSettings
+from benchmarks.throughput import beside, show
 from tarry.http import AsyncClient
-from tarry.storage.http import ops
-
-BATCH = 100
-
-
-class Figure(NamedTuple):
-    what: str
-    library: float
-    http: float
-    unnamed: float | None
-    """By HTTP without an Idempotency-Key, where there would be one."""
-    relay: float | None
-    """What Relay published: inside its own process, without HTTP and with its activity log switched off."""
 
 
 @contextmanager
@@ -52,115 +38,6 @@ def broker(dsn: str) -> Generator[tuple[str, psutil.Process]]:
     finally:
         process.terminate()
         process.wait()
-
-
-async def rate(tasks: int, seconds: float, do: Callable[[int], Awaitable[int]]) -> float:
-    """How many a second, with so many at once, after each has done it once: connections are open by then."""
-    await asyncio.gather(*(do(number) for number in range(tasks)))
-    started, done = time.perf_counter(), 0
-
-    async def work(number: int) -> None:
-        nonlocal done
-        while time.perf_counter() - started < seconds:
-            finished = await do(number)  # not in one line: that would forget what others added meanwhile
-            done += finished
-
-    await asyncio.gather(*(work(number) for number in range(tasks)))
-    return done / (time.perf_counter() - started)
-
-
-class Verbs:
-    """What is measured, on the library or on a client of the broker: they have the same verbs."""
-
-    def __init__(self, app: Any) -> None:
-        self._queue = app.queue("bench")
-
-    async def offer(self, _: int) -> int:
-        await self._queue.offer(None, {"n": 1})
-        return 1
-
-    async def offer_batch(self, _: int) -> int:
-        return len(await self._queue.offer_many([tarry.Message(payload={"n": 1}) for _ in range(BATCH)]))
-
-    async def poll_and_ack(self, _: int) -> int:
-        delivery = await self._queue.try_poll()
-        if delivery is None:
-            return 0
-        await delivery.ack()
-        return 1
-
-    async def poll_and_ack_batch(self, _: int) -> int:
-        found = await self._queue.try_poll_many(BATCH)
-        if found:
-            await self._queue.ack_many([one.hold for one in found])
-        return len(found)
-
-    async def cycle(self, number: int) -> int:
-        await self.offer(number)
-        return await self.poll_and_ack(number)
-
-
-class Line(NamedTuple):
-    what: str
-    verb: str
-    tasks: int
-    relay: float | None = None
-    named: bool = False
-    """The client names these requests, so that they are carried out once."""
-
-
-def lines(tasks: int) -> list[Line]:
-    """In this order: the offers before leave enough for the polls."""
-    return [
-        Line("offer, one at a time", "offer", 1, 847, named=True),
-        Line("offer, 5 at once", "offer", 5, 2_134, named=True),
-        Line(f"offer, {tasks} at once", "offer", tasks, named=True),
-        Line(f"offer, batches of {BATCH}", "offer_batch", 1, 12_453, named=True),
-        Line(f"offer, batches of {BATCH}, 2 at once", "offer_batch", 2, named=True),
-        Line("poll + ack, one at a time", "poll_and_ack", 1),
-        Line(f"poll + ack, {tasks} at once", "poll_and_ack", tasks),
-        Line("offer + poll + ack, one at a time", "cycle", 1, 312, named=True),
-        Line(f"poll + ack, {BATCH} together, 2 at once", "poll_and_ack_batch", 2),
-    ]
-
-
-@contextmanager
-def no_names() -> Generator[None]:
-    drawn = ops.drawn
-    ops.drawn = lambda: None  # pyright: ignore[reportAttributeAccessIssue]
-    try:
-        yield
-    finally:
-        ops.drawn = drawn
-
-
-async def measured(app: Any, wanted: list[Line], seconds: float) -> list[float]:
-    await app.queue("bench").offer_many([tarry.Message(payload={"n": 1}) for _ in range(1_000)])
-    rates = [await rate(line.tasks, seconds, getattr(Verbs(app), line.verb)) for line in wanted]
-    await app.queue("bench").drop_all("Yes, please, I know what I'm doing!")
-    return rates
-
-
-async def beside(dsn: str, url: str, tasks: int, seconds: float) -> list[Figure]:
-    settings, wanted = StoreSettings(pool_size=tasks), lines(tasks)
-    async with tarry.connect_async(dsn, settings=settings) as app:
-        library = await measured(app, wanted, seconds)
-    async with AsyncClient(url, settings=settings) as client:
-        http = await measured(client, wanted, seconds)
-        with no_names():
-            rates = iter(await measured(client, [line for line in wanted if line.named], seconds))
-    unnamed = [next(rates) if line.named else None for line in wanted]
-    return [Figure(line.what, library[i], http[i], unnamed[i], line.relay) for i, line in enumerate(wanted)]
-
-
-def show(figures: list[Figure]) -> None:
-    def cell(value: float | None) -> str:
-        return f"{'–' if value is None else f'{value:,.0f}':>10}"
-
-    print(f"{'messages a second':36}{'library':>10}{'broker':>10}{'no key':>10}{'Relay':>10}")
-    for one in figures:
-        print(f"{one.what:36}{cell(one.library)}{cell(one.http)}{cell(one.unnamed)}{cell(one.relay)}")
-    print("no key: without Idempotency-Key. Relay: as it published, in its own process, without HTTP or activity log.")
 
 
 async def waiting(dsn: str, url: str, process: psutil.Process, options: argparse.Namespace) -> None:
@@ -244,8 +121,8 @@ def main() -> None:
         dsn = server.database("broker")
         tarry.connect(dsn, migrate=True).close()
         if not options.skip_throughput:
-            with broker(dsn) as (url, _):
-                show(asyncio.run(beside(dsn, url, options.tasks, options.seconds)))
+            with broker(dsn) as (url, process):
+                show(asyncio.run(beside(dsn, url, process, options.tasks, options.seconds)))
         print(f"load {', '.join(f'{load:.1f}' for load in os.getloadavg())} on {os.cpu_count()} cores")
         if not options.polls:
             return

@@ -1,0 +1,56 @@
+"""Relay's routes, asked for whatever their parameters allow: nothing is answered with a 5xx."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, settings
+from schemathesis.checks import not_a_server_error
+
+from tarry.app import AsyncApp
+from tarry.core.settings import StoreSettings
+from tarry.edges.http import relay, relay_queues
+from tarry.edges.http.broker import broker_app
+from tarry.edges.http.settings import BrokerSettings
+from tarry.storage.memory import AsyncMemoryStore, MemoryStore
+
+pytestmark = pytest.mark.chaos
+
+BEHIND = AsyncApp(AsyncMemoryStore(MemoryStore(settings=StoreSettings(create_queues=False))))
+SERVED = broker_app(BEHIND, BrokerSettings(anonymous=True))
+ROUTERS = (relay.router, relay_queues.router)
+
+
+def documented() -> Any:
+    """They are Relay's to document, and not in our document; for this test they are."""
+    told = [one for router in ROUTERS for one in (router, *router.routes)]
+    for one in told:
+        one.include_in_schema = True  # pyright: ignore[reportAttributeAccessIssue]
+    try:
+        return SERVED.openapi()
+    finally:
+        for one in told:
+            one.include_in_schema = False  # pyright: ignore[reportAttributeAccessIssue]
+
+
+schema = schemathesis.openapi.from_dict(documented()).include(path_regex="^/api/")
+schema.app = SERVED
+
+
+@schema.parametrize()
+@settings(
+    max_examples=25,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+def test_nothing_is_answered_with_a_server_error(case: schemathesis.Case) -> None:
+    if case.query:
+        case.query.pop("timeout", None)
+    case.call_and_validate(checks=[not_a_server_error], headers={"host": "localhost"})
+
+
+def test_every_route_of_relay_was_asked() -> None:
+    assert len(list(schema.get_all_operations())) == sum(len(router.routes) for router in ROUTERS)
