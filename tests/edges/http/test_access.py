@@ -104,7 +104,7 @@ def test_a_route_is_open_to_its_scope_on_its_queue_and_to_nobody_else(
         assert code(guarded.with_key(key(other))(method, path, body)) == (403, "forbidden")
     everything_else = key(*(set(Action) - {action}))
     assert code(guarded.with_key(everything_else)(method, path, body)) == (403, "forbidden")
-    guarded.served.state.broker.stop()  # an allowed stream would not end by itself
+    guarded.served.state.broker.live.stop()  # an allowed stream would not end by itself
     allowed = guarded.with_key(key(action, queues=("*",) if needs_all else ("own",)))
     answer = allowed(method, path, body)
     assert answer.status_code < 500
@@ -336,7 +336,7 @@ def test_no_answer_and_no_log_contains_a_key(guarded: Caller, key: Make, caplog:
     caplog.set_level("DEBUG")
     text = key(*Action)
     secret = text.split("_")[2]
-    guarded.served.state.broker.stop()  # a stream would not end by itself
+    guarded.served.state.broker.live.stop()  # a stream would not end by itself
     for route in GUARDED:
         answer = guarded.with_key(text)(*request(route, "own"))
         assert secret not in answer.text + str(answer.headers)

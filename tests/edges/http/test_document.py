@@ -23,7 +23,7 @@ pytestmark = pytest.mark.chaos
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 BEHIND = AsyncApp(AsyncMemoryStore(MemoryStore(settings=StoreSettings(create_queues=False))))
 SERVED = broker_app(BEHIND, BrokerSettings(anonymous=True))
-SERVED.state.broker.stop()  # live streams, which do not end by themselves, then end at once
+SERVED.state.broker.live.stop()  # live streams, which do not end by themselves, then end at once
 schemathesis.serializer.alias("application/x-ndjson", "text/plain")
 schema = schemathesis.openapi.from_asgi("/openapi.json", SERVED)
 
