@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import cache
 from itertools import islice
 
 from tarry.core.cron import Misfire, Overlap, Policy, Reason, ScheduleState, TickRecord, Verdict
@@ -162,9 +164,14 @@ def with_verdicts(state: ScheduleState, fires: Iterable[Fire], ahead: Iterable[T
 
 def ticks_ahead(states: Iterable[ScheduleState], now: datetime, until: datetime) -> Iterator[tuple[str, datetime]]:
     """What schedules will add before `until` to what is planned already: the queue, and when each message will be due."""
+    last = until - timedelta(microseconds=1)
+
+    @cache  # of many schedules most have the times of some other
+    def ticks(timetable: Timetable) -> list[datetime]:
+        return timetable.between(now, last, MOST_AHEAD)
+
     for state in states:
-        if state.paused:
-            continue
-        last = until - timedelta(microseconds=1)
-        for tick in islice(state.spec.timetable.after(max(state.cursor_at, now), last), MOST_AHEAD):
-            yield state.spec.queue, state.spec.due_at(tick)
+        if not state.paused:
+            ahead = ticks(state.spec.timetable)
+            for tick in islice(ahead, bisect_right(ahead, state.cursor_at), None):
+                yield state.spec.queue, state.spec.due_at(tick)

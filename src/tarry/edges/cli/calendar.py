@@ -70,7 +70,7 @@ def calendar(
         since = begun.astimezone(now.tzinfo)
         until = now + span
         due = opened.store.due_counts(since, until, every)
-        coming = list(ticks_ahead(opened.schedules.list(), now, until))
+        coming = ticks_ahead(opened.schedules.list(), now, until)
     cron = Counter(since + (at - since) // every * every for name, at in coming if queue in (None, name) and at < until)
     messages: Counter[datetime] = Counter()
     retries: Counter[datetime] = Counter()

@@ -1,0 +1,44 @@
+"""What schedules will add to what is planned already: for the calendar, and for the forecast of the pipeline."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from tarry.core.cron import Policy, ScheduleSpec, ScheduleState
+from tarry.core.cron_plan import ticks_ahead
+from tarry.core.schedules import Cron, Periodic, Schedule, Ticks, Unreadable
+
+HOUR = timedelta(hours=1)
+NOON = datetime(2026, 3, 28, 12, tzinfo=UTC)
+UNTIL = NOON + 24 * HOUR
+PLAIN = Policy()
+
+
+def state(
+    prefix: str, schedule: Schedule, cursor_at: datetime = NOON, *, paused: bool = False, policy: Policy = PLAIN
+) -> ScheduleState:
+    spec = ScheduleSpec(prefix=prefix, schedule=schedule, queue=f"q-{prefix}", payload=b"1", policy=policy)
+    at = NOON if paused else None
+    return ScheduleState(spec=spec, cursor_at=cursor_at, wake_at=NOON, ruled_at=NOON, installed_at=NOON, paused_at=at)
+
+
+def test_each_schedule_adds_what_comes_after_its_own_cursor() -> None:
+    hourly, night = Periodic(HOUR), Cron("30 2 * * *", "Europe/Berlin")
+    jittered = Policy(jitter_for=HOUR, start_at=NOON + 2 * HOUR, end_at=NOON + 4 * HOUR)
+    states = [
+        state("a", hourly),
+        state("b", hourly, NOON + 20 * HOUR),
+        state("c", hourly, NOON - 20 * HOUR),
+        state("d", hourly, paused=True),
+        state("e", night),
+        state("f", hourly, policy=jittered),
+        state("g", Ticks("h")),
+        state("h", Unreadable("cron", "0 0 * * *", "Mars/Olympus", "h", "no such zone")),
+    ]
+    found = list(ticks_ahead(states, NOON, UNTIL))
+    expected = [
+        (one, NOON + n * HOUR) for one, first in (("q-a", 1), ("q-b", 21), ("q-c", 1)) for n in range(first, 24)
+    ]
+    expected.append(("q-e", datetime(2026, 3, 29, 1, tzinfo=UTC)))  # where 02:30 is left out
+    expected += [("q-f", states[5].spec.due_at(NOON + n * HOUR)) for n in (2, 3, 4)]
+    assert found == expected
