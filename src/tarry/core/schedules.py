@@ -15,6 +15,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, time, timedelta
+from functools import lru_cache
 from itertools import islice
 from typing import Protocol
 
@@ -226,6 +227,12 @@ class Unreadable:
         return None
 
 
+@lru_cache(maxsize=4_096)
+def _next_after(schedule: Schedule, at: datetime) -> datetime | None:
+    """Of many schedules most have the times of some other, and are planned at the same moments."""
+    return schedule.next_after(at)
+
+
 @dataclass(frozen=True, slots=True)
 class Timetable:
     """A schedule between two dates, both included."""
@@ -237,7 +244,7 @@ class Timetable:
     def next_after(self, at: datetime) -> datetime | None:
         if self.start_at is not None and at < self.start_at:
             at = self.start_at - _US
-        found = self.schedule.next_after(at)
+        found = _next_after(self.schedule, at)
         return None if found is None or (self.end_at is not None and found > self.end_at) else found
 
     def has(self, tick: datetime) -> bool:
