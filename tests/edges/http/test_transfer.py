@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from datetime import timedelta
 from typing import Any
 
@@ -21,7 +22,9 @@ from tarry.edges.http.settings import BrokerSettings
 from tests.edges.http.conftest import Caller
 from tests.edges.http.test_answers import code, offered, polled
 from tests.kit.blocking import Loop
+from tests.kit.brokers import broker_on
 from tests.kit.clocks import START
+from tests.kit.sleepers import until
 
 LINES = {"content-type": "application/x-ndjson"}
 HOUR = timedelta(hours=1)
@@ -271,3 +274,39 @@ def test_a_client_that_stops_sending_is_cut_off(slow: Caller) -> None:
         await asyncio.Event().wait()
 
     assert code(slow("POST", "/v1/queues/q/import", content=stuck(), headers=LINES)) == (408, "too_slow")
+
+
+def test_a_client_that_leaves_in_the_middle_has_stored_whole_batches_and_leaves_no_traceback(
+    broker_url: str,
+    behind: AsyncApp,
+    http_loop: Loop,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", logger="tarry.http.access")
+    monkeypatch.setattr(transfer, "BATCH", 2)
+    host, _, port = broker_url.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port))) as leaving:
+        head = f"POST /v1/queues/q/import HTTP/1.1\r\nHost: {host}\r\nContent-Length: 1000000\r\n\r\n"
+        leaving.sendall(head.encode() + lines(*({"payload": i} for i in range(5))))
+        until(lambda: "q" in {info.name for info in http_loop.run(behind.queues.list())})
+    until(lambda: "/v1/queues/{queue}/import" in caplog.text, "the broker did not notice")
+    assert http_loop.run(behind.queues.counts("q")).ready.n == 4
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+def test_a_key_has_so_many_exports_at_once_and_one_that_is_left_counts_no_longer(
+    behind: AsyncApp, http_loop: Loop
+) -> None:
+    with broker_on(behind, http_loop, BrokerSettings(anonymous=True, streams_per_key=1)) as url:
+        body = lines(*({"payload": "x" * 100_000} for _ in range(300)))  # more than sockets buffer
+        assert httpx.post(f"{url}/v1/queues/q/import", content=body, headers=LINES).status_code == 200
+        with httpx.stream("GET", f"{url}/v1/queues/q/export") as first:
+            assert first.status_code == 200
+            assert code(httpx.get(f"{url}/v1/queues/q/export")) == (429, "too_many")
+
+        def finished() -> bool:
+            again = httpx.get(f"{url}/v1/queues/q/export")
+            return again.status_code == 200 and again.text.count("\n") == 300
+
+        until(finished, "the place of the first was not given back")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 import pydantic_core
 from fastapi import APIRouter, Query, Request
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
@@ -137,8 +138,11 @@ async def import_lines(
     takes_a_stream(request.scope)
     taking = _Import(request.app.state.broker, queue, stop=on_bad == "stop", dry_run=dry_run)
     # Once it has stopped, the rest is read all the same: a client that cannot get rid of it may never hear the answer.
-    async for line in Lines(request.app.state.broker.settings.body_limit).read(request.stream()):
-        await taking.take(line)
+    try:
+        async for line in Lines(request.app.state.broker.settings.body_limit).read(request.stream()):
+            await taking.take(line)
+    except ClientDisconnect:
+        return Response(status_code=400)  # nobody hears it; what was stored by then stays
     await taking.store()
     return StreamingResponse(taking.told(), media_type=MEDIA_TYPE)
 
