@@ -293,8 +293,29 @@ def test_status_tells_of_the_last_runs(cli: Run, app: App) -> None:
     ran = cli("pipeline", "status", "--json", "--lake", "/nowhere")
     jobs = {job["job"]: job for job in ran.data["jobs"]}
     assert jobs["archive"]["state"] == "done"
+    assert (jobs["metrics"]["state"], jobs["metrics"]["error"]) == ("failed", "ValueError: disk full")
+    assert (ran.code, ran.data["ok"]) == (ExitCode.CHECK_FAILED, False)
     assert ran.data["archive"] == {"batches": 0, "events": 0, "latest_event_at": None}
     assert ran.data["lake"] == "/nowhere"
+    shown = cli("pipeline", "status", "--lake", "/nowhere")
+    assert shown.code == ExitCode.CHECK_FAILED
+    assert [line.split()[:2] for line in shown.out.splitlines()[1:]] == [["archive", "done"], ["metrics", "failed"]]
+    assert "disk full" in shown.out
+
+
+def test_a_job_that_works_again_is_well_again(cli: Run, app: App) -> None:
+    manifest = app.pipeline.manifest
+    with manifest.run("metrics") as first:
+        pass
+    with pytest.raises(ValueError, match="disk"), manifest.run("metrics"):
+        raise ValueError("disk full")
+    done = manifest.last_run("metrics")
+    assert done is not None
+    assert done.id == first.id, "a job goes on from where one was done"
+    assert cli("pipeline", "status").code == ExitCode.CHECK_FAILED
+    with manifest.run("metrics"):
+        assert cli("pipeline", "status").code == 0
+    assert cli("pipeline", "status").code == 0
 
 
 def test_a_report_of_nothing_says_what_to_run(cli: Run, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@ the database keeps them."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import date, datetime
@@ -110,6 +110,8 @@ class Run:
     id: int
     job: str
     started_at: datetime
+    still_alone: Callable[[], None]
+    """Raises where the lock of the run was lost: for jobs of many steps, before each. It is asked at the end anyway."""
     summary: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """What the job has to say; kept with the run when it ends."""
 
@@ -125,6 +127,11 @@ class PastRun:
     summary: Mapping[str, Any]
     error: str | None
 
+    @property
+    def failed(self) -> bool:
+        """Ended, and not completed: by an error, or with its process."""
+        return self.state in ("failed", "lost")
+
 
 class Manifest(Protocol):
     """What is in a lake, and who did it. Every method is one short transaction."""
@@ -135,6 +142,10 @@ class Manifest(Protocol):
 
     def last_run(self, job: str) -> PastRun | None:
         """The last run that was completed."""
+        ...
+
+    def last_runs(self, jobs: Sequence[str]) -> list[PastRun]:
+        """The last run of each of these jobs, whether it was completed, failed, or goes on."""
         ...
 
     def batches(self, lake: str) -> list[Batch]:

@@ -112,7 +112,7 @@ def status(cli: Session, lake: Lake = None) -> ExitCode | None:
         now = opened.store.now()
     events = sum(batch.digest.rows for batch in batches)
     latest = max((batch.max_at for batch in batches if batch.max_at), default=None)
-    failed = [run for run in runs if run.state in ("failed", "lost")]
+    failed = [run for run in runs if run.failed]
     cli.printer.listing(
         "tarry.pipeline.status/1",
         {"jobs": [data_of(run) for run in runs]},

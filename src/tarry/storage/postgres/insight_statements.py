@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, LiteralString, TypeVar
 
@@ -112,6 +113,16 @@ def _mute(row: Row) -> Mute:
 
 def last_run(job: str) -> Statement[PastRun | None]:
     return Statement(sql("pipeline_last_run"), {"job": job}, lambda rows: past_run(rows[0]) if rows else None)
+
+
+def last_runs(jobs: Sequence[str]) -> Op[list[PastRun]]:
+    ask = Statement(sql("pipeline_last_runs"), {"jobs": list(jobs)}, lambda rows: [(past_run(r), r[7]) for r in rows])
+    seen = yield from ask.run()
+    unheld = {run.id for run, held in seen if not held}
+    if unheld:
+        # It may have ended after it was read and before its lock was looked at: who ends is written down before that.
+        seen = yield from ask.run()
+    return [replace(run, state="lost") if run.id in unheld and run.state == "running" else run for run, _ in seen]
 
 
 def past_run(row: Row) -> PastRun:

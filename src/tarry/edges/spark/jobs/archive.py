@@ -88,6 +88,7 @@ def run(spark: SparkSession, app: App, args: ArchiveArgs) -> ArchiveSummary:
         edge = done[-1].end if done else head.end if head is not None else BEGINNING
         target = pipeline.windows.edge()
         while (window := _next(app, edge, target, args.batch_rows)) is not None:
+            noted.still_alone()
             batch = pipeline.manifest.plan(lake.root, window, system_id, noted.id)
             done.append(_archived(spark, app, lake, batch))
             edge = window.end

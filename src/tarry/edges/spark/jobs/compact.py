@@ -62,6 +62,7 @@ def run(spark: SparkSession, app: App, args: CompactArgs) -> CompactSummary:
         pipeline.manifest.abandon_compactions(lake.root)
         before = after = files_before = files_after = rows = 0
         for parts in groups(pipeline.manifest.batches(lake.root), args):
+            noted.still_alone()
             batch = pipeline.housekeeping.plan_compaction(parts, noted.id)
             old = [file for part in parts for file in part.files]
             write_batch(merged(spark, lake, old), lake, batch)

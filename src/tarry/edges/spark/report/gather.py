@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 JOBS = ("archive", "facts", "metrics", "consumers", "anomalies", "forecast", "compact", "prune", "replay", "verify")
 _MOST_MINUTES = 200_000
 # What runs remember for the next one, or what is told elsewhere.
-_UNSAID = frozenset({"lake", "seconds", "batch"})
+_UNSAID = frozenset({"lake", "seconds", "batch", "alone_at"})
 
 
 def gathered(app: App, *, queue: str | None, since: datetime, until: datetime) -> Report:
@@ -22,7 +22,9 @@ def gathered(app: App, *, queue: str | None, since: datetime, until: datetime) -
 
     serving = app.pipeline.serving
     runs = last_runs(app)
-    notes = () if any(run.job == "metrics" for run in runs) else ("The pipeline has not run yet: tarry pipeline run",)
+    ran = any(run.job == "metrics" for run in runs)
+    notes = [] if ran else ["The pipeline has not run yet: tarry pipeline run"]
+    notes += [f"What {run.job} finds is as old as before its last run, which failed." for run in runs if run.failed]
     return report_of(
         metrics=serving.metrics(queue, since, until, limit=_MOST_MINUTES),
         # They are by the hour: the one in which the time begins belongs to it.
@@ -39,9 +41,8 @@ def gathered(app: App, *, queue: str | None, since: datetime, until: datetime) -
 
 
 def last_runs(app: App) -> list[PastRun]:
-    """The last completed run of each job, in the order in which jobs build on each other."""
-    manifest = app.pipeline.manifest
-    return [run for job in JOBS if (run := manifest.last_run(job)) is not None]
+    """The last run of each job, however it went, in the order in which jobs build on each other."""
+    return app.pipeline.manifest.last_runs(JOBS)
 
 
 def told(run: PastRun) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import date, datetime, timedelta
@@ -14,8 +14,8 @@ from psycopg.types.json import Jsonb
 from tarry.core.errors import Refused
 from tarry.core.pipeline import READABLE, ArchivedDay, Batch, BatchState, LakeFile, PastRun, Run, by_day
 from tarry.core.windows import BEGINNING, Digest, Edge, Window
-from tarry.storage.postgres.drive import drive
-from tarry.storage.postgres.insight_statements import last_run
+from tarry.storage.postgres.insight_statements import last_run, last_runs
+from tarry.storage.postgres.pipeline import alone
 from tarry.storage.postgres.pipeline.reach import Reach
 from tarry.storage.postgres.statement import Op, Row, Statement, sql
 
@@ -31,11 +31,15 @@ class PostgresManifest:
     @contextmanager
     def run(self, job: str, *, alone_at: str | None = None) -> Generator[Run]:
         """`alone_at`: what must not be done by two at a time, where that is not the job itself."""
-        with self._alone(alone_at or job), self._noted(job) as run:
+        name = alone_at or job
+        with alone.alone_at(self._reach, name) as still_alone, self._noted(job, name, still_alone) as run:
             yield run
 
     def last_run(self, job: str) -> PastRun | None:
         return self._reach.ask(last_run(job).run)
+
+    def last_runs(self, jobs: Sequence[str]) -> list[PastRun]:
+        return self._reach.ask(lambda: last_runs(jobs))
 
     def batches(self, lake: str, states: frozenset[BatchState] = READABLE) -> list[Batch]:
         params = {"lake": lake, "states": sorted(state.value for state in states)}
@@ -112,24 +116,13 @@ class PostgresManifest:
         )
 
     @contextmanager
-    def _alone(self, name: str) -> Generator[None]:
-        with self._reach.connection() as conn:
-            conn.execute("begin")
-            if not drive(conn, Statement(sql("pipeline_lock"), {"name": name}, lambda rows: bool(rows[0][0])).run()):
-                raise Refused(f"another run of {name} is under way", hint="wait until it has ended, or end it")
-            try:
-                yield
-            finally:
-                # The lock may be gone with its connection (a time-out for idle transactions): it was a courtesy.
-                if not conn.closed:
-                    conn.rollback()
-
-    @contextmanager
-    def _noted(self, job: str) -> Generator[Run]:
-        begin = Statement(sql("pipeline_run_begin"), {"job": job}, lambda rows: Run(rows[0][0], job, rows[0][1]))
-        run = self._reach.tell(begin.run())
+    def _noted(self, job: str, name: str, still_alone: Callable[[], None]) -> Generator[Run]:
+        params = {"job": job, "alone_at": name}
+        begun = self._reach.tell(Statement(sql("pipeline_run_begin"), params, lambda rows: rows[0]).run())
+        run = Run(begun[0], job, begun[1], still_alone)
         try:
             yield run
+            still_alone()
         except BaseException as error:
             self._end(run, "failed", f"{type(error).__name__}: {error}"[:_ERROR_LENGTH])
             raise

@@ -1,4 +1,5 @@
--- The last completed run of a job: where an incremental job goes on from. Relies on pipeline_run_job.
+-- The last completed run of a job: where an incremental job goes on from, and how fresh its results are. How the last one
+-- went is pipeline_last_runs. Relies on pipeline_run_job.
 select id, job, started_at, ended_at, state, summary, error
 from tarry.pipeline_run
 where job = %(job)s and state = 'done'

@@ -1,0 +1,160 @@
+"""Runs of jobs: alone at what they do, told of when they are not, and written down with how they ended. Needs no Spark."""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from tarry.core.errors import Refused, StoreUnavailable
+from tarry.storage.postgres.pipeline import Pipeline
+from tarry.storage.postgres.pipeline.alone import alone_at
+from tarry.storage.postgres.pipeline.manifest import PostgresManifest
+from tarry.storage.postgres.pipeline.reach import Reach
+
+WAIT_S = 60
+
+
+@pytest.fixture
+def manifest(database: str) -> PostgresManifest:
+    return Pipeline(database).manifest
+
+
+@contextmanager
+def watching(database: str) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(database, autocommit=True) as conn:
+        yield conn
+
+
+def states(database: str) -> list[tuple[str, str, str | None]]:
+    with watching(database) as conn:
+        return conn.execute("select job, state, error from tarry.pipeline_run order by id").fetchall()
+
+
+def end_connections_with_locks(database: str) -> None:
+    with watching(database) as conn:
+        ended = conn.execute(
+            "select pg_terminate_backend(pid, %s) from pg_locks where locktype = 'advisory' "
+            "and database = (select oid from pg_database where datname = current_database())",
+            (WAIT_S * 1000,),
+        ).fetchall()
+    assert ended == [(True,)]
+
+
+@pytest.mark.parametrize("limit", ["idle_in_transaction_session_timeout", "transaction_timeout"])
+def test_a_lock_outlives_the_time_outs_of_the_server(database: str, limit: str) -> None:
+    with watching(database) as conn:
+        if conn.execute("select from pg_settings where name = %s", (limit,)).fetchone() is None:
+            pytest.skip(f"this server has no {limit}")
+        says = sql.SQL("alter database {} set {} = '1s'")
+        conn.execute(says.format(sql.Identifier(conn.info.dbname), sql.Identifier(limit)))
+    reach = Reach(database)
+    with alone_at(reach, "archive") as still_alone:
+        # A transaction that is younger than that of the lock, and idle: once it was ended, so was the other.
+        with psycopg.connect(database) as younger:
+            younger.execute("select 1")
+            assert select.select([younger.pgconn.socket], [], [], WAIT_S)[0], "the server ends nothing"
+            with pytest.raises(psycopg.Error, match="timeout"):
+                younger.execute("select 1")
+        still_alone()
+        with pytest.raises(Refused, match="under way"), alone_at(reach, "archive"):
+            pass
+    with alone_at(reach, "archive"):
+        pass
+
+
+def test_a_lock_that_was_lost_is_told_and_the_run_is_none_that_was_done(
+    database: str, manifest: PostgresManifest
+) -> None:
+    with (
+        pytest.raises(StoreUnavailable, match="the lock of lake /a was lost") as told,
+        manifest.run("archive", alone_at="lake /a"),
+    ):
+        end_connections_with_locks(database)
+    assert told.value.hint is not None
+    ((job, state, error),) = states(database)
+    assert (job, state) == ("archive", "failed")
+    assert error is not None
+    assert error.startswith("StoreUnavailable: the lock of lake /a was lost")
+    with manifest.run("archive", alone_at="lake /a"):
+        pass
+
+
+def test_a_job_can_ask_before_each_step_whether_it_is_still_alone(database: str, manifest: PostgresManifest) -> None:
+    steps: list[int] = []
+
+    def job() -> None:
+        with manifest.run("archive") as run:
+            for step in range(3):
+                run.still_alone()
+                steps.append(step)
+                if step == 1:
+                    end_connections_with_locks(database)
+
+    with pytest.raises(StoreUnavailable, match="was lost"):
+        job()
+    assert steps == [0, 1]
+
+
+def test_a_job_that_fails_without_its_lock_says_why_it_failed(database: str, manifest: PostgresManifest) -> None:
+    def job() -> None:
+        with manifest.run("archive"):
+            end_connections_with_locks(database)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        job()
+    assert states(database) == [("archive", "failed", "ZeroDivisionError: ")]
+
+
+def test_two_lakes_at_once_leave_each_other_alone(database: str, manifest: PostgresManifest) -> None:
+    with manifest.run("archive", alone_at="lake /a"):
+        with manifest.run("archive", alone_at="lake /b"):
+            assert [state for _, state, _ in states(database)] == ["running", "running"]
+        with pytest.raises(Refused, match="lake /a"), manifest.run("archive", alone_at="lake /a"):
+            pass
+    assert states(database) == [("archive", "done", None)] * 2
+
+
+def died(database: str, alone_at: str | None) -> None:
+    """What a run leaves that was killed: a row that claims to be running, and no lock."""
+    with watching(database) as conn:
+        conn.execute(
+            "insert into tarry.pipeline_run (job, summary) "
+            "values ('archive', jsonb_strip_nulls(jsonb_build_object('alone_at', %s::text)))",
+            (alone_at,),
+        )
+
+
+def test_what_died_under_a_lock_is_lost_for_the_next_who_holds_it(database: str, manifest: PostgresManifest) -> None:
+    died(database, "lake /a")
+    died(database, None)  # begun by a version that did not write locks down
+    died(database, "lake /b")
+    with manifest.run("archive", alone_at="lake /a"):
+        pass
+    assert [state for _, state, _ in states(database)] == ["lost", "lost", "running", "done"]
+
+
+def test_the_last_run_is_told_however_it_went_and_one_that_died_is_not_running(
+    database: str, manifest: PostgresManifest
+) -> None:
+    with manifest.run("metrics"):
+        assert [(run.job, run.state) for run in manifest.last_runs(["archive", "metrics"])] == [("metrics", "running")]
+    with pytest.raises(ZeroDivisionError), manifest.run("metrics"):
+        raise ZeroDivisionError
+    with manifest.run("archive"):
+        pass
+    died(database, "lake /a")
+    told = manifest.last_runs(["archive", "metrics", "compact"])
+    assert [(run.job, run.state, run.failed) for run in told] == [
+        ("archive", "lost", True),
+        ("metrics", "failed", True),
+    ]
+    assert [state for job, state, _ in states(database) if job == "archive"] == ["done", "running"], (
+        "asking changes nothing"
+    )
