@@ -211,6 +211,25 @@ class TestLevels:
         events = self.play(app, JournalLevel.PAYLOADS)
         assert [event.payload for event in events] == [b"first", b"second", None, None]
 
+    def test_with_a_payload_goes_what_is_needed_to_read_and_to_route_it(self, app: App) -> None:
+        app.queues.create(name := new_name(), QueueSettings(journal=JournalLevel.PAYLOADS))
+        queue = app.queue(name)
+        queue.offer("a", "17", type="invoice", headers={"tenant": "x"})
+        queue.offer("a", 17)
+        queue.edit("a", payload="18", type="bill")
+        offered, updated, edited = told(app, queue)
+        assert offered.detail == {"type": "invoice", "content_type": "text/plain", "headers": {"tenant": "x"}}
+        assert updated.detail is None
+        assert edited.detail == {"fields": ["payload", "type"], "type": "bill", "content_type": "text/plain"}
+
+    @pytest.mark.parametrize("n", [1, 2_000], ids=["few", "copied"])
+    def test_also_where_the_keys_are_new(self, app: App, n: int) -> None:
+        app.queues.create(name := new_name(), QueueSettings(journal=JournalLevel.PAYLOADS))
+        queue = app.queue(name)
+        queue.offer_many([Message(payload="17") for _ in range(n)])
+        (event,) = [event for event in told(app, queue, take(queue).key) if event.kind.value == "offered"]
+        assert event.detail == {"content_type": "text/plain"}
+
     def test_off_means_nothing_is_written(self, app: App) -> None:
         assert self.play(app, JournalLevel.OFF) == []
 

@@ -8,6 +8,7 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import psycopg
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -170,6 +171,25 @@ class TestReplaying:
         other = replayed(spark, pipeline_app, lake, write_id="once more", prefix="more/", **asked)
         assert (other.created, other.write_id) == (4, "once more")
 
+    def test_they_are_what_they_were(
+        self, spark: SparkSession, pipeline_app: App, lake: str, queue: Queue[Any]
+    ) -> None:
+        queue.offer("text", "17", type="invoice", headers={"tenant": "x"})
+        queue.offer("bytes", b"1")
+        queue.offer("json", 17, type="invoice")
+        for delivery in queue.try_poll_many(3):
+            delivery.bury("no")
+        replayed(spark, pipeline_app, lake, queue="orders", outcome=ReplayOf.BURIED, prefix="")
+        found = {
+            delivery.key: (delivery.payload, delivery.type, dict(delivery.headers or {}))
+            for delivery in queue.try_poll_many(10)
+        }
+        assert found == {
+            "text": ("17", "invoice", {"tenant": "x"}),
+            "bytes": (b"1", None, {}),
+            "json": (17, "invoice", {}),
+        }
+
     def test_into_another_queue_with_a_delay_and_a_rate(
         self, spark: SparkSession, pipeline_app: App, lake: str, queue: Queue[Any]
     ) -> None:
@@ -218,6 +238,8 @@ class TestReplaying:
         self, spark: SparkSession, pipeline_app: App, lake: str, queue: Queue[Any]
     ) -> None:
         queue.offer("a", "plain text")
+        with psycopg.connect(pipeline_app.dsn or "") as conn:  # as it was journaled before the content type was
+            conn.execute("update tarry.event set detail = null")
         with pytest.raises(Refused, match="1 of the payloads are not JSON"):
             replayed(spark, pipeline_app, lake)
         assert replayed(spark, pipeline_app, lake, payload_format=PayloadFormat.TEXT).created == 1

@@ -158,7 +158,7 @@ def test_a_batch_by_copy_in_the_callers_transaction_is_the_callers(database: str
 def test_blocks_are_cut_between_rows_and_end_with_the_end() -> None:
     reserved = Reserved(1, "payloads", datetime(2024, 1, 1, tzinfo=UTC), range(1, 1 + 100))
     batch = [Draft(f"k{i}", b"x" * 10_000, fresh=True) for i in range(100)]
-    for copy, columns in ((copying.copy_messages(batch, reserved), 10), (copying.copy_events(batch, reserved), 11)):
+    for copy, columns in ((copying.copy_messages(batch, reserved), 10), (copying.copy_events(batch, reserved), 12)):
         blocks = [bytes(block) for block in copy.blocks]
         assert len(blocks) > 3
         assert blocks[0].startswith(b"PGCOPY\n\xff\r\n\x00")

@@ -98,7 +98,7 @@ class Journal:
             payload_hash=sha256(row.payload).digest()[:_HASH_BYTES] if has_content else None,
             payload=row.payload if has_content and keeps_payload else None,
             error=error,
-            detail=detail,
+            detail={**(detail or {}), **_told(row)} or None if has_content and keeps_payload else detail,
         )
         timelines.setdefault(row.key, deque()).append(event)
         self._append(event, timelines)
@@ -122,3 +122,9 @@ class Journal:
 def last(timeline: deque[Event], limit: int) -> list[Event]:
     """The last `limit` events, oldest first."""
     return list(islice(timeline, max(len(timeline) - max(limit, 0), 0), None))
+
+
+def _told(row: Row) -> dict[str, Any]:
+    """What is needed to read a payload and to route it."""
+    said = {"type": row.type, "content_type": row.content_type, "headers": row.headers}
+    return {name: value for name, value in said.items() if value is not None}

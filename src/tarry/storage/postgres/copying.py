@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -76,13 +77,13 @@ def copy_events(drafts: Sequence[Draft], reserved: Reserved, offered: bytes = b"
     def rows() -> Iterable[bytes]:
         for draft, version in zip(drafts, reserved.versions, strict=True):
             key, payload = draft.key.encode(), draft.payload
-            head = fixed(11, 8, now, 8, version, 8, due_us(draft), 4, queue, 4, 0, 4, len(payload), 2, draft.priority)
+            head = fixed(12, 8, now, 8, version, 8, due_us(draft), 4, queue, 4, 0, 4, len(payload), 2, draft.priority)
             digest = sha256(payload).digest()[:8]
-            body = _field(payload) if with_payload else _NULL
+            body = _field(payload) + _told(draft.content_type) if with_payload else _NULL + _NULL
             yield b"".join((head, kind, _length(len(key)), key, _EIGHT, digest, body))
 
     return Copy(
-        "copy tarry.event (at, version, due_at, queue, attempt, size, priority, kind, key, payload_hash, payload) "
+        "copy tarry.event (at, version, due_at, queue, attempt, size, priority, kind, key, payload_hash, payload, detail) "
         "from stdin (format binary)",
         _blocks(rows()),
     )
@@ -99,6 +100,11 @@ def _field(value: bytes) -> bytes:
 
 def _optional(value: str | None) -> bytes:
     return _NULL if value is None else _field(value.encode())
+
+
+def _told(content_type: str | None) -> bytes:
+    """What `tarry.told` says of a message without type and headers, as jsonb in version 1 of its binary form."""
+    return _NULL if content_type is None else _field(b"\x01" + json.dumps({"content_type": content_type}).encode())
 
 
 def _blocks(rows: Iterable[bytes], size: int = 256 * 1024) -> Iterable[bytes]:

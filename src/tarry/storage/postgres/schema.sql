@@ -722,6 +722,11 @@ create function tarry.message_state(m tarry.message, now timestamp with time zon
     select case when m.lease_until > now then 'leased' when m.due_at > now then 'delayed' else 'ready' end
 $$;
 
+create function tarry.told(type text, content_type text, headers jsonb) returns jsonb language sql immutable parallel safe as $$
+    select nullif(
+        jsonb_strip_nulls(jsonb_build_object('type', type, 'content_type', content_type, 'headers', headers)), '{}')
+$$;
+
 create view tarry.journal as
  SELECT e.id,
     e.xid,
@@ -886,4 +891,5 @@ insert into tarry.migration (number, name, checksum) values
     (9, '0009_pre_keys', '350a1395739a0b3e'),
     (10, '0010_pre_attempts_asked', '6c8e200da0c5ae8f'),
     (11, '0011_pre_ledger', '54304529f41d565a'),
-    (12, '0012_pre_answers', '43712437bfa10aa4');
+    (12, '0012_pre_answers', '43712437bfa10aa4'),
+    (13, '0013_pre_told', 'cf2e1397d3c4473d');

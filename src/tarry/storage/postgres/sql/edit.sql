@@ -36,11 +36,12 @@ with q as materialized (
     where m.key = %(key)s and m.queue = q.id and not s.same
       and (%(force)s::boolean or m.lease_until <= q.now)
       and (%(version)s::bigint is null or m.version = %(version)s)
-    returning m.key, m.version, m.attempt, m.priority, m.due_at, m.payload, m.type
+    returning m.key, m.version, m.attempt, m.priority, m.due_at, m.payload, m.type, m.content_type, m.headers
 ), journaled as (
     insert into tarry.event (kind, at, queue, key, version, attempt, priority, due_at, size, payload_hash, payload, detail)
     select 'edited', q.now, q.id, e.key, e.version, e.attempt, e.priority, e.due_at, octet_length(e.payload),
-        substr(sha256(e.payload), 1, 8), case q.journal when 'payloads' then e.payload end, %(detail)s::jsonb
+        substr(sha256(e.payload), 1, 8), case q.journal when 'payloads' then e.payload end,
+        %(detail)s::jsonb || coalesce(case q.journal when 'payloads' then tarry.told(e.type, e.content_type, e.headers) end, '{}')
     from q cross join edited e
     where q.journal <> 'off'
 )

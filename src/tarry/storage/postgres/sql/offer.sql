@@ -49,12 +49,13 @@ with q as materialized (
            excluded.priority, excluded.type, excluded.content_type,
            nullif(excluded.headers - '{traceparent,tracestate}'::text[], '{}'), excluded.lease_for,
            excluded.max_attempts, excluded.retry)
-    returning m.key, m.payload, m.version, m.priority, m.due_at, m.type, m.xmax = 0 as created
+    returning m.key, m.payload, m.version, m.priority, m.due_at, m.type, m.content_type, m.headers, m.xmax = 0 as created
 ), journaled as (
-    insert into tarry.event (kind, at, queue, key, version, attempt, priority, due_at, size, payload_hash, payload)
+    insert into tarry.event (kind, at, queue, key, version, attempt, priority, due_at, size, payload_hash, payload, detail)
     select case when s.created then 'offered'::tarry.event_kind else 'updated' end,
         q.now, q.id, s.key, s.version, 0, s.priority, s.due_at,
-        octet_length(s.payload), substr(sha256(s.payload), 1, 8), case q.journal when 'payloads' then s.payload end
+        octet_length(s.payload), substr(sha256(s.payload), 1, 8), case q.journal when 'payloads' then s.payload end,
+        case q.journal when 'payloads' then tarry.told(s.type, s.content_type, s.headers) end
     from q cross join stored s
     where q.journal <> 'off'
 )

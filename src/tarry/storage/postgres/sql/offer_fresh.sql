@@ -11,12 +11,13 @@ with q as materialized (
         %(priorities)s::smallint[], %(content_types)s::text[])
         as d(key, payload, due_at, delay, priority, content_type)
     cross join lateral (select coalesce(d.due_at, q.now + make_interval(secs => d.delay)) as due_at) t
-    returning key, payload, version, priority, due_at
+    returning key, payload, version, priority, due_at, content_type
 ), journaled as (
-    insert into tarry.event (kind, at, queue, key, version, attempt, priority, due_at, size, payload_hash, payload)
+    insert into tarry.event (kind, at, queue, key, version, attempt, priority, due_at, size, payload_hash, payload, detail)
     select 'offered', q.now, q.id, s.key, s.version, 0, s.priority,
         s.due_at, octet_length(s.payload), substr(sha256(s.payload), 1, 8),
-        case q.journal when 'payloads' then s.payload end
+        case q.journal when 'payloads' then s.payload end,
+        case q.journal when 'payloads' then tarry.told(null, s.content_type, null) end
     from q cross join stored s
     where q.journal <> 'off'
 )

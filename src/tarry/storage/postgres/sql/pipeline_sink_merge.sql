@@ -46,11 +46,12 @@ with folded as (
            excluded.max_attempts, excluded.retry)
     returning m.queue, m.key, m.version, m.priority, m.due_at, m.type, m.xmax = 0 as created, octet_length(m.payload) as size,
         substr(sha256(m.payload), 1, 8) as payload_hash,
-        case when m.queue = any (%(telling)s::int[]) then m.payload end as payload
+        case when m.queue = any (%(telling)s::int[]) then m.payload end as payload,
+        case when m.queue = any (%(telling)s::int[]) then tarry.told(m.type, m.content_type, m.headers) end as detail
 ), journaled as (
-    insert into tarry.event (kind, at, queue, key, version, attempt, priority, due_at, size, payload_hash, payload)
+    insert into tarry.event (kind, at, queue, key, version, attempt, priority, due_at, size, payload_hash, payload, detail)
     select case when created then 'offered'::tarry.event_kind else 'updated' end, %(now)s::timestamptz, queue, key, version,
-        0, priority, due_at, size, payload_hash, payload
+        0, priority, due_at, size, payload_hash, payload, detail
     from stored
     where queue <> all (%(silent)s::int[])
 ), rung as materialized (
