@@ -34,6 +34,7 @@ class Streams:
         self._all = asyncio.Event()
         self.sent: dict[str, float] = {}
         self.late: list[float] = []
+        self.gaps = 0
 
     async def open(self, clients: int) -> None:
         before = self.process.memory_info().rss
@@ -60,7 +61,8 @@ class Streams:
                     if self._ready == clients:
                         self._all.set()
                 elif line.startswith(b"data: "):
-                    key = json.loads(line[6:])["key"]
+                    key = json.loads(line[6:]).get("key")
+                    self.gaps += key is None
                     if key in self.sent:
                         self.late.append(time.perf_counter() - self.sent[key])
         finally:
@@ -126,7 +128,7 @@ async def flooded(url: str, streams: Streams, slow: int) -> None:
     print(
         f"{slow} clients that do not read: {cut:.0f} cut off after {offered:,} events and "
         f"{time.perf_counter() - started:,.1f} s, memory grew by {(most - before) / MIB:,.0f} MiB at most; "
-        f"{left:.0f} streams go on"
+        f"{left:.0f} streams go on, and were told of {streams.gaps} gaps"
     )
     for raw in idle:
         raw.close()

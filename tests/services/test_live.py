@@ -14,6 +14,7 @@ from tarry.core.errors import StoreUnavailable
 from tarry.core.events import Event
 from tarry.core.following import EventPage, Gap
 from tarry.core.messages import Draft
+from tarry.services import live as module
 from tarry.services.live import Ending, Live, Stream
 from tarry.storage.memory import AsyncMemoryStore, MemoryStore
 
@@ -219,5 +220,29 @@ def test_stopping_ends_those_who_listen_and_those_who_come() -> None:
             assert stream.ending is Ending.STOPPING
             async with live.stream(anything, allowed=everybody) as late:
                 assert late.ending is Ending.STOPPING
+
+    played(story)
+
+
+def test_one_that_was_waited_for_in_vain_does_not_hold_up_the_others_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even if it takes something now and then: many of them would take turns."""
+    monkeypatch.setattr(module, "TAKEN_WITHIN_S", 0.01)
+
+    async def story(store: Watched) -> None:
+        live = live_on(store)
+        async with (
+            live.stream(anything, allowed=everybody) as reader,
+            live.stream(anything, allowed=everybody) as sleeper,
+        ):
+            await live.join(reader)
+            await live.join(sleeper)
+            for n in range(3):
+                await store.make(f"{n}a")
+                assert await got(reader, 1) == [f"{n}a"]
+                await store.make(f"{n}b")
+                assert await got(reader, 1) == [f"{n}b"]  # by now the first one was waited for
+                assert sleeper.is_behind
+                assert not sleeper.is_waited_for
+                sleeper.take(1_000_000)
 
     played(story)

@@ -23,6 +23,7 @@ REPLAYS = 4
 """Pages that are read for single readers at a time: when all come back at once, others need the database, too."""
 TAKEN_WITHIN_S = 0.5
 """So long the readers have to take one page, before the next is put on top of it."""
+NOT_AGAIN_S = 30.0
 
 
 class Ending(StrEnum):
@@ -52,8 +53,8 @@ class Stream:
         self.ending: Ending | None = None
         self.on_end: Callable[[], None] = lambda: None
         self.is_allowed = allowed
-        self.is_late = False
-        """It was waited for in vain, and is not again before it has taken everything."""
+        self.waited_for_from = 0.0
+        """Before this it is not waited for: it was, in vain."""
         self._most = most
         self._on_taken = on_taken
         self._waiting: deque[bytes] = deque()
@@ -65,7 +66,7 @@ class Stream:
 
     @property
     def is_waited_for(self) -> bool:
-        return self.is_behind and not self.is_late
+        return self.is_behind and time.monotonic() >= self.waited_for_from
 
     def put(self, shown: list[tuple[Event | None, bytes]], position: str) -> None:
         """`None` is for everybody: something that happened to the stream, not to a message."""
@@ -88,7 +89,6 @@ class Stream:
             taken.append(self._waiting.popleft())
             size += len(taken[-1])
         if not self._waiting:
-            self.is_late = False
             self._on_taken()
         return b"".join(taken)
 
@@ -245,7 +245,8 @@ class Live:
         return found
 
     async def _until_taken(self) -> None:
-        """Else a flood would end those who read well, for want of a turn. One that does not read is waited for once."""
+        """Else a flood would end those who read well, for want of a turn. Those who do not read are not waited for again:
+        together they would keep everybody else from hearing in time."""
         try:
             async with asyncio.timeout(TAKEN_WITHIN_S):
                 while any(stream.is_waited_for for stream in self._streams):
@@ -253,7 +254,8 @@ class Live:
                     await self._taken.wait()
         except TimeoutError:
             for stream in self._streams:
-                stream.is_late = stream.is_behind
+                if stream.is_waited_for:
+                    stream.waited_for_from = time.monotonic() + NOT_AGAIN_S
 
     async def _rest(self) -> None:
         loop, task, self._loop, self._task = self._loop, self._task, None, None

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tarry.edges.http.broker import Broker
 
 MEDIA_TYPE = "text/event-stream"
-AT_ONCE = 64 * 1024
+AT_ONCE = 32 * 1024
 """Bytes that are handed to the socket together."""
 READ_WITHIN_S = 30.0
 """A client that does not take as much as that in so long has stopped reading."""
