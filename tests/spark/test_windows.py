@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import ExitStack
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -131,6 +132,32 @@ def test_cuts_of_one_window_give_every_row_once_and_end_with_the_window(pipeline
     assert sizes == [20, 20, 11]
     assert sorted(seen) == committed(pipeline_app)
     assert part.end == whole.end
+
+
+def test_a_cut_of_a_long_backlog_looks_at_its_beginning_only(
+    pipeline_app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    windows: Any = pipeline_app.pipeline.windows
+    start = windows.edge()
+    with psycopg.connect(pipeline_app.dsn or "", autocommit=True) as conn:
+        for _ in range(3):
+            pipeline_app.queue("q").offer_many([tarry.Message(payload=i) for i in range(10)])
+            conn.execute("do $$begin for i in 1..1000 loop perform pg_current_xact_id(); commit; end loop; end$$")
+    backlog = Window(start, windows.edge())
+    first = int(start.snapshot.split(":")[0])
+    looks: list[int] = []
+    ask = windows._reach.ask
+
+    def watched(make: Any) -> Any:
+        looks.append(make.__self__.params["end_xid"])
+        return ask(make)
+
+    monkeypatch.setattr(windows, "_reach", SimpleNamespace(ask=watched))
+    windows.cut(backlog, 5)
+    assert looks == [first + 1_000]
+    looks.clear()
+    windows.cut(backlog, 15)
+    assert looks[0] == first + 1_000 < looks[1] <= first + 4_000
 
 
 def test_the_digest_of_a_window_is_the_sum_of_its_parts(pipeline_app: App) -> None:

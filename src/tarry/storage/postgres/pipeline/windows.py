@@ -13,6 +13,8 @@ from tarry.storage.postgres.pipeline import arrow, pictures, scans
 from tarry.storage.postgres.pipeline.reach import Reach
 from tarry.storage.postgres.statement import Row, Statement, sql
 
+_FIRST_LOOK = 1_000
+"""Transactions."""
 _FIRST = Mark(0, 0)
 _LAST = Mark(2**63 - 1, 2**63 - 1)
 
@@ -55,11 +57,19 @@ class PostgresWindows:
         )
 
     def cut(self, window: Window, most_rows: int) -> Window:
-        params = {**bounds(window), "most": most_rows}
-        found = self._reach.ask(Statement(sql("pipeline_window_cut"), params, lambda rows: rows).run)
-        if len(found) < 2:
-            return window
-        return Window(window.start, Edge(window.until, window.since, Mark(*found[0])))
+        """Looks at some transactions first and at four times as many if they were too few: each look sorts what it finds, and
+        a long backlog is cut many times."""
+        limits = bounds(window)
+        span = _FIRST_LOOK
+        while True:
+            end_xid = min(limits["end_xid"], limits["first_xid"] + span)
+            params = {**limits, "end_xid": end_xid, "most": most_rows}
+            found = self._reach.ask(Statement(sql("pipeline_window_cut"), params, lambda rows: rows).run)
+            if len(found) == 2:
+                return Window(window.start, Edge(window.until, window.since, Mark(*found[0])))
+            if end_xid == limits["end_xid"]:
+                return window
+            span *= 4
 
     def can_apply(self, table: str, condition: Condition) -> bool:
         return scans.can_apply(table, condition)
