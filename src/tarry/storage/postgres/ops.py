@@ -24,7 +24,14 @@ from tarry.core.outcomes import Edited, Outcome, Settled
 from tarry.core.redriving import EVERY_LETTER
 from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo, QueueSettings
-from tarry.storage.postgres import copying, dead_statements, queue_statements, statements, wait_statements
+from tarry.storage.postgres import (
+    copying,
+    dead_statements,
+    edit_statements,
+    queue_statements,
+    statements,
+    wait_statements,
+)
 from tarry.storage.postgres.cursor import HEAD, Cursor
 from tarry.storage.postgres.statement import Op, Statement
 from tarry.storage.postgres.statements import Failed, LeasedRow, MissingQueue, SettledKeys
@@ -269,7 +276,7 @@ def release(
 
 def edit(queue: str, key: str, edit: Edit, version: int | None, now: datetime | None, *, force: bool) -> Op[Edited]:
     for _ in range(_MOST_TOUCHES):
-        found = yield from statements.edit(queue, key, edit, version, now, force=force).run()
+        found = yield from edit_statements.edit(queue, key, edit, version, now, force=force).run()
         if found.version is None:
             return Edited.GONE
         if found.edited:

@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
-from tarry.core.editing import Edit
 from tarry.core.errors import UnknownQueue
 from tarry.core.events import Event, EventKind
 from tarry.core.fingerprints import fingerprint
@@ -284,45 +283,6 @@ def counts(queue: str, limit: int, now: datetime | None) -> Statement[Counts]:
         )
 
     return Statement(sql("counts"), {"queue": queue, "limit": limit + 1, "now": now}, decode)
-
-
-class Found(NamedTuple):
-    """A message that is to be edited, as it was found; `edited`: whether it is another one now."""
-
-    version: int | None
-    leased: bool
-    same: bool
-    edited: bool
-
-
-def edit(
-    queue: str, key: str, edit: Edit, version: int | None, now: datetime | None, *, force: bool
-) -> Statement[Found]:
-    params = {
-        "queue": queue,
-        "key": key,
-        "now": now,
-        "named": TextArray(sorted(edit.named)),
-        "payload": edit.payload,
-        "content_type": edit.content_type,
-        "due_at": edit.due_at,
-        "delay": edit.delay,
-        "priority": edit.priority,
-        "type": edit.type,
-        "headers": None if edit.headers is None else json.dumps(dict(edit.headers)),
-        "lease_for": edit.lease_for,
-        "max_attempts": edit.max_attempts,
-        "retry": None if edit.retry is None else FloatArray(retry_numbers(edit.retry)),
-        "version": None if version is None else possible(version),
-        "force": force,
-        "detail": json.dumps(edit.detail),
-    }
-
-    def decode(rows: list[Row]) -> Found:
-        seen, leased, same, after = known(queue, rows)[0][:4]
-        return Found(seen, bool(leased), bool(same), after is not None)
-
-    return Statement(sql("edit"), params, decode)
 
 
 def drop(
