@@ -10,6 +10,7 @@ import httpx
 
 from tarry.core.settings import StoreSettings
 from tarry.storage.http.call import Answer, Call, Op
+from tarry.storage.http.lanes import AsyncLanes
 from tarry.storage.http.transport import FAULTS, Tries, connection, refuse_conn
 from tarry.storage.http.verbs import VERBS, Verb, op_of
 
@@ -17,7 +18,7 @@ from tarry.storage.http.verbs import VERBS, Verb, op_of
 class AsyncHttpStore:
     def __init__(self, url: str, key: str | None = None, *, settings: StoreSettings = StoreSettings()) -> None:
         self.settings = settings
-        self._client = httpx.AsyncClient(**connection(url, key, settings))
+        self._client = httpx.AsyncClient(**connection(url, key), transport=AsyncLanes(settings.pool_size))
 
     def __getattr__(self, name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
         if name not in VERBS:

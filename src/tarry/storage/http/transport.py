@@ -15,12 +15,11 @@ from tarry.storage.http.call import Answer, Call, is_passing
 _ANSWER_S = 30.0
 
 
-def connection(url: str, key: str | None, settings: StoreSettings) -> dict[str, Any]:
+def connection(url: str, key: str | None) -> dict[str, Any]:
     """For a client of httpx, of either kind."""
     return {
         "base_url": url.rstrip("/"),
         "headers": {} if key is None else {"authorization": f"Bearer {key}"},
-        "limits": httpx.Limits(max_connections=settings.pool_size, max_keepalive_connections=settings.pool_size),
         "trust_env": False,
     }
 
