@@ -11,6 +11,7 @@ import pytest
 from tarry import Message, Queue
 from tarry.app import App
 from tarry.core.errors import InvalidInput
+from tarry.handles import prefetching
 from tests.kit.clocks import START, WatchedClock
 from tests.kit.steps import HOUR, MINUTE, PATIENCE, PATIENCE_S, SECOND, in_background, keys, numbers, seen, take
 
@@ -135,6 +136,22 @@ class TestConsume:
         assert numbers(app, queue) == (0, 9, 1, 0)
         assert seen(queue, "k1").attempt == 0
         assert first.ack().value == "done"
+
+    def test_what_was_leased_ahead_is_given_back_when_the_queue_is_paused(
+        self, app: App, queue: Queue[Any], clock: WatchedClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(prefetching, "LOOK_EVERY_S", 0.0)
+        queue.offer_many([Message(key=f"k{i}", payload=i) for i in range(3)])
+        deliveries = queue.consume(prefetch=3)
+        first: Any = next(iter(deliveries))
+        app.queues.pause(queue.name)
+        with in_background(next, iter(deliveries)) as waiting:
+            until_it_waits(clock)
+            assert numbers(app, queue) == (0, 2, 1, 0)
+            first.ack()
+            app.queues.resume(queue.name)
+            assert (waiting.result(PATIENCE_S).key, waiting.result().attempt) == ("k1", 1)
+        deliveries.close()  # pyright: ignore[reportAttributeAccessIssue]
 
     def test_it_waits_for_what_comes_later(self, queue: Queue[Any], clock: WatchedClock) -> None:
         deliveries = queue.consume(type="mine")

@@ -56,8 +56,14 @@ def test_they_are_handed_out_in_order_while_half_of_their_lease_is_left() -> Non
     assert taken(prefetched, 100.0) == "a"
     assert taken(prefetched, 115.0) == "b"
     assert taken(prefetched, 115.001) is None
-    assert [stale.key for stale in prefetched.stale()] == ["c"]
-    assert prefetched.stale() == []
+    assert [rest.key for rest in prefetched.rest()] == ["c"]
+
+
+def test_while_something_is_held_it_asks_for_a_pause_twice_a_second() -> None:
+    prefetched = held(delivery("a"), delivery("b"))
+    assert [prefetched.should_look(now_s) for now_s in (100.4, 100.5, 100.9, 101.0)] == [False, True, False, True]
+    prefetched.rest()
+    assert not prefetched.should_look(110.0)
 
 
 def test_one_that_waited_too_long_does_not_keep_back_one_with_a_longer_lease() -> None:

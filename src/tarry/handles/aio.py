@@ -175,7 +175,9 @@ class AsyncQueue(Generic[P]):
                 held.fill(found, found[0].asked_s)  # not from when it began to wait: that may be long ago
                 while (delivery := held.take(elapsed_s())) is not None:
                     yield delivery
-                await self._release(held.stale())
+                    if held.should_look(elapsed_s()) and (await self._store.queue_info(self.name)).paused:
+                        break
+                await self._release(held.rest())
         finally:
             # Also when the task is being cancelled: giving back must not be cancelled with it.
             await asyncio.shield(self._release(held.rest()))

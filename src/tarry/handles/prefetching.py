@@ -14,6 +14,8 @@ D = TypeVar("D", bound=Handed[Any])
 LARGEST = 1_000
 _USABLE = 0.5
 """A message is handed out only while at least this share of its lease is left; its handler needs time, too."""
+LOOK_EVERY_S = 0.5
+"""How often to look whether the queue was paused: a pause takes effect within a second, also for what is leased ahead."""
 
 
 class Prefetched(Generic[D]):
@@ -25,9 +27,11 @@ class Prefetched(Generic[D]):
         self.size = size
         self._held: deque[tuple[D, float]] = deque()
         self._stale: list[D] = []
+        self._looked_s = 0.0
 
     def fill(self, deliveries: Sequence[D], asked_s: float) -> None:
         """`asked_s`: when the poll was sent, so a lease can only be longer than we think."""
+        self._looked_s = asked_s
         for delivery in deliveries:
             lease_s = (delivery.lease_until - delivery.leased_at).total_seconds()
             self._held.append((delivery, asked_s + lease_s * (1 - _USABLE)))
@@ -40,13 +44,16 @@ class Prefetched(Generic[D]):
             self._stale.append(delivery)
         return None
 
-    def stale(self) -> list[D]:
-        """What waited too long to be handed out, once."""
-        stale, self._stale = self._stale, []
-        return stale
+    def should_look(self, now_s: float) -> bool:
+        """Whether it is time to find out if the queue was paused, before the next one is handed out."""
+        if not self._held or now_s - self._looked_s < LOOK_EVERY_S:
+            return False
+        self._looked_s = now_s
+        return True
 
     def rest(self) -> list[D]:
-        """Everything not handed out, once."""
-        rest = self.stale() + [delivery for delivery, _ in self._held]
+        """Everything not handed out, what waited too long for it first; once."""
+        rest = self._stale + [delivery for delivery, _ in self._held]
+        self._stale = []
         self._held.clear()
         return rest

@@ -153,7 +153,9 @@ class Queue(Generic[P]):
                 held.fill(found, found[0].asked_s)  # not from when it began to wait: that may be long ago
                 while (delivery := held.take(elapsed_s())) is not None:
                     yield delivery
-                self._release(held.stale())
+                    if held.should_look(elapsed_s()) and self._store.queue_info(self.name).paused:
+                        break
+                self._release(held.rest())
         finally:
             self._release(held.rest())
 
