@@ -17,6 +17,7 @@ import pytest
 
 import tarry
 from tarry.app import AsyncApp
+from tarry.core.events import JournalLevel
 from tarry.core.messages import Failure
 from tarry.core.settings import StoreSettings
 from tarry.edges.http.settings import BrokerSettings
@@ -61,6 +62,15 @@ def test_what_happens_is_told_as_it_happens(client: Client, broker_url: str) -> 
     assert said(told) == [("offered", "a"), ("leased", "a"), ("acked", "a")]
     assert told[0].data["queue"] == "q"
     assert "payload_base64" not in told[0].data
+    assert "secret" not in str(told)
+
+
+def test_what_a_queue_journals_of_its_messages_is_not_told(client: Client, broker_url: str) -> None:
+    client.queues.create("p", tarry.QueueSettings(journal=JournalLevel.PAYLOADS))
+    with EventSource(broker_url).until_hello() as source:
+        client.queue("p").offer("a", "secret", type="t", headers={"token": "secret"})
+        told = source.one()
+    assert (told.kind, told.data["size"]) == ("offered", 6)
     assert "secret" not in str(told)
 
 

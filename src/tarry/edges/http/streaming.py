@@ -40,9 +40,11 @@ _HINTS = {
 
 
 def shown(position: str, event: Event) -> bytes:
-    """Never with the payload."""
+    """Never with the payload, nor with the headers that are journaled beside it: it goes to many, and is kept in buffers."""
     said = views.event(event)
     del said["payload_base64"]
+    if said["detail"] is not None:
+        said["detail"] = {name: value for name, value in said["detail"].items() if name != "headers"} or None
     return _written(position, event.kind.value, said)
 
 
