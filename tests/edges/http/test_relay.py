@@ -266,6 +266,7 @@ class TestAccess:
         ("POST", "/api/queue/message/ID/nack", {"lock_token": ABSENT}, "consume"),
         ("POST", "/api/queue/nack/batch", {"nacks": [{"id": "ID", "lock_token": ABSENT}]}, "consume"),
         ("PUT", "/api/queue/message/ID/touch", {"lock_token": ABSENT}, "consume"),
+        ("PUT", "/api/queue/message/ID", {"priority": 1}, "produce"),
         ("DELETE", "/api/queue/message/ID", None, "produce"),
         ("POST", "/api/queue/messages/delete", {"messageIds": ["ID"]}, "produce"),
         ("GET", "/api/queue/main/messages?queueName=QUEUE", None, "read"),

@@ -86,6 +86,12 @@ class Touch(Relayed):
     extend_seconds: Seconds = None
 
 
+class Edit(Relayed):
+    type: TypeName | None = None
+    payload: Any = None
+    priority: Priority = 0
+
+
 class Ids(Relayed):
     messageIds: Annotated[list[Id], Field(min_length=1, max_length=1_000)]  # noqa: N815
 

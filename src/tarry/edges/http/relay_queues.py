@@ -13,11 +13,13 @@ from tarry.core.errors import Refused, TarryError, UnknownQueue
 from tarry.core.events import Event
 from tarry.core.keys import Action
 from tarry.core.messages import EVERYTHING, Filter, Place
+from tarry.core.outcomes import Edited
 from tarry.core.redriving import DeadFilter
 from tarry.core.settings import QueueSettings
 from tarry.core.states import State
 from tarry.edges.http import relay_contracts as asked
 from tarry.edges.http import relay_views as views
+from tarry.edges.http.content import Content
 from tarry.edges.http.ids import MessageId, storable
 from tarry.edges.http.problems import Problem
 from tarry.edges.http.relay import QueueName, Text
@@ -125,6 +127,25 @@ async def browse(
     return answer({"messages": rows, "pagination": pages})
 
 
+@router.put("/queue/message/{id}", openapi_extra=access(Action.PRODUCE, Scope.MESSAGE))
+async def edit(request: Request, id: str, body: asked.Edit) -> Response:
+    """What waits; 409 for what somebody works on, 404 if it is not there or nothing is to be changed."""
+    name, key = message_of(request)
+    changes: dict[str, Any] = {field: getattr(body, field) for field in body.model_fields_set}
+    if not changes:
+        raise views.problem(404, "gone", "NOT_FOUND", "nothing is to be changed: give type, payload or priority")
+    if "payload" in changes:
+        changes["payload"] = Content.of_value(body.payload)
+    queue = request.app.state.broker.queue(name)
+    outcome = await queue.edit(key, **changes)
+    if outcome is Edited.LEASED:
+        raise views.problem(409, "leased", "LOCKED", "somebody works on this message, so it was left as it is")
+    found = await queue.read(key)
+    if found is None:
+        raise views.not_found()
+    return answer({"success": True, "data": views.message(found)})
+
+
 @router.delete("/queue/message/{id}", openapi_extra=access(Action.PRODUCE, Scope.MESSAGE))
 async def delete(request: Request, id: str, queueType: asked.Place = "main") -> Response:  # noqa: N803
     name, key = message_of(request)
@@ -204,7 +225,7 @@ async def _deleted(request: Request, id: MessageId, place: str) -> bool:
     store = request.app.state.broker.store
     try:
         if place != "dead":
-            return await store.drop(id.queue, id.key)
+            return await store.drop(id.queue, id.key, unless_leased=place == "main")
         caller_of(request).require(Action.ADMIN, id.queue)
         found = await store.dead_letters(id.queue, where=DeadFilter(key_prefix=id.key), limit=1_000)
         versions = tuple(one.version for one in found if one.key == id.key)
@@ -214,11 +235,11 @@ async def _deleted(request: Request, id: MessageId, place: str) -> bool:
 
 
 async def _drop_each(store: Any, queue: str, state: State) -> int:
-    """Those that were in this state when they were seen, unless they were offered anew since."""
+    """Those that are in this state. Nothing is taken from a worker who got it meanwhile."""
     dropped, after = 0, EVERYTHING
     while found := await store.messages(queue, state=state, limit=1_000, filter=after):
         for one in found:
-            dropped += await store.drop(queue, one.key, version=one.version)
+            dropped += await store.drop(queue, one.key, version=one.version, unless_leased=state is not State.LEASED)
         after = Filter(after=Place(found[-1].due_at, found[-1].version))
     return dropped
 
