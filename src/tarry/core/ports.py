@@ -6,7 +6,7 @@ transaction, is not retried, and holds only if the caller commits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -27,7 +27,6 @@ from tarry.core.events import Event
 from tarry.core.following import AsyncFollowing, Following
 from tarry.core.insights import Insights
 from tarry.core.keys import ApiKey
-from tarry.core.leading import Leadership
 from tarry.core.messages import (
     EVERYTHING,
     BuryReason,
@@ -40,7 +39,7 @@ from tarry.core.messages import (
     Lease,
     StoredMessage,
 )
-from tarry.core.once import Answered, AsyncDoing, Doing, Once
+from tarry.core.once import Answering, AsyncAnswering
 from tarry.core.outcomes import Edited, Outcome, Settled
 from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo, QueueSettings, StoreSettings
@@ -220,24 +219,6 @@ class Scheduling(Protocol):
     def due_counts(self, since: datetime, until: datetime, every: timedelta, *, conn: Any = None) -> list[DueCount]: ...
 
 
-class Answering(Protocol):
-    """Requests that are carried out once, however often they are said. None: the key was used for another request."""
-
-    def once(self, request: Once, do: Doing) -> Answered | None:
-        """What `do` answers, or what it answered before. What it does with the connection it is given is stored together
-        with its answer, or not at all; it must not wait for another connection."""
-        ...
-
-    def offer_once(
-        self, queue: str, draft: Draft, request: Once, show: Callable[[Outcome], Answered]
-    ) -> Answered | None: ...
-    def forget_answers(
-        self, older_than: timedelta, *, limit: int = 1000, lead: Leadership | None = None, conn: Any = None
-    ) -> int:
-        """One step of it; how many were forgotten."""
-        ...
-
-
 class Keeping(Protocol):
     """API keys, and who did what with them."""
 
@@ -399,16 +380,6 @@ class AsyncScheduling(Protocol):
     async def due_counts(
         self, since: datetime, until: datetime, every: timedelta, *, conn: Any = None
     ) -> list[DueCount]: ...
-
-
-class AsyncAnswering(Protocol):
-    async def once(self, request: Once, do: AsyncDoing) -> Answered | None: ...
-    async def offer_once(
-        self, queue: str, draft: Draft, request: Once, show: Callable[[Outcome], Answered]
-    ) -> Answered | None: ...
-    async def forget_answers(
-        self, older_than: timedelta, *, limit: int = 1000, lead: Leadership | None = None, conn: Any = None
-    ) -> int: ...
 
 
 class AsyncKeeping(Protocol):
