@@ -184,6 +184,23 @@ class TestClocks:
         assert sorted(found) == [START + n * HOUR for n in range(1, 7)]
         assert len(set(found)) == len(found)
 
+    def test_a_tick_that_comes_between_the_step_back_and_the_next_look_is_made_too(
+        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+    ) -> None:
+        """By a clock that was hours ahead it had been skipped; within the grace it is looked at again."""
+        cron.install_periodic(prefix, HOUR, queue=queue.name)
+        clock.set(START + 5.5 * HOUR)
+        scheduler(app).run_once()
+        assert ticks_of(queue) == [START + HOUR, START + 5 * HOUR]
+        clock.set(START + 2 * HOUR - MINUTE / 4)
+        clock.set(START + 2 * HOUR + MINUTE / 4)
+        for _ in range(2):
+            scheduler(app).run_once()
+        assert ticks_of(queue) == [START + 2 * HOUR]
+        clock.set(START + 3 * HOUR)
+        scheduler(app).run_once()
+        assert ticks_of(queue) == [START + 3 * HOUR]
+
     def test_a_clock_that_was_a_year_ahead_for_a_moment_costs_no_tick(
         self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
     ) -> None:

@@ -59,30 +59,18 @@ def test_a_tick_of_a_schedule_comes_by_http(process: Start, cli: Run, app: App) 
                 client.post(f"/v1/messages/{held['id']}/ack", json={"lock_token": held["lock_token"]})
                 keys.add(held["key"])
     assert app.store.leader("sweeper") is not None
-    running.send_signal(signal.SIGTERM)
+    running.send_signal(signal.SIGINT)
     assert running.wait(END_S) == 0
     assert app.store.leader("sweeper") is None  # it gave up its office, instead of letting others wait
 
 
-def test_a_worker_runs_beside_them_and_ctrl_c_ends_it_well(process: Start, app: App, tmp_path: Path) -> None:
+def test_a_worker_runs_beside_them_and_told_twice_all_end_at_once(process: Start, app: App, tmp_path: Path) -> None:
     (tmp_path / "jobs.py").write_text(JOBS)
     running = process("dev", "jobs:worker", "--port", "0", "-o", "jsonl")
     begun = told(running, "tarry.dev/1")
     assert (begun["worker"], begun["queues"], begun["embedded"]) == ("jobs:worker", ["jobs"], False)
     with httpx.Client(base_url=begun["url"], timeout=END_S) as client:
-        assert client.post("/v1/queues/jobs/messages", json={"payload": "short"}).status_code == 201
-    delivery = app.queue("told").poll(PATIENCE)
-    assert delivery is not None
-    assert delivery.payload == "short"
-    running.send_signal(signal.SIGINT)
-    assert running.wait(END_S) == 0
-
-
-def test_told_twice_it_ends_at_once(process: Start, app: App, tmp_path: Path) -> None:
-    (tmp_path / "jobs.py").write_text(JOBS)
-    running = process("dev", "jobs:worker", "--port", "0", "-o", "jsonl")
-    told(running, "tarry.dev/1")
-    app.queue("jobs").offer(None, "for ever")
+        assert client.post("/v1/queues/jobs/messages", json={"payload": "for ever"}).status_code == 201
     assert app.queue("told").poll(PATIENCE) is not None
     running.send_signal(signal.SIGTERM)
     told(running, "SIGTERM: stopping")

@@ -25,9 +25,9 @@ _FILL = """
 """
 
 
-@pytest.fixture(scope="module", params=["18", "16"])
-def ledger(request: pytest.FixtureRequest, servers: Servers) -> Iterator[psycopg.Connection[Any]]:
-    server = servers.get(request.param)
+@pytest.fixture(scope="module")
+def ledger(servers: Servers) -> Iterator[psycopg.Connection[Any]]:
+    server = servers.get("18")
     dsn = server.new_database()
     with psycopg.connect(dsn, autocommit=True) as conn:
         conn.execute(_FILL, {"since": SINCE, "ticks": TICKS})

@@ -23,9 +23,9 @@ def test_a_program_that_blocks_plans_beside_its_own_work(database: str) -> None:
         queue = app.queue("beats")
         with app.cron() as cron:
             cron.install_periodic("beat", SECOND, queue="beats", payload=lambda tick: tick.isoformat())
-            found = [queue.poll(PATIENCE) for _ in range(3)]
+            found = [queue.poll(PATIENCE) for _ in range(2)]
         assert [one.payload for one in found if one] == [one.headers["tarry-tick"] for one in found if one]
-        assert len({one.key for one in found if one}) == 3
+        assert len({one.key for one in found if one}) == 2
 
 
 def test_a_program_that_awaits_does_too(database: str) -> None:
@@ -34,8 +34,8 @@ def test_a_program_that_awaits_does_too(database: str) -> None:
             queue = app.queue("beats")
             async with app.cron() as cron:
                 await cron.install_periodic("beat", SECOND, queue="beats", payload=lambda tick: tick.isoformat())
-                found = [await queue.poll(PATIENCE) for _ in range(3)]
-            assert len({one.key for one in found if one}) == 3
+                found = [await queue.poll(PATIENCE) for _ in range(2)]
+            assert len({one.key for one in found if one}) == 2
 
     asyncio.run(test())
 

@@ -112,7 +112,7 @@ class CronMachine(RuleBasedStateMachine):
         """Time passes while a scheduler runs."""
         for _ in range(minutes * MINUTE // self.step):
             self.clock.advance(self.step)
-            Scheduler(self.app.store).run_once()
+            assert Scheduler(self.app.store).run_once().failed == {}
             self.consume()
 
     @rule(minutes=st.integers(1, 600))
@@ -223,7 +223,7 @@ def on(dsn: str, examples: int, steps: int) -> None:
 
 
 def test_on_postgresql(database: str) -> None:
-    on(database, 40, 30)
+    on(database, 20, 25)
 
 
 @pytest.mark.chaos

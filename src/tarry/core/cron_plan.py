@@ -68,11 +68,11 @@ def _wake(cursor: datetime, following: datetime, policy: Policy) -> datetime:
 
 def _rewound(timetable: Timetable, policy: Policy, cursor: datetime, now: datetime) -> datetime:
     """The cursor, unless it is further ahead than planning ever goes: then the clock has been set back, and everything
-    after now is looked at again. What was decided before is in the ledger, and stays."""
+    that lies ahead or is still on time is looked at again. What was made before is in the ledger, and stays."""
     if cursor <= now + policy.in_advance_for:
         return cursor
     first = timetable.next_after(now)
-    return cursor if first is not None and cursor <= first else now
+    return cursor if first is not None and cursor <= first else now - policy.grace_for
 
 
 def _missed(timetable: Timetable, policy: Policy, cursor: datetime, now: datetime, *, last_live: bool) -> list[Decided]:
