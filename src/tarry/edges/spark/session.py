@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -114,9 +116,8 @@ def _shimmed(home: Path) -> str:
 
     shim_home = Path(gettempdir(), f"tarry-java-{os.getuid()}")
     shim = shim_home / "bin" / "java"
-    shim.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if shim_home.stat().st_uid != os.getuid():
-        raise JavaMissing(f"{shim_home} belongs to somebody else")
+    for room in (shim_home, shim.parent):
+        _own(room)
     script = f"""#!/bin/sh
 for argument do
     shift
@@ -129,3 +130,13 @@ exec "{home}/bin/java" "$@"
     fresh.chmod(0o700)
     fresh.replace(shim)
     return str(shim_home)
+
+
+def _own(room: Path) -> None:
+    """A directory that nobody else can write to. Everybody can make one in a temporary directory, or a link to one."""
+    with suppress(FileExistsError):
+        room.mkdir(mode=0o700)
+    found = room.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise JavaMissing(f"{room} is a link, or belongs to somebody else: it is not to be trusted with what is run")
+    room.chmod(0o700)
