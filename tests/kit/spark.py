@@ -58,8 +58,10 @@ def pipeline_app(database: str) -> Iterator[App]:
 
 @pytest.fixture
 def lake(tmp_path: Path) -> str:
-    """An empty place for an archive."""
-    return str(tmp_path / "lake")
+    """An empty place for an archive, below a directory with a name that the archive uses itself."""
+    above = tmp_path / "events"
+    above.mkdir()
+    return str(above / "lake")
 
 
 def rows_of(frame: DataFrame) -> list[tuple[Any, ...]]:

@@ -13,11 +13,11 @@ import pytest
 
 import tarry
 from tarry.app import App
-from tarry.core.errors import Refused
+from tarry.core.errors import InvalidInput, Refused
 from tarry.core.pipeline import ArchiveDamaged, BatchState, OtherCluster
 from tarry.edges.spark.jobs import archive
 from tarry.edges.spark.jobs.archive import ArchiveArgs
-from tarry.edges.spark.lake import Lake, read_events
+from tarry.edges.spark.lake import Lake, inside, read_events
 from tarry.edges.spark.schemas import EVENTS
 from tests.kit.spark import busy, journal, rows_of, write_events
 
@@ -185,3 +185,18 @@ def test_runs_are_written_down_with_how_they_ended(pipeline_app: App) -> None:
 def test_a_place_has_one_name(given: str, root: str, uri: str) -> None:
     lake = Lake.at(given)
     assert (lake.root, lake.uri("x")) == (root, uri)
+
+
+@pytest.mark.parametrize(
+    "root", ["file:///srv/lake", "file:///data/events/tarry", "s3a://events/events", "file:///events/batch=00000007/x"]
+)
+def test_a_file_is_found_in_its_lake_wherever_that_lies(root: str) -> None:
+    file = "events/batch=00000007/date=2030-01-31/queue=events/part-0.zstd.parquet"
+    assert inside("events", f"{root}/{file}") == file
+    assert inside("events/batch=00000007", f"{root}/{file}") == file
+
+
+@pytest.mark.parametrize("given", ["/data/lake-{1,2}", "s3a://bucket/*/lake", "/data/[old]"])
+def test_a_place_that_spark_would_take_for_many_is_refused(given: str) -> None:
+    with pytest.raises(InvalidInput, match="as a pattern"):
+        Lake.at(given)

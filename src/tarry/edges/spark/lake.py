@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 FILE = StructType([StructField("queue_name" if f.name == "queue" else f.name, f.dataType) for f in EVENTS.fields])
 PIECE = "path string, queue_id int, queue string, rows long, checksum long, min_at long, max_at long, bytes long"
 _DAY_US = 86_400_000_000
+_PATTERN = frozenset("*?[]{}\\")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,11 @@ class Lake:
         given = str(default_lake()) if root is None else root.strip()
         if not given:
             raise InvalidInput("the lake needs a place: a directory, or a URI that Spark can write to")
+        if found := sorted(_PATTERN & set(given)):
+            raise InvalidInput(
+                f"the lake is at {given}, and Spark would read {' '.join(found)} as a pattern of many places",
+                hint="choose a place without any of " + " ".join(sorted(_PATTERN)),
+            )
         given = given.removeprefix("file://") if given.startswith("file:///") else given
         if "://" not in given:
             given = str(Path(given.removeprefix("file:")).expanduser().absolute())
@@ -177,7 +183,7 @@ class Measured:
 def measure_batch(spark: SparkSession, lake: Lake, batch: Batch) -> Measured:
     """Read everything in the directory of a batch: rows, and the digest that PostgreSQL has for the same rows."""
     frame = spark.read.schema(FILE).parquet(lake.uri(batch.directory))
-    return _measured(frame, f"/{batch.directory}/", batch.directory)
+    return _measured(frame, batch.directory)
 
 
 def measure_files(spark: SparkSession, lake: Lake, files: Sequence[LakeFile]) -> dict[str, Digest]:
@@ -186,18 +192,24 @@ def measure_files(spark: SparkSession, lake: Lake, files: Sequence[LakeFile]) ->
     if not here:
         return {}
     frame = spark.read.schema(FILE).option("ignoreCorruptFiles", "true").parquet(*(lake.uri(f.path) for f in here))
-    found = _measured(frame, "/events/", "events")
+    found = _measured(frame, "events")
     return {file.path: file.digest for file in found.files}
 
 
-def _measured(frame: DataFrame, after: str, directory: str) -> Measured:
+def inside(directory: str, uri: str) -> str:
+    """A file's path in the lake, by where Spark says it is. The lake itself may lie below a directory of the same name: the
+    last one counts, as nothing below it is named so."""
+    return f"{directory}/{uri.rpartition(f'/{directory}/')[2]}"
+
+
+def _measured(frame: DataFrame, directory: str) -> Measured:
     columns = [F.col(name) for name in FILE.names]
     located = frame.select(
         *columns, F.col("_metadata.file_path").alias("path"), F.col("_metadata.file_size").alias("bytes")
     )
     pieces: dict[str, list[Any]] = defaultdict(list)
     for row in located.mapInArrow(_pieces, PIECE).collect():
-        pieces[f"{directory}/{row.path.split(after, 1)[1]}"].append(row)
+        pieces[inside(directory, row.path)].append(row)
     rows = [row for found in pieces.values() for row in found]
     return Measured(
         tuple(_file(path, found) for path, found in sorted(pieces.items())),
