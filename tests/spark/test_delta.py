@@ -33,13 +33,22 @@ def read_by_delta(lake: str) -> list[Any]:
     return sorted(tuple(row.values()) for row in found.to_pylist())
 
 
+def files_by_delta(lake: str) -> set[str]:
+    table = pytest.importorskip("deltalake").DeltaTable(str(Path(lake) / "events"))
+    return {f"events/{path}" for path in table.get_add_actions(flatten=True).column("path").to_pylist()}
+
+
+def files_by_manifest(app: App, lake: str) -> set[str]:
+    return {file.path for batch in app.pipeline.manifest.batches(lake) for file in batch.files}
+
+
 def archived(spark: SparkSession, app: App, lake: str) -> list[Any]:
     events = read_events(spark, app.pipeline.manifest, lake)
     return sorted(rows_of(events.selectExpr("queue", "queue as queue_name", "id")))
 
 
 def test_a_delta_log_follows_the_archive_through_new_batches_and_a_compaction(
-    spark: SparkSession, pipeline_app: App, lake: str
+    spark: SparkSession, pipeline_app: App, lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("deltalake")
     offered(pipeline_app)
@@ -50,7 +59,15 @@ def test_a_delta_log_follows_the_archive_through_new_batches_and_a_compaction(
     told = read_by_delta(lake)
     assert len(told) == 2 * len(QUEUES) * 5 + len(QUEUES)
     assert told == archived(spark, pipeline_app, lake)
+    before = files_by_delta(lake)
+    with monkeypatch.context() as patch:  # a log that cannot be kept stops a compaction before it begins
+        patch.setitem(sys.modules, "deltalake", None)
+        with pytest.raises(TarryError, match="needs the package deltalake"):
+            compact.run(spark, pipeline_app, CompactArgs(lake=lake, at_least=2))
+    assert files_by_manifest(pipeline_app, lake) == before
     compact.run(spark, pipeline_app, CompactArgs(lake=lake, at_least=2))
+    assert files_by_delta(lake) == files_by_manifest(pipeline_app, lake)
+    assert not before & files_by_delta(lake), "what was merged is not read any more, though it is there for an hour"
     assert read_by_delta(lake) == told
 
 

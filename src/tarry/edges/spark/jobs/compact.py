@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tarry.core.errors import InvalidInput
 from tarry.core.pipeline import Batch, by_day
+from tarry.edges.spark import delta
 from tarry.edges.spark.jobs.archive import check_equal, clear
 from tarry.edges.spark.lake import Lake, measure_batch, merged, write_batch
 
@@ -59,6 +60,7 @@ def run(spark: SparkSession, app: App, args: CompactArgs) -> CompactSummary:
     lake = Lake.at(args.lake)
     pipeline = app.pipeline
     with pipeline.manifest.run(JOB, alone_at=f"lake {lake.root}") as noted:
+        delta.is_kept(spark, lake)  # known before anything is written
         pipeline.manifest.abandon_compactions(lake.root)
         before = after = files_before = files_after = rows = 0
         for parts in groups(pipeline.manifest.batches(lake.root), args):
@@ -72,6 +74,7 @@ def run(spark: SparkSession, app: App, args: CompactArgs) -> CompactSummary:
             before, after = before + len(parts), after + 1
             files_before, files_after = files_before + len(old), files_after + len(done.files)
             rows += done.digest.rows
+        delta.keep(spark, lake, pipeline.manifest.batches(lake.root))
         swept = clear(spark, app, lake) + lake.sweep(spark, pipeline.manifest.known_directories(lake.root))
         summary = CompactSummary(
             lake=lake.root,
