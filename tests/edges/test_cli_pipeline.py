@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psycopg
 import pytest
 
 from tarry.app import App
@@ -324,6 +325,23 @@ def test_a_report_of_nothing_says_what_to_run(cli: Run, tmp_path: Path) -> None:
     assert "tarry pipeline run" in ran.out
     assert (tmp_path / "report.html").read_text().startswith("<!doctype html>")
     assert list(tmp_path.iterdir()) == [tmp_path / "report.html"]
+
+
+def test_a_report_has_every_minute_however_many_there_are(cli: Run, app: App, database: str) -> None:
+    app.queues.create("orders")
+    minutes = 100_001  # one more than one question may ask for
+    with psycopg.connect(database) as conn:
+        conn.execute(
+            "insert into tarry.metric_minute (queue_id, queue, minute, offered, leased, acked, depth, updated, redriven, "
+            "nacked, released, expired, buried, dropped, purged, refused, bytes_offered, dead, exact, run_id, fresh_at) "
+            "select 1, 'orders', date_trunc('minute', now()) - n * interval '1 minute', 1, 2, 3, n, "
+            "0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, true, 1, now() from generate_series(1, %s) n",
+            (minutes,),
+        )
+    (queue,) = cli("pipeline", "report", "--json", "--last", "70d").data["queues"]
+    for name, each in (("offered", 1), ("leased", 2), ("acked", 3)):
+        assert sum(bucket[name] for bucket in queue["buckets"]) == each * minutes
+    assert queue["buckets"][-1]["depth"] == 1
 
 
 def test_a_report_as_json_is_data(cli: Run) -> None:

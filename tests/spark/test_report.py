@@ -14,35 +14,28 @@ from rich.console import Console
 
 from tarry.core.anomalies import Anomaly, Severity
 from tarry.core.pipeline import PastRun
-from tarry.core.serving import ConsumerHour, Forecast, ForecastMinute, MetricMinute, Quantiles
+from tarry.core.serving import ConsumerHour, Forecast, ForecastSpan, MetricSpan, Quantiles
 from tarry.edges.spark.report.findings import band, finding, grouped
 from tarry.edges.spark.report.html import page
 from tarry.edges.spark.report.svg import Chart, Mark, Series, drawn, nice
 from tarry.edges.spark.report.terminal import rendered
-from tarry.edges.spark.report.values import FEWEST_BUCKETS, MOST_BUCKETS, Finding, Report, axis, report_of, summarised
+from tarry.edges.spark.report.values import FEWEST_BUCKETS, MOST_BUCKETS, Finding, Report, axis, report_of
 from tarry.edges.spark.report.words import seconds, short_count, sparkline
 
 NOON = datetime(2030, 1, 31, 12, 0, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
-COUNTS = ("offered", "updated", "redriven", "leased", "acked", "nacked", "released", "expired", "buried", "dropped")
+COUNTS = ("offered", "leased", "acked", "nacked", "expired", "buried", "depth", "dead")
 NASTY = "<script>alert('&')</script>\x1b[31m"
 
 
-def metric(minute: datetime, queue: str = "orders", **counts: int) -> MetricMinute:
-    zero = dict.fromkeys(COUNTS, 0)
-    return MetricMinute(
+def metric(minute: datetime, queue: str = "orders", **counts: int) -> MetricSpan:
+    return MetricSpan(
         queue=queue,
         minute=minute,
-        purged=0,
-        refused=0,
-        bytes_offered=0,
         lag=Quantiles(0.01, 0.02, 0.03),
-        wait=None,
         processing=None,
-        exact=True,
-        run_id=1,
         fresh_at=NOON,
-        **{**zero, "depth": 0, "dead": 0, **counts},
+        **{**dict.fromkeys(COUNTS, 0), **counts},
     )
 
 
@@ -97,6 +90,7 @@ def full(queue: str = "orders") -> Report:
     ahead = NOON + timedelta(hours=1)
     return report_of(
         metrics=[metric(NOON - n * MINUTE, queue, offered=5, leased=4, acked=3, nacked=1, depth=n) for n in (3, 2, 1)],
+        totals=[metric(NOON - 3 * MINUTE, queue)],
         consumers=[replace(hour("worker-1", 10, 8, 2), queue=queue)],
         forecasts=[
             Forecast(
@@ -104,12 +98,7 @@ def full(queue: str = "orders") -> Report:
                 peak_at=None, sentence="7 messages are planned.", run_id=1, fresh_at=NOON,
             )
         ],
-        forecast_minutes=[
-            ForecastMinute(
-                queue=queue, minute=ahead, planned=7, retries=1, backlog=2.0, lag_s=None, saturated=None, run_id=1,
-                fresh_at=NOON,
-            )
-        ],
+        planned=[ForecastSpan(queue=queue, minute=ahead, last_minute=ahead, planned=7, retries=1, backlog=2.0)],
         findings=[finding(anomaly())],
         runs=[PastRun(id=1, job="metrics", started_at=NOON, ended_at=NOON + MINUTE, state="done", summary={}, error=None)],
         since=NOON - timedelta(hours=24),
@@ -148,12 +137,6 @@ def test_a_minute_without_events_keeps_the_depth_of_the_one_before() -> None:
     depths = [bucket.depth for bucket in report.queues[0].buckets]
     assert depths[-1] == 7
     assert depths[0] is None
-
-
-def test_of_several_minutes_the_typical_p50_and_the_worst_tail_are_told() -> None:
-    calm, rough = Quantiles(0.01, 0.02, 0.03), Quantiles(1.0, 2.0, 3.0)
-    assert summarised([(calm, 100), (rough, 1), (None, 50)]) == Quantiles(0.01, 2.0, 3.0)
-    assert summarised([(None, 3)]) is None
 
 
 def test_consumers_are_summed_over_hours_the_busiest_first() -> None:

@@ -91,9 +91,57 @@ def test_history_follows_a_queue_to_its_new_name_and_outlives_it(app: tarry.App,
     assert len(serving.metrics("sales", START, START + MINUTE)) == 1
 
 
-def test_a_negative_limit_is_refused(serving: PostgresServing) -> None:
-    with pytest.raises(InvalidInput):
-        serving.metrics(None, START, START, limit=-1)
+@pytest.mark.parametrize("limit", [-1, 100_001])
+def test_a_limit_that_cannot_be_kept_is_refused(serving: PostgresServing, limit: int) -> None:
+    with pytest.raises(InvalidInput, match="limit must be within 0 and 100,000"):
+        serving.metrics(None, START, START, limit=limit)
+
+
+def test_minutes_are_added_up_in_stretches_or_as_a_whole(serving: PostgresServing) -> None:
+    counts = {"offered": 1, "leased": 2, "acked": 3, "nacked": 4, "expired": 5, "buried": 6}
+    serving.put(Table.METRICS, [minute(n, depth=n, dead=10 * n, **counts) for n in (1, 4, 5, 14)])
+    serving.put(Table.METRICS, [minute(3, queue_id=2, queue="gone", offered=7)])
+    spans = serving.metric_spans(None, START, START + 14 * MINUTE, 5 * MINUTE)
+    assert [(one.queue, one.minute, one.offered, one.depth, one.dead) for one in spans] == [
+        ("gone", START + 3 * MINUTE, 7, 0, 0),
+        ("orders", START + MINUTE, 2, 4, 40),
+        ("orders", START + 5 * MINUTE, 1, 5, 50),
+    ]
+    (whole,) = serving.metric_spans("orders", START, START + 15 * MINUTE, None)
+    assert {name: getattr(whole, name) for name in counts} == {name: 4 * n for name, n in counts.items()}
+    assert (whole.minute, whole.depth, whole.lag, whole.processing) == (START + MINUTE, 14, None, None)
+
+
+def test_of_several_minutes_the_typical_p50_and_the_worst_tail_are_told(serving: PostgresServing) -> None:
+    def seconds(of: str, *p: float) -> dict[str, Any]:
+        return {f"{of}_p{rank}_s": value for rank, value in zip((50, 95, 99), p, strict=True)}
+
+    calm, rough = seconds("lag", 0.01, 9.0, 9.5), seconds("lag", 1.0, 2.0, 3.0)
+    slow, fast = seconds("processing", 5.0, 6.0, 7.0), seconds("processing", 0.5, 0.6, 0.7)
+    serving.put(Table.METRICS, [
+        minute(0, leased=10, acked=1, nacked=1, **rough, **slow),
+        minute(1, leased=100, acked=2, **calm, **fast),
+        minute(2, leased=20, nacked=3, **rough, **slow),
+        minute(3, leased=1_000),
+    ])  # fmt: skip
+    (found,) = serving.metric_spans("orders", START, START + 9 * MINUTE, None)
+    assert (found.lag, found.processing) == (Quantiles(0.01, 9.0, 9.5), Quantiles(5.0, 6.0, 7.0))
+
+
+def test_what_is_to_come_is_added_up_too(serving: PostgresServing) -> None:
+    def coming(n: int, planned: int, backlog: float) -> str:
+        return json.dumps({
+            "queue_id": 1, "queue": "orders", "minute": (START + n * MINUTE).isoformat(), "planned": planned, "retries": 1,
+            "backlog": backlog, "lag_s": None, "saturated": None, "run_id": 1, "fresh_at": START.isoformat(),
+        })  # fmt: skip
+
+    serving.put(Table.FORECAST_MINUTES, [coming(1, 5, 0), coming(3, 6, 9.5), coming(7, 0, 2), coming(9, 0, 0)])
+    assert [
+        (one.minute, one.last_minute, one.planned, one.retries, one.backlog)
+        for one in serving.forecast_spans("orders", 5 * MINUTE)
+    ] == [(START + MINUTE, START + 3 * MINUTE, 11, 2, 9.5), (START + 7 * MINUTE, START + 7 * MINUTE, 0, 1, 2.0)]
+    (whole,) = serving.forecast_spans(None, None)
+    assert (whole.minute, whole.last_minute, whole.planned) == (START + MINUTE, START + 7 * MINUTE, 11)
 
 
 def test_more_rows_than_one_statement_takes_are_all_written(serving: PostgresServing) -> None:

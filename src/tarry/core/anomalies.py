@@ -114,7 +114,7 @@ class Alerts(Protocol):
         since: datetime | None = None,
         until: datetime | None = None,
         acknowledged: bool | None = None,
-        limit: int = 100,
+        limit: int | None = 100,
     ) -> list[Anomaly]:
         """The latest first."""
         ...

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from enum import StrEnum
 from typing import Protocol
 
@@ -52,6 +52,28 @@ class MetricMinute:
     exact: bool
     """Whether the percentiles are exact; in very busy minutes their rank may be off by 0.01 %."""
     run_id: int
+    fresh_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricSpan:
+    """What the minutes of one queue in a stretch of time come to. Of their percentiles: the typical p50 (the median of the
+    minutes, weighted), and the worst p95 and p99."""
+
+    queue: str
+    minute: datetime
+    """The first in which something happened."""
+    offered: int
+    leased: int
+    acked: int
+    nacked: int
+    expired: int
+    buried: int
+    depth: int
+    """At the end of the last minute, as `dead`."""
+    dead: int
+    lag: Quantiles | None
+    processing: Quantiles | None
     fresh_at: datetime
 
 
@@ -136,6 +158,20 @@ class ForecastMinute:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ForecastSpan:
+    """What the minutes to come of one queue in a stretch of time come to."""
+
+    queue: str
+    minute: datetime
+    """The first in which something comes due or waits."""
+    last_minute: datetime
+    planned: int
+    retries: int
+    backlog: float
+    """The largest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
     """What the next days hold for one queue."""
 
@@ -208,9 +244,18 @@ class Reading(Protocol):
     def metrics(
         self, queue: str | None, since: datetime, until: datetime, *, limit: int = 10_000
     ) -> list[MetricMinute]: ...
+    def metric_spans(
+        self, queue: str | None, since: datetime, until: datetime, step: timedelta | None
+    ) -> list[MetricSpan]:
+        """Every minute is in it, however many there are: in stretches of this length, or as a whole (None)."""
+        ...
+
     def consumers(
-        self, queue: str | None, since: datetime, until: datetime, *, limit: int = 1_000
-    ) -> list[ConsumerHour]: ...
+        self, queue: str | None, since: datetime, until: datetime, *, limit: int | None = 1_000
+    ) -> list[ConsumerHour]:
+        """`limit=None`: all."""
+        ...
+
     def facts(
         self,
         queue: str | None,
@@ -226,6 +271,10 @@ class Reading(Protocol):
     def forecasts(self, queue: str | None = None) -> list[Forecast]: ...
     def forecast_minutes(self, queue: str | None, *, limit: int = 10_080) -> list[ForecastMinute]:
         """The first ones."""
+        ...
+
+    def forecast_spans(self, queue: str | None, step: timedelta | None) -> list[ForecastSpan]:
+        """As `metric_spans`."""
         ...
 
 

@@ -16,7 +16,7 @@ from tarry.storage.postgres.statement import Op, Row, Statement, sql
 R = TypeVar("R")
 
 MOST_ROWS = 100_000
-"""What one question may be answered with, whatever limit it has."""
+"""What one question may ask for."""
 EVERYTHING: Final[Mapping[str, Any]] = dict.fromkeys(
     ("names", "beginnings", "after_at", "after_id", "after_text", "id", "since", "until")
 )
@@ -63,13 +63,14 @@ def _count(rows: list[Row]) -> int:
     return rows[0][0]
 
 
-def capped(limit: int) -> int:
-    if limit < 0:
-        raise InvalidInput("limit must not be negative")
-    return min(limit, MOST_ROWS)
+def limited(limit: int) -> int:
+    """Refused where it could not be kept: fewer rows than were asked for would be taken for all there are."""
+    if not 0 <= limit <= MOST_ROWS:
+        raise InvalidInput(f"limit must be within 0 and {MOST_ROWS:,}")
+    return limit
 
 
-def _quantiles(row: Row, start: int) -> Quantiles | None:
+def quantiles(row: Row, start: int) -> Quantiles | None:
     return None if row[start] is None else Quantiles(*row[start : start + 3])
 
 
@@ -77,15 +78,15 @@ def minute(row: Row) -> MetricMinute:
     return MetricMinute(
         queue=row[0], minute=row[1], offered=row[2], updated=row[3], redriven=row[4], leased=row[5], acked=row[6],
         nacked=row[7], released=row[8], expired=row[9], buried=row[10], dropped=row[11], purged=row[12],
-        refused=row[13], bytes_offered=row[14], depth=row[15], dead=row[16], lag=_quantiles(row, 17),
-        wait=_quantiles(row, 20), processing=_quantiles(row, 23), exact=row[26], run_id=row[27], fresh_at=row[28],
+        refused=row[13], bytes_offered=row[14], depth=row[15], dead=row[16], lag=quantiles(row, 17),
+        wait=quantiles(row, 20), processing=quantiles(row, 23), exact=row[26], run_id=row[27], fresh_at=row[28],
     )  # fmt: skip
 
 
 def hour(row: Row) -> ConsumerHour:
     return ConsumerHour(
         queue=row[0], hour=row[1], consumer=row[2], leased=row[3], acked=row[4], failed=row[5], expired=row[6],
-        released=row[7], success_rate=row[8], share=row[9], processing=_quantiles(row, 10), exact=row[13],
+        released=row[7], success_rate=row[8], share=row[9], processing=quantiles(row, 10), exact=row[13],
         run_id=row[14], fresh_at=row[15],
     )  # fmt: skip
 

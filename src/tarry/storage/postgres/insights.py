@@ -119,7 +119,7 @@ def _page(
         **_visible(asked.patterns),
         "since": asked.since,
         "until": asked.until,
-        "limit": insights.capped(asked.limit),
+        "limit": insights.limited(asked.limit),
         "after_at": None if after is None else after.at,
         "after_id": None if after is None else after.id,
         "after_text": None if after is None else after.text,

@@ -12,11 +12,9 @@ from tarry.edges.spark.report.values import Finding
 if TYPE_CHECKING:
     from tarry.app import App
 
-_MOST = 5_000
-
 
 def findings_of(app: App, *, queue: str | None, since: datetime, until: datetime) -> list[Finding]:
-    return grouped(app.pipeline.alerts.list(queue=queue, since=since, until=until, limit=_MOST))
+    return grouped(app.pipeline.alerts.list(queue=queue, since=since, until=until, limit=None))
 
 
 def grouped(anomalies: Sequence[Anomaly]) -> list[Finding]:

@@ -6,13 +6,12 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from tarry.core.pipeline import PastRun
-from tarry.edges.spark.report.values import Report, floored, report_of
+from tarry.edges.spark.report.values import Report, floored, future_axis, past_axis, report_of
 
 if TYPE_CHECKING:
     from tarry.app import App
 
 JOBS = ("archive", "facts", "metrics", "consumers", "anomalies", "forecast", "compact", "prune", "replay", "verify")
-_MOST_MINUTES = 200_000
 # What runs remember for the next one, or what is told elsewhere.
 _UNSAID = frozenset({"lake", "seconds", "batch", "alone_at"})
 
@@ -25,14 +24,21 @@ def gathered(app: App, *, queue: str | None, since: datetime, until: datetime) -
     ran = any(run.job == "metrics" for run in runs)
     notes = [] if ran else ["The pipeline has not run yet: tarry pipeline run"]
     notes += [f"What {run.job} finds is as old as before its last run, which failed." for run in runs if run.failed]
+    # Added up by the database, however many minutes there are: first as a whole, then in the stretches that fit these.
+    totals = serving.metric_spans(queue, since, until, None)
+    ahead = serving.forecast_spans(queue, None)
+    past, future = past_axis(totals, since, until), future_axis(ahead, until)
     return report_of(
-        metrics=serving.metrics(queue, since, until, limit=_MOST_MINUTES),
+        metrics=serving.metric_spans(queue, since, until, past.step),
+        totals=totals,
         # They are by the hour: the one in which the time begins belongs to it.
-        consumers=serving.consumers(queue, floored(since, timedelta(hours=1)), until, limit=10_000),
+        consumers=serving.consumers(queue, floored(since, timedelta(hours=1)), until, limit=None),
         forecasts=serving.forecasts(queue),
-        forecast_minutes=serving.forecast_minutes(queue, limit=_MOST_MINUTES),
+        planned=serving.forecast_spans(queue, future.step),
         findings=findings_of(app, queue=queue, since=since, until=until),
         runs=runs,
+        past=past,
+        future=future,
         since=since,
         until=until,
         made_at=app.store.now(),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from tarry.core.pipeline import PastRun
-from tarry.core.serving import ConsumerHour, Forecast, ForecastMinute, MetricMinute, Quantiles
+from tarry.core.serving import ConsumerHour, Forecast, ForecastSpan, MetricSpan, Quantiles
 
 MOST_BUCKETS = 96
 FEWEST_BUCKETS = 12
@@ -16,13 +16,13 @@ _STEPS = tuple(
     timedelta(minutes=minutes) for minutes in (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440, 2880, 10080, 40320)
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_COUNTS = ("offered", "leased", "acked", "nacked", "expired", "buried")
 SEVERITIES = ("critical", "warning", "info")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
-    """A stretch of time of one queue. Percentiles of its minutes cannot be merged: p50 is that of the busiest minutes
-    (their median, weighted by leases), p95 and p99 are those of the worst minute."""
+    """A stretch of time of one queue, with percentiles as in `MetricSpan`."""
 
     start: datetime
     offered: int = 0
@@ -119,33 +119,48 @@ class Report:
         return sum(queue.total(name) for queue in self.queues)
 
 
+class Axis(NamedTuple):
+    """The starts of equal stretches of time."""
+
+    starts: Sequence[datetime]
+    step: timedelta
+
+
 def report_of(
     *,
-    metrics: Sequence[MetricMinute] = (),
+    metrics: Sequence[MetricSpan] = (),
+    totals: Sequence[MetricSpan] = (),
     consumers: Sequence[ConsumerHour] = (),
     forecasts: Sequence[Forecast] = (),
-    forecast_minutes: Sequence[ForecastMinute] = (),
+    planned: Sequence[ForecastSpan] = (),
     findings: Sequence[Finding] = (),
     runs: Sequence[PastRun] = (),
+    past: Axis | None = None,
+    future: Axis | None = None,
     since: datetime,
     until: datetime,
     made_at: datetime,
     notes: Sequence[str] = (),
 ) -> Report:
-    first = min((metric.minute for metric in metrics), default=since)
-    starts, step = axis(max(since, first), until)
-    ahead = [minute.minute for minute in forecast_minutes if minute.planned or minute.backlog]
-    planned_starts, planned_step = axis(min(ahead, default=until), max(ahead, default=until) + _STEPS[0])
+    """`metrics` and `planned` have at most one row for each queue and stretch of their axis, `totals` one for each queue."""
+    past = past or past_axis(metrics, since, until)
+    future = future or future_axis(planned, until)
+    whole = {total.queue: total for total in totals}
+    ahead = {forecast.queue: forecast for forecast in forecasts}
+    spans, hours, coming = _by_queue(metrics), _by_queue(consumers), _by_queue(planned)
     names = sorted({row.queue for rows in (metrics, consumers, forecasts) for row in rows})
     queues = tuple(
-        _queue(
-            name,
-            [metric for metric in metrics if metric.queue == name],
-            [hour for hour in consumers if hour.queue == name],
-            next((forecast for forecast in forecasts if forecast.queue == name), None),
-            [minute for minute in forecast_minutes if minute.queue == name],
-            (starts, step, until),
-            (planned_starts, planned_step),
+        QueueReport(
+            queue=name,
+            step=past.step,
+            buckets=tuple(_buckets(spans.get(name, ()), past, until)),
+            lag=whole[name].lag if name in whole else None,
+            processing=whole[name].processing if name in whole else None,
+            dead=whole[name].dead if name in whole else 0,
+            consumers=tuple(_consumer_lines(hours.get(name, ()))),
+            forecast=ahead.get(name),
+            planned_step=future.step,
+            planned=tuple(_planned(coming[name], future)) if name in coming else (),
         )
         for name in names
     )
@@ -164,94 +179,55 @@ def report_of(
     )
 
 
-def axis(since: datetime, until: datetime) -> tuple[list[datetime], timedelta]:
-    """The starts of equal stretches that cover the time, as many as can be drawn, on round instants."""
+def past_axis(spans: Sequence[MetricSpan], since: datetime, until: datetime) -> Axis:
+    return axis(max(since, min((span.minute for span in spans), default=since)), until)
+
+
+def future_axis(spans: Sequence[ForecastSpan], until: datetime) -> Axis:
+    first = min((span.minute for span in spans), default=until)
+    return axis(first, max((span.last_minute for span in spans), default=until) + _STEPS[0])
+
+
+def axis(since: datetime, until: datetime) -> Axis:
+    """Covers the time in as many stretches as can be drawn, on round instants."""
     step = next((step for step in _STEPS if (until - since) / step < MOST_BUCKETS), _STEPS[-1])
     first, last = floored(since, step), floored(until - timedelta(microseconds=1), step)
     first = min(first, last - (FEWEST_BUCKETS - 1) * step)
-    return [first + n * step for n in range(int((last - first) / step) + 1)], step
+    return Axis([first + n * step for n in range(int((last - first) / step) + 1)], step)
 
 
 def floored(at: datetime, step: timedelta) -> datetime:
     return at - (at - _EPOCH) % step
 
 
-def _queue(
-    name: str,
-    metrics: Sequence[MetricMinute],
-    consumers: Sequence[ConsumerHour],
-    forecast: Forecast | None,
-    minutes: Sequence[ForecastMinute],
-    past: tuple[Sequence[datetime], timedelta, datetime],
-    future: tuple[Sequence[datetime], timedelta],
-) -> QueueReport:
-    starts, step, until = past
-    return QueueReport(
-        queue=name,
-        step=step,
-        buckets=tuple(_bucketed(metrics, starts, step, until)),
-        lag=summarised((metric.lag, metric.leased) for metric in metrics),
-        processing=summarised((metric.processing, metric.acked + metric.nacked) for metric in metrics),
-        dead=metrics[-1].dead if metrics else 0,
-        consumers=tuple(_consumer_lines(consumers)),
-        forecast=forecast,
-        planned_step=future[1],
-        planned=tuple(_planned(minutes, *future)) if minutes else (),
-    )
-
-
-def _bucketed(
-    metrics: Sequence[MetricMinute], starts: Sequence[datetime], step: timedelta, until: datetime
-) -> Iterable[Bucket]:
-    by_start = _grouped(metrics, step)
-    depth: int | None = None
-    for start in starts:
-        inside = by_start.get(start, [])
-        depth = inside[-1].depth if inside else depth
-        yield Bucket(
-            start=start,
-            lag=summarised((metric.lag, metric.leased) for metric in inside),
-            depth=depth,
-            partial=start + step > until,
-            **{
-                name: sum(getattr(metric, name) for metric in inside)
-                for name in ("offered", "leased", "acked", "nacked", "expired", "buried")
-            },
-        )
-
-
-def _planned(minutes: Sequence[ForecastMinute], starts: Sequence[datetime], step: timedelta) -> Iterable[PlannedBucket]:
-    by_start = _grouped(minutes, step)
-    for start in starts:
-        inside = by_start.get(start, [])
-        yield PlannedBucket(
-            start=start,
-            planned=sum(minute.planned for minute in inside),
-            retries=sum(minute.retries for minute in inside),
-            backlog=max((minute.backlog for minute in inside), default=0.0),
-        )
-
-
-def _grouped(rows: Sequence[Any], step: timedelta) -> Mapping[datetime, list[Any]]:
-    found: dict[datetime, list[Any]] = {}
-    for row in sorted(rows, key=lambda row: row.minute):
-        found.setdefault(floored(row.minute, step), []).append(row)
+def _by_queue(rows: Sequence[Any]) -> Mapping[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    for row in rows:
+        found.setdefault(row.queue, []).append(row)
     return found
 
 
-def summarised(minutes: Iterable[tuple[Quantiles | None, int]]) -> Quantiles | None:
-    """The typical p50, and the worst p95 and p99, of minutes with their weights."""
-    known = [(quantiles, max(weight, 1)) for quantiles, weight in minutes if quantiles is not None]
-    if not known:
-        return None
-    half = sum(weight for _, weight in known) / 2
-    passed, typical = 0, 0.0
-    for quantiles, weight in sorted(known, key=lambda pair: pair[0].p50):
-        passed += weight
-        typical = quantiles.p50
-        if passed >= half:
-            break
-    return Quantiles(typical, max(q.p95 for q, _ in known), max(q.p99 for q, _ in known))
+def _buckets(metrics: Sequence[MetricSpan], past: Axis, until: datetime) -> Iterable[Bucket]:
+    by_start = {floored(span.minute, past.step): span for span in metrics}
+    depth: int | None = None
+    for start in past.starts:
+        span = by_start.get(start)
+        counts: dict[str, int] = {name: getattr(span, name) for name in _COUNTS} if span else {}
+        depth = span.depth if span else depth
+        partial = start + past.step > until
+        yield Bucket(start=start, lag=span.lag if span else None, depth=depth, partial=partial, **counts)
+
+
+def _planned(planned: Sequence[ForecastSpan], future: Axis) -> Iterable[PlannedBucket]:
+    by_start = {floored(span.minute, future.step): span for span in planned}
+    for start in future.starts:
+        span = by_start.get(start)
+        yield PlannedBucket(
+            start=start,
+            planned=span.planned if span else 0,
+            retries=span.retries if span else 0,
+            backlog=span.backlog if span else 0.0,
+        )
 
 
 def _consumer_lines(hours: Sequence[ConsumerHour]) -> list[ConsumerLine]:

@@ -41,7 +41,7 @@ class PostgresAlerts:
         since: datetime | None = None,
         until: datetime | None = None,
         acknowledged: bool | None = None,
-        limit: int = 100,
+        limit: int | None = 100,
     ) -> list[Anomaly]:
         params = {
             **insights.EVERYTHING,
@@ -50,7 +50,7 @@ class PostgresAlerts:
             "since": since,
             "until": until,
             "acknowledged": acknowledged,
-            "limit": insights.capped(limit),
+            "limit": None if limit is None else insights.limited(limit),
         }
         return self._reach.ask(lambda: insights.about(queue, "pipeline_anomalies", insights.anomaly, params))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from itertools import islice
 from typing import Any, Final, LiteralString, TypeVar
 
@@ -13,9 +13,11 @@ from tarry.core.serving import (
     FactOutcome,
     Forecast,
     ForecastMinute,
+    ForecastSpan,
     Level,
     MessageFact,
     MetricMinute,
+    MetricSpan,
     Outlook,
     Planned,
     Standing,
@@ -47,8 +49,14 @@ class PostgresServing:
     ) -> list[MetricMinute]:
         return self._newest("pipeline_metrics", insights.minute, queue, limit, since=since, until=until)
 
+    def metric_spans(
+        self, queue: str | None, since: datetime, until: datetime, step: timedelta | None
+    ) -> list[MetricSpan]:
+        params = {"since": since, "until": until, "step": step}
+        return self._reach.ask(lambda: insights.about(queue, "pipeline_metric_spans", _metric_span, params))
+
     def consumers(
-        self, queue: str | None, since: datetime, until: datetime, *, limit: int = 1_000
+        self, queue: str | None, since: datetime, until: datetime, *, limit: int | None = 1_000
     ) -> list[ConsumerHour]:
         return self._newest("pipeline_consumers", insights.hour, queue, limit, since=since, until=until)
 
@@ -68,8 +76,11 @@ class PostgresServing:
         return self._reach.ask(lambda: insights.about(queue, "pipeline_forecasts", insights.forecast, {}))
 
     def forecast_minutes(self, queue: str | None, *, limit: int = 10_080) -> list[ForecastMinute]:
-        params = {"limit": insights.capped(limit)}
+        params = {"limit": insights.limited(limit)}
         return self._reach.ask(lambda: insights.about(queue, "pipeline_forecast_minutes", _forecast_minute, params))
+
+    def forecast_spans(self, queue: str | None, step: timedelta | None) -> list[ForecastSpan]:
+        return self._reach.ask(lambda: insights.about(queue, "pipeline_forecast_spans", _forecast_span, {"step": step}))
 
     def put(self, table: Table, rows: Iterable[str]) -> int:
         changed, left = 0, iter(rows)
@@ -105,10 +116,10 @@ class PostgresServing:
         return self._reach.ask(Statement(sql("pipeline_outlook"), {"now": now, "until": until}, _outlook).run)
 
     def _newest(
-        self, verb: LiteralString, decode: Callable[[Row], R], queue: str | None, limit: int, **params: Any
+        self, verb: LiteralString, decode: Callable[[Row], R], queue: str | None, limit: int | None, **params: Any
     ) -> list[R]:
         """The newest come first out of the database, and last out of here."""
-        asked = {**insights.EVERYTHING, **params, "limit": insights.capped(limit)}
+        asked = {**insights.EVERYTHING, **params, "limit": None if limit is None else insights.limited(limit)}
         return self._reach.ask(lambda: insights.about(queue, verb, decode, asked))[::-1]
 
 
@@ -130,6 +141,18 @@ def _forecast_minute(row: Row) -> ForecastMinute:
         queue=row[0], minute=row[1], planned=row[2], retries=row[3], backlog=row[4], lag_s=row[5], saturated=row[6],
         run_id=row[7], fresh_at=row[8],
     )  # fmt: skip
+
+
+def _metric_span(row: Row) -> MetricSpan:
+    return MetricSpan(
+        queue=row[0], minute=row[1], offered=row[2], leased=row[3], acked=row[4], nacked=row[5], expired=row[6],
+        buried=row[7], depth=row[8], dead=row[9], lag=insights.quantiles(row, 10),
+        processing=insights.quantiles(row, 13), fresh_at=row[16],
+    )  # fmt: skip
+
+
+def _forecast_span(row: Row) -> ForecastSpan:
+    return ForecastSpan(queue=row[0], minute=row[1], last_minute=row[2], planned=row[3], retries=row[4], backlog=row[5])
 
 
 def _outlook(rows: list[Row]) -> Outlook:

@@ -1,0 +1,9 @@
+-- What the minutes to come hold, in equal stretches of time or (without a step) as a whole, as
+-- pipeline_metric_spans.
+select coalesce(q.name, m.queue), min(m.minute), max(m.minute), sum(m.planned)::bigint, sum(m.retries)::bigint,
+    max(m.backlog)
+from tarry.forecast_minute m left join tarry.queue q on q.id = m.queue_id
+where (%(queue_id)s::int is null or m.queue_id = %(queue_id)s) and (m.planned > 0 or m.backlog > 0)
+group by coalesce(q.name, m.queue),
+    case when %(step)s::interval is not null then date_bin(%(step)s::interval, m.minute, 'epoch') end
+order by 1, 2

@@ -1,0 +1,30 @@
+-- What the minutes of queues come to, in equal stretches of time or (without a step) as a whole: added up here, as a week of
+-- many queues is more than one answer may hold. Percentiles of minutes cannot be merged: p50 is that of the busiest minutes
+-- (their median, weighted by how many they are of), p95 and p99 are those of the worst minute.
+with minutes as (
+    select coalesce(q.name, m.queue) as name, m.*,
+        case when %(step)s::interval is not null then date_bin(%(step)s::interval, m.minute, 'epoch') end as span,
+        greatest(m.leased, 1) as deliveries, greatest(m.acked + m.nacked, 1) as attempts
+    from tarry.metric_minute m left join tarry.queue q on q.id = m.queue_id
+    where (%(queue_id)s::int is null or m.queue_id = %(queue_id)s)
+      and m.minute >= %(since)s::timestamptz and m.minute < %(until)s::timestamptz
+),
+weighed as (
+    select *,
+        sum(deliveries) filter (where lag_p50_s is not null) over (together order by lag_p50_s) as lag_passed,
+        sum(deliveries) filter (where lag_p50_s is not null) over together as lag_all,
+        sum(attempts) filter (where processing_p50_s is not null) over (together order by processing_p50_s)
+            as processing_passed,
+        sum(attempts) filter (where processing_p50_s is not null) over together as processing_all
+    from minutes
+    window together as (partition by name, span)
+)
+select name, min(minute), sum(offered)::bigint, sum(leased)::bigint, sum(acked)::bigint, sum(nacked)::bigint,
+    sum(expired)::bigint, sum(buried)::bigint, (array_agg(depth order by minute desc))[1],
+    (array_agg(dead order by minute desc))[1],
+    min(lag_p50_s) filter (where lag_passed * 2 >= lag_all), max(lag_p95_s), max(lag_p99_s),
+    min(processing_p50_s) filter (where processing_passed * 2 >= processing_all), max(processing_p95_s),
+    max(processing_p99_s), max(fresh_at)
+from weighed
+group by name, span
+order by name, span
