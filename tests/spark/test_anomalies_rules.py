@@ -193,6 +193,16 @@ def test_a_burst_that_goes_on_is_one_anomaly_and_has_no_largest_size(spark: Spar
     assert found(seen(spark, leases(600, within=15)), "burst_dequeue", high) == []
 
 
+def test_bursts_are_limited_per_hour_like_everything_else(spark: SparkSession) -> None:
+    few = BUILT_IN.with_settings("burst_dequeue", BurstDequeue(at_least=2, within_s=1, most_per_hour=2))
+    journal = Journal()
+    for n in range(5):
+        journal.add("leased", 60 + n * 10, consumer="c").add("leased", 60.5 + n * 10, consumer="c")
+    told = found(seen(spark, journal), "burst_dequeue", few)
+    assert [row.window_to for row in told] == [NOON + timedelta(seconds=60.5 + n * 10) for n in (0, 1)]
+    assert told[-1].sentence.endswith("There were 3 more in this hour.")
+
+
 def test_a_consumer_that_always_takes_much_bursts_only_above_that(spark: SparkSession) -> None:
     journal = leases(60, within=4)
     assert found(seen(spark, journal, [habit("taken", p99=60, consumer="c")]), "burst_dequeue") == []

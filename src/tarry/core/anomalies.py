@@ -84,6 +84,22 @@ class Band:
     fresh_at: datetime
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """A published anomaly, as far as a run must know it to go on with it."""
+
+    detector: str
+    queue_id: int
+    queue: str
+    key: str | None
+    consumer: str | None
+    window_from: datetime
+    window_to: datetime
+    observed: float | None
+    expected_low: float | None
+    expected_high: float | None
+
+
 @dataclass(frozen=True, slots=True)
 class Published:
     """What became of the findings of a run. Those that are unchanged are in none of the counts."""
@@ -92,7 +108,8 @@ class Published:
     changed: int
     muted: int
     withdrawn: int
-    """Raised before, and not found any more now that the same time was judged again. The acknowledged ones stay."""
+    """Raised before, and not found any more now that the same time was judged again. The acknowledged ones stay, and those
+    that began before it."""
 
 
 class Alerts(Protocol):
@@ -103,6 +120,10 @@ class Alerts(Protocol):
 
         What is already there keeps its id and its acknowledgement. What is muted is not raised.
         """
+        ...
+
+    def told(self, *, detectors: Sequence[str], since: datetime, reach: datetime) -> Sequence[Told]:
+        """What these detectors told of that began before `since` and was still going on at `reach`, or after it."""
         ...
 
     def list(

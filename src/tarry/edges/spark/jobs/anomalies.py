@@ -3,7 +3,7 @@
 
 Judged are the dates that the archive has touched since the last run, and today: a queue in which nothing happens any more
 touches nothing, and that is worth a word. What is usual comes from tallies in the lake, small histograms per date. Judging
-the same dates again finds the same anomalies, which are raised once.
+the same dates again finds the same anomalies, which are raised once; what began before them goes on under its own name.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,7 @@ from tarry.edges.spark.sizing import Keep, Layout, local_frame, sized_for
 from tarry.edges.spark.transforms import metrics, tracing
 from tarry.edges.spark.transforms.anomalies import baselines, profiles
 from tarry.edges.spark.transforms.anomalies.builtin import BUILT_IN
+from tarry.edges.spark.transforms.anomalies.continuing import TOLD
 from tarry.edges.spark.transforms.anomalies.registry import Registry, detected
 from tarry.edges.spark.transforms.anomalies.seen import QUEUES, Seen
 from tarry.edges.spark.transforms.instants import dated
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tarry.app import App
-    from tarry.core.anomalies import JudgedQueue
+    from tarry.core.anomalies import JudgedQueue, Told
 
 JOB = "anomalies"
 _TALLIES = "baselines"
@@ -104,10 +105,12 @@ def run(spark: SparkSession, app: App, args: AnomaliesArgs) -> AnomaliesSummary:
             events = layout.read(read_files(spark, lake, [file.path for file in files]))
             first = min(day.day for day in manifest.days(lake.root))
             seen = _seen(kept, layout, lake, events, _frame(spark, queues), (first, *days), until, complete_until)
+            told = alerts.told(detectors=args.registry.names, since=seen.since, reach=_midnight(_day_before(days)))
+            seen = replace(seen, published=_by_detector(spark, told))
             found = kept(detected(seen, args.registry))
-            told = [row.json for row in found.select(F.to_json(F.struct("*"), _JSON).alias("json")).collect()]
+            rows = [row.json for row in found.select(F.to_json(F.struct("*"), _JSON).alias("json")).collect()]
             published = alerts.publish(
-                told,
+                rows,
                 detectors=args.registry.names,
                 since=seen.since,
                 until=until,
@@ -116,7 +119,7 @@ def run(spark: SparkSession, app: App, args: AnomaliesArgs) -> AnomaliesSummary:
             _write_found(spark, layout, found, lake, days)
             alerts.put_bands(_band_rows(seen, noted.id, noted.started_at))
         counts = (published.raised, published.changed, published.muted, published.withdrawn)
-        summary = _summary(lake, days, [json.loads(row) for row in told], counts, started)
+        summary = _summary(lake, days, [json.loads(row) for row in rows], counts, started)
         noted.summary = {**asdict(summary), "batch": batch, "until": until.isoformat()}
     return summary
 
@@ -161,6 +164,15 @@ def _size(files: Sequence[LakeFile], queues: int, days: int) -> int:
 
 def _frame(spark: SparkSession, queues: Sequence[JudgedQueue]) -> DataFrame:
     return local_frame(spark, [[asdict(queue)[name] for name in QUEUES.names] for queue in queues], QUEUES)
+
+
+def _by_detector(spark: SparkSession, told: Sequence[Told]) -> dict[str, DataFrame]:
+    return {
+        name: local_frame(
+            spark, [[asdict(one)[column] for column in TOLD.names] for one in told if one.detector == name], TOLD
+        )
+        for name in {one.detector for one in told}
+    }
 
 
 def _seen(

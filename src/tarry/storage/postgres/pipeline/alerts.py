@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import islice
 
-from tarry.core.anomalies import Anomaly, Band, JudgedQueue, Mute, Published, Severity
+from tarry.core.anomalies import Anomaly, Band, JudgedQueue, Mute, Published, Severity, Told
 from tarry.storage.postgres import insight_statements as insights
 from tarry.storage.postgres.pipeline.reach import Reach
 from tarry.storage.postgres.statement import Op, Row, Statement, sql
@@ -31,6 +31,10 @@ class PostgresAlerts:
         return self._reach.ask(
             Statement(sql("pipeline_publish_anomalies"), params, lambda rows: Published(*rows[0])).run
         )
+
+    def told(self, *, detectors: Sequence[str], since: datetime, reach: datetime) -> Sequence[Told]:
+        params = {"detectors": [*detectors], "since": since, "reach": reach}
+        return self._reach.ask(Statement(sql("pipeline_told_anomalies"), params, _told).run)
 
     def list(
         self,
@@ -88,6 +92,16 @@ class PostgresAlerts:
 
 def _count(rows: list[Row]) -> int:
     return rows[0][0]
+
+
+def _told(rows: list[Row]) -> list[Told]:
+    return [
+        Told(
+            detector=row[0], queue_id=row[1], queue=row[2], key=row[3], consumer=row[4], window_from=row[5],
+            window_to=row[6], observed=row[7], expected_low=row[8], expected_high=row[9],
+        )
+        for row in rows
+    ]  # fmt: skip
 
 
 def _queues(rows: list[Row]) -> list[JudgedQueue]:

@@ -1,6 +1,7 @@
 -- What the detectors of a run found. Found again: the row is brought up to date, and keeps its id and its
 -- acknowledgement. Muted: not raised, if the mute is in force now or was when it happened. Not found any more, though
--- the same time was judged by the same detectors: withdrawn, unless somebody has acknowledged it. Says how many each.
+-- the same time was judged by the same detectors: withdrawn, unless somebody has acknowledged it, or it began before what
+-- was judged, for then nobody looked at all of it. Says how many each.
 with given as materialized (
     select distinct on (fingerprint) r.* from json_populate_recordset(null::tarry.anomaly, %(rows)s::json) r
     order by fingerprint
@@ -35,7 +36,7 @@ with given as materialized (
 ), gone as (
     delete from tarry.anomaly a
     where a.detector = any (%(detectors)s::text[]) and a.acknowledged_at is null
-      and a.window_to >= %(since)s::timestamptz and a.window_from < %(until)s::timestamptz
+      and a.window_from >= %(since)s::timestamptz and a.window_from < %(until)s::timestamptz
       and not exists (select from given g where g.fingerprint = a.fingerprint)
     returning 1
 )

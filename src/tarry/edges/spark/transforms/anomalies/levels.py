@@ -10,6 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from tarry.core.anomalies import Severity
 from tarry.edges.spark.transforms.anomalies.baselines import unscaled
+from tarry.edges.spark.transforms.anomalies.continuing import continued
 from tarry.edges.spark.transforms.anomalies.found import duration, instant, number, quoted, utc
 from tarry.edges.spark.transforms.anomalies.registry import Detector
 from tarry.edges.spark.transforms.anomalies.seen import Seen
@@ -86,7 +87,7 @@ def incidents(minutes: DataFrame, settings: Level) -> DataFrame:
 
 def unusual_level(seen: Seen, settings: Level) -> DataFrame:
     found = incidents(unusual(scored(seen.series, seen.bands), settings), settings)
-    judged = found.where(seen.within(F.col("window_from"), F.col("window_to")))
+    judged = _continued(found.where(seen.within(F.col("window_from"), F.col("window_to"))), seen)
     metric = F.lit(settings.metric)
     told = judged.withColumns(
         {
@@ -102,6 +103,14 @@ def unusual_level(seen: Seen, settings: Level) -> DataFrame:
         _evidence(settings.metric).alias("evidence"),
         F.concat_ws("|", F.unix_seconds("window_from").cast("string"), F.col("side").cast("string")).alias("identity"),
     )  # fmt: skip
+
+
+def _continued(found: DataFrame, seen: Seen) -> DataFrame:
+    """Before the sentence, which says how long it lasted. Too few is never the same incident as too many."""
+    if seen.told is None:
+        return found
+    below = F.coalesce(F.col("observed") < F.col("expected_low"), F.lit(False))
+    return continued(found, seen.told.withColumn("side", F.when(below, -1).otherwise(1)))
 
 
 def _sentence(metric: str) -> Column:

@@ -231,8 +231,34 @@ def zombie_message(seen: Seen, settings: ZombieMessage) -> DataFrame:
         F.lit(", of "), somebody(), F.lit(") ran out, "), ended, F.lit(": "), duration(F.col("over_us") / 1e6),
         F.lit(" so far. Is any consumer running?"),
     )  # fmt: skip
-    return limited(_about(zombies, F.col("over_us") / 1e6, said, F.col("length_us") / 1e6 * settings.times_lease),
-                   settings.most_per_hour)  # fmt: skip
+    most = F.col("length_us") / 1e6 * settings.times_lease
+    # By key, consumer and the end of the lease: what goes on longer than the frames reach back must be the same one.
+    found = limited(_about(zombies, F.col("over_us") / 1e6, said, most), settings.most_per_hour).drop("identity", "id")
+    return found if seen.told is None else found.unionByName(_still_there(seen, seen.told, life, found))
+
+
+def _still_there(seen: Seen, told: DataFrame, life: DataFrame, found: DataFrame) -> DataFrame:
+    """Zombies of before whose lease the frames do not reach: they end with the first event of their message."""
+    of_message = ["queue_id", "key"]
+    old = told.drop("detector", "expected_low", "window_to", "observed").join(
+        found, [*of_message, "window_from"], "left_anti"
+    )
+    old_keys = F.broadcast(old.select(*of_message, "window_from"))
+    came = life.join(old_keys, of_message).where(F.col("at") > F.col("window_from"))
+    ends = came.groupBy(*of_message, "window_from").agg(F.min("at").alias("came_at"))
+    lain = old.join(ends, [*of_message, "window_from"], "left").withColumn(
+        "window_to", F.coalesce("came_at", F.lit(seen.known_until))
+    )
+    lain = lain.where(seen.within(F.col("window_from"), F.col("window_to")))
+    over_s = micros_between(F.col("window_from"), F.col("window_to")) / 1e6
+    end = F.when(F.col("came_at").isNull(), F.lit(" so far. Is any consumer running?")).otherwise(F.lit("."))
+    said = F.concat(
+        F.lit("The lease of message "), "key", F.lit(" of queue "), "queue", F.lit(" (of "), somebody(),
+        F.lit(") ran out, and nobody took it for "), duration(over_s), end,
+    )  # fmt: skip
+    score = over_s / F.nullif(F.col("expected_high"), F.lit(0))
+    told_again = {"observed": over_s, "score": score, "sentence": said, "evidence": history_of_key()}
+    return lain.withColumns(told_again).select(*found.columns)
 
 
 def _because() -> Column:

@@ -36,12 +36,14 @@ class BulkMove:
 @dataclass(frozen=True)
 class QueueCleared:
     at_least: int = 1
+    most_per_hour: int = 20
 
 
 @dataclass(frozen=True)
 class BurstDequeue:
     at_least: int = 50
     within_s: float = 5
+    most_per_hour: int = 20
 
 
 def operations(events: DataFrame) -> DataFrame:
@@ -90,12 +92,13 @@ def queue_cleared(seen: Seen, settings: QueueCleared) -> DataFrame:
     said = F.concat(
         F.lit("Queue "), "queue", F.lit(" was cleared: "), number(F.col("observed")), F.lit(" live messages are gone.")
     )  # fmt: skip
-    return cleared.select(
-        "queue_id", "queue", "window_from", "window_to", "observed",
+    told = cleared.select(
+        "id", "queue_id", "queue", "window_from", "window_to", "observed",
         said.alias("sentence"),
         journal_of(None, "kind in ('queue_purged', 'dropped')").alias("evidence"),
         F.col("id").cast("string").alias("identity"),
     )  # fmt: skip
+    return limited(told, settings.most_per_hour)
 
 
 @detector(name="burst_dequeue", severity="warning", settings=BurstDequeue())
@@ -150,13 +153,13 @@ def burst_dequeue(seen: Seen, settings: BurstDequeue) -> DataFrame:
         quoted(F.col("queue")), F.lit(" and kind = 'leased' and "), who, F.lit(" and at >= "),
         instant(F.col("window_from")), F.lit(" and at <= "), instant(F.col("window_to")), F.lit(" group by 1, 2 order by 2"),
     )  # fmt: skip
-    return unusual.select(
-        "queue_id", "queue", "consumer", "window_from", "window_to", "observed", "expected_high",
+    told = unusual.select(
+        "id", "queue_id", "queue", "consumer", "window_from", "window_to", "observed", "expected_high",
         (F.col("observed") / F.coalesce("expected_high", F.lit(float(settings.at_least)))).alias("score"),
         said.alias("sentence"),
         evidence.alias("evidence"),
-        F.col("id").cast("string").alias("identity"),
     )  # fmt: skip
+    return limited(told, settings.most_per_hour)
 
 
 def _bulk(frame: DataFrame, happened: str, high=None) -> DataFrame:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.core.anomalies import Severity
 from tarry.core.errors import InvalidInput
+from tarry.edges.spark.transforms.anomalies.continuing import continued
 from tarry.edges.spark.transforms.anomalies.found import completed
 
 if TYPE_CHECKING:
@@ -37,7 +38,10 @@ class Detector:
     """To be raised when the function changes its mind: what older versions found stays as it was said."""
 
     def find(self, seen: Seen) -> DataFrame:
-        frame = self.function(seen) if self.settings is None else self.function(seen, self.settings)
+        own = seen.by(self.name)
+        frame = self.function(own) if self.settings is None else self.function(own, self.settings)
+        if "identity" not in frame.columns:
+            frame = continued(frame, own.told)
         return completed(frame, name=self.name, version=self.version, severity=self.severity.value)
 
 

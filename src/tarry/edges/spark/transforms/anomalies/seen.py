@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from pyspark.sql import Column, DataFrame
@@ -83,6 +84,14 @@ class Seen:
     """So far no event is missing: silence before it is silence. None: `until`."""
     kinds: frozenset[str] | None = None
     """Of the events, if that is known: what looks for other kinds has nothing to do."""
+    published: Mapping[str, DataFrame] = field(default_factory=dict)
+    """By detector, what was told of and began before `since`, see `continuing.TOLD`; nothing, if there is nothing."""
+    told: DataFrame | None = None
+    """Of these, what the detector that looks has told of."""
+
+    def by(self, detector: str) -> Seen:
+        """As one detector sees it."""
+        return replace(self, told=self.published.get(detector))
 
     @property
     def known_until(self) -> datetime:
