@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime, time, timedelta
 
 import pytest
@@ -223,6 +224,32 @@ class TestWallClocks:
 
 
 class TestTimetables:
+    @pytest.mark.parametrize(
+        "schedule",
+        [
+            Periodic(timedelta(seconds=7)),
+            Periodic(timedelta(seconds=15)),
+            Cron("*/20 * * * * *", "Europe/Berlin"),
+            Cron("5,50 */3 1-4 * * *", "America/New_York"),
+            Cron("10 * * * *", "Europe/Berlin"),
+            Daily(["02:30:05", "02:30:50", "03:00:05", "03:00:20", "03:00:50"], "America/New_York"),
+        ],
+    )
+    @pytest.mark.parametrize("month", [3, 10, 11])
+    def test_counts_by_minute_are_those_of_the_ticks_also_when_clocks_are_set(
+        self, schedule: Periodic | Daily | Cron, month: int
+    ) -> None:
+        since = datetime(2024, month, 10 if month == 3 else 27 if month == 10 else 3, 0, 10, 33, tzinfo=UTC)
+        table = Timetable(schedule, since + timedelta(minutes=7, seconds=11), since + timedelta(hours=9, seconds=5))
+        for until in (since + timedelta(hours=8, seconds=30), since + timedelta(hours=12)):
+            listed = Counter(tick.replace(second=0, microsecond=0) for tick in table.after(since, until))
+            assert list(table.per_minute(since, until)) == sorted(listed.items())
+
+    def test_a_week_of_seconds_is_counted_in_full(self) -> None:
+        counts = list(Timetable(Cron("* * * * * *", "UTC")).per_minute(NOON, NOON + timedelta(days=7)))
+        assert sum(count for _, count in counts) == 7 * 24 * 3600
+        assert len(counts) == 7 * 24 * 60 + 1
+
     def test_both_ends_are_included(self) -> None:
         table = Timetable(Periodic(HOUR), at(14), at(16))
         assert list(table.after(NOON)) == [at(14), at(15), at(16)]

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cache
-from itertools import islice
+from itertools import chain, islice
 
 from tarry.core.cron import Misfire, Overlap, Policy, Reason, ScheduleState, TickRecord, Verdict
 from tarry.core.schedules import Timetable
 
 MOST_AT_ONCE = 1_000
 """Decisions in one plan; what is left over follows at once, in the next."""
-MOST_AHEAD = 100_000
-"""Of one schedule, in a look ahead: a week of ticks every six seconds."""
 MOST_COUNTED = 1_000
 """So far the ticks of a skipped run are counted."""
 
@@ -162,16 +161,37 @@ def with_verdicts(state: ScheduleState, fires: Iterable[Fire], ahead: Iterable[T
     return [replace(fire, verdict=known.get(fire.tick)) for fire in fires]
 
 
-def ticks_ahead(states: Iterable[ScheduleState], now: datetime, until: datetime) -> Iterator[tuple[str, datetime]]:
-    """What schedules will add before `until` to what is planned already: the queue, and when each message will be due."""
+def load_ahead(states: Iterable[ScheduleState], now: datetime, until: datetime) -> Iterator[tuple[str, datetime, int]]:
+    """What schedules will add before `until` to what is planned already: queue, minute, and how many come due in it."""
     last = until - timedelta(microseconds=1)
 
     @cache  # of many schedules most have the times of some other
+    def counts(timetable: Timetable) -> list[tuple[datetime, int]]:
+        return list(timetable.per_minute(now, last))
+
+    @cache
     def ticks(timetable: Timetable) -> list[datetime]:
-        return timetable.between(now, last, MOST_AHEAD)
+        return list(timetable.after(now, last))
 
     for state in states:
-        if not state.paused:
-            ahead = ticks(state.spec.timetable)
-            for tick in islice(ahead, bisect_right(ahead, state.cursor_at), None):
-                yield state.spec.queue, state.spec.due_at(tick)
+        if state.paused:
+            continue
+        timetable, cursor = state.spec.timetable, state.cursor_at
+        if state.spec.policy.jitter_for:
+            left = islice(ticks(timetable), bisect_right(ticks(timetable), cursor), None)
+            found = Counter(_minute(state.spec.due_at(tick)) for tick in left).items()
+        elif cursor > now:
+            begun, ahead = _minute(cursor), counts(timetable)
+            rest = islice(ahead, bisect_right(ahead, begun, key=lambda one: one[0]), None)
+            found = chain(timetable.per_minute(cursor, min(last, begun + _LAST_OF_MINUTE)), rest)
+        else:
+            found = counts(timetable)
+        for minute, count in found:
+            yield state.spec.queue, minute, count
+
+
+def _minute(at: datetime) -> datetime:
+    return at.replace(second=0, microsecond=0)
+
+
+_LAST_OF_MINUTE = timedelta(minutes=1) - timedelta(microseconds=1)

@@ -27,6 +27,7 @@ LONGEST_PERIOD = timedelta(days=3653)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 _US = timedelta(microseconds=1)
+_MINUTE = timedelta(minutes=1)
 _LAST_YEAR = 9990
 """Ticks beyond it would leave Python's calendar."""
 
@@ -256,6 +257,23 @@ class Timetable:
         while found is not None and (until is None or found <= until):
             yield found
             found = self.next_after(found)
+
+    def per_minute(self, at: datetime, until: datetime) -> Iterator[tuple[datetime, int]]:
+        """How many ticks of (at, until] each minute has, where it has any. A week of seconds is 604,800 ticks, and a minute
+        whose first and last tick lie as in the one before has all of them: hours and dates are those of a whole minute."""
+        alike = self.schedule.kind in ("cron", "periodic")
+        known: list[timedelta] = []
+        found = self.next_after(at)
+        while found is not None and found <= until:
+            minute = found.replace(second=0, microsecond=0)
+            last = minute + _MINUTE - _US
+            if len(known) > 1 and found == minute + known[0] and last <= until and self.has(minute + known[-1]):
+                yield minute, len(known)
+            else:
+                ticks = [found, *self.after(found, min(last, until))]
+                known = [tick - minute for tick in ticks] if alike else []
+                yield minute, len(ticks)
+            found = self.next_after(last)
 
     def between(self, at: datetime, until: datetime, limit: int) -> list[datetime]:
         return list(islice(self.after(at, until), limit))

@@ -53,7 +53,7 @@ def calendar(
     Delayed messages, retries, and the ticks of schedules that are not messages yet. A day per line; up to 6 hours ahead,
     an hour per line and a minute per cell.
     """
-    from tarry.core.cron_plan import ticks_ahead
+    from tarry.core.cron_plan import load_ahead
     from tarry.core.zones import zone_of
 
     span, where = delay(ahead, "--next"), zone_of(zone)
@@ -70,8 +70,11 @@ def calendar(
         since = begun.astimezone(now.tzinfo)
         until = now + span
         due = opened.store.due_counts(since, until, every)
-        coming = ticks_ahead(opened.schedules.list(), now, until)
-    cron = Counter(since + (at - since) // every * every for name, at in coming if queue in (None, name) and at < until)
+        states = opened.schedules.list()
+    cron: Counter[datetime] = Counter()
+    for name, at, count in load_ahead(states, now, until):
+        if queue in (None, name) and at < until:
+            cron[since + (at - since) // every * every] += count
     messages: Counter[datetime] = Counter()
     retries: Counter[datetime] = Counter()
     for one in due:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark import StorageLevel
 from pyspark.sql import functions as F  # noqa: N812
 
-from tarry.core.cron_plan import ticks_ahead
+from tarry.core.cron_plan import load_ahead
 from tarry.core.errors import InvalidInput
 from tarry.core.forecasting import Verdict, sentence
 from tarry.core.serving import Standing, Table
@@ -129,11 +129,10 @@ def _schedules(
 ) -> DataFrame:
     """Ticks that are not messages yet, by the minute in which their messages will be due."""
     queues = {of.queue: of.queue_id for of in standings}
-    planned = Counter(
-        (queues[queue], at.replace(second=0, microsecond=0))
-        for queue, at in ticks_ahead(app.schedules.list(), now, until)
-        if queue in queues
-    )
+    planned: Counter[tuple[int, datetime]] = Counter()
+    for queue, minute, count in load_ahead(app.schedules.list(), now, until):
+        if queue in queues:
+            planned[queues[queue], minute] += count
     rows = [(queue_id, minute, count) for (queue_id, minute), count in sorted(planned.items())]
     return local_frame(spark, rows, "queue_id int, minute timestamp, planned long")
 
