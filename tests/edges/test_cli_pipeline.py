@@ -20,7 +20,7 @@ from tarry.app import App
 from tarry.core.errors import Refused, TarryError
 from tarry.edges.cli import pipeline_run, pipeline_spark, verify
 from tarry.edges.cli.exits import ExitCode
-from tarry.edges.cli.pipeline_jobs import IN_ORDER, chosen
+from tarry.edges.cli.pipeline_jobs import IN_ORDER, ROUTINE, chosen
 from tarry.edges.plain import data_of
 from tests.edges.conftest import Run
 
@@ -76,9 +76,21 @@ def names(stage: Stage) -> list[str]:
 def test_all_jobs_run_in_order_with_a_line_each(cli: Run, stage: Stage) -> None:
     ran = cli("pipeline", "run", "--lake", "/lake")
     assert ran.code == 0
-    assert names(stage) == list(IN_ORDER)
-    assert ran.out.splitlines() == [f"{name}: done" for name in IN_ORDER]
-    assert all(args == {"lake": "/lake"} for _, args in stage.calls)
+    assert names(stage) == [*IN_ORDER, "compact"]
+    assert ran.out.splitlines() == [f"{name}: done" for name in ROUTINE]
+    assert all(args == {"lake": "/lake"} for _, args in stage.calls[:-1])
+
+
+def test_a_run_merges_small_batches_when_there_are_many_and_at_once_when_it_is_named(cli: Run, stage: Stage) -> None:
+    cli("pipeline", "run")
+    cli("pipeline", "run", "compact")
+    assert stage.calls[-2:] == [("compact", {"lake": None, "at_least": 60}), ("compact", {"lake": None})]
+
+
+def test_retention_is_asked_for(cli: Run, stage: Stage) -> None:
+    cli("pipeline", "prune")
+    cli("pipeline", "prune", "--retention")
+    assert [args["retention"] for _, args in stage.calls] == [False, True]
 
 
 def test_named_jobs_run_in_the_order_in_which_they_build_on_each_other(cli: Run, stage: Stage) -> None:
@@ -105,13 +117,13 @@ def test_a_failure_among_others_is_partly_and_the_others_run(cli: Run, stage: St
     stage.failing["metrics"] = TarryError("the lake is away", hint="look for it")
     ran = cli("pipeline", "run")
     assert ran.code == ExitCode.PARTLY
-    assert names(stage) == list(IN_ORDER)
+    assert names(stage) == list(ROUTINE)
     assert "error: metrics: the lake is away" in ran.err
     assert "hint: look for it" in ran.err
 
 
 def test_when_all_fail_the_run_has_failed(cli: Run, stage: Stage) -> None:
-    stage.failing = {name: ValueError("no") for name in IN_ORDER}
+    stage.failing = {name: ValueError("no") for name in ROUTINE}
     ran = cli("pipeline", "run", "--json")
     assert ran.code == ExitCode.FAILED
     assert ran.data["ok"] is False

@@ -20,7 +20,7 @@ from tarry.edges.spark.jobs.archive import ArchiveArgs
 from tarry.edges.spark.jobs.compact import CompactArgs
 from tarry.edges.spark.jobs.prune import PruneArgs
 from tarry.edges.spark.jobs.verify import VerifyArgs
-from tarry.edges.spark.lake import read_events
+from tarry.edges.spark.lake import Lake, read_events
 from tarry.testing import MutableClock
 from tests.kit.spark import rows_of, write_events
 
@@ -223,6 +223,41 @@ def test_a_compaction_whose_parts_were_taken_from_it_is_refused(scene: Scene) ->
     with pytest.raises(Refused):
         scene.app.pipeline.housekeeping.replace(planned, parts, ())
     assert [batch.number for batch in scene.batches] == [parts[1].number], "nothing of it has happened"
+
+
+def test_what_retention_took_is_deleted_by_the_next_run_if_one_was_killed_before_that(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.live_through(LONG_AGO, partition=False)
+    scene.live_through(YESTERDAY)
+    scene.archived()
+    with monkeypatch.context() as patch:
+        patch.setattr(Lake, "sweep_files", lambda *args: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            scene.pruned(retention=True)
+    assert len(scene.lake_rows()) == 20, "nobody reads them"
+    assert len(list(Path(scene.lake).rglob(f"date={LONG_AGO}/**/*.parquet"))) == 1, "but they lie there"
+    assert scene.pruned(retention=True).retired_files == 0
+    assert not [path for path in Path(scene.lake).rglob(f"date={LONG_AGO}/**/*") if path.is_file()]
+    assert len(scene.lake_rows()) == 20
+    assert scene.problems() == ()
+
+
+def test_runs_of_long_ago_are_forgotten_except_for_the_last_that_came_through(scene: Scene) -> None:
+    manifest = scene.app.pipeline.manifest
+    for n in range(3):
+        with manifest.run("played") as noted:
+            noted.summary = {"n": n}
+    scene.execute("update tarry.pipeline_run set ended_at = ended_at - interval '31 days'")
+    with pytest.raises(ZeroDivisionError), manifest.run("played"):
+        raise ZeroDivisionError
+    last = manifest.last_run("played")
+    assert last is not None
+    assert last.summary == {"n": 2}
+    assert scene.app.dsn is not None
+    with psycopg.connect(scene.app.dsn) as conn:
+        states = conn.execute("select state from tarry.pipeline_run where job = 'played' order by id").fetchall()
+    assert [state for (state,) in states] == ["done", "failed"]
 
 
 def test_retention_takes_old_days_of_one_queue_from_the_lake(scene: Scene) -> None:

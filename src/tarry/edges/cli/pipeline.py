@@ -9,7 +9,7 @@ import typer
 
 from tarry.edges.cli.exits import ExitCode, Usage
 from tarry.edges.cli.help import group
-from tarry.edges.cli.pipeline_jobs import Job, chosen
+from tarry.edges.cli.pipeline_jobs import WORTH_MERGING, Job, chosen
 from tarry.edges.cli.session import Session, command
 from tarry.edges.times import duration
 
@@ -51,13 +51,15 @@ def run(
 ) -> ExitCode:
     """Run the jobs of the pipeline, each on the last.
 
-    Archive, facts, metrics, consumers, anomalies, forecast, in this order. With --every one Spark session serves all
-    rounds, and a job that fails is reported and tried again in the next. Ends with 6 if some jobs failed, 1 if all did.
+    Archive, facts, metrics, consumers, anomalies, forecast, in this order, and compact once 60 small batches have come
+    together. With --every one Spark session serves all rounds, and a job that fails is reported and tried again in the
+    next. Ends with 6 if some jobs failed, 1 if all did.
     """
     from tarry.edges.cli.pipeline_run import run_jobs
 
-    names = chosen(jobs or (), prune=prune)
-    return run_jobs(cli, [Job(name, {"lake": lake}) for name in names], master=master, every=_every(every))
+    routine = {"compact": {"at_least": WORTH_MERGING}} if not jobs else {}
+    given = [Job(name, {"lake": lake, **routine.get(name, {})}) for name in chosen(jobs or (), prune=prune)]
+    return run_jobs(cli, given, master=master, every=_every(every))
 
 
 def _every(text: str | None) -> timedelta | None:
@@ -155,11 +157,22 @@ _single(
     """,
     ("tarry pipeline compact",),
 )
-_single(
-    "prune",
+
+
+@command(app, "prune", examples=("tarry pipeline prune", "tarry pipeline prune --retention -o json"))
+def prune(
+    cli: Session,
+    retention: Annotated[
+        bool, typer.Option("--retention", help="Also delete from the lake what its queue no longer wants kept.")
+    ] = False,
+    lake: Lake = None,
+    master: Master = None,
+) -> ExitCode:
     """Drop from the journal what is safe in the archive.
 
-    Only whole days whose archive is durable and equal to the journal, and that no queue wants to keep longer.
-    """,
-    ("tarry pipeline prune", "tarry pipeline prune -o json"),
-)
+    Only whole days, never today, that every lake has in full and equal to the journal. With --retention the lake lets go of
+    days, too, that are older than the retention of their queue and have left the journal: these events are gone for good.
+    """
+    from tarry.edges.cli.pipeline_run import run_jobs
+
+    return run_jobs(cli, [Job("prune", {"lake": lake, "retention": retention})], master=master, every=None)

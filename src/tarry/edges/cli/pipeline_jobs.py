@@ -11,8 +11,13 @@ from typing import Any, get_type_hints
 from tarry.edges.cli.exits import CommandFailed, ExitCode, Usage
 
 IN_ORDER = ("archive", "facts", "metrics", "consumers", "anomalies", "forecast")
-"""What `tarry pipeline run` does: each builds on those before it."""
+"""Each builds on those before it."""
 OTHERS = ("compact", "prune")
+ROUTINE = (*IN_ORDER, "compact")
+"""What `tarry pipeline run` does."""
+WORTH_MERGING = 60
+"""Small batches before a run merges them: of a run every minute those of an hour. What is merged is still small and is
+written again with the next ones, so it must not be often."""
 ALL = (*IN_ORDER, *OTHERS)
 _JOBS = "tarry.edges.spark.jobs"
 
@@ -29,7 +34,7 @@ def chosen(names: Sequence[str], *, prune: bool) -> list[str]:
     unknown = [name for name in names if name not in ALL]
     if unknown:
         raise Usage(f"there is no job {unknown[0]!r:.80}", hint=f"the jobs are {', '.join(ALL)}")
-    wanted = {*(names or IN_ORDER), *(("prune",) if prune else ())}
+    wanted = {*(names or ROUTINE), *(("prune",) if prune else ())}
     return [name for name in ALL if name in wanted]
 
 

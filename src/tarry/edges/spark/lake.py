@@ -102,6 +102,32 @@ class Lake:
             self.remove(spark, f"events/{name}")
         return len(strays)
 
+    def sweep_files(self, spark: SparkSession, batches: Iterable[Batch]) -> int:
+        """Delete files of these batches that they do not name: what retention took, or an executor left that was late.
+
+        Where a file is missing that is named, somebody else has been there: nothing is touched, and `verify` tells of it.
+        """
+        swept = 0
+        for batch in batches:
+            named = {file.path for file in batch.files}
+            found = {path: _data_file(path) for path in self._files(spark, batch.directory)}
+            if named <= found.keys():
+                strays = [path for path, of in found.items() if of is not None and of not in named]
+                for path in strays:
+                    self.remove(spark, path)
+                swept += sum(found[path] == path for path in strays)
+        return swept
+
+    def _files(self, spark: SparkSession, directory: str) -> list[str]:
+        if self.path is not None:
+            top = self.path / directory
+            return [found.relative_to(self.path).as_posix() for found in top.rglob("*") if found.is_file()]
+        system, where = self._hadoop(spark, directory)
+        found, paths = system.listFiles(where, True) if system.exists(where) else None, []
+        while found is not None and found.hasNext():
+            paths.append(f"{directory}/{str(found.next().getPath()).split(f'/{directory}/', 1)[1]}")
+        return paths
+
     def _directories(self, spark: SparkSession) -> list[str]:
         if self.path is not None:
             events = self.path / "events"
@@ -114,6 +140,13 @@ class Lake:
         context: Any = spark.sparkContext
         where = context._jvm.org.apache.hadoop.fs.Path(self.uri(relative))
         return where.getFileSystem(context._jsc.hadoopConfiguration()), where
+
+
+def _data_file(path: str) -> str | None:
+    """The Parquet file that this is, or has the checksum of; None: it is neither."""
+    folder, _, name = path.rpartition("/")
+    data = name.removeprefix(".").removesuffix(".crc") if name.startswith(".") else name
+    return f"{folder}/{data}" if data.endswith(".parquet") else None
 
 
 def _fsync(path: Path) -> None:

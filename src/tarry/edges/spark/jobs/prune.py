@@ -145,7 +145,6 @@ def _retired(spark: SparkSession, app: App, lake: Lake) -> list[LakeFile]:
     if taken:
         app.pipeline.housekeeping.retire(lake.root, taken, horizons)
         delta.keep(spark, lake, app.pipeline.manifest.batches(lake.root))
-    gone = [file for files in taken.values() for file in files]
-    for file in gone:
-        lake.remove(spark, file.path)
-    return gone
+    # Whatever the manifest no longer names, also what a run took from it that was killed before it came to this line.
+    lake.sweep_files(spark, app.pipeline.manifest.batches(lake.root))
+    return [file for files in taken.values() for file in files]
