@@ -144,6 +144,16 @@ def test_rows_removed_doubled_changed_or_made_up_in_the_live_tables_are_noticed(
     assert len(said) == 5
 
 
+def test_of_many_that_differ_all_are_counted_and_a_few_looked_up(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gathered(*columns: object) -> None:
+        pytest.fail("all that differ would come together in the memory of one task")
+
+    monkeypatch.setattr(verify.F, "collect_list", gathered)
+    scene.execute("delete from tarry.message where version in (select version from tarry.message limit 20)")
+    said = problems(scene.verified())
+    assert len(said["20 messages are gone that must be there"]) == verify.MOST_SAMPLES
+
+
 def test_one_archived_event_removed_from_the_journal_is_noticed(scene: Scene) -> None:
     scene.execute("delete from tarry.event where id = 20")
     assert list(problems(scene.verified())) == ["1 days of the journal are not as they were archived"]
