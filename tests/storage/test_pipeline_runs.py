@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import select
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,6 +20,13 @@ from tarry.storage.postgres.pipeline.manifest import PostgresManifest
 from tarry.storage.postgres.pipeline.reach import Reach
 
 WAIT_S = 60
+HOLDING = """
+import sys
+from tarry.storage.postgres.pipeline import Pipeline
+with Pipeline(sys.argv[1]).manifest.run("archive", alone_at="lake /a"):
+    print("running", flush=True)
+    sys.stdin.read()
+"""
 
 
 @pytest.fixture
@@ -158,3 +167,20 @@ def test_the_last_run_is_told_however_it_went_and_one_that_died_is_not_running(
     assert [state for job, state, _ in states(database) if job == "archive"] == ["done", "running"], (
         "asking changes nothing"
     )
+
+
+def test_a_run_whose_process_was_killed_is_told_as_lost(database: str, manifest: PostgresManifest) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDING, database], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"running\n"
+            assert [run.state for run in manifest.last_runs(["archive"])] == ["running"]
+        finally:
+            process.kill()
+    with watching(database) as conn:  # waits until the server has noticed
+        conn.execute("select set_config('lock_timeout', %s, false)", (f"{WAIT_S}s",))
+        conn.execute("select pg_advisory_lock(hashtextextended('tarry.pipeline lake /a', 0))")
+        conn.execute("select pg_advisory_unlock_all()")
+    assert [run.state for run in manifest.last_runs(["archive"])] == ["lost"]

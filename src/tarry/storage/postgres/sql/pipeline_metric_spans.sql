@@ -2,20 +2,23 @@
 -- many queues is more than one answer may hold. Percentiles of minutes cannot be merged: p50 is that of the busiest minutes
 -- (their median, weighted by how many they are of), p95 and p99 are those of the worst minute.
 with minutes as (
-    select coalesce(q.name, m.queue) as name, m.*,
+    select coalesce(q.name, m.queue) as name, m.minute,
         case when %(step)s::interval is not null then date_bin(%(step)s::interval, m.minute, 'epoch') end as span,
-        greatest(m.leased, 1) as deliveries, greatest(m.acked + m.nacked, 1) as attempts
+        m.offered, m.leased, m.acked, m.nacked, m.expired, m.buried, m.depth, m.dead, m.lag_p50_s, m.lag_p95_s,
+        m.lag_p99_s, m.processing_p50_s, m.processing_p95_s, m.processing_p99_s, m.fresh_at,
+        -- Weights, small enough for sums that are plain integers.
+        case when m.lag_p50_s is not null then least(greatest(m.leased, 1), 1000000000)::int end as deliveries,
+        case when m.processing_p50_s is not null then least(greatest(m.acked + m.nacked, 1), 1000000000)::int end
+            as attempts
     from tarry.metric_minute m left join tarry.queue q on q.id = m.queue_id
     where (%(queue_id)s::int is null or m.queue_id = %(queue_id)s)
       and m.minute >= %(since)s::timestamptz and m.minute < %(until)s::timestamptz
 ),
 weighed as (
     select *,
-        sum(deliveries) filter (where lag_p50_s is not null) over (together order by lag_p50_s) as lag_passed,
-        sum(deliveries) filter (where lag_p50_s is not null) over together as lag_all,
-        sum(attempts) filter (where processing_p50_s is not null) over (together order by processing_p50_s)
-            as processing_passed,
-        sum(attempts) filter (where processing_p50_s is not null) over together as processing_all
+        sum(deliveries) over (together order by lag_p50_s) as lag_passed, sum(deliveries) over together as lag_all,
+        sum(attempts) over (together order by processing_p50_s) as processing_passed,
+        sum(attempts) over together as processing_all
     from minutes
     window together as (partition by name, span)
 )
