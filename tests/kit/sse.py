@@ -20,14 +20,24 @@ class EventSource:
     """`last_id` moves as the specification says: also by a block that has an id and no data."""
 
     def __init__(
-        self, url: str, query: str = "", *, key: str | None = None, last_id: str | None = None, small: bool = False
+        self,
+        url: str,
+        query: str = "",
+        *,
+        key: str | None = None,
+        last_id: str | None = None,
+        announced: int | None = None,
+        small: bool = False,
     ) -> None:
+        """`announced`: the length of a body, which is never sent."""
         where = urlsplit(url)
         lines = [f"GET {where.path}/v1/events{query} HTTP/1.1", f"Host: {where.netloc}", "Accept: text/event-stream"]
         if key is not None:
             lines.append(f"Authorization: Bearer {key}")
         if last_id is not None:
             lines.append(f"Last-Event-ID: {last_id}")
+        if announced is not None:
+            lines.append(f"Content-Length: {announced}")
         self.last_id = last_id
         self._raw = socket.socket()
         if small:

@@ -224,6 +224,23 @@ def test_stopping_ends_those_who_listen_and_those_who_come() -> None:
     played(story)
 
 
+def test_one_that_fails_when_it_is_told_to_stop_keeps_nobody_from_being_told(caplog: pytest.LogCaptureFixture) -> None:
+    def fail() -> None:
+        raise RuntimeError("broken")
+
+    async def story(store: Watched) -> None:
+        live = live_on(store)
+        async with contextlib.AsyncExitStack() as stack:
+            streams = [await stack.enter_async_context(live.stream(anything, allowed=everybody)) for _ in range(5)]
+            for stream in streams:
+                stream.on_end = fail
+            live.stop()
+            assert [stream.ending for stream in streams] == [Ending.STOPPING] * 5
+
+    played(story)
+    assert "broken" in caplog.text
+
+
 def test_one_that_was_waited_for_in_vain_does_not_hold_up_the_others_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even if it takes something now and then: many of them would take turns."""
     monkeypatch.setattr(module, "TAKEN_WITHIN_S", 0.01)

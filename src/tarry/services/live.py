@@ -7,6 +7,7 @@ may come back with the last position it has seen, and catch up from the journal.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -17,6 +18,8 @@ from enum import StrEnum
 from tarry.core.events import Event
 from tarry.core.following import AsyncFollowing, EventPage, Gap
 from tarry.services.loop import Loop
+
+_log = logging.getLogger("tarry")
 
 PAGE = 500
 REPLAYS = 4
@@ -110,7 +113,10 @@ class Stream:
             self._waiting.clear()
             self._called.set()
             self._on_taken()
-            self.on_end()
+            try:
+                self.on_end()
+            except Exception:
+                _log.exception("a live stream that ends could not be told so")  # the others are told, whatever it was
 
 
 class Live:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -145,12 +147,19 @@ class EventStream(ServerSentEvents):
         await asyncio.sleep(0)  # so that the server knows before it wonders why the answer has no end
 
     def _hurry(self, stream: Stream) -> None:
-        if self._sending is not None:
+        # One that has run out already says so to whoever sends, and takes no other time.
+        if self._sending is not None and not self._sending.expired():
             left_s = 0.0 if stream.ending is Ending.SLOW else LAST_WORDS_S
             self._sending.reschedule(asyncio.get_running_loop().time() + left_s)
 
 
 async def _watch(receive: Receive, stream: Stream) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    stream.end(Ending.GONE)
+    """Where nobody watches any more, nobody would notice that the client has left: the stream ends, whatever the reason."""
+    why = Ending.REFUSED
+    try:
+        with suppress(HTTPException):  # a body, which nobody asked for, is too large or does not come
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            why = Ending.GONE
+    finally:
+        stream.end(why)
