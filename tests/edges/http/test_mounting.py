@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import socket
+import subprocess
+import sys
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
@@ -22,9 +26,33 @@ from tarry.edges.http.settings import BrokerSettings
 from tarry.storage.memory import AsyncMemoryStore, MemoryStore
 from tests.edges.http.conftest import Caller
 from tests.edges.http.test_answers import code
+from tests.edges.http.test_live_events import fail
 from tests.kit.blocking import Loop
+from tests.kit.sleepers import until
+from tests.kit.sse import EventSource
 
 LIFE: list[str] = []
+PROMPT_S = 20
+"""Idle, it takes less than one second, and three with a client that does not read; without a mend, for ever."""
+_HOST = """
+import contextlib, fastapi, uvicorn
+from tarry.app import AsyncApp
+from tarry.edges.http.broker import broker_app
+from tarry.edges.http.server import bind
+from tarry.edges.http.settings import BrokerSettings
+from tarry.storage.memory import AsyncMemoryStore, MemoryStore
+
+@contextlib.asynccontextmanager
+async def lifespan(api):
+    async with AsyncApp(AsyncMemoryStore(MemoryStore())) as app:
+        api.mount("/tarry", broker_app(app, BrokerSettings(anonymous=True)))
+        yield
+    print("closed", flush=True)
+
+listening = bind("127.0.0.1", 0)
+print(f"http://127.0.0.1:{listening.getsockname()[1]}", flush=True)
+uvicorn.Server(uvicorn.Config(fastapi.FastAPI(lifespan=lifespan), log_level="warning")).run([listening])
+"""
 
 
 def outer() -> FastAPI:
@@ -109,6 +137,40 @@ def test_a_client_works_below_the_path_it_is_mounted_at(url: str) -> None:
         delivery = queue.poll()
         assert delivery is not None
         assert (delivery.payload, delivery.ack().value) == ({"n": 1}, "done")
+
+
+def _poll(url: str) -> int:
+    return httpx.post(f"{url}/v1/queues/waiting/messages:poll", json={"wait": 50}, timeout=60).status_code
+
+
+@pytest.mark.parametrize("small", [False, True], ids=["that reads", "that does not read"])
+def test_the_application_ends_soon_with_a_live_stream_and_a_long_poll_under_way(small: bool) -> None:
+    """As its own uvicorn runs it, in a process that is told to stop."""
+    process = subprocess.Popen([sys.executable, "-c", _HOST], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        url = process.stdout.readline().strip()
+        with EventSource(f"{url}/tarry").until_hello() as source, tarry.http.Client(f"{url}/tarry") as client:
+            sleeper = EventSource(f"{url}/tarry", small=True) if small else None
+            client.queues.create("q")
+            answers: list[int] = []
+            polling = threading.Thread(target=lambda: answers.append(_poll(f"{url}/tarry")))
+            polling.start()
+            until(lambda: "tarry_long_polls 1.0" in httpx.get(f"{url}/tarry/metrics").text)
+            for _ in range(10 if small else 0):
+                fail(client, 100)
+            process.terminate()
+            assert process.wait(PROMPT_S) in (0, -signal.SIGTERM)  # as uvicorn ends: it raises the signal again
+            assert source.ends()
+            polling.join(PROMPT_S)
+            assert answers == [204]
+            if sleeper is not None:
+                sleeper.close()
+        assert process.stdout.read() == "closed\n"
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
 
 
 def test_a_queue_named_like_the_mount_is_only_a_queue(behind: AsyncApp, http_loop: Loop) -> None:

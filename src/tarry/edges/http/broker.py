@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from fastapi import FastAPI
-from starlette.types import Scope
 
 from tarry.app import AsyncApp
 from tarry.core.errors import UnknownQueue
@@ -33,6 +32,7 @@ from tarry.edges.http.answers import ProblemAnswer
 from tarry.edges.http.content import CONTENT, Content
 from tarry.edges.http.gate import Gate
 from tarry.edges.http.guard import Guard
+from tarry.edges.http.hosting import Host
 from tarry.edges.http.metering import Meter
 from tarry.edges.http.settings import BrokerSettings
 from tarry.edges.http.streaming import shown, told
@@ -69,8 +69,7 @@ class Broker:
         )
         self.stopping = asyncio.Event()
         """Set when the process is about to end: polls and streams are answered at once."""
-        self.hang_up: Callable[[Scope], None] = lambda scope: None
-        """Drop a client that does not read. Only the server that has its connection can."""
+        self.host = Host(on_stop=self.stop)
 
     def stop(self) -> None:
         self.stopping.set()

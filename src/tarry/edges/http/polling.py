@@ -36,7 +36,8 @@ async def long_poll(
     """A client that leaves while it waits gets nothing leased; one that leaves during the hand-over has it given back."""
     gone = asyncio.create_task(_gone(request))
     try:
-        found = await _waited(broker, queue, asked, gone)
+        with broker.host.long_answer(request.scope):
+            found = await _waited(broker, queue, asked, gone)
         if found and asked.wait and not await broker.gate.still_valid(caller_of(request)):
             # Revoked or expired while it waited: nothing is handed to it any more.
             await asyncio.shield(queue.release_many([one.hold for one in found]))

@@ -11,19 +11,17 @@ from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 
 import uvicorn
 from fastapi import FastAPI
-from starlette.types import Scope
 
 from tarry.app import AsyncApp
 from tarry.core.errors import Refused
 from tarry.edges.http.broker import Broker, broker_app
 from tarry.edges.http.gate import LOOPBACK
+from tarry.edges.http.hosting import FLUSH_S
 from tarry.edges.http.settings import BrokerSettings
 
 BACKLOG = 4096
 GRACE_S = 10
 """How long answers that are under way may take to finish when the broker stops."""
-FLUSH_S = 2.0
-"""How long clients may take to read what was sent to them when the broker stops."""
 
 
 class BrokerServer(uvicorn.Server):
@@ -46,7 +44,6 @@ class BrokerServer(uvicorn.Server):
             )
         )
         self._broker: Broker = served.state.broker
-        self._broker.hang_up = self._hang_up
         self.open = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -68,13 +65,6 @@ class BrokerServer(uvicorn.Server):
         hurrying = asyncio.create_task(self._drop_who_does_not_read(), name="tarry-hang-up")
         await super().shutdown(sockets)
         hurrying.cancel()
-
-    def _hang_up(self, scope: Scope) -> None:
-        """At once, with what is still to be sent: closing in peace would wait for a client that does not read."""
-        client = None if scope["client"] is None else tuple(scope["client"])
-        for connection in list(self.server_state.connections):
-            if client is not None and getattr(connection, "client", None) == client:
-                connection.transport.abort()
 
     async def _drop_who_does_not_read(self) -> None:
         """Those who have their answer, except that it does not go out."""

@@ -83,7 +83,10 @@ class EventStream(ServerSentEvents):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         gate, live = self._broker.gate, self._broker.live
         try:
-            with gate.slot(self._caller, "streams", self._broker.settings.streams_per_key):
+            with (
+                gate.slot(self._caller, "streams", self._broker.settings.streams_per_key),
+                self._broker.host.long_answer(scope),
+            ):
                 async with live.stream(self._wants, allowed=lambda: gate.still_valid(self._caller)) as stream:
                     stream.on_end = lambda: self._hurry(stream)
                     gone = asyncio.create_task(_watch(receive, stream))
@@ -93,6 +96,8 @@ class EventStream(ServerSentEvents):
                         gone.cancel()
                 if stream.ending is Ending.SLOW:
                     await self._hang_up(scope)
+                elif stream.ending is Ending.STOPPING:
+                    self._broker.host.hang_up_soon(scope)
         except TimeoutError:
             await self._hang_up(scope)
         except TarryError:
@@ -143,7 +148,7 @@ class EventStream(ServerSentEvents):
                 self._sending = None
 
     async def _hang_up(self, scope: Scope) -> None:
-        self._broker.hang_up(scope)
+        self._broker.host.hang_up(scope)
         await asyncio.sleep(0)  # so that the server knows before it wonders why the answer has no end
 
     def _hurry(self, stream: Stream) -> None:
