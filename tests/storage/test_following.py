@@ -48,6 +48,19 @@ def test_what_commits_late_is_told_when_it_commits(app: tarry.App, database: str
     assert sorted(filter(None, keys(app, start)[0])) == ["early-id", "later-id"]
 
 
+def test_a_kind_of_a_newer_tarry_is_passed_over(app: tarry.App, database: str) -> None:
+    start = app.store.follow(None).position
+    with psycopg.connect(database, autocommit=True) as newer:
+        newer.execute("alter type tarry.event_kind add value 'foretold'")
+        app.queue("q").offer("before", 1)
+        newer.execute("insert into tarry.event (at, kind, queue) select now(), 'foretold', id from tarry.queue")
+        for limit in (1, 2, 1_000):
+            assert keys(app, start, limit=limit)[0] == ["before"]
+        app.queue("q").offer("after", 1)
+    for limit in (1, 2, 1_000):
+        assert keys(app, start, limit=limit)[0] == ["before", "after"]
+
+
 def test_what_commits_late_does_not_hold_up_the_others(app: tarry.App, database: str) -> None:
     start = app.store.follow(None).position
     with psycopg.connect(database) as slow:

@@ -11,6 +11,7 @@ from tarry.storage.postgres.statement import Op, Row, Statement, sql
 from tarry.storage.postgres.statements import by_bitmaps, storable
 
 _FIRST = Mark(0, 0)
+_KINDS = frozenset(kind.value for kind in EventKind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,8 @@ class _Found:
     is_pruned: bool
     is_too_far: bool
     is_flushed: bool
-    events: tuple[tuple[Mark, Event], ...]
+    events: tuple[tuple[Mark, Event | None], ...]
+    """None: of a kind that a newer Tarry has written, while it is rolled out. Nobody can want it here."""
 
 
 def follow(after: str | None, until: str | None, limit: int, most: int) -> Op[EventPage]:
@@ -56,10 +58,10 @@ def _page(asked: Position, found: _Found, *, limit: int) -> EventPage:
     def place(mark: Mark) -> str:
         return str(Position(asked.journal, Edge(found.until, since, mark)))
 
-    events = tuple((place(mark), event) for mark, event in found.events)
-    if len(events) == limit:
-        return EventPage(events=events, position=events[-1][0], complete=False)
-    if not events and edge.mark is None:
+    events = tuple((place(mark), event) for mark, event in found.events if event is not None)
+    if len(found.events) == limit:
+        return EventPage(events=events, position=place(found.events[-1][0]), complete=False)
+    if not found.events and edge.mark is None:
         # The old position says as much as a new one would, and need not be on disk.
         return EventPage(position=str(asked))
     reached = str(Position(asked.journal, Edge(found.until)))
@@ -96,7 +98,9 @@ def _found(rows: list[Row]) -> _Found:
     return _Found(until, journal, ahead, pruned, too_far, flushed, events)
 
 
-def _event(row: Row) -> Event:
+def _event(row: Row) -> Event | None:
+    if row[8] not in _KINDS:
+        return None
     return Event(
         id=row[7], kind=EventKind(row[8]), at=row[9], queue=row[10], key=row[11], version=row[12], attempt=row[13],
         priority=row[14], due_at=row[15], leased_at=row[16], lease_until=row[17], consumer=row[18], size=row[19],
