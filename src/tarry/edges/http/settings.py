@@ -28,6 +28,8 @@ class BrokerSettings:
     polls_per_key: int = 5_000
     """Long polls that may wait at once."""
     streams_per_key: int = 1_000
+    streams: int = 5_000
+    """Live streams of all keys together."""
     stream_buffer: int = 1_000
     """Events that a live stream may be behind before it is cut off."""
     replay_limit: int = 20_000
@@ -37,7 +39,8 @@ class BrokerSettings:
 
     def __post_init__(self) -> None:
         for name in (
-            "body_limit", "batch_limit", "page_limit", "polls_per_key", "streams_per_key", "stream_buffer", "replay_limit"
+            "body_limit", "batch_limit", "page_limit", "polls_per_key", "streams_per_key", "streams", "stream_buffer",
+            "replay_limit",
         ):  # fmt: skip
             if getattr(self, name) < 1:
                 raise InvalidInput(f"{name} must be at least 1")
