@@ -241,6 +241,92 @@ def test_one_that_fails_when_it_is_told_to_stop_keeps_nobody_from_being_told(cap
     assert "broken" in caplog.text
 
 
+class Growing(Watched):
+    """A journal that grows faster than it is read."""
+
+    async def follow(
+        self, after: str | None, *, until: str | None = None, limit: int = 1_000, most: int = 20_000
+    ) -> EventPage:
+        if after is not None:
+            await self.make(*(f"k{i}" for i in range(2 * limit)))
+        return await super().follow(after, until=until, limit=limit, most=most)
+
+
+def test_while_the_reader_is_never_done_keys_are_looked_at_and_others_may_join() -> None:
+    async def story(_: Watched) -> None:
+        live, allowed = live_on(Growing(), buffer=5, most=1_000_000), True
+
+        async def may() -> bool:
+            return allowed
+
+        def nothing(event: Event) -> bool:
+            return False
+
+        async with live.stream(nothing, allowed=may) as stream, live.stream(nothing, allowed=everybody) as late:
+            await live.join(stream)
+            await live.join(late)
+            allowed = False
+            assert await stream.something(PATIENCE_S)
+            assert (stream.ending, late.ending) == (Ending.REFUSED, None)
+
+    played(story)
+
+
+def test_one_that_fails_is_ended_and_the_others_get_everything(caplog: pytest.LogCaptureFixture) -> None:
+    def failing(event: Event) -> bool:
+        raise RuntimeError("broken")
+
+    async def story(store: Watched) -> None:
+        live = live_on(store)
+        async with contextlib.AsyncExitStack() as stack:
+            wants = [anything, failing, anything, failing, anything]
+            streams = [await stack.enter_async_context(live.stream(one, allowed=everybody)) for one in wants]
+            for stream in streams:
+                await live.join(stream)
+            await store.make("a", "b")
+            for stream in streams[::2]:
+                assert await got(stream, 2) == ["a", "b"]
+            assert [stream.ending for stream in streams[1::2]] == [Ending.FAILED] * 2
+
+    played(story)
+    assert "broken" in caplog.text
+
+
+def test_an_event_that_cannot_be_shown_is_a_gap(caplog: pytest.LogCaptureFixture) -> None:
+    def show(position: str, event: Event) -> bytes:
+        if event.key == "b":
+            raise RuntimeError("broken")
+        return f"{event.key} ".encode()
+
+    async def story(store: Watched) -> None:
+        live = Live(store, show=show, tell=lambda position, gap: f"gap:{gap.value} ".encode(), buffer=100, most=1_000)
+        async with live.stream(anything, allowed=everybody) as stream:
+            start = await live.join(stream)
+            await store.make("a", "b", "c")
+            expected = ["a", "gap:unreadable", "c"]
+            assert await got(stream, 3) == expected
+            assert [page.text.decode().split() async for page in live.replay(stream, start)] == [expected]
+
+    played(story)
+    assert "broken" in caplog.text
+
+
+def test_what_is_told_again_is_held_in_small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REPLAYED_BYTES", 20)
+
+    async def story(store: Watched) -> None:
+        live = live_on(store)
+        async with live.stream(anything, allowed=everybody) as stream:
+            start = (await store.follow(None)).position
+            keys = [f"key-{i:03}" for i in range(100)]  # eight bytes each, as they are shown
+            await store.make(*keys)
+            pages = [page.text.decode() async for page in live.replay(stream, start)]
+            assert "".join(pages).split() == keys
+            assert max(len(page) for page in pages) == 24
+
+    played(story)
+
+
 def test_one_that_was_waited_for_in_vain_does_not_hold_up_the_others_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even if it takes something now and then: many of them would take turns."""
     monkeypatch.setattr(module, "TAKEN_WITHIN_S", 0.01)

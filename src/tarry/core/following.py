@@ -31,6 +31,8 @@ class Gap(StrEnum):
     """Events after it are gone from the journal."""
     TOO_FAR = "too_far"
     """More events came after it than are told again."""
+    UNREADABLE = "unreadable"
+    """An event could not be written down. What follows is complete."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,12 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 
 from tarry.core.events import Event
-from tarry.core.following import AsyncFollowing, EventPage, Gap
+from tarry.core.following import AsyncFollowing, Gap
 from tarry.services.loop import Loop
 
 _log = logging.getLogger("tarry")
@@ -27,6 +28,10 @@ REPLAYS = 4
 TAKEN_WITHIN_S = 0.5
 """So long the readers have to take one page, before the next is put on top of it."""
 NOT_AGAIN_S = 30.0
+REPLAYED_BYTES = 256 * 1024
+"""Held for each reader that is told what it missed, give or take an event."""
+PAGES_AT_ONCE = 4
+"""Then keys are looked at, and who wants to join gets in: a reader may never be done with a journal that grows fast."""
 
 
 class Ending(StrEnum):
@@ -37,6 +42,16 @@ class Ending(StrEnum):
     REFUSED = "refused"
     """Whoever listens may not any longer."""
     STOPPING = "stopping"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    text: bytes
+    position: str
+    """Where to go on."""
+    complete: bool
+    is_gap: bool = False
 
 
 class Stream:
@@ -191,24 +206,47 @@ class Live:
             elif self._read_at < asked_at:
                 # So that whoever comes with a position, from us or from another broker, is not ahead of us. Those who
                 # come together share one reading.
-                await self._read()
+                started_at = time.monotonic()
+                if not await self._read(started_at):
+                    # It may never be done: so not further than to where the journal is now.
+                    head, started_at = (await self._journal.follow(None)).position, time.monotonic()
+                    while not await self._read_page(until=head):
+                        pass
             stream.position = self._position
             return self._position
 
-    async def pages(self, after: str, *, until: str | None = None) -> AsyncGenerator[EventPage]:
-        """What happened after a position, read for one reader."""
+    async def replay(self, stream: Stream, after: str, *, until: str | None = None) -> AsyncGenerator[Replayed]:
+        """What happened after a position, read for one reader, in pages that it may take its time with."""
+        limit = self._page
         while True:
             async with self._replaying:
-                page = await self._journal.follow(after, until=until, limit=self._page, most=self._most)
+                page, limit = await self._replayed(stream, after, until, limit)
             yield page
             if page.complete:
                 return
             after = page.position
 
-    def written(self, page: EventPage, stream: Stream) -> bytes:
+    async def _replayed(self, stream: Stream, after: str, until: str | None, limit: int) -> tuple[Replayed, int]:
+        """Also how many to ask for next. Only the text outlives this, and not much of it: many may read slowly at once."""
+        page = await self._journal.follow(after, until=until, limit=limit, most=self._most)
         if page.gap is not None:
-            return self._tell(page.position, page.gap)
-        return b"".join(self._show(position, event) for position, event in page.events if stream.wants(event))
+            return Replayed(self._tell(page.position, page.gap), page.position, complete=True, is_gap=True), limit
+        told: list[bytes] = []
+        size = 0
+        for n, (position, event) in enumerate(page.events, 1):
+            if stream.wants(event):
+                told.append(self._shown(position, event)[1])
+                size += len(told[-1])
+                if size >= REPLAYED_BYTES:
+                    return Replayed(b"".join(told), position, complete=False), n
+        return Replayed(b"".join(told), page.position, complete=page.complete), min(self._page, limit * 2)
+
+    def _shown(self, position: str, event: Event) -> tuple[Event | None, bytes]:
+        try:
+            return event, self._show(position, event)
+        except Exception:
+            _log.exception("event %d of queue %r cannot be shown", event.id, event.queue)
+            return None, self._tell(position, Gap.UNREADABLE)
 
     def stop(self) -> None:
         """For good: who reads is told, and who comes later too."""
@@ -219,36 +257,44 @@ class Live:
     async def run_once(self) -> float:
         async with self._reading:
             started_at = time.monotonic()
-            found = await self._read()
-            took_s = time.monotonic() - started_at
+            before, is_done = self._position, await self._read(started_at)
+            found, took_s = self._position != before, time.monotonic() - started_at
         if started_at >= self._checked_at + self._check_every_s:
             self._checked_at = started_at
             for stream in list(self._streams):
                 if not await stream.is_allowed():
                     stream.end(Ending.REFUSED)
+        if not is_done:
+            return 0.0
         # The longer it takes to tell everybody, the more is told at once: others need the processor, too.
         self._rest_s = max(self._quick_s, took_s) if found else min(self._calm_s, max(self._quick_s, self._rest_s * 2))
         return self._rest_s
 
-    async def _read(self) -> bool:
-        """Everything that is new, to everybody. Under the lock: nobody joins in the middle of a window."""
-        found, started_at = False, time.monotonic()
-        while self._position is not None:
-            page = await self._journal.follow(self._position, limit=self._page, most=self._most)
-            self._position = page.position
-            shown: list[tuple[Event | None, bytes]] = [
-                (event, self._show(position, event)) for position, event in page.events
-            ]
-            if page.gap is not None:
-                shown.append((None, self._tell(page.position, page.gap)))
-            for stream in list(self._streams):
-                stream.put(shown, page.position)
-            found = found or bool(shown)
-            await self._until_taken()
-            if page.complete:
+    async def _read(self, started_at: float) -> bool:
+        """What is new, to everybody. True: that was all. Under the lock: nobody joins in the middle of a window."""
+        for _ in range(PAGES_AT_ONCE):
+            if self._position is None:
+                return True
+            if await self._read_page():
                 self._read_at = started_at
-                break
-        return found
+                return True
+        return False
+
+    async def _read_page(self, *, until: str | None = None) -> bool:
+        """True: that was all."""
+        page = await self._journal.follow(self._position, until=until, limit=self._page, most=self._most)
+        shown = [self._shown(position, event) for position, event in page.events]
+        if page.gap is not None:
+            shown.append((None, self._tell(page.position, page.gap)))
+        for stream in list(self._streams):
+            try:
+                stream.put(shown, page.position)
+            except Exception:
+                _log.exception("a live stream failed, and is ended")
+                stream.end(Ending.FAILED)  # it comes back with the last position it has seen
+        self._position = page.position  # only now: else what fails on the way would be lost to everybody
+        await self._until_taken()
+        return page.complete
 
     async def _until_taken(self) -> None:
         """Else a flood would end those who read well, for want of a turn. Those who do not read are not waited for again:

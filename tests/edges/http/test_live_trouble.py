@@ -6,15 +6,18 @@ import asyncio
 from datetime import timedelta
 from typing import Any
 
+import httpx
 import pytest
 from starlette.types import Message
 
+import tarry
 from tarry.app import AsyncApp
 from tarry.edges.http import streaming
 from tarry.edges.http.broker import Broker
 from tarry.edges.http.gate import Caller
 from tarry.edges.http.settings import BrokerSettings
 from tarry.edges.http.streaming import EventStream
+from tarry.http import Client
 from tarry.services.live import Ending
 from tarry.storage.memory import AsyncMemoryStore, MemoryStore
 from tests.kit.blocking import Loop
@@ -30,6 +33,26 @@ def test_a_stream_with_a_body_that_never_comes_ends(behind: AsyncApp, http_loop:
     settings = BrokerSettings(anonymous=True, body_for=timedelta(milliseconds=200))
     with broker_on(behind, http_loop, settings) as url, EventSource(url, announced=announced) as source:
         assert source.ends()
+
+
+def test_the_long_way_back_to_a_rare_topic_moves_the_position_page_by_page(behind: AsyncApp, http_loop: Loop) -> None:
+    settings = BrokerSettings(anonymous=True, stream_buffer=5)
+    with broker_on(behind, http_loop, settings) as url, Client(url) as client:
+        with EventSource(url, "?kind=buried").until_hello() as source:
+            pass
+        client.queue("q").offer_many([tarry.Message(key=f"k{n}", payload=n) for n in range(20)])
+        with EventSource(url, "?kind=buried", last_id=source.last_id) as again:
+            again.until_ping()
+            assert again.last_id != source.last_id
+            again.until_hello()
+            assert again.comments == ["ping"] * again.comments.count("ping") + ["hello"]
+
+
+def test_a_broker_has_only_so_many_streams_for_all_keys(behind: AsyncApp, http_loop: Loop) -> None:
+    settings = BrokerSettings(anonymous=True, streams=1)
+    with broker_on(behind, http_loop, settings) as url, EventSource(url).until_hello():
+        answer = httpx.get(f"{url}/v1/events")
+        assert (answer.status_code, answer.json()["code"], answer.headers["retry-after"]) == (503, "too_many", "5")
 
 
 def test_who_runs_out_of_time_just_as_the_broker_stops_keeps_nobody_from_being_told(

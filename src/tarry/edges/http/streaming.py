@@ -20,6 +20,7 @@ from tarry.core.events import Event
 from tarry.core.following import Gap
 from tarry.edges.http import views
 from tarry.edges.http.gate import Caller
+from tarry.edges.http.problems import Problem
 from tarry.services.live import Ending, Stream
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ _HINTS = {
     Gap.UNKNOWN: "this is no position of this journal; the stream begins now",
     Gap.PRUNED: "events after this position are no longer in the journal; the stream goes on now",
     Gap.TOO_FAR: "too much has happened since; the stream goes on now",
+    Gap.UNREADABLE: "an event could not be told; the stream goes on behind it",
 }
 
 
@@ -82,6 +84,8 @@ class EventStream(ServerSentEvents):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         gate, live = self._broker.gate, self._broker.live
+        if live.open >= self._broker.settings.streams:
+            raise Problem(503, "too_many", f"{live.open:,} streams are open already", headers={"retry-after": "5"})
         try:
             with (
                 gate.slot(self._caller, "streams", self._broker.settings.streams_per_key),
@@ -115,13 +119,14 @@ class EventStream(ServerSentEvents):
             after = await self._tell_again(send, stream, after, start)
         await self._send(send, _here(after or start, "hello"))
         await self._go_on(send, stream)
-        if stream.ending in (Ending.STOPPING, Ending.REFUSED):
+        if stream.ending in (Ending.STOPPING, Ending.REFUSED, Ending.FAILED):
             await self._send(send, b"", more=False)
 
     async def _tell_again(self, send: Send, stream: Stream, after: str, until: str | None) -> str:
-        async for page in self._broker.live.pages(after, until=until):
-            await self._send(send, self._broker.live.written(page, stream))
-            after = page.position if page.gap is None or until is None else until
+        async for page in self._broker.live.replay(stream, after, until=until):
+            # Also where nothing was wanted, so that who is cut off on a long way back does not begin it again.
+            await self._send(send, page.text if page.complete else page.text + _here(page.position, "ping"))
+            after = until if page.is_gap and until is not None else page.position
             if stream.ending is not None:
                 break
         return after
@@ -139,11 +144,10 @@ class EventStream(ServerSentEvents):
             self._started = True
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             body = f"retry: {COME_BACK_MS}\n\n".encode() + body
-        pieces = [body[at : at + AT_ONCE] for at in range(0, len(body), AT_ONCE)] if more else [body]
-        for piece in pieces:
+        for at in range(0, len(body), AT_ONCE) if more else (0,):
             try:
                 async with asyncio.timeout(READ_WITHIN_S if more else LAST_WORDS_S) as self._sending:
-                    await send({"type": "http.response.body", "body": piece, "more_body": more})
+                    await send({"type": "http.response.body", "body": body[at : at + AT_ONCE], "more_body": more})
             finally:
                 self._sending = None
 
