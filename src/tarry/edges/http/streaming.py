@@ -124,8 +124,10 @@ class EventStream(ServerSentEvents):
 
     async def _tell_again(self, send: Send, stream: Stream, after: str, until: str | None) -> str:
         async for page in self._broker.live.replay(stream, after, until=until):
-            # Also where nothing was wanted, so that who is cut off on a long way back does not begin it again.
-            await self._send(send, page.text if page.complete else page.text + _here(page.position, "ping"))
+            await self._send(send, page.text)
+            if not page.complete:
+                # Also where nothing was wanted, so that who is cut off on a long way back does not begin it again.
+                await self._send(send, _here(page.position, "ping"))
             after = until if page.is_gap and until is not None else page.position
             if stream.ending is not None:
                 break
@@ -143,7 +145,7 @@ class EventStream(ServerSentEvents):
         if not self._started:
             self._started = True
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            body = f"retry: {COME_BACK_MS}\n\n".encode() + body
+            await self._send(send, f"retry: {COME_BACK_MS}\n\n".encode())
         for at in range(0, len(body), AT_ONCE) if more else (0,):
             try:
                 async with asyncio.timeout(READ_WITHIN_S if more else LAST_WORDS_S) as self._sending:
