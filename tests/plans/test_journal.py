@@ -71,6 +71,24 @@ def test_a_look_at_what_is_new_does_not_walk_a_long_journal(journal: Journal) ->
     assert journal.touched(before_the_last) < journal.pages() / 3
 
 
+def test_a_look_at_what_is_new_does_not_walk_back_to_an_old_transaction(journal: Journal, database: str) -> None:
+    def window() -> Statement[Any]:
+        asked = Position.parse(journal.app.store.follow(None).position)
+        assert asked is not None
+        return following._window(asked.edge, None, 1_000, 20_000)
+
+    journal.touched(window())
+    with psycopg.connect(database) as old:
+        journal.app.queue("q").offer("old", 1, conn=old)
+        journal.fill()
+        before_the_last = window()
+        journal.app.queue("q").offer("new", 1)
+        assert journal.touched(before_the_last) < journal.pages() / 3
+        asked = journal.app.store.follow(None).position
+        old.commit()
+    assert [event.key for _, event in journal.app.store.follow(asked).events] == ["old"]
+
+
 def test_the_life_of_one_key_is_told_without_walking_a_long_journal(journal: Journal) -> None:
     asked = statements.timeline("q", "k500", 1_000)
     journal.plan(asked)

@@ -11,6 +11,8 @@ from tarry.storage.postgres.statement import Op, Row, Statement, sql
 from tarry.storage.postgres.statements import by_bitmaps, storable
 
 _FIRST = Mark(0, 0)
+_SOUGHT = 50
+"""Transactions that are sought one by one in the index; where more were under way, it is read from the oldest on."""
 _KINDS = frozenset(kind.value for kind in EventKind)
 
 
@@ -79,11 +81,16 @@ def _head() -> Op[Position]:
 
 def _window(edge: Edge, until: str | None, limit: int, most: int) -> Statement[_Found]:
     since, after = edge.base or edge.snapshot, edge.mark or _FIRST
+    oldest, following, listed = since.split(":")
+    running = [int(xid) for xid in listed.split(",")] if listed else []
+    if len(running) > _SOUGHT:
+        following, running = oldest, []
     params = {
         "since": since,
         "until": until,
         "known": edge.snapshot,
-        "first_xid": max(int(since.partition(":")[0]), after.xid),
+        "next_xid": max(int(following), after.xid),
+        "running": [xid for xid in running if xid >= after.xid],
         "after_xid": after.xid,
         "after_id": after.id,
         "limit": storable(limit),

@@ -2,6 +2,8 @@
 -- snapshot, so this is exactly what lies between the two; what commits late lies in a later window, whatever its id.
 -- Counting stops at `most`: whoever is further behind is told so, instead of walking the journal again with every page.
 -- What was pruned is asked in the same snapshot. Is everything that is seen here on disk: see pipeline_edge.
+-- `next_xid` and `running` say once more what lies after `since`, in words that event_find understands: else one transaction
+-- that is open for long would make every look walk the journal since it began.
 -- Relies on event_find, after by_bitmaps.
 with edge as materialized (
     select %(since)s::pg_snapshot as since, coalesce(%(until)s::pg_snapshot, pg_current_snapshot()) as until
@@ -10,7 +12,7 @@ with edge as materialized (
         e.leased_at, e.lease_until, e.consumer, e.size, e.payload_hash, e.error, e.detail
     from edge cross join tarry.event e
     where edge.since::text <> edge.until::text
-      and e.xid::text::bigint >= %(first_xid)s::bigint
+      and (e.xid::text::bigint >= %(next_xid)s::bigint or e.xid::text::bigint = any(%(running)s::bigint[]))
       and not pg_visible_in_snapshot(e.xid, edge.since)
       and pg_visible_in_snapshot(e.xid, edge.until)
       and (e.xid::text::bigint, e.id) > (%(after_xid)s::bigint, %(after_id)s::bigint)
