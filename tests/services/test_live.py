@@ -15,7 +15,8 @@ from tarry.core.events import Event
 from tarry.core.following import EventPage, Gap
 from tarry.core.messages import Draft
 from tarry.services import live as module
-from tarry.services.live import Ending, Live, Stream
+from tarry.services.live import Live
+from tarry.services.streams import Ending, Stream
 from tarry.storage.memory import AsyncMemoryStore, MemoryStore
 
 PATIENCE_S = 30.0

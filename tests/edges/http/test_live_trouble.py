@@ -18,7 +18,7 @@ from tarry.edges.http.gate import Caller
 from tarry.edges.http.settings import BrokerSettings
 from tarry.edges.http.streaming import EventStream
 from tarry.http import Client
-from tarry.services.live import Ending
+from tarry.services.streams import Ending
 from tarry.storage.memory import AsyncMemoryStore, MemoryStore
 from tests.kit.blocking import Loop
 from tests.kit.brokers import broker_on

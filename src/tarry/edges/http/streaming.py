@@ -21,7 +21,7 @@ from tarry.core.following import Gap
 from tarry.edges.http import views
 from tarry.edges.http.gate import Caller
 from tarry.edges.http.problems import Problem
-from tarry.services.live import Ending, Stream
+from tarry.services.streams import Ending, Stream
 
 if TYPE_CHECKING:
     from tarry.edges.http.broker import Broker
