@@ -5,7 +5,7 @@ with folded as (
     select r.queue, r.key, r.payload, r.content_type, r.priority, r.type, r.headers, r.max_attempts,
         q.id as queue_id, t.due_at,
         (%(offsets)s::bigint[])[r.part + 1] + r.place + 1 as n,
-        row_number() over life = 1 as is_first, lead(true) over life is null as is_last
+        row_number() over life = 1 as head, lead(true) over life is null as tail
     from tarry.sink_row r
     join unnest(%(queues)s::text[], %(queue_ids)s::int[]) as q(name, id) on q.name = r.queue
     cross join lateral (
@@ -15,16 +15,16 @@ with folded as (
         partition by r.queue, r.key
         order by case when %(conflict)s::smallint = 2 then t.due_at end, r.part, r.place)
 ), chosen as materialized (
-    select * from folded where case when %(conflict)s::smallint in (0, 3) then is_last else is_first end
+    select * from folded where case when %(conflict)s::smallint in (0, 3) then tail else head end
     order by queue, key
 ), stored as (
     insert into tarry.message as m (version, queue, key, payload, content_type, due_at, planned_at, created_at, priority,
         conflict, type, headers, max_attempts, due_limit)
     select (%(bases)s::bigint[])[width_bucket(c.n, %(starts)s::bigint[])] + c.n, c.queue_id, c.key, c.payload,
-        c.content_type, least(c.due_at, d.due_limit), least(c.due_at, d.due_limit), %(now)s::timestamptz, c.priority,
+        c.content_type, least(c.due_at, d.due_limit), least(c.due_at, d.due_limit), %(now)s, c.priority,
         %(conflict)s::smallint, c.type, c.headers, c.max_attempts, d.due_limit
     from chosen c
-    cross join (select %(now)s::timestamptz + make_interval(secs => %(max_wait)s::float8) as due_limit) d
+    cross join (select %(now)s + make_interval(secs => %(max_wait)s::float8) as due_limit) d
     on conflict (key, queue) do update
     set version = case when excluded.version > m.version then excluded.version else nextval('tarry.version_seq') end,
         payload = excluded.payload, content_type = excluded.content_type, priority = excluded.priority,
@@ -47,23 +47,24 @@ with folded as (
     returning m.queue, m.key, m.version, m.priority, m.due_at, m.type, m.xmax = 0 as created, octet_length(m.payload) as size,
         substr(sha256(m.payload), 1, 8) as payload_hash,
         case when m.queue = any (%(telling)s::int[]) then m.payload end as payload,
-        case when m.queue = any (%(telling)s::int[]) then tarry.told(m.type, m.content_type, m.headers) end as detail
+        m.content_type, m.headers
 ), journaled as (
     insert into tarry.event (kind, at, queue, key, version, attempt, priority, due_at, size, payload_hash, payload, detail)
-    select case when created then 'offered'::tarry.event_kind else 'updated' end, %(now)s::timestamptz, queue, key, version,
-        0, priority, due_at, size, payload_hash, payload, detail
+    select case when created then 'offered'::tarry.event_kind else 'updated' end, %(now)s, queue, key, version,
+        0, priority, due_at, size, payload_hash, payload,
+        case when payload is not null then tarry.told(type, content_type, headers) end
     from stored
     where queue <> all (%(silent)s::int[])
 ), rung as materialized (
     select pg_notify('tarry', q.name || '/' || w.type)
     from (
         select queue, type, max(wakes_at) as wakes_at from tarry.waiter
-        where queue = any (%(queue_ids)s::int[]) and wakes_at + interval '1s' > %(now)s::timestamptz
+        where queue = any (%(queue_ids)s::int[]) and wakes_at + interval '1s' > %(now)s
         group by queue, type
     ) w
     join unnest(%(queues)s::text[], %(queue_ids)s::int[]) as q(name, id) on q.id = w.queue
     where exists (select from stored s
-        where s.queue = w.queue and (s.due_at < w.wakes_at or s.due_at <= %(now)s::timestamptz)
+        where s.queue = w.queue and (s.due_at < w.wakes_at or s.due_at <= %(now)s)
           and w.type in ('', s.type))
 )
 select (select count(*) from chosen), count(*) filter (where s.created), count(*) filter (where not s.created),
