@@ -35,6 +35,8 @@ _DEFAULTS = {
 _LAPTOP = {
     "spark.sql.shuffle.partitions": "4",
     "spark.driver.memory": "2g",
+    # What a job keeps can be had again from the disk; an aggregation that finds no room for its first page ends the job.
+    "spark.memory.storageFraction": "0.1",
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
