@@ -46,7 +46,7 @@ def test_where_nothing_is_old_nothing_is_looked_at(ledger: psycopg.Connection[An
 
 def test_only_what_is_forgotten_is_looked_at(ledger: psycopg.Connection[Any]) -> None:
     with undone(ledger):
-        plan = fresh(ledger, cron_statements.forget(SINCE + 500 * MINUTE, 200), run=True)
+        plan = fresh(ledger, cron_statements.forget(SINCE + TICKS // 2 * MINUTE, 200), run=True)
     assert plan.ways("tick") == {"tick_over", "Tid Scan"}
     assert plan.rows("tick") <= 2 * 200  # found, and removed
 

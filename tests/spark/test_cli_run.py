@@ -79,6 +79,7 @@ def test_the_pipeline_runs_explains_an_anomaly_verifies_and_finds_a_lost_row(
     assert "order-180" in said
 
 
+@pytest.mark.chaos
 def test_the_notebook_runs_from_the_first_cell_to_the_last(
     spark: SparkSession, database: str, lake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:

@@ -114,6 +114,7 @@ KILLED_AT = [
 ]
 
 
+@pytest.mark.chaos
 def test_runs_that_were_killed_are_made_good_by_the_next(
     spark: SparkSession, traffic: Traffic, lake: str, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,6 +142,7 @@ def test_runs_that_were_killed_are_made_good_by_the_next(
     assert [path.name for path in Path(lake, "trace", "open").iterdir()] == [f"run={head.run_id:08d}"]
 
 
+@pytest.mark.chaos
 def test_a_day_of_many_runs_is_merged_and_stays_the_same(
     spark: SparkSession, traffic: Traffic, lake: str, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

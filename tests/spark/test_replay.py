@@ -190,6 +190,7 @@ class TestReplaying:
             "json": (17, "invoice", {}),
         }
 
+    @pytest.mark.chaos
     def test_into_another_queue_with_a_delay_and_a_rate(
         self, spark: SparkSession, pipeline_app: App, lake: str, queue: Queue[Any]
     ) -> None:

