@@ -176,6 +176,10 @@ def _failed(error: BaseException, args: Sequence[str]) -> int:
     else:
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         _report(text, "for the traceback run it again with --debug", code, args)
+    try:
+        sys.stdout.flush()
+    except OSError:  # a full disk: Python would try once more when it ends, and make the exit code its own
+        _let_go_of_stdout()
     return code
 
 
