@@ -49,9 +49,7 @@ class FallibleServer:
 
     def stop(self) -> None:
         """At once, as `pg_ctl stop -m immediate` does: nothing is written, nobody is told."""
-        state = read_state(Layout(self.home))
-        assert state is not None
-        os.kill(state.postmaster, signal.SIGQUIT)
+        os.kill(self._await_postmaster(), signal.SIGQUIT)
         self._hold.close()
         await_stopped(self.home)
 
@@ -74,6 +72,14 @@ class FallibleServer:
                 time.sleep(0.02)
             else:
                 return
+
+    def _await_postmaster(self) -> int:
+        """A server that was killed answers again a moment before its supervisor has written down its new number."""
+        deadline = time.monotonic() + PATIENCE_S
+        while (state := read_state(Layout(self.home))) is None:
+            assert time.monotonic() < deadline, "the supervisor does not say which postmaster it started"
+            time.sleep(0.02)
+        return state.postmaster
 
     def terminate(self, application: str = "tarry") -> int:
         """End every session of an application, and say how many there were."""

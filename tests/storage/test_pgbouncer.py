@@ -164,12 +164,14 @@ def test_a_server_that_restarts_behind_it_is_waited_for() -> None:
 
         with ThreadPoolExecutor(4) as pool:
             offers = [pool.submit(offer, thread) for thread in range(4)]
-            for fault in (server.kill, server.restart, server.kill):
-                before = store.counts("behind").ready.n
-                fault()
-                while store.counts("behind").ready.n < before + 20:
-                    assert not any(future.done() for future in offers), "somebody gave up"
-            stopping.set()
+            try:
+                for fault in (server.kill, server.restart, server.kill):
+                    before = store.counts("behind").ready.n
+                    fault()
+                    while store.counts("behind").ready.n < before + 20:
+                        assert not any(future.done() for future in offers), "somebody gave up"
+            finally:
+                stopping.set()
             stored = sum(future.result(60) for future in offers)
         assert store.counts("behind").ready.n == stored
         store.close()
