@@ -21,7 +21,6 @@ from tarry.core.chores import (
     Redriving,
     Sweeping,
 )
-from tarry.core.cron import Ruling, ScheduleState, TickRecord
 from tarry.core.editing import Edit
 from tarry.core.events import Event
 from tarry.core.following import AsyncFollowing, Following
@@ -42,6 +41,7 @@ from tarry.core.messages import (
 from tarry.core.once import Answering, AsyncAnswering
 from tarry.core.outcomes import Edited, Outcome, Settled
 from tarry.core.retry import Retry
+from tarry.core.scheduling import AsyncScheduling, Scheduling
 from tarry.core.settings import QueueInfo, QueueSettings, StoreSettings
 from tarry.core.states import State
 from tarry.core.waiting import Lobby, Waited
@@ -167,56 +167,6 @@ class Registry(Protocol):
     def pause(self, name: str, *, reason: str | None = None, conn: Any = None) -> QueueInfo: ...
     def resume(self, name: str, *, conn: Any = None) -> QueueInfo: ...
     def now(self, *, conn: Any = None) -> datetime: ...
-
-
-class DueCount(NamedTuple):
-    """How many live messages of a queue come due in one slice of time."""
-
-    queue: str
-    start_at: datetime
-    messages: int
-    retries: int
-
-
-class Scheduling(Protocol):
-    def schedules(self, prefix: str | None = None, *, conn: Any = None) -> list[ScheduleState]:
-        """One, if there is one, or all of them by prefix."""
-        ...
-
-    def due_schedules(self, owned: Sequence[str], *, limit: int = 1000, conn: Any = None) -> list[ScheduleState]:
-        """Those that need a scheduler now. `owned`: prefixes whose payloads the caller can make."""
-        ...
-
-    def next_wake_in(self, owned: Sequence[str], *, conn: Any = None) -> timedelta | None:
-        """How long until one needs a scheduler; negative if one does already, None if none ever will."""
-        ...
-
-    def rule(self, rulings: Sequence[Ruling], *, together: bool = True, conn: Any = None) -> list[bool]:
-        """Apply rulings, each about another schedule, in one transaction. False: its schedule has changed since it was
-        read, and nothing was done about it; `together`, nothing about any of them."""
-        ...
-
-    def ticks(
-        self,
-        prefix: str,
-        *,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        limit: int = 100,
-        conn: Any = None,
-    ) -> list[TickRecord]:
-        """The ledger of a prefix, newest first."""
-        ...
-
-    def waiting_ticks(self, prefix: str, *, conn: Any = None) -> list[TickRecord]:
-        """Ticks whose messages nobody was given yet, of whatever configuration."""
-        ...
-
-    def forget_ticks(self, before: datetime, *, conn: Any = None) -> int:
-        """Forget a batch of old entries, and say how many they were."""
-        ...
-
-    def due_counts(self, since: datetime, until: datetime, every: timedelta, *, conn: Any = None) -> list[DueCount]: ...
 
 
 class Keeping(Protocol):
@@ -357,29 +307,6 @@ class AsyncRegistry(Protocol):
     async def pause(self, name: str, *, reason: str | None = None, conn: Any = None) -> QueueInfo: ...
     async def resume(self, name: str, *, conn: Any = None) -> QueueInfo: ...
     async def now(self, *, conn: Any = None) -> datetime: ...
-
-
-class AsyncScheduling(Protocol):
-    async def schedules(self, prefix: str | None = None, *, conn: Any = None) -> list[ScheduleState]: ...
-    async def due_schedules(
-        self, owned: Sequence[str], *, limit: int = 1000, conn: Any = None
-    ) -> list[ScheduleState]: ...
-    async def next_wake_in(self, owned: Sequence[str], *, conn: Any = None) -> timedelta | None: ...
-    async def rule(self, rulings: Sequence[Ruling], *, together: bool = True, conn: Any = None) -> list[bool]: ...
-    async def ticks(
-        self,
-        prefix: str,
-        *,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        limit: int = 100,
-        conn: Any = None,
-    ) -> list[TickRecord]: ...
-    async def waiting_ticks(self, prefix: str, *, conn: Any = None) -> list[TickRecord]: ...
-    async def forget_ticks(self, before: datetime, *, conn: Any = None) -> int: ...
-    async def due_counts(
-        self, since: datetime, until: datetime, every: timedelta, *, conn: Any = None
-    ) -> list[DueCount]: ...
 
 
 class AsyncKeeping(Protocol):

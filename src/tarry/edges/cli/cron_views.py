@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from tarry.edges import schedules
 from tarry.edges.cli.output import Cell, Column, Value
 from tarry.edges.cli.payloads import Raw, payload_fields, payload_line
+from tarry.edges.schedules import following
 from tarry.edges.times import exact, instant, length, relative
 
 if TYPE_CHECKING:
@@ -42,44 +44,15 @@ def when(spec: ScheduleSpec) -> str:
 
 
 def spec_data(spec: ScheduleSpec) -> dict[str, Any]:
-    policy = spec.policy
-    return {
-        "prefix": spec.prefix,
-        "kind": spec.schedule.kind,
-        "text": spec.schedule.text,
-        "zone": spec.schedule.zone,
-        "hash": spec.hash,
-        "queue": spec.queue,
-        "priority": spec.priority,
-        "type": spec.type,
-        "by_code": spec.by_code,
-        "source": spec.source,
-        "misfire": policy.misfire.value,
-        "catch_up_for": policy.catch_up_for.total_seconds(),
-        "grace_for": policy.grace_for.total_seconds(),
-        "overlap": policy.overlap.value,
-        "jitter_for": policy.jitter_for.total_seconds(),
-        "in_advance_for": policy.in_advance_for.total_seconds(),
-        "start_at": exact(policy.start_at),
-        "end_at": exact(policy.end_at),
-        **({} if spec.payload is None else payload_fields(Raw(spec.payload, spec.content_type))),
-    }
+    return schedules.spec_data(spec) | _payload(spec)
 
 
 def state_data(state: ScheduleState, now: datetime) -> dict[str, Any]:
-    return {
-        **spec_data(state.spec),
-        "next_at": exact(following(state, now)),
-        "paused": state.paused,
-        "paused_at": exact(state.paused_at),
-        "paused_reason": state.paused_reason,
-        "installed_at": exact(state.installed_at),
-        "generation": state.generation,
-    }
+    return schedules.state_data(state, now) | _payload(state.spec)
 
 
-def following(state: ScheduleState, now: datetime) -> datetime | None:
-    return None if state.paused else state.spec.timetable.next_after(now)
+def _payload(spec: ScheduleSpec) -> dict[str, Any]:
+    return {} if spec.payload is None else payload_fields(Raw(spec.payload, spec.content_type))
 
 
 def state_row(state: ScheduleState, now: datetime) -> list[Value]:

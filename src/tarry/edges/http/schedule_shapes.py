@@ -16,6 +16,7 @@ from tarry.edges.http.answers import Answer, At
 from tarry.edges.http.content import Content
 from tarry.edges.http.contracts import ContentType, Duration, Instant, Priority, QueueName, Strict, TypeName
 from tarry.edges.http.ids import show_prefix
+from tarry.edges.schedules import state_data
 from tarry.edges.times import exact
 
 SOURCE = "http"
@@ -180,33 +181,10 @@ class BackfillRequest(Strict):
 
 
 def shown(state: ScheduleState, now: datetime) -> dict[str, Any]:
-    spec, policy = state.spec, state.spec.policy
+    spec = state.spec
     return {
         "id": show_prefix(spec.prefix),
-        "prefix": spec.prefix,
-        "kind": spec.schedule.kind,
-        "text": spec.schedule.text,
-        "zone": spec.schedule.zone,
-        "hash": spec.hash,
-        "queue": spec.queue,
-        "priority": spec.priority,
-        "type": spec.type,
-        "by_code": spec.by_code,
-        "source": spec.source,
-        "misfire": policy.misfire.value,
-        "catch_up_for": policy.catch_up_for.total_seconds(),
-        "grace_for": policy.grace_for.total_seconds(),
-        "overlap": policy.overlap.value,
-        "jitter_for": policy.jitter_for.total_seconds(),
-        "in_advance_for": policy.in_advance_for.total_seconds(),
-        "start_at": exact(policy.start_at),
-        "end_at": exact(policy.end_at),
-        "next_at": None if state.paused else exact(spec.timetable.next_after(now)),
-        "paused": state.paused,
-        "paused_at": exact(state.paused_at),
-        "paused_reason": state.paused_reason,
-        "installed_at": exact(state.installed_at),
-        "generation": state.generation,
+        **state_data(state, now),
         "revision": state.revision,
         "ruled_at": exact(state.ruled_at),
         "cursor_at": exact(state.cursor_at),

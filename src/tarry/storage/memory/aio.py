@@ -27,8 +27,9 @@ from tarry.core.messages import (
 )
 from tarry.core.once import Answered, Once
 from tarry.core.outcomes import Edited, Outcome, Settled
-from tarry.core.ports import NO_CONNECTIONS, Connections, DueCount
+from tarry.core.ports import NO_CONNECTIONS, Connections
 from tarry.core.retry import Retry
+from tarry.core.scheduling import DueCount
 from tarry.core.settings import QueueInfo, QueueSettings
 from tarry.core.states import State
 from tarry.core.waiting import Waited

@@ -9,7 +9,7 @@ from itertools import count
 from tarry.core import limits
 from tarry.core.errors import Refused, UnknownQueue
 from tarry.core.events import EventKind
-from tarry.core.ports import DueCount
+from tarry.core.scheduling import DueCount
 from tarry.core.settings import QueueInfo, QueueSettings
 from tarry.storage.memory.journal import Journal
 from tarry.storage.memory.queues import MemoryQueue

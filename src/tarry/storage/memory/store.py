@@ -1,7 +1,7 @@
 """The store that lives in this process: the same promises as PostgreSQL's, until the process ends.
 
 Here are only the lock and the clock around the verbs; `offers`, `leases`, `settles` and `removals` say what they do,
-and `chores` has the verbs of dead letters, leaders and sweepers.
+`chores` has the verbs of dead letters, leaders and sweepers, and `scheduling` those of the cron service.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 
 from tarry.core.audit import Audited
 from tarry.core.clock import AuthorityClock, Clock
-from tarry.core.cron import Ruling, ScheduleState, TickRecord
 from tarry.core.editing import Edit
 from tarry.core.errors import InvalidInput
 from tarry.core.events import Event
@@ -36,7 +35,7 @@ from tarry.core.messages import (
 )
 from tarry.core.once import Answered, Once
 from tarry.core.outcomes import Edited, Outcome, Settled
-from tarry.core.ports import NO_CONNECTIONS, Connections, DueCount
+from tarry.core.ports import NO_CONNECTIONS, Connections
 from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo, QueueSettings, StoreSettings
 from tarry.core.states import State
@@ -52,6 +51,7 @@ from tarry.storage.memory.queues import MemoryQueue
 from tarry.storage.memory.redrives import Redrives
 from tarry.storage.memory.registry import Registry
 from tarry.storage.memory.schedules import Schedules
+from tarry.storage.memory.scheduling import Scheduling
 
 P = TypeVar("P")
 
@@ -61,7 +61,7 @@ _EVENTS_KEPT = 100_000
 _ALWAYS = timedelta(days=3650)
 
 
-class MemoryStore(Chores):
+class MemoryStore(Chores, Scheduling):
     """`core.ports.Store` in memory, for tests and for programs that can afford to lose what waits.
 
     `events_kept` bounds the journal (None: nothing is forgotten), since no archive takes the events over.
@@ -291,48 +291,6 @@ class MemoryStore(Chores):
             resumed = self._registry.resume(name, now)
             self._ring(self._registry.known(name), now)
             return resumed
-
-    # Schedules
-
-    def schedules(self, prefix: str | None = None, *, conn: Any = None) -> list[ScheduleState]:
-        with self._locked(conn):
-            return self._schedules.all(prefix)
-
-    def due_schedules(self, owned: Sequence[str], *, limit: int = 1000, conn: Any = None) -> list[ScheduleState]:
-        with self._locked(conn) as now:
-            return self._schedules.due(owned, limit, now)
-
-    def next_wake_in(self, owned: Sequence[str], *, conn: Any = None) -> timedelta | None:
-        with self._locked(conn) as now:
-            return self._schedules.next_wake_in(owned, now)
-
-    def rule(self, rulings: Sequence[Ruling], *, together: bool = True, conn: Any = None) -> list[bool]:
-        with self._locked(conn) as now:
-            return self._schedules.rule(rulings, now, together=together)
-
-    def ticks(
-        self,
-        prefix: str,
-        *,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        limit: int = 100,
-        conn: Any = None,
-    ) -> list[TickRecord]:
-        with self._locked(conn):
-            return self._schedules.ticks(prefix, since, until, limit)
-
-    def waiting_ticks(self, prefix: str, *, conn: Any = None) -> list[TickRecord]:
-        with self._locked(conn):
-            return self._schedules.waiting(prefix)
-
-    def forget_ticks(self, before: datetime, *, conn: Any = None) -> int:
-        with self._locked(conn):
-            return self._schedules.forget(before)
-
-    def due_counts(self, since: datetime, until: datetime, every: timedelta, *, conn: Any = None) -> list[DueCount]:
-        with self._locked(conn):
-            return self._registry.due_counts(since, until, every)
 
     def now(self, *, conn: Any = None) -> datetime:
         _refuse(conn)

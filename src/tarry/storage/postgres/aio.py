@@ -14,7 +14,6 @@ from psycopg_pool import AsyncConnectionPool
 
 from tarry.core.audit import Audited
 from tarry.core.clock import AuthorityClock, Clock
-from tarry.core.cron import Ruling, ScheduleState, TickRecord
 from tarry.core.editing import Edit
 from tarry.core.events import Event
 from tarry.core.following import EventPage
@@ -34,7 +33,7 @@ from tarry.core.messages import (
 )
 from tarry.core.once import Answered, Once
 from tarry.core.outcomes import Edited, Outcome, Settled
-from tarry.core.ports import Connections, DueCount
+from tarry.core.ports import Connections
 from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo, QueueSettings, StoreSettings
 from tarry.core.states import State
@@ -51,6 +50,7 @@ from tarry.storage.postgres.gather import Gatherer
 from tarry.storage.postgres.guests import guest_connection
 from tarry.storage.postgres.insights import PostgresInsights
 from tarry.storage.postgres.listen import Listener, ListenerTask
+from tarry.storage.postgres.scheduling import AsyncScheduling
 from tarry.storage.postgres.statement import Op
 from tarry.storage.postgres.statements import MissingQueue
 from tarry.storage.postgres.verbs import Verbs
@@ -62,7 +62,7 @@ I = TypeVar("I")  # noqa: E741
 O = TypeVar("O")  # noqa: E741
 
 
-class AsyncPostgresStore(AsyncChores, AsyncAnswering):
+class AsyncPostgresStore(AsyncChores, AsyncScheduling, AsyncAnswering):
     def __init__(self, dsn: str, *, clock: Clock | None = None, settings: StoreSettings = StoreSettings()) -> None:
         self.settings = settings
         clock = clock or AuthorityClock()
@@ -263,40 +263,6 @@ class AsyncPostgresStore(AsyncChores, AsyncAnswering):
 
     async def now(self, *, conn: Any = None) -> datetime:
         return await self._run(Verbs.now, conn)
-
-    async def schedules(self, prefix: str | None = None, *, conn: Any = None) -> list[ScheduleState]:
-        return await self._run(lambda verbs: verbs.cron.schedules(prefix), conn)
-
-    async def due_schedules(self, owned: Sequence[str], *, limit: int = 1000, conn: Any = None) -> list[ScheduleState]:
-        return await self._run(lambda verbs: verbs.cron.due_schedules(owned, limit), conn)
-
-    async def next_wake_in(self, owned: Sequence[str], *, conn: Any = None) -> timedelta | None:
-        return await self._run(lambda verbs: verbs.cron.next_wake_in(owned), conn)
-
-    async def rule(self, rulings: Sequence[Ruling], *, together: bool = True, conn: Any = None) -> list[bool]:
-        return await self._run(lambda verbs: verbs.cron.rule(rulings, together=together), conn, atomic=True)
-
-    async def ticks(
-        self,
-        prefix: str,
-        *,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        limit: int = 100,
-        conn: Any = None,
-    ) -> list[TickRecord]:
-        return await self._run(lambda verbs: verbs.cron.ticks(prefix, since, until, limit), conn)
-
-    async def waiting_ticks(self, prefix: str, *, conn: Any = None) -> list[TickRecord]:
-        return await self._run(lambda verbs: verbs.cron.waiting_ticks(prefix), conn)
-
-    async def forget_ticks(self, before: datetime, *, conn: Any = None) -> int:
-        return await self._run(lambda verbs: verbs.cron.forget_ticks(before), conn)
-
-    async def due_counts(
-        self, since: datetime, until: datetime, every: timedelta, *, conn: Any = None
-    ) -> list[DueCount]:
-        return await self._run(lambda verbs: verbs.cron.due_counts(since, until, every), conn)
 
     async def add_key(self, key: ApiKey, *, expires_for: timedelta | None, conn: Any = None) -> ApiKey:
         return await self._run(lambda verbs: verbs.add_key(key, expires_for), conn)

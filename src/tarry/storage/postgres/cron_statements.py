@@ -19,8 +19,8 @@ from tarry.core.cron import (
     TickRuling,
     Verdict,
 )
-from tarry.core.ports import DueCount
 from tarry.core.schedules import stored_schedule
+from tarry.core.scheduling import DueCount
 from tarry.storage.postgres.arrays import BigintArray, IntArray, TextArray, TimestampArray
 from tarry.storage.postgres.statement import Row, Statement, sql
 

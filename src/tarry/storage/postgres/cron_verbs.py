@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from tarry.core.clock import Clock
 from tarry.core.cron import Ruling, ScheduleState, TickRecord
-from tarry.core.ports import DueCount
+from tarry.core.scheduling import DueCount
 from tarry.storage.postgres import cron_ops
 from tarry.storage.postgres import cron_statements as statements
 from tarry.storage.postgres.cron_ops import Offer

@@ -13,7 +13,6 @@ from psycopg_pool import ConnectionPool
 
 from tarry.core.audit import Audited
 from tarry.core.clock import AuthorityClock, Clock
-from tarry.core.cron import Ruling, ScheduleState, TickRecord
 from tarry.core.editing import Edit
 from tarry.core.events import Event
 from tarry.core.following import EventPage
@@ -32,7 +31,7 @@ from tarry.core.messages import (
 )
 from tarry.core.once import Answered, Once
 from tarry.core.outcomes import Edited, Outcome, Settled
-from tarry.core.ports import Connections, DueCount
+from tarry.core.ports import Connections
 from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo, QueueSettings, StoreSettings
 from tarry.core.states import State
@@ -46,6 +45,7 @@ from tarry.storage.postgres.drive import drive, transaction
 from tarry.storage.postgres.faults import is_transient, translated
 from tarry.storage.postgres.guests import guest_connection
 from tarry.storage.postgres.listen import Listener, ListenerThread
+from tarry.storage.postgres.scheduling import Scheduling
 from tarry.storage.postgres.statement import Op
 from tarry.storage.postgres.statements import MissingQueue
 from tarry.storage.postgres.verbs import Verbs
@@ -55,7 +55,7 @@ P = TypeVar("P")
 R = TypeVar("R")
 
 
-class PostgresStore(Chores, Answering):
+class PostgresStore(Chores, Scheduling, Answering):
     def __init__(self, dsn: str, *, clock: Clock | None = None, settings: StoreSettings = StoreSettings()) -> None:
         self.settings = settings
         clock = clock or AuthorityClock()
@@ -232,38 +232,6 @@ class PostgresStore(Chores, Answering):
 
     def now(self, *, conn: Any = None) -> datetime:
         return self._run(Verbs.now, conn)
-
-    def schedules(self, prefix: str | None = None, *, conn: Any = None) -> list[ScheduleState]:
-        return self._run(lambda verbs: verbs.cron.schedules(prefix), conn)
-
-    def due_schedules(self, owned: Sequence[str], *, limit: int = 1000, conn: Any = None) -> list[ScheduleState]:
-        return self._run(lambda verbs: verbs.cron.due_schedules(owned, limit), conn)
-
-    def next_wake_in(self, owned: Sequence[str], *, conn: Any = None) -> timedelta | None:
-        return self._run(lambda verbs: verbs.cron.next_wake_in(owned), conn)
-
-    def rule(self, rulings: Sequence[Ruling], *, together: bool = True, conn: Any = None) -> list[bool]:
-        return self._run(lambda verbs: verbs.cron.rule(rulings, together=together), conn, atomic=True)
-
-    def ticks(
-        self,
-        prefix: str,
-        *,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        limit: int = 100,
-        conn: Any = None,
-    ) -> list[TickRecord]:
-        return self._run(lambda verbs: verbs.cron.ticks(prefix, since, until, limit), conn)
-
-    def waiting_ticks(self, prefix: str, *, conn: Any = None) -> list[TickRecord]:
-        return self._run(lambda verbs: verbs.cron.waiting_ticks(prefix), conn)
-
-    def forget_ticks(self, before: datetime, *, conn: Any = None) -> int:
-        return self._run(lambda verbs: verbs.cron.forget_ticks(before), conn)
-
-    def due_counts(self, since: datetime, until: datetime, every: timedelta, *, conn: Any = None) -> list[DueCount]:
-        return self._run(lambda verbs: verbs.cron.due_counts(since, until, every), conn)
 
     def _do(self, make: Callable[[ChoreVerbs], Op[R]], conn: Any) -> R:
         return self._run(make, conn)
