@@ -119,7 +119,7 @@ async def fill(app: Any, wanted: Line) -> None:
 
 async def beside(dsn: str, url: str, process: psutil.Process, tasks: int, seconds: float) -> list[Figure]:
     """Line by line, one way after the other, so that what else the machine does falls on all of them alike."""
-    settings, figures, bare = StoreSettings(pool_size=tasks), [], Bare(url, BATCH)
+    settings, figures = StoreSettings(pool_size=tasks), []
     async with tarry.connect_async(dsn, settings=settings) as app, AsyncClient(url, settings=settings) as client:
         for line in lines(tasks):
 
@@ -134,13 +134,14 @@ async def beside(dsn: str, url: str, process: psutil.Process, tasks: int, second
                 with no_keys():
                     unkeyed, _ = await measured(Verbs(client))
             await fill(app, line)
+            bare = Bare(url, BATCH)  # anew: what was idle during the others may have been closed by the broker
             before = process.cpu_times()
             by_bare, n = await rate(line.tasks, seconds, getattr(bare, line.verb))
             after = process.cpu_times()
+            bare.close()
             cpu_s = after.user + after.system - before.user - before.system
             figures.append(Figure(line, library, by_client, unkeyed, by_bare, cpu_s / max(n, 1) * 1e6))
         await app.queue("bench").drop_all("Yes, please, I know what I'm doing!")
-    bare.close()
     return figures
 
 
