@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import os
 import socket
@@ -19,7 +20,7 @@ from tarry.core.codecs import codec_for
 from tarry.core.errors import InvalidInput, Refused, StoreUnavailable
 from tarry.core.ports import AsyncStore, Store
 from tarry.core.settings import StoreSettings, SweeperSettings
-from tarry.edges.env import dsn_from
+from tarry.edges.env import dsn_from, listen_dsn_from
 from tarry.handles.aio import AsyncQueue
 from tarry.handles.keys import ApiKeys, AsyncApiKeys
 from tarry.handles.queue import Queue
@@ -174,6 +175,7 @@ def connect(
     from tarry.storage.postgres.sync import PostgresStore
 
     dsn, leave = _database(dsn, migrate=migrate, allow_unsafe=allow_unsafe)
+    settings = _listening(settings, dsn)
     return App(PostgresStore(dsn, clock=clock, settings=settings), dsn=dsn, consumer=consumer, on_close=leave)
 
 
@@ -204,13 +206,14 @@ class connect_async:  # noqa: N801 - used like a function: `async with tarry.con
 
             # Starting and checking a database blocks for as long as it takes, and must not block the loop.
             found, leave = await asyncio.to_thread(_database, dsn, migrate=migrate, allow_unsafe=allow_unsafe)
-            store = AsyncPostgresStore(found, clock=clock, settings=settings)
+            chosen = _listening(settings, found)
+            store = AsyncPostgresStore(found, clock=clock, settings=chosen)
             await store.open()
             return AsyncApp(
                 store,
                 dsn=found,
                 consumer=consumer,
-                blocking=lambda: PostgresStore(found, clock=clock, settings=settings),
+                blocking=lambda: PostgresStore(found, clock=clock, settings=chosen),
                 on_close=leave,
             )
 
@@ -239,6 +242,11 @@ def _database(dsn: str | None, *, migrate: bool, allow_unsafe: bool) -> tuple[st
         return _embedded()
     prepare(dsn, migrate=migrate, allow_unsafe=allow_unsafe)
     return dsn, None
+
+
+def _listening(settings: StoreSettings, dsn: str) -> StoreSettings:
+    """For programs whose settings nobody can change, as `tarry worker` is: the environment may know a way around a pooler."""
+    return settings if settings.listen_dsn else dataclasses.replace(settings, listen_dsn=listen_dsn_from(dsn))
 
 
 def _embedded() -> tuple[str, Callable[[], None]]:

@@ -9,12 +9,15 @@ import subprocess
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, LiteralString
 
 import httpx
+import psycopg
 
 from tarry.app import App
 from tests.edges.conftest import Run
+from tests.kit.sleepers import until
+from tests.kit.steps import in_background
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
 PATIENCE = timedelta(seconds=60)
@@ -41,6 +44,18 @@ def told(running: subprocess.Popen[bytes], word: str) -> dict[str, Any]:
         if word in line.decode():
             return json.loads(line)
     raise AssertionError(f"it ended, and never said {word!r}: {running.stderr and running.stderr.read()!r}")
+
+
+LISTENING = """
+    select count(*) from pg_stat_activity where application_name = 'tarry-listen' and datname = current_database()
+"""
+
+
+def asked(app: App, query: LiteralString) -> int:
+    with psycopg.connect(app.dsn or "") as conn:
+        row = conn.execute(query).fetchone()
+    assert row is not None
+    return row[0]
 
 
 def test_a_tick_of_a_schedule_comes_by_http(process: Start, cli: Run, app: App) -> None:
@@ -70,6 +85,12 @@ def test_a_worker_runs_beside_them_and_told_twice_all_end_at_once(process: Start
     begun = told(running, "tarry.dev/1")
     assert (begun["worker"], begun["queues"], begun["embedded"]) == ("jobs:worker", ["jobs"], False)
     with httpx.Client(base_url=begun["url"], timeout=END_S) as client:
+        client.post("/v1/queues/others/messages", json={"payload": "not yet", "delay": "1h"})
+        with in_background(client.post, "/v1/queues/others/messages:poll", json={"wait": 30}):
+            # The broker and the worker sleep each for itself, and hear by one connection.
+            until(lambda: asked(app, "select count(distinct who) from tarry.waiter") == 2, "they do not both wait")
+            assert asked(app, LISTENING) == 1
+            client.post("/v1/queues/others/messages", json={"payload": "enough"})
         assert client.post("/v1/queues/jobs/messages", json={"payload": "for ever"}).status_code == 201
     assert app.queue("told").poll(PATIENCE) is not None
     running.send_signal(signal.SIGTERM)

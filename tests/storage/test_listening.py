@@ -19,7 +19,7 @@ import tarry
 from tarry.app import App, AsyncApp
 from tarry.core.errors import Refused
 from tarry.core.settings import Patience, StoreSettings
-from tarry.storage.postgres import listen
+from tarry.storage.postgres import ears, listen
 from tarry.storage.postgres.aio import AsyncPostgresStore
 from tarry.storage.postgres.listen import Listener
 from tarry.storage.postgres.sync import PostgresStore
@@ -31,6 +31,7 @@ from tests.storage.fallible import fallible_server
 QUEUE = "q"
 NEVER = timedelta(minutes=10)
 SOON = timedelta(milliseconds=100)
+UNCALLED = StoreSettings(scan_every=NEVER, listening_scan_every=NEVER)
 PATIENT = Patience(retries=100, cap_for=timedelta(milliseconds=200), total_for=timedelta(minutes=1))
 
 
@@ -62,7 +63,7 @@ def end_listeners(dsn: str) -> int:
 
 @pytest.mark.usefixtures("deep_sleep")
 class TestAcrossProcesses:
-    """Two apps on one database have nothing in common but the database."""
+    """Two apps: what one does, the other hears of by the database alone. (tests/concurrency has processes.)"""
 
     def test_what_one_offers_calls_the_other(self, database: str) -> None:
         with (
@@ -169,9 +170,9 @@ class TestTheEar:
     def test_with_every_notification_lost_only_latency_grows_and_it_says_so_once(
         self, database: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        monkeypatch.setattr(Listener, "_hear", lambda self, payload: None)
+        monkeypatch.setattr(Listener, "hear", lambda self, payload: None)
         monkeypatch.setattr(listen, "HEARD_WITHIN_S", 0.1)
-        monkeypatch.setattr(listen, "TICK_S", 0.02)
+        monkeypatch.setattr(ears, "TICK_S", 0.02)
         monkeypatch.setattr(listen, "PROBE_EVERY_S", 0.1)
         caplog.set_level(logging.WARNING, "tarry.listen")
         with opened(database, scan_every=SOON) as app, opened(database) as other:
@@ -238,6 +239,30 @@ class TestBehindPgBouncer:
                     until_asleep(app, QUEUE)
                     app.queue(QUEUE).offer(f"k{n}", n)
                     assert waiting.result(PATIENCE_S).key == f"k{n}"
+
+    def test_the_environment_may_know_the_direct_address_of_its_database(
+        self, database: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TARRY_LISTEN_DSN", database)
+        with pgbouncer(database) as pooled:
+            monkeypatch.setenv("TARRY_DSN", pooled)
+            with tarry.connect(settings=UNCALLED) as app, in_background(app.queue(QUEUE).poll, PATIENCE) as waiting:
+                until_asleep(app, QUEUE)
+                app.queue(QUEUE).offer("a", 1)
+                assert waiting.result(PATIENCE_S).key == "a"
+
+    def test_a_direct_address_of_another_database_is_left_alone(
+        self, database: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TARRY_LISTEN_DSN", "postgresql://elsewhere/other")
+        monkeypatch.setenv("TARRY_DSN", "postgresql://elsewhere/pooled")
+        with (
+            tarry.connect(database, settings=UNCALLED) as app,
+            in_background(app.queue(QUEUE).poll, PATIENCE) as waiting,
+        ):
+            until_asleep(app, QUEUE)
+            app.queue(QUEUE).offer("a", 1)
+            assert waiting.result(PATIENCE_S).key == "a"
 
 
 def test_a_transaction_that_was_open_when_the_wait_began_is_found_all_the_same(database: str) -> None:

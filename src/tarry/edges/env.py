@@ -27,6 +27,11 @@ def dsn_from(environ: Mapping[str, str] = os.environ) -> str | None:
     return "" if any(environ.get(name) for name in ("PGHOST", "PGSERVICE", "PGDATABASE", "PGHOSTADDR")) else None
 
 
+def listen_dsn_from(dsn: str, environ: Mapping[str, str] = os.environ) -> str | None:
+    """Where to listen for what happens there: TARRY_LISTEN_DSN, which goes with the database that the environment names."""
+    return environ.get("TARRY_LISTEN_DSN") or None if dsn == dsn_from(environ) else None
+
+
 def no_color_from(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether the user wants no colours: NO_COLOR with any text in it, or a terminal that has none."""
     return bool(environ.get("NO_COLOR")) or environ.get("TERM") == "dumb"

@@ -49,7 +49,7 @@ from tarry.storage.postgres.faults import is_transient, translated
 from tarry.storage.postgres.gather import Gatherer
 from tarry.storage.postgres.guests import guest_connection
 from tarry.storage.postgres.insights import PostgresInsights
-from tarry.storage.postgres.listen import Listener, ListenerTask
+from tarry.storage.postgres.listen import Listening
 from tarry.storage.postgres.scheduling import AsyncScheduling
 from tarry.storage.postgres.statement import Op
 from tarry.storage.postgres.statements import MissingQueue
@@ -75,7 +75,7 @@ class AsyncPostgresStore(AsyncChores, AsyncScheduling, AsyncAnswering):
             monotonic=time.monotonic,
         )
         trusted = isinstance(clock, AuthorityClock)
-        self._listening = ListenerTask(lambda: Listener(settings.listen_dsn or dsn, self.lobby, trusted=trusted))
+        self._listening = Listening(settings.listen_dsn or dsn, self.lobby, trusted=trusted)
         self._offers: dict[str, Gatherer[Draft, Outcome]] = {}
         self._once_offers: dict[str, Gatherer[OfferOnce, Answered | None]] = {}
         self._acks: dict[str, Gatherer[Hold, Settled]] = {}
@@ -100,7 +100,7 @@ class AsyncPostgresStore(AsyncChores, AsyncScheduling, AsyncAnswering):
     async def close(self) -> None:
         for gatherer in [*self._offers.values(), *self._once_offers.values(), *self._acks.values()]:
             await gatherer.drain()
-        await self._listening.close()
+        await asyncio.to_thread(self._listening.close)  # the ear is in a thread of its own
         await self._pool.close()
         self.lobby.ring_all()  # who still waits is told by the next statement
 

@@ -44,7 +44,8 @@ from tarry.storage.postgres.connections import configure, keywords, pool_now
 from tarry.storage.postgres.drive import drive, transaction
 from tarry.storage.postgres.faults import is_transient, translated
 from tarry.storage.postgres.guests import guest_connection
-from tarry.storage.postgres.listen import Listener, ListenerThread
+from tarry.storage.postgres.home import Home
+from tarry.storage.postgres.listen import Listening
 from tarry.storage.postgres.scheduling import Scheduling
 from tarry.storage.postgres.statement import Op
 from tarry.storage.postgres.statements import MissingQueue
@@ -58,6 +59,7 @@ R = TypeVar("R")
 class PostgresStore(Chores, Scheduling, Answering):
     def __init__(self, dsn: str, *, clock: Clock | None = None, settings: StoreSettings = StoreSettings()) -> None:
         self.settings = settings
+        self._home = Home()
         clock = clock or AuthorityClock()
         self._verbs = Verbs(clock, create=settings.create_queues)
         self._guest_verbs = Verbs(clock, create=False)
@@ -68,7 +70,7 @@ class PostgresStore(Chores, Scheduling, Answering):
             monotonic=time.monotonic,
         )
         trusted = isinstance(clock, AuthorityClock)
-        self._listening = ListenerThread(lambda: Listener(settings.listen_dsn or dsn, self.lobby, trusted=trusted))
+        self._listening = Listening(settings.listen_dsn or dsn, self.lobby, trusted=trusted)
         self._pool = ConnectionPool[Connection[Any]](
             dsn,
             kwargs=keywords(dsn),
@@ -84,6 +86,8 @@ class PostgresStore(Chores, Scheduling, Answering):
         )
 
     def close(self) -> None:
+        if not self._home.is_here:
+            return
         self._listening.close()
         self._pool.close()
         self.lobby.ring_all()  # who still waits is told by the next statement
@@ -288,6 +292,7 @@ class PostgresStore(Chores, Scheduling, Answering):
 
     def _retried(self, work: Callable[[Connection[Any]], R]) -> R:
         """With a connection of ours, again and again while what went wrong passes by itself."""
+        self._home.check()
         patience, failures, started = self.settings.patience, 0, time.monotonic()
         while True:
             try:

@@ -1,0 +1,243 @@
+"""One connection listens for a process, however many apps it has, and of whatever kind. Nobody here looks by itself."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from tarry.app import App, AsyncApp
+from tarry.core.errors import InvalidInput, TarryError
+from tarry.core.settings import StoreSettings
+from tarry.storage.postgres import ears
+from tarry.storage.postgres.aio import AsyncPostgresStore
+from tarry.storage.postgres.ears import EARS
+from tarry.storage.postgres.sync import PostgresStore
+from tests.kit.blocking import Loop
+from tests.kit.sleepers import until, until_asleep
+from tests.kit.steps import PATIENCE, PATIENCE_S, in_background
+
+QUEUE = "q"
+NEVER = timedelta(minutes=10)
+SETTINGS = StoreSettings(scan_every=NEVER, listening_scan_every=NEVER, pool_size=2)
+
+pytestmark = pytest.mark.usefixtures("deep_sleep")
+
+
+@contextmanager
+def blocking(dsn: str) -> Iterator[App]:
+    with App(PostgresStore(dsn, settings=SETTINGS), dsn=dsn) as app:
+        yield app
+
+
+@contextmanager
+def awaiting(dsn: str) -> Iterator[tuple[AsyncApp, Loop]]:
+    """An async app in an event loop of its own, as a program with threads has them."""
+    loop = Loop()
+    try:
+        store = AsyncPostgresStore(dsn, settings=SETTINGS)
+        loop.run(store.open())
+        app = AsyncApp(store, dsn=dsn)
+        yield app, loop
+        loop.run(app.close())
+    finally:
+        loop.stop()
+
+
+def sessions(dsn: str) -> int:
+    with psycopg.connect(dsn) as conn:
+        query = "select count(*) from pg_stat_activity where application_name = 'tarry-listen'"
+        row = conn.execute(query + " and datname = current_database()").fetchone()
+    assert row is not None
+    return row[0]
+
+
+def is_called(app: App, other: App, key: str) -> bool:
+    """Whether what another app offers wakes a poll of this one."""
+    with in_background(app.queue(QUEUE).poll, PATIENCE) as waiting:
+        until_asleep(app, QUEUE)
+        other.queue(QUEUE).offer(key, 1)
+        return waiting.result(PATIENCE_S).key == key
+
+
+def test_a_blocking_and_an_awaiting_app_listen_by_one_connection_and_each_is_called(database: str) -> None:
+    with blocking(database) as app, awaiting(database) as (aapp, loop), blocking(database) as other:
+        queue = aapp.queue(QUEUE)
+        for n in range(3):
+            with (
+                in_background(loop.run, queue.poll(PATIENCE, type="async")) as poll,
+                in_background(app.queue(QUEUE).poll, PATIENCE, type="sync") as waiting,
+            ):
+                until_asleep(app, QUEUE)
+                until(lambda: aapp.store.lobby.asleep(QUEUE) == 1, "the task did not go to sleep")
+                assert sessions(database) == 1
+                other.queue(QUEUE).offer(f"a{n}", 1, type="async")
+                other.queue(QUEUE).offer(f"s{n}", 1, type="sync")
+                assert (poll.result(PATIENCE_S).key, waiting.result(PATIENCE_S).key) == (f"a{n}", f"s{n}")
+
+
+@pytest.mark.parametrize("leaves_first", ["the first", "the second"])
+def test_who_leaves_does_not_take_the_ear_along(database: str, leaves_first: str) -> None:
+    with blocking(database) as other:
+        apps = [App(PostgresStore(database, settings=SETTINGS), dsn=database) for _ in range(2)]
+        for n, app in enumerate(apps):
+            assert is_called(app, other, f"before {n}")
+        leaver, stays = apps if leaves_first == "the first" else reversed(apps)
+        leaver.close()
+        assert is_called(stays, other, "after")
+        assert sessions(database) == 1
+        stays.close()
+        assert sessions(database) == 0
+
+
+def test_an_awaiting_app_that_ends_with_its_loop_leaves_the_others_hearing(database: str) -> None:
+    with blocking(database) as app, blocking(database) as other:
+        with awaiting(database) as (aapp, loop):
+            # It was first, so it has opened the ear.
+            with in_background(loop.run, aapp.queue(QUEUE).poll(PATIENCE)) as poll:
+                until(lambda: aapp.store.lobby.asleep(QUEUE) == 1, "the task did not go to sleep")
+                other.queue(QUEUE).offer("a", 1)
+                assert poll.result(PATIENCE_S).key == "a"
+            assert is_called(app, other, "b")
+        assert is_called(app, other, "c")
+        assert sessions(database) == 1
+
+
+def test_what_one_app_waits_for_is_not_forgotten_because_another_goes(database: str) -> None:
+    """Each has a row of its own in tarry.waiter: their sleeps differ, and so do their ends."""
+    with blocking(database) as app, blocking(database) as other:
+        leaver = App(PostgresStore(database, settings=SETTINGS), dsn=database)
+        with in_background(app.queue(QUEUE).poll, PATIENCE) as waiting:
+            until_asleep(app, QUEUE)
+            with in_background(leaver.queue(QUEUE).poll, timedelta(milliseconds=300)) as gave_up:
+                until_asleep(leaver, QUEUE)
+                assert gave_up.result(PATIENCE_S) is None
+            leaver.close()
+            with psycopg.connect(database, autocommit=True) as conn:
+                until(lambda: conn.execute("select from tarry.waiter").rowcount == 1, "who left is still rung for")
+            other.queue(QUEUE).offer("a", 1)
+            assert waiting.result(PATIENCE_S).key == "a"
+
+
+def test_an_address_in_other_words_is_the_same_address(database: str) -> None:
+    words: dict[str, Any] = conninfo_to_dict(database)
+    same = make_conninfo(**dict(reversed(words.items())))
+    with blocking(database) as app, blocking(same) as other:
+        assert is_called(app, other, "a")
+        assert is_called(other, app, "b")
+        assert sessions(database) == 1
+
+
+def test_when_the_connection_is_cut_all_apps_come_back_by_one(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ears, "LONGEST_PAUSE_S", 0.2)
+    with blocking(database) as one, blocking(database) as two, blocking(database) as other:
+        with (
+            in_background(one.queue(QUEUE).poll, PATIENCE, type="one") as first,
+            in_background(two.queue(QUEUE).poll, PATIENCE, type="two") as second,
+        ):
+            until_asleep(one, QUEUE)
+            until_asleep(two, QUEUE)
+            with psycopg.connect(database, autocommit=True) as conn:
+                conn.execute(
+                    "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'tarry-listen'"
+                )
+            other.queue(QUEUE).offer("1", 1, type="one")
+            other.queue(QUEUE).offer("2", 1, type="two")
+            assert (first.result(PATIENCE_S).key, second.result(PATIENCE_S).key) == ("1", "2")
+        until(lambda: sessions(database) == 1, "nobody listens again")
+        assert is_called(one, other, "3")
+        assert is_called(two, other, "4")
+
+
+def test_apps_that_come_and_go_all_the_time_leave_nothing(database: str) -> None:
+    def visit(n: int) -> None:
+        with blocking(database) as app:
+            assert app.queue(QUEUE).poll(timedelta(milliseconds=20), type=f"{n}") is None
+
+    with blocking(database) as app:
+        app.queue(QUEUE).offer("a", 1)  # the queue is there
+    with ThreadPoolExecutor(8) as pool:
+        for visited in [pool.submit(visit, n) for n in range(40)]:
+            visited.result(PATIENCE_S)
+    assert sessions(database) == 0
+    with psycopg.connect(database) as conn:
+        assert conn.execute("select from tarry.waiter").rowcount == 0
+
+
+def test_an_address_that_is_none_is_refused_and_its_password_not_quoted() -> None:
+    with pytest.raises(InvalidInput) as refused:
+        EARS.join("postgresql://u:secret@host:port/x y", None)  # pyright: ignore[reportArgumentType]
+    assert "secret" not in str(refused.value)
+    assert isinstance(refused.value, TarryError)
+
+
+FORKING = """
+import os, sys, threading
+from datetime import timedelta
+import psycopg
+import tarry
+from tarry.core.errors import Refused
+from tarry.core.settings import StoreSettings
+
+never = timedelta(minutes=10)
+settings = StoreSettings(scan_every=never, listening_scan_every=never)
+dsn, patience = sys.argv[1], timedelta(seconds=30)
+
+def hears(app, name):
+    # An app that nobody calls would sleep for ten minutes.
+    thread = threading.Timer(0.3, lambda: app.queue(name).offer(name, 1))
+    thread.start()
+    found = app.queue(name).poll(patience)
+    thread.join()
+    return found is not None and app.store.lobby.hears
+
+def pids(app):
+    with psycopg.connect(dsn) as conn:
+        names = "select pid from pg_stat_activity where application_name like 'tarry%' and datname = current_database()"
+        return {pid for pid, in conn.execute(names).fetchall()}
+
+with tarry.connect(dsn, settings=settings) as app:
+    assert hears(app, "parent")
+    before = pids(app)
+    child = os.fork()
+    if child == 0:
+        try:
+            with tarry.connect(dsn, settings=settings) as own:
+                assert hears(own, "child")
+            for use in (lambda: app.queue("q").offer("a", 1), lambda: app.queue("q").poll(patience)):
+                try:
+                    use()
+                except Refused as refused:
+                    assert "another process" in str(refused)
+                else:
+                    raise AssertionError("two processes speak on one connection")
+            app.close()
+        except BaseException as error:
+            print("child:", repr(error), file=sys.stderr, flush=True)
+            os._exit(1)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0, "the child does not hear"
+    assert pids(app) == before, "the child has closed its parent's connections"
+    assert hears(app, "again"), "the child took the parent's ear along"
+"""
+
+
+def test_a_forked_child_opens_an_ear_of_its_own_and_leaves_its_parents_alone(database: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKING, database],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
