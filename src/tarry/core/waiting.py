@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from tarry.core.conditions import Condition
+
 D = TypeVar("D")
 
 FIRST_NAP_S = 0.01
@@ -114,8 +116,15 @@ class Lobby:
     """Where the consumers of one store wait, in this process. Thread-safe; a bell rings here."""
 
     def __init__(
-        self, *, scan_every: timedelta, listening_scan_every: timedelta, monotonic: Callable[[], float]
+        self,
+        *,
+        scan_every: timedelta,
+        listening_scan_every: timedelta,
+        monotonic: Callable[[], float],
+        condition: Callable[[], Condition] = threading.Condition,
     ) -> None:
+        """`condition`: what a thread that waits here waits on."""
+        self.condition = condition
         self._scan_s = scan_every.total_seconds()
         self._listening_scan_s = max(scan_every, listening_scan_every).total_seconds()
         self.monotonic = monotonic
@@ -135,12 +144,12 @@ class Lobby:
         self._hears = hears
 
     def join(self, key: LineKey, ticket: Ticket) -> Line:
+        if self._pid != os.getpid():
+            # A fork: those who waited are in the other process, and one of them may have held the lock.
+            self._lock, self._pid = threading.Lock(), os.getpid()
+            self._lines.clear()
+            self._left.clear()
         with self._lock:
-            if self._pid != os.getpid():
-                # A fork: those who waited are in the other process.
-                self._lines.clear()
-                self._left.clear()
-                self._pid = os.getpid()
             line = self._lines.get(key)
             if line is None:
                 line = self._lines[key] = self._left.pop(key, None) or Line()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar, cast
 
+from tarry.core.conditions import Condition
 from tarry.core.waiting import Ask, LineKey, Lobby, Look, Waited, waiting
 
 D = TypeVar("D")
@@ -17,16 +17,21 @@ _LONGEST_S = 3_600.0
 
 
 class ThreadTicket:
-    def __init__(self) -> None:
-        self._woken = threading.Event()
+    def __init__(self, condition: Condition) -> None:
+        self._changed = condition
+        self._woken = False
 
     def wake(self) -> bool:
-        self._woken.set()
+        with self._changed:
+            self._woken = True
+            self._changed.notify()
         return True
 
     def park(self, seconds: float) -> None:
-        self._woken.wait(min(seconds, _LONGEST_S))
-        self._woken.clear()
+        with self._changed:
+            if not self._woken:
+                self._changed.wait(min(seconds, _LONGEST_S))
+            self._woken = False
 
 
 class TaskTicket:
@@ -57,7 +62,7 @@ def wait_for(
     look: Callable[[], Sequence[D]],
     ask: Callable[[timedelta], Waited],
 ) -> list[D]:
-    ticket = ThreadTicket()
+    ticket = ThreadTicket(lobby.condition())
     plan = waiting(lobby, key, ticket, timeout)
     try:
         step = next(plan)

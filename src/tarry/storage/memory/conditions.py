@@ -1,27 +1,11 @@
-"""What threads wait on: a condition, and two that wait in a way of their own."""
+"""Conditions on which threads wait in a way of their own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Protocol
 
-
-class Condition(Protocol):
-    """What a delay queue needs of `threading.Condition`; a test may bring one whose time is not real.
-
-    Its lock must be reentrant: `remove` asks the items whether they are equal, and they are the caller's.
-    """
-
-    def __enter__(self) -> bool: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None: ...
-    def acquire(self) -> Any: ...
-    def release(self) -> None: ...
-    def wait(self, timeout: float | None = None) -> bool: ...
-    def notify(self, n: int = 1) -> None: ...
-    def notify_all(self) -> None: ...
+from tarry.core.conditions import Condition
 
 
 class _Around:

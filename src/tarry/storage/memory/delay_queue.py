@@ -13,10 +13,10 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Generic, TypeVar
 
+from tarry.core.conditions import Condition
 from tarry.core.errors import InvalidInput, Refused
 from tarry.core.timers import Timer, Timers
 from tarry.core.timers.timer import order
-from tarry.storage.memory.conditions import Condition
 from tarry.storage.memory.strategies import Strategy, WaitNotify
 
 T = TypeVar("T")
@@ -31,7 +31,8 @@ class DelayQueue(Generic[T]):
     So a due item wakes one thread, not all of them. Whoever leaves calls the next, also by timeout or exception.
 
     `strategy` says where items are kept and how consumers wait. Times are readings of `monotonic`, in seconds: a change
-    of the wall clock moves nothing.
+    of the wall clock moves nothing. A `condition` of your own must have a reentrant lock: `remove` asks items whether
+    they are equal, and they are the caller's.
     """
 
     def __init__(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -39,7 +38,7 @@ from tarry.core.ports import NO_CONNECTIONS, Connections
 from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo, QueueSettings, StoreSettings
 from tarry.core.states import State
-from tarry.core.waiting import Lobby, Waited
+from tarry.core.waiting import Waited
 from tarry.storage.memory import edits, leases, offers, removals, settles
 from tarry.storage.memory.answers import Answers
 from tarry.storage.memory.chores import Chores
@@ -52,19 +51,21 @@ from tarry.storage.memory.redrives import Redrives
 from tarry.storage.memory.registry import Registry
 from tarry.storage.memory.schedules import Schedules
 from tarry.storage.memory.scheduling import Scheduling
+from tarry.storage.memory.sleeping import ALWAYS, lobby_for, look_in
+from tarry.storage.memory.strategies import Strategy
 
 P = TypeVar("P")
 
 _AUTHORITY: Clock = AuthorityClock()
 _DEFAULTS = StoreSettings()
 _EVENTS_KEPT = 100_000
-_ALWAYS = timedelta(days=3650)
 
 
 class MemoryStore(Chores, Scheduling):
     """`core.ports.Store` in memory, for tests and for programs that can afford to lose what waits.
 
-    `events_kept` bounds the journal (None: nothing is forgotten), since no archive takes the events over.
+    `events_kept` bounds the journal (None: nothing is forgotten), since no archive takes the events over. `strategy` says
+    how blocking polls wait, in the place of `scan_every` and `listening_scan_every`; a task never spins, whatever it says.
     """
 
     def __init__(
@@ -74,8 +75,10 @@ class MemoryStore(Chores, Scheduling):
         settings: StoreSettings = _DEFAULTS,
         random: Callable[[], float] = random.random,
         events_kept: int | None = _EVENTS_KEPT,
+        strategy: Strategy | None = None,
     ) -> None:
         self.settings = settings
+        self._strategy = strategy
         self._clock = clock
         self._random = random
         self._journal = Journal(kept=events_kept)
@@ -86,11 +89,7 @@ class MemoryStore(Chores, Scheduling):
         self._keyring = Keyring()
         self.answers = Answers(self._now)
         self._lock = threading.Lock()
-        self.lobby = Lobby(
-            scan_every=settings.scan_every,
-            listening_scan_every=settings.listening_scan_every,
-            monotonic=time.monotonic,
-        )
+        self.lobby = lobby_for(settings, strategy)
         # Rings tell of everything but of a clock that somebody moves.
         self.lobby.set_hears(hears=isinstance(clock, AuthorityClock))
 
@@ -152,7 +151,7 @@ class MemoryStore(Chores, Scheduling):
         """Whoever changes something rings, for as long as the process lives: there is nothing to write down."""
         with self._using(queue, None) as (state, now):
             next_at = None if state.paused_at is not None else state.lines.next_at(now, type)
-            return Waited(None if next_at is None else max(next_at - now, timedelta(0)), _ALWAYS)
+            return Waited(None if next_at is None else look_in(next_at - now, self._strategy), ALWAYS)
 
     def ack(self, queue: str, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]:
         with self._using(queue, conn) as (state, now):
@@ -364,7 +363,7 @@ class MemoryStore(Chores, Scheduling):
         for key in self.lobby.lines_of(state.name):
             next_at = None if state.paused_at is not None else state.lines.next_at(now, key.type)
             if next_at is not None:
-                self.lobby.ring(key, next_at - now)
+                self.lobby.ring(key, look_in(next_at - now, self._strategy))
 
     def _state(self, queue: str) -> MemoryQueue:
         with self._lock:

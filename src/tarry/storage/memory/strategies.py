@@ -1,7 +1,8 @@
 """The classic ways to wait for a timer, behind one interface. docs/explanation/timers.md says what each costs.
 
-A strategy decides two things: where the timers are kept, and how a thread waits on a condition until the next is due.
-A wake-up is only ever a reason to look again, so a wait may end early, for any reason or none.
+A strategy decides where timers are kept, and so when it pays to look at them, and how a thread waits on a condition until
+then. A wake-up is only ever a reason to look again, so a wait may end early, for any reason or none. The delay queue and the
+memory store take any of them.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol
 
+from tarry.core.conditions import Condition
 from tarry.core.errors import InvalidInput
 from tarry.core.timers import TimerHeap, Timers, TimerWheel
-from tarry.storage.memory.conditions import Condition, ScanningCondition, SpinningCondition
+from tarry.storage.memory.conditions import ScanningCondition, SpinningCondition
 
 
 class Strategy(Protocol):
@@ -24,6 +26,11 @@ class Strategy(Protocol):
 
     def waiting(self, changed: Condition, monotonic: Callable[[], float]) -> Condition:
         """The condition as the threads of one queue wait on it."""
+        ...
+
+    @property
+    def scan_every(self) -> timedelta | None:
+        """How often a sleeper looks by itself, though nobody calls it; None: never."""
         ...
 
 
@@ -36,6 +43,10 @@ class WaitNotify:
 
     def waiting(self, changed: Condition, monotonic: Callable[[], float]) -> Condition:
         return changed
+
+    @property
+    def scan_every(self) -> None:
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +90,10 @@ class BusyWait:
     def waiting(self, changed: Condition, monotonic: Callable[[], float]) -> Condition:
         return SpinningCondition(changed, monotonic, self.spin_for.total_seconds(), self.pause)
 
+    @property
+    def scan_every(self) -> None:
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class TimingWheel:
@@ -95,3 +110,7 @@ class TimingWheel:
 
     def waiting(self, changed: Condition, monotonic: Callable[[], float]) -> Condition:
         return changed
+
+    @property
+    def scan_every(self) -> None:
+        return None
