@@ -25,7 +25,7 @@ from tarry.services.sources import Source
 from tarry.services.threads import Threads
 
 _log = logging.getLogger("tarry.worker")
-_LOOK_EVERY = timedelta(milliseconds=800)
+_LOOK_EVERY = timedelta(milliseconds=500)
 """How often to look whether a queue was paused: often enough to say that a pause takes effect within a second."""
 
 
