@@ -8,6 +8,8 @@ from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
+import pytest
+
 from tarry.core.errors import StoreUnavailable
 from tarry.core.messages import Hold
 from tarry.core.outcomes import Settled
@@ -154,6 +156,21 @@ def test_a_process_that_was_frozen_knows_at_once() -> None:
         beating.hold(orders, "a")
         await beating.beat_at(500.0)
         assert (len(beating.lost), orders.touches) == (1, [])
+
+    asyncio.run(test())
+
+
+def test_a_handler_that_blocks_the_loop_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        beating, orders = Beating(), Queue()
+        beating.hold(orders, "a")
+        assert await beating.beat_at(100.0) == 10.0
+        await beating.beat_at(114.9)  # four seconds late: the machine is busy
+        assert caplog.text == ""
+        await beating.beat_at(124.0)
+        assert "nothing ran here for 6.6 s" in caplog.text
+        assert "orders" in caplog.text
+        assert beating.lost == []
 
     asyncio.run(test())
 

@@ -22,6 +22,8 @@ _BEAT = 1 / 3
 """After this share of a lease it is prolonged: two more beats may fail before it is lost."""
 _AGAIN = 1 / 12
 """After this share, a beat that failed is tried again."""
+_HELD_UP = 1 / 6
+"""A look that comes later than planned by this share of a lease is worth a word: a few more, and leases are lost."""
 IDLE_S = 1.0
 
 
@@ -52,7 +54,7 @@ class Leases:
         self._timer = timer
         self._held: set[Held] = set()
         self._beats: set[asyncio.Task[None]] = set()
-        self.next_look_s = 0.0
+        self.next_look_s = timer()
         """When `run_once` wanted to be called again."""
 
     def add(self, held: Held) -> None:
@@ -64,6 +66,7 @@ class Leases:
     async def run_once(self) -> float:
         """Prolong what is due, give up what is over. Says in how many seconds to look again."""
         now_s = self._timer()
+        self._remark(now_s - self.next_look_s)
         due: dict[tuple[str, float], list[Held]] = {}
         for held in [held for held in self._held if not held.beating or held.is_over(now_s)]:
             if held.is_over(now_s):
@@ -104,6 +107,16 @@ class Leases:
             elif not held.settling:  # else the settle has the answer
                 gone = "it was settled, dropped or buried by somebody else"
                 self._lost(held, gone if answer is Settled.GONE else "somebody else has it, or it was offered again")
+
+    def _remark(self, late_s: float) -> None:
+        if self._held and late_s > min(held.span_s for held in self._held) * _HELD_UP:
+            queues = ", ".join(sorted({held.queue.name for held in self._held}))
+            _log.warning(
+                "nothing ran here for %.1f s, not even the heart-beat of leases (%s): if an async def handler blocks, "
+                "make it a def, which runs in a thread",
+                late_s,
+                queues,
+            )
 
     def _lost(self, held: Held, why: str) -> None:
         self._held.discard(held)
