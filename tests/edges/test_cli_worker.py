@@ -61,6 +61,7 @@ def test_a_target_that_is_none(target: str, said: str, hint: str) -> None:
     [
         (("empty:worker",), "this worker has no handlers"),
         (("good:worker", "--queues", "mails"), "no handler of this worker is for mails"),
+        (("good:worker", "--queues", ""), "queues names no queue"),
         (("good:worker", "--grace", "soon"), "--grace is not a duration"),
         (("good:worker", "-c", "0"), "greater than or equal to 1"),
         (("nowhere:worker", "--processes", "3"), "there is no module nowhere"),

@@ -111,6 +111,8 @@ class TestPlaces:
         assert [source.queue for source in worker.sources(WorkerSettings(queues=("c", "a")))] == ["a", "c"]
         with pytest.raises(InvalidInput, match="no handler of this worker is for d"):
             worker.sources(WorkerSettings(queues=("a", "d")))
+        with pytest.raises(InvalidInput, match="queues names no queue"):
+            WorkerSettings(queues=())
 
     def test_a_worker_without_handlers_has_nothing_to_do(self, worker: Worker) -> None:
         with pytest.raises(InvalidInput, match="this worker has no handlers"):

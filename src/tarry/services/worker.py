@@ -45,6 +45,10 @@ class WorkerSettings:
         if not 1 <= limits.check_count(self.processes, "processes") <= MOST:
             raise InvalidInput(f"processes must be between 1 and {MOST:,}, not {self.processes}")
         limits.check_delay(self.grace, "grace")
+        if self.queues == ():
+            raise InvalidInput(
+                "queues names no queue, so there would be nothing to do", hint="name some, or leave it away for all"
+            )
 
 
 class Worker:
