@@ -141,7 +141,7 @@ class TestRate:
         clock.advance(SECOND)
         assert redrive.advance().redriven == 2
 
-    @pytest.mark.parametrize("rate", [0, -1, True, "fast", float("nan"), float("inf")])
+    @pytest.mark.parametrize("rate", [0, -1, 1e-300, True, "fast", float("nan"), float("inf")])
     def test_what_is_no_rate_is_refused(self, queue: Queue[Any], rate: Any) -> None:
         with pytest.raises(InvalidInput, match="rate is a number"):
             queue.dead_letters.start_redrive(rate=rate)

@@ -56,6 +56,42 @@ def test_an_unknown_queue_is_not_found_and_not_created(refusing: Run, command: s
     assert ran.error["exit_code"] == 3
 
 
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        (("list", "orders", "--group", ""), 2, "--group is empty"),
+        (("discard", "orders", "--group", "", "--yes"), 2, "--group is empty"),
+        (("list", "orders", "--group", "zzz"), 3, "no group 'zzz'"),
+        (("list", "orders", "--group", "zzzzzzzzzzzz"), 2, "0-9 and a-f"),
+        (("list", "orders", "--key-prefix", ""), 2, "key"),
+        (("list", "orders", "--type", ""), 2, "type"),
+        (("list", "orders", "--since", "yesterday-ish"), 2, "--since"),
+        (("list", "orders", "--since", "-2h"), 2, "--since"),
+        (("list", "orders", "--limit", "0"), 2, "--limit"),
+        (("show", "orders", "4711"), 3, "no dead letter 4711"),
+        (("show", "orders", "-1"), 2, "-1"),
+        (("show", "orders", "99999999999999999999999"), 3, "no dead letter"),
+        (("discard", "orders", "--version", "99999999999999999999999", "--yes"), 0, ""),
+        (("redrive", "orders", "--version", "99999999999999999999999", "--yes"), 3, "none of these"),
+        (("redrive", "orders", "--rate", "fast", "--yes"), 2, "--rate is not a rate"),
+        (("redrive", "orders", "--rate", "0/s", "--yes"), 2, "--rate is not a rate"),
+        (("redrive", "orders", "--rate", "0.0000001/h", "--yes"), 2, "one a day"),
+        (("redrive", "orders", "--canary", "-1", "--yes"), 2, "--canary"),
+        (("redrive", "orders", "--group", "zzz", "--yes"), 3, "no group"),
+        (("redrive", "orders", "--type", "none", "--yes"), 3, "no dead letter fits"),
+        (("redrive", "orders", "--limit", "5", "--type", "x"), 2, "--limit is for a redrive at once"),
+        (("redrive", "orders"), 2, "needs a confirmation"),
+    ],
+)
+def test_what_makes_no_sense_is_told_and_nothing_is_done(
+    cli: Run, app: App, args: tuple[str, ...], code: int, said: str
+) -> None:
+    bury(app, "a", "b")
+    ran = cli("dlq", *args)
+    assert (ran.code, said in ran.err, "Traceback" in ran.err) == (code, True, False), ran.err
+    assert app.queues.counts("orders").dead.n == 2
+
+
 def test_a_redrive_asks_first_and_a_dry_run_does_nothing(cli: Run, app: App) -> None:
     bury(app, "a", "b")
     assert cli("dlq", "redrive", "orders").code == 2

@@ -23,6 +23,8 @@ TURN_FOR = timedelta(milliseconds=200)
 LOOK_AGAIN_FOR = timedelta(seconds=1)
 """How long a verdict is waited for before the canaries are looked at again."""
 FASTEST = 1_000_000.0
+SLOWEST = 1 / 86_400
+"""One a day: slower than that, somebody has mistaken a rate for something else, and the next step would be in another age."""
 MOST_CANARIES = 1_000
 
 
@@ -244,8 +246,10 @@ def check_fingerprint(fingerprint: object) -> str | None:
 def check_rate(rate: object) -> float | None:
     if rate is None:
         return None
-    if not isinstance(rate, (int, float)) or isinstance(rate, bool) or not 0 < rate <= FASTEST:
-        raise InvalidInput(f"rate is a number of messages a second above 0, at most {FASTEST:,.0f}, not {rate!r:.120}")
+    if not isinstance(rate, (int, float)) or isinstance(rate, bool) or not SLOWEST <= rate <= FASTEST:
+        raise InvalidInput(
+            f"rate is a number of messages a second, from one a day to {FASTEST:,.0f}, not {rate!r:.120}"
+        )
     return float(rate)
 
 

@@ -56,6 +56,9 @@ def filtered(
 
 def _fingerprint(app: App, queue: str, text: str) -> str:
     """The one group whose fingerprint begins so."""
+    if not text:
+        # As a shell makes it of a variable that is not set: it must not mean whatever group is there.
+        raise Usage("--group is empty", hint=f"see: tarry dlq groups {queue}")
     if len(text) == LENGTH:
         return text
     found = [group.fingerprint for group in app.queue(queue).dead_letters.groups(limit=1_000)]

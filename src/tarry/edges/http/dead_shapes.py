@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 
 from tarry.core import limits
-from tarry.core.redriving import FASTEST, MOST_CANARIES, DeadFilter
+from tarry.core.redriving import FASTEST, MOST_CANARIES, SLOWEST, DeadFilter
 from tarry.edges.http.answers import Answer, At, Count
 from tarry.edges.http.contracts import MOST, Instant, Key, RequestName, Strict, TypeName, Version, Versions
 
@@ -21,7 +21,7 @@ class RedriveRequest(Strict):
     """Which dead letters, all of the queue if nothing is said; and how."""
 
     model_config = ConfigDict(
-        json_schema_extra={"examples": [{"fingerprint": "0123456789abcdef", "rate": 50, "canary": 5}]}
+        json_schema_extra={"examples": [{"fingerprint": "0123456789ab", "rate": 50, "canary": 5}]}
     )
     fingerprint: Annotated[str, Field(max_length=100)] | None = Field(default=None, description="Of a group.")
     type: TypeName | None = None
@@ -29,7 +29,7 @@ class RedriveRequest(Strict):
     died_from: Instant | None = None
     died_to: Instant | None = None
     versions: Annotated[list[Version], Field(max_length=MOST)] | None = None
-    rate: Annotated[float, Field(gt=0, le=FASTEST)] | None = Field(
+    rate: Annotated[float, Field(ge=SLOWEST, le=FASTEST)] | None = Field(
         default=None, description="Messages a second; else as fast as it goes."
     )
     canary: Annotated[int, Field(ge=0, le=MOST_CANARIES)] = Field(
