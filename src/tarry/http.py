@@ -24,8 +24,8 @@ from tarry.handles.queue import Queue
 from tarry.handles.queues import AsyncQueues, Queues
 from tarry.handles.redrives import AsyncRedrives, Redrives
 from tarry.handles.schedules import AsyncSchedules, Schedules
+from tarry.services.cron import AsyncCron, Cron
 from tarry.storage.http import AsyncHttpStore, HttpStore
-from tarry.storage.http.schedule_ops import VERBS as SCHEDULE_VERBS
 
 __all__ = ["AsyncClient", "Client"]
 
@@ -78,18 +78,6 @@ class _AsyncRemoteQueue(AsyncQueue[P]):
         return await asking
 
 
-class _Schedules:
-    """The verbs of `app.schedules` that a broker has, blocking or awaitable like the store that asks."""
-
-    def __init__(self, store: HttpStore | AsyncHttpStore) -> None:
-        self._store = store
-
-    def __getattr__(self, name: str) -> Any:
-        if name not in SCHEDULE_VERBS:
-            raise AttributeError(f"schedules have no verb {name!r} through a broker")
-        return self._store.asking(SCHEDULE_VERBS[name])
-
-
 class Client:
     """`tarry.connect` for a broker: queues and their verbs, except what needs a connection of the database."""
 
@@ -107,7 +95,7 @@ class Client:
         self.store = store
         self.queues = Queues(cast("Store", store))
         self.redrives = Redrives(cast("Store", store))
-        self.schedules = cast("Schedules", _Schedules(store))
+        self.schedules = Schedules(cast("Store", store))
         self._consumer = consumer or default_consumer()
 
     @classmethod
@@ -123,6 +111,11 @@ class Client:
     def queue(self, name: str, payload_type: type[P]) -> Queue[P]: ...
     def queue(self, name: str, payload_type: type[Any] | None = None) -> Queue[Any]:
         return _RemoteQueue(cast("Store", self.store), name, codec_for(payload_type), consumer=self._consumer)
+
+    def cron(self) -> Cron:
+        """Install schedules from code; in a `with` block, plan them as well. It needs a key that may read, and administer
+        the queues; one that only plans may produce instead."""
+        return Cron(cast("Store", self.store))
 
     def close(self) -> None:
         self.store.close()
@@ -153,7 +146,7 @@ class AsyncClient:
         self.store = store
         self.queues = AsyncQueues(cast("AsyncStore", store))
         self.redrives = AsyncRedrives(cast("AsyncStore", store))
-        self.schedules = cast("AsyncSchedules", _Schedules(store))
+        self.schedules = AsyncSchedules(cast("AsyncStore", store))
         self._consumer = consumer or default_consumer()
 
     @classmethod
@@ -168,6 +161,9 @@ class AsyncClient:
     def queue(self, name: str, payload_type: type[P]) -> AsyncQueue[P]: ...
     def queue(self, name: str, payload_type: type[Any] | None = None) -> AsyncQueue[Any]:
         return _AsyncRemoteQueue(cast("AsyncStore", self.store), name, codec_for(payload_type), consumer=self._consumer)
+
+    def cron(self) -> AsyncCron:
+        return AsyncCron(cast("AsyncStore", self.store))
 
     async def close(self) -> None:
         await self.store.close()

@@ -12,13 +12,14 @@ from datetime import timedelta
 
 import pytest
 
+from tarry.core.cron import Ruling
 from tarry.core.errors import StoreUnavailable
 from tarry.core.ports import AsyncStore, Store
 from tarry.core.settings import Patience, StoreSettings
-from tarry.handles.schedules import AsyncSchedules, Schedules
 from tarry.http import Client
-from tarry.storage.http import HttpStore, schedule_ops
+from tarry.storage.http import HttpStore
 from tarry.storage.http.verbs import VERBS
+from tests.kit.clocks import START
 
 MORE = {"lease": {"wait_for"}}
 LESS = {"advance_redrive": {"lead"}}
@@ -40,17 +41,8 @@ def test_a_verb_has_the_arguments_of_a_store(name: str) -> None:
 def test_what_a_broker_does_not_have_is_no_attribute() -> None:
     with closing(HttpStore("http://localhost:1")) as store:
         assert hasattr(store, "offer")
-        for name in ("sweep", "rule", "lead", "lobby", "_verbs"):
+        for name in ("sweep", "due_counts", "lead", "lobby", "_verbs"):
             assert not hasattr(store, name)
-
-
-@pytest.mark.parametrize("name", schedule_ops.VERBS)
-def test_a_verb_about_schedules_has_the_arguments_of_the_library(name: str) -> None:
-    found = inspect.signature(schedule_ops.VERBS[name]).parameters
-    for handle in (Schedules, AsyncSchedules):
-        asked = inspect.signature(getattr(handle, name)).parameters
-        assert list(found) == [one for one in asked if one not in ("self", "conn")]
-        assert [found[one].default for one in found] == [asked[one].default for one in found]
 
 
 @contextmanager
@@ -78,10 +70,11 @@ def hanging_up() -> Iterator[tuple[str, list[bytes]]]:
 def test_what_would_be_done_twice_is_sent_again_under_the_same_key() -> None:
     settings = StoreSettings(patience=Patience(retries=2, initial_for=timedelta(milliseconds=1)))
     with hanging_up() as (url, heard), Client(url, settings=settings) as client:
-        for once in (client.schedules.trigger, client.schedules.skip_next):
+        ruling = Ruling(prefix="report", expected=1, after=None, ruled_at=START)
+        for once in (lambda: client.store.rule([ruling]), lambda: client.queue("q").offer("k", 1)):
             heard.clear()
             with pytest.raises(StoreUnavailable, match="also not after 2 more tries"):
-                once("report")
+                once()
             keys = [re.findall(rb"idempotency-key: (\S+)", request) for request in heard]
             assert len(keys) == 3
             assert keys[0] == keys[1] == keys[2] != []

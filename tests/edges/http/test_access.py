@@ -28,6 +28,7 @@ from tests.kit.blocking import Loop
 from tests.kit.sleepers import until
 
 Make = Callable[..., str]
+THEN = "2024-01-01T00:00:00Z"
 TOKEN = "00000000-0000-4000-8000-000000000000"
 
 
@@ -48,6 +49,18 @@ BODIES: dict[str, Any] = {
     "mute": {"queue": "QUEUE", "reason": "r"},
     "edit": {"priority": 1},
     "put_schedule": {"every": "1h", "queue": "QUEUE"},
+    "due": {},
+    "plan": {"rulings": [{"prefix": "QUEUE", "expected": 0, "ruled_at": THEN, "cursor_at": THEN}]},
+    "rule": {
+        "rulings": [
+            {
+                "prefix": "new",
+                "expected": None,
+                "ruled_at": THEN,
+                "after": {"cursor_at": THEN, "schedule": {"every": 3600, "queue": "QUEUE"}},
+            }
+        ]
+    },
     "backfill": {"since": "2024-01-01T00:00:00Z", "until": "2024-01-01T00:00:00Z"},
 }
 JOBS = {"own": "1", "foreign": "2"}
@@ -68,9 +81,15 @@ def request(route: APIRoute, queue: str) -> tuple[str, str, Any]:
             body = {}
         if route.name == "purge_queue":
             body = {"confirm": queue}
+    return next(iter(route.methods or ())), path, _filled(body, queue)
+
+
+def _filled(body: Any, queue: str) -> Any:
     if isinstance(body, dict):
-        body = {name: queue if value == "QUEUE" else value for name, value in body.items()}
-    return next(iter(route.methods or ())), path, body
+        return {name: _filled(value, queue) for name, value in body.items()}
+    if isinstance(body, list):
+        return [_filled(value, queue) for value in body]
+    return queue if body == "QUEUE" else body
 
 
 @pytest.fixture
@@ -129,7 +148,7 @@ def test_a_foreign_queue_is_refused_in_the_same_words_whether_it_exists_or_not(
 
 @pytest.mark.parametrize(
     "route",
-    [r for r in GUARDED if (r.openapi_extra or {})["x-tarry-scope"] in ("redrive", "schedule")],
+    [r for r in GUARDED if (r.openapi_extra or {})["x-tarry-scope"] in ("redrive", "schedule", "ledger")],
     ids=lambda route: f"{next(iter(route.methods))} {route.path_format}",
 )
 def test_what_has_to_be_looked_up_is_not_there_if_it_is_foreign(guarded: Caller, key: Make, route: APIRoute) -> None:

@@ -25,6 +25,7 @@ from tarry.edges.http import (
     redrives,
     relay,
     relay_queues,
+    rulings,
     schedules,
     transfer,
 )
@@ -46,7 +47,7 @@ _DEFAULTS = BrokerSettings()
 _DESCRIPTION = "A delayed queue on PostgreSQL: it keeps messages until they are due, and hands each one over safely."
 
 
-PARTS = (queues, messages, edits, leases, dead, redrives, schedules, transfer, events, insights, keys, health)
+PARTS = (queues, messages, edits, leases, dead, redrives, rulings, schedules, transfer, events, insights, keys, health)
 """Each with a router: what the broker can be asked."""
 
 

@@ -37,6 +37,8 @@ class Scope(StrEnum):
     """The queue of the redrive job in its path."""
     SCHEDULE = "schedule"
     """The queue of the schedule in its path."""
+    LEDGER = "ledger"
+    """The same; and of a schedule that is gone, what is left is for those who may see everything."""
     BODY = "body"
     """Queues that its body names; the route asks for each."""
     LISTED = "listed"
@@ -123,9 +125,11 @@ async def _judge(store: AsyncStore, caller: Caller, action: Action, scope: Scope
         if job is None or not caller.allows(action, job.queue):
             raise UnknownRedrive(number)
         request.scope["tarry.redrive"], queue = job, job.queue
-    elif scope is Scope.SCHEDULE:
+    elif scope in (Scope.SCHEDULE, Scope.LEDGER):
         prefix = parse_prefix(request.path_params["schedule"])
         found = [] if prefix is None else await store.schedules(prefix)
+        if prefix is not None and not found and scope is Scope.LEDGER and caller.allows(action, None):
+            return None
         if prefix is None or not found or not caller.allows(action, found[0].spec.queue):
             raise UnknownSchedule(prefix or request.path_params["schedule"])
         request.scope["tarry.schedule"], queue = found[0], found[0].spec.queue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -52,13 +52,14 @@ class ScheduleRequest(Strict):
     in_advance_for: Duration = timedelta(0)
     start_at: Instant | None = None
     end_at: Instant | None = None
+    ways: ClassVar[tuple[str, ...]] = ("cron", "daily", "every")
 
     @model_validator(mode="after")
     def _consistent(self) -> ScheduleRequest:
-        ways = [name for name in ("cron", "daily", "every") if getattr(self, name) is not None]
-        if len(ways) != 1:
-            raise InvalidInput("say when: one of cron, daily and every")
-        if (self.zone is None) != (self.every is not None):
+        said = [name for name in self.ways if getattr(self, name) is not None]
+        if len(said) != 1:
+            raise InvalidInput(f"say when: one of {', '.join(self.ways)}")
+        if (self.zone is None) == (said[0] in ("cron", "daily")):
             raise InvalidInput("cron and daily need a zone, such as Europe/Berlin or UTC; a period has none")
         if "payload" in self.model_fields_set and self.payload_base64 is not None:
             raise InvalidInput("give a payload, or a payload_base64, and not both")
@@ -67,24 +68,28 @@ class ScheduleRequest(Strict):
         return self
 
     def spec(self, prefix: str, payload_limit: int) -> ScheduleSpec:
-        content = (
-            Content.of_value(self.payload)
-            if self.payload_base64 is None
-            else Content.of_base64(self.payload_base64, self.content_type or "application/octet-stream")
-        )
+        content = self.content()
         return ScheduleSpec(
             prefix=prefix,
-            schedule=self._schedule(),
+            schedule=self.schedule(),
             queue=self.queue,
-            payload=limits.check_payload_size(content.data, payload_limit),
-            content_type=content.content_type,
+            payload=None if content is None else limits.check_payload_size(content.data, payload_limit),
+            content_type=None if content is None else content.content_type,
             priority=self.priority,
             type=self.type,
             policy=Policy(**{name: getattr(self, name) for name in _POLICY}),
-            source=SOURCE,
+            source=self.installed_by(),
         )
 
-    def _schedule(self) -> Schedule:
+    def content(self) -> Content | None:
+        if self.payload_base64 is None:
+            return Content.of_value(self.payload)
+        return Content.of_base64(self.payload_base64, self.content_type or "application/octet-stream")
+
+    def installed_by(self) -> str:
+        return SOURCE
+
+    def schedule(self) -> Schedule:
         if self.every is not None:
             return schedules.Periodic(self.every)
         if self.cron is not None:
@@ -122,6 +127,8 @@ class ScheduleAnswer(Answer):
     ruled_at: At
     cursor_at: At = Field(description="Every tick up to this instant has been decided.")
     wake_at: At | None = Field(description="When it next needs a scheduler.")
+    last_live: bool = Field(description="Its last message is still live; only where overlaps are skipped.")
+    forgotten_until: At | None = Field(description="Up to here the ledger has forgotten ticks.")
     content_type: str | None = None
     payload: Any = None
     payload_base64: str | None = None
@@ -189,6 +196,8 @@ def shown(state: ScheduleState, now: datetime) -> dict[str, Any]:
         "ruled_at": exact(state.ruled_at),
         "cursor_at": exact(state.cursor_at),
         "wake_at": exact(state.wake_at),
+        "last_live": state.last_live,
+        "forgotten_until": exact(state.forgotten_until),
         **({} if spec.payload is None else Content(spec.payload, spec.content_type).shown()),
     }
 

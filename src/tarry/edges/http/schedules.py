@@ -22,6 +22,7 @@ from tarry.handles.schedules import AsyncSchedules
 
 router = APIRouter(prefix="/v1", tags=["schedules"], route_class=AccessRoute)
 _READ: dict[str, Any] = {"responses": READ_ERRORS, "openapi_extra": access(Action.READ, Scope.SCHEDULE)}
+_LEDGER: dict[str, Any] = {"responses": READ_ERRORS, "openapi_extra": access(Action.READ, Scope.LEDGER)}
 _ADMIN: dict[str, Any] = {"responses": ADMIN_ERRORS, "openapi_extra": access(Action.ADMIN, Scope.SCHEDULE)}
 _ADMIN_ONCE: dict[str, Any] = {
     "responses": ADMIN_ERRORS,
@@ -63,7 +64,7 @@ async def explain(request: Request, schedule: str, tick: Moment) -> Response:
     return answer({"tick": exact(at), "explanation": await schedules.explain(prefix, at)})
 
 
-@router.get("/schedules/{schedule}:history", response_model=schedule_shapes.History, **_READ)
+@router.get("/schedules/{schedule}:history", response_model=schedule_shapes.History, **_LEDGER)
 async def history(
     request: Request,
     schedule: str,
@@ -71,13 +72,21 @@ async def history(
     until: Moment | None = None,
     limit: Annotated[int, Query(ge=1, le=contracts.MOST)] = 100,
 ) -> Response:
-    """What was decided about its ticks, the newest first."""
-    schedules, prefix = _of(request)
+    """What was decided about its ticks, the newest first. Who may read all queues sees that of one that is gone."""
     span = {
         "since": None if since is None else contracts.instant(since),
         "until": None if until is None else contracts.instant(until),
     }
-    return answer({"ticks": [shown_tick(one) for one in await schedules.history(prefix, **span, limit=limit)]})
+    schedules: AsyncSchedules = request.app.state.broker.app.schedules
+    found = await schedules.history(parse_prefix(schedule) or "", **span, limit=limit)
+    return answer({"ticks": [shown_tick(one) for one in found]})
+
+
+@router.get("/schedules/{schedule}:waiting", response_model=schedule_shapes.History, **_LEDGER)
+async def waiting(request: Request, schedule: str) -> Response:
+    """The ticks whose messages nobody was given yet, of whatever configuration, the oldest first."""
+    found = await request.app.state.broker.store.waiting_ticks(parse_prefix(schedule) or "")
+    return answer({"ticks": [shown_tick(one) for one in found]})
 
 
 @router.get("/schedules/{schedule}", response_model=schedule_shapes.ScheduleAnswer, **_READ)

@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 import msgspec
 
 from tarry.core.cron import Misfire, Overlap, Policy, Reason, ScheduleSpec, ScheduleState, TickRecord, Verdict
-from tarry.core.cron_plan import Fire
 from tarry.core.schedules import stored_schedule
 from tarry.storage.http.reading import Content
 
@@ -36,6 +35,8 @@ class Scheduled(Content, kw_only=True):
     ruled_at: datetime
     cursor_at: datetime
     wake_at: datetime | None
+    last_live: bool
+    forgotten_until: datetime | None
 
     def state(self) -> ScheduleState:
         same = (
@@ -47,6 +48,8 @@ class Scheduled(Content, kw_only=True):
             "ruled_at",
             "cursor_at",
             "wake_at",
+            "last_live",
+            "forgotten_until",
         )
         return ScheduleState(spec=self._spec(), **{name: getattr(self, name) for name in same})
 
@@ -75,17 +78,8 @@ class Every(msgspec.Struct):
     schedules: list[Scheduled]
 
 
-class Fired(msgspec.Struct):
-    tick: datetime
-    due_at: datetime
-    verdict: Verdict | None
-
-    def fire(self) -> Fire:
-        return Fire(tick=self.tick, due_at=self.due_at, verdict=self.verdict)
-
-
-class Fires(msgspec.Struct):
-    fires: list[Fired]
+class Due(Every):
+    wake_in: float | None
 
 
 class Ticked(msgspec.Struct):
@@ -107,5 +101,5 @@ class Ticked(msgspec.Struct):
         return TickRecord(**msgspec.structs.asdict(self))
 
 
-class History(msgspec.Struct):
+class Ticks(msgspec.Struct):
     ticks: list[Ticked]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from tarry.core.errors import Refused, UnknownQueue
 from tarry.core.settings import QueueSettings
-from tarry.storage.http import dead_ops, ops, queue_ops
+from tarry.storage.http import dead_ops, ops, queue_ops, schedule_ops
 from tarry.storage.http.call import Op
+from tarry.storage.http.schedule_ops import queues_of
 
 R = TypeVar("R")
 Verb = Callable[..., Op[Any]]
@@ -59,6 +60,13 @@ VERBS: Mapping[str, Verb] = {
             queue_ops.pause,
             queue_ops.resume,
             ops.now,
+            schedule_ops.schedules,
+            schedule_ops.due_schedules,
+            schedule_ops.next_wake_in,
+            schedule_ops.rule,
+            schedule_ops.ticks,
+            schedule_ops.waiting_ticks,
+            schedule_ops.forget_ticks,
         )
     },
 }
@@ -66,20 +74,25 @@ VERBS: Mapping[str, Verb] = {
 
 def op_of(name: str, args: tuple[Any, ...], options: dict[str, Any], *, create: bool) -> Op[Any]:
     verb = VERBS[name]
-    if name not in OF_QUEUE:
+    if name in OF_QUEUE:
+        queues = [args[0] if args else options["queue"]]
+    elif name == "rule":
+        queues = [queue for ruling in (args[0] if args else options["rulings"]) for queue in queues_of(ruling)]
+    else:
         return verb(*args, **options)
-    return _in_queue(args[0] if args else options["queue"], lambda: verb(*args, **options), create=create)
+    return _in_queues(queues, lambda: verb(*args, **options), create=create)
 
 
-def _in_queue(queue: str, make: Callable[[], Op[R]], *, create: bool) -> Op[R]:
+def _in_queues(queues: Iterable[str], make: Callable[[], Op[R]], *, create: bool) -> Op[R]:
     """As the library has it: a queue comes into being when it is first used, if this client's key may create it."""
     try:
         return (yield from make())
     except UnknownQueue:
         if not create:
             raise
-        try:
-            yield from queue_ops.create_queue(queue, QueueSettings(), exist_ok=True)
-        except Refused:
-            raise UnknownQueue(queue) from None
+        for queue in sorted(set(queues)):
+            try:
+                yield from queue_ops.create_queue(queue, QueueSettings(), exist_ok=True)
+            except Refused:
+                raise UnknownQueue(queue) from None
     return (yield from make())
