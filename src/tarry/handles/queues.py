@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import builtins
 import dataclasses
+from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Any
 
 from tarry.core import limits
-from tarry.core.errors import InvalidInput
+from tarry.core.errors import InvalidInput, TarryError
 from tarry.core.messages import Counts
 from tarry.core.ports import AsyncStore, Store
 from tarry.core.settings import QueueInfo, QueueSettings
+from tarry.handles import transfer
 from tarry.handles.texts import checked_text
+from tarry.handles.transfer import BadLine, Exporting, Imported, Importing, OnBad
 
 
 def changed(settings: QueueSettings, changes: dict[str, Any]) -> QueueSettings:
@@ -60,6 +63,28 @@ class Queues:
     def counts(self, name: str, *, limit: int = 10_000, conn: Any = None) -> Counts:
         return self._store.counts(limits.check_queue_name(name), limit=limit, conn=conn)
 
+    def export(self, name: str) -> Iterator[bytes]:
+        """All live messages in due order, as lines of JSON that `import_lines` takes. Read page by page, each as it is by
+        then: what is changed meanwhile may be missing, or there twice."""
+        exporting = Exporting()
+        self.get(name)
+        while not exporting.done:
+            yield from exporting.take(self._store.messages(name, limit=transfer.PAGE, filter=exporting.filter))
+
+    def import_lines(
+        self, name: str, lines: Iterable[bytes | BadLine], *, on_bad: OnBad = "skip", dry_run: bool = False
+    ) -> Imported:
+        """Offer every line, in batches of which each is stored as a whole: a file that is open for bytes will do."""
+        importing = Importing(self._store.settings.payload_limit, on_bad=on_bad, dry_run=dry_run)
+        limits.check_queue_name(name)
+        for batch in importing.batches(lines):
+            try:
+                importing.stored(self._store.offer_many(name, batch))
+            except TarryError as error:
+                importing.failed(error)
+                raise
+        return importing.imported()
+
 
 class AsyncQueues:
     def __init__(self, store: AsyncStore) -> None:
@@ -97,3 +122,27 @@ class AsyncQueues:
 
     async def counts(self, name: str, *, limit: int = 10_000, conn: Any = None) -> Counts:
         return await self._store.counts(limits.check_queue_name(name), limit=limit, conn=conn)
+
+    async def export(self, name: str) -> AsyncIterator[bytes]:
+        """All live messages in due order, as lines of JSON that `import_lines` takes. Read page by page, each as it is by
+        then: what is changed meanwhile may be missing, or there twice."""
+        exporting = Exporting()
+        await self.get(name)
+        while not exporting.done:
+            page = await self._store.messages(name, limit=transfer.PAGE, filter=exporting.filter)
+            for line in exporting.take(page):
+                yield line
+
+    async def import_lines(
+        self, name: str, lines: Iterable[bytes | BadLine], *, on_bad: OnBad = "skip", dry_run: bool = False
+    ) -> Imported:
+        """Offer every line, in batches of which each is stored as a whole: a file that is open for bytes will do."""
+        importing = Importing(self._store.settings.payload_limit, on_bad=on_bad, dry_run=dry_run)
+        limits.check_queue_name(name)
+        for batch in importing.batches(lines):
+            try:
+                importing.stored(await self._store.offer_many(name, batch))
+            except TarryError as error:
+                importing.failed(error)
+                raise
+        return importing.imported()

@@ -16,9 +16,9 @@ from tarry.app import AsyncApp
 from tarry.core.errors import StoreUnavailable
 from tarry.core.messages import Draft, Filter, StoredMessage
 from tarry.core.settings import QueueSettings
-from tarry.edges.http import transfer
 from tarry.edges.http.broker import broker_app
 from tarry.edges.http.settings import BrokerSettings
+from tarry.handles import transfer
 from tests.edges.http.conftest import Caller
 from tests.edges.http.test_answers import code, offered, polled
 from tests.kit.blocking import Loop
@@ -164,7 +164,7 @@ class TestImport:
         assert (sums["lines"], sums["created"], sums["refused"], sums["superseded"]) == (9, 1, 6, 1)
         problems = {one["line"]: one["problem"] for one in each if "problem" in one}
         assert problems[2].startswith("not JSON")
-        assert problems[3].startswith("priority: ")
+        assert problems[3] == "priority is a whole number from 0 (last) to 9 (first), not 11"
         assert problems[4] == "more: this field is not known"
         assert "NUL" in problems[6]
 

@@ -41,6 +41,7 @@ from tarry.edges.cli import dlq_redrive as _redrive  # pyright: ignore[reportUnu
 from tarry.edges.cli import edit as _edit  # pyright: ignore[reportUnusedImport] # noqa: F401 - adds to message
 from tarry.edges.cli import pipeline_replay as _replay  # pyright: ignore[reportUnusedImport] # noqa: F401 - adds to pipeline
 from tarry.edges.cli import pipeline_report as _report_commands  # pyright: ignore[reportUnusedImport] # noqa: F401 - adds to pipeline
+from tarry.edges.cli import queue_lines as _queue_lines  # pyright: ignore[reportUnusedImport] # noqa: F401 - adds to queue
 from tarry.edges.cli import settle as _settle  # pyright: ignore[reportUnusedImport] # noqa: F401 - adds to message
 from tarry.edges.cli import timeline as _timeline  # pyright: ignore[reportUnusedImport] # noqa: F401 - adds to message
 from tarry.edges.cli.exits import CommandFailed, ExitCode, ReaderGone, Usage, code_of

@@ -30,7 +30,6 @@ from tarry.edges.http import (
     transfer,
 )
 from tarry.edges.http.answers import ProblemAnswer
-from tarry.edges.http.content import CONTENT, Content
 from tarry.edges.http.gate import Gate
 from tarry.edges.http.guard import Guard
 from tarry.edges.http.hosting import Host
@@ -38,6 +37,7 @@ from tarry.edges.http.metering import Meter
 from tarry.edges.http.settings import BrokerSettings
 from tarry.edges.http.streaming import shown, told
 from tarry.handles.aio import AsyncQueue
+from tarry.handles.content import CONTENT, Content
 from tarry.handles.drafting import Drafter
 from tarry.services.live import Live
 

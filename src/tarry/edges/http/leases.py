@@ -16,7 +16,6 @@ from tarry.core.messages import Failure, Hold
 from tarry.core.outcomes import Settled
 from tarry.core.retry import Retry
 from tarry.edges.http import answers, contracts
-from tarry.edges.http.content import Content
 from tarry.edges.http.documented import SETTLE_ERRORS, WRITE_ERRORS
 from tarry.edges.http.ids import MessageId
 from tarry.edges.http.polling import long_poll
@@ -25,6 +24,7 @@ from tarry.edges.http.routing import AccessRoute, Scope, access, caller_of, mess
 from tarry.edges.http.views import answer
 from tarry.edges.times import exact
 from tarry.handles.aio import AsyncQueue
+from tarry.handles.content import Content
 
 I = TypeVar("I", bound=contracts.Settle | contracts.Nack)  # noqa: E741
 

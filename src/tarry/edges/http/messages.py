@@ -15,7 +15,6 @@ from tarry.core.retry import Retry
 from tarry.core.states import State
 from tarry.core.why import why_not_delivered
 from tarry.edges.http import answers, contracts, views
-from tarry.edges.http.content import Content
 from tarry.edges.http.documented import READ_ERRORS, SETTLE_ERRORS
 from tarry.edges.http.ids import PLACE, MessageId, parse_place, show_place, storable
 from tarry.edges.http.once import ONCE, offer_once, once
@@ -23,6 +22,7 @@ from tarry.edges.http.problems import message_gone
 from tarry.edges.http.routing import AccessRoute, Scope, access, message_of
 from tarry.edges.http.views import answer
 from tarry.edges.times import exact
+from tarry.handles.content import Content
 from tarry.handles.drafting import fresh_key
 
 router = APIRouter(prefix="/v1", tags=["messages"], route_class=AccessRoute)

@@ -12,10 +12,10 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from tarry.edges.http import contracts, views
-from tarry.edges.http.content import Content
 from tarry.edges.http.gate import unauthorized
 from tarry.edges.http.routing import caller_of
 from tarry.handles.aio import AsyncQueue
+from tarry.handles.content import Content
 from tarry.handles.delivery import AsyncDelivery
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -114,15 +113,6 @@ def of_validation(error: RequestValidationError) -> Problem:
     ]
     said = "; ".join(f"{item['field']}: {item['problem']}" for item in wrong[:3])
     return Problem(422, "invalid", said[:1000], hint="see /openapi.json for what is allowed", errors=wrong)
-
-
-def of_line(error: ValueError) -> str:
-    """What is wrong with one line of many, in a sentence; never the value."""
-    if isinstance(error, ValidationError):
-        wrong = error.errors()[0]
-        place = ".".join(map(str, wrong["loc"]))
-        return f"{place}: {_said(wrong)}" if place else _said(wrong)
-    return str(error)[:500] if isinstance(error, errors.TarryError) else f"not JSON: {error}"[:200]
 
 
 def _said(found: Any) -> str:

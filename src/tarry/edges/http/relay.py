@@ -21,13 +21,13 @@ from tarry.core.outcomes import Outcome, Settled
 from tarry.edges.http import contracts
 from tarry.edges.http import relay_contracts as asked
 from tarry.edges.http import relay_views as views
-from tarry.edges.http.content import Content
 from tarry.edges.http.ids import MessageId, storable
 from tarry.edges.http.once import offer_once, once
 from tarry.edges.http.polling import long_poll
 from tarry.edges.http.routing import AccessRoute, Scope, access, caller_of, message_of
 from tarry.edges.http.views import answer
 from tarry.handles.aio import AsyncQueue
+from tarry.handles.content import Content
 from tarry.handles.drafting import fresh_key
 
 R = TypeVar("R")

@@ -19,12 +19,12 @@ from tarry.core.settings import QueueSettings
 from tarry.core.states import State
 from tarry.edges.http import relay_contracts as asked
 from tarry.edges.http import relay_views as views
-from tarry.edges.http.content import Content
 from tarry.edges.http.ids import MessageId, storable
 from tarry.edges.http.problems import Problem
 from tarry.edges.http.relay import QueueName, Text
 from tarry.edges.http.routing import AccessRoute, Scope, access, caller_of, message_of
 from tarry.edges.http.views import answer
+from tarry.handles.content import Content
 
 router = APIRouter(prefix="/api", route_class=AccessRoute, include_in_schema=False)
 _ADMIN = access(Action.ADMIN)

@@ -10,10 +10,10 @@ from tarry.core.events import Event
 from tarry.core.messages import Counts, DeadLetter, StoredMessage
 from tarry.core.settings import QueueInfo
 from tarry.core.states import State
-from tarry.edges.http.content import Content
 from tarry.edges.http.ids import MessageId
 from tarry.edges.http.problems import Problem
 from tarry.edges.times import exact
+from tarry.handles.content import Content
 from tarry.handles.delivery import AsyncDelivery
 
 _ACTIONS = {

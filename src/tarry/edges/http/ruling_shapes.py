@@ -28,9 +28,9 @@ from tarry.core.errors import InvalidInput
 from tarry.core.messages import Draft
 from tarry.core.schedules import Schedule
 from tarry.edges.http.answers import Answer
-from tarry.edges.http.content import Content
 from tarry.edges.http.contracts import MOST, ContentType, Instant, Strict
 from tarry.edges.http.schedule_shapes import ScheduleAnswer, ScheduleRequest
+from tarry.handles.content import Content
 
 MOST_TICKS = 20_000
 Prefix = Annotated[str, Field(min_length=1, max_length=PREFIX_LENGTH), AfterValidator(check_prefix)]

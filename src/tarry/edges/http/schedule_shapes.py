@@ -13,11 +13,11 @@ from tarry.core.cron_plan import Fire
 from tarry.core.errors import InvalidInput
 from tarry.core.schedules import Schedule
 from tarry.edges.http.answers import Answer, At
-from tarry.edges.http.content import Content
 from tarry.edges.http.contracts import ContentType, Duration, Instant, Priority, QueueName, Strict, TypeName
 from tarry.edges.http.ids import show_prefix
 from tarry.edges.schedules import state_data
 from tarry.edges.times import exact
+from tarry.handles.content import Content
 
 SOURCE = "http"
 Hour = Annotated[str, Field(max_length=8, examples=["02:00"])]

@@ -16,9 +16,9 @@ from tarry.core.messages import Counted, Counts, DeadLetter, StoredMessage
 from tarry.core.redriving import DeadGroup, RedriveJob
 from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo
-from tarry.edges.http.content import Content
 from tarry.edges.http.ids import MessageId
 from tarry.edges.times import exact
+from tarry.handles.content import Content
 from tarry.handles.delivery import AsyncDelivery
 
 

@@ -1,0 +1,194 @@
+"""A queue as a stream of lines, out and in. Neither way is the whole queue ever in memory.
+
+What is decided about lines is decided here, once; whoever has a store, a socket or a file drives it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from tarry.core.errors import InvalidInput, TarryError
+from tarry.core.messages import Draft, Filter, Place, StoredMessage
+from tarry.core.outcomes import Outcome
+from tarry.handles import lines
+from tarry.handles.content import CONTENT
+from tarry.handles.drafting import Drafter
+
+PAGE = 200
+"""Messages that an export reads at a time: at most 50 MiB of payloads."""
+BATCH = 500
+BATCH_BYTES = 1024 * 1024
+LONGEST_LINE = 1024 * 1024
+_TOLD = 1_000
+"""Bad lines whose problem is told; of more, only that they are bad."""
+OUTCOMES = ("created", "updated", "ignored", "superseded", "refused", "not_stored", "blank", "fine")
+OnBad = Literal["skip", "stop"]
+
+
+class BadLine(NamedTuple):
+    problem: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """What became of the lines of an import. `refused` ones are bad; `not_stored` ones were given up with a bad line of their
+    batch; `fine` ones would be stored, if it were no dry run."""
+
+    lines: int
+    created: int
+    updated: int
+    ignored: int
+    superseded: int
+    refused: int
+    not_stored: int
+    blank: int
+    fine: int
+    problems: Mapping[int, str]
+    """What is wrong with the first thousand that were refused, by their number."""
+
+
+class Lines:
+    """Lines of a stream of bytes, one after the other, none of them longer than allowed."""
+
+    def __init__(self, longest: int = LONGEST_LINE) -> None:
+        self._longest = longest
+        self._rest = bytearray()
+        self._too_long = False
+
+    def split(self, chunk: bytes) -> Iterator[bytes | BadLine]:
+        """Those that end in it; the empty ones, too, so that the numbers are those of the file."""
+        start = 0
+        while (end := chunk.find(b"\n", start)) >= 0:
+            yield self._ended(chunk[start:end])
+            start = end + 1
+        self._keep(chunk[start:])
+
+    def end(self) -> Iterator[bytes | BadLine]:
+        """What comes after the last line end, unless it is nothing."""
+        if self._rest or self._too_long:
+            yield self._ended(b"")
+
+    def _keep(self, part: bytes) -> None:
+        self._rest += part
+        if len(self._rest) > self._longest:
+            self._rest.clear()
+            self._too_long = True
+
+    def _ended(self, part: bytes) -> bytes | BadLine:
+        self._keep(part)
+        line, too_long = bytes(self._rest), self._too_long
+        self._rest.clear()
+        self._too_long = False
+        return BadLine(f"a line has at most {self._longest:,} bytes") if too_long else line
+
+
+def lines_of(chunks: Iterable[bytes]) -> Iterator[bytes | BadLine]:
+    splitting = Lines()
+    for chunk in chunks:
+        yield from splitting.split(chunk)
+    yield from splitting.end()
+
+
+class Exporting:
+    """Asks for one page after the other: `filter` says which, and `take` makes lines of it."""
+
+    def __init__(self) -> None:
+        self.filter = Filter()
+        self.done = False
+
+    def take(self, page: Sequence[StoredMessage[bytes]]) -> list[bytes]:
+        self.done = len(page) < PAGE
+        if not self.done:
+            self.filter = Filter(after=Place(page[-1].due_at, page[-1].version))
+        return [lines.written(one) for one in page]
+
+
+class Importing:
+    """One byte per line, and one batch of messages, is all that is remembered."""
+
+    def __init__(self, payload_limit: int, *, on_bad: OnBad = "skip", dry_run: bool = False) -> None:
+        if on_bad not in ("skip", "stop"):
+            raise InvalidInput(f"on_bad is skip or stop, not {on_bad!r:.80}")
+        self._drafter = Drafter(CONTENT, payload_limit)
+        self._stop = on_bad == "stop"
+        self._dry_run = dry_run
+        self._outcomes = bytearray()
+        self._batch: list[tuple[int, Draft]] = []
+        self._bytes = 0
+        self.problems: dict[int, str] = {}
+        self.stopped = False
+
+    def take(self, line: bytes | BadLine) -> list[Draft]:
+        """What is to be stored before the next line is taken; then say what became of it (`stored`)."""
+        if self.stopped:
+            return []
+        place = len(self._outcomes)
+        self._note(place, "fine")
+        if isinstance(line, bytes) and not line.strip():
+            self._note(place, "blank")
+            return []
+        try:
+            if isinstance(line, BadLine):
+                raise InvalidInput(line.problem)
+            draft = self._drafter.draft_message(lines.read(line))
+        except TarryError as error:
+            self._refuse(place, str(error)[:500])
+            return []
+        self._batch.append((place, draft))
+        self._bytes += len(line)
+        return self.rest() if len(self._batch) >= BATCH or self._bytes >= BATCH_BYTES else []
+
+    def batches(self, lines: Iterable[bytes | BadLine]) -> Iterator[list[Draft]]:
+        """Of all lines, each to be stored before the next one is asked for."""
+        for line in lines:
+            if batch := self.take(line):
+                yield batch
+            if self.stopped:
+                break
+        if batch := self.rest():
+            yield batch
+
+    def rest(self) -> list[Draft]:
+        """What is left to be stored after the last line."""
+        if self._dry_run:
+            self._batch = []
+        self._bytes = 0
+        return [draft for _, draft in self._batch]
+
+    def stored(self, outcomes: Sequence[Outcome]) -> None:
+        batch, self._batch = self._batch, []
+        for (place, _), outcome in zip(batch, outcomes, strict=True):
+            self._note(place, outcome.value)
+
+    @property
+    def stored_lines(self) -> int:
+        """Up to which line everything is settled, if storing what is left does not work."""
+        return self._batch[0][0] if self._batch else len(self._outcomes)
+
+    def failed(self, error: TarryError) -> None:
+        error.add_note(f"what came up to line {self.stored_lines:,} is stored; what follows is not")
+
+    def outcomes(self) -> Iterator[str]:
+        """Of each line."""
+        return (OUTCOMES[code] for code in self._outcomes)
+
+    def imported(self) -> Imported:
+        counted = Counter(self._outcomes)
+        sums = {name: counted[code] for code, name in enumerate(OUTCOMES)}
+        problems = {place + 1: problem for place, problem in self.problems.items()}
+        return Imported(lines=len(self._outcomes), **sums, problems=problems)
+
+    def _refuse(self, place: int, problem: str) -> None:
+        self._note(place, "refused")
+        if len(self.problems) < _TOLD:
+            self.problems[place] = problem
+        if self._stop:
+            for given_up, _ in self._batch:
+                self._note(given_up, "not_stored")
+            self._batch, self.stopped = [], True
+
+    def _note(self, place: int, outcome: str) -> None:
+        self._outcomes[place : place + 1] = bytes((OUTCOMES.index(outcome),))
