@@ -7,7 +7,7 @@ with tarry.http.Client("http://localhost:8080", key="tarry_…") as client:
 from __future__ import annotations
 
 import time
-from collections.abc import Coroutine
+from collections.abc import AsyncGenerator, Coroutine, Iterator, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast, overload
@@ -15,6 +15,8 @@ from typing import Any, Self, TypeVar, cast, overload
 from tarry.app import default_consumer
 from tarry.core import limits
 from tarry.core.codecs import codec_for
+from tarry.core.events import EventKind
+from tarry.core.following import LiveEvent, Missed
 from tarry.core.messages import Lease
 from tarry.core.ports import AsyncStore, Store
 from tarry.core.settings import StoreSettings
@@ -112,6 +114,14 @@ class Client:
     def queue(self, name: str, payload_type: type[Any] | None = None) -> Queue[Any]:
         return _RemoteQueue(cast("Store", self.store), name, codec_for(payload_type), consumer=self._consumer)
 
+    def events(
+        self, queues: Sequence[str] = (), kinds: Sequence[EventKind | str] = (), *, after: str | None = None
+    ) -> Iterator[LiveEvent | Missed]:
+        """What happens in these queues (else in all that the key may read), as it happens, from now on or from after a
+        position; without payloads. It comes back by itself to where it was when the broker goes away, and says so
+        (`Missed`) where something is missing. Break off to end it."""
+        return self.store.events(_names(queues), _names(kinds), after)
+
     def cron(self) -> Cron:
         """Install schedules from code; in a `with` block, plan them as well. It needs a key that may read, and administer
         the queues; one that only plans may produce instead."""
@@ -162,6 +172,12 @@ class AsyncClient:
     def queue(self, name: str, payload_type: type[Any] | None = None) -> AsyncQueue[Any]:
         return _AsyncRemoteQueue(cast("AsyncStore", self.store), name, codec_for(payload_type), consumer=self._consumer)
 
+    def events(
+        self, queues: Sequence[str] = (), kinds: Sequence[EventKind | str] = (), *, after: str | None = None
+    ) -> AsyncGenerator[LiveEvent | Missed]:
+        """As `Client.events`. Within `contextlib.aclosing` it ends as soon as you break off."""
+        return self.store.events(_names(queues), _names(kinds), after)
+
     def cron(self) -> AsyncCron:
         return AsyncCron(cast("AsyncStore", self.store))
 
@@ -175,6 +191,11 @@ class AsyncClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def _names(said: Sequence[str]) -> list[str]:
+    """One name is not a row of letters."""
+    return [said] if isinstance(said, str) else list(said)
 
 
 def _deadline_s(timeout: timedelta | None) -> float | None:

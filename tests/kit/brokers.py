@@ -12,9 +12,9 @@ from tests.kit.blocking import Loop
 
 
 @contextmanager
-def broker_on(app: AsyncApp, loop: Loop, settings: BrokerSettings) -> Iterator[str]:
+def broker_on(app: AsyncApp, loop: Loop, settings: BrokerSettings, port: int = 0) -> Iterator[str]:
     """Its address."""
-    running = serving(app, settings)
+    running = serving(app, settings, port=port)
     url = loop.run(running.__aenter__())
     try:
         yield url

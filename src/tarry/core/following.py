@@ -75,6 +75,23 @@ class EventPage:
     gap: Gap | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class LiveEvent:
+    """One event as it happened, and where to go on behind it."""
+
+    position: str
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """Events before this position are missing, and why. What follows goes on behind them."""
+
+    position: str
+    reason: Gap
+    detail: str
+
+
 class Following(Protocol):
     def follow(
         self, after: str | None, *, until: str | None = None, limit: int = 1_000, most: int = 20_000

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from typing import Any
 
 import httpx
 
+from tarry.core.following import LiveEvent, Missed
 from tarry.core.settings import StoreSettings
 from tarry.storage.http.call import Answer, Call, Op
+from tarry.storage.http.feed import Feed
 from tarry.storage.http.lanes import AsyncLanes
 from tarry.storage.http.transport import FAULTS, Tries, connection, refuse_conn
 from tarry.storage.http.verbs import VERBS, Verb, op_of
@@ -18,7 +20,8 @@ from tarry.storage.http.verbs import VERBS, Verb, op_of
 class AsyncHttpStore:
     def __init__(self, url: str, key: str | None = None, *, settings: StoreSettings = StoreSettings()) -> None:
         self.settings = settings
-        self._client = httpx.AsyncClient(**connection(url, key), transport=AsyncLanes(settings.pool_size))
+        self._connection = connection(url, key)
+        self._client = httpx.AsyncClient(**self._connection, transport=AsyncLanes(settings.pool_size))
 
     def __getattr__(self, name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
         if name not in VERBS:
@@ -34,6 +37,25 @@ class AsyncHttpStore:
             return await self._drive(verb(*args, **options))
 
         return asked
+
+    async def events(
+        self, queues: Sequence[str], kinds: Sequence[str], after: str | None
+    ) -> AsyncGenerator[LiveEvent | Missed]:
+        """On a connection of its own, which is there for as long as somebody iterates."""
+        feed = Feed(self.settings, queues, kinds, after)
+        while True:
+            await asyncio.sleep(feed.pause_s)
+            try:
+                async with httpx.AsyncClient(**self._connection) as client, client.stream(**feed.request()) as found:
+                    if found.status_code != 200:
+                        await found.aread()
+                        feed.refused(found)
+                        continue
+                    async for chunk in found.aiter_bytes():
+                        for one in feed.heard(chunk):
+                            yield one
+            except FAULTS as error:
+                feed.failed(error)
 
     async def close(self) -> None:
         await self._client.aclose()

@@ -128,7 +128,7 @@ def event(said: dict[str, Any]) -> Event:
         leased_at=at("leased_at"),
         lease_until=at("lease_until"),
         payload_hash=None if said["payload_hash"] is None else bytes.fromhex(said["payload_hash"]),
-        payload=None if said["payload_base64"] is None else b64decode(said["payload_base64"]),
+        payload=None if said.get("payload_base64") is None else b64decode(said["payload_base64"]),
         **{name: said[name] for name in same},
     )
 
