@@ -20,14 +20,16 @@ from tarry.core.following import LiveEvent, Missed
 from tarry.core.messages import Lease
 from tarry.core.ports import AsyncStore, Store
 from tarry.core.settings import StoreSettings
+from tarry.edges.env import broker_from
 from tarry.handles.aio import AsyncQueue
 from tarry.handles.delivery import AsyncDelivery, Delivery
+from tarry.handles.keys import ApiKeys, AsyncApiKeys
 from tarry.handles.queue import Queue
 from tarry.handles.queues import AsyncQueues, Queues
 from tarry.handles.redrives import AsyncRedrives, Redrives
 from tarry.handles.schedules import AsyncSchedules, Schedules
 from tarry.services.cron import AsyncCron, Cron
-from tarry.storage.http import AsyncHttpStore, HttpStore
+from tarry.storage.http import AsyncHttpStore, HttpStore, key_ops
 
 __all__ = ["AsyncClient", "Client"]
 
@@ -80,25 +82,36 @@ class _AsyncRemoteQueue(AsyncQueue[P]):
         return await asking
 
 
+class _Keys:
+    """The verbs of `app.keys`, blocking or awaitable like the store that asks."""
+
+    def __init__(self, store: HttpStore | AsyncHttpStore) -> None:
+        self.create = store.asking(key_ops.create)
+        self.list = store.asking(key_ops.list)
+        self.revoke = store.asking(key_ops.revoke)
+
+
 class Client:
-    """`tarry.connect` for a broker: queues and their verbs, except what needs a connection of the database."""
+    """`tarry.connect` for a broker: the verbs of an `App`, except what needs a connection of the database."""
 
     def __init__(
         self,
-        url: str,
+        url: str | None = None,
         key: str | None = None,
         *,
         consumer: str | None = None,
         settings: StoreSettings = _DEFAULTS,
     ) -> None:
-        self._begin(HttpStore(url, key, settings=settings), consumer)
+        """Without an address, the one in TARRY_URL with the key in TARRY_KEY, else the broker of this machine."""
+        self._begin(HttpStore(*_broker(url, key), settings=settings), consumer)
 
     def _begin(self, store: HttpStore, consumer: str | None) -> None:
         self.store = store
         self.queues = Queues(cast("Store", store))
         self.redrives = Redrives(cast("Store", store))
         self.schedules = Schedules(cast("Store", store))
-        self._consumer = consumer or default_consumer()
+        self.keys = cast("ApiKeys", _Keys(store))
+        self.consumer = consumer or default_consumer()
 
     @classmethod
     def on(cls, store: HttpStore, consumer: str | None = None) -> Self:
@@ -112,7 +125,7 @@ class Client:
     @overload
     def queue(self, name: str, payload_type: type[P]) -> Queue[P]: ...
     def queue(self, name: str, payload_type: type[Any] | None = None) -> Queue[Any]:
-        return _RemoteQueue(cast("Store", self.store), name, codec_for(payload_type), consumer=self._consumer)
+        return _RemoteQueue(cast("Store", self.store), name, codec_for(payload_type), consumer=self.consumer)
 
     def events(
         self, queues: Sequence[str] = (), kinds: Sequence[EventKind | str] = (), *, after: str | None = None
@@ -144,20 +157,21 @@ class AsyncClient:
 
     def __init__(
         self,
-        url: str,
+        url: str | None = None,
         key: str | None = None,
         *,
         consumer: str | None = None,
         settings: StoreSettings = _DEFAULTS,
     ) -> None:
-        self._begin(AsyncHttpStore(url, key, settings=settings), consumer)
+        self._begin(AsyncHttpStore(*_broker(url, key), settings=settings), consumer)
 
     def _begin(self, store: AsyncHttpStore, consumer: str | None) -> None:
         self.store = store
         self.queues = AsyncQueues(cast("AsyncStore", store))
         self.redrives = AsyncRedrives(cast("AsyncStore", store))
         self.schedules = AsyncSchedules(cast("AsyncStore", store))
-        self._consumer = consumer or default_consumer()
+        self.keys = cast("AsyncApiKeys", _Keys(store))
+        self.consumer = consumer or default_consumer()
 
     @classmethod
     def on(cls, store: AsyncHttpStore, consumer: str | None = None) -> Self:
@@ -170,7 +184,7 @@ class AsyncClient:
     @overload
     def queue(self, name: str, payload_type: type[P]) -> AsyncQueue[P]: ...
     def queue(self, name: str, payload_type: type[Any] | None = None) -> AsyncQueue[Any]:
-        return _AsyncRemoteQueue(cast("AsyncStore", self.store), name, codec_for(payload_type), consumer=self._consumer)
+        return _AsyncRemoteQueue(cast("AsyncStore", self.store), name, codec_for(payload_type), consumer=self.consumer)
 
     def events(
         self, queues: Sequence[str] = (), kinds: Sequence[EventKind | str] = (), *, after: str | None = None
@@ -191,6 +205,14 @@ class AsyncClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def _broker(url: str | None, key: str | None) -> tuple[str, str | None]:
+    """The key of the environment goes with the address of the environment, and nowhere else."""
+    if url is not None:
+        return url, key
+    found, its_key = broker_from()
+    return found, its_key if key is None else key
 
 
 def _names(said: Sequence[str]) -> list[str]:

@@ -32,6 +32,11 @@ def listen_dsn_from(dsn: str, environ: Mapping[str, str] = os.environ) -> str | 
     return environ.get("TARRY_LISTEN_DSN") or None if dsn == dsn_from(environ) else None
 
 
+def broker_from(environ: Mapping[str, str] = os.environ) -> tuple[str, str | None]:
+    """The address of a broker and the key for it: TARRY_URL and TARRY_KEY, else the one that `tarry serve` starts here."""
+    return environ.get("TARRY_URL") or "http://127.0.0.1:8080", environ.get("TARRY_KEY") or None
+
+
 def no_color_from(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether the user wants no colours: NO_COLOR with any text in it, or a terminal that has none."""
     return bool(environ.get("NO_COLOR")) or environ.get("TERM") == "dumb"
