@@ -63,23 +63,31 @@ class Queues:
     def counts(self, name: str, *, limit: int = 10_000, conn: Any = None) -> Counts:
         return self._store.counts(limits.check_queue_name(name), limit=limit, conn=conn)
 
-    def export(self, name: str) -> Iterator[bytes]:
+    def export(self, name: str, *, conn: Any = None) -> Iterator[bytes]:
         """All live messages in due order, as lines of JSON that `import_lines` takes. Read page by page, each as it is by
         then: what is changed meanwhile may be missing, or there twice."""
         exporting = Exporting()
-        self.get(name)
+        self.get(name, conn=conn)
         while not exporting.done:
-            yield from exporting.take(self._store.messages(name, limit=transfer.PAGE, filter=exporting.filter))
+            yield from exporting.take(
+                self._store.messages(name, limit=transfer.PAGE, filter=exporting.filter, conn=conn)
+            )
 
     def import_lines(
-        self, name: str, lines: Iterable[bytes | BadLine], *, on_bad: OnBad = "skip", dry_run: bool = False
+        self,
+        name: str,
+        lines: Iterable[bytes | BadLine],
+        *,
+        on_bad: OnBad = "skip",
+        dry_run: bool = False,
+        conn: Any = None,
     ) -> Imported:
         """Offer every line, in batches of which each is stored as a whole: a file that is open for bytes will do."""
         importing = Importing(self._store.settings.payload_limit, on_bad=on_bad, dry_run=dry_run)
         limits.check_queue_name(name)
         for batch in importing.batches(lines):
             try:
-                importing.stored(self._store.offer_many(name, batch))
+                importing.stored(self._store.offer_many(name, batch, conn=conn))
             except TarryError as error:
                 importing.failed(error)
                 raise
@@ -123,25 +131,31 @@ class AsyncQueues:
     async def counts(self, name: str, *, limit: int = 10_000, conn: Any = None) -> Counts:
         return await self._store.counts(limits.check_queue_name(name), limit=limit, conn=conn)
 
-    async def export(self, name: str) -> AsyncIterator[bytes]:
+    async def export(self, name: str, *, conn: Any = None) -> AsyncIterator[bytes]:
         """All live messages in due order, as lines of JSON that `import_lines` takes. Read page by page, each as it is by
         then: what is changed meanwhile may be missing, or there twice."""
         exporting = Exporting()
-        await self.get(name)
+        await self.get(name, conn=conn)
         while not exporting.done:
-            page = await self._store.messages(name, limit=transfer.PAGE, filter=exporting.filter)
+            page = await self._store.messages(name, limit=transfer.PAGE, filter=exporting.filter, conn=conn)
             for line in exporting.take(page):
                 yield line
 
     async def import_lines(
-        self, name: str, lines: Iterable[bytes | BadLine], *, on_bad: OnBad = "skip", dry_run: bool = False
+        self,
+        name: str,
+        lines: Iterable[bytes | BadLine],
+        *,
+        on_bad: OnBad = "skip",
+        dry_run: bool = False,
+        conn: Any = None,
     ) -> Imported:
         """Offer every line, in batches of which each is stored as a whole: a file that is open for bytes will do."""
         importing = Importing(self._store.settings.payload_limit, on_bad=on_bad, dry_run=dry_run)
         limits.check_queue_name(name)
         for batch in importing.batches(lines):
             try:
-                importing.stored(await self._store.offer_many(name, batch))
+                importing.stored(await self._store.offer_many(name, batch, conn=conn))
             except TarryError as error:
                 importing.failed(error)
                 raise

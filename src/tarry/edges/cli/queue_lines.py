@@ -35,7 +35,7 @@ _STYLES = {"created": "green", "refused": "red", "not_stored": "red"}
     examples=(
         "tarry queue export orders > orders.jsonl",
         "tarry queue export orders | gzip > orders.jsonl.gz",
-        "tarry queue export orders | tarry --dsn postgresql://other/db queue import orders",
+        "tarry queue export orders | tarry queue import orders --dsn $OTHER",
     ),
 )
 def export(cli: Session, name: Name) -> None:
