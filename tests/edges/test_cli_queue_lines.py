@@ -50,7 +50,7 @@ def test_bad_lines_are_told_by_number_and_the_others_are_stored(cli: Run, app: A
     assert (ran.fields["created"], ran.fields["refused"], ran.fields["blank"]) == ("2", "2", "1")
     data = cli("queue", "import", "q", "--json", stdin=body).data
     assert [one["line"] for one in data["problems"]] == [2, 4]
-    assert (data["lines"], data["ignored"], data["created"], data["refused"]) == (5, 1, 1, 2)
+    assert (data["lines"], data["updated"], data["created"], data["refused"]) == (5, 1, 1, 2)
 
 
 def test_stop_ends_at_the_first_bad_line_and_a_dry_run_stores_nothing(cli: Run, app: App) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Literal
@@ -104,7 +104,7 @@ def _lines(stream: IO[bytes], show: Show) -> Iterator[bytes | BadLine]:
 
 
 @contextmanager
-def _opened(file: str) -> Iterator[IO[bytes]]:
+def _opened(file: str) -> Generator[IO[bytes]]:
     if file == "-":
         yield sys.stdin.buffer
         return
@@ -167,7 +167,7 @@ class Show:
 
 
 @contextmanager
-def _progress(cli: Session, word: str) -> Iterator[Show]:
+def _progress(cli: Session, word: str) -> Generator[Show]:
     show = Show(word, visible=sys.stderr.isatty() and not cli.quiet and cli.printer.for_people)
     try:
         yield show

@@ -207,17 +207,18 @@ class RulingRequest(Planned):
         after = self.after
         if after is None:
             return None
-        moved = {"cursor_at": after.cursor_at, "wake_at": after.wake_at, "ruled_at": self.ruled_at}
         if state is not None and after.schedule is None:
-            return replace(state, **moved)
+            return replace(state, cursor_at=after.cursor_at, wake_at=after.wake_at, ruled_at=self.ruled_at)
         reason = after.paused_reason
         return ScheduleState(
             spec=spec,
+            cursor_at=after.cursor_at,
+            wake_at=after.wake_at,
+            ruled_at=self.ruled_at,
             generation=1 if state is None else state.generation + (state.spec != spec),
             installed_at=self.ruled_at if state is None else state.installed_at,
             paused_at=after.paused_at,
             paused_reason=None if reason is None else limits.clip_error(reason),
-            **moved,
         )
 
 
