@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import timedelta
 from typing import Any
 
@@ -224,3 +225,58 @@ class TestBadInput:
         queue.offer("a", 1)
         with pytest.raises(InvalidPayload):
             queue.edit("a", payload="x" * 300_000)
+
+
+class TestGivingUp:
+    """Not over HTTP: there it is Relay's move, and a worker buries what it holds."""
+
+    @pytest.fixture(autouse=True)
+    def _has_it(self, app: App) -> None:
+        if not hasattr(app.store, "give_up"):
+            pytest.skip("a client of a broker has no such verb")
+
+    @pytest.mark.parametrize("after", [timedelta(0), HOUR], ids=["ready", "delayed"])
+    def test_what_waits_becomes_a_dead_letter_with_the_reason(
+        self, app: App, queue: Queue[Any], after: timedelta
+    ) -> None:
+        queue.offer("a", {"n": 1}, after=after, priority=3, type="t")
+        assert app.store.give_up(queue.name, "a", error="wrong address") is Edited.UPDATED
+        assert numbers(app, queue) == (0, 0, 0, 1)
+        (letter,) = queue.dead_letters.list()
+        assert (letter.key, letter.payload, letter.error, letter.reason) == ("a", {"n": 1}, "wrong address", "buried")
+        assert (letter.attempt, letter.priority, letter.type, letter.consumer) == (0, 3, "t", None)
+        last = app.store.timeline(queue.name, "a")[-1]
+        assert (last.kind.value, last.error, last.detail) == ("buried", "wrong address", {"reason": "buried"})
+        assert (last.leased_at, last.consumer) == (None, None)
+        assert queue.dead_letters.redrive() == 1
+        assert take(queue).payload == {"n": 1}
+
+    def test_what_is_leased_must_be_forced_and_then_the_lease_is_void(self, app: App, queue: Queue[Any]) -> None:
+        queue.offer("a", 1)
+        delivery = take(queue)
+        assert app.store.give_up(queue.name, "a") is Edited.LEASED
+        assert app.store.give_up(queue.name, "a", force=True) is Edited.UPDATED
+        assert delivery.ack() is Settled.GONE
+        assert numbers(app, queue) == (0, 0, 0, 1)
+
+    def test_an_error_of_before_is_kept_where_none_is_given(self, app: App, queue: Queue[Any]) -> None:
+        queue.offer("a", 1)
+        take(queue).nack("card declined")
+        assert app.store.give_up(queue.name, "a") is Edited.UPDATED
+        assert [letter.error for letter in queue.dead_letters.list()] == ["card declined"]
+        assert [group.example_key for group in queue.dead_letters.groups()] == ["a"]
+
+    def test_only_the_version_that_was_seen(self, app: App, queue: Queue[Any]) -> None:
+        queue.offer("a", 1)
+        version = seen(queue, "a").version
+        queue.offer("a", 2)
+        assert app.store.give_up(queue.name, "a", version=version) is Edited.CHANGED
+        assert app.store.give_up(queue.name, "a", version=-1) is Edited.CHANGED
+        assert app.store.give_up(queue.name, "b") is Edited.GONE
+        assert queue.contains("a")
+
+    def test_once_however_many_say_so(self, app: App, queue: Queue[Any]) -> None:
+        queue.offer("a", 1)
+        outcomes = all_at_once([lambda: app.store.give_up(queue.name, "a") for _ in range(8)])
+        assert Counter(outcomes) == {Edited.UPDATED: 1, Edited.GONE: 7}
+        assert numbers(app, queue) == (0, 0, 0, 1)

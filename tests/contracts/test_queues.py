@@ -101,6 +101,29 @@ class TestCreation:
         assert listed == sorted(made)
 
 
+class TestLag:
+    def test_it_is_the_age_of_the_oldest_that_could_be_delivered(
+        self, app: App, queue: Queue[Any], clock: WatchedClock
+    ) -> None:
+        def lag() -> timedelta:
+            return app.queues.counts(queue.name).lag_for
+
+        assert lag() == timedelta(0)
+        queue.offer("later", 1, after=timedelta(hours=1))
+        assert lag() == timedelta(0), "nothing is due"
+        queue.offer("low", 1)
+        clock.advance(timedelta(seconds=5))
+        queue.offer("high", 1, priority=9)
+        clock.advance(timedelta(seconds=2))
+        assert lag() == timedelta(seconds=7)
+        assert queue.try_poll_many(1, lowest_first=True)
+        assert lag() == timedelta(seconds=2), "somebody has the oldest"
+        assert queue.try_poll() is not None
+        assert lag() == timedelta(0), "somebody has each of them"
+        clock.advance(timedelta(hours=1))
+        assert lag() == timedelta(hours=1, seconds=7), "the leases have run out"
+
+
 class TestUnknownQueues:
     """Where a store may not create queues by itself."""
 

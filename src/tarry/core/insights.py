@@ -6,13 +6,15 @@ no rows may mean that nothing happened, or that nobody has looked.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Generic, Protocol, TypeVar
 
 from tarry.core.anomalies import Anomaly, Mute, Severity
-from tarry.core.errors import Refused
+from tarry.core.errors import InvalidInput, Refused
+from tarry.core.events import Event, EventKind
+from tarry.core.keys import fits
 from tarry.core.pipeline import PastRun
 from tarry.core.serving import ConsumerHour, Forecast, MetricMinute
 
@@ -31,6 +33,15 @@ class Asked:
     after: str | None = None
     limit: int = 100
 
+    def covers(self, queue: str, at: datetime) -> bool:
+        """What the SQL says, for stores without SQL."""
+        return (
+            self.queue in (None, queue)
+            and (self.patterns is None or any(fits(pattern, queue) for pattern in self.patterns))
+            and (self.since is None or at >= self.since)
+            and (self.until is None or at < self.until)
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InsightPage(Generic[R]):
@@ -43,6 +54,13 @@ class InsightPage(Generic[R]):
 
 
 class Insights(Protocol):
+    async def activity(
+        self, asked: Asked, *, kinds: Iterable[EventKind] | None = None, consumer: str | None = None
+    ) -> InsightPage[Event]:
+        """The journal itself, the newest first and without payloads. A page may be short, or empty, and yet have a `next`:
+        a look goes through so many events, wanted or not."""
+        ...
+
     async def minutes(self, asked: Asked) -> InsightPage[MetricMinute]: ...
     async def hours(self, asked: Asked) -> InsightPage[ConsumerHour]: ...
     async def forecasts(self, asked: Asked) -> InsightPage[Forecast]:
@@ -69,6 +87,29 @@ class Insights(Protocol):
 
 class NoInsights:
     """Where there is no database, no pipeline has ever run."""
+
+    def __init__(self, journal: Callable[[], Sequence[Event]], known: Callable[[str], object]) -> None:
+        """`journal`: every event, the oldest first; `known` raises where there is no queue of a name."""
+        self._journal = journal
+        self._known = known
+
+    async def activity(
+        self, asked: Asked, *, kinds: Iterable[EventKind] | None = None, consumer: str | None = None
+    ) -> InsightPage[Event]:
+        wanted = frozenset(kinds or EventKind)
+        before = _number(asked.after)
+        if asked.queue is not None:
+            self._known(asked.queue)
+        found = [
+            replace(event, payload=None)
+            for event in reversed(self._journal())
+            if event.kind in wanted
+            and (before is None or event.id < before)
+            and asked.covers(event.queue, event.at)
+            and consumer in (None, event.consumer)
+        ]
+        rows = found[: asked.limit]
+        return InsightPage(rows=rows, next=str(rows[-1].id) if rows and len(found) > len(rows) else None)
 
     async def minutes(self, asked: Asked) -> InsightPage[MetricMinute]:
         return InsightPage(rows=[])
@@ -103,3 +144,9 @@ class NoInsights:
 
     async def unmute(self, id: int) -> bool:
         return False
+
+
+def _number(after: str | None) -> int | None:
+    if after is None or (after.isascii() and after.isdigit() and len(after) < 20):
+        return None if after is None else int(after)
+    raise InvalidInput("after: this is not the `next` of a page")

@@ -42,9 +42,7 @@ class ApiKey:
     active: bool = True
 
     def covers(self, queue: str) -> bool:
-        return any(
-            queue.startswith(pattern[:-1]) if pattern.endswith("*") else queue == pattern for pattern in self.queues
-        )
+        return any(fits(pattern, queue) for pattern in self.queues)
 
     def allows(self, action: Action, queue: str | None) -> bool:
         """Without a queue it is about all of them, and so must the key be."""
@@ -84,6 +82,10 @@ class KeyText(NamedTuple):
         """In constant time, also where there is no such key."""
         equal = compare_digest(self.secret_hash, _NOBODY if key is None else key.secret_hash)
         return equal and key is not None and key.active
+
+
+def fits(pattern: str, queue: str) -> bool:
+    return queue.startswith(pattern[:-1]) if pattern.endswith("*") else queue == pattern
 
 
 def check_actions(actions: Iterable[str]) -> frozenset[Action]:

@@ -247,3 +247,5 @@ class Counts:
     ready: Counted = field(default=Counted(0))
     leased: Counted = field(default=Counted(0))
     dead: Counted = field(default=Counted(0))
+    lag_for: timedelta = timedelta(0)
+    """For how long the oldest message that could be delivered now has been due; nothing if there is none."""

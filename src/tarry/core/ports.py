@@ -136,6 +136,19 @@ class Editing(Protocol):
         forced, and then its attempt does not count, as with a release. `version`: only if it is still this one."""
         ...
 
+    def give_up(
+        self,
+        queue: str,
+        key: str,
+        *,
+        error: str | None = None,
+        version: int | None = None,
+        force: bool = False,
+        conn: Any = None,
+    ) -> Edited:
+        """A dead letter by hand, whatever attempts are left. Leases and versions as with an edit."""
+        ...
+
 
 class Dropping(Protocol):
     def drop(
@@ -285,6 +298,16 @@ class AsyncBrowsing(Protocol):
 class AsyncEditing(Protocol):
     async def edit(
         self, queue: str, key: str, edit: Edit, *, version: int | None = None, force: bool = False, conn: Any = None
+    ) -> Edited: ...
+    async def give_up(
+        self,
+        queue: str,
+        key: str,
+        *,
+        error: str | None = None,
+        version: int | None = None,
+        force: bool = False,
+        conn: Any = None,
     ) -> Edited: ...
 
 

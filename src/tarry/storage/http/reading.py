@@ -160,7 +160,8 @@ def queue_info(said: dict[str, Any]) -> QueueInfo:
 
 
 def counts(said: dict[str, Any]) -> Counts:
-    return Counts(**{name: counted(said[name]) for name in ("delayed", "ready", "leased", "dead")})
+    by_state = {name: counted(said[name]) for name in ("delayed", "ready", "leased", "dead")}
+    return Counts(**by_state, lag_for=timedelta(seconds=said["lag_for"]))
 
 
 def counted(said: dict[str, Any]) -> Counted:

@@ -45,7 +45,7 @@ class AsyncMemoryStore(AsyncChores):
     def __init__(self, store: MemoryStore) -> None:
         self.settings = store.settings
         self.lobby = store.lobby
-        self.insights: Insights = NoInsights()
+        self.insights: Insights = NoInsights(store.events, store.queue_info)
         self._store = store
 
     async def offer(self, queue: str, draft: Draft, *, conn: Any = None) -> Outcome:
@@ -149,6 +149,18 @@ class AsyncMemoryStore(AsyncChores):
         self, queue: str, key: str, edit: Edit, *, version: int | None = None, force: bool = False, conn: Any = None
     ) -> Edited:
         return self._store.edit(queue, key, edit, version=version, force=force, conn=conn)
+
+    async def give_up(
+        self,
+        queue: str,
+        key: str,
+        *,
+        error: str | None = None,
+        version: int | None = None,
+        force: bool = False,
+        conn: Any = None,
+    ) -> Edited:
+        return self._store.give_up(queue, key, error=error, version=version, force=force, conn=conn)
 
     async def drop(
         self, queue: str, key: str, *, version: int | None = None, unless_leased: bool = False, conn: Any = None

@@ -8,6 +8,7 @@ from typing import Any
 
 from tarry.core.editing import Edit
 from tarry.core.events import EventKind
+from tarry.core.limits import clip_error
 from tarry.core.outcomes import Edited
 from tarry.core.retry import Retry
 from tarry.storage.memory.queues import MemoryQueue
@@ -32,6 +33,21 @@ def edit(queue: MemoryQueue, key: str, edit: Edit, version: int | None, now: dat
     edited.let_go()
     queue.add(edited)
     queue.note(EventKind.EDITED, edited, now, detail=edit.detail)
+    return Edited.UPDATED
+
+
+def give_up(
+    queue: MemoryQueue, key: str, error: str | None, version: int | None, now: datetime, *, force: bool
+) -> Edited:
+    row = queue.rows.get(key)
+    if row is None:
+        return Edited.GONE
+    if version is not None and row.version != version:
+        return Edited.CHANGED
+    if not row.is_free(now) and not force:
+        return Edited.LEASED
+    row.let_go()  # whoever held it has no part in this
+    queue.bury(row, "buried", None if error is None else clip_error(error), now)
     return Edited.UPDATED
 
 

@@ -142,9 +142,11 @@ class MemoryQueue:
         def counted(n: int) -> Counted:
             return Counted(min(n, limit), capped=n > limit)
 
+        ready = (row.due_at for row in self.rows.values() if row.state(now) is State.READY)
         return Counts(
             delayed=counted(states[State.DELAYED]),
             ready=counted(states[State.READY]),
             leased=counted(states[State.LEASED]),
             dead=counted(len(self.dead)),
+            lag_for=now - min(ready, default=now),
         )

@@ -243,6 +243,19 @@ class MemoryStore(Chores, Scheduling):
         with self._changing(queue, conn) as (state, now):
             return edits.edit(state, key, edit, version, now, force=force)
 
+    def give_up(
+        self,
+        queue: str,
+        key: str,
+        *,
+        error: str | None = None,
+        version: int | None = None,
+        force: bool = False,
+        conn: Any = None,
+    ) -> Edited:
+        with self._changing(queue, conn) as (state, now):
+            return edits.give_up(state, key, error, version, now, force=force)
+
     def drop(
         self, queue: str, key: str, *, version: int | None = None, unless_leased: bool = False, conn: Any = None
     ) -> bool:

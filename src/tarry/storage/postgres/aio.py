@@ -229,6 +229,18 @@ class AsyncPostgresStore(AsyncChores, AsyncScheduling, AsyncAnswering):
     ) -> Edited:
         return await self._run(lambda verbs: verbs.edit(queue, key, edit, version, force=force), conn)
 
+    async def give_up(
+        self,
+        queue: str,
+        key: str,
+        *,
+        error: str | None = None,
+        version: int | None = None,
+        force: bool = False,
+        conn: Any = None,
+    ) -> Edited:
+        return await self._run(lambda verbs: verbs.give_up(queue, key, error, version, force=force), conn)
+
     async def drop(
         self, queue: str, key: str, *, version: int | None = None, unless_leased: bool = False, conn: Any = None
     ) -> bool:
@@ -313,8 +325,8 @@ class AsyncPostgresStore(AsyncChores, AsyncScheduling, AsyncAnswering):
             gatherers[queue] = Gatherer(lambda items: together(queue, items), identity=identity)
         return gatherers[queue]
 
-    async def _look(self, make: Callable[[], Op[R]]) -> R:
-        return await self._run(lambda verbs: make(), None)
+    async def _look(self, make: Callable[[], Op[R]], *, atomic: bool = False) -> R:
+        return await self._run(lambda verbs: make(), None, atomic=atomic)
 
     async def _do(self, make: Callable[[ChoreVerbs], Op[R]], conn: Any) -> R:
         return await self._run(make, conn)

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from tarry.core.editing import Edit
+from tarry.core.fingerprints import fingerprint
 from tarry.storage.postgres.arrays import FloatArray, TextArray
 from tarry.storage.postgres.statement import Row, Statement, sql
 from tarry.storage.postgres.statements import known, possible, retry_numbers
@@ -49,3 +50,23 @@ def edit(
         return Found(seen, bool(leased), bool(same), after is not None)
 
     return Statement(sql("edit"), params, decode)
+
+
+def give_up(
+    queue: str, key: str, error: str | None, version: int | None, now: datetime | None, *, force: bool
+) -> Statement[Found]:
+    params = {
+        "queue": queue,
+        "key": key,
+        "error": error,
+        "fingerprint": fingerprint("buried", error),
+        "version": None if version is None else possible(version),
+        "now": now,
+        "force": force,
+    }
+
+    def decode(rows: list[Row]) -> Found:
+        seen, leased, gone = known(queue, rows)[0]
+        return Found(seen, leased=bool(leased), same=False, edited=gone)
+
+    return Statement(sql("give_up"), params, decode)

@@ -48,6 +48,7 @@ def mute(detector: str | None, queue: str | None, until: datetime | None, reason
         raise InvalidInput("`until` needs a time zone")
     params: dict[str, Any] = {"detector": detector, "queue": queue, "until": until, "reason": reason}
     params["queue_id"] = yield from queue_id(queue)
+    yield from Statement(sql("pipeline_mute_lock"), {}, lambda rows: None).run()
     return (yield from Statement(sql("pipeline_mute"), params, lambda rows: _mute(rows[0])).run())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as NotBase64
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, LiteralString, Protocol, TypeVar
 
@@ -12,8 +12,10 @@ import msgspec
 
 from tarry.core.anomalies import Anomaly, Mute, Severity
 from tarry.core.errors import InvalidInput
+from tarry.core.events import Event, EventKind
 from tarry.core.insights import Asked, InsightPage
 from tarry.core.serving import ConsumerHour, Forecast, MetricMinute
+from tarry.storage.postgres import activity
 from tarry.storage.postgres import insight_statements as insights
 from tarry.storage.postgres.statement import Op, Row
 
@@ -21,9 +23,9 @@ R = TypeVar("R")
 
 
 class Run(Protocol):
-    """Drives an op on a connection of the store; a fresh one for every try."""
+    """Drives an op on a connection of the store; a fresh one for every try. `atomic`: in one transaction."""
 
-    def __call__(self, make: Callable[[], Op[R]]) -> Awaitable[R]: ...
+    def __call__(self, make: Callable[[], Op[R]], *, atomic: bool = False) -> Awaitable[R]: ...
 
 
 class _After(msgspec.Struct, array_like=True, frozen=True):
@@ -37,6 +39,14 @@ class _After(msgspec.Struct, array_like=True, frozen=True):
 class PostgresInsights:
     def __init__(self, run: Run) -> None:
         self._run = run
+
+    async def activity(
+        self, asked: Asked, *, kinds: Iterable[EventKind] | None = None, consumer: str | None = None
+    ) -> InsightPage[Event]:
+        def op() -> Op[InsightPage[Event]]:
+            return activity.look_back(asked, _visible(asked.patterns), kinds, consumer)
+
+        return await self._run(op, atomic=True)
 
     async def minutes(self, asked: Asked) -> InsightPage[MetricMinute]:
         def place(row: Row) -> _After:
@@ -88,8 +98,7 @@ class PostgresInsights:
         return await self._run(op)
 
     async def mute(self, *, detector: str | None, queue: str | None, until: datetime | None, reason: str) -> Mute:
-        """Said again because its answer was lost, it is a second mute of the same: both end, or both are ended."""
-        return await self._run(lambda: insights.mute(detector, queue, until, reason))
+        return await self._run(lambda: insights.mute(detector, queue, until, reason), atomic=True)
 
     async def mutes(self) -> list[Mute]:
         return await self._run(insights.mutes().run)

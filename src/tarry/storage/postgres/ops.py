@@ -275,8 +275,19 @@ def release(
 
 
 def edit(queue: str, key: str, edit: Edit, version: int | None, now: datetime | None, *, force: bool) -> Op[Edited]:
+    return _by_hand(key, edit_statements.edit(queue, key, edit, version, now, force=force), version, force=force)
+
+
+def give_up(
+    queue: str, key: str, error: str | None, version: int | None, now: datetime | None, *, force: bool
+) -> Op[Edited]:
+    text = None if error is None else clip_error(error)
+    return _by_hand(key, edit_statements.give_up(queue, key, text, version, now, force=force), version, force=force)
+
+
+def _by_hand(key: str, change: Statement[edit_statements.Found], version: int | None, *, force: bool) -> Op[Edited]:
     for _ in range(_MOST_TOUCHES):
-        found = yield from edit_statements.edit(queue, key, edit, version, now, force=force).run()
+        found = yield from change.run()
         if found.version is None:
             return Edited.GONE
         if found.edited:
@@ -288,7 +299,7 @@ def edit(queue: str, key: str, edit: Edit, version: int | None, now: datetime | 
         if found.leased and not force:
             return Edited.LEASED
         # None of these, and yet not edited: something happened to the message between finding and changing it.
-    raise Refused(f"message {key!r:.120} is changed by others all the time; it was not edited", hint="try again")
+    raise Refused(f"message {key!r:.120} is changed by others all the time; it was left as it is", hint="try again")
 
 
 def create_queue(name: str, settings: QueueSettings, now: datetime | None, *, exist_ok: bool) -> Op[QueueInfo]:

@@ -269,7 +269,7 @@ def counts(queue: str, limit: int, now: datetime | None) -> Statement[Counts]:
     limit = storable(limit)
 
     def decode(rows: list[Row]) -> Counts:
-        delayed, ready, leased, dead, due, later = known(queue, rows)[0]
+        delayed, ready, leased, dead, due, later, lag = known(queue, rows)[0]
         due_capped, later_capped = due > limit, later > limit
 
         def counted(n: int, *, capped: bool) -> Counted:
@@ -280,6 +280,7 @@ def counts(queue: str, limit: int, now: datetime | None) -> Statement[Counts]:
             ready=counted(ready, capped=due_capped),
             leased=counted(leased, capped=due_capped or later_capped),
             dead=counted(dead, capped=dead > limit),
+            lag_for=lag,
         )
 
     return Statement(sql("counts"), {"queue": queue, "limit": limit + 1, "now": now}, decode)

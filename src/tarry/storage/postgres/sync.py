@@ -202,6 +202,18 @@ class PostgresStore(Chores, Scheduling, Answering):
     ) -> Edited:
         return self._run(lambda verbs: verbs.edit(queue, key, edit, version, force=force), conn)
 
+    def give_up(
+        self,
+        queue: str,
+        key: str,
+        *,
+        error: str | None = None,
+        version: int | None = None,
+        force: bool = False,
+        conn: Any = None,
+    ) -> Edited:
+        return self._run(lambda verbs: verbs.give_up(queue, key, error, version, force=force), conn)
+
     def drop(
         self, queue: str, key: str, *, version: int | None = None, unless_leased: bool = False, conn: Any = None
     ) -> bool:

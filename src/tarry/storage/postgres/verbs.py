@@ -159,6 +159,9 @@ class Verbs(ChoreVerbs):
     def edit(self, queue: str, key: str, edit: Edit, version: int | None, *, force: bool) -> Op[Edited]:
         return self._in(queue, lambda now: ops.edit(queue, key, edit, version, now, force=force))
 
+    def give_up(self, queue: str, key: str, error: str | None, version: int | None, *, force: bool) -> Op[Edited]:
+        return self._in(queue, lambda now: ops.give_up(queue, key, error, version, now, force=force))
+
     def drop(self, queue: str, key: str, version: int | None, *, unless_leased: bool) -> Op[bool]:
         return self._one(queue, lambda now: statements.drop(queue, key, version, now, unless_leased=unless_leased))
 

@@ -1,5 +1,6 @@
 -- How many are delayed, ready, leased and dead, at most `limit` of each walk: cheap however long the queue is.
--- Due rows come first along message_order and are told apart; rows to come are only counted.
+-- Due rows come first along message_order and are told apart; rows to come are only counted. `lag` is the age of the first due
+-- row of any priority that nobody holds, looked for among the first 10,000 of each.
 with q as materialized (
     select id from tarry.queue where name = %(queue)s and deleted_at is null
 ), moment as materialized (
@@ -26,8 +27,24 @@ with q as materialized (
     select 1 from q cross join lateral (
         select from tarry.dead_letter where queue = q.id limit %(limit)s::int
     ) d
+), oldest as materialized (
+    select moment.now - min(o.due_at) as lag
+    from q cross join moment cross join generate_series(0, 9) as level(priority)
+    cross join lateral (
+        select w.due_at from (
+            select m.due_at, m.lease_until
+            from tarry.message m
+            where (m.queue + 0) = q.id and m.priority = level.priority::smallint and m.due_at <= moment.now
+            order by m.due_at, m.version
+            limit 10000
+        ) w
+        where w.lease_until <= moment.now
+        limit 1
+    ) o
+    group by moment.now
 )
 select (select count(*) filter (where not held) from later), (select count(*) filter (where not held) from due),
     (select count(*) filter (where held) from due) + (select count(*) filter (where held) from later),
-    (select count(*) from dead), (select count(*) from due), (select count(*) from later)
+    (select count(*) from dead), (select count(*) from due), (select count(*) from later),
+    coalesce((select lag from oldest), interval '0')
 from q

@@ -1,4 +1,15 @@
--- From now on nothing of this kind is raised.
-insert into tarry.anomaly_mute as m (detector, queue_id, until, reason)
-values (%(detector)s::text, %(queue_id)s::int, %(until)s::timestamptz, %(reason)s::text)
-returning m.id, m.detector, %(queue)s::text, m.until, m.reason, m.muted_at
+-- From now on nothing of this kind is raised. Of each kind at most one mute is in force: said again, it takes the end and the
+-- reason said last, so that an answer that was lost costs nothing. Under pipeline_mute_lock, or two who say it at once are two.
+with again as (
+    update tarry.anomaly_mute m set until = %(until)s::timestamptz, reason = %(reason)s::text
+    where m.detector is not distinct from %(detector)s::text and m.queue_id is not distinct from %(queue_id)s::int
+      and coalesce(m.until, 'infinity') > clock_timestamp()
+    returning m.id, m.detector, m.until, m.reason, m.muted_at
+), fresh as (
+    insert into tarry.anomaly_mute as m (detector, queue_id, until, reason)
+    select %(detector)s::text, %(queue_id)s::int, %(until)s::timestamptz, %(reason)s::text
+    where not exists (select from again)
+    returning m.id, m.detector, m.until, m.reason, m.muted_at
+)
+select m.id, m.detector, %(queue)s::text, m.until, m.reason, m.muted_at
+from (select * from again union all select * from fresh) m
