@@ -24,16 +24,23 @@ class EventSource:
         url: str,
         query: str = "",
         *,
+        path: str = "/v1/events",
         key: str | None = None,
+        cookie: str | None = None,
+        origin: str | None = None,
         last_id: str | None = None,
         announced: int | None = None,
         small: bool = False,
     ) -> None:
         """`announced`: the length of a body, which is never sent."""
         where = urlsplit(url)
-        lines = [f"GET {where.path}/v1/events{query} HTTP/1.1", f"Host: {where.netloc}", "Accept: text/event-stream"]
+        lines = [f"GET {where.path}{path}{query} HTTP/1.1", f"Host: {where.netloc}", "Accept: text/event-stream"]
         if key is not None:
             lines.append(f"Authorization: Bearer {key}")
+        if cookie is not None:
+            lines.append(f"Cookie: {cookie}")
+        if origin is not None:
+            lines.append(f"Origin: {origin}")
         if last_id is not None:
             lines.append(f"Last-Event-ID: {last_id}")
         if announced is not None:

@@ -16,7 +16,7 @@ from tarry.core.following import EventPage, Gap
 from tarry.core.messages import Draft
 from tarry.services import live as module
 from tarry.services.live import Live
-from tarry.services.streams import Ending, Stream
+from tarry.services.streams import Ending, Form, Stream
 from tarry.storage.memory import AsyncMemoryStore, MemoryStore
 
 PATIENCE_S = 30.0
@@ -45,11 +45,14 @@ class Watched(AsyncMemoryStore):
         await self.offer_many("q", [Draft(key, b"1") for key in keys])
 
 
+def gap_told(position: str, gap: Gap) -> bytes:
+    return f"gap:{gap.value} ".encode()
+
+
 def live_on(store: Watched, *, buffer: int = 100, most: int = 1_000, check_every: timedelta = timedelta(0)) -> Live:
     return Live(
         store,
-        show=lambda position, event: f"{event.key or event.kind.value} ".encode(),
-        tell=lambda position, gap: f"gap:{gap.value} ".encode(),
+        form=Form(lambda position, event: f"{event.key or event.kind.value} ".encode(), gap_told),
         buffer=buffer,
         most=most,
         check_every=check_every,
@@ -293,6 +296,32 @@ def test_one_that_fails_is_ended_and_the_others_get_everything(caplog: pytest.Lo
     assert "broken" in caplog.text
 
 
+def test_readers_of_two_forms_share_one_reading_of_the_journal() -> None:
+    shouted: list[str | None] = []
+
+    def shout(position: str, event: Event) -> bytes:
+        shouted.append(event.key)
+        return f"{event.key}! ".encode()
+
+    async def story(store: Watched) -> None:
+        live, loud = live_on(store), Form(shout, gap_told)
+        async with (
+            live.stream(anything, allowed=everybody) as plain,
+            live.stream(anything, allowed=everybody, form=loud) as first,
+            live.stream(anything, allowed=everybody, form=loud) as second,
+        ):
+            start = await live.join(plain)
+            for stream in (first, second):
+                await live.join(stream)
+            await store.make("a", "b")
+            assert await got(plain, 2) == ["a", "b"]
+            assert await got(first, 2) == await got(second, 2) == ["a!", "b!"]
+            assert shouted == ["a", "b"], "written down once for both"
+            assert [page.text async for page in live.replay(first, start)] == [b"a! b! "]
+
+    played(story)
+
+
 def test_an_event_that_cannot_be_shown_is_a_gap(caplog: pytest.LogCaptureFixture) -> None:
     def show(position: str, event: Event) -> bytes:
         if event.key == "b":
@@ -300,7 +329,7 @@ def test_an_event_that_cannot_be_shown_is_a_gap(caplog: pytest.LogCaptureFixture
         return f"{event.key} ".encode()
 
     async def story(store: Watched) -> None:
-        live = Live(store, show=show, tell=lambda position, gap: f"gap:{gap.value} ".encode(), buffer=100, most=1_000)
+        live = Live(store, form=Form(show, gap_told), buffer=100, most=1_000)
         async with live.stream(anything, allowed=everybody) as stream:
             start = await live.join(stream)
             await store.make("a", "b", "c")

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from tarry.core.events import Event
-from tarry.core.following import AsyncFollowing, Gap
+from tarry.core.following import AsyncFollowing, EventPage, Gap
 from tarry.services.loop import Loop
-from tarry.services.streams import Ending, Stream
+from tarry.services.streams import Ending, Form, Stream
 
 _log = logging.getLogger("tarry")
 
@@ -43,14 +43,13 @@ class Replayed:
 
 
 class Live:
-    """`show` writes an event down, once for all who want it; `tell` a gap. `run_once` reads what is new."""
+    """`form` is how events are written down, once for all who want them so. `run_once` reads what is new."""
 
     def __init__(
         self,
         journal: AsyncFollowing,
         *,
-        show: Callable[[str, Event], bytes],
-        tell: Callable[[str, Gap], bytes],
+        form: Form,
         buffer: int,
         most: int,
         quick: timedelta = timedelta(milliseconds=50),
@@ -60,8 +59,7 @@ class Live:
         """`buffer`: events that a reader may be behind; `most`: that are read at once, or told again. Looks again after
         `quick` when something came, and less and less often, up to `calm`, when nothing does."""
         self._journal = journal
-        self._show = show
-        self._tell = tell
+        self._form = form
         self._buffer = buffer
         self._page = min(PAGE, buffer)
         self._most = most
@@ -84,10 +82,10 @@ class Live:
 
     @asynccontextmanager
     async def stream(
-        self, wants: Callable[[Event], bool], *, allowed: Callable[[], Awaitable[bool]]
+        self, wants: Callable[[Event], bool], *, allowed: Callable[[], Awaitable[bool]], form: Form | None = None
     ) -> AsyncGenerator[Stream]:
         """A reader, who gets nothing before it joins. The first one starts the loop, the last one ends it."""
-        visitor = Stream(wants, allowed=allowed, most=self._buffer, on_taken=self._taken.set)
+        visitor = Stream(wants, form or self._form, allowed=allowed, most=self._buffer, on_taken=self._taken.set)
         self._streams.add(visitor)
         if self.is_stopping:
             visitor.end(Ending.STOPPING)
@@ -138,23 +136,16 @@ class Live:
         """Also how many to ask for next. Only the text outlives this, and not much of it: many may read slowly at once."""
         page = await self._journal.follow(after, until=until, limit=limit, most=self._most)
         if page.gap is not None:
-            return Replayed(self._tell(page.position, page.gap), page.position, complete=True, is_gap=True), limit
+            return Replayed(stream.form.tell(page.position, page.gap), page.position, complete=True, is_gap=True), limit
         told: list[bytes] = []
         size = 0
         for n, (position, event) in enumerate(page.events, 1):
             if stream.wants(event):
-                told.append(self._shown(position, event)[1])
+                told.append(_shown(stream.form, position, event)[1])
                 size += len(told[-1])
                 if size >= REPLAYED_BYTES:
                     return Replayed(b"".join(told), position, complete=False), n
         return Replayed(b"".join(told), page.position, complete=page.complete), min(self._page, limit * 2)
-
-    def _shown(self, position: str, event: Event) -> tuple[Event | None, bytes]:
-        try:
-            return event, self._show(position, event)
-        except Exception:
-            _log.exception("event %d of queue %r cannot be shown", event.id, event.queue)
-            return None, self._tell(position, Gap.UNREADABLE)
 
     def stop(self) -> None:
         """For good: who reads is told, and who comes later too."""
@@ -191,12 +182,10 @@ class Live:
     async def _read_page(self, *, until: str | None = None) -> bool:
         """True: that was all."""
         page = await self._journal.follow(self._position, until=until, limit=self._page, most=self._most)
-        shown = [self._shown(position, event) for position, event in page.events]
-        if page.gap is not None:
-            shown.append((None, self._tell(page.position, page.gap)))
+        shown = {form: _written(form, page) for form in {stream.form for stream in self._streams}}
         for stream in list(self._streams):
             try:
-                stream.put(shown, page.position)
+                stream.put(shown[stream.form], page.position)
             except Exception:
                 _log.exception("a live stream failed, and is ended")
                 stream.end(Ending.FAILED)  # it comes back with the last position it has seen
@@ -223,3 +212,18 @@ class Live:
             loop.stop()
             await asyncio.wait([task], timeout=TAKEN_WITHIN_S)
             task.cancel()  # it may be waiting for a database that is away
+
+
+def _written(form: Form, page: EventPage) -> list[tuple[Event | None, bytes]]:
+    written = [_shown(form, position, event) for position, event in page.events]
+    if page.gap is not None:
+        written.append((None, form.tell(page.position, page.gap)))
+    return written
+
+
+def _shown(form: Form, position: str, event: Event) -> tuple[Event | None, bytes]:
+    try:
+        return event, form.show(position, event)
+    except Exception:
+        _log.exception("event %d of queue %r cannot be shown", event.id, event.queue)
+        return None, form.tell(position, Gap.UNREADABLE)

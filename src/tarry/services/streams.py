@@ -7,9 +7,11 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from enum import StrEnum
 
 from tarry.core.events import Event
+from tarry.core.following import Gap
 
 _log = logging.getLogger("tarry")
 
@@ -25,12 +27,21 @@ class Ending(StrEnum):
     FAILED = "failed"
 
 
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How events and gaps are written down. Readers of one form share what was written for any of them."""
+
+    show: Callable[[str, Event], bytes]
+    tell: Callable[[str, Gap], bytes]
+
+
 class Stream:
     """What one reader has not taken yet."""
 
     def __init__(
         self,
         wants: Callable[[Event], bool],
+        form: Form,
         *,
         allowed: Callable[[], Awaitable[bool]],
         most: int,
@@ -39,6 +50,7 @@ class Stream:
         self.position: str | None = None
         """Up to here everything was put into this stream that it wants. None: it is not fed yet."""
         self.wants = wants
+        self.form = form
         self.ending: Ending | None = None
         self.on_end: Callable[[], None] = lambda: None
         self.is_allowed = allowed

@@ -18,6 +18,7 @@ from tarry.edges.http.settings import BrokerSettings
 from tests.edges.http.conftest import Caller
 from tests.edges.http.test_answers import code
 from tests.kit.blocking import Loop
+from tests.kit.steps import all_at_once
 
 NOW = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
 COUNTS = ("offered", "updated", "redriven", "leased", "acked", "nacked", "released", "expired", "buried", "dropped",
@@ -194,6 +195,23 @@ class TestAnomalies:
         assert ask("DELETE", f"/v1/mutes/{made.json()['id']}").json() == {"id": made.json()["id"], "unmuted": True}
         assert code(ask("DELETE", f"/v1/mutes/{made.json()['id']}")) == (404, "unknown_mute")
 
+    def test_a_mute_that_is_said_again_is_the_same_one(self, ran: tarry.App, ask: Caller) -> None:
+        body = {"queue": "own", "detector": "d", "mute_for": "1h", "reason": "load test"}
+        first = ask("POST", "/v1/mutes", body).json()
+        again = ask("POST", "/v1/mutes", {**body, "mute_for": "3h", "reason": "a longer one"}).json()
+        assert (again["id"], again["reason"]) == (first["id"], "a longer one")
+        assert again["until"] > first["until"]
+        other = ask("POST", "/v1/mutes", {"queue": "own", "reason": "all of them"}).json()
+        assert [one["id"] for one in ask("GET", "/v1/mutes").json()["mutes"]] == [other["id"], first["id"]]
+        for one in (first, other):
+            ask("DELETE", f"/v1/mutes/{one['id']}")
+        assert ask("POST", "/v1/mutes", body).json()["id"] not in (first["id"], other["id"]), "that one was ended"
+
+    def test_said_by_many_at_once_it_is_one(self, ran: tarry.App) -> None:
+        alerts = ran.pipeline.alerts
+        all_at_once([lambda: alerts.mute(queue="own", reason="load test") for _ in range(8)])
+        assert [(mute.queue, mute.reason) for mute in alerts.mutes()] == [("own", "load test")]
+
     def test_only_who_may_everything_mutes_everything(
         self, ran: tarry.App, guarded: Caller, key: Callable[..., str]
     ) -> None:
@@ -219,9 +237,19 @@ class TestPrometheus:
         assert 'tarry_messages{queue="own",state="delayed"} 1.0' in text
         assert 'tarry_messages{queue="own",state="leased"} 1.0' in text
         assert 'tarry_messages{queue="own",state="ready"} 0.0' in text
+        assert 'tarry_queue_lag_seconds{queue="own"} 0.0' in text
         assert "foreign" not in text
         assert 'tarry_pool_connections{state="most"}' in text
         assert code(guarded("GET", "/metrics")) == (401, "unauthorized")
+
+    def test_the_lag_of_a_queue_is_the_age_of_the_oldest_that_is_due(self, ran: tarry.App, ask: Caller) -> None:
+        ran.queue("own").offer("a", 1, at=datetime.now(UTC) - timedelta(minutes=5))
+        (line,) = (
+            one
+            for one in ask("GET", "/metrics").text.splitlines()
+            if one.startswith('tarry_queue_lag_seconds{queue="own')
+        )
+        assert 300 <= float(line.split()[1]) < 420
 
     def test_requests_are_counted_by_route_and_status_and_not_by_what_was_asked(
         self, ran: tarry.App, ask: Caller
@@ -237,3 +265,29 @@ class TestPrometheus:
         assert "secret" not in text
         assert "nowhere" not in text
         assert "INVENTED" not in text
+
+
+class TestRelay:
+    """The same rows as Relay shows them."""
+
+    def test_anomalies_with_their_sums(self, ran: tarry.App, guarded: Caller, key: Callable[..., str]) -> None:
+        raise_anomalies(ran, 2)
+        said = guarded.with_key(key("read", queues=("own",)))("GET", "/api/queue/activity/anomalies?limit=1").json()
+        (row,) = said["anomalies"]
+        assert (row["queue"], said["summary"]["by_type"]) == ("own", {row["anomaly"]["type"]: 2})
+        assert said["summary"]["total"] == sum(said["summary"]["by_type"].values()) == 2
+        assert sum(said["summary"]["by_severity"].values()) == 2
+        assert row["anomaly"]["description"]
+
+    def test_consumers_with_what_they_leased(self, ran: tarry.App, guarded: Caller, key: Callable[..., str]) -> None:
+        fill_hours(ran, 3)
+        mine = guarded.with_key(key("read", queues=("own",)))
+        assert mine("GET", "/api/queue/activity/consumers").json() == {
+            "stats": {name: {"dequeue_count": 3, "last_dequeue": int(NOW.timestamp())} for name in ("a", "B")}
+        }
+        assert list(mine("GET", "/api/queue/activity/consumers?consumer_id=a").json()["stats"]) == ["a"]
+
+    def test_the_log_is_the_journal_of_postgresql_too(self, ran: tarry.App, ask: Caller) -> None:
+        ran.queue("own").offer("a", 1)
+        logs = ask("GET", "/api/queue/activity?limit=2").json()["logs"]
+        assert [(one["action"], one["queue"]) for one in logs] == [("enqueue", "own"), ("create_queue", "foreign")]

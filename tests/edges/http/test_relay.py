@@ -12,7 +12,6 @@ import pytest
 
 from tarry.testing import MutableClock
 from tests.edges.http.conftest import Caller
-from tests.edges.http.test_answers import code
 from tests.kit.clocks import START
 
 SECONDS = int(START.timestamp())
@@ -253,62 +252,3 @@ def test_a_producer_and_a_worker_written_for_relay(broker_url: str, monkeypatch:
             assert made.status_code == 201, made.text
     worker.join(60)
     assert (sorted(done), len(failed)) == (["a", "b", "c"], 2)
-
-
-class TestAccess:
-    PATHS = (
-        ("POST", "/api/queue/message", {"type": "t", "queue": "QUEUE"}, "produce"),
-        ("POST", "/api/queue/batch", [{"type": "t", "queue": "QUEUE"}], "produce"),
-        ("GET", "/api/queue/message?queue=QUEUE", None, "consume"),
-        ("GET", "/api/queue/messages/batch?count=1&queue=QUEUE", None, "consume"),
-        ("POST", "/api/queue/ack", {"id": "ID", "lock_token": ABSENT}, "consume"),
-        ("POST", "/api/queue/ack/batch", {"acks": [{"id": "ID", "lock_token": ABSENT}]}, "consume"),
-        ("POST", "/api/queue/message/ID/nack", {"lock_token": ABSENT}, "consume"),
-        ("POST", "/api/queue/nack/batch", {"nacks": [{"id": "ID", "lock_token": ABSENT}]}, "consume"),
-        ("PUT", "/api/queue/message/ID/touch", {"lock_token": ABSENT}, "consume"),
-        ("PUT", "/api/queue/message/ID", {"priority": 1}, "produce"),
-        ("DELETE", "/api/queue/message/ID", None, "produce"),
-        ("POST", "/api/queue/messages/delete", {"messageIds": ["ID"]}, "produce"),
-        ("GET", "/api/queue/main/messages?queueName=QUEUE", None, "read"),
-        ("GET", "/api/queue/activity/message/ID", None, "read"),
-        ("POST", "/api/queues", {"name": "QUEUE"}, "admin"),
-        ("GET", "/api/queues/QUEUE", None, "read"),
-        ("PATCH", "/api/queues/QUEUE", {"max_attempts": 5}, "admin"),
-        ("POST", "/api/queues/QUEUE/purge", {"status": "all"}, "admin"),
-        ("POST", "/api/queues/QUEUE/rename", {"newName": "QUEUE"}, "admin"),
-        ("DELETE", "/api/queues/QUEUE", None, "admin"),
-    )
-
-    @pytest.mark.parametrize(("method", "path", "body", "action"), PATHS, ids=lambda value: str(value)[:50])
-    def test_a_route_is_open_to_its_action_on_its_queue_and_to_nobody_else(
-        self, ask: Caller, key: Callable[..., str], method: str, path: str, body: Any, action: str
-    ) -> None:
-        def on(queue: str, **options: Any) -> tuple[str, str, Any]:
-            import json
-
-            from tarry.edges.http.ids import MessageId
-
-            def filled(text: str) -> str:
-                return text.replace("QUEUE", queue).replace("ID", str(MessageId(queue, "k")))
-
-            return method, filled(path), None if body is None else json.loads(filled(json.dumps(body)))
-
-        admin = ask.with_key(key("admin"))
-        admin("POST", "/v1/queues", {"name": "own"})
-        admin("POST", "/v1/queues", {"name": "foreign"})
-        assert code(ask(*on("own"))) == (401, "unauthorized")
-        others = {"read", "produce", "consume", "admin"} - {action}
-        assert code(ask.with_key(key(*others))(*on("own"))) == (403, "forbidden")
-        mine = ask.with_key(key("read", "produce", "consume", "admin", queues=("own",)))
-        assert code(mine(*on("foreign"))) == code(mine(*on("nowhere"))) == (403, "forbidden")
-        allowed = ask.with_key(key(action, queues=("own",)))(*on("own"))
-        assert allowed.status_code not in (401, 403)
-        assert allowed.status_code < 500
-
-    def test_the_header_of_relay_carries_the_key(self, ask: Caller, key: Callable[..., str]) -> None:
-        text = key("read")
-        assert ask("GET", "/api/queues").status_code == 401
-        assert ask("GET", "/api/queues", headers={"X-API-KEY": text}).status_code == 200
-        assert ask("GET", "/api/health").json()["status"] == "OK"
-        for name in ("health", "doc", "docs", "reference", "events"):
-            assert ask("DELETE", f"/api/queues/{name}").status_code == 401

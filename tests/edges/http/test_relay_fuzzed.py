@@ -11,8 +11,7 @@ from schemathesis.checks import not_a_server_error
 
 from tarry.app import AsyncApp
 from tarry.core.settings import StoreSettings
-from tarry.edges.http import relay, relay_queues
-from tarry.edges.http.broker import broker_app
+from tarry.edges.http.broker import RELAY, broker_app
 from tarry.edges.http.settings import BrokerSettings
 from tarry.storage.memory import AsyncMemoryStore, MemoryStore
 
@@ -20,7 +19,8 @@ pytestmark = pytest.mark.chaos
 
 BEHIND = AsyncApp(AsyncMemoryStore(MemoryStore(settings=StoreSettings(create_queues=False))))
 SERVED = broker_app(BEHIND, BrokerSettings(anonymous=True))
-ROUTERS = (relay.router, relay_queues.router)
+SERVED.state.broker.live.stop()  # live streams, which do not end by themselves, then end at once
+ROUTERS = [part.router for part in RELAY]
 
 
 def documented() -> Any:

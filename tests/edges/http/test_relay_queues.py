@@ -46,7 +46,17 @@ def test_pages_and_filters(ask: Caller) -> None:
 
 
 @pytest.mark.parametrize(
-    "query", ["sortBy=id;drop", "search=x", "page=0", "limit=0", "page=100000", "filterPriority=x"]
+    "query",
+    [
+        "sortBy=id;drop",
+        "sortOrder=sideways",
+        "where=1",
+        "page=0",
+        "limit=0",
+        "page=100000",
+        "filterPriority=x",
+        "startDate=today",
+    ],
 )
 def test_what_is_not_supported_is_said(ask: Caller, query: str) -> None:
     assert ask("GET", f"/api/queue/main/messages?{query}").status_code == 422
@@ -89,6 +99,9 @@ def test_what_waits_is_edited(ask: Caller, made: dict[str, Any]) -> None:
 
 def test_metrics_config_and_the_life_of_a_message(ask: Caller, made: dict[str, Any]) -> None:
     assert ask("GET", "/api/queue/metrics").json() == {
+        "queued": 1,
+        "processing": 1,
+        "dead": 1,
         "main_queue_size": 1,
         "processing_size": 1,
         "processing_queue_size": 1,
@@ -161,5 +174,7 @@ class TestQueues:
         answer = ask("POST", "/api/queues/default/purge", {"status": status}).json()
         assert answer["deleted_count"] == 3 - len(left)
         places = ("main", "processing", "dead")
-        assert {p for p in places if ask("GET", f"/api/queue/{p}/messages").json()["messages"]} == left
+        assert {
+            p for p in places if ask("GET", f"/api/queue/{p}/messages?queueName=default").json()["messages"]
+        } == left
         assert ask("GET", f"{OFFER}?queue=other").status_code == 200

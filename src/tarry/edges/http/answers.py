@@ -27,10 +27,6 @@ class ProblemAnswer(BaseModel):
 
 
 class Offered(Answer):
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={"examples": [{"id": "b3JkZXJzL29yZGVyLTE3", "key": "order-17", "outcome": "created"}]},
-    )
     id: str
     key: str
     outcome: Outcome
@@ -187,6 +183,7 @@ class Counts(Answer):
     ready: Count
     leased: Count
     dead: Count
+    lag_for: float = Field(description="For how long the oldest that could be delivered now has been due.")
 
 
 class Queue(Answer):
@@ -201,6 +198,10 @@ class Queue(Answer):
     journal: str
     retention_for: float
     target_lag_for: float
+
+
+class Session(Answer):
+    until: At | None = Field(description="None: here nobody needs one.")
 
 
 class CountedQueue(Queue):

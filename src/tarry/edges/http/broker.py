@@ -20,22 +20,28 @@ from tarry.edges.http import (
     keys,
     leases,
     messages,
+    page,
     problems,
     queues,
     redrives,
     relay,
+    relay_activity,
+    relay_looking,
+    relay_moving,
     relay_queues,
     rulings,
     schedules,
+    sessions,
     transfer,
 )
 from tarry.edges.http.answers import ProblemAnswer
+from tarry.edges.http.examples import EXAMPLES
 from tarry.edges.http.gate import Gate
 from tarry.edges.http.guard import Guard
 from tarry.edges.http.hosting import Host
 from tarry.edges.http.metering import Meter
 from tarry.edges.http.settings import BrokerSettings
-from tarry.edges.http.streaming import shown, told
+from tarry.edges.http.streaming import PLAIN
 from tarry.handles.aio import AsyncQueue
 from tarry.handles.content import CONTENT, Content
 from tarry.handles.drafting import Drafter
@@ -47,8 +53,12 @@ _DEFAULTS = BrokerSettings()
 _DESCRIPTION = "A delayed queue on PostgreSQL: it keeps messages until they are due, and hands each one over safely."
 
 
-PARTS = (queues, messages, edits, leases, dead, redrives, rulings, schedules, transfer, events, insights, keys, health)
+PARTS = (
+    queues, messages, edits, leases, dead, redrives, rulings, schedules, transfer, events, sessions, insights, keys, health,
+)  # fmt: skip
 """Each with a router: what the broker can be asked."""
+RELAY = (relay, relay_activity, relay_moving, relay_looking, relay_queues)
+"""What Relay can be asked, in an order in which no path hides another."""
 
 
 class Broker:
@@ -62,8 +72,7 @@ class Broker:
         self.meter = Meter()
         self.live = Live(
             app.store,
-            show=shown,
-            tell=told,
+            form=PLAIN,
             buffer=settings.stream_buffer,
             most=settings.replay_limit,
             check_every=settings.keys_cached_for,
@@ -103,13 +112,16 @@ def broker_app(app: AsyncApp, settings: BrokerSettings = _DEFAULTS) -> FastAPI:
     made.state.broker = broker = Broker(app, settings)
     problems.install(made)
     made.add_middleware(Guard, settings=settings, heard=broker.meter.answered)
-    for part in (*PARTS, relay_queues, relay):
+    for part in (*PARTS, page, *RELAY):
         made.include_router(part.router)
     document = made.openapi
 
     def openapi() -> dict[str, Any]:
         said = document()
-        said["components"]["schemas"].setdefault("ProblemAnswer", ProblemAnswer.model_json_schema())
+        schemas = said["components"]["schemas"]
+        schemas.setdefault("ProblemAnswer", ProblemAnswer.model_json_schema())
+        for name in EXAMPLES.keys() & schemas.keys():
+            schemas[name]["examples"] = [EXAMPLES[name]]
         said["components"].setdefault("securitySchemes", {"key": {"type": "http", "scheme": "bearer"}})
         said["security"] = [{"key": []}]
         return said

@@ -113,9 +113,6 @@ class ConsumerRetryPolicy(RetryPolicy):
 
 
 class OfferRequest(Strict):
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"key": "order-17", "payload": {"total": 40}, "delay": "30m"}]}
-    )
     payload: Any = Field(default=None, description="Any JSON. A string is stored as text.")
     payload_base64: str | None = Field(default=None, description="Instead of payload: bytes, with their content_type.")
     content_type: ContentType | None = None
@@ -153,7 +150,6 @@ class OfferRequest(Strict):
 class EditRequest(Strict):
     """What is not named stays as it is; `null` takes a type, headers, or a wish of the message's own away."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"priority": 9, "delay": "5m"}]})
     payload: Any = None
     payload_base64: str | None = None
     content_type: ContentType | None = None
@@ -266,7 +262,6 @@ class QueueChanges(Strict):
 
 
 class QueueRequest(QueueChanges):
-    model_config = ConfigDict(json_schema_extra={"examples": [{"name": "orders", "lease_for": "2m"}]})
     name: QueueName
     exist_ok: bool = False
 

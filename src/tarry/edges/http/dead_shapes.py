@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from tarry.core import limits
 from tarry.core.redriving import FASTEST, MOST_CANARIES, SLOWEST, DeadFilter
@@ -20,9 +20,6 @@ class RedriveNowRequest(Strict):
 class RedriveRequest(Strict):
     """Which dead letters, all of the queue if nothing is said; and how."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"fingerprint": "0123456789ab", "rate": 50, "canary": 5}]}
-    )
     fingerprint: Annotated[str, Field(max_length=100)] | None = Field(default=None, description="Of a group.")
     type: TypeName | None = None
     key_prefix: Key | None = None

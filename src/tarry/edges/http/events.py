@@ -13,7 +13,7 @@ from tarry.core.keys import Action
 from tarry.edges.http import contracts
 from tarry.edges.http.documented import READ_ERRORS
 from tarry.edges.http.gate import Caller
-from tarry.edges.http.routing import AccessRoute, Scope, access, caller_of
+from tarry.edges.http.routing import BY_COOKIE, AccessRoute, Scope, access, caller_of
 from tarry.edges.http.streaming import MEDIA_TYPE, EventStream, ServerSentEvents
 
 router = APIRouter(prefix="/v1", tags=["events"], route_class=AccessRoute)
@@ -36,7 +36,7 @@ _STREAM: dict[int | str, dict[str, Any]] = {
     "/events",
     response_class=ServerSentEvents,
     responses={**_STREAM, **READ_ERRORS},
-    openapi_extra=access(Action.READ, Scope.LISTED),
+    openapi_extra=access(Action.READ, Scope.LISTED) | BY_COOKIE,
 )
 async def events(
     request: Request,
@@ -54,10 +54,10 @@ async def events(
     for name in queue or ():
         caller.require(Action.READ, name)
     last = request.headers.get("last-event-id") or after
-    return EventStream(request.app.state.broker, caller, _wanted(caller, queue, kind), after=last)
+    return EventStream(request.app.state.broker, caller, wanted(caller, queue, kind), after=last)
 
 
-def _wanted(caller: Caller, queues: list[str] | None, kinds: list[EventKind] | None) -> Callable[[Event], bool]:
+def wanted(caller: Caller, queues: list[str] | None, kinds: list[EventKind] | None) -> Callable[[Event], bool]:
     """Asked for every event and every stream, so it asks no more than it must."""
     names, of_kinds = frozenset(queues or ()), frozenset(kinds or EventKind)
     if names:

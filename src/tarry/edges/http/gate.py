@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Generator
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
 
 from tarry.core.keys import Action, ApiKey, KeyText
 from tarry.core.ports import AsyncStore
+from tarry.core.sessions import Session
 from tarry.edges.http.problems import Problem
 from tarry.edges.http.settings import BrokerSettings
 
+R = TypeVar("R")
+
 _CACHED = 10_000
+SESSION = "tarry_events"
+"""The cookie of a browser that has signed in for live events."""
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -25,6 +32,8 @@ class Caller:
     """Somebody with a key, or (without one) anybody at all, where that is allowed."""
 
     key: ApiKey | None
+    until_s: float | None = None
+    """By this process's own clock: when it has to sign in again. None: never."""
 
     @property
     def id(self) -> str:
@@ -49,16 +58,20 @@ class Gate:
         self._settings = settings
         self._known: OrderedDict[str, tuple[float, ApiKey | None]] = OrderedDict()
         self._keyless: tuple[float, bool] = (0.0, False)
+        self._asking: dict[str, asyncio.Task[Any]] = {}
         self._buckets: dict[str, tuple[float, float]] = {}
         self._slots: Counter[tuple[str, str]] = Counter()
 
-    async def identify(self, request: Request) -> Caller:
+    async def identify(self, request: Request, *, by_cookie: bool = False) -> Caller:
+        """`by_cookie`: the session of a browser will do."""
         given = request.headers.get("authorization")
         text = request.headers.get("x-api-key") if given is None else _bearer(given)
         if text is None and given is None:
             if self._settings.anonymous and await self._no_key_is_there():
                 _refuse_foreign_pages(request)
                 return Caller(None)
+            if by_cookie and SESSION in request.cookies:
+                return await self._signed_in(request)
             raise unauthorized("this needs an API key: Authorization: Bearer tarry_…")
         caller = Caller(await self._proven(text or ""))
         self._spend(caller)
@@ -69,12 +82,14 @@ class Gate:
         if caller.key is None:
             return self._settings.anonymous and await self._no_key_is_there()
         found = await self._find(caller.key.id)
-        return found is not None and found.active
+        in_time = caller.until_s is None or time.monotonic() < caller.until_s
+        return in_time and found is not None and found.active
 
     def forget(self) -> None:
-        """Keys have changed."""
+        """Keys have changed. What is being asked at this moment is not kept either: its answer may be of before."""
         self._known.clear()
         self._keyless = (0.0, False)
+        self._asking.clear()
 
     @contextmanager
     def slot(self, caller: Caller, kind: str, most: int) -> Generator[None]:
@@ -95,6 +110,17 @@ class Gate:
     def taken(self, kind: str) -> int:
         return sum(n for (_, of), n in self._slots.items() if of == kind)
 
+    async def _signed_in(self, request: Request) -> Caller:
+        _refuse_other_origins(request)
+        session = Session.parse(request.cookies[SESSION])
+        found = None if session is None else await self._find(session.key_id)
+        now = await self._store.now()
+        if session is None or not session.proves(found, now):
+            raise unauthorized("this session is over: sign in again, POST /v1/session")
+        caller = Caller(found, time.monotonic() + (session.until - now).total_seconds())
+        self._spend(caller)
+        return caller
+
     async def _proven(self, text: str) -> ApiKey:
         parsed = KeyText.parse(text)
         # One that cannot be a key is compared like one that can: how long the answer takes says nothing.
@@ -105,24 +131,49 @@ class Gate:
         return found
 
     async def _find(self, id: str) -> ApiKey | None:
-        now = time.monotonic()
         cached = self._known.get(id)
-        if cached is not None and cached[0] > now:
+        if cached is not None and cached[0] > time.monotonic():
             return cached[1]
-        found = await self._store.find_key(id)
-        self._known[id] = (now + self._settings.keys_cached_for.total_seconds(), found)
-        self._known.move_to_end(id)
-        while len(self._known) > _CACHED:
-            self._known.popitem(last=False)
-        return found
+
+        def keep(until: float, found: ApiKey | None) -> None:
+            self._known[id] = (until, found)
+            self._known.move_to_end(id)
+            while len(self._known) > _CACHED:
+                self._known.popitem(last=False)
+
+        return await self._shared(id, lambda: self._store.find_key(id), keep)
 
     async def _no_key_is_there(self) -> bool:
-        now = time.monotonic()
         until, keyless = self._keyless
-        if until <= now:
-            keyless = not any(key.active for key in await self._store.keys())
-            self._keyless = (now + self._settings.keys_cached_for.total_seconds(), keyless)
-        return keyless
+        if until > time.monotonic():
+            return keyless
+
+        async def look() -> bool:
+            return not any(key.active for key in await self._store.keys())
+
+        def keep(until: float, found: bool) -> None:  # noqa: FBT001 - as it was found
+            self._keyless = (until, found)
+
+        return await self._shared("", look, keep)
+
+    async def _shared(
+        self, what: str, ask: Callable[[], Coroutine[Any, Any, R]], keep: Callable[[float, R], None]
+    ) -> R:
+        """Thousands may come at the moment at which an answer is too old: one of them asks for all."""
+        asking = self._asking.get(what)
+        if asking is None:
+            asking = self._asking[what] = asyncio.create_task(ask())
+
+            def answered(task: asyncio.Task[R]) -> None:
+                if self._asking.get(what) is not task:
+                    _ = task.cancelled() or task.exception()  # forgotten meanwhile, and perhaps by everybody
+                    return
+                del self._asking[what]
+                if not task.cancelled() and task.exception() is None:
+                    keep(time.monotonic() + self._settings.keys_cached_for.total_seconds(), task.result())
+
+            asking.add_done_callback(answered)
+        return await asyncio.shield(asking)
 
     def _spend(self, caller: Caller) -> None:
         """A bucket per key, which holds one second's worth of requests."""
@@ -157,6 +208,10 @@ def _refuse_foreign_pages(request: Request) -> None:
     host = urlsplit(f"//{request.headers.get('host', '')}").hostname
     if host not in LOOPBACK:
         raise Problem(403, "forbidden", "without a key the broker answers to localhost only", hint="tarry key create")
+    _refuse_other_origins(request)
+
+
+def _refuse_other_origins(request: Request) -> None:
     origin = request.headers.get("origin")
     if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
         raise Problem(403, "forbidden", "without a key the broker does not answer to pages of other sites")

@@ -78,6 +78,10 @@ class Meter:
             "tarry_messages", f"Messages by state; {COUNT_TO:,} means so many or more.", ["queue", "state"],
             registry=registry,
         )  # fmt: skip
+        lag = Gauge(
+            "tarry_queue_lag_seconds", "For how long the oldest message that could be delivered now has been due.",
+            ["queue"], registry=registry,
+        )  # fmt: skip
         for queue in queues:
             if queue not in self._counts:
                 try:
@@ -86,4 +90,5 @@ class Meter:
                     continue  # deleted since it was listed
             for state in _STATES:
                 gauge.labels(queue, state).set(getattr(self._counts[queue], state).n)
+            lag.labels(queue).set(self._counts[queue].lag_for.total_seconds())
         return generate_latest(registry)

@@ -66,22 +66,8 @@ async def enqueue_batch(
     request: Request, body: Annotated[list[asked.Enqueue], Field(min_length=1, max_length=contracts.MOST)]
 ) -> Response:
     """Each into its own queue, with its own priority, time-out and attempts; with the ids, in the order given."""
-    broker = request.app.state.broker
-    by_queue: dict[str, list[tuple[str, asked.Enqueue]]] = defaultdict(list)
-    ids: list[str] = []
-    for one in body:
-        caller_of(request).require(Action.PRODUCE, one.queue)
-        by_queue[one.queue].append((key := fresh_key(), one))
-        ids.append(str(MessageId(one.queue, key)))
-    for name in by_queue:  # before anything is stored
-        await _in(broker, name, lambda: broker.app.queues.get(name))  # noqa: B023 - awaited before it changes
-
-    async def offer(conn: Any) -> Response:
-        for name, some in sorted(by_queue.items()):
-            await broker.queue(name).offer_many([_message(key, one) for key, one in some], conn=conn)
-        return answer({"message": f"Batch processed: {len(body)}/{len(body)} messages enqueued", "ids": ids}, 201)
-
-    return await once(request, offer)
+    said = f"Batch processed: {len(body)}/{len(body)} messages enqueued"
+    return await enqueued(request, body, lambda ids: answer({"message": said, "ids": ids}, 201))
 
 
 @router.get("/message", openapi_extra=_CONSUME)
@@ -169,6 +155,28 @@ async def touch(request: Request, id: str, body: asked.Touch) -> Response:
     return answer({"message": "Lock extended", "new_timeout_at": until, "lock_token": str(body.lock_token)})
 
 
+async def enqueued(
+    request: Request, messages: Sequence[asked.Enqueue], show: Callable[[list[str]], Response]
+) -> Response:
+    """Those of each queue together; shown are their ids, in the order given."""
+    broker = request.app.state.broker
+    by_queue: dict[str, list[tuple[str, asked.Enqueue]]] = defaultdict(list)
+    ids: list[str] = []
+    for one in messages:
+        caller_of(request).require(Action.PRODUCE, one.queue)
+        by_queue[one.queue].append((key := fresh_key(), one))
+        ids.append(str(MessageId(one.queue, key)))
+    for name in by_queue:  # before anything is stored
+        await _in(broker, name, lambda: broker.app.queues.get(name))  # noqa: B023 - awaited before it changes
+
+    async def offer(conn: Any) -> Response:
+        for name, some in sorted(by_queue.items()):
+            await broker.queue(name).offer_many([_message(key, one) for key, one in some], conn=conn)
+        return show(ids)
+
+    return await once(request, offer)
+
+
 async def _in(broker: Any, queue: str, do: Callable[[], Awaitable[R]]) -> R:
     """Only the default queue comes into being by itself: it is always there in Relay, and others are created."""
     return await (broker.in_queue(queue, do) if queue == asked.DEFAULT else do())
@@ -177,7 +185,7 @@ async def _in(broker: Any, queue: str, do: Callable[[], Awaitable[R]]) -> R:
 def _message(key: str, body: asked.Enqueue) -> Message[Content]:
     return Message(
         key=key,
-        payload=Content.of_value(body.payload),
+        payload=body.content(),
         type=body.type,
         priority=body.priority,
         lease_for=body.ackTimeout,

@@ -6,10 +6,11 @@ from datetime import timedelta
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 
 from tarry.core import limits
 from tarry.edges.http.contracts import MaxAttempts, Priority, QueueName, TypeName
+from tarry.handles.content import Content
 
 DEFAULT = "default"
 """The queue that is always there in Relay."""
@@ -41,6 +42,7 @@ Id = Annotated[str, Field(min_length=1, max_length=1300)]
 Consumer = Annotated[str, Field(min_length=1, max_length=limits.KEY_LENGTH)]
 ErrorText = Annotated[str, Field(max_length=100_000)]
 Place = Literal["main", "processing", "dead"]
+Anywhere = Literal["main", "processing", "dead", "acknowledged", "archived"]
 
 
 class Relayed(BaseModel):
@@ -54,6 +56,29 @@ class Enqueue(Relayed):
     ackTimeout: Seconds = None  # noqa: N815 - as Relay writes it
     maxAttempts: MaxAttempts | None = None  # noqa: N815
     queue: QueueName = DEFAULT
+
+    def content(self) -> Content:
+        return Content.of_value(self.payload)
+
+
+class Imported(Enqueue):
+    """As an enqueue writes it, or as an export has it."""
+
+    type: TypeName = "default"
+    payload: Any = Field(default_factory=dict[str, Any])
+    payload_base64: str | None = None
+    ackTimeout: Seconds = Field(  # noqa: N815
+        default=None, validation_alias=AliasChoices("ackTimeout", "custom_ack_timeout", "ack_timeout_seconds")
+    )
+    maxAttempts: MaxAttempts | None = Field(  # noqa: N815
+        default=None, validation_alias=AliasChoices("maxAttempts", "custom_max_attempts", "max_attempts")
+    )
+    queue: QueueName = Field(default=DEFAULT, validation_alias=AliasChoices("queue", "queue_name"))
+
+    def content(self) -> Content:
+        if self.payload_base64 is None:
+            return super().content()
+        return Content.of_base64(self.payload_base64, "application/octet-stream")
 
 
 class Ack(Relayed):
@@ -96,6 +121,19 @@ class Ids(Relayed):
     messageIds: Annotated[list[Id], Field(min_length=1, max_length=1_000)]  # noqa: N815
 
 
+class Moved(Relayed):
+    """A message as it is shown; only its id counts."""
+
+    id: Id
+
+
+class Move(Relayed):
+    messages: Annotated[list[Id | Moved], Field(min_length=1, max_length=1_000)]
+    fromQueue: Anywhere  # noqa: N815
+    toQueue: Anywhere  # noqa: N815
+    errorReason: Annotated[str, Field(max_length=2_000)] | None = None  # noqa: N815
+
+
 class QueueChanges(Relayed):
     ack_timeout_seconds: Seconds = None
     max_attempts: MaxAttempts | None = None
@@ -107,7 +145,7 @@ class NewQueue(QueueChanges):
 
 
 class Purge(Relayed):
-    status: Literal["queued", "processing", "dead", "all"]
+    status: Literal["queued", "processing", "dead", "acknowledged", "archived", "all"] = "all"
 
 
 class Rename(Relayed):

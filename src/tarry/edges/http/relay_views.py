@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from tarry.core.events import Event
+from tarry.core.anomalies import Anomaly
+from tarry.core.events import Event, EventKind
 from tarry.core.messages import Counts, DeadLetter, StoredMessage
 from tarry.core.settings import QueueInfo
 from tarry.core.states import State
@@ -25,12 +26,22 @@ _ACTIONS = {
     "expired": "timeout_requeue",
     "redriven": "move",
     "dropped": "delete",
+    "queue_created": "create_queue",
+    "queue_edited": "update_queue",
+    "queue_renamed": "rename_queue",
+    "queue_deleted": "delete_queue",
+    "queue_purged": "purge_queue",
 }
 """Where Relay has a word for it; the rest are ours."""
+_SETTLED = frozenset({EventKind.ACKED, EventKind.NACKED, EventKind.RELEASED, EventKind.EXPIRED, EventKind.BURIED})
 
 
 def seconds(at: datetime | None) -> int | None:
     return None if at is None else int(at.timestamp())
+
+
+def _ms(start: datetime | None, end: datetime) -> int | None:
+    return None if start is None else max(0, round((end - start).total_seconds() * 1000))
 
 
 def problem(status: int, code: str, error: str, detail: str) -> Problem:
@@ -82,6 +93,7 @@ def message(found: StoredMessage[Any]) -> dict[str, Any]:
         "status": "processing" if found.state is State.LEASED else "queued",
         "attempt_count": found.attempt,
         "max_attempts": found.max_attempts,
+        "ack_timeout_seconds": None if found.lease_for is None else found.lease_for.total_seconds(),
         "locked_until": exact(found.lease_until),
         "consumer_id": found.consumer,
         "created_at": seconds(found.created_at),
@@ -104,16 +116,61 @@ def dead_letter(found: DeadLetter[Any]) -> dict[str, Any]:
     }
 
 
-def event(id: str, found: Event) -> dict[str, Any]:
+def created_at(found: StoredMessage[Any] | DeadLetter[Any]) -> datetime:
+    """Of a dead letter, as near as is known: when it was due."""
+    return found.created_at if isinstance(found, StoredMessage) else found.due_at
+
+
+def searched(found: StoredMessage[Any] | DeadLetter[Any]) -> str:
+    """What a search looks at, in lower case."""
+    return f"{MessageId(found.queue, found.key)} {found.key} {found.payload.decode(errors='replace')}".lower()
+
+
+def found(one: StoredMessage[Any] | DeadLetter[Any]) -> dict[str, Any]:
+    return message(one) if isinstance(one, StoredMessage) else dead_letter(one)
+
+
+def action(kind: EventKind) -> str:
+    return _ACTIONS.get(kind.value, kind.value)
+
+
+def event(found: Event) -> dict[str, Any]:
+    """Relay has 37 fields, most of them always null; these are the ones that mean something."""
+    detail = found.detail or {}
     return {
-        "log_id": found.id,
-        "message_id": id,
-        "action": _ACTIONS.get(found.kind.value, found.kind.value),
+        "log_id": str(found.id),
+        "message_id": None if found.key is None else str(MessageId(found.queue, found.key)),
+        "action": action(found.kind),
         "timestamp": seconds(found.at),
         "queue": found.queue,
+        "priority": found.priority,
+        "message_type": detail.get("type"),
         "consumer_id": found.consumer,
         "attempt_count": found.attempt,
-        "error": found.error,
+        "max_attempts": detail.get("max_attempts"),
+        "time_in_queue_ms": _ms(found.due_at, found.at) if found.kind is EventKind.LEASED else None,
+        "processing_time_ms": _ms(found.leased_at, found.at) if found.kind in _SETTLED else None,
+        "payload_size_bytes": found.size,
+        "error_reason": found.error,
+        "reason": detail.get("reason"),
+        "triggered_by": "api",
+    }
+
+
+def anomaly(found: Anomaly) -> dict[str, Any]:
+    return {
+        "log_id": str(found.id),
+        "message_id": None if found.key is None else str(MessageId(found.queue, found.key)),
+        "timestamp": seconds(found.raised_at),
+        "queue": found.queue,
+        "consumer_id": found.consumer,
+        "anomaly": {
+            "type": found.detector,
+            "severity": found.severity.value,
+            "description": found.sentence,
+            "threshold": found.expected_high,
+            "actual": found.observed,
+        },
     }
 
 
@@ -123,7 +180,10 @@ def queue(info: QueueInfo, counts: Counts | None = None) -> dict[str, Any]:
         "queue_type": "standard",
         "ack_timeout_seconds": round(info.settings.lease_for.total_seconds()),
         "max_attempts": info.settings.max_attempts,
-        "created_at": seconds(info.created_at),
+        "partition_interval": None,
+        "retention_interval": None,
+        "description": None,
+        "created_at": exact(info.created_at),
     }
     if counts is not None:
         shown["message_count"] = counts.delayed.n + counts.ready.n

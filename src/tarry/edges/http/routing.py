@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from enum import StrEnum
 from typing import Any, cast
 
@@ -52,6 +52,10 @@ def access(action: Action, scope: Scope = Scope.QUEUE) -> dict[str, Any]:
     return {"x-tarry-access": action.value, "x-tarry-scope": scope.value}
 
 
+BY_COOKIE = {"x-tarry-cookie": True}
+"""For `openapi_extra`, too: the session of a browser is as good as the key it stands for. Only where nothing is changed."""
+
+
 class StrictRequest(Request):
     async def json(self) -> Any:
         try:
@@ -68,17 +72,17 @@ class AccessRoute(APIRoute):
         if "x-tarry-access" not in said:
             return _open(inner)
         action, scope = Action(said["x-tarry-access"]), Scope(said["x-tarry-scope"])
-        takes_body, template = self.body_field is not None, self.path_format
+        takes_body, by_cookie = self.body_field is not None, "x-tarry-cookie" in said
 
         async def handle(request: Request) -> Response:
             broker = request.app.state.broker
-            caller: Caller = await broker.gate.identify(request)
+            caller: Caller = await broker.gate.identify(request, by_cookie=by_cookie)
             request.scope["tarry.caller"] = caller
             queue = await _judge(broker.store, caller, action, scope, request)
             request = StrictRequest(_with_json(request.scope, takes_body=takes_body), request.receive)
             if action is not Action.ADMIN or request.method == "GET":
                 return await inner(request)
-            return await _audited(broker, caller, queue, f"{request.method} {template}", request, inner)
+            return await audited(request, queue, lambda: inner(request))
 
         return handle
 
@@ -160,16 +164,16 @@ def _with_json(scope: Any, *, takes_body: bool) -> Any:
     return {**scope, "headers": [*headers, (b"content-type", b"application/json")]}
 
 
-async def _audited(
-    broker: Any, caller: Caller, queue: str | None, action: str, request: Request, inner: Handler
-) -> Response:
+async def audited(request: Request, queue: str | None, do: Callable[[], Awaitable[Response]]) -> Response:
     """The row is there before the action is tried; the answer is added when there is one."""
-    body = await request.body()
+    store: AsyncStore = request.app.state.broker.store
+    route: Any = request.scope["route"]
+    action, body = f"{request.method} {route.path_format}", await request.body()
     detail: dict[str, Any] = {"path": dict(request.path_params), "query": dict(request.query_params)}
     if 0 < len(body) <= AUDITED_BYTES:
         detail["body"] = body.decode(errors="replace").replace("\x00", "")
-    row = await broker.store.audit(
-        caller.id,
+    row = await store.audit(
+        caller_of(request).id,
         action,
         queue=_storable(queue),
         detail=_storable(detail),
@@ -177,7 +181,7 @@ async def _audited(
     )
     status = 500
     try:
-        response = await inner(request)
+        response = await do()
         status = response.status_code
         return response
     except Exception as error:
@@ -185,7 +189,7 @@ async def _audited(
         raise
     finally:
         try:
-            await broker.store.audited(row, status)
+            await store.audited(row, status)
         except TarryError as error:
             # The row is there, without its answer. What was done is done, and its caller must hear of it: a new key is
             # shown once.

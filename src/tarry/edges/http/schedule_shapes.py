@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from tarry.core import limits, schedules
 from tarry.core.cron import Policy, ScheduleSpec, ScheduleState, TickRecord
@@ -27,13 +27,6 @@ _POLICY = ("misfire", "overlap", "catch_up_for", "grace_for", "jitter_for", "in_
 class ScheduleRequest(Strict):
     """All of it: what is not said is as it is by default, and not as it was."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {"cron": "0 9 * * 1-5", "zone": "Europe/Berlin", "queue": "reports", "payload": {"kind": "daily"}}
-            ]
-        }
-    )
     cron: Annotated[str, Field(max_length=200)] | None = Field(default=None, description="Five or six fields.")
     daily: Annotated[list[Hour], Field(min_length=1, max_length=1_000)] | None = None
     every: Duration | None = Field(default=None, description="Elapsed time; has no zone.")

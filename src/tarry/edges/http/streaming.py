@@ -21,7 +21,7 @@ from tarry.core.following import Gap
 from tarry.edges.http import views
 from tarry.edges.http.gate import Caller
 from tarry.edges.http.problems import Problem
-from tarry.services.streams import Ending, Stream
+from tarry.services.streams import Ending, Form, Stream
 
 if TYPE_CHECKING:
     from tarry.edges.http.broker import Broker
@@ -49,15 +49,19 @@ def shown(position: str, event: Event) -> bytes:
     del said["payload_base64"]
     if said["detail"] is not None:
         said["detail"] = {name: value for name, value in said["detail"].items() if name != "headers"} or None
-    return _written(position, event.kind.value, said)
+    return written(position, event.kind.value, said)
 
 
 def told(position: str, gap: Gap) -> bytes:
-    return _written(position, "gap", {"reason": gap.value, "detail": _HINTS[gap]})
+    return written(position, "gap", {"reason": gap.value, "detail": _HINTS[gap]})
 
 
-def _written(position: str, name: str, data: dict[str, Any]) -> bytes:
+def written(position: str, name: str, data: dict[str, Any]) -> bytes:
     return b"event: %b\nid: %b\ndata: %b\n\n" % (name.encode(), position.encode(), msgspec.json.encode(data))
+
+
+PLAIN = Form(shown, told)
+"""As `/v1` shows them."""
 
 
 def _here(position: str, comment: str) -> bytes:
@@ -72,13 +76,22 @@ class ServerSentEvents(Response):
 
 
 class EventStream(ServerSentEvents):
-    def __init__(self, broker: Broker, caller: Caller, wants: Callable[[Event], bool], *, after: str | None) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        caller: Caller,
+        wants: Callable[[Event], bool],
+        *,
+        after: str | None,
+        form: Form = PLAIN,
+    ) -> None:
         super().__init__(headers={"x-accel-buffering": "no"})
         del self.headers["content-length"]
         self._broker = broker
         self._caller = caller
         self._wants = wants
         self._after = after
+        self._form = form
         self._started = False
         self._sending: asyncio.Timeout | None = None
 
@@ -91,7 +104,9 @@ class EventStream(ServerSentEvents):
                 gate.slot(self._caller, "streams", self._broker.settings.streams_per_key),
                 self._broker.host.long_answer(scope),
             ):
-                async with live.stream(self._wants, allowed=lambda: gate.still_valid(self._caller)) as stream:
+                async with live.stream(
+                    self._wants, allowed=lambda: gate.still_valid(self._caller), form=self._form
+                ) as stream:
                     stream.on_end = lambda: self._hurry(stream)
                     gone = asyncio.create_task(_watch(receive, stream))
                     try:

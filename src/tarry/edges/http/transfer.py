@@ -55,16 +55,20 @@ async def export(request: Request, queue: str) -> Response:
     await broker.app.queues.get(queue)
     caller = caller_of(request)
     slot = broker.gate.slot(caller, "exports", broker.settings.streams_per_key)
-    return _Export(_exported(broker, caller, queue), slot)
+    return Export(_exported(broker, caller, queue), slot, MEDIA_TYPE)
 
 
-class _Export(StreamingResponse):
+class Export(StreamingResponse):
     """Takes its place among the exports of its key when it begins, while it can still be refused."""
 
-    media_type = MEDIA_TYPE
-
-    def __init__(self, lines: AsyncIterator[bytes], slot: AbstractContextManager[None]) -> None:
-        super().__init__(lines)
+    def __init__(
+        self,
+        lines: AsyncIterator[bytes],
+        slot: AbstractContextManager[None],
+        media_type: str,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(lines, headers=headers, media_type=media_type)
         self._slot = slot
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

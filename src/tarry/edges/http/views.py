@@ -203,6 +203,7 @@ def counts(found: Counts) -> dict[str, Any]:
         "ready": counted(found.ready),
         "leased": counted(found.leased),
         "dead": counted(found.dead),
+        "lag_for": found.lag_for.total_seconds(),
     }
 
 

@@ -1,0 +1,128 @@
+"""Keys are looked up once for all who ask at the same time, and never after they were forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from starlette.requests import Request
+
+from tarry.app import AsyncApp
+from tarry.core.errors import StoreUnavailable
+from tarry.core.keys import ApiKey
+from tarry.edges.http.gate import Gate
+from tarry.edges.http.problems import Problem
+from tarry.edges.http.settings import BrokerSettings
+from tarry.storage.memory import AsyncMemoryStore, MemoryStore
+
+CROWD = 50
+
+
+class Held(AsyncMemoryStore):
+    """Answers questions about keys when it is let go, and counts them."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStore())
+        self.asked = 0
+        self.reached = asyncio.Event()
+        self.go_on = asyncio.Event()
+        self.away = False
+
+    async def keys(self, *, conn: Any = None) -> list[ApiKey]:
+        return await self._held(super().keys())
+
+    async def find_key(self, id: str, *, conn: Any = None) -> ApiKey | None:
+        return await self._held(super().find_key(id))
+
+    async def _held(self, asking: Any) -> Any:
+        self.asked += 1
+        found = await asking
+        self.reached.set()
+        await self.go_on.wait()
+        if self.away:
+            raise StoreUnavailable("away")
+        return found
+
+
+def request(key: str | None = None) -> Request:
+    headers = [(b"host", b"localhost"), *([] if key is None else [(b"x-api-key", key.encode())])]
+    return Request({"type": "http", "method": "GET", "path": "/", "headers": headers, "query_string": b""})
+
+
+async def crowd(gate: Gate, store: Held, key: str | None) -> list[Any]:
+    asking = [asyncio.create_task(gate.identify(request(key))) for _ in range(CROWD)]
+    await store.reached.wait()
+    for _ in range(3):
+        await asyncio.sleep(0)  # so that everybody has come as far as they can
+    store.go_on.set()
+    return await asyncio.gather(*asking, return_exceptions=True)
+
+
+def test_a_crowd_without_keys_asks_once() -> None:
+    async def story() -> None:
+        store = Held()
+        gate = Gate(store, BrokerSettings(anonymous=True))
+        callers = await crowd(gate, store, None)
+        assert (store.asked, {caller.id for caller in callers}) == (1, {"anonymous"})
+        assert (await gate.identify(request())).id == "anonymous"
+        assert store.asked == 1, "it is known for a while"
+
+    asyncio.run(story())
+
+
+def test_a_crowd_with_one_key_asks_once() -> None:
+    async def story() -> None:
+        store = Held()
+        issued = await AsyncApp(store).keys.create("k", ["read"])
+        callers = await crowd(Gate(store, BrokerSettings()), store, issued.text)
+        assert (store.asked, {caller.id for caller in callers}) == (1, {issued.key.id})
+
+    asyncio.run(story())
+
+
+def test_what_was_asked_before_keys_changed_is_not_kept() -> None:
+    async def story() -> None:
+        store = Held()
+        issued = await AsyncApp(store).keys.create("k", ["read"])
+        gate = Gate(store, BrokerSettings(keys_cached_for=timedelta(hours=1)))
+        first = asyncio.create_task(gate.identify(request(issued.text)))
+        await store.reached.wait()
+        await store.revoke_key(issued.key.id)
+        gate.forget()
+        store.go_on.set()
+        assert (await first).id == issued.key.id, "it came before"
+        with pytest.raises(Problem):
+            await gate.identify(request(issued.text))
+
+    asyncio.run(story())
+
+
+def test_whoever_leaves_does_not_take_the_answer_from_the_others() -> None:
+    async def story() -> None:
+        store = Held()
+        gate = Gate(store, BrokerSettings(anonymous=True))
+        first = asyncio.create_task(gate.identify(request()))
+        await store.reached.wait()
+        second = asyncio.create_task(gate.identify(request()))
+        await asyncio.sleep(0)
+        first.cancel()
+        store.go_on.set()
+        assert (await second).id == "anonymous"
+        assert store.asked == 1
+
+    asyncio.run(story())
+
+
+def test_a_question_that_failed_is_asked_again() -> None:
+    async def story() -> None:
+        store = Held()
+        store.away = True
+        gate = Gate(store, BrokerSettings(anonymous=True))
+        assert {type(one) for one in await crowd(gate, store, None)} == {StoreUnavailable}
+        store.away = False
+        assert (await gate.identify(request())).id == "anonymous"
+        assert store.asked == 2
+
+    asyncio.run(story())
