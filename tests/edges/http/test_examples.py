@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from tarry.edges.http.examples import EXAMPLES
 from tests.edges.http.conftest import Caller
 
-MODULES = ("contracts", "dead_shapes", "schedule_shapes", "insights", "answers")
+MODULES = ("contracts", "dead_shapes", "schedule_shapes", "ruling_shapes", "insights", "answers")
 
 
 def model(name: str) -> type[BaseModel]:

@@ -33,6 +33,7 @@ EXAMPLES: dict[str, Any] = {
     "BuryBatch": {"messages": [_HELD], "error": "no such customer"},
     "BuryRequest": {"lock_token": _TOKEN, "error": "no such customer"},
     "Deliveries": {"messages": [_DELIVERY]},
+    "DueRequest": {"owned": ["reports"], "limit": 10},
     "EditRequest": {"priority": 9, "delay": "5m"},
     "KeyRequest": {"name": "shop", "actions": ["produce"], "queues": ["orders", "mails-*"], "expires_for": "90d"},
     "MuteRequest": {"queue": "orders", "detector": "burst_dequeue", "mute_for": "2h", "reason": "a load test"},
@@ -42,6 +43,18 @@ EXAMPLES: dict[str, Any] = {
     "OfferRequest": _OFFER,
     "Offered": _OFFERED,
     "OfferedBatch": {"messages": [_OFFERED]},
+    "PlanRequest": {
+        "rulings": [
+            {
+                "prefix": "daily-report",
+                "expected": 3,
+                "ruled_at": "2030-01-31T08:59:00Z",
+                "cursor_at": "2030-01-31T09:00:00Z",
+                "wake_at": "2030-02-01T08:59:00Z",
+                "ticks": [{"tick": "2030-01-31T09:00:00Z"}],
+            }
+        ]
+    },
     "PollRequest": {"max": 10, "wait": "20s", "lease_for": "1m", "consumer": "worker-1"},
     "ProblemAnswer": {
         "type": "urn:tarry:problem:lease_lost",
@@ -61,6 +74,9 @@ EXAMPLES: dict[str, Any] = {
     "ReleaseBatch": {"messages": [_HELD], "delay": "10s"},
     "ReleaseRequest": {"lock_token": _TOKEN, "delay": "10s"},
     "RenameRequest": {"new_name": "orders-2030"},
+    "RuleRequest": {
+        "rulings": [{"prefix": "daily-report", "expected": 3, "ruled_at": "2030-01-31T08:59:00Z", "after": None}]
+    },
     "ScheduleRequest": {
         "cron": "0 9 * * 1-5", "zone": "Europe/Berlin", "queue": "reports", "payload": {"kind": "daily"},
     },

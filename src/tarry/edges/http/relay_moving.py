@@ -20,7 +20,7 @@ from tarry.core.states import State
 from tarry.edges.http import relay_contracts as asked
 from tarry.edges.http import relay_views as views
 from tarry.edges.http.ids import MessageId
-from tarry.edges.http.problems import Problem, of_line
+from tarry.edges.http.problems import Problem
 from tarry.edges.http.relay import enqueued
 from tarry.edges.http.relay_looking import STATES, pages, placed, readable
 from tarry.edges.http.routing import AccessRoute, Scope, access, audited, caller_of, message_of
@@ -120,7 +120,7 @@ async def import_messages(request: Request) -> Response:
     try:
         messages = _IMPORTED.validate_python(said if isinstance(said, list) else [said])
     except ValidationError as error:
-        raise views.problem(400, "invalid", "INVALID_MESSAGE", of_line(error)) from None
+        raise views.problem(400, "invalid", "INVALID_MESSAGE", _told(error)) from None
     said = {"message": f"Imported {len(messages)} messages successfully", "count": len(messages)}
     return await enqueued(request, messages, lambda ids: answer(said))
 
@@ -218,6 +218,13 @@ _WAYS: dict[tuple[str, str], Way] = {
     ("processing", "dead"): _taken_and_given_up,
     **{(place, end): _finished(place) for place in STATES for end in ("acknowledged", "archived")},
 }
+
+
+def _told(error: ValidationError) -> str:
+    """What is wrong first, and never the value: it may be a secret."""
+    wrong = error.errors(include_input=False)[0]
+    number, *field = wrong["loc"]
+    return f"message {int(number) + 1}: {'.'.join(map(str, field))}: {wrong['msg']}"[:500]
 
 
 async def _file(request: Request) -> bytes:
