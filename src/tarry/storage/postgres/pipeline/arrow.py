@@ -11,13 +11,12 @@ from psycopg.conninfo import make_conninfo
 from tarry.core.errors import StoreUnavailable, TarryError
 from tarry.core.windows import Slice
 from tarry.storage.postgres.connections import keywords
+from tarry.storage.postgres.pipeline.spare import Spare
 
 
 def batches(dsn: str, piece: Slice) -> Iterator[Any]:
     """All of the slice is fetched before the first batch is handed over: a slow consumer must not keep a snapshot open."""
-    with connection(dsn) as conn, conn.cursor() as cursor:
-        cursor.execute(piece.query)
-        table = cursor.fetch_arrow_table()
+    table = _fetched(dsn, piece.query)
     if piece.rows is not None and table.num_rows != piece.rows:
         raise TarryError(
             f"the journal changed while it was read: {table.num_rows} rows where {piece.rows} were planned",
@@ -26,11 +25,17 @@ def batches(dsn: str, piece: Slice) -> Iterator[Any]:
     yield from plain(table).to_batches()
 
 
+def _fetched(dsn: str, query: str) -> Any:
+    def fetch(conn: Any) -> Any:
+        with conn.cursor() as cursor:
+            cursor.execute(query)
+            return cursor.fetch_arrow_table()
+
+    return _SPARE.using(dsn, fetch, _adbc().Error)
+
+
 def connection(dsn: str, *, autocommit: bool = True) -> Any:
-    try:
-        from adbc_driver_postgresql import dbapi
-    except ImportError as error:
-        raise TarryError("the data pipeline needs ADBC", hint="pip install 'tarry[spark]'") from error
+    dbapi = _adbc()
     wishes = {name: value for name, value in keywords(dsn).items() if name != "autocommit"}
     try:
         return dbapi.connect(make_conninfo(dsn, **wishes), autocommit=autocommit)
@@ -38,6 +43,14 @@ def connection(dsn: str, *, autocommit: bool = True) -> Any:
         raise StoreUnavailable(
             f"the database cannot be reached: {error}", hint="executors need the same way to the database as the driver"
         ) from error
+
+
+def _adbc() -> Any:
+    try:
+        from adbc_driver_postgresql import dbapi
+    except ImportError as error:
+        raise TarryError("the data pipeline needs ADBC", hint="pip install 'tarry[spark]'") from error
+    return dbapi
 
 
 def plain(table: Any) -> Any:
@@ -51,3 +64,6 @@ def plain(table: Any) -> Any:
         for column in table.columns
     ]
     return pa.table(columns, names=table.column_names)
+
+
+_SPARE = Spare(connection)
