@@ -15,7 +15,7 @@ from tarry.core.errors import UnknownSchedule
 from tarry.handles import cron_asks
 from tarry.handles.asking import answered
 from tarry.services.cron import Cron
-from tests.kit.backends import Backend
+from tests.kit.backends import Backend, new_name
 from tests.kit.clocks import START, WatchedClock
 from tests.kit.cron import scheduler, ticks_of, verdicts
 from tests.kit.steps import HOUR, MINUTE, take
@@ -108,6 +108,33 @@ class TestByHand:
         tick = answered(lossy, ask)
         by_hand = [record for record in cron.schedules.history(prefix) if record.reason is Reason.BY_HAND]
         assert [record.tick for record in by_hand] == [tick]
+
+    def test_what_was_filled_in_or_deleted_is_told_also_when_its_answer_was_lost(
+        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+    ) -> None:
+        cron.install_periodic(prefix, HOUR, queue=queue.name)
+        lossy: Any = SaysItTwice(app.store, clock)
+        wanted = [START - 2 * HOUR, START - HOUR]
+        assert answered(lossy, cron_asks.backfill(prefix, wanted[0], START, None, None)) == wanted
+        assert ticks_of(queue) == wanted
+        assert answered(lossy, cron_asks.uninstall(prefix, None, None))
+        assert not answered(lossy, cron_asks.uninstall(prefix, None, None))
+
+    def test_whatever_else_is_said_twice_is_done_once(
+        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+    ) -> None:
+        lossy: Any = SaysItTwice(app.store, clock)
+        spec = cron.install_periodic(prefix, HOUR, queue=queue.name).state.spec  # pyright: ignore[reportOptionalMemberAccess]
+        changed = dataclasses.replace(spec, priority=3)
+        assert answered(lossy, cron_asks.install(changed, None, None)).generation == 2
+        assert answered(lossy, cron_asks.pause(prefix, "why", None, None)).paused
+        assert not answered(lossy, cron_asks.resume(prefix, None, None)).paused
+        other = new_name()
+        answered(lossy, cron_asks.apply([spec, dataclasses.replace(spec, prefix=other)], [], None))
+        assert cron.schedules.get(prefix).generation == 3
+        assert cron.schedules.get(other).generation == 1
+        clock.set(START + HOUR)
+        assert ticks_of(queue) == [START + HOUR] * 2
 
     def test_the_next_tick_can_be_skipped(
         self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock

@@ -77,6 +77,9 @@ class CronMessage:
 
 MADE = frozenset({Verdict.PLANNED, Verdict.TRIGGERED, Verdict.BACKFILLED})
 """Verdicts that made a message."""
+FIRED = MADE - {Verdict.TRIGGERED}
+"""Verdicts by which an instant of a schedule made its message. No other configuration of the schedule makes it again, also
+not when the clock is set back across it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +174,7 @@ class ScheduleState:
     last_live: bool = False
     """Whether the last message that it made is still live. Looked up only where overlaps are skipped."""
     forgotten_until: datetime | None = None
-    """The ledger has forgotten ticks of this configuration up to here: they are over, and are not made again."""
+    """The ledger has forgotten ticks of this schedule up to here: they are over, and are not made again."""
 
     @property
     def prefix(self) -> str:
@@ -214,6 +217,9 @@ class TickRuling:
     count: int | None = None
     queue: str | None = None
     draft: Draft | None = None
+    by_instant: bool = False
+    """It makes nothing where another configuration has `FIRED` at this instant. A program that chooses its ticks itself means
+    what it says: what it names with another hash is another tick."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from tarry.core.cron import Overlap, Reason, ScheduleState, TickRecord, Verdict, describe
+from tarry.core.cron import FIRED, Overlap, Reason, ScheduleState, TickRecord, Verdict, describe
 from tarry.core.cron_plan import MOST_COUNTED, plan
 
 
 def explain(state: ScheduleState, tick: datetime, now: datetime, records: Iterable[TickRecord]) -> str:
     """Which verdict a tick got and why, or will get, in a sentence."""
     spec, shown = state.spec, tick.isoformat()
-    entries = sorted(records, key=lambda record: (record.until is not None, record.hash != spec.hash))
+    entries = sorted(
+        records, key=lambda record: (record.until is not None, record.verdict not in FIRED, record.hash != spec.hash)
+    )
     if entries:
         return f"{shown}: {_told(entries[0])}"
     if not spec.timetable.has(tick):

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from functools import cache
 from itertools import chain, islice
 
-from tarry.core.cron import Misfire, Overlap, Policy, Reason, ScheduleState, TickRecord, Verdict
+from tarry.core.cron import FIRED, Misfire, Overlap, Policy, Reason, ScheduleState, TickRecord, Verdict
 from tarry.core.schedules import Timetable
 
 MOST_AT_ONCE = 1_000
@@ -157,7 +157,12 @@ def preview(state: ScheduleState, now: datetime, n: int) -> list[Fire]:
 
 
 def with_verdicts(state: ScheduleState, fires: Iterable[Fire], ahead: Iterable[TickRecord]) -> list[Fire]:
-    known = {record.tick: record.verdict for record in ahead if record.hash == state.spec.hash and not record.until}
+    own = state.spec.hash
+    known = {
+        record.tick: record.verdict
+        for record in sorted(ahead, key=lambda record: record.verdict in FIRED)
+        if not record.until and (record.hash == own or record.verdict in FIRED)
+    }
     return [replace(fire, verdict=known.get(fire.tick)) for fire in fires]
 
 

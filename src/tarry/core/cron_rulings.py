@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from tarry.core.cron import (
+    FIRED,
     MADE,
     Reason,
     Ruling,
@@ -61,8 +62,8 @@ def install(
     waiting: Sequence[TickRecord],
     payload_of: PayloadOf | None,
 ) -> Ruling | None:
-    """A schedule as it is to be from now on. What nobody was given yet of an older configuration is taken back with it;
-    a tick of the same hash is made again as the new configuration says."""
+    """A schedule as it is to be from now on. What nobody was given yet of an older configuration is taken back with it; of
+    that, what has come and is a tick of the new one as well is made again, as the new one says."""
     if found is not None and found.spec == spec:
         return advance(found, now, payload_of)
     same = found is not None and found.spec.hash == spec.hash
@@ -78,7 +79,7 @@ def install(
         paused_reason=None if found is None else found.paused_reason,
         last_live=found is not None and found.last_live,
     )
-    remade = [record for record in waiting if record.hash == spec.hash and record.tick <= now]
+    remade = [record for record in waiting if record.tick <= now and _goes_on(record, spec)]
     planned = plan(state, now)
     return Ruling(
         prefix=spec.prefix,
@@ -88,6 +89,10 @@ def install(
         withdraw=_withdrawn(waiting, Reason.REPLACED),
         ticks=(*_remade(spec, remade, payload_of), *_made(spec, planned.decided, payload_of)),
     )
+
+
+def _goes_on(record: TickRecord, spec: ScheduleSpec) -> bool:
+    return record.hash == spec.hash or (record.verdict in FIRED and spec.timetable.has(record.tick))
 
 
 def install_ticks(
@@ -198,8 +203,8 @@ def resume(found: ScheduleState, now: datetime, payload_of: PayloadOf | None) ->
 
 def skip(found: ScheduleState, now: datetime, ahead: Sequence[TickRecord]) -> tuple[Ruling, datetime] | None:
     """Skip the next tick that is to fire; None if there is none."""
-    skipped = {record.tick for record in ahead if record.verdict is Verdict.SKIPPED and record.hash == found.spec.hash}
-    tick = next((tick for tick in found.spec.timetable.after(now) if tick not in skipped), None)
+    over = {record.tick for record in ahead if _is_over(record, found.spec)}
+    tick = next((tick for tick in found.spec.timetable.after(now) if tick not in over), None)
     if tick is None:
         return None
     one = TickRuling(hash=found.spec.hash, tick=tick, verdict=Verdict.SKIPPED, reason=Reason.BY_HAND)
@@ -213,6 +218,13 @@ def skip(found: ScheduleState, now: datetime, ahead: Sequence[TickRecord]) -> tu
         moves_only=True,
     )
     return ruling, tick
+
+
+def _is_over(record: TickRecord, spec: ScheduleSpec) -> bool:
+    """Skipped already; or it has fired, and the clock was set back across it."""
+    if record.verdict is Verdict.SKIPPED:
+        return record.hash == spec.hash
+    return record.verdict in FIRED and not record.live
 
 
 def trigger(
@@ -235,7 +247,7 @@ def missing(
             f"the ledger has forgotten which ticks of {found.prefix!r} made a message up to {forgotten.isoformat()}",
             hint="begin after that, so that nothing runs twice; for what is older, offer messages of your own",
         )
-    made = {record.tick for record in records if record.verdict in MADE and record.hash == found.spec.hash}
+    made = {record.tick for record in records if record.verdict in FIRED}
     ticks = found.spec.timetable.between(since - _US, min(until - _US, now), MOST_BACKFILLED + len(made) + 1)
     left = [tick for tick in ticks if tick not in made]
     if len(left) > MOST_BACKFILLED:
@@ -269,6 +281,7 @@ def _by_hand(
                 reason=Reason.BY_HAND,
                 queue=spec.queue,
                 draft=draft_of(spec, tick, *_payload(spec, tick, payload_of), due_at=due_at),
+                by_instant=verdict in FIRED,
             )
             for tick in ticks
         ),
@@ -291,6 +304,7 @@ def _made(spec: ScheduleSpec, decided: Iterable[Decided], payload_of: PayloadOf 
             count=one.count,
             queue=spec.queue if one.verdict in MADE else None,
             draft=draft_of(spec, one.tick, *_payload(spec, one.tick, payload_of)) if one.verdict in MADE else None,
+            by_instant=one.verdict in FIRED,
         )
         for one in decided
     )
@@ -299,12 +313,13 @@ def _made(spec: ScheduleSpec, decided: Iterable[Decided], payload_of: PayloadOf 
 def _remade(spec: ScheduleSpec, records: Iterable[TickRecord], payload_of: PayloadOf | None) -> tuple[TickRuling, ...]:
     return tuple(
         TickRuling(
-            hash=record.hash,
+            hash=spec.hash,
             tick=record.tick,
             verdict=record.verdict,
             reason=record.reason,
             queue=spec.queue,
             draft=draft_of(spec, record.tick, *_payload(spec, record.tick, payload_of), due_at=record.due_at),
+            by_instant=record.verdict in FIRED,
         )
         for record in records
     )

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from tarry.core import cron_plan, cron_rulings
-from tarry.core.cron import Ruling, ScheduleSpec, ScheduleState, TickRecord
+from tarry.core.cron import Ruling, ScheduleSpec, ScheduleState, TickRecord, Verdict
 from tarry.core.cron_rulings import PayloadOf, PlannedMessage
 from tarry.core.errors import Refused, TarryError, UnknownSchedule
 from tarry.handles.asking import Ask, question
@@ -91,16 +91,16 @@ def install_ticks(
 
 
 def uninstall(prefix: str, config_hash: str | None, conn: Any) -> Ask[bool]:
-    """Whether there was anything to uninstall."""
-    acted: list[bool] = []
+    """Whether there was anything to uninstall. If it is gone when we look again, it was: the answer may have been lost."""
+    found_some: list[bool] = []
 
     def make(seen: Found) -> Ruling | None:
         ruling = cron_rulings.uninstall(seen.state, config_hash, seen.now, seen.waiting)
-        acted[:] = [ruling is not None]
+        found_some.append(ruling is not None)
         return ruling
 
     yield from ruled(prefix, make, conn)
-    return acted == [True]
+    return any(found_some)
 
 
 def pause(prefix: str, reason: str | None, payload_of: PayloadOf | None, conn: Any) -> Ask[ScheduleState]:
@@ -154,9 +154,14 @@ def _once(prefix: str, make: Callable[[ByHand], tuple[Ruling, datetime]], conn: 
     raise Refused(f"schedule {prefix!r} is changed by others all the time; nothing was done", hint="try again")
 
 
-def missing(prefix: str, since: datetime, until: datetime, conn: Any) -> Ask[tuple[ScheduleState, list[datetime]]]:
-    state = yield from found(prefix, conn)
+def missing(prefix: str, since: datetime, until: datetime, conn: Any) -> Ask[list[datetime]]:
     now = yield from question(lambda store: store.now(conn=conn))
+    state, records = yield from _recorded(prefix, since, until, conn)
+    return cron_rulings.missing(state, since, until, now, records)
+
+
+def _recorded(prefix: str, since: datetime, until: datetime, conn: Any) -> Ask[tuple[ScheduleState, list[TickRecord]]]:
+    state = yield from found(prefix, conn)
     records = yield from question(
         lambda store: store.ticks(prefix, since=since, until=until, limit=_MOST_RECORDS + 1, conn=conn)
     )
@@ -165,20 +170,27 @@ def missing(prefix: str, since: datetime, until: datetime, conn: Any) -> Ask[tup
             f"the ledger has more than {_MOST_RECORDS:,} entries of this range",
             hint="ask for it, or fill it in, by parts",
         )
-    return state, cron_rulings.missing(state, since, until, now, records)
+    return state, records
 
 
 def backfill(
     prefix: str, since: datetime, until: datetime, payload_of: PayloadOf | None, conn: Any
 ) -> Ask[list[datetime]]:
+    """The ticks that were filled in. As in `_once`, a ruling that did not hold may have been ours."""
+    now = yield from question(lambda store: store.now(conn=conn))
+    tried: set[datetime] = set()
     for _ in range(_TRIES):
-        state, ticks = yield from missing(prefix, since, until, conn)
+        state, records = yield from _recorded(prefix, since, until, conn)
+        done = {record.tick for record in records if record.verdict is Verdict.BACKFILLED and record.decided_at == now}
+        if tried & done:
+            return sorted(done)
+        ticks = cron_rulings.missing(state, since, until, now, records)
         if not ticks:
             return []
-        now = yield from question(lambda store: store.now(conn=conn))
         ruling = cron_rulings.backfill(state, ticks, now, payload_of)
         if (yield from question(lambda store, ruling=ruling: store.rule([ruling], conn=conn)))[0]:
             return ticks
+        tried |= set(ticks)
     raise Refused(f"schedule {prefix!r} is changed by others all the time; nothing was done", hint="try again")
 
 

@@ -99,7 +99,7 @@ class Schedules:
     def missing(self, prefix: str, since: datetime, until: datetime, *, conn: Any = None) -> builtins.list[datetime]:
         """The ticks in [since, until) that made no message: what `backfill` would fill in."""
         span = checked_range(since, until)
-        return (answered(self._store, cron_asks.missing(check_prefix(prefix), *span, conn)))[1]
+        return answered(self._store, cron_asks.missing(check_prefix(prefix), *span, conn))
 
     def backfill(self, prefix: str, since: datetime, until: datetime, *, conn: Any = None) -> builtins.list[datetime]:
         """Make the messages of those ticks now. Which ticks they are."""
@@ -189,7 +189,7 @@ class AsyncSchedules:
     ) -> builtins.list[datetime]:
         """The ticks in [since, until) that made no message: what `backfill` would fill in."""
         span = checked_range(since, until)
-        return (await answered_async(self._store, cron_asks.missing(check_prefix(prefix), *span, conn)))[1]
+        return await answered_async(self._store, cron_asks.missing(check_prefix(prefix), *span, conn))
 
     async def backfill(
         self, prefix: str, since: datetime, until: datetime, *, conn: Any = None

@@ -161,9 +161,13 @@ async def skip(request: Request, schedule: str) -> Response:
     return await once(request, skip_one)
 
 
-@router.post("/schedules/{schedule}:backfill", response_model=schedule_shapes.Ticks, **_ADMIN)
+@router.post("/schedules/{schedule}:backfill", response_model=schedule_shapes.Ticks, **_ADMIN_ONCE)
 async def backfill(request: Request, schedule: str, body: schedule_shapes.BackfillRequest) -> Response:
     """Make the messages of the ticks in [since, until) that made none. Which ticks they are."""
     schedules, prefix = _of(request)
     fill = schedules.missing if body.dry_run else schedules.backfill
-    return answer({"ticks": [exact(tick) for tick in await fill(prefix, body.since, body.until)]})
+
+    async def filled_in(conn: Any) -> Response:
+        return answer({"ticks": [exact(tick) for tick in await fill(prefix, body.since, body.until, conn=conn)]})
+
+    return await once(request, filled_in)

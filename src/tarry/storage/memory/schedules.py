@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import count
 
-from tarry.core.cron import Overlap, Reason, Ruling, ScheduleState, TickRecord, TickRuling, Verdict
+from tarry.core.cron import FIRED, Overlap, Reason, Ruling, ScheduleState, TickRecord, TickRuling, Verdict
 from tarry.core.events import EventKind
 from tarry.core.outcomes import Outcome
 from tarry.storage.memory import offers
 from tarry.storage.memory.queues import MemoryQueue
 from tarry.storage.memory.rows import Row
 
-Ledger = dict[tuple[datetime, str], "Entry"]
+Ledger = dict[datetime, dict[str, "Entry"]]
+"""Of one prefix: by tick, then by hash."""
 
 
 class Entry:
@@ -48,7 +49,7 @@ class Schedules:
         self._states: dict[str, ScheduleState] = {}
         self._ledger: dict[str, Ledger] = {}
         self._runs: dict[str, list[TickRecord]] = {}
-        self._forgotten: dict[tuple[str, str], datetime] = {}
+        self._forgotten: dict[str, dict[str, datetime]] = {}
         """Up to which tick the ledger has forgotten something of a prefix and hash."""
 
     def all(self, prefix: str | None) -> list[ScheduleState]:
@@ -78,7 +79,7 @@ class Schedules:
         return held
 
     def ticks(self, prefix: str, since: datetime | None, until: datetime | None, limit: int) -> list[TickRecord]:
-        found = [entry.told() for entry in self._ledger.get(prefix, {}).values()] + self._runs.get(prefix, [])
+        found = [entry.told() for entry in self._entries(prefix)] + self._runs.get(prefix, [])
         within = [
             record
             for record in found
@@ -88,28 +89,27 @@ class Schedules:
         return within[: max(limit, 0)]
 
     def waiting(self, prefix: str) -> list[TickRecord]:
-        found = [
-            entry.told()
-            for entry in self._ledger.get(prefix, {}).values()
-            if (row := entry.row) is not None and row.attempt == 0
-        ]
+        found = [entry.told() for entry in self._entries(prefix) if (row := entry.row) is not None and row.attempt == 0]
         return sorted(found, key=lambda record: record.tick)
 
     def forget(self, before: datetime) -> int:
         old = [
             entry.record
-            for ledger in self._ledger.values()
-            for entry in ledger.values()
+            for prefix in self._ledger
+            for entry in self._entries(prefix)
             if _is_old(entry.record, before) and entry.row is None
         ]
         for record in old:
-            del self._ledger[record.prefix][record.tick, record.hash]
+            same_tick = self._ledger[record.prefix][record.tick]
+            del same_tick[record.hash]
+            if not same_tick:
+                del self._ledger[record.prefix][record.tick]
         for prefix, runs in self._runs.items():
             old += [run for run in runs if _is_old(run, before)]
             self._runs[prefix] = [run for run in runs if not _is_old(run, before)]
         for record in old:
-            place, until = (record.prefix, record.hash), record.until or record.tick
-            self._forgotten[place] = max(until, self._forgotten.get(place, until))
+            noted, until = self._forgotten.setdefault(record.prefix, {}), record.until or record.tick
+            noted[record.hash] = max(until, noted.get(record.hash, until))
         return len(old)
 
     def renamed(self, name: str, new_name: str) -> None:
@@ -118,6 +118,9 @@ class Schedules:
                 spec = replace(state.spec, queue=new_name)
                 self._states[prefix] = replace(state, spec=spec, revision=next(self._revisions))
 
+    def _entries(self, prefix: str) -> Iterator[Entry]:
+        return (entry for same_tick in self._ledger.get(prefix, {}).values() for entry in same_tick.values())
+
     def _plannable(self, owned: Sequence[str]) -> Iterator[ScheduleState]:
         return (state for state in self._states.values() if not state.spec.by_code or state.prefix in owned)
 
@@ -125,13 +128,13 @@ class Schedules:
         return replace(
             state,
             last_live=state.spec.policy.overlap is Overlap.SKIP and self._last_is_live(state.prefix),
-            forgotten_until=self._forgotten.get((state.prefix, state.spec.hash)),
+            forgotten_until=self._forgotten_until(state.prefix),
         )
 
     def _last_is_live(self, prefix: str) -> bool:
         made = [
             (entry.record.tick, entry)
-            for entry in self._ledger.get(prefix, {}).values()
+            for entry in self._entries(prefix)
             if entry.record.key is not None and entry.record.verdict is not Verdict.WITHDRAWN
         ]
         if not made:
@@ -139,6 +142,10 @@ class Schedules:
         last = max(made, key=lambda one: one[0])[1]
         # Also if it was offered anew, or redriven: what counts is that something of this key is under way.
         return last.queue is not None and last.record.key in last.queue.rows
+
+    def _forgotten_until(self, prefix: str, config_hash: str | None = None) -> datetime | None:
+        found = self._forgotten.get(prefix, {})
+        return max(found.values(), default=None) if config_hash is None else found.get(config_hash)
 
     def _stands(self, ruling: Ruling) -> bool:
         state = self._states.get(ruling.prefix)
@@ -151,18 +158,24 @@ class Schedules:
             self._states[ruling.prefix] = replace(ruling.after, revision=next(self._revisions))
         ledger = self._ledger.setdefault(ruling.prefix, {})
         for config_hash, tick, reason in ruling.withdraw:
-            if (entry := ledger.get((tick, config_hash))) is not None:
+            if (entry := ledger.get(tick, {}).get(config_hash)) is not None:
                 _withdraw(entry, reason, ruling.ruled_at, now)
         for one in ruling.ticks:
             if one.until is not None:
                 self._runs.setdefault(ruling.prefix, []).append(_record(ruling, one))
-            elif self._is_open(ledger.get((one.tick, one.hash)), one, ruling):
-                ledger[one.tick, one.hash] = self._entered(ruling, one, now)
+                continue
+            same_tick = ledger.setdefault(one.tick, {})
+            if self._is_open(same_tick, one, ruling):
+                same_tick[one.hash] = self._entered(ruling, one, now)
 
-    def _is_open(self, entry: Entry | None, one: TickRuling, ruling: Ruling) -> bool:
+    def _is_open(self, same_tick: Mapping[str, Entry], one: TickRuling, ruling: Ruling) -> bool:
         """Whether the ledger lets this in; `cron_ledger.sql` and `cron_unmake.sql` say the same."""
+        others = (other.record.verdict for config_hash, other in same_tick.items() if config_hash != one.hash)
+        if one.by_instant and not FIRED.isdisjoint(others):
+            return False
+        entry = same_tick.get(one.hash)
         if entry is None:
-            forgotten = self._forgotten.get((ruling.prefix, one.hash))
+            forgotten = self._forgotten_until(ruling.prefix, None if one.by_instant else one.hash)
             doubtful = one.draft is not None and one.tick <= ruling.ruled_at
             return not doubtful or forgotten is None or one.tick > forgotten
         record = entry.record

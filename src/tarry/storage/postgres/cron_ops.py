@@ -68,8 +68,12 @@ def _entered(decided: Sequence[tuple[Ruling, TickRuling]]) -> Op[set[Tick]]:
     """The ticks that the ledger let in. Of those that have come, it may have known some before it forgot them; what lies
     ahead costs no second question."""
     entered = yield from statements.ledger(decided).run()
-    past = {(ruling.prefix, one.hash, one.tick) for ruling, one in decided if one.draft and one.tick <= ruling.ruled_at}
-    doubtful = [tick for tick, is_new in entered.items() if is_new and tick in past]
+    past = {
+        (ruling.prefix, one.hash, one.tick): one.by_instant
+        for ruling, one in decided
+        if one.draft and one.tick <= ruling.ruled_at
+    }
+    doubtful = {tick: by_instant for tick, by_instant in past.items() if entered.get(tick)}
     forgotten = (yield from statements.unmake(doubtful).run()) if doubtful else set[Tick]()
     return entered.keys() - forgotten
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -21,7 +21,7 @@ from tarry.core.cron import (
 )
 from tarry.core.schedules import stored_schedule
 from tarry.core.scheduling import DueCount
-from tarry.storage.postgres.arrays import BigintArray, IntArray, TextArray, TimestampArray
+from tarry.storage.postgres.arrays import BigintArray, BooleanArray, IntArray, TextArray, TimestampArray
 from tarry.storage.postgres.statement import Row, Statement, sql
 
 Tick = tuple[str, str, datetime]
@@ -97,15 +97,18 @@ def ledger(decided: Sequence[tuple[Ruling, TickRuling]]) -> Statement[dict[Tick,
         "reasons": TextArray([one.reason for _, one in decided]),
         "decided": TimestampArray([ruling.ruled_at for ruling, _ in decided]),
         "due_ats": TimestampArray([None if one.draft is None else one.draft.due_at for _, one in decided]),
+        "by_instant": BooleanArray([one.by_instant for _, one in decided]),
     }
     return Statement(sql("cron_ledger"), params, lambda rows: {(row[0], row[1], row[2]): row[3] for row in rows})
 
 
-def unmake(ticks: Sequence[Tick]) -> Statement[set[Tick]]:
+def unmake(doubtful: Mapping[Tick, bool]) -> Statement[set[Tick]]:
+    """Ticks, and of each whether it counts by its instant."""
     params = {
-        "prefixes": TextArray([tick[0] for tick in ticks]),
-        "hashes": TextArray([tick[1] for tick in ticks]),
-        "ticks": TimestampArray([tick[2] for tick in ticks]),
+        "prefixes": TextArray([tick[0] for tick in doubtful]),
+        "hashes": TextArray([tick[1] for tick in doubtful]),
+        "ticks": TimestampArray([tick[2] for tick in doubtful]),
+        "by_instant": BooleanArray(list(doubtful.values())),
     }
     return Statement(sql("cron_unmake"), params, lambda rows: {(row[0], row[1], row[2]) for row in rows})
 

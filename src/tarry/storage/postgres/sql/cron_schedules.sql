@@ -10,7 +10,7 @@ select s.prefix, s.hash, s.kind, s.text, s.zone, s.queue, s.payload, s.content_t
             where t.prefix = s.prefix and t.until is null and t.key is not null and t.verdict <> 'withdrawn'
             order by t.prefix, t.tick desc limit 1) l
         join tarry.message m on m.key = l.key and m.queue = l.queue),
-    (select f.until from tarry.tick_forgotten f where f.prefix = s.prefix and f.hash = s.hash)
+    (select max(f.until) from tarry.tick_forgotten f where f.prefix = s.prefix)
 from tarry.schedule s
 where %(prefix)s::text is null or s.prefix = %(prefix)s
 order by s.prefix

@@ -3,8 +3,9 @@
 -- Relies on the primary key of tick_forgotten and on tick_once.
 with forgotten as materialized (
     select d.prefix, d.hash, d.tick
-    from unnest(%(prefixes)s::text[], %(hashes)s::text[], %(ticks)s::timestamptz[]) as d(prefix, hash, tick)
-    join tarry.tick_forgotten f on f.prefix = d.prefix and f.hash = d.hash and d.tick <= f.until
+    from unnest(%(prefixes)s::text[], %(hashes)s::text[], %(ticks)s::timestamptz[], %(by_instant)s::bool[])
+        as d(prefix, hash, tick, by_instant)
+    join tarry.tick_forgotten f on f.prefix = d.prefix and (d.by_instant or f.hash = d.hash) and d.tick <= f.until
 )
 delete from tarry.tick t
 using forgotten f
