@@ -72,6 +72,7 @@ class TestWithoutADatabase:
         assert (ran.code, "minute field" in ran.err, "hint:" in ran.err) == (2, True, True)
         assert "hint: did you mean Europe/Berlin" in run("cron", "next", "0 2 * * *", "--tz", "Europe/Berln").err
         assert "needs a zone" in run("cron", "next", "0 2 * * *").err
+        assert "has 3 fields" in run("cron", "next", "* * *", "--tz", "UTC").err
 
     def test_lint_names_every_problem(self, run: Run, file: Path) -> None:
         assert run("cron", "lint", str(file)).code == 0
@@ -169,6 +170,50 @@ class TestAsAnOperatorWould:
         refused = cli("cron", "apply", str(file), "--prune")
         assert (refused.code, "no longer in the file" in refused.out) == (2, True)
         assert len(app.schedules.list()) == 3
+
+    def test_what_belongs_to_somebody_else_is_taken_over_only_if_that_is_meant(
+        self, cli: Run, app: App, file: Path
+    ) -> None:
+        cli("cron", "add", "heartbeat", "--every", "1h", "--queue", "q")
+        refused = cli("cron", "apply", str(file))
+        assert (refused.code, "source: 'cli' → 'file:schedules.toml'" in refused.out) == (2, True)
+        assert [state.spec.source for state in app.schedules.list()] == ["cli"]
+        assert cli("cron", "apply", str(file), "--yes").code == 0
+        assert {state.spec.source for state in app.schedules.list()} == {"file:schedules.toml"}
+
+    def test_two_files_of_one_name_do_not_prune_each_other_if_they_say_whose_they_are(
+        self, cli: Run, app: App, file: Path, tmp_path: Path
+    ) -> None:
+        file.write_text('name = "billing"\n' + FILE)
+        other = tmp_path / "other" / file.name
+        other.parent.mkdir()
+        other.write_text('name = "mail"\n[schedules.mails]\nevery = "1m"\nqueue = "q"\n')
+        for one in (file, other, file):
+            assert cli("cron", "apply", str(one), "--prune", "--yes").code == 0
+        assert len(app.schedules.list()) == 4
+        assert app.schedules.get("mails").spec.source == "file:mail"
+        other.write_text("name = 7\n")
+        assert "the name of the file is text" in cli("cron", "lint", str(other)).out
+
+    def test_a_problem_of_a_file_comes_with_what_to_write(self, run: Run, file: Path) -> None:
+        file.write_text(
+            '[schedules.a]\ncron = "0 2 * * *"\nzone = "Europe/Berln"\nqueue = "q"\n'
+            '[schedules.b]\ncron = "0 2 * * *"\nqueue = "q"\n'
+            '[schedules.c]\nevery = "5m"\n'
+            '[schedules.d]\nqueue = "q"\n'
+            '[schedules.e.f]\nevery = "5m"\nqueue = "q"\n'
+            '[schedules.g]\nevery = "5m"\nqueue = "q"\nstart = 2030-01-02T00:00:00Z\nend = 2030-01-01T00:00:00Z\n'
+        )
+        said = {one["prefix"]: one["problem"] for one in run("cron", "lint", str(file), "--json").data["problems"]}
+        assert "did you mean Europe/Berlin" in said["a"]
+        assert 'zone = "Europe/Berlin"' in said["b"]
+        assert 'queue = "reports"' in said["c"]
+        assert "one of cron, daily and every" in said["d"]
+        assert '[schedules."e.f"]' in said["e"]
+        assert "is before start_at" in said["g"]
+        file.write_text('[schedules.a]\nevery = "5m"\nqueue = "q"\n[schedules.a]\nevery = "6m"\n')
+        ran = run("cron", "lint", str(file))
+        assert (ran.code, "twice (at line 4" in ran.err) == (2, True)
 
     def test_times_of_day_may_be_written_as_toml_has_them(self, run: Run, file: Path) -> None:
         file.write_text('[schedules.x]\ndaily = [08:00:00, "17:30"]\nzone = "UTC"\nqueue = "q"\n')

@@ -37,14 +37,14 @@ def found(prefix: str, conn: Any) -> Ask[ScheduleState]:
 
 
 def ruled(prefix: str, make: Make, conn: Any, wanted: ScheduleSpec | None = None) -> Ask[ScheduleState | None]:
-    """The schedule as it is after the ruling that `make` works out; None if it is gone. Where it is as `wanted` already,
-    nothing is taken back, and the ledger need not be looked through for what waits."""
+    """The schedule as it is after the ruling that `make` works out; None if it is gone. Where there is none, nothing waits;
+    where it is as `wanted` already, nothing is taken back: then the ledger need not be looked through."""
     for _ in range(_TRIES):
         now = yield from question(lambda store: store.now(conn=conn))
         states = yield from question(lambda store: store.schedules(prefix, conn=conn))
         state = states[0] if states else None
         waiting: list[TickRecord] = []
-        if state is None or state.spec != wanted:
+        if state is not None and state.spec != wanted:
             waiting = yield from question(lambda store: store.waiting_ticks(prefix, conn=conn))
         ruling = make(Found(state, now, waiting))
         if ruling is None:
@@ -203,7 +203,7 @@ def apply(wanted: Sequence[ScheduleSpec], removed: Iterable[str], conn: Any) -> 
         rulings: list[Ruling] = []
         for spec in wanted:
             state, waiting = states.get(spec.prefix), list[TickRecord]()
-            if state is None or state.spec != spec:
+            if state is not None and state.spec != spec:
                 waiting = yield from question(lambda store, spec=spec: store.waiting_ticks(spec.prefix, conn=conn))
             ruling = cron_rulings.install(state, spec, now, waiting, None)
             rulings += [] if ruling is None else [ruling]

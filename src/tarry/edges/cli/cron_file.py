@@ -61,25 +61,25 @@ def apply(
     file: File,
     dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Only show what would change.")] = False,
     prune: Annotated[bool, typer.Option("--prune", help="Remove those of this file that it no longer has.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before removing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Make the schedules what a file says.
 
-    All of it or nothing, in one transaction, after showing what changes. Schedules of code, and of other files, are left
-    alone.
+    All of it or nothing, in one transaction, after showing what changes. Schedules of code, of other files and those added
+    by hand are left alone, unless the file has them too: then it asks before it takes them over.
     """
-    source = f"file:{file.name}"
-    wanted = _read(file, source)
+    source, wanted = _read(file)
     with cli.open() as opened:
         there = {state.prefix: state.spec for state in opened.schedules.list()}
         gone = [p for p, spec in there.items() if prune and spec.source == source and p not in wanted]
+        taken = [p for p in wanted if p in there and there[p].source != source]
         changes = [_compared(spec, there.get(prefix)) for prefix, spec in wanted.items()]
         changes += [Change("-", prefix, "no longer in the file") for prefix in gone]
         if cli.printer.for_people:  # before anybody is asked, and before anything is done
             _show(cli, changes, applied=not dry_run)
         if not dry_run and any(change.sign != "=" for change in changes):
-            if gone:
-                cli.confirm(f"Remove {plural(len(gone), 'schedule')}: {', '.join(gone)}?", yes=yes)
+            if asked := [*_asked("remove", gone), *_asked("take over from others", taken)]:
+                cli.confirm(f"This will {' and '.join(asked)}. Go on?", yes=yes)
             for queue in sorted({spec.queue for spec in wanted.values()}):
                 opened.queues.create(queue, exist_ok=True)
             opened.schedules.apply(list(wanted.values()), remove=gone)
@@ -95,7 +95,7 @@ def lint(cli: Session, file: File) -> ExitCode | None:
 
     Every schedule is read as apply would, and every problem is named; ends with 7 if there is one.
     """
-    specs, problems = _parsed(file, f"file:{file.name}")
+    _, specs, problems = _parsed(file)
     problems += [(prefix, said) for prefix, spec in specs.items() for said in _suspicious(spec)]
     cli.printer.listing(
         "tarry.schedule.problem.list/1",
@@ -110,33 +110,49 @@ def lint(cli: Session, file: File) -> ExitCode | None:
     return None
 
 
-def _read(file: Path, source: str) -> dict[str, ScheduleSpec]:
-    specs, problems = _parsed(file, source)
+def _asked(what: str, prefixes: list[str]) -> list[str]:
+    more = f" and {len(prefixes) - _NAMED:,} more" if len(prefixes) > _NAMED else ""
+    return [f"{what} {plural(len(prefixes), 'schedule')} ({', '.join(prefixes[:_NAMED])}{more})"] if prefixes else []
+
+
+_NAMED = 10
+
+
+def _read(file: Path) -> tuple[str, dict[str, ScheduleSpec]]:
+    source, specs, problems = _parsed(file)
     if problems:
         prefix, problem = problems[0]
         more = f" (and {plural(len(problems) - 1, 'more problem')})" if len(problems) > 1 else ""
         raise InvalidInput(f"{prefix}: {problem}{more}", hint=f"see them all: tarry cron lint {file}")
-    return specs
+    return source, specs
 
 
-def _parsed(file: Path, source: str) -> tuple[dict[str, ScheduleSpec], list[tuple[str, str]]]:
+def _parsed(file: Path) -> tuple[str, dict[str, ScheduleSpec], list[tuple[str, str]]]:
+    """Whose schedules they are, the schedules, and what is wrong with the others."""
     try:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise InvalidInput(f"the file {str(file)!r} cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidInput(f"the file {str(file)!r} is not TOML: {error}") from None
-    tables = content.pop("schedules", {})
-    problems = [(name, "only the table [schedules] is known here") for name in content]
-    specs: dict[str, ScheduleSpec] = {}
+    name, tables = content.pop("name", file.name), content.pop("schedules", {})
+    problems = [(other, "only name and the table [schedules] are known here") for other in content]
+    if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME:
+        problems.append(("name", f"the name of the file is text of 1 to {_LONGEST_NAME} characters, not {name!r:.80}"))
+    source, specs = f"file:{name}", dict[str, "ScheduleSpec"]()
     if not isinstance(tables, dict):
-        return specs, [*problems, ("schedules", "this must be a table of tables: [schedules.daily-report]")]
+        return source, specs, [*problems, ("schedules", "this must be a table of tables: [schedules.daily-report]")]
     for prefix, table in cast("dict[str, Any]", tables).items():
         try:
             specs[prefix] = _spec(prefix, table, source)
-        except TarryError as error:
+        except InvalidInput as error:
+            problems.append((prefix, f"{error}; {error.hint}" if error.hint else str(error)))
+        except TarryError as error:  # its hint names options of the command line
             problems.append((prefix, str(error)))
-    return specs, problems
+    return source, specs, problems
+
+
+_LONGEST_NAME = 100
 
 
 def _spec(prefix: str, table: Any, source: str) -> ScheduleSpec:
@@ -146,10 +162,7 @@ def _spec(prefix: str, table: Any, source: str) -> ScheduleSpec:
         raise InvalidInput(f"a schedule is a table, not {table!r:.80}")
     options = dict(cast("dict[str, Any]", table))
     payload = options.pop("payload", None)
-    unknown = options.keys() - _OPTIONS
-    if unknown:
-        known = ", ".join(sorted(_OPTIONS | {"payload"}))
-        raise InvalidInput(f"there is no option {', '.join(sorted(unknown))}; there are {known}")
+    _check_names(prefix, options)
     for name in ("start", "end"):
         if hasattr(options.get(name), "isoformat"):
             options[name] = options[name].isoformat()
@@ -160,6 +173,24 @@ def _spec(prefix: str, table: Any, source: str) -> ScheduleSpec:
         if not isinstance(value, wanted) or isinstance(value, bool):
             raise InvalidInput(f"{name} must be {said}, not {value!r:.80}")
     return given.new_spec(prefix, given.Given(**options), Raw(*PLAIN.encode(payload)), source)
+
+
+def _check_names(prefix: str, options: dict[str, Any]) -> None:
+    unknown = sorted(options.keys() - _OPTIONS)
+    if unknown and isinstance(options[unknown[0]], dict):
+        raise InvalidInput(
+            f"there is no option {unknown[0]}",
+            hint=f'a name with a dot needs quotes: [schedules."{prefix}.{unknown[0]}"]',
+        )
+    if unknown:
+        known = ", ".join(sorted(_OPTIONS | {"payload"}))
+        raise InvalidInput(f"there is no option {', '.join(unknown)}; there are {known}")
+    if not options.keys() & {"cron", "daily", "every"}:
+        raise InvalidInput("it has no times", hint="give one of cron, daily and every")
+    if "zone" not in options and "every" not in options:
+        raise InvalidInput("it has no zone", hint='by which clock is it? for example zone = "Europe/Berlin"')
+    if "queue" not in options:
+        raise InvalidInput("it has no queue", hint='where do its messages go? for example queue = "reports"')
 
 
 def _compared(spec: ScheduleSpec, there: ScheduleSpec | None) -> Change:

@@ -120,8 +120,11 @@ def _is_expression(what: str, zone: str | None) -> bool:
     """A prefix may have spaces too, or begin with @. What can be read as an expression is one."""
     from tarry.core.cron_expressions import ALIASES
 
-    alias = what.lower() in ALIASES or (what.startswith("@") and zone is not None)
-    return alias or len(what.split()) in (5, 6)
+    if what.lower() in ALIASES or len(what.split()) in (5, 6):
+        return True
+    return zone is not None and (
+        what.startswith("@") or "*" in what
+    )  # meant as one, and to be told what is wrong with it
 
 
 def _expression(what: str, zone: str | None) -> Schedule:
