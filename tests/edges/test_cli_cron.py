@@ -95,6 +95,7 @@ class TestSchedules:
         assert cli("cron", "edit", "hello", "--every", "30m", "--misfire", "all", "--json").data["misfire"] == "all"
         assert cli("cron", "edit", "hello").code == 2
         assert cli("cron", "pause", "hello", "--reason", "because", "--json").data["paused_reason"] == "because"
+        assert "hello is paused" in cli("cron", "next", "hello").err
         assert cli("cron", "resume", "hello", "--json").data["paused"] is False
         assert cli("cron", "run", "hello").code == 0
         delivery = app.queue("hellos").try_poll()

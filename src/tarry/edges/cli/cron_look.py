@@ -50,6 +50,7 @@ def next_ticks(
     """
     from tarry.core.cron_plan import Fire
 
+    paused = False
     if _is_expression(what, zone):
         from tarry.core.schedules import Timetable
 
@@ -61,7 +62,8 @@ def next_ticks(
         if zone is not None or after is not None:
             raise Usage("--tz and --after are for an expression; a schedule has its own zone, and begins now")
         with cli.open() as opened:
-            schedule, now = opened.schedules.get(what).spec.schedule, opened.store.now()
+            state, now = opened.schedules.get(what), opened.store.now()
+            schedule, paused = state.spec.schedule, state.paused
             fires = opened.schedules.preview(what, n)
     notes = [_note(schedule, fire) for fire in fires]
     cli.printer.listing(
@@ -69,7 +71,12 @@ def next_ticks(
         {"fires": [views.fire_data(fire, schedule.zone, note) for fire, note in zip(fires, notes, strict=True)]},
         views.FIRE_COLUMNS,
         views.fire_rows(fires, schedule.zone, now, notes),
+        more={"paused": paused},
     )
+    if paused:
+        cli.note(f"schedule {what} is paused: a tick that comes before it is resumed is skipped")
+    elif not fires:
+        cli.note("there is no tick ahead")
 
 
 @command(
