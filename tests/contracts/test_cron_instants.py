@@ -86,6 +86,22 @@ class TestAfterAChange:
         assert [fire.verdict and fire.verdict.value for fire in cron.schedules.preview(prefix, 1)] == ["planned"]
         assert cron.schedules.skip_next(prefix) == START + 14 * HOUR
 
+    @pytest.mark.parametrize("verb", ["trigger", "skip_next", "backfill"])
+    def test_what_is_done_by_hand_does_not_hide_from_schedulers_that_the_clock_was_set_back(
+        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock, verb: str
+    ) -> None:
+        clock.set(START + HOUR)
+        cron.install_periodic(prefix, HOUR, queue=queue.name)  # 01:00 has come before it was there
+        clock.set(START + HOUR - MINUTE)
+        more = (START - HOUR, START) if verb == "backfill" else ()
+        getattr(cron.schedules, verb)(prefix, *more)
+        scheduler(app).run_once()
+        clock.advance(MINUTE)
+        assert (START + HOUR in ticks_of(queue)) is (verb != "skip_next")
+        scheduler(app).run_once()
+        clock.advance(HOUR)
+        assert START + 2 * HOUR in ticks_of(queue)
+
 
 class TestWhatWaits:
     def test_goes_on_as_the_new_configuration_says_if_that_has_it_too(

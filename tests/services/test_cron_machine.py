@@ -80,6 +80,7 @@ class CronMachine(RuleBasedStateMachine):
         self.queue = self.app.queue(new_name())
         self.begun: Counter[datetime] = Counter()
         """How often each tick was delivered for the first time, under whichever configuration."""
+        self.skipped: set[datetime] = set()
         self.held: dict[str, Delivery[Any]] = {}
         """By a consumer that takes its time."""
         self.current: tuple[str, int] | None = None
@@ -94,19 +95,22 @@ class CronMachine(RuleBasedStateMachine):
             self.app.schedules.delete(self.prefix)
             self.app.close()
 
-    @rule(name=st.sampled_from(sorted(SCHEDULES)), changed=st.booleans())
-    def install(self, name: str, changed: bool) -> None:
+    @rule(name=st.sampled_from(sorted(SCHEDULES)), changed=st.booleans(), ahead=st.sampled_from([0, 180]))
+    def install(self, name: str, changed: bool, ahead: int = 0) -> None:
         self.payload += changed
-        schedule, payload = SCHEDULES[name], [name, self.payload]
-        queue, grace, zone = self.queue.name, max(self.step, MINUTE), schedule.zone or ""
+        schedule, zone = SCHEDULES[name], SCHEDULES[name].zone or ""
+        given: Any = {
+            "queue": self.queue.name,
+            "payload": [name, self.payload],
+            "grace_for": max(self.step, MINUTE),
+            "in_advance_for": ahead * MINUTE,
+        }
         if isinstance(schedule, Periodic):
-            self.cron.install_periodic(self.prefix, schedule.every, queue=queue, payload=payload, grace_for=grace)
+            self.cron.install_periodic(self.prefix, schedule.every, **given)
         elif isinstance(schedule, Daily):
-            self.cron.install_daily(
-                self.prefix, schedule.hours, zone=zone, queue=queue, payload=payload, grace_for=grace
-            )
+            self.cron.install_daily(self.prefix, schedule.hours, zone=zone, **given)
         else:
-            self.cron.install_cron(self.prefix, schedule.text, zone=zone, queue=queue, payload=payload, grace_for=grace)
+            self.cron.install_cron(self.prefix, schedule.text, zone=zone, **given)
         if self.current != (name, self.payload):
             self.covered_from = self.clock.pinned()
         self.current = (name, self.payload)
@@ -124,18 +128,20 @@ class CronMachine(RuleBasedStateMachine):
         self.clock.advance(minutes * MINUTE)
         self.covered_from = self.clock.pinned()
 
-    @rule(minutes=st.integers(1, 300))
-    def the_clock_is_set_back(self, minutes: int) -> None:
+    @rule(minutes=st.integers(1, 300), seen=st.booleans())
+    def the_clock_is_set_back(self, minutes: int, seen: bool) -> None:
+        """`seen`: a scheduler looks before the next tick comes."""
         self.clock.advance(-minutes * MINUTE)
-        self.covered_from = datetime.max.replace(tzinfo=UTC)
+        self.covered_from = self.clock.pinned() if seen else datetime.max.replace(tzinfo=UTC)
+        if seen:
+            Scheduler(self.app.store).run_once()
 
     @rule(name=st.sampled_from(sorted(SCHEDULES)), minutes=st.integers(1, 60))
     def it_is_changed_and_the_clock_is_set_back(self, name: str, minutes: int) -> None:
         """So that ticks which the old configuration has made lie ahead of the new one."""
         self.consume()
         self.install(name, changed=True)
-        self.the_clock_is_set_back(minutes)
-        Scheduler(self.app.store).run_once()
+        self.the_clock_is_set_back(minutes, seen=True)
 
     @rule(after=st.booleans())
     def a_scheduler_is_killed(self, after: bool) -> None:
@@ -151,6 +157,15 @@ class CronMachine(RuleBasedStateMachine):
     def pause_and_resume(self) -> None:
         self.app.schedules.pause(self.prefix)
         self.app.schedules.resume(self.prefix)
+
+    @rule(minutes=st.integers(1, 300))
+    def what_was_missed_is_filled_in(self, minutes: int) -> None:
+        now = self.clock.pinned()
+        self.app.schedules.backfill(self.prefix, now - minutes * MINUTE, now)
+
+    @rule()
+    def one_is_skipped_by_hand(self) -> None:
+        self.skipped.add(self.app.schedules.skip_next(self.prefix))
 
     @rule()
     def consume(self) -> None:
@@ -193,7 +208,7 @@ class CronMachine(RuleBasedStateMachine):
         history = self.app.schedules.history(self.prefix, limit=100_000)
         made = {record.tick for record in history if record.verdict in MADE}
         ticks = Timetable(SCHEDULES[self.current[0]]).after(self.covered_from, now)
-        missed = [tick for tick in ticks if tick not in made]
+        missed = [tick for tick in ticks if tick not in made | self.skipped]
         assert missed == []
 
     @invariant()

@@ -168,6 +168,7 @@ class ScheduleState:
     revision: int = 0
     """Grows with every ruling."""
     ruled_at: datetime
+    """When it was last planned. If that is yet to come, the clock was set back since."""
     installed_at: datetime
     paused_at: datetime | None = None
     paused_reason: str | None = None

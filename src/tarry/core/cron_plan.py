@@ -43,7 +43,7 @@ def plan(state: ScheduleState, now: datetime) -> Plan:
     policy, timetable = state.spec.policy, state.spec.timetable
     if state.paused:
         return Plan(decided=(), cursor_at=state.cursor_at, wake_at=None)
-    cursor = _rewound(timetable, policy, state.cursor_at, now)
+    cursor = _rewound(state, now)
     decided = _missed(timetable, policy, cursor, now, last_live=state.last_live)
     if decided:
         cursor = max(cursor, decided[-1].until or decided[-1].tick)
@@ -65,13 +65,15 @@ def _wake(cursor: datetime, following: datetime, policy: Policy) -> datetime:
     return min(cursor, following - policy.in_advance_for) if policy.in_advance_for else cursor
 
 
-def _rewound(timetable: Timetable, policy: Policy, cursor: datetime, now: datetime) -> datetime:
-    """The cursor, unless it is further ahead than planning ever goes: then the clock has been set back, and everything
-    that lies ahead or is still on time is looked at again. What was made before is in the ledger, and stays."""
-    if cursor <= now + policy.in_advance_for:
+def _rewound(state: ScheduleState, now: datetime) -> datetime:
+    """The cursor, unless the clock has been set back: it was planned at an hour that is yet to come, or further ahead than
+    planning ever goes. Then everything that lies ahead or is still on time is looked at again. What was made before is in
+    the ledger, and stays."""
+    cursor, policy = state.cursor_at, state.spec.policy
+    if state.ruled_at <= now and cursor <= now + policy.in_advance_for:
         return cursor
-    first = timetable.next_after(now)
-    return cursor if first is not None and cursor <= first else now - policy.grace_for
+    first = state.spec.timetable.next_after(now)
+    return cursor if first is not None and cursor <= first else min(cursor, now - policy.grace_for)
 
 
 def _missed(timetable: Timetable, policy: Policy, cursor: datetime, now: datetime, *, last_live: bool) -> list[Decided]:

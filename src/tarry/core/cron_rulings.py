@@ -211,7 +211,7 @@ def skip(found: ScheduleState, now: datetime, ahead: Sequence[TickRecord]) -> tu
     ruling = Ruling(
         prefix=found.prefix,
         expected=found.revision,
-        after=replace(found, ruled_at=now),
+        after=found,  # with its `ruled_at`: a scheduler is still to see that the clock was set back
         ruled_at=now,
         withdraw=((found.spec.hash, tick, Reason.BY_HAND),),
         ticks=(one,),
@@ -271,7 +271,7 @@ def _by_hand(
     return Ruling(
         prefix=found.prefix,
         expected=found.revision,
-        after=replace(found, ruled_at=now),
+        after=found,  # as in `skip`
         ruled_at=now,
         ticks=tuple(
             TickRuling(
