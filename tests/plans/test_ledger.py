@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from tarry.core.cron import Reason, Ruling, TickRuling, Verdict
 from tarry.storage.postgres import cron_statements
 from tarry.storage.postgres.arrays import teach
 from tests.kit.servers import Servers
@@ -55,7 +56,7 @@ def test_only_what_is_forgotten_is_looked_at(ledger: psycopg.Connection[Any]) ->
 def test_taking_back_what_was_forgotten_goes_by_the_tick(ledger: psycopg.Connection[Any], analysed: bool) -> None:
     if not analysed:
         ledger.execute("delete from pg_statistic where starelid = 'tarry.tick'::regclass")
-    ticks = [(f"p{n % 100}", "h", SINCE + n * MINUTE) for n in range(50)]
+    ticks = {(f"p{n % 100}", "h", SINCE + n * MINUTE): True for n in range(50)}
     with undone(ledger):
         ledger.execute(
             "insert into tarry.tick_forgotten select 'p' || i, 'h', 'infinity' from generate_series(0, 99) i"
@@ -63,3 +64,22 @@ def test_taking_back_what_was_forgotten_goes_by_the_tick(ledger: psycopg.Connect
         plan = fresh(ledger, cron_statements.unmake(ticks), run=True)
     assert plan.ways("tick") == {"tick_once"}
     assert plan.rows("tick") == 50
+
+
+@pytest.mark.parametrize("analysed", [True, False])
+def test_the_gate_asks_for_other_configurations_by_the_tick(ledger: psycopg.Connection[Any], analysed: bool) -> None:
+    if not analysed:
+        ledger.execute("delete from pg_statistic where starelid = 'tarry.tick'::regclass")
+    decided = [(_ruling(f"p{n % 100}"), _tick(SINCE + n * MINUTE)) for n in range(50)]
+    with undone(ledger):
+        plan = fresh(ledger, cron_statements.ledger(decided), run=True)
+    assert plan.ways("tick") == {"tick_once"}
+    assert plan.rows("tick") <= 50
+
+
+def _ruling(prefix: str) -> Ruling:
+    return Ruling(prefix=prefix, expected=None, after=None, ruled_at=SINCE)
+
+
+def _tick(at: datetime) -> TickRuling:
+    return TickRuling(hash="other", tick=at, verdict=Verdict.PLANNED, reason=Reason.ON_TIME, by_instant=True)
