@@ -68,6 +68,18 @@ class TestForgetting:
         assert ticks_of(queue) == wanted
         assert "has forgotten what was decided" in cron.schedules.explain(prefix, START + HOUR)
 
+    def test_nor_does_another_configuration_reach_it(
+        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+    ) -> None:
+        cron.install_periodic(prefix, 2 * HOUR, queue=queue.name)
+        clock.advance(2 * HOUR)
+        ticks_of(queue)
+        clock.advance(MINUTE)
+        forget_all(app, clock)
+        cron.install_periodic(prefix, HOUR, queue=queue.name)
+        with pytest.raises(Refused, match="has forgotten which ticks"):
+            cron.schedules.missing(prefix, START + MINUTE, START + 3 * HOUR)
+
     def test_a_tick_that_was_done_and_forgotten_is_not_made_by_the_program_that_chose_it(
         self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
     ) -> None:

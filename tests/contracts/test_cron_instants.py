@@ -9,7 +9,6 @@ import pytest
 
 from tarry import Queue
 from tarry.app import App
-from tarry.core.errors import Refused
 from tarry.services.cron import Cron
 from tests.kit.clocks import START, WatchedClock
 from tests.kit.cron import scheduler, ticks_of, verdicts
@@ -151,16 +150,3 @@ class TestBackfills:
         assert cron.schedules.missing(prefix, START + MINUTE, START + 5 * HOUR) == wanted
         assert cron.schedules.backfill(prefix, START + MINUTE, START + 5 * HOUR) == wanted
         assert ticks_of(queue) == wanted
-
-    def test_do_not_reach_what_was_forgotten_of_any(
-        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
-    ) -> None:
-        cron.install_periodic(prefix, 2 * HOUR, queue=queue.name)
-        clock.advance(2 * HOUR)
-        ticks_of(queue)
-        clock.advance(MINUTE)
-        while app.store.forget_ticks(clock.pinned()):
-            pass
-        cron.install_periodic(prefix, HOUR, queue=queue.name)
-        with pytest.raises(Refused, match="has forgotten which ticks"):
-            cron.schedules.missing(prefix, START + MINUTE, START + 3 * HOUR)

@@ -9,7 +9,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from tarry.core.cron import Reason, Ruling, TickRuling, Verdict
+from tarry.core.cron import Reason, Ruling, ScheduleSpec, ScheduleState, TickRuling, Verdict
+from tarry.core.schedules import Periodic
 from tarry.storage.postgres import cron_statements
 from tarry.storage.postgres.arrays import teach
 from tests.kit.servers import Servers
@@ -78,8 +79,10 @@ def test_the_gate_asks_for_other_configurations_by_the_tick(ledger: psycopg.Conn
 
 
 def _ruling(prefix: str) -> Ruling:
-    return Ruling(prefix=prefix, expected=None, after=None, ruled_at=SINCE)
+    spec = ScheduleSpec(prefix=prefix, schedule=Periodic(MINUTE), queue="q", payload=b"")
+    after = ScheduleState(spec=spec, cursor_at=SINCE, wake_at=None, ruled_at=SINCE, installed_at=SINCE)
+    return Ruling(prefix=prefix, expected=None, after=after, ruled_at=SINCE)
 
 
 def _tick(at: datetime) -> TickRuling:
-    return TickRuling(hash="other", tick=at, verdict=Verdict.PLANNED, reason=Reason.ON_TIME, by_instant=True)
+    return TickRuling(hash="other", tick=at, verdict=Verdict.PLANNED, reason=Reason.ON_TIME)

@@ -18,7 +18,7 @@ from typing import Any
 from tarry.core import limits
 from tarry.core.errors import InvalidInput
 from tarry.core.messages import KEEP, Draft
-from tarry.core.schedules import Periodic, Schedule, Timetable
+from tarry.core.schedules import Periodic, Schedule, Ticks, Timetable
 
 PREFIX_LENGTH = 200
 _HASH = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -218,9 +218,6 @@ class TickRuling:
     count: int | None = None
     queue: str | None = None
     draft: Draft | None = None
-    by_instant: bool = False
-    """It makes nothing where another configuration has `FIRED` at this instant. A program that chooses its ticks itself means
-    what it says: what it names with another hash is another tick."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,6 +234,11 @@ class Ruling:
     ticks: tuple[TickRuling, ...] = ()
     moves_only: bool = False
     """Nothing of the configuration changes, only how far planning has come: what a scheduler does all day."""
+
+    def by_instant(self, one: TickRuling) -> bool:
+        """Whether it makes nothing where another configuration has `FIRED` at that instant. A program that chooses its ticks
+        itself means what it says: what it names with another hash is another tick."""
+        return one.verdict in FIRED and self.after is not None and not isinstance(self.after.spec.schedule, Ticks)
 
 
 def check_prefix(prefix: object) -> str:

@@ -281,7 +281,6 @@ def _by_hand(
                 reason=Reason.BY_HAND,
                 queue=spec.queue,
                 draft=draft_of(spec, tick, *_payload(spec, tick, payload_of), due_at=due_at),
-                by_instant=verdict in FIRED,
             )
             for tick in ticks
         ),
@@ -304,7 +303,6 @@ def _made(spec: ScheduleSpec, decided: Iterable[Decided], payload_of: PayloadOf 
             count=one.count,
             queue=spec.queue if one.verdict in MADE else None,
             draft=draft_of(spec, one.tick, *_payload(spec, one.tick, payload_of)) if one.verdict in MADE else None,
-            by_instant=one.verdict in FIRED,
         )
         for one in decided
     )
@@ -319,7 +317,6 @@ def _remade(spec: ScheduleSpec, records: Iterable[TickRecord], payload_of: Paylo
             reason=record.reason,
             queue=spec.queue,
             draft=draft_of(spec, record.tick, *_payload(spec, record.tick, payload_of), due_at=record.due_at),
-            by_instant=record.verdict in FIRED,
         )
         for record in records
     )

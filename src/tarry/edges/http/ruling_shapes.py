@@ -208,7 +208,8 @@ class RulingRequest(Planned):
         if after is None:
             return None
         if state is not None and after.schedule is None:
-            return replace(state, cursor_at=after.cursor_at, wake_at=after.wake_at, ruled_at=self.ruled_at)
+            # Not when it was last planned: a scheduler is still to see if the clock was set back.
+            return replace(state, cursor_at=after.cursor_at, wake_at=after.wake_at)
         reason = after.paused_reason
         return ScheduleState(
             spec=spec,

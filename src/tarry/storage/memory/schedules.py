@@ -171,11 +171,11 @@ class Schedules:
     def _is_open(self, same_tick: Mapping[str, Entry], one: TickRuling, ruling: Ruling) -> bool:
         """Whether the ledger lets this in; `cron_ledger.sql` and `cron_unmake.sql` say the same."""
         others = (other.record.verdict for config_hash, other in same_tick.items() if config_hash != one.hash)
-        if one.by_instant and not FIRED.isdisjoint(others):
+        if ruling.by_instant(one) and not FIRED.isdisjoint(others):
             return False
         entry = same_tick.get(one.hash)
         if entry is None:
-            forgotten = self._forgotten_until(ruling.prefix, None if one.by_instant else one.hash)
+            forgotten = self._forgotten_until(ruling.prefix, None if ruling.by_instant(one) else one.hash)
             doubtful = one.draft is not None and one.tick <= ruling.ruled_at
             return not doubtful or forgotten is None or one.tick > forgotten
         record = entry.record

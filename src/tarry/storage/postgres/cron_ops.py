@@ -69,7 +69,7 @@ def _entered(decided: Sequence[tuple[Ruling, TickRuling]]) -> Op[set[Tick]]:
     ahead costs no second question."""
     entered = yield from statements.ledger(decided).run()
     past = {
-        (ruling.prefix, one.hash, one.tick): one.by_instant
+        (ruling.prefix, one.hash, one.tick): ruling.by_instant(one)
         for ruling, one in decided
         if one.draft and one.tick <= ruling.ruled_at
     }

@@ -97,7 +97,7 @@ def ledger(decided: Sequence[tuple[Ruling, TickRuling]]) -> Statement[dict[Tick,
         "reasons": TextArray([one.reason for _, one in decided]),
         "decided": TimestampArray([ruling.ruled_at for ruling, _ in decided]),
         "due_ats": TimestampArray([None if one.draft is None else one.draft.due_at for _, one in decided]),
-        "by_instant": BooleanArray([one.by_instant for _, one in decided]),
+        "by_instant": BooleanArray([ruling.by_instant(one) for ruling, one in decided]),
     }
     return Statement(sql("cron_ledger"), params, lambda rows: {(row[0], row[1], row[2]): row[3] for row in rows})
 
