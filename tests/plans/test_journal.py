@@ -9,8 +9,9 @@ import psycopg
 import pytest
 
 import tarry
+from tarry.core.events import EventKind
 from tarry.core.following import Position
-from tarry.storage.postgres import following, statements
+from tarry.storage.postgres import activity, following, statements
 from tarry.storage.postgres.connections import configure
 from tarry.storage.postgres.statement import Statement
 
@@ -33,6 +34,9 @@ class Journal:
     def pages(self) -> int:
         today = "select pg_relation_size('tarry.event_' || to_char(now() at time zone 'UTC', 'YYYYMMDD')) / 8192"
         return self._one(self._conn.execute(today))
+
+    def head(self) -> int:
+        return self._one(self._conn.execute(activity._head().sql))
 
     def touched(self, statement: Statement[Any]) -> int:
         plan = self.plan(statement)
@@ -95,3 +99,17 @@ def test_the_life_of_one_key_is_told_without_walking_a_long_journal(journal: Jou
     journal.fill()
     assert "'Seq Scan'" not in str(journal.plan(asked))
     assert len(journal.app.store.timeline("q", "k500")) == 1
+
+
+def test_a_look_back_does_not_walk_a_long_journal(journal: Journal) -> None:
+    everything = dict.fromkeys(("names", "beginnings", "queue_id", "consumer", "since", "until"))
+    wanted = {**everything, "kinds": [kind.value for kind in EventKind]}
+
+    def stretch() -> Statement[Any]:
+        head = journal.head()
+        return activity._stretch(head - 1, head, 2**63 - 1, 100, wanted)
+
+    journal.touched(stretch())
+    journal.fill()
+    journal.app.queue("q").offer("new", 1)
+    assert journal.touched(stretch()) < journal.pages() / 3
