@@ -7,7 +7,6 @@ from types import ModuleType
 
 import pytest
 
-from tarry.edges.cli import main as entry
 from tarry.edges.cli.text import without_secrets
 from tests.edges.conftest import Run
 
@@ -48,7 +47,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def fail(name: str) -> str:
         raise error
 
-    monkeypatch.setattr(entry, "version_of", fail)
+    monkeypatch.setattr("tarry.edges.cli.version.version_of", fail)
 
 
 def test_what_nobody_foresaw_fails_without_a_traceback(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

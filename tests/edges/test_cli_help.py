@@ -15,6 +15,7 @@ from typer.main import get_command
 from tarry.edges.cli import reference
 from tarry.edges.cli.exits import ExitCode
 from tarry.edges.cli.main import cli
+from tarry.edges.cli.tree import ENTRIES
 from tests.edges.conftest import Run
 
 ROOT = Path(__file__).parent.parent.parent
@@ -106,7 +107,15 @@ print(*sys.modules, file=sys.stderr)
     assert done.stdout.startswith("Usage: tarry")
     loaded = {name.partition(".")[0] for name in done.stderr.split()}
     assert loaded & HEAVY == set()
-    assert not any(name.startswith("tarry.storage") for name in done.stderr.split())
+    ours = {name for name in done.stderr.split() if name.startswith("tarry.")}
+    assert ours & {f"tarry.edges.cli.{entry.module}" for entry in ENTRIES.values()} == set()
+    assert {name for name in ours if not name.startswith("tarry.edges")} == {"tarry.core", "tarry.core.errors"}
+
+
+def test_the_list_of_commands_says_what_their_own_help_says() -> None:
+    """It is a table, so that nothing has to be loaded to print it."""
+    own = {path.removeprefix("tarry "): " ".join(HELP[path].split("\n\n")[1].split()) for path in HELP}
+    assert {name: entry.summary for name, entry in ENTRIES.items()} == {name: own[name] for name in ENTRIES}
 
 
 def test_the_module_is_the_command() -> None:

@@ -8,29 +8,6 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 80}
-ORDER = (
-    "send",
-    "receive",
-    "dev",
-    "serve",
-    "worker",
-    "scheduler",
-    "queue",
-    "message",
-    "dlq",
-    "redrive",
-    "sweeper",
-    "cron",
-    "calendar",
-    "pipeline",
-    "verify",
-    "anomaly",
-    "key",
-    "db",
-    "doctor",
-    "demo",
-    "version",
-)
 
 
 class Command(TyperCommand):
@@ -52,15 +29,7 @@ class Command(TyperCommand):
                     formatter.write_dl(records)
 
 
-class Group(TyperGroup):
-    """What is used most comes first."""
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        names = super().list_commands(ctx)
-        return sorted(names, key=lambda name: ORDER.index(name) if name in ORDER else -1)
-
-
-def group(name: str, summary: str) -> typer.Typer:
+def group(name: str, summary: str, cls: type[TyperGroup] = TyperGroup) -> typer.Typer:
     """A group of commands; without rich, which would be imported for every `-h`."""
     return typer.Typer(
         name=name,
@@ -70,7 +39,7 @@ def group(name: str, summary: str) -> typer.Typer:
         context_settings=CONTEXT,
         pretty_exceptions_enable=False,
         add_completion=name == "tarry",
-        cls=Group,
+        cls=cls,
     )
 
 

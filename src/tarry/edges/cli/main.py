@@ -8,46 +8,16 @@ import sys
 import traceback
 from collections.abc import Sequence
 from functools import cache
-from importlib.metadata import version as version_of
-from typing import Annotated, Any, cast
+from typing import Any, cast
 
 import typer
 
 from tarry.core.errors import TarryError
-from tarry.edges.cli import (
-    anomaly,
-    calendar,
-    cron,
-    db,
-    dev,
-    dlq,
-    doctor,
-    key,
-    message,
-    pipeline,
-    queue,
-    receive,
-    redrive,
-    scheduler,
-    send,
-    serve,
-    sweeper,
-    verify,
-    worker,
-)
-from tarry.edges.cli import cron_file as _cron_file  # pyright: ignore[reportUnusedImport] # noqa: F401 - adds to cron
-from tarry.edges.cli import cron_look as _cron_look  # pyright: ignore[reportUnusedImport] # noqa: F401 - adds to cron
-from tarry.edges.cli import dlq_redrive as _redrive  # pyright: ignore[reportUnusedImport] # noqa: F401 - adds to dlq
-from tarry.edges.cli import edit as _edit  # pyright: ignore[reportUnusedImport] # noqa: F401 - adds to message
-from tarry.edges.cli import pipeline_replay as _replay  # pyright: ignore[reportUnusedImport] # noqa: F401 - adds to pipeline
-from tarry.edges.cli import pipeline_report as _report_commands  # pyright: ignore[reportUnusedImport] # noqa: F401 - adds to pipeline
-from tarry.edges.cli import queue_lines as _queue_lines  # pyright: ignore[reportUnusedImport] # noqa: F401 - adds to queue
-from tarry.edges.cli import settle as _settle  # pyright: ignore[reportUnusedImport] # noqa: F401 - adds to message
-from tarry.edges.cli import timeline as _timeline  # pyright: ignore[reportUnusedImport] # noqa: F401 - adds to message
-from tarry.edges.cli.exits import CommandFailed, ExitCode, ReaderGone, Usage, code_of
+from tarry.edges.cli.exits import ExitCode, ReaderGone, code_of
 from tarry.edges.cli.help import group
-from tarry.edges.cli.session import Debug, Dsn, Json, NoColor, OutputFormat, Quiet, Session, Shared, command
+from tarry.edges.cli.session import Debug, Dsn, Json, NoColor, OutputFormat, Quiet, Shared
 from tarry.edges.cli.text import safe_json, shown, without_secrets
+from tarry.edges.cli.tree import Tree
 
 # What the parser raises for a command line that it cannot read.
 _UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__mro__[1])
@@ -62,23 +32,9 @@ def cli() -> typer.Typer:
         '  tarry send hello \'{"hi": "there"}\' --in 10s\n'
         "  tarry receive hello --wait 15s\n"
         "  tarry doctor",
+        Tree,
     )
     app.callback()(_root)
-    send.register(app)
-    receive.register(app)
-    groups = (queue.app, message.app, dlq.app, redrive.app, cron.app, pipeline.app, anomaly.app, key.app, db.app)
-    for commands in groups:
-        app.add_typer(commands)
-    dev.register(app)
-    worker.register(app)
-    serve.register(app)
-    scheduler.register(app)
-    sweeper.register(app)
-    calendar.register(app)
-    verify.register(app)
-    doctor.register(app)
-    command(app, "demo", examples=("tarry demo", "tarry demo --seconds 60"))(demo)
-    command(app, "version", examples=("tarry version", "tarry version -o json"))(version)
     return app
 
 
@@ -93,42 +49,6 @@ def _root(
 ) -> None:
     given = Shared(dsn=dsn, output=output, json=json, quiet=quiet, no_color=no_color, debug=debug)
     ctx.obj = given.over(Shared())
-
-
-def demo(
-    cli: Session,
-    seconds: Annotated[
-        float | None, typer.Option("--seconds", metavar="N", help="How long, about; else DEMO_SECONDS.")
-    ] = None,
-) -> ExitCode:
-    """Show Tarry at work.
-
-    Sample traffic on the queue "demo", which is emptied first, of the database that the environment names (TARRY_DSN,
-    PG*), else of the embedded one.
-    """
-    from importlib import import_module
-
-    from tarry.edges.env import demo_seconds_from
-
-    if cli.dsn is not None:
-        raise Usage("the demo takes its database from the environment, not from --dsn", hint="set TARRY_DSN")
-    seconds = demo_seconds_from() if seconds is None else seconds
-    if seconds is not None and not 0 < seconds < float("inf"):
-        raise Usage(f"the demo runs for some seconds, not {seconds:g}")
-    try:
-        run = import_module("tarry.edges.cli.demo").run
-    except ModuleNotFoundError as error:
-        raise CommandFailed(f"the demo is not installed: {error}", ExitCode.FAILED) from error
-    return ExitCode(run(seconds))
-
-
-def version(cli: Session) -> None:
-    """Show the version of Tarry.
-
-    And of the Python that runs it: both belong in a report of a problem.
-    """
-    tarry, python = version_of("tarry"), ".".join(map(str, sys.version_info[:3]))
-    cli.printer.record("tarry.version/1", {"tarry": tarry, "python": python}, [("tarry", tarry), ("python", python)])
 
 
 def main(argv: Sequence[str] | None = None) -> int:

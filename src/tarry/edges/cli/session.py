@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tarry.core.settings import StoreSettings
 from tarry.edges.cli.exits import CommandFailed, ExitCode, Interrupted, ReaderGone, Usage
 from tarry.edges.cli.help import CONTEXT, Command
 from tarry.edges.cli.output import Output, Printer
@@ -43,6 +42,7 @@ class Session:
         """Tarry on the chosen database. A queue that does not exist is an answer here, not something to create."""
         self.prepare()
         from tarry.app import connect
+        from tarry.core.settings import StoreSettings
 
         with connect(self.dsn, settings=StoreSettings(create_queues=False, pool_size=2)) as app:
             yield app
