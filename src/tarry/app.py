@@ -17,7 +17,7 @@ import psycopg
 
 from tarry.core.clock import Clock
 from tarry.core.codecs import codec_for
-from tarry.core.errors import InvalidInput, Refused, StoreUnavailable
+from tarry.core.errors import InvalidInput, Refused
 from tarry.core.ports import AsyncStore, Store
 from tarry.core.settings import StoreSettings, SweeperSettings
 from tarry.edges.env import dsn_from, listen_dsn_from
@@ -281,20 +281,14 @@ def default_lake() -> Path:
 def prepare(dsn: str, *, migrate: bool, allow_unsafe: bool) -> None:
     """Refuse a database that would lose messages, migrate where asked to, and make the journal's next partitions."""
     from tarry.storage.postgres import health, queue_statements
-    from tarry.storage.postgres.connections import keywords
+    from tarry.storage.postgres.connections import connected
     from tarry.storage.postgres.drive import drive
+    from tarry.storage.postgres.migrate import migrate as apply_migrations
 
-    try:
-        conn = psycopg.connect(dsn, **keywords(dsn))
-    except psycopg.OperationalError as error:
-        raise StoreUnavailable(
-            f"the database cannot be reached: {error}", hint="check the address and that the server runs: tarry doctor"
-        ) from error
-    with conn:
-        conn.prepare_threshold = None
+    with connected(dsn) as conn:
         health.check_safety(conn, allow_unsafe=allow_unsafe)
         if migrate:
-            _migrate(conn)
+            apply_migrations(conn)
         health.check_schema(conn)
         try:
             drive(conn, queue_statements.journal_partitions(JOURNAL_DAYS_AHEAD).run())
@@ -304,17 +298,6 @@ def prepare(dsn: str, *, migrate: bool, allow_unsafe: bool) -> None:
         except psycopg.errors.LockNotAvailable:
             # Whoever starts next makes them. There are days of them ahead, and the overflow after that.
             _log.info("partitions of the journal ahead were not made: the journal is being read")
-
-
-def _migrate(conn: psycopg.Connection[Any]) -> None:
-    from tarry.storage.postgres.migrate import migrate
-
-    try:
-        migrate(conn)
-    except psycopg.errors.InsufficientPrivilege as error:
-        raise Refused(
-            f"this role may not change the schema: {error}", hint="migrate as the owner of the schema: tarry db migrate"
-        ) from error
 
 
 def default_consumer() -> str:

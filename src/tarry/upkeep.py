@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import PackageNotFoundError
@@ -22,11 +22,11 @@ from psycopg import Connection
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from tarry.app import JOURNAL_DAYS_AHEAD
-from tarry.core.errors import EmbeddedError, InvalidInput, StoreUnavailable
+from tarry.core.errors import EmbeddedError, InvalidInput, Refused, SchemaMismatch, StoreUnavailable
 from tarry.edges.env import dsn_from
 from tarry.storage.postgres import health, queue_statements, upkeep_statements
 from tarry.storage.postgres import migrate as migrations
-from tarry.storage.postgres.connections import keywords
+from tarry.storage.postgres.connections import connected, keywords
 from tarry.storage.postgres.drive import drive
 from tarry.storage.postgres.health import Finding
 
@@ -89,17 +89,8 @@ def reach(dsn: str | None) -> Generator[Place]:
         yield Place(server.dsn, embedded=True)
 
 
-@contextmanager
-def connection(place: Place) -> Generator[Connection[Any]]:
-    try:
-        conn = psycopg.connect(place.dsn, **keywords(place.dsn))
-    except psycopg.OperationalError as error:
-        raise StoreUnavailable(
-            f"the database cannot be reached: {error}", hint="check the address and that the server runs"
-        ) from error
-    with conn:
-        conn.prepare_threshold = None
-        yield conn
+def connection(place: Place) -> AbstractContextManager[Connection[Any]]:
+    return connected(place.dsn)
 
 
 def ddl() -> str:
@@ -126,7 +117,7 @@ def statuses(conn: Connection[Any]) -> list[MigrationStatus]:
     for number in sorted(applied.keys() | known.keys()):
         migration, stored = known.get(number), applied.get(number)
         name = migration.name if migration else str(stored[0]) if stored else ""
-        phase = migration.phase if migration else "post" if "_post_" in name else "pre"
+        phase = migration.phase if migration else migrations.phase_of(name)
         if stored is None:
             state = "pending"
         elif migration is None:
@@ -156,7 +147,9 @@ def examine(place: Place) -> list[Finding]:
             found += [zones_here(), _zones_there(conn)]
     except StoreUnavailable as error:
         found += [Finding("connection", False, str(error), error.hint or ""), zones_here()]
-    except psycopg.Error as error:
+    except Refused as error:
+        found.append(Finding("privileges", False, str(error), _GRANT))
+    except (psycopg.Error, SchemaMismatch) as error:
         found.append(Finding("connection", False, f"broke off: {error}", "look into the log of the server"))
     return found
 
@@ -200,20 +193,28 @@ def _schema(conn: Connection[Any]) -> list[Finding]:
     return [Finding("migrations", False, ", ".join(f"{status.name} is {status.state}" for status in odd), hint)]
 
 
+_GRANT = "connect as the owner of the schema tarry, or grant its tables and sequences to this role"
+_TABLES = ("queue", "message", "dead_letter", "event", "waiter")
+_LACKING: LiteralString = """
+    select current_user, has_schema_privilege('tarry', 'create'), array(
+        select c.relname::text from pg_class c
+        where c.relnamespace = 'tarry'::regnamespace and case c.relkind
+            when 'S' then c.relname in ('version_seq', 'event_seq') and not has_sequence_privilege(c.oid, 'usage')
+            else c.relname = any (%s) and not (has_table_privilege(c.oid, 'select') and has_table_privilege(c.oid, 'insert')
+                and has_table_privilege(c.oid, 'update') and has_table_privilege(c.oid, 'delete')) end
+        order by c.relname)
+"""
+
+
 def _privileges(conn: Connection[Any]) -> Finding:
-    row = conn.execute(
-        "select current_user, has_schema_privilege('tarry', 'usage') "
-        "and has_table_privilege('tarry.message', 'select') and has_table_privilege('tarry.message', 'insert') "
-        "and has_table_privilege('tarry.message', 'update') and has_table_privilege('tarry.message', 'delete'), "
-        "has_schema_privilege('tarry', 'create')"
-    ).fetchone()
-    role, works, creates = row or ("", False, False)
+    """What offering, polling and settling need."""
+    role, creates, lacking = conn.execute(_LACKING, (list(_TABLES),)).fetchone() or ("", False, ["schema tarry"])
     partitions = "also make partitions" if creates else "not make partitions, which is for whoever migrates"
     return Finding(
         "privileges",
-        bool(works),
-        f"{role} may read and write, and {partitions}" if works else f"{role} may not read and write",
-        "connect as the owner of the schema tarry, or grant its rights to this role",
+        not lacking,
+        f"{role} may not use {', '.join(lacking)}" if lacking else f"{role} may read and write, and {partitions}",
+        _GRANT,
     )
 
 

@@ -13,7 +13,7 @@ import pytest
 from tarry import Delivery, Queue, QueueSettings, Retry, Settled
 from tarry.app import App
 from tarry.core.errors import InvalidInput
-from tarry.core.messages import Hold
+from tarry.core.messages import Failure, Hold
 from tests.kit.backends import new_name
 from tests.kit.steps import HOUR, SECOND, seen, take
 
@@ -61,6 +61,22 @@ class TestSettling:
             delivery.nack(error)
         with pytest.raises(InvalidInput, match="error"):
             delivery.bury(error)
+        assert delivery.ack() is Settled.DONE
+
+    def test_what_is_settled_is_what_is_held(self, queue: Queue[Any], delivery: Delivery[Any]) -> None:
+        wrongs: list[Any] = [delivery, "a", ("a", delivery.token), None]
+        for wrong in wrongs:
+            for settle in (queue.ack_many, queue.release_many, queue.touch_many, queue.bury_many):
+                with pytest.raises(InvalidInput, match="is a Hold"):
+                    settle([delivery.hold, wrong])
+            with pytest.raises(InvalidInput, match="is a Failure"):
+                queue.nack_many([Failure(delivery.hold), wrong])
+        assert delivery.ack() is Settled.DONE
+
+    @pytest.mark.parametrize("retry", ["often", 3], ids=repr)
+    def test_a_retry_policy_is_one(self, queue: Queue[Any], delivery: Delivery[Any], retry: Any) -> None:
+        with pytest.raises(InvalidInput, match="Retry"):
+            queue.nack_many([Failure(delivery.hold)], retry=retry)
         assert delivery.ack() is Settled.DONE
 
     @pytest.mark.parametrize("key", ["", "k" * 201, "a\x00", "\ud800"], ids=["empty", "long", "NUL", "surrogate"])

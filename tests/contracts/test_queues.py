@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -174,6 +175,19 @@ class TestEdit:
         edited = app.queues.edit(name, lease_for=MINUTE, max_attempts=None)
         assert edited.settings == dataclasses.replace(SPECIAL, lease_for=MINUTE, max_attempts=None)
         assert app.queues.get(name) == edited
+
+    def test_who_edits_at_the_same_moment_keeps_what_the_other_named(self, app: App, name: str) -> None:
+        app.queues.create(name)
+        for n in range(1, 11):
+            all_at_once(
+                [
+                    partial(app.queues.edit, name, lease_for=n * MINUTE),
+                    partial(app.queues.edit, name, max_attempts=n),
+                    partial(app.queues.edit, name, target_lag_for=n * SECOND),
+                ]
+            )
+            settings = app.queues.get(name).settings
+            assert (settings.lease_for, settings.max_attempts, settings.target_lag_for) == (n * MINUTE, n, n * SECOND)
 
     def test_it_counts_from_the_next_poll_on(self, app: App, queue: Queue[Any]) -> None:
         queue.offer_many([Message(key=key, payload=0) for key in "ab"])

@@ -185,19 +185,41 @@ def test_missing_partitions_and_an_overflow_are_found(run: Run, database: str) -
     assert run("doctor", "--dsn", database).code == 0
 
 
-def test_a_role_without_rights_is_found(run: Run, database: str) -> None:
-    execute(database, "create role weak login", "grant usage on schema tarry to weak")
+@pytest.fixture
+def weak(database: str) -> Iterator[str]:
+    """The database as a role sees it that may only log in."""
+    execute(database, "create role weak login")
+    yield make_conninfo(database, user="weak")
+    execute(database, "drop owned by weak", "drop role weak")
+
+
+def test_a_role_without_rights_is_found(run: Run, database: str, weak: str) -> None:
+    def privileges() -> Any:
+        return checks(run("doctor", "--dsn", weak, "--json"))["privileges"]
+
+    assert "permission denied for schema tarry" in privileges()["found"]
+    assert "grant" in privileges()["hint"]
+    execute(database, "grant usage on schema tarry to weak")
     execute(database, "grant select on tarry.migration, tarry.event_overflow to weak")
-    try:
-        found = checks(run("doctor", "--dsn", make_conninfo(database, user="weak"), "--json"))
-        assert found["privileges"]["ok"] is False
-        assert "weak may not read" in found["privileges"]["found"]
-        execute(database, "grant all on all tables in schema tarry to weak")
-        found = checks(run("doctor", "--dsn", make_conninfo(database, user="weak"), "--json"))
-        assert found["privileges"]["ok"] is True
-        assert "not make partitions" in found["privileges"]["found"]
-    finally:
-        execute(database, "drop owned by weak", "drop role weak")
+    assert privileges()["found"].startswith("weak may not use dead_letter, event, event_seq, message, queue")
+    execute(database, "grant all on all tables in schema tarry to weak")
+    assert privileges()["found"] == "weak may not use event_seq, version_seq"
+    assert privileges()["ok"] is False
+    execute(database, "grant usage on all sequences in schema tarry to weak")
+    assert privileges()["ok"] is True
+    assert "not make partitions" in privileges()["found"]
+    assert run("send", "orders", "1", "--dsn", weak).code == 0
+
+
+def test_a_role_without_rights_is_told_so_by_every_command(run: Run, empty_database: str, weak: str) -> None:
+    ran = run("queue", "list", "--dsn", weak)
+    assert ran.code == 4
+    assert ran.err.startswith("error: this role lacks a right: permission denied for schema tarry")
+    assert "hint: see what it lacks: tarry doctor" in ran.err
+    ran = run("db", "migrate", "--dsn", make_conninfo(empty_database, user="weak"))
+    assert ran.code == 4
+    assert ran.err.startswith("error: this role may not change the schema: permission denied for database")
+    assert "grant create on database" in ran.err
 
 
 def test_a_clock_that_is_far_off_is_found(run: Run, database: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import psycopg
 import pytest
 
 from tarry.core.errors import CommitLost
-from tarry.core.messages import Draft
+from tarry.core.messages import Draft, Failure, Hold
 from tarry.core.settings import StoreSettings
+from tarry.core.states import State
 from tarry.storage.postgres import ops, sync
 from tarry.storage.postgres.drive import atransaction, transaction
 from tarry.storage.postgres.sync import PostgresStore
@@ -101,3 +103,33 @@ def test_after_a_lost_commit_the_connection_is_as_good_as_new(database: str) -> 
                 swallowing(conn)
             with transaction(conn):
                 assert conn.execute("select 1").fetchone() == (1,)
+
+
+SETTLES: dict[str, Callable[[PostgresStore, list[Hold]], object]] = {
+    "ack": lambda store, holds: store.ack(QUEUE, holds),
+    "nack": lambda store, holds: store.nack(QUEUE, [Failure(hold) for hold in holds]),
+    "touch": lambda store, holds: store.touch(QUEUE, holds, lease_for=timedelta(hours=1)),
+    "release": lambda store, holds: store.release(QUEUE, holds),
+    "bury": lambda store, holds: store.bury(QUEUE, holds),
+}
+
+
+@pytest.mark.parametrize("verb", SETTLES)
+def test_a_batch_that_is_settled_in_pieces_is_settled_whole_or_not_at_all(
+    database: str, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    monkeypatch.setattr(ops, "CHUNK", 2)
+    store = PostgresStore(database, settings=StoreSettings.for_tests())
+    store.offer_many(QUEUE, [Draft(f"k{i}", b"") for i in range(5)])
+    leases = store.lease(QUEUE, 5, lambda data, content_type: data)
+    with psycopg.connect(database, autocommit=True) as conn:
+        conn.execute("create function no() returns trigger language plpgsql as 'begin raise ''no''; end'")
+        conn.execute(
+            "create trigger no before update or delete on tarry.message for each row when (old.key = 'k4') "
+            "execute function no()"
+        )
+    with pytest.raises(psycopg.errors.RaiseException):
+        SETTLES[verb](store, [lease.hold for lease in leases])
+    held = {message.key: message.lease_until for message in store.messages(QUEUE, state=State.LEASED)}
+    assert held == {lease.key: lease.lease_until for lease in leases}
+    store.close()

@@ -11,7 +11,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from psycopg import errors
+from psycopg import errors, sql
+from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import PoolTimeout
 
 from tarry.core.errors import Refused, SchemaMismatch, StoreUnavailable, TarryError
@@ -46,6 +47,7 @@ LASTING = [
     errors.UndefinedTable("42P01"),
     errors.InsufficientPrivilege("42501"),
     errors.DiskFull("53100"),
+    errors.OutOfMemory("53200"),
     errors.InvalidTextRepresentation("22P02"),
     errors.ReadOnlySqlTransaction("25006"),
     errors.QueryCanceled("57014"),
@@ -138,7 +140,7 @@ def test_what_passes_by_itself_is_tried_again(tried: Tried, error: psycopg.Error
 @pytest.mark.parametrize("error", LASTING, ids=name_of)
 def test_what_does_not_pass_is_raised_at_once(tried: Tried, error: psycopg.Error) -> None:
     flaky = Flaky([error])
-    with pytest.raises((type(error), SchemaMismatch, Refused)):
+    with pytest.raises((type(error), SchemaMismatch, Refused, StoreUnavailable)):
         tried(flaky, Patience())
     assert flaky.calls == 1
     assert flaky.pauses == []
@@ -189,6 +191,36 @@ def test_missing_tables_are_said_to_be_missing_migrations(kind: type[psycopg.Err
     assert isinstance(named, SchemaMismatch)
     assert named.hint is not None
     assert "tarry db migrate" in named.hint
+
+
+@pytest.mark.parametrize(
+    ("error", "named", "hint"),
+    [
+        (errors.DiskFull("no space left on device"), StoreUnavailable, "make room"),
+        (errors.OutOfMemory("out of memory"), StoreUnavailable, "make room"),
+        (errors.ReadOnlySqlTransaction("cannot execute INSERT"), StoreUnavailable, "primary"),
+        (errors.InsufficientPrivilege("permission denied"), Refused, "tarry doctor"),
+    ],
+    ids=name_of,
+)
+def test_what_is_wrong_with_the_server_is_said_with_what_to_do(
+    error: psycopg.Error, named: type[TarryError], hint: str
+) -> None:
+    """As the store being away, where it is: then loops try again later, and the broker answers 503."""
+    said = translated(error, 1)
+    assert isinstance(said, named)
+    assert str(error) in str(said)
+    assert hint in str(said.hint)
+
+
+def test_a_database_that_was_made_read_only_is_as_good_as_away(database: str) -> None:
+    name = sql.Identifier(str(conninfo_to_dict(database)["dbname"]))
+    with psycopg.connect(database, autocommit=True) as conn:
+        conn.execute(sql.SQL("alter database {} set default_transaction_read_only = on").format(name))
+    store = PostgresStore(database)
+    with pytest.raises(StoreUnavailable, match="takes no changes"):
+        store.offer(QUEUE, Draft("k", b""))
+    store.close()
 
 
 def test_an_error_that_we_cannot_explain_better_stays_what_it_is() -> None:

@@ -56,6 +56,8 @@ def test_a_kind_of_a_newer_tarry_is_passed_over(app: tarry.App, database: str) -
         newer.execute("insert into tarry.event (at, kind, queue) select now(), 'foretold', id from tarry.queue")
         for limit in (1, 2, 1_000):
             assert keys(app, start, limit=limit)[0] == ["before"]
+        newer.execute("update tarry.event set key = 'before' where kind = 'foretold'")
+        assert [event.kind for event in app.store.timeline("q", "before")] == [EventKind.OFFERED]
         app.queue("q").offer("after", 1)
     for limit in (1, 2, 1_000):
         assert keys(app, start, limit=limit)[0] == ["before", "after"]

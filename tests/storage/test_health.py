@@ -127,3 +127,25 @@ def test_every_check_says_what_it_found(database: str) -> None:
         "synchronous_commit": (True, "on"),
         "primary": (True, "primary"),
     }
+
+
+def applied_by_a_newer_one(dsn: str, name: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute("insert into tarry.migration (number, name, checksum) values (%s, %s, 'x')", (int(name[:4]), name))
+
+
+def test_a_database_that_a_newer_version_has_finished_with_is_left_alone(database: str) -> None:
+    applied_by_a_newer_one(database, "9998_post_another_shape")
+    with pytest.raises(
+        SchemaMismatch, match=r"newer version of Tarry, which has applied 9998_post_another_shape"
+    ) as raised:
+        tarry.connect(database)
+    assert raised.value.hint is not None
+    assert raised.value.hint.startswith("use that version")
+
+
+def test_during_a_rolling_deploy_the_old_version_goes_on(database: str) -> None:
+    applied_by_a_newer_one(database, "9998_pre_one_more_column")
+    with tarry.connect(database) as app:
+        app.queue("orders").offer("k", 1)
+        assert app.queue("orders").contains("k")

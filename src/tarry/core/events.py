@@ -38,6 +38,10 @@ class EventKind(StrEnum):
     QUEUE_DELETED = "queue_deleted"
 
 
+KINDS = frozenset(kind.value for kind in EventKind)
+"""What this version knows. During a rolling deploy a newer one may write others, which readers pass over."""
+
+
 class JournalLevel(Enum):
     """How much a queue writes down."""
 

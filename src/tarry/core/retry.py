@@ -65,3 +65,9 @@ class Retry:
         steps = min(max(attempt, 1) - 1, _STEEPEST)
         seconds = min(self.initial_for.total_seconds() * self.factor**steps, self.cap_for.total_seconds())
         return timedelta(seconds=seconds * (1.0 - self.jitter * spread))
+
+
+def check_retry(retry: object) -> Retry | None:
+    if retry is not None and not isinstance(retry, Retry):
+        raise InvalidInput(f"retry must be a tarry.Retry, as Retry.fixed(…), not {retry!r:.120}")
+    return retry

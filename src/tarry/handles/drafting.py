@@ -14,7 +14,7 @@ from tarry.core.codecs import Codec
 from tarry.core.errors import InvalidInput
 from tarry.core.ids import uuid7
 from tarry.core.messages import KEEP, REPLACE, Conflict, ConflictRule, Draft, Message
-from tarry.core.retry import Retry
+from tarry.core.retry import Retry, check_retry
 from tarry.handles.tracing import TRACING, traced
 
 P = TypeVar("P")
@@ -47,8 +47,7 @@ class Drafter(Generic[P]):
             raise InvalidInput("give either at or after, not both")
         if conflict is not None and not isinstance(conflict, Conflict):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidInput(f"conflict must be a tarry.Conflict, as Conflict.keep(), not {_name_of(conflict)}")
-        if retry is not None and not isinstance(retry, Retry):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidInput(f"retry must be a tarry.Retry, as Retry.fixed(…), not {_name_of(retry)}")
+        check_retry(retry)
         if conflict is not None and not can_update and conflict.rule is not ConflictRule.KEEP:
             raise InvalidInput("can_update=False means conflict=Conflict.keep(), and another conflict policy was given")
         data, content_type = self._encode(payload)

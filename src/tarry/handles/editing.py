@@ -10,7 +10,7 @@ from tarry.core import limits
 from tarry.core.codecs import Codec
 from tarry.core.editing import Edit
 from tarry.core.errors import InvalidInput
-from tarry.core.retry import Retry
+from tarry.core.retry import Retry, check_retry
 from tarry.handles.drafting import checked_due
 
 P = TypeVar("P")
@@ -44,9 +44,7 @@ def checked_edit(changes: Changes[P], codec: Codec[P], payload_limit: int) -> Ed
         if said.get("at") is None and said.get("after") is None:
             raise InvalidInput("at and after cannot be None: leave them away to keep the time as it is")
     due_at, delay = checked_due(said.get("at"), said.get("after"))
-    retry = said.get("retry")
-    if retry is not None and not isinstance(retry, Retry):
-        raise InvalidInput(f"retry must be a tarry.Retry, as Retry.fixed(…), not {type(retry).__name__}")
+    retry = check_retry(said.get("retry"))
     if retry is not None and retry.max_attempts is not None and "max_attempts" not in said:
         named.add("max_attempts")
         said["max_attempts"] = retry.max_attempts

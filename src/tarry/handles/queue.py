@@ -11,14 +11,14 @@ from tarry.core.codecs import Codec
 from tarry.core.messages import BuryReason, Conflict, Failure, Hold, Message, StoredMessage
 from tarry.core.outcomes import Edited, Outcome, Settled
 from tarry.core.ports import Store
-from tarry.core.retry import Retry
+from tarry.core.retry import Retry, check_retry
 from tarry.core.waiting import LineKey
 from tarry.handles.dead_letters import DeadLetters
 from tarry.handles.delivery import Delivery
 from tarry.handles.drafting import Drafter, checked_due
 from tarry.handles.editing import Changes, checked_edit
 from tarry.handles.elapsed import elapsed_s
-from tarry.handles.holds import checked_holds
+from tarry.handles.holds import checked_failures, checked_holds
 from tarry.handles.prefetching import Prefetched
 from tarry.handles.reading import decoded
 from tarry.handles.texts import checked_text
@@ -168,12 +168,7 @@ class Queue(Generic[P]):
 
     def nack_many(self, failures: Sequence[Failure], *, retry: Retry | None = None, conn: Any = None) -> list[Settled]:
         """`retry` stands in for the queue's policy and number of attempts; what a message says for itself wins."""
-        checked_holds([failure.hold for failure in failures])
-        for failure in failures:
-            checked_text(failure.error, "error")
-            if failure.delay is not None:
-                limits.check_delay(failure.delay, "delay")
-        return self._store.nack(self.name, failures, retry=retry, conn=conn)
+        return self._store.nack(self.name, checked_failures(failures), retry=check_retry(retry), conn=conn)
 
     def touch_many(
         self, holds: Sequence[Hold], lease_for: timedelta | None = None, *, conn: Any = None

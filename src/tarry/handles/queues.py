@@ -17,9 +17,10 @@ from tarry.handles.texts import checked_text
 from tarry.handles.transfer import BadLine, Exporting, Imported, Importing, OnBad
 
 
-def changed(settings: QueueSettings, changes: dict[str, Any]) -> QueueSettings:
+def checked(changes: dict[str, Any]) -> QueueSettings:
+    """Each is valid or not by itself, whatever the others are."""
     try:
-        return dataclasses.replace(settings, **changes)
+        return QueueSettings(**changes)
     except TypeError:
         allowed = {field.name for field in dataclasses.fields(QueueSettings)}
         unknown = ", ".join(sorted(changes.keys() - allowed))
@@ -43,8 +44,8 @@ class Queues:
 
     def edit(self, name: str, *, conn: Any = None, **changes: Any) -> QueueInfo:
         """Change the settings named, for example `edit("orders", lease_for=timedelta(minutes=2))`."""
-        settings = changed(self.get(name, conn=conn).settings, changes)
-        return self._store.edit_queue(name, settings, conn=conn)
+        limits.check_queue_name(name)
+        return self._store.edit_queue(name, checked(changes), only=frozenset(changes), conn=conn)
 
     def rename(self, name: str, new_name: str, *, conn: Any = None) -> QueueInfo:
         return self._store.rename_queue(limits.check_queue_name(name), limits.check_queue_name(new_name), conn=conn)
@@ -110,8 +111,8 @@ class AsyncQueues:
         return await self._store.queue_infos(conn=conn)
 
     async def edit(self, name: str, *, conn: Any = None, **changes: Any) -> QueueInfo:
-        settings = changed((await self.get(name, conn=conn)).settings, changes)
-        return await self._store.edit_queue(name, settings, conn=conn)
+        limits.check_queue_name(name)
+        return await self._store.edit_queue(name, checked(changes), only=frozenset(changes), conn=conn)
 
     async def rename(self, name: str, new_name: str, *, conn: Any = None) -> QueueInfo:
         return await self._store.rename_queue(

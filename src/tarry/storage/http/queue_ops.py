@@ -14,8 +14,9 @@ def create_queue(name: str, settings: QueueSettings, *, exist_ok: bool) -> Op[Qu
     return reading.queue_info((yield from ask(call)).json())
 
 
-def edit_queue(name: str, settings: QueueSettings) -> Op[QueueInfo]:
-    call = Call("PATCH", f"/v1/queues/{named(name)}", writing.settings(settings), queue=name)
+def edit_queue(name: str, settings: QueueSettings, *, only: frozenset[str]) -> Op[QueueInfo]:
+    changes = {setting: value for setting, value in writing.settings(settings).items() if setting in only}
+    call = Call("PATCH", f"/v1/queues/{named(name)}", changes, queue=name)
     return reading.queue_info((yield from ask(call)).json())
 
 

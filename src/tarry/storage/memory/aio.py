@@ -173,8 +173,10 @@ class AsyncMemoryStore(AsyncChores):
     async def create_queue(self, name: str, settings: QueueSettings, *, exist_ok: bool, conn: Any = None) -> QueueInfo:
         return self._store.create_queue(name, settings, exist_ok=exist_ok, conn=conn)
 
-    async def edit_queue(self, name: str, settings: QueueSettings, *, conn: Any = None) -> QueueInfo:
-        return self._store.edit_queue(name, settings, conn=conn)
+    async def edit_queue(
+        self, name: str, settings: QueueSettings, *, only: frozenset[str], conn: Any = None
+    ) -> QueueInfo:
+        return self._store.edit_queue(name, settings, only=only, conn=conn)
 
     async def rename_queue(self, name: str, new_name: str, *, conn: Any = None) -> QueueInfo:
         return self._store.rename_queue(name, new_name, conn=conn)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import count
 
@@ -55,9 +56,9 @@ class Registry:
             raise _taken(name)
         return queue.info
 
-    def edit(self, name: str, settings: QueueSettings, now: datetime) -> QueueInfo:
+    def edit(self, name: str, settings: QueueSettings, only: frozenset[str], now: datetime) -> QueueInfo:
         queue = self.known(name)
-        queue.settings = settings
+        queue.settings = replace(queue.settings, **{setting: getattr(settings, setting) for setting in only})
         queue.note_queue(EventKind.QUEUE_EDITED, now)
         return queue.info
 

@@ -272,9 +272,9 @@ class MemoryStore(Chores, Scheduling):
         with self._locked(conn) as now:
             return self._registry.create(name, settings, now, exist_ok=exist_ok)
 
-    def edit_queue(self, name: str, settings: QueueSettings, *, conn: Any = None) -> QueueInfo:
+    def edit_queue(self, name: str, settings: QueueSettings, *, only: frozenset[str], conn: Any = None) -> QueueInfo:
         with self._locked(conn) as now:
-            return self._registry.edit(name, settings, now)
+            return self._registry.edit(name, settings, only, now)
 
     def rename_queue(self, name: str, new_name: str, *, conn: Any = None) -> QueueInfo:
         with self._locked(conn) as now:

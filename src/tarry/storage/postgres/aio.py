@@ -177,7 +177,7 @@ class AsyncPostgresStore(AsyncChores, AsyncScheduling, AsyncAnswering):
     async def touch(
         self, queue: str, holds: Sequence[Hold], *, lease_for: timedelta | None = None, conn: Any = None
     ) -> list[Settled]:
-        return await self._run(lambda verbs: verbs.touch(queue, holds, lease_for), conn)
+        return await self._run(lambda verbs: verbs.touch(queue, holds, lease_for), conn, atomic=len(holds) > ops.CHUNK)
 
     async def release(
         self,
@@ -188,7 +188,9 @@ class AsyncPostgresStore(AsyncChores, AsyncScheduling, AsyncAnswering):
         delay: timedelta | None = None,
         conn: Any = None,
     ) -> list[Settled]:
-        return await self._run(lambda verbs: verbs.release(queue, holds, due_at, delay), conn)
+        return await self._run(
+            lambda verbs: verbs.release(queue, holds, due_at, delay), conn, atomic=len(holds) > ops.CHUNK
+        )
 
     async def bury(
         self,
@@ -199,7 +201,9 @@ class AsyncPostgresStore(AsyncChores, AsyncScheduling, AsyncAnswering):
         reason: BuryReason = "buried",
         conn: Any = None,
     ) -> list[Settled]:
-        return await self._run(lambda verbs: verbs.bury(queue, holds, error, reason), conn)
+        return await self._run(
+            lambda verbs: verbs.bury(queue, holds, error, reason), conn, atomic=len(holds) > ops.CHUNK
+        )
 
     async def read(self, queue: str, key: str, *, conn: Any = None) -> StoredMessage[bytes] | None:
         return await self._run(lambda verbs: verbs.read(queue, key), conn)
@@ -252,8 +256,10 @@ class AsyncPostgresStore(AsyncChores, AsyncScheduling, AsyncAnswering):
     async def create_queue(self, name: str, settings: QueueSettings, *, exist_ok: bool, conn: Any = None) -> QueueInfo:
         return await self._run(lambda verbs: verbs.create_queue(name, settings, exist_ok=exist_ok), conn)
 
-    async def edit_queue(self, name: str, settings: QueueSettings, *, conn: Any = None) -> QueueInfo:
-        return await self._run(lambda verbs: verbs.edit_queue(name, settings), conn)
+    async def edit_queue(
+        self, name: str, settings: QueueSettings, *, only: frozenset[str], conn: Any = None
+    ) -> QueueInfo:
+        return await self._run(lambda verbs: verbs.edit_queue(name, settings, only), conn)
 
     async def rename_queue(self, name: str, new_name: str, *, conn: Any = None) -> QueueInfo:
         return await self._run(lambda verbs: verbs.rename_queue(name, new_name), conn)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final, LiteralString
 
 import psycopg
 from psycopg import AsyncConnection, Connection
 from psycopg.conninfo import conninfo_to_dict
 
-from tarry.core.errors import InvalidInput
+from tarry.core.errors import InvalidInput, StoreUnavailable
 from tarry.core.ports import Connections
 from tarry.storage.postgres.arrays import teach
+from tarry.storage.postgres.faults import translated
 from tarry.storage.postgres.instants import read_in_utc
 
 # Behind a pooler in transaction mode the pid we were told is not the pid that answers. There we neither prepare nor set
@@ -70,6 +72,26 @@ def keywords(dsn: str) -> dict[str, Any]:
             hint="write postgresql://user@host/database, or: host=… dbname=… user=…",
         ) from None  # the driver's words may quote the address, and with it a password
     return {name: value for name, value in KEYWORDS.items() if name not in said}
+
+
+@contextmanager
+def connected(dsn: str) -> Generator[Connection[Any]]:
+    """One connection for one piece of work, with errors in our own words. It prepares nothing: a pooler may be between."""
+    try:
+        conn = psycopg.connect(dsn, **keywords(dsn))
+    except psycopg.OperationalError as error:
+        raise StoreUnavailable(
+            f"the database cannot be reached: {error}",
+            hint="check the address, the user and the password, and that the server runs: tarry doctor",
+        ) from error
+    try:
+        with conn:
+            conn.prepare_threshold = None
+            yield conn
+    except psycopg.Error as error:
+        if (named := translated(error, 1)) is error:
+            raise
+        raise named from error
 
 
 def pool_now(stats: Mapping[str, int]) -> Connections:

@@ -50,10 +50,26 @@ def translated(error: psycopg.Error, tries: int) -> BaseException:
             "other transactions held what this needs for too long; nothing was changed",
             hint="try again, or look for a transaction that was left open: select * from pg_stat_activity",
         )
+    if isinstance(error, errors.InsufficientPrivilege):
+        return Refused(f"this role lacks a right: {_said(error)}", hint="see what it lacks: tarry doctor")
+    if isinstance(error, errors.ReadOnlySqlTransaction):
+        return StoreUnavailable(
+            f"the database takes no changes: {_said(error)}",
+            hint="it is a standby, or was made read-only; connect to the primary: tarry doctor",
+        )
+    if (error.sqlstate or "").startswith("53") and not is_transient(error):
+        return StoreUnavailable(
+            f"the server has run out of something: {_said(error)}",
+            hint="make room on the server (disk, memory); nothing of this was stored",
+        )
     if is_transient(error):
         again = "" if tries <= 1 else f", also not after {tries - 1} more {'try' if tries == 2 else 'tries'}"
         return StoreUnavailable(
-            f"the database cannot be reached{again}: {str(error).strip() or type(error).__name__}",
+            f"the database cannot be reached{again}: {_said(error)}",
             hint="check the address and that the server runs: tarry doctor",
         )
     return error
+
+
+def _said(error: psycopg.Error) -> str:
+    return str(error).strip() or type(error).__name__

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tarry.core.events import Event, EventKind
+from tarry.core.events import KINDS, Event, EventKind
 from tarry.core.following import EventPage, Gap, Position
 from tarry.core.windows import Edge, Mark
 from tarry.storage.postgres.statement import Op, Row, Statement, sql
@@ -13,7 +13,6 @@ from tarry.storage.postgres.statements import by_bitmaps, storable
 _FIRST = Mark(0, 0)
 _SOUGHT = 50
 """Transactions that are sought one by one in the index; where more were under way, it is read from the oldest on."""
-_KINDS = frozenset(kind.value for kind in EventKind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +105,7 @@ def _found(rows: list[Row]) -> _Found:
 
 
 def _event(row: Row) -> Event | None:
-    if row[8] not in _KINDS:
+    if row[8] not in KINDS:
         return None
     return Event(
         id=row[7], kind=EventKind(row[8]), at=row[9], queue=row[10], key=row[11], version=row[12], attempt=row[13],

@@ -65,9 +65,16 @@ def check_safety(conn: Connection[Any], *, allow_unsafe: bool = False) -> None:
 
 
 def check_schema(conn: Connection[Any]) -> None:
-    missing = [migration for migration in migrate.pending(conn) if migration.phase == "pre"]
+    found = migrate.standing(conn)
+    missing = [migration for migration in found.pending if migration.phase == "pre"]
     if missing:
         raise SchemaMismatch(
             f"the database lacks {len(missing)} of Tarry's migrations, the first is {missing[0].name}",
             hint="run: tarry db migrate   (or tarry.connect(dsn, migrate=True))",
+        )
+    # A newer `pre` migration suits us too: that is a rolling deploy, and we are the ones who are about to go.
+    if found.left_behind:
+        raise SchemaMismatch(
+            f"the database belongs to a newer version of Tarry, which has applied {found.left_behind[0]}",
+            hint="use that version; what it has applied cannot be taken back: tarry db status",
         )

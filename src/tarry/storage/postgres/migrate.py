@@ -8,11 +8,11 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any, LiteralString, cast
+from typing import Any, LiteralString, NamedTuple, cast
 
-from psycopg import Connection
+from psycopg import Connection, errors
 
-from tarry.core.errors import SchemaMismatch
+from tarry.core.errors import Refused, SchemaMismatch
 from tarry.storage.postgres.drive import transaction
 
 _NAME = re.compile(r"(?P<number>\d{4})_(?P<phase>pre|post)_\w+\.sql")
@@ -58,16 +58,41 @@ def script() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def pending(conn: Connection[Any]) -> list[Migration]:
-    """What this version of Tarry has and the database has not."""
+class Standing(NamedTuple):
+    """How a database stands to this version of Tarry."""
+
+    pending: list[Migration]
+    """What this version has and the database has not."""
+    newer: list[str]
+    """Names of what the database has and this version does not know."""
+
+    @property
+    def left_behind(self) -> list[str]:
+        """Those of the newer ones that code of this version cannot live with."""
+        return [name for name in self.newer if phase_of(name) == "post"]
+
+
+def phase_of(name: str) -> str:
+    return "post" if "_post_" in name else "pre"
+
+
+def standing(conn: Connection[Any]) -> Standing:
     applied = _applied(conn)
+    numbers = {migration.number for migration in known()}
     for migration in known():
-        if applied.get(migration.number, migration.checksum) != migration.checksum:
+        if migration.number in applied and applied[migration.number].checksum != migration.checksum:
             raise SchemaMismatch(
                 f"migration {migration.name} was applied to this database with another content",
                 hint="the file was changed after its release, or the database belongs to another build of Tarry",
             )
-    return [migration for migration in known() if migration.number not in applied]
+    return Standing(
+        [migration for migration in known() if migration.number not in applied],
+        [row.name for number, row in applied.items() if number not in numbers],
+    )
+
+
+def pending(conn: Connection[Any]) -> list[Migration]:
+    return standing(conn).pending
 
 
 def migrate(conn: Connection[Any], *, post: bool = True) -> list[Migration]:
@@ -79,23 +104,40 @@ def migrate(conn: Connection[Any], *, post: bool = True) -> list[Migration]:
     for migration in known():
         if migration.phase == "post" and not post:
             break
-        with transaction(conn):
-            conn.execute(_LOCK)
-            for statement in _BOOTSTRAP:
-                conn.execute(statement)
-            if migration not in pending(conn):
-                continue
-            conn.execute(migration.sql)
-            conn.execute(
-                "insert into tarry.migration (number, name, checksum) values (%s, %s, %s)",
-                (migration.number, migration.name, migration.checksum),
-            )
-            done.append(migration)
+        try:
+            if _apply(conn, migration):
+                done.append(migration)
+        except errors.InsufficientPrivilege as error:
+            raise Refused(
+                f"this role may not change the schema: {str(error).strip()}",
+                hint="run tarry db migrate as the owner of the schema, or: grant create on database … to this role",
+            ) from error
     return done
 
 
-def _applied(conn: Connection[Any]) -> dict[int, str]:
+def _apply(conn: Connection[Any], migration: Migration) -> bool:
+    with transaction(conn):
+        conn.execute(_LOCK)
+        for statement in _BOOTSTRAP:
+            conn.execute(statement)
+        if migration not in pending(conn):
+            return False
+        conn.execute(migration.sql)
+        conn.execute(
+            "insert into tarry.migration (number, name, checksum) values (%s, %s, %s)",
+            (migration.number, migration.name, migration.checksum),
+        )
+    return True
+
+
+class _Row(NamedTuple):
+    name: str
+    checksum: str
+
+
+def _applied(conn: Connection[Any]) -> dict[int, _Row]:
     row = conn.execute("select to_regclass('tarry.migration') is not null").fetchone()
     if not row or not row[0]:
         return {}
-    return dict(conn.execute("select number, checksum from tarry.migration").fetchall())
+    found = conn.execute("select number, name, checksum from tarry.migration order by number").fetchall()
+    return {number: _Row(*rest) for number, *rest in found}

@@ -315,8 +315,8 @@ def queue_info(name: str) -> Op[QueueInfo]:
     return _known(name, (yield from queue_statements.info(name).run()))
 
 
-def edit_queue(name: str, settings: QueueSettings, now: datetime | None) -> Op[QueueInfo]:
-    return _known(name, (yield from queue_statements.edit(name, settings, now).run()))
+def edit_queue(name: str, settings: QueueSettings, only: frozenset[str], now: datetime | None) -> Op[QueueInfo]:
+    return _known(name, (yield from queue_statements.edit(name, settings, only, now).run()))
 
 
 def pause_queue(name: str, *, paused: bool, reason: str | None, now: datetime | None) -> Op[QueueInfo]:

@@ -15,8 +15,9 @@ def create(name: str, settings: QueueSettings, now: datetime | None) -> Statemen
     return Statement(sql("queue_create"), {"name": name, "now": now, **_settings(settings)}, _maybe_info)
 
 
-def edit(name: str, settings: QueueSettings, now: datetime | None) -> Statement[QueueInfo | None]:
-    return Statement(sql("queue_edit"), {"name": name, "now": now, **_settings(settings)}, _maybe_info)
+def edit(name: str, settings: QueueSettings, only: frozenset[str], now: datetime | None) -> Statement[QueueInfo | None]:
+    params = {"name": name, "only": sorted(only), "now": now, **_settings(settings)}
+    return Statement(sql("queue_edit"), params, _maybe_info)
 
 
 def rename(name: str, new_name: str, now: datetime | None) -> Statement[QueueInfo | None]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from tarry.core.errors import UnknownQueue
-from tarry.core.events import Event, EventKind
+from tarry.core.events import KINDS, Event, EventKind
 from tarry.core.fingerprints import fingerprint
 from tarry.core.messages import (
     Counted,
@@ -313,7 +313,7 @@ def timeline(queue: str, key: str, limit: int) -> Statement[list[Event]]:
                 consumer=row[11], size=row[12], payload_hash=row[13], payload=row[14], error=row[15], detail=row[16],
             )
             for row in known(queue, rows)
-            if row[0] is not None
+            if row[1] in KINDS
         ]  # fmt: skip
 
     return Statement(sql("timeline"), {"queue": queue, "key": key, "limit": storable(limit)}, decode)

@@ -150,7 +150,7 @@ class PostgresStore(Chores, Scheduling, Answering):
     def touch(
         self, queue: str, holds: Sequence[Hold], *, lease_for: timedelta | None = None, conn: Any = None
     ) -> list[Settled]:
-        return self._run(lambda verbs: verbs.touch(queue, holds, lease_for), conn)
+        return self._run(lambda verbs: verbs.touch(queue, holds, lease_for), conn, atomic=len(holds) > ops.CHUNK)
 
     def release(
         self,
@@ -161,7 +161,7 @@ class PostgresStore(Chores, Scheduling, Answering):
         delay: timedelta | None = None,
         conn: Any = None,
     ) -> list[Settled]:
-        return self._run(lambda verbs: verbs.release(queue, holds, due_at, delay), conn)
+        return self._run(lambda verbs: verbs.release(queue, holds, due_at, delay), conn, atomic=len(holds) > ops.CHUNK)
 
     def bury(
         self,
@@ -172,7 +172,7 @@ class PostgresStore(Chores, Scheduling, Answering):
         reason: BuryReason = "buried",
         conn: Any = None,
     ) -> list[Settled]:
-        return self._run(lambda verbs: verbs.bury(queue, holds, error, reason), conn)
+        return self._run(lambda verbs: verbs.bury(queue, holds, error, reason), conn, atomic=len(holds) > ops.CHUNK)
 
     def read(self, queue: str, key: str, *, conn: Any = None) -> StoredMessage[bytes] | None:
         return self._run(lambda verbs: verbs.read(queue, key), conn)
@@ -225,8 +225,8 @@ class PostgresStore(Chores, Scheduling, Answering):
     def create_queue(self, name: str, settings: QueueSettings, *, exist_ok: bool, conn: Any = None) -> QueueInfo:
         return self._run(lambda verbs: verbs.create_queue(name, settings, exist_ok=exist_ok), conn)
 
-    def edit_queue(self, name: str, settings: QueueSettings, *, conn: Any = None) -> QueueInfo:
-        return self._run(lambda verbs: verbs.edit_queue(name, settings), conn)
+    def edit_queue(self, name: str, settings: QueueSettings, *, only: frozenset[str], conn: Any = None) -> QueueInfo:
+        return self._run(lambda verbs: verbs.edit_queue(name, settings, only), conn)
 
     def rename_queue(self, name: str, new_name: str, *, conn: Any = None) -> QueueInfo:
         return self._run(lambda verbs: verbs.rename_queue(name, new_name), conn)

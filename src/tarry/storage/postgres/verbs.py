@@ -171,8 +171,8 @@ class Verbs(ChoreVerbs):
     def create_queue(self, name: str, settings: QueueSettings, *, exist_ok: bool) -> Op[QueueInfo]:
         return ops.create_queue(name, settings, self._clock.pinned(), exist_ok=exist_ok)
 
-    def edit_queue(self, name: str, settings: QueueSettings) -> Op[QueueInfo]:
-        return ops.edit_queue(name, settings, self._clock.pinned())
+    def edit_queue(self, name: str, settings: QueueSettings, only: frozenset[str]) -> Op[QueueInfo]:
+        return ops.edit_queue(name, settings, only, self._clock.pinned())
 
     def rename_queue(self, name: str, new_name: str) -> Op[QueueInfo]:
         return ops.rename_queue(name, new_name, self._clock.pinned())

@@ -1,10 +1,16 @@
--- Give a queue other settings; every process sees them with its next statement.
+-- Give a queue other settings; every process sees them with its next statement. Only those named are touched, so two who
+-- edit different ones at the same moment both get what they asked for.
 with made as (
     update tarry.queue
-    set lease_for = make_interval(secs => %(lease_for)s), max_attempts = %(max_attempts)s::int,
-        retry = %(retry)s::float8[], journal = %(journal)s::tarry.journal_level,
-        retention_for = make_interval(secs => %(retention_for)s),
-        target_lag_for = make_interval(secs => %(target_lag_for)s),
+    set lease_for = case when 'lease_for' = any (%(only)s::text[])
+            then make_interval(secs => %(lease_for)s) else lease_for end,
+        max_attempts = case when 'max_attempts' = any (%(only)s::text[]) then %(max_attempts)s::int else max_attempts end,
+        retry = case when 'retry' = any (%(only)s::text[]) then %(retry)s::float8[] else retry end,
+        journal = case when 'journal' = any (%(only)s::text[]) then %(journal)s::tarry.journal_level else journal end,
+        retention_for = case when 'retention_for' = any (%(only)s::text[])
+            then make_interval(secs => %(retention_for)s) else retention_for end,
+        target_lag_for = case when 'target_lag_for' = any (%(only)s::text[])
+            then make_interval(secs => %(target_lag_for)s) else target_lag_for end,
         updated_at = coalesce(%(now)s::timestamptz, clock_timestamp())
     where name = %(name)s and deleted_at is null
     returning *
