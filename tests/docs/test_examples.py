@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,15 +11,15 @@ import pytest
 
 from tests.docs.pages import PAGES, blocks, named
 from tests.docs.running import Reader
+from tests.kit.rooms import room
 
 RUN = ("python", "sql", "console")
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A place for a reader's own things. Short and open, because PostgreSQL may run in it under another account."""
-    made = Path(tempfile.mkdtemp(prefix="tarry-docs-", dir="/tmp"))
-    made.chmod(0o755)
+    """A place for a reader's own things."""
+    made = room("tarry-docs-")
     yield made
     shutil.rmtree(made, ignore_errors=True)
 

@@ -127,6 +127,12 @@ def test_a_payload_comes_from_stdin_or_a_file(cli: Run, app: App, tmp_path: Path
     assert cli("send", "orders", "-", "--text", stdin=b"\xff").code == 2
 
 
+def test_a_file_without_an_end_is_refused(refusing: Run) -> None:
+    ran = refusing("send", "orders", "@/dev/zero", "--bytes")
+    assert ran.code == 2
+    assert "more than 16,777,216 bytes" in ran.err
+
+
 def test_conflict_rules_decide_about_a_live_key(cli: Run, app: App) -> None:
     def outcome(*options: str) -> str:
         return cli("send", "orders", *options, "--key", "a", "--json").data["outcome"]

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Iterator
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -16,6 +14,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from tarry.app import prepare
 from tarry.storage.postgres.embedded import EmbeddedError, EmbeddedSettings, start
+from tests.kit.rooms import room
 from tests.storage.embedded_kit import await_stopped
 
 ALL = ("18", "16", "system")
@@ -26,9 +25,7 @@ class Server:
     """One PostgreSQL with a migrated template, from which databases are made in a few milliseconds."""
 
     def __init__(self, binaries: str) -> None:
-        # Not in pytest's own directory: PostgreSQL may run under another account, and the path of a socket must be short.
-        self._room = Path(tempfile.mkdtemp(prefix="tarry-kit-", dir="/tmp"))
-        self._room.chmod(0o755)
+        self._room = room("tarry-kit-")
         try:
             self._hold = start(EmbeddedSettings(data_dir=self._room / "home", binaries=binaries))
         except BaseException:
@@ -37,6 +34,8 @@ class Server:
         self.major = self._hold.major
         self._numbers = count(1)
         self._shared: str | None = None
+        self._execute(sql.SQL("alter system set max_wal_size = '256MB'"))
+        self._execute(sql.SQL("select pg_reload_conf()"))
         self._create(_TEMPLATE, "template0")
         prepare(self._dsn(_TEMPLATE), migrate=True, allow_unsafe=False)
 
@@ -68,7 +67,7 @@ class Server:
         command = sql.SQL("create database {} template {} encoding 'UTF8'")
         self._execute(command.format(sql.Identifier(name), sql.Identifier(template)))
 
-    def _execute(self, command: sql.Composed) -> None:
+    def _execute(self, command: sql.Composable) -> None:
         with psycopg.connect(self._hold.dsn, autocommit=True) as conn:
             conn.execute(command)
 

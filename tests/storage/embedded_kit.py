@@ -10,7 +10,6 @@ import signal
 import stat
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,6 +26,7 @@ from tarry.storage.postgres.embedded.launch import namespaces_allowed
 from tarry.storage.postgres.embedded.supervisor.layout import Layout
 from tarry.storage.postgres.embedded.supervisor.locks import acquire, open_lock
 from tarry.storage.postgres.embedded.supervisor.state import State, read_state
+from tests.kit.rooms import room
 
 PATIENCE = 30.0
 NOBODY = 65534
@@ -156,9 +156,9 @@ def python_of_an_ordinary_user() -> str:
 
 @cache
 def finished_database() -> Path:
-    room = tempfile.TemporaryDirectory(prefix="tarry-test-", dir="/tmp")
-    atexit.register(room.cleanup)
-    with start(EmbeddedSettings(data_dir=Path(room.name) / "home")) as server:
+    made = room("tarry-test-")
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    with start(EmbeddedSettings(data_dir=made / "home")) as server:
         pass
     await_stopped(server.data_dir)
     return Layout(server.data_dir).pgdata
@@ -266,13 +266,11 @@ def supervisors_of(home: Path) -> list[int]:
 
 @contextmanager
 def open_place() -> Iterator[Place]:
-    """Not in pytest's own directory, which only one account may enter."""
-    room = Path(tempfile.mkdtemp(prefix="tarry-test-", dir="/tmp"))
-    room.chmod(0o755)
-    place = Place(room)
+    made = room("tarry-test-")
+    place = Place(made)
     try:
         yield place
         place.clear()
     finally:
         place.kill()
-        shutil.rmtree(room, ignore_errors=True)
+        shutil.rmtree(made, ignore_errors=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import tempfile
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from tarry.app import prepare
 from tarry.storage.postgres.embedded import Embedded, EmbeddedSettings, start
 from tarry.storage.postgres.embedded.supervisor.layout import Layout
 from tarry.storage.postgres.embedded.supervisor.state import read_state
+from tests.kit.rooms import room
 from tests.storage.embedded_kit import await_stopped
 
 PATIENCE_S = 60.0
@@ -111,13 +111,12 @@ def _kill(pid: int, command: bytes) -> None:
 
 @contextmanager
 def fallible_server(binaries: str = "18") -> Generator[FallibleServer]:
-    room = Path(tempfile.mkdtemp(prefix="tarry-fall-", dir="/tmp"))
-    room.chmod(0o755)
+    place = room("tarry-fall-")
     try:
-        server = FallibleServer(room / "home", binaries)
+        server = FallibleServer(place / "home", binaries)
         try:
             yield server
         finally:
             server.close()
     finally:
-        shutil.rmtree(room, ignore_errors=True)
+        shutil.rmtree(place, ignore_errors=True)

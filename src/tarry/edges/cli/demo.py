@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
+import shutil
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -100,8 +102,11 @@ def run(seconds: float | None = None) -> int:
         )
         worked = show_workers(console, app)
         measured = show_pipeline(console, app, began_at)
+    # As it was called, where it is not on the PATH: after `make demo` that is .venv/bin/tarry.
+    tarry_ = "tarry" if shutil.which("tarry") else sys.argv[0]
     console.print(
-        "Look around: [bold]tarry queue list[/], [bold]tarry message timeline demo KEY[/], [bold]tarry anomaly list[/]",
+        f"Look around: [bold]{tarry_} queue list[/], [bold]{tarry_} message timeline demo KEY[/], "
+        f"[bold]{tarry_} anomaly list[/]",
         style="dim",
     )
     return 0 if whole and worked and measured else 1

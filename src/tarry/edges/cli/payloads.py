@@ -6,7 +6,7 @@ import base64
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from tarry.core.errors import InvalidInput, InvalidPayload
 from tarry.edges.cli.text import shown
@@ -14,6 +14,10 @@ from tarry.edges.cli.text import shown
 if TYPE_CHECKING:
     from tarry.app import App
     from tarry.handles.queue import Queue
+
+
+LARGEST_SOURCE = 16 * 1024 * 1024
+"""No more is read: a file without an end must not fill the memory. JSON shrinks on its way in, so this is not the limit."""
 
 
 class Raw(NamedTuple):
@@ -56,16 +60,26 @@ def _source(given: str | None) -> bytes:
     if given is None:
         return b"null"
     if given == "-":
-        return sys.stdin.buffer.read()
+        return _read(sys.stdin.buffer)
     if given.startswith("@"):
         try:
-            return Path(given[1:]).read_bytes()
+            with Path(given[1:]).open("rb") as file:
+                return _read(file)
         except OSError as error:
             raise InvalidInput(
                 f"the file {given[1:]!r} cannot be read: {error.strerror}",
                 hint="@ names a file; a text that begins with @ goes through stdin: send QUEUE - --text",
             ) from None
     return given.encode("utf-8", "surrogateescape")
+
+
+def _read(source: BinaryIO) -> bytes:
+    data = source.read(LARGEST_SOURCE + 1)
+    if len(data) > LARGEST_SOURCE:
+        raise InvalidPayload(
+            f"the payload has more than {LARGEST_SOURCE:,} bytes", hint="keep it elsewhere, and send a reference to it"
+        )
+    return data
 
 
 def _canonical_json(text: str) -> bytes:
