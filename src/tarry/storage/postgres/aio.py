@@ -53,7 +53,7 @@ from tarry.storage.postgres.listen import Listening
 from tarry.storage.postgres.scheduling import AsyncScheduling
 from tarry.storage.postgres.statement import Op
 from tarry.storage.postgres.statements import MissingQueue
-from tarry.storage.postgres.verbs import Verbs
+from tarry.storage.postgres.verbs import Offering, Verbs
 from tarry.storage.postgres.wait_statements import Sleeper
 
 P = TypeVar("P")
@@ -108,12 +108,10 @@ class AsyncPostgresStore(AsyncChores, AsyncScheduling, AsyncAnswering):
         """Offers of many tasks share a commit; in the caller's own transaction they are the caller's."""
         if conn is None:
             return await self._gathered(self._offers, queue, self.offer_many, _key_of).submit(draft)
-        return await self._run(lambda verbs: verbs.offer(queue, draft), conn)
+        return (await self._run(Offering(queue, [draft]), conn))[0]
 
     async def offer_many(self, queue: str, drafts: Sequence[Draft], *, conn: Any = None) -> list[Outcome]:
-        return await self._run(
-            lambda verbs: verbs.offer_many(queue, drafts), conn, atomic=ops.takes_several_steps(drafts)
-        )
+        return await self._run(Offering(queue, drafts), conn, atomic=ops.takes_several_steps(drafts))
 
     async def offer_once(
         self, queue: str, draft: Draft, request: Once, show: Callable[[Outcome], Answered]

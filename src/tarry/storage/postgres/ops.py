@@ -13,6 +13,7 @@ from tarry.core.editing import Edit
 from tarry.core.errors import InvalidPayload, Refused, UnknownQueue
 from tarry.core.limits import check_queue_name, clip_error
 from tarry.core.messages import (
+    KEEP,
     BuryReason,
     Decode,
     Draft,
@@ -89,6 +90,18 @@ def offer_many(queue: str, drafts: Sequence[Draft], now: datetime | None) -> Op[
         outcome
         or (Outcome.UPDATED if draft.key in updated else Outcome.IGNORED if draft.key in ignored else Outcome.CREATED)
         for draft, outcome in zip(drafts, decided, strict=True)
+    ]
+
+
+def offer_again(queue: str, drafts: Sequence[Draft], now: datetime | None) -> Op[list[Outcome]]:
+    """After a try whose answer was lost, and which may have been stored. Under a key that was made for it nobody else can
+    have put anything: what is there now is ours, is left as it is, and was created."""
+    outcomes = yield from offer_many(
+        queue, [d._replace(fresh=False, conflict=KEEP) if d.fresh else d for d in drafts], now
+    )
+    return [
+        Outcome.CREATED if draft.fresh and outcome is Outcome.IGNORED else outcome
+        for draft, outcome in zip(drafts, outcomes, strict=True)
     ]
 
 

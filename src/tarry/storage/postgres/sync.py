@@ -49,7 +49,7 @@ from tarry.storage.postgres.listen import Listening
 from tarry.storage.postgres.scheduling import Scheduling
 from tarry.storage.postgres.statement import Op
 from tarry.storage.postgres.statements import MissingQueue
-from tarry.storage.postgres.verbs import Verbs
+from tarry.storage.postgres.verbs import Offering, Verbs
 from tarry.storage.postgres.wait_statements import Sleeper
 
 P = TypeVar("P")
@@ -93,10 +93,10 @@ class PostgresStore(Chores, Scheduling, Answering):
         self.lobby.ring_all()  # who still waits is told by the next statement
 
     def offer(self, queue: str, draft: Draft, *, conn: Any = None) -> Outcome:
-        return self._run(lambda verbs: verbs.offer(queue, draft), conn)
+        return self._run(Offering(queue, [draft]), conn)[0]
 
     def offer_many(self, queue: str, drafts: Sequence[Draft], *, conn: Any = None) -> list[Outcome]:
-        return self._run(lambda verbs: verbs.offer_many(queue, drafts), conn, atomic=ops.takes_several_steps(drafts))
+        return self._run(Offering(queue, drafts), conn, atomic=ops.takes_several_steps(drafts))
 
     def offer_once(
         self, queue: str, draft: Draft, request: Once, show: Callable[[Outcome], Answered]

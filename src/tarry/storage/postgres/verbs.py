@@ -60,11 +60,9 @@ class Verbs(ChoreVerbs):
         self._cursors: dict[tuple[str, str | None], Cursor] = {}
         self.cron = CronVerbs(clock, self.offer_many, self._known)
 
-    def offer(self, queue: str, draft: Draft) -> Op[Outcome]:
-        return self._in(queue, lambda now: _first(ops.offer_many(queue, [draft], now)))
-
-    def offer_many(self, queue: str, drafts: Sequence[Draft]) -> Op[list[Outcome]]:
-        return self._in(queue, lambda now: ops.offer_many(queue, drafts, now))
+    def offer_many(self, queue: str, drafts: Sequence[Draft], *, again: bool = False) -> Op[list[Outcome]]:
+        offer = ops.offer_again if again else ops.offer_many
+        return self._in(queue, lambda now: offer(queue, drafts, now))
 
     def offer_once(self, queue: str, items: Sequence[answers.OfferOnce]) -> Op[list[Answered | None]]:
         return self._in(queue, lambda now: answers.offer_once(queue, items, now))
@@ -234,5 +232,14 @@ class Verbs(ChoreVerbs):
         return self._in(queue, lambda now: make(now).run())
 
 
-def _first(op: Op[list[R]]) -> Op[R]:
-    return (yield from op)[0]
+class Offering:
+    """The op of an offer, for each try of it: a second one must know that it is the second."""
+
+    def __init__(self, queue: str, drafts: Sequence[Draft]) -> None:
+        self._queue = queue
+        self._drafts = drafts
+        self._tried = False
+
+    def __call__(self, verbs: Verbs) -> Op[list[Outcome]]:
+        again, self._tried = self._tried, True
+        return verbs.offer_many(self._queue, self._drafts, again=again)
