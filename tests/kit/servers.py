@@ -67,7 +67,7 @@ class Server:
         command = sql.SQL("create database {} template {} encoding 'UTF8'")
         self._execute(command.format(sql.Identifier(name), sql.Identifier(template)))
 
-    def _execute(self, command: sql.Composable) -> None:
+    def _execute(self, command: sql.Composed | sql.SQL) -> None:
         with psycopg.connect(self._hold.dsn, autocommit=True) as conn:
             conn.execute(command)
 
