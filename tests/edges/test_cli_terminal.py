@@ -85,6 +85,33 @@ def test_colours_are_left_out_where_they_are_not_wanted(process: Process, app: A
         assert "\x1b" not in terminal.seen
 
 
+def test_a_terminal_of_80_columns_gets_a_table_without_what_can_be_spared(process: Process, app: App) -> None:
+    app.queues.create("orders")
+    app.queue("orders").offer("order-17", {"total": 40}, after=timedelta(hours=1))
+    for command, spared in ((["queue", "list"], "journal"), (["message", "list", "orders"], "version")):
+        terminal = Terminal(process, *command, env={"COLUMNS": "80", "NO_COLOR": "1"})
+        assert terminal.end() == 0
+        head = terminal.seen.splitlines()[0]
+        assert {"queue list": "delayed", "message list orders": "payload"}[" ".join(command)] in head.split()
+        assert spared not in head
+        assert max(map(len, terminal.seen.splitlines())) <= 80
+
+
+def test_a_narrow_terminal_gets_one_below_the_other_and_no_word_is_broken(process: Process, app: App) -> None:
+    for name in ("orders", "invoices"):
+        app.queues.create(name)
+    terminal = Terminal(process, "queue", "list", env={"COLUMNS": "40", "NO_COLOR": "1"})
+    assert terminal.end() == 0
+    first, second = terminal.seen.replace("\r", "").strip().split("\n\n")
+    assert [dict(line.split(maxsplit=1) for line in block.splitlines()) for block in (first, second)] == [
+        {
+            "queue": name, "delayed": "0", "ready": "0", "leased": "0", "dead": "0", "state": "running", "lease": "30s",
+            "attempts": "unlimited", "retry": "1s x2 up to 10m", "journal": "events",
+        }
+        for name in ("invoices", "orders")
+    ]  # fmt: skip
+
+
 def test_a_pipe_gets_neither_boxes_nor_colours(process: Process, app: App) -> None:
     app.queues.create("orders")
     out, err = process("queue", "list").communicate()

@@ -23,6 +23,8 @@ class Column(NamedTuple):
     """Numbers stand at the right."""
     style: str = ""
     """A colour, on terminals that have them."""
+    spare: bool = False
+    """Left out where a terminal is too narrow for it."""
 
 
 class Cell(NamedTuple):
@@ -76,11 +78,7 @@ class Printer:
         if not self.for_people:
             self._json({"schema": schema, **value}, indent=2 if self._output is Output.JSON else None)
             return
-        width = max((width_of(shown(name)) for name, _ in fields), default=0)
-        for name, content in fields:
-            text, style = _cell(content)
-            label = self._styled(_aligned(shown(name), width, right=False), "bold")
-            self._line(f"{label}  {self._styled(shown(text), style)}")
+        self._fields(fields)
 
     def lines(self, texts: Sequence[Value]) -> None:
         for text, style in map(_cell, texts):
@@ -103,13 +101,20 @@ class Printer:
     def _line(self, text: str) -> None:
         sys.stdout.write(text.rstrip(" ") + "\n")
 
+    def _fields(self, fields: Sequence[tuple[str, Value]]) -> None:
+        width = max((width_of(shown(name)) for name, _ in fields), default=0)
+        for name, content in fields:
+            text, style = _cell(content)
+            label = self._styled(_aligned(shown(name), width, right=False), "bold")
+            self._line(f"{label}  {self._styled(shown(text), style)}")
+
     def _table(self, columns: Sequence[Column], rows: Sequence[Sequence[Value]]) -> None:
         if sys.stdout.isatty():
             self._rich_table(columns, rows)
             return
         # Into a pipe or a file: aligned, never cut, one line per row, so that grep and awk have it easy.
         lines = [[column.title for column in columns], *([shown(_cell(value).text) for value in row] for row in rows)]
-        widths = [max(width_of(line[i]) for line in lines) for i in range(len(columns))]
+        widths = _widths(columns, rows)
         for line in lines:
             cells = zip(columns, line, widths, strict=True)
             self._line("  ".join(_aligned(text, width, right=column.right) for column, text, width in cells))
@@ -120,18 +125,36 @@ class Printer:
         from rich.table import Table
         from rich.text import Text
 
+        # Without colours there is no bold either: then not a single escape is written.
+        colored = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
+        plain = Console(file=sys.stdout, highlight=False, markup=False, emoji=False, color_system=None)
+        console = colored if self._color else plain
+        widths = _widths(columns, rows)
+        fitting = _that_fit(columns, widths, console.width)
+        if not fitting:
+            self._one_below_the_other(columns, rows)
+            return
         # Text, never markup: a key that reads [red] is a key that reads [red].
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-        for column in columns:
+        for i in fitting:
             table.add_column(
-                Text(column.title), justify="right" if column.right else "left", style=column.style, overflow="fold"
+                Text(columns[i].title),
+                justify="right" if columns[i].right else "left",
+                style=columns[i].style,
+                overflow="fold",
+                min_width=min(widths[i], _FOLDED_FROM),
             )
         for row in rows:
-            table.add_row(*(Text(shown(cell.text), style=cell.style) for cell in map(_cell, row)))
-        # Without colours there is no bold either: then not a single escape is written.
-        console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
-        plain = Console(file=sys.stdout, highlight=False, markup=False, emoji=False, color_system=None)
-        (console if self._color else plain).print(table)
+            table.add_row(*(Text(shown(cell.text), style=cell.style) for cell in (_cell(row[i]) for i in fitting)))
+        console.print(table)
+
+    def _one_below_the_other(self, columns: Sequence[Column], rows: Sequence[Sequence[Value]]) -> None:
+        """For a terminal that is too narrow: a table whose words are broken in the middle is no help to anybody."""
+        for number, row in enumerate(rows):
+            if number:
+                self._line("")
+            fields = [(column.title, value) for column, value in zip(columns, row, strict=True)]
+            self._fields([(title, value) for title, value in fields if _cell(value).text])
 
     def _styled(self, text: str, style: str) -> str:
         if not style or not self._color or not sys.stdout.isatty():
@@ -140,6 +163,31 @@ class Printer:
 
 
 _ANSI = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36"}
+
+
+_FOLDED_FROM = 20
+"""What is longer than so many columns may be folded: keys, payloads, errors, hints."""
+_GAP = 3
+
+
+def _that_fit(columns: Sequence[Column], widths: Sequence[int], room: int) -> list[int]:
+    """The columns that a table can have without a short one being folded; none, if not even those it must have fit."""
+
+    def is_too_wide(some: Sequence[int]) -> bool:
+        return sum(min(widths[i], _FOLDED_FROM) for i in some) + _GAP * (len(some) - 1) > room
+
+    fitting = list(range(len(columns)))
+    spare = [i for i in fitting if columns[i].spare]
+    while spare and is_too_wide(fitting):
+        fitting.remove(spare.pop())
+    return [] if is_too_wide(fitting) else fitting
+
+
+def _widths(columns: Sequence[Column], rows: Sequence[Sequence[Value]]) -> list[int]:
+    return [
+        max(width_of(column.title), *(width_of(shown(_cell(row[i]).text)) for row in rows))
+        for i, column in enumerate(columns)
+    ]
 
 
 def _cell(value: Value) -> Cell:

@@ -23,19 +23,19 @@ QUEUE_COLUMNS = (
     Column("leased", right=True),
     Column("dead", right=True),
     Column("state"),
-    Column("lease", right=True),
-    Column("attempts", right=True),
-    Column("retry"),
-    Column("journal"),
+    Column("lease", right=True, spare=True),
+    Column("attempts", right=True, spare=True),
+    Column("retry", spare=True),
+    Column("journal", spare=True),
 )
 MESSAGE_COLUMNS = (
     Column("key", style="bold"),
     Column("state"),
     Column("due"),
-    Column("priority", right=True),
-    Column("attempt", right=True),
-    Column("version", right=True),
-    Column("type"),
+    Column("priority", right=True, spare=True),
+    Column("attempt", right=True, spare=True),
+    Column("version", right=True, spare=True),
+    Column("type", spare=True),
     Column("payload"),
 )
 DEAD_COLUMNS = (
