@@ -103,6 +103,8 @@ class TestSchedules:
         assert (delivery.payload, delivery.headers["tarry-schedule"]) == ({"hi": 1}, "hello")
         skipped = cli("cron", "skip", "hello", "--json").data["tick"]
         assert "skipped" in cli("cron", "explain", "hello", "--at", skipped).out
+        assert "which is skipped" in cli("cron", "show", "hello").out
+        assert "every 30m" in cli("cron", "explain", "hello").out
         assert [one["verdict"] for one in cli("cron", "next", "hello", "-n", "2", "--json").data["fires"]] == [
             "skipped",
             None,
@@ -129,6 +131,8 @@ class TestSchedules:
         assert ([change["sign"] for change in dry["changes"]], app.schedules.list()) == (["+", "+", "+"], [])
         assert cli("cron", "apply", str(file)).code == 0
         assert [state.prefix for state in app.schedules.list()] == ["daily-report", "heartbeat", "odd/prefix %"]
+        told = cli("cron", "apply", str(file))
+        assert ("daily-report" in told.out, "0 changes made, 3 as before" in told.err) == (False, True)
         again = cli("cron", "apply", str(file), "--json").data
         assert [change["sign"] for change in again["changes"]] == ["=", "=", "="]
         app.cron().install_periodic("by-code", app.schedules.get("heartbeat").spec.schedule.every, queue="beats")  # pyright: ignore[reportAttributeAccessIssue]

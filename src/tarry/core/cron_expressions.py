@@ -87,7 +87,8 @@ _PLACES = ("second", "minute", "hour", "day-of-month", "month", "day-of-week")
 
 def _complaint(text: str, words: list[str], said: str) -> str:
     if len(words) not in (5, 6):
-        return f"the cron expression {text!r} has {len(words)} fields, and needs five or six: {FIELDS}"
+        many = "1 field" if len(words) == 1 else f"{len(words)} fields"
+        return f"the cron expression {text!r} has {many}, and needs five or six: {FIELDS}"
     places = _PLACES if len(words) == 6 else _PLACES[1:]
     place = said.removeprefix("Bad ")
     if place not in places:

@@ -59,16 +59,17 @@ def show(
     with cli.open() as opened:
         history, now = opened.schedules.history(prefix, limit=ticks), opened.store.now()
         try:
-            state = opened.schedules.get(prefix)
+            state, ahead = opened.schedules.get(prefix), opened.schedules.preview(prefix, 1)
         except UnknownSchedule:
             if not history:
                 raise
-            state = None
+            state, ahead = None, []
     told = {"ticks": [views.tick_data(record) for record in history]}
     if state is None:
         cli.note(f"schedule {prefix} is gone; this is its history")
     else:
-        cli.printer.record("tarry.schedule/1", views.state_data(state, now) | told, views.state_fields(state, now))
+        fields = views.state_fields(state, now, ahead)
+        cli.printer.record("tarry.schedule/1", views.state_data(state, now) | told, fields)
     if state is None or (history and cli.printer.for_people):
         cli.printer.lines([""] if state else [])
         rows = [views.tick_row(record) for record in history]
@@ -287,7 +288,8 @@ def _queue(cli: Session, opened: App, name: str) -> None:
 
 def _shown(cli: Session, opened: App, prefix: str) -> None:
     state, now = opened.schedules.get(prefix), opened.store.now()
-    cli.printer.record("tarry.schedule/1", views.state_data(state, now), views.state_fields(state, now))
+    ahead = opened.schedules.preview(prefix, 1)
+    cli.printer.record("tarry.schedule/1", views.state_data(state, now), views.state_fields(state, now, ahead))
 
 
 def _tick(cli: Session, schema: str, prefix: str, tick: datetime) -> None:

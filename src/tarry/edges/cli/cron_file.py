@@ -86,7 +86,8 @@ def apply(
     if not cli.printer.for_people:
         _show(cli, changes, applied=not dry_run)
     count = sum(change.sign != "=" for change in changes)
-    cli.note(f"{plural(count, 'change')} {'would be made' if dry_run else 'made'}")
+    same = f", {len(changes) - count:,} as before" if count < len(changes) else ""
+    cli.note(f"{plural(count, 'change')} {'would be made' if dry_run else 'made'}{same}")
 
 
 @command(app, "lint", examples=("tarry cron lint schedules.toml",))
@@ -197,7 +198,7 @@ def _compared(spec: ScheduleSpec, there: ScheduleSpec | None) -> Change:
     if there is None:
         return Change("+", spec.prefix, f"{views.when(spec)} to {spec.queue}")
     if there == spec:
-        return Change("=", spec.prefix, "as it is")
+        return Change("=", spec.prefix, "as before")
     old, new = views.spec_data(there), views.spec_data(spec)
     names = [name for name in new if name != "hash" and old.get(name) != new[name]]
     return Change("~", spec.prefix, ", ".join(f"{name}: {old.get(name)!r} → {new[name]!r}" for name in names))
@@ -208,14 +209,14 @@ def _show(cli: Session, changes: list[Change], *, applied: bool) -> None:
         "tarry.schedule.change.list/1",
         {"changes": [change._asdict() for change in changes]},
         _COLUMNS,
-        [_row(change) for change in changes],
+        [_row(change) for change in changes if change.sign != "="],
         more={"applied": applied},
     )
     cli.printer.flush()
 
 
 def _row(change: Change) -> list[Value]:
-    style = {"+": "green", "~": "yellow", "-": "red", "=": "dim"}[change.sign]
+    style = {"+": "green", "~": "yellow", "-": "red"}[change.sign]
     return [Cell(change.sign, style), change.prefix, Cell(change.what, style)]
 
 

@@ -12,7 +12,7 @@ from tarry.edges.cli import cron_views as views
 from tarry.edges.cli.cron import app
 from tarry.edges.cli.exits import Usage
 from tarry.edges.cli.session import Session, command
-from tarry.edges.times import exact, moment
+from tarry.edges.times import exact, length, moment
 
 if TYPE_CHECKING:
     from tarry.core.cron_plan import Fire
@@ -168,10 +168,12 @@ def _note(schedule: Schedule, fire: Fire) -> str:
 
 
 def _words(schedule: Schedule) -> str:
-    from tarry.core.schedules import Cron
+    from tarry.core.schedules import Cron, Periodic
 
     if isinstance(schedule, Cron):
         return schedule.expression.explain()
+    if isinstance(schedule, Periodic):
+        return f"every {length(schedule.every)}, counted from the epoch"
     return schedule.text if schedule.kind != "daily" else f"every day at {schedule.text}"
 
 

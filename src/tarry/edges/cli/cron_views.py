@@ -70,14 +70,15 @@ def state_row(state: ScheduleState, now: datetime) -> list[Value]:
     ]
 
 
-def state_fields(state: ScheduleState, now: datetime) -> list[tuple[str, Value]]:
+def state_fields(state: ScheduleState, now: datetime, ahead: Sequence[Fire]) -> list[tuple[str, Value]]:
     spec, policy, at = state.spec, state.spec.policy, following(state, now)
+    left_out = ", which is skipped" if ahead and ahead[0].verdict == "skipped" else ""
     fields: list[tuple[str, Value]] = [
         ("schedule", state.prefix),
         ("when", times(spec)),
         ("zone", spec.schedule.zone or "none: elapsed time"),
         ("state", _standing(state, now)),
-        ("next", "never" if at is None else f"{instant(at)} ({relative(at, now)})"),
+        ("next", "never" if at is None else f"{instant(at)} ({relative(at, now)}){left_out}"),
         ("queue", spec.queue),
         ("priority", str(spec.priority)),
         ("type", spec.type or ""),
