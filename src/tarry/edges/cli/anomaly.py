@@ -74,7 +74,9 @@ def list_anomalies(
         cli.note(f"the latest {limit:,}; there may be more: --limit")
 
 
-@command(app, "ack", examples=("tarry anomaly ack 17 18", "tarry anomaly ack 17 --note 'deploy of 12:00'"))
+@command(
+    app, "ack", audited=True, examples=("tarry anomaly ack 17 18", "tarry anomaly ack 17 --note 'deploy of 12:00'")
+)
 def ack(
     cli: Session,
     ids: Annotated[list[int], typer.Argument(metavar="ID...", help="See: tarry anomaly list.")],
@@ -94,6 +96,7 @@ def ack(
 @command(
     app,
     "mute",
+    audited=True,
     examples=(
         "tarry anomaly mute --detector large_payload --reason 'images'",
         "tarry anomaly mute --queue load-test --for 2h --reason 'load test'",
@@ -123,7 +126,7 @@ def mute(
     )
 
 
-@command(app, "unmute", examples=("tarry anomaly unmute 3",))
+@command(app, "unmute", audited=True, examples=("tarry anomaly unmute 3",))
 def unmute(cli: Session, id: Annotated[int, typer.Argument(metavar="ID", help="See: tarry anomaly mutes.")]) -> None:
     """End a mute.
 

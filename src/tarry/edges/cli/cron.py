@@ -79,6 +79,7 @@ def show(
 @command(
     app,
     "add",
+    audited=True,
     examples=(
         "tarry cron add nightly --cron '0 2 * * *' --tz Europe/Berlin --queue jobs",
         "tarry cron add beat --every 5m --queue beats --payload '[1]'",
@@ -126,6 +127,7 @@ def add(
 @command(
     app,
     "edit",
+    audited=True,
     examples=(
         "tarry cron edit daily-report --cron '30 2 * * *'",
         "tarry cron edit daily-report --tz Europe/London --misfire all --catch-up 6h",
@@ -170,7 +172,7 @@ def edit(
         _shown(cli, opened, prefix)
 
 
-@command(app, "pause", examples=("tarry cron pause daily-report --reason 'the printer is broken'",))
+@command(app, "pause", audited=True, examples=("tarry cron pause daily-report --reason 'the printer is broken'",))
 def pause(
     cli: Session,
     prefix: Prefix,
@@ -185,7 +187,7 @@ def pause(
         _shown(cli, opened, prefix)
 
 
-@command(app, "resume", examples=("tarry cron resume daily-report",))
+@command(app, "resume", audited=True, examples=("tarry cron resume daily-report",))
 def resume(cli: Session, prefix: Prefix) -> None:
     """Let a schedule fire again.
 
@@ -196,7 +198,7 @@ def resume(cli: Session, prefix: Prefix) -> None:
         _shown(cli, opened, prefix)
 
 
-@command(app, "run", examples=("tarry cron run daily-report",))
+@command(app, "run", audited=True, examples=("tarry cron run daily-report",))
 def run(cli: Session, prefix: Prefix) -> None:
     """Run it once, now.
 
@@ -207,7 +209,7 @@ def run(cli: Session, prefix: Prefix) -> None:
     _tick(cli, "tarry.schedule.run/1", prefix, tick)
 
 
-@command(app, "skip", examples=("tarry cron skip daily-report",))
+@command(app, "skip", audited=True, examples=("tarry cron skip daily-report",))
 def skip(cli: Session, prefix: Prefix) -> None:
     """Leave out the next tick.
 
@@ -221,6 +223,7 @@ def skip(cli: Session, prefix: Prefix) -> None:
 @command(
     app,
     "backfill",
+    audited=True,
     examples=(
         "tarry cron backfill beat -n --from 2030-01-01T00:00Z --to 2030-01-08T00:00Z",
         "tarry cron backfill beat -y --from 2030-01-01T00:00Z --to 2030-01-08T00:00Z",
@@ -256,7 +259,9 @@ def backfill(
     )
 
 
-@command(app, "delete", examples=("tarry cron delete daily-report", "tarry cron delete daily-report --yes"))
+@command(
+    app, "delete", audited=True, examples=("tarry cron delete daily-report", "tarry cron delete daily-report --yes")
+)
 def delete(cli: Session, prefix: Prefix, yes: Yes = False) -> None:
     """Delete a schedule.
 

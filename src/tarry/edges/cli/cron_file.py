@@ -50,6 +50,7 @@ class Change(NamedTuple):
 @command(
     app,
     "apply",
+    audited=True,
     examples=(
         "tarry cron apply schedules.toml --dry-run",
         "tarry cron apply schedules.toml",

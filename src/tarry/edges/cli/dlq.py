@@ -108,6 +108,7 @@ def show(
 @command(
     app,
     "discard",
+    audited=True,
     examples=(
         "tarry dlq discard orders --group 3f2a",
         "tarry dlq discard orders --version 4711 --yes",

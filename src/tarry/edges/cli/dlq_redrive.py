@@ -31,6 +31,7 @@ DEFAULT_LIMIT = 1_000
 @command(
     app,
     "redrive",
+    audited=True,
     examples=(
         "tarry dlq redrive orders --dry-run",
         "tarry dlq redrive orders --version 4711 --version 4712",

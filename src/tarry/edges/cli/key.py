@@ -28,6 +28,7 @@ class Allowed(StrEnum):
 @command(
     app,
     "create",
+    audited=True,
     examples=(
         "tarry key create shop --action produce --queue orders",
         "tarry key create workers --action consume --queue 'orders-*' --expires 90d",
@@ -54,7 +55,6 @@ def create(
     actions = list(Action) if Allowed.ALL in action else [Action(one.value) for one in action]
     expires_for = None if expires is None else delay(expires, "--expires")
     with cli.open() as opened:
-        opened.store.audit("command line", "tarry key create", detail={"name": name, "actions": actions})
         issued = opened.keys.create(name, actions, queue or ["*"], expires_for=expires_for)
     cli.printer.record(
         "tarry.key/1", {**_data(issued.key), "key": issued.text}, [*_fields(issued.key), ("key", issued.text)]
@@ -80,7 +80,7 @@ def list_keys(cli: Session) -> None:
         cli.note("there is no key; the broker answers to this machine only: tarry key create")
 
 
-@command(app, "revoke", examples=("tarry key revoke 0a1b2c3d4e5f",))
+@command(app, "revoke", audited=True, examples=("tarry key revoke 0a1b2c3d4e5f",))
 def revoke(
     cli: Session, id: Annotated[str, typer.Argument(metavar="ID", help="See: tarry key list.", show_default=False)]
 ) -> None:
@@ -89,7 +89,6 @@ def revoke(
     Brokers refuse it within two seconds. Revoking a revoked key changes nothing.
     """
     with cli.open() as opened:
-        opened.store.audit("command line", "tarry key revoke", detail={"id": id.replace("\x00", "")[:100]})
         key = opened.keys.revoke(id) if id.isalnum() else None
     if key is None:
         raise NotFound("there is no key of this id", hint="see: tarry key list")

@@ -52,6 +52,7 @@ def show(cli: Session, name: Name) -> None:
 @command(
     app,
     "create",
+    audited=True,
     examples=(
         "tarry queue create orders",
         "tarry queue create mails --lease 2m --max-attempts 5 --retry-initial 10s",
@@ -88,6 +89,7 @@ def create(
 @command(
     app,
     "edit",
+    audited=True,
     examples=(
         "tarry queue edit orders --lease 2m",
         "tarry queue edit orders --max-attempts none --retry-cap 1h",
@@ -124,7 +126,7 @@ def edit(
     cli.printer.record("tarry.queue/1", views.queue_data(info), views.queue_fields(info))
 
 
-@command(app, "rename", examples=("tarry queue rename orders orders-2029",))
+@command(app, "rename", audited=True, examples=("tarry queue rename orders orders-2029",))
 def rename(
     cli: Session,
     name: Name,
@@ -140,7 +142,10 @@ def rename(
 
 
 @command(
-    app, "pause", examples=("tarry queue pause orders", "tarry queue pause orders --reason 'the shop is being moved'")
+    app,
+    "pause",
+    audited=True,
+    examples=("tarry queue pause orders", "tarry queue pause orders --reason 'the shop is being moved'"),
 )
 def pause(
     cli: Session,
@@ -156,7 +161,7 @@ def pause(
     cli.printer.record("tarry.queue/1", views.queue_data(info), views.queue_fields(info))
 
 
-@command(app, "resume", examples=("tarry queue resume orders",))
+@command(app, "resume", audited=True, examples=("tarry queue resume orders",))
 def resume(cli: Session, name: Name) -> None:
     """Go on with deliveries.
 
@@ -167,7 +172,7 @@ def resume(cli: Session, name: Name) -> None:
     cli.printer.record("tarry.queue/1", views.queue_data(info), views.queue_fields(info))
 
 
-@command(app, "purge", examples=("tarry queue purge orders", "tarry queue purge orders --confirm orders"))
+@command(app, "purge", audited=True, examples=("tarry queue purge orders", "tarry queue purge orders --confirm orders"))
 def purge(
     cli: Session,
     name: Name,
@@ -190,7 +195,7 @@ def purge(
     )
 
 
-@command(app, "delete", examples=("tarry queue delete orders", "tarry queue delete orders --force --yes"))
+@command(app, "delete", audited=True, examples=("tarry queue delete orders", "tarry queue delete orders --force --yes"))
 def delete(
     cli: Session,
     name: Name,

@@ -65,7 +65,7 @@ def watch(cli: Session, job: Job) -> ExitCode | None:
         return carry_on(cli, opened, opened.redrives.get(job))
 
 
-@command(app, "pause", examples=('tarry redrive pause 7 --reason "the database is busy"',))
+@command(app, "pause", audited=True, examples=('tarry redrive pause 7 --reason "the database is busy"',))
 def pause(cli: Session, job: Job, reason: Reason = None) -> None:
     """Let a redrive job rest.
 
@@ -77,7 +77,7 @@ def pause(cli: Session, job: Job, reason: Reason = None) -> None:
         cli.printer.record("tarry.redrive/1", job_data(found.job), job_fields(found.job, opened.store.now()))
 
 
-@command(app, "resume", examples=("tarry redrive resume 7", "tarry redrive resume 7 --watch"))
+@command(app, "resume", audited=True, examples=("tarry redrive resume 7", "tarry redrive resume 7 --watch"))
 def resume(
     cli: Session,
     job: Job,
@@ -95,7 +95,7 @@ def resume(
         return finish(cli, opened, found.job)
 
 
-@command(app, "cancel", examples=("tarry redrive cancel 7",))
+@command(app, "cancel", audited=True, examples=("tarry redrive cancel 7",))
 def cancel(cli: Session, job: Job, reason: Reason = None) -> None:
     """End a redrive job where it is.
 

@@ -6,9 +6,9 @@ import functools
 import inspect
 import logging
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -25,6 +25,30 @@ SHARED_PANEL = "Connection and output"
 Action = Callable[..., ExitCode | None]
 
 
+_DONE = 200
+"""As the broker says it. What failed, or was not confirmed, has no answer in the audit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Audited:
+    """A command of an administrator, with what it was given."""
+
+    action: str
+    queue: str | None
+    detail: dict[str, str]
+
+    @classmethod
+    def of(cls, path: str, given: Mapping[str, Any]) -> Audited:
+        said = {name: _storable(str(value)) for name, value in given.items() if value is not None}
+        queue = said.get("name") if path.startswith("tarry queue ") else said.get("queue")
+        return cls(path, queue, said)
+
+
+def _storable(text: str) -> str:
+    """Whatever came on the line: whether it may be said is decided later."""
+    return text.replace("\x00", "").encode(errors="replace").decode()[:200]
+
+
 @dataclass(frozen=True, slots=True)
 class Session:
     dsn: str | None
@@ -32,6 +56,8 @@ class Session:
     printer: Printer
     quiet: bool = False
     debug: bool = False
+    audited: Audited | None = None
+    """What the audit is told of this command; None: it changes nothing that only an administrator may."""
 
     @property
     def embedded(self) -> bool:
@@ -45,7 +71,14 @@ class Session:
         from tarry.core.settings import StoreSettings
 
         with connect(self.dsn, settings=StoreSettings(create_queues=False, pool_size=2)) as app:
+            if self.audited is None:
+                yield app
+                return
+            row = app.store.audit(
+                "command line", self.audited.action, queue=self.audited.queue, detail=self.audited.detail
+            )
             yield app
+            app.store.audited(row, _DONE)
 
     def prepare(self) -> None:
         """Before any connection: refuse an address that cannot be one, and say which database is meant if nobody did."""
@@ -149,10 +182,10 @@ class Shared:
 
 
 def command(
-    app: typer.Typer, name: str, *, examples: Sequence[str], hidden: bool = False
+    app: typer.Typer, name: str, *, examples: Sequence[str], hidden: bool = False, audited: bool = False
 ) -> Callable[[Action], Action]:
     """Register a command: its docstring and examples become the help, the shared options are added, and the first
-    parameter of the function is its session."""
+    parameter of the function is its session. `audited`: it does what through the broker only an administrator may."""
 
     def register(action: Action) -> Action:
         @functools.wraps(action)
@@ -160,6 +193,8 @@ def command(
             shared = Shared(**{option: given.pop(option) for option in _SHARED})
             earlier = ctx.find_root().obj
             session = shared.over(earlier if isinstance(earlier, Shared) else Shared()).session()
+            if audited:
+                session = replace(session, audited=Audited.of(ctx.command_path, given))
             try:
                 code = action(session, **given)
                 session.printer.flush()

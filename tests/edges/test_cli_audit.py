@@ -1,0 +1,38 @@
+"""What an administrator does at the command line is in the audit, as what is done through the broker is."""
+
+from __future__ import annotations
+
+from tarry.app import App
+from tests.edges.conftest import Run
+
+
+def rows(app: App) -> list[tuple[str, str | None, int | None]]:
+    """The oldest first."""
+    found = list(reversed(app.store.audits()))
+    assert {row.actor for row in found} <= {"command line"}
+    return [(row.action, row.queue, row.status) for row in found]
+
+
+def test_every_change_leaves_a_row_and_looking_leaves_none(cli: Run, app: App) -> None:
+    cli("queue", "create", "orders")
+    cli("queue", "list")
+    cli("queue", "show", "orders")
+    cli("queue", "pause", "orders", "--reason", "stock-taking")
+    cli("dlq", "groups", "orders")
+    cli("queue", "delete", "orders", "--yes")
+    assert rows(app) == [
+        ("tarry queue create", "orders", 200),
+        ("tarry queue pause", "orders", 200),
+        ("tarry queue delete", "orders", 200),
+    ]
+    assert app.store.audits()[1].detail == {"name": "orders", "reason": "stock-taking"}
+
+
+def test_what_failed_has_no_answer(cli: Run, app: App) -> None:
+    assert cli("queue", "pause", "nowhere").code != 0
+    assert rows(app) == [("tarry queue pause", "nowhere", None)]
+
+
+def test_what_cannot_be_text_is_refused_as_before(cli: Run, app: App) -> None:
+    assert cli("queue", "create", "a\udcff").code == 2
+    assert [status for *_, status in rows(app)] == [None]
