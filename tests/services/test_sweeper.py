@@ -131,8 +131,13 @@ async def test_a_job_that_is_held_up_by_somebody_waits_for_the_next_round(
     async def held_up(job: int | None = None, **_: Any) -> None:
         raise Refused("other transactions held what this needs for too long")
 
+    queue = app.queue("orders")
+    await queue.offer("a", 0)
+    await queue.bury_many([delivery.hold for delivery in await queue.try_poll_many(1)], "x")
+    await queue.dead_letters.start_redrive()
     monkeypatch.setattr(app.store, "advance_redrive", held_up)
-    assert (await app.sweeper().run_once()).leading
+    report = await app.sweeper().run_once()
+    assert (report.leading, report.has_jobs, report.held_up, report.redriven) == (True, True, True, 0)
 
 
 async def test_a_long_queue_is_walked_over_several_rounds(app: AsyncApp, pinned_clock: MutableClock) -> None:
@@ -142,6 +147,37 @@ async def test_a_long_queue_is_walked_over_several_rounds(app: AsyncApp, pinned_
     pinned_clock.advance(MINUTE)
     sweeper = app.sweeper(SweeperSettings(batch=2, most_steps=2))
     assert [(await sweeper.run_once()).expired for _ in range(4)] == [4, 4, 2, 0]
+
+
+async def test_a_quiet_queue_is_looked_at_less_and_less_often_until_something_ran_out(
+    app: AsyncApp, pinned_clock: MutableClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[float] = []
+    timer = [0.0]
+    sweep = app.store.sweep
+
+    async def counted(*args: Any, **kwargs: Any) -> Any:
+        looked.append(timer[0])
+        return await sweep(*args, **kwargs)
+
+    monkeypatch.setattr(app.store, "sweep", counted)
+    await app.queue("orders").offer("a", 0, after=timedelta(days=1))
+    sweeper = Sweeper(app.store, timer=lambda: timer[0], random=lambda: 0.5)
+
+    async def rounds_until(seconds: float) -> None:
+        while timer[0] < seconds:
+            pause_s = await sweeper._round()
+            assert pause_s == 10.0
+            timer[0] += pause_s
+
+    await rounds_until(300)
+    assert looked == [0, 10, 30, 70, 130, 190, 250]
+    await die_with_consumers(app, pinned_clock, max_attempts=5)
+    looked.clear()
+    assert (await sweeper.run_once()).expired == 3, "whoever asks for a round gets one"
+    timer[0] += 10
+    await rounds_until(350)
+    assert looked == [300, 310, 330], "where something ran out, more may"
 
 
 def eventually(reports: list[SweepReport], wanted: Callable[[SweepReport], bool]) -> tuple[asyncio.Event, Any]:

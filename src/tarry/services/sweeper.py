@@ -25,6 +25,8 @@ from tarry.services.loop import Loop
 
 _log = logging.getLogger("tarry")
 NAME = "sweeper"
+_RAREST_S = 60.0
+"""A queue in which nothing ran out is looked at less and less often, down to this: a hundred quiet queues cost little."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,6 +42,8 @@ class SweepReport:
     forgotten: int = 0
     """Answers to requests that nobody says again."""
     redriven: int = 0
+    has_jobs: bool = False
+    """A redrive job runs, or waits for its next step."""
     held_up: bool = False
     """A redrive job had to wait for somebody's open transaction."""
     partitions: Partitions | None = None
@@ -74,11 +78,17 @@ class Sweeper:
         self._loop = Loop(NAME, self._round, every=settings.every)
         self._task: asyncio.Task[None] | None = None
         self._places: dict[str, SweepPlace] = {}
+        self._rests: dict[str, tuple[float, float]] = {}
+        """Queues in which nothing ran out: until when they are left alone, and for how long that is."""
         self._upkeep_at: float | None = None
         self._strained: frozenset[str] = frozenset()
 
     async def run_once(self) -> SweepReport:
-        """One round: nothing while somebody else leads, and no more from the moment somebody else does."""
+        """One round through all queues: nothing while somebody else leads, and no more from the moment somebody else does."""
+        self._rests.clear()
+        return await self._work()
+
+    async def _work(self) -> SweepReport:
         started = self._timer()
         report = SweepReport()
         if (lead := await self._leader.lead()) is not None:
@@ -113,7 +123,7 @@ class Sweeper:
             await self._task
 
     async def _round(self) -> float | None:
-        report = await self.run_once()
+        report = await self._work()
         self._on_report(report)
         if not report.leading:
             # Whoever leads is asked about as often as it has to say that it still does.
@@ -121,15 +131,28 @@ class Sweeper:
         rest_s = self._settings.every.total_seconds() * (0.9 + 0.2 * self._random())
         if self._places and (report.expired or report.buried):
             return 0.0  # many consumers died at once: there is more where this came from
-        due_in = await self._store.next_redrive_in()
+        due_in = await self._store.next_redrive_in() if report.has_jobs else None
         return rest_s if due_in is None or report.held_up else min(rest_s, due_in.total_seconds())
 
     async def _sweep_queues(self, report: SweepReport) -> None:
         infos = [info for info in await self._store.queue_infos() if not info.paused]
         self._places = {info.name: self._places[info.name] for info in infos if info.name in self._places}
+        self._rests = {info.name: self._rests[info.name] for info in infos if info.name in self._rests}
         for info in infos:
+            until, rested_s = self._rests.get(info.name, (0.0, 0.0))
+            if self._timer() < until:
+                continue
+            before = report.expired + report.buried
             await self._sweep(info.name, report)
             report.queues += 1
+            found = report.expired + report.buried > before or info.name in self._places
+            self._rest(info.name, 0.0 if found else rested_s)
+
+    def _rest(self, queue: str, rested_s: float) -> None:
+        every_s = self._settings.every.total_seconds()
+        rest_s = min(max(every_s, 2 * rested_s), max(every_s, _RAREST_S), 6 * every_s)
+        # Half a round less: a round that comes a little early is not to leave it out.
+        self._rests[queue] = (self._timer() + rest_s - every_s / 2, rest_s)
 
     async def _sweep(self, queue: str, report: SweepReport) -> None:
         place = self._places.pop(queue, None)
@@ -169,6 +192,9 @@ class Sweeper:
         return forgotten
 
     async def _carry_jobs_on(self, report: SweepReport) -> None:
+        if await self._store.next_redrive_in() is None:
+            return
+        report.has_jobs = True
         until = self._timer() + self._settings.work_for.total_seconds()
         one: int | None = None
         others: list[int] | None = None
