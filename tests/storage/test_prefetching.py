@@ -222,7 +222,6 @@ def test_a_cancelled_task_gives_back_what_it_had_not_begun_and_what_it_had(app: 
     assert {got.attempt for got in app.queue(QUEUE).try_poll_many(10)} == {1}
 
 
-@pytest.mark.xfail(reason="an async generator is not closed when its loop is left; by then the pool is: see the report")
 def test_a_cancelled_task_gives_back_also_without_closing_its_consumer(app: App) -> None:
     offer(app, 10)
 

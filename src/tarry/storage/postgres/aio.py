@@ -53,6 +53,7 @@ from tarry.storage.postgres.listen import Listening
 from tarry.storage.postgres.scheduling import AsyncScheduling
 from tarry.storage.postgres.statement import Op
 from tarry.storage.postgres.statements import MissingQueue
+from tarry.storage.postgres.underway import UnderWay
 from tarry.storage.postgres.verbs import Offering, Verbs
 from tarry.storage.postgres.wait_statements import Sleeper
 
@@ -60,6 +61,9 @@ P = TypeVar("P")
 R = TypeVar("R")
 I = TypeVar("I")  # noqa: E741
 O = TypeVar("O")  # noqa: E741
+
+CLOSE_WITHIN_S = 5.0
+"""Whoever closes a store waits so long for statements that have begun."""
 
 
 class AsyncPostgresStore(AsyncChores, AsyncScheduling, AsyncAnswering):
@@ -76,6 +80,7 @@ class AsyncPostgresStore(AsyncChores, AsyncScheduling, AsyncAnswering):
         )
         trusted = isinstance(clock, AuthorityClock)
         self._listening = Listening(settings.listen_dsn or dsn, self.lobby, trusted=trusted)
+        self._under_way = UnderWay()
         self._offers: dict[str, Gatherer[Draft, Outcome]] = {}
         self._once_offers: dict[str, Gatherer[OfferOnce, Answered | None]] = {}
         self._acks: dict[str, Gatherer[Hold, Settled]] = {}
@@ -98,6 +103,7 @@ class AsyncPostgresStore(AsyncChores, AsyncScheduling, AsyncAnswering):
         await self._pool.open()
 
     async def close(self) -> None:
+        await self._under_way.ended(CLOSE_WITHIN_S)
         for gatherer in [*self._offers.values(), *self._once_offers.values(), *self._acks.values()]:
             await gatherer.drain()
         await asyncio.to_thread(self._listening.close)  # the ear is in a thread of its own
@@ -354,8 +360,9 @@ class AsyncPostgresStore(AsyncChores, AsyncScheduling, AsyncAnswering):
         patience, failures, started = self.settings.patience, 0, time.monotonic()
         while True:
             try:
-                async with self._pool.connection() as own:
-                    return await work(own)
+                with self._under_way:
+                    async with self._pool.connection() as own:
+                        return await work(own)
             except psycopg.Error as error:
                 failures += 1
                 pause = patience.pause(failures).total_seconds()
