@@ -113,7 +113,8 @@ def broker_app(app: AsyncApp, settings: BrokerSettings = _DEFAULTS) -> FastAPI:
     problems.install(made)
     made.add_middleware(Guard, settings=settings, heard=broker.meter.answered)
     for part in (*PARTS, page, *RELAY):
-        made.include_router(part.router)
+        # The routes themselves, which know nothing of an application: to include a router would work each out anew.
+        made.router.routes.extend(part.router.routes)
     document = made.openapi
 
     def openapi() -> dict[str, Any]:
