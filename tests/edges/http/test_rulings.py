@@ -32,6 +32,36 @@ HOURLY = {"every": 3600, "queue": "q", "payload": 1}
 AFTER = {"cursor_at": THEN, "schedule": HOURLY}
 NEW: dict[str, Any] = {"prefix": "beat", "expected": None, "ruled_at": THEN, "after": AFTER}
 
+BAD: list[dict[str, Any]] = [
+    {"prefix": ""},
+    {"prefix": "a\x00"},
+    {"prefix": "x" * 201},
+    {"expected": -1},
+    {"expected": 2**63},
+    {"ruled_at": "now"},
+    {"more": 1},
+    {"after": {**AFTER, "cursor_at": None}},
+    {"after": {"cursor_at": THEN, "paused_at": THEN}},
+    {"after": {**AFTER, "schedule": {**HOURLY, "ticks": "h"}}},
+    {"after": {**AFTER, "schedule": {**HOURLY, "every": 1e300}}},
+    {"after": {**AFTER, "schedule": {**HOURLY, "by_code": True}}},
+    {"after": {**AFTER, "schedule": {**HOURLY, "source": "a\x00"}}},
+    {"after": {**AFTER, "schedule": {"ticks": "h", "queue": "q"}}},
+    {"after": {**AFTER, "schedule": {"ticks": "a b", "queue": "q", "by_code": True}}},
+    {"after": {**AFTER, "schedule": {"every": 3600, "queue": "q", "by_code": True}}, "ticks": [{"tick": THEN}]},
+    {"after": None, "ticks": [{"tick": THEN}]},
+    {"ticks": [{"tick": THEN}, {"tick": "2024-01-01T01:00:00+01:00"}]},
+    {"ticks": [{"tick": THEN, "until": NEXT}]},
+    {"ticks": [{"tick": NEXT, "until": THEN, "verdict": "skipped"}]},
+    {"ticks": [{"tick": THEN, "verdict": "skipped", "count": 2**31}]},
+    {"ticks": [{"tick": THEN, "verdict": "withdrawn"}]},
+    {"ticks": [{"tick": THEN, "payload": "x" * 300_000}]},
+    {"ticks": [{"tick": THEN, "payload_base64": "!"}]},
+    {"after": {**AFTER, "schedule": {**HOURLY, "jitter_for": "3650d"}}, "ticks": [{"tick": LAST}]},
+    {"withdraw": [{"hash": "", "tick": THEN}]},
+    {"withdraw": [{"hash": "h", "tick": THEN, "reason": "why not"}]},
+]
+
 
 def ruled(ask: Caller, *rulings: dict[str, Any], **more: Any) -> list[bool]:
     answer = ask("POST", "/v1/schedules:rule", {"rulings": list(rulings), **more})
@@ -73,39 +103,7 @@ class TestRuling:
             answer = ask("POST", "/v1/schedules:rule", {"rulings": [NEW]}, headers={"idempotency-key": "one"})
             assert answer.json() == {"held": [True]}
 
-    @pytest.mark.parametrize(
-        "bad",
-        [
-            {"prefix": ""},
-            {"prefix": "a\x00"},
-            {"prefix": "x" * 201},
-            {"expected": -1},
-            {"expected": 2**63},
-            {"ruled_at": "now"},
-            {"more": 1},
-            {"after": {**AFTER, "cursor_at": None}},
-            {"after": {"cursor_at": THEN, "paused_at": THEN}},
-            {"after": {**AFTER, "schedule": {**HOURLY, "ticks": "h"}}},
-            {"after": {**AFTER, "schedule": {**HOURLY, "every": 1e300}}},
-            {"after": {**AFTER, "schedule": {**HOURLY, "by_code": True}}},
-            {"after": {**AFTER, "schedule": {**HOURLY, "source": "a\x00"}}},
-            {"after": {**AFTER, "schedule": {"ticks": "h", "queue": "q"}}},
-            {"after": {**AFTER, "schedule": {"ticks": "a b", "queue": "q", "by_code": True}}},
-            {"after": {**AFTER, "schedule": {"every": 3600, "queue": "q", "by_code": True}}, "ticks": [{"tick": THEN}]},
-            {"after": None, "ticks": [{"tick": THEN}]},
-            {"ticks": [{"tick": THEN}, {"tick": "2024-01-01T01:00:00+01:00"}]},
-            {"ticks": [{"tick": THEN, "until": NEXT}]},
-            {"ticks": [{"tick": NEXT, "until": THEN, "verdict": "skipped"}]},
-            {"ticks": [{"tick": THEN, "verdict": "skipped", "count": 2**31}]},
-            {"ticks": [{"tick": THEN, "verdict": "withdrawn"}]},
-            {"ticks": [{"tick": THEN, "payload": "x" * 300_000}]},
-            {"ticks": [{"tick": THEN, "payload_base64": "!"}]},
-            {"after": {**AFTER, "schedule": {**HOURLY, "jitter_for": "3650d"}}, "ticks": [{"tick": LAST}]},
-            {"withdraw": [{"hash": "", "tick": THEN}]},
-            {"withdraw": [{"hash": "h", "tick": THEN, "reason": "why not"}]},
-        ],
-        ids=lambda bad: str(bad)[:60],
-    )
+    @pytest.mark.parametrize("bad", BAD, ids=lambda bad: str(bad)[:60])
     def test_what_is_not_allowed_changes_nothing(self, ask: Caller, bad: dict[str, Any]) -> None:
         if bad.get("after", 0) is None:
             ruled(ask, NEW)
