@@ -38,7 +38,10 @@ class Bury:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Not here: give it back untried. It is deliverable at once, and the attempt does not count."""
+    """Not here: give it back untried. It is deliverable at once, and the attempt does not count.
+
+    For another worker to take. Where none would, it comes back at once, before what is due later: then `Snooze`.
+    """
 
 
 Answer = Snooze | Bury | Release | None
