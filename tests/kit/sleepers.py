@@ -13,8 +13,8 @@ from tarry.core import waiting
 PATIENCE_S = 30.0
 
 
-def until(condition: Callable[[], object], what: str = "it never happened") -> None:
-    deadline = time.monotonic() + PATIENCE_S
+def until(condition: Callable[[], object], what: str = "it never happened", *, patience_s: float | None = None) -> None:
+    deadline = time.monotonic() + (patience_s or PATIENCE_S)
     while not condition():
         assert time.monotonic() < deadline, what
         time.sleep(0.002)

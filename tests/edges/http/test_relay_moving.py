@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tarry.app import AsyncApp
 from tarry.edges.http import relay_looking
 from tarry.testing import MutableClock
 from tests.edges.http.conftest import Caller
@@ -81,6 +82,24 @@ class TestLooking:
         assert between("2024-01-01T00:30:00Z", "2024-01-02T00:00:00Z") == [late]
         assert between("2024-01-01T00:00:00Z", "2024-01-02T00:00:00Z", "&limit=1") == [late], "the newest first"
         assert ask("GET", "/api/queue/messages?startTimestamp=x&endTimestamp=y").status_code == 422
+
+    def test_a_look_ends_also_where_nothing_is_found(
+        self, ask: Caller, behind: AsyncApp, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for n in range(10):
+            ask("POST", OFFER, {"type": "t", "payload": n})
+        monkeypatch.setattr(relay_looking, "PAGE", 2)
+        monkeypatch.setattr(relay_looking, "LOOKED", 4)
+        asked, messages = list[Any](), behind.store.messages
+
+        async def counted(*args: Any, **options: Any) -> Any:
+            asked.append(options)
+            return await messages(*args, **options)
+
+        monkeypatch.setattr(behind.store, "messages", counted)
+        assert ask("GET", "/api/queue/main/messages?limit=4&search=nowhere").json()["messages"] == []
+        assert len(asked) == 2
+        assert len(ask("GET", "/api/queue/main/export").json()) == 10, "a file has all of them"
 
     def test_dead_letters_of_one_instant_are_all_found(self, ask: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(relay_looking, "PAGE", 2)

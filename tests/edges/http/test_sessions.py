@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import httpx
 import pytest
+from fastapi import FastAPI
 
 from tarry.app import AsyncApp
 from tarry.core.sessions import Session
@@ -148,3 +149,10 @@ def test_a_session_is_for_one_key(behind: AsyncApp, http_loop: Loop, key: Make) 
     assert not session._replace(key_id=other.id).proves(other, now)
     assert not session._replace(until_s=session.until_s + 1).proves(one, now)
     assert not session.proves(None, now)
+
+
+def test_mounted_elsewhere_the_cookie_is_for_that_place(behind: AsyncApp, http_loop: Loop, key: Make) -> None:
+    outer = FastAPI()
+    outer.mount("/tarry", broker_app(behind, FRESH))
+    answer = Caller(outer, http_loop, key("read"))("POST", "/tarry/v1/session")
+    assert "Path=/tarry/" in answer.headers["set-cookie"].split("; ")

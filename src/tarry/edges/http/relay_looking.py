@@ -109,7 +109,7 @@ async def status(
     lengths, types = await counted(request, names), set[str]()
     groups: dict[str, Any] = {}
     for place, name in (("main", "mainQueue"), ("processing", "processingQueue"), ("dead", "deadLetterQueue")):
-        found = await _gathered(_walked(request, names, place, Sought()), _SHOWN_OF_EACH, BYTES // 4)
+        found = await _gathered(_walked(request, names, place, Sought(), most=LOOKED), _SHOWN_OF_EACH, BYTES // 4)
         types |= {one.type for one in found if one.type is not None}
         shown = [views.found(one) for one in found] if include_messages != "false" else []
         groups[name] = {"name": place, "length": lengths[place], "messages": shown}
@@ -130,7 +130,7 @@ async def by_date(
     wanted = Sought(since=contracts.instant(startTimestamp), until=contracts.instant(endTimestamp))
     names, found = await _named(request, None), list[Found]()
     for place in STATES:
-        found += await _gathered(_walked(request, names, place, wanted), LOOKED, BYTES // 4)
+        found += await _gathered(_walked(request, names, place, wanted, most=LOOKED), LOOKED, BYTES // 4)
     found.sort(key=views.created_at, reverse=True)
     return Response(msgspec.json.encode([views.found(one) for one in found[:limit]]), media_type="application/json")
 
@@ -151,7 +151,7 @@ async def browse(
     if page * limit > LOOKED:
         raise Problem(422, "invalid", f"pages end after {LOOKED:,} messages", hint="GET /v1/queues/{queue}/messages")
     place, names = placed(queueType), await _named(request, queueName)
-    found = await _gathered(_walked(request, names, place, wanted), LOOKED, BYTES)
+    found = await _gathered(_walked(request, names, place, wanted, most=LOOKED), LOOKED, BYTES)
     found.sort(key=_SORTS[sortBy], reverse=sortOrder.lower() == "desc")
     total = len(found) if wanted != Sought() else max(len(found), (await counted(request, names))[place])
     rows = [views.found(one) for one in found[(page - 1) * limit : page * limit]]
@@ -232,11 +232,18 @@ async def _dead_pages(store: Any, queue: str) -> AsyncIterator[Sequence[Found]]:
         seen, until = frozenset(one.version for one in page if one.died_at == last), last + timedelta(microseconds=1)
 
 
-async def _walked(request: Request, names: Sequence[str], place: str, wanted: Sought) -> AsyncIterator[Sequence[Found]]:
+async def _walked(
+    request: Request, names: Sequence[str], place: str, wanted: Sought, *, most: int | None = None
+) -> AsyncIterator[Sequence[Found]]:
+    """`most`: goes through so many, wanted or not, give or take a page."""
+    looked = 0
     for name in names:
         try:
             async for page in pages(request.app.state.broker.store, name, place):
                 yield [one for one in page if wanted.admits(one)]
+                looked += PAGE
+                if most is not None and looked >= most:
+                    return
         except UnknownQueue:
             continue  # deleted since it was listed
 
