@@ -55,7 +55,7 @@ class TestTransfer:
 
     def test_a_bad_line_is_told_and_skipped_or_ends_it(self, app: App, queue: Queue[Any]) -> None:
         app.queues.create(queue.name)
-        bad = [b'{"key":"a","payload":1}', b"{", b"", b'{"key":"b","payload":1}\n']
+        bad = [b'\xef\xbb\xbf{"key":"a","payload":1}', b"{", b"", b'{"key":"b","payload":1}\n']
         assert app.queues.import_lines(queue.name, bad, dry_run=True).fine == 2
         stopped = app.queues.import_lines(queue.name, bad, on_bad="stop")
         assert (stopped.lines, stopped.refused, stopped.not_stored) == (2, 1, 1)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import timedelta
 
+import httpx
 import pytest
 
 from tarry.core.cron import Ruling
@@ -18,6 +19,8 @@ from tarry.core.ports import AsyncStore, Store
 from tarry.core.settings import Patience, StoreSettings
 from tarry.http import Client
 from tarry.storage.http import HttpStore
+from tarry.storage.http.call import Call
+from tarry.storage.http.transport import Tries
 from tarry.storage.http.verbs import VERBS
 from tests.kit.clocks import START
 
@@ -65,6 +68,17 @@ def hanging_up() -> Iterator[tuple[str, list[bytes]]]:
         yield f"http://127.0.0.1:{listening.getsockname()[1]}", heard
         listening.shutdown(socket.SHUT_RDWR)
     thread.join(30)
+
+
+def test_a_broker_that_says_when_to_come_back_is_asked_again_then_and_not_before() -> None:
+    tries = Tries(StoreSettings(), Call("GET", "/v1/now"))
+    for said, pause_s in (("2", 2.0), ("0", 0.2), ("Fri, 31 Dec 1999 23:59:59 GMT", 0.4)):
+        tries.next()
+        assert tries.answered(httpx.Response(429, headers={"retry-after": said})) is None
+        assert tries.pause_s == pytest.approx(pause_s)
+    tries.next()
+    too_long = tries.answered(httpx.Response(503, headers={"retry-after": "3600"}))
+    assert too_long is not None, "it waited for longer than there is patience"
 
 
 def test_what_would_be_done_twice_is_sent_again_under_the_same_key() -> None:

@@ -24,6 +24,8 @@ BATCH_BYTES = 1024 * 1024
 LONGEST_LINE = 1024 * 1024
 _TOLD = 1_000
 """Bad lines whose problem is told; of more, only that they are bad."""
+_MARK = b"\xef\xbb\xbf"
+"""Which some editors write at the beginning of a file."""
 OUTCOMES = ("created", "updated", "ignored", "superseded", "refused", "not_stored", "blank", "fine")
 OnBad = Literal["skip", "stop"]
 
@@ -127,6 +129,8 @@ class Importing:
             return []
         place = len(self._outcomes)
         self._note(place, "fine")
+        if place == 0 and isinstance(line, bytes):
+            line = line.removeprefix(_MARK)
         if isinstance(line, bytes) and not line.strip():
             self._note(place, "blank")
             return []

@@ -60,8 +60,11 @@ class Tries:
     def answered(self, found: httpx.Response) -> Answer | None:
         """None: to be asked again, after the pause."""
         held_up = found.status_code == 409 and "retry-after" in found.headers
-        if (held_up or is_passing(found.status_code)) and not self._is_last:
-            return None
+        if held_up or is_passing(found.status_code):
+            # Who asks again before the broker wants to hear it has lost a try.
+            self.pause_s = max(self.pause_s, _asked_to_wait_s(found.headers.get("retry-after", "")))
+            if not self._is_last:
+                return None
         return Answer(found.status_code, found.content, self._n)
 
     def failed(self, error: Exception) -> None:
@@ -76,6 +79,11 @@ class Tries:
             f"the broker cannot be reached{again}: {str(error) or type(error).__name__}",
             hint="check the address, and that tarry serve runs there",
         ) from error
+
+
+def _asked_to_wait_s(said: str) -> float:
+    """As our brokers say it, in seconds; a proxy may name a date, which is not heeded."""
+    return float(said) if said.isascii() and said.isdigit() else 0.0
 
 
 FAULTS = (httpx.TransportError, httpx.InvalidURL, UnicodeError)
