@@ -112,6 +112,13 @@ class TestLooking:
         with fine_or_refused("limit"):
             look(app, queue, limit)
 
+    @pytest.mark.parametrize("limit", ["many", 1.5, True, None], ids=repr)
+    @pytest.mark.parametrize("look", [look for _, look in LOOKS[:3]], ids=[name for name, _ in LOOKS[:3]])
+    def test_a_limit_is_a_whole_number(self, app: App, queue: Queue[Any], look: Any, limit: Any) -> None:
+        queue.offer("a", 1)
+        with pytest.raises(InvalidInput, match="limit must be a whole number"):
+            look(app, queue, limit)
+
     @pytest.mark.parametrize("version", [2**63, -(10**30)])
     def test_a_version_that_cannot_be_drops_nothing(self, queue: Queue[Any], version: int) -> None:
         queue.offer("a", 1)
@@ -160,6 +167,13 @@ class TestQueues:
             with pytest.raises(InvalidInput, match="A-Z a-z 0-9"):
                 call()
         assert app.queues.get(known).name == known
+
+    @pytest.mark.parametrize("settings", [{"lease_for": 30}, None, "default"], ids=repr)
+    def test_settings_are_settings(self, app: App, settings: Any) -> None:
+        name = new_name()
+        with pytest.raises(InvalidInput, match="QueueSettings"):
+            app.queues.create(name, settings)
+        assert name not in [info.name for info in app.queues.list()]
 
     def test_the_reason_of_a_pause_is_a_text(self, app: App, queue: Queue[Any]) -> None:
         wrong: Any = 17

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import count
-from typing import LiteralString
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
@@ -12,7 +12,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 import tarry
-from tarry.core.errors import SchemaMismatch, StoreUnavailable, UnsafeDatabase
+from tarry.core.errors import InvalidInput, SchemaMismatch, StoreUnavailable, UnsafeDatabase
 from tarry.core.messages import Draft
 from tarry.storage.postgres import health
 from tarry.storage.postgres.sync import PostgresStore
@@ -149,3 +149,9 @@ def test_during_a_rolling_deploy_the_old_version_goes_on(database: str) -> None:
     with tarry.connect(database) as app:
         app.queue("orders").offer("k", 1)
         assert app.queue("orders").contains("k")
+
+
+@pytest.mark.parametrize("dsn", [b"host=here", 5, "no address"], ids=repr)
+def test_what_cannot_be_an_address_is_bad_input(dsn: Any) -> None:
+    with pytest.raises(InvalidInput, match="not an address"):
+        tarry.connect(dsn)

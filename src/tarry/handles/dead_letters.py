@@ -29,11 +29,13 @@ class DeadLetters(Generic[P]):
 
     def groups(self, *, limit: int = 100, conn: Any = None) -> list[DeadGroup]:
         """By what they died of, the freshest group first."""
-        return self._store.dead_groups(self._queue, limit=limit, conn=conn)
+        return self._store.dead_groups(self._queue, limit=limits.check_count(limit, "limit"), conn=conn)
 
     def list(self, *, limit: int = 100, conn: Any = None, **where: Unpack[Where]) -> builtins.list[DeadLetter[P]]:
         """The newest first."""
-        found = self._store.dead_letters(self._queue, where=DeadFilter.of(where), limit=limit, conn=conn)
+        found = self._store.dead_letters(
+            self._queue, where=DeadFilter.of(where), limit=limits.check_count(limit, "limit"), conn=conn
+        )
         return [decoded(dead, self._codec) for dead in found]
 
     def get(self, version: int, *, conn: Any = None) -> DeadLetter[P] | None:
@@ -43,12 +45,14 @@ class DeadLetters(Generic[P]):
 
     def count(self, *, limit: int = 10_000, conn: Any = None, **where: Unpack[Where]) -> Matching:
         """How many a redrive of these would take, and how many of them could not live. Changes nothing."""
-        return self._store.count_dead(self._queue, where=DeadFilter.of(where), limit=limit, conn=conn)
+        return self._store.count_dead(
+            self._queue, where=DeadFilter.of(where), limit=limits.check_count(limit, "limit"), conn=conn
+        )
 
     def redrive(self, versions: Sequence[int] | None = None, *, limit: int = 1000, conn: Any = None) -> int:
         """Deliver them again, from the first attempt: those named, or the oldest. A key that is live again stays dead."""
         named = None if versions is None else [limits.check_count(version, "version") for version in versions]
-        return self._store.redrive(self._queue, versions=named, limit=limit, conn=conn)
+        return self._store.redrive(self._queue, versions=named, limit=limits.check_count(limit, "limit"), conn=conn)
 
     def start_redrive(
         self,
@@ -87,10 +91,12 @@ class AsyncDeadLetters(Generic[P]):
         self._who = who
 
     async def groups(self, *, limit: int = 100, conn: Any = None) -> list[DeadGroup]:
-        return await self._store.dead_groups(self._queue, limit=limit, conn=conn)
+        return await self._store.dead_groups(self._queue, limit=limits.check_count(limit, "limit"), conn=conn)
 
     async def list(self, *, limit: int = 100, conn: Any = None, **where: Unpack[Where]) -> builtins.list[DeadLetter[P]]:
-        found = await self._store.dead_letters(self._queue, where=DeadFilter.of(where), limit=limit, conn=conn)
+        found = await self._store.dead_letters(
+            self._queue, where=DeadFilter.of(where), limit=limits.check_count(limit, "limit"), conn=conn
+        )
         return [decoded(dead, self._codec) for dead in found]
 
     async def get(self, version: int, *, conn: Any = None) -> DeadLetter[P] | None:
@@ -98,11 +104,15 @@ class AsyncDeadLetters(Generic[P]):
         return found[0] if found else None
 
     async def count(self, *, limit: int = 10_000, conn: Any = None, **where: Unpack[Where]) -> Matching:
-        return await self._store.count_dead(self._queue, where=DeadFilter.of(where), limit=limit, conn=conn)
+        return await self._store.count_dead(
+            self._queue, where=DeadFilter.of(where), limit=limits.check_count(limit, "limit"), conn=conn
+        )
 
     async def redrive(self, versions: Sequence[int] | None = None, *, limit: int = 1000, conn: Any = None) -> int:
         named = None if versions is None else [limits.check_count(version, "version") for version in versions]
-        return await self._store.redrive(self._queue, versions=named, limit=limit, conn=conn)
+        return await self._store.redrive(
+            self._queue, versions=named, limit=limits.check_count(limit, "limit"), conn=conn
+        )
 
     async def start_redrive(
         self,

@@ -27,6 +27,15 @@ def checked(changes: dict[str, Any]) -> QueueSettings:
         raise InvalidInput(f"a queue has no setting {unknown}; there are {', '.join(sorted(allowed))}") from None
 
 
+def valid(settings: object) -> QueueSettings:
+    if not isinstance(settings, QueueSettings):
+        raise InvalidInput(
+            f"settings must be tarry.QueueSettings, not {type(settings).__name__}",
+            hint="say QueueSettings(lease_for=…), or leave it out for the defaults",
+        )
+    return settings
+
+
 class Queues:
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -34,7 +43,7 @@ class Queues:
     def create(
         self, name: str, settings: QueueSettings = QueueSettings(), *, exist_ok: bool = False, conn: Any = None
     ) -> QueueInfo:
-        return self._store.create_queue(limits.check_queue_name(name), settings, exist_ok=exist_ok, conn=conn)
+        return self._store.create_queue(limits.check_queue_name(name), valid(settings), exist_ok=exist_ok, conn=conn)
 
     def get(self, name: str, *, conn: Any = None) -> QueueInfo:
         return self._store.queue_info(limits.check_queue_name(name), conn=conn)
@@ -62,7 +71,7 @@ class Queues:
         return self._store.resume(limits.check_queue_name(name), conn=conn)
 
     def counts(self, name: str, *, limit: int = 10_000, conn: Any = None) -> Counts:
-        return self._store.counts(limits.check_queue_name(name), limit=limit, conn=conn)
+        return self._store.counts(limits.check_queue_name(name), limit=limits.check_count(limit, "limit"), conn=conn)
 
     def export(self, name: str, *, conn: Any = None) -> Iterator[bytes]:
         """All live messages in due order, as lines of JSON that `import_lines` takes. Read page by page, each as it is by
@@ -102,7 +111,9 @@ class AsyncQueues:
     async def create(
         self, name: str, settings: QueueSettings = QueueSettings(), *, exist_ok: bool = False, conn: Any = None
     ) -> QueueInfo:
-        return await self._store.create_queue(limits.check_queue_name(name), settings, exist_ok=exist_ok, conn=conn)
+        return await self._store.create_queue(
+            limits.check_queue_name(name), valid(settings), exist_ok=exist_ok, conn=conn
+        )
 
     async def get(self, name: str, *, conn: Any = None) -> QueueInfo:
         return await self._store.queue_info(limits.check_queue_name(name), conn=conn)
@@ -130,7 +141,9 @@ class AsyncQueues:
         return await self._store.resume(limits.check_queue_name(name), conn=conn)
 
     async def counts(self, name: str, *, limit: int = 10_000, conn: Any = None) -> Counts:
-        return await self._store.counts(limits.check_queue_name(name), limit=limit, conn=conn)
+        return await self._store.counts(
+            limits.check_queue_name(name), limit=limits.check_count(limit, "limit"), conn=conn
+        )
 
     async def export(self, name: str, *, conn: Any = None) -> AsyncIterator[bytes]:
         """All live messages in due order, as lines of JSON that `import_lines` takes. Read page by page, each as it is by

@@ -58,7 +58,7 @@ class Redrives:
     def list(self, queue: str | None = None, *, limit: int = 100, conn: Any = None) -> builtins.list[RedriveJob]:
         """The newest first."""
         name = None if queue is None else limits.check_queue_name(queue)
-        return self._store.redrive_jobs(name, limit=limit, conn=conn)
+        return self._store.redrive_jobs(name, limit=limits.check_count(limit, "limit"), conn=conn)
 
     def get(self, job: int, *, conn: Any = None) -> Redrive:
         number = limits.check_count(job, "job")
@@ -103,7 +103,7 @@ class AsyncRedrives:
 
     async def list(self, queue: str | None = None, *, limit: int = 100, conn: Any = None) -> builtins.list[RedriveJob]:
         name = None if queue is None else limits.check_queue_name(queue)
-        return await self._store.redrive_jobs(name, limit=limit, conn=conn)
+        return await self._store.redrive_jobs(name, limit=limits.check_count(limit, "limit"), conn=conn)
 
     async def get(self, job: int, *, conn: Any = None) -> AsyncRedrive:
         number = limits.check_count(job, "job")

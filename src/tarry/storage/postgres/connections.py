@@ -66,7 +66,7 @@ def keywords(dsn: str) -> dict[str, Any]:
     """How to open a connection to this address: our wishes, except where the address has its own."""
     try:
         said = conninfo_to_dict(dsn)
-    except psycopg.ProgrammingError:
+    except (psycopg.ProgrammingError, AttributeError):  # the latter: not even a text
         raise InvalidInput(
             "this is not an address of a PostgreSQL database",
             hint="write postgresql://user@host/database, or: host=… dbname=… user=…",
