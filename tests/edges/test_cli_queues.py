@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -50,6 +50,14 @@ def test_a_count_that_stopped_at_its_limit_says_so(cli: Run, app: App) -> None:
     app.queue("long").offer_many([tarry.Message(payload=0, key=str(n)) for n in range(10_001)])
     assert cli("queue", "list").out.splitlines()[1].split()[2] == "10,000+"
     assert cli("queue", "show", "long", "--json").data["counts"]["ready"] == {"n": 10_000, "capped": True}
+
+
+def test_how_long_the_oldest_has_been_due_is_shown_where_one_is(cli: Run, app: App) -> None:
+    app.queue("orders").offer("late", 1, at=datetime.now(UTC) - timedelta(hours=2))
+    assert "2h" in cli("queue", "show", "orders").fields["oldest due for"]
+    assert cli("queue", "show", "orders", "--json").data["counts"]["lag_for"] >= 7_200
+    app.queue("orders").drop("late")
+    assert "oldest due for" not in cli("queue", "show", "orders").fields
 
 
 def test_one_queue_in_full(cli: Run, app: App) -> None:

@@ -75,7 +75,8 @@ def queue_data(info: QueueInfo, counts: Counts | None = None) -> dict[str, Any]:
         "settings": settings_data(info.settings),
     }
     if counts is not None:
-        data["counts"] = {name: counted_data(getattr(counts, name)) for name in ("delayed", "ready", "leased", "dead")}
+        by_state = {name: counted_data(getattr(counts, name)) for name in ("delayed", "ready", "leased", "dead")}
+        data["counts"] = {**by_state, "lag_for": counts.lag_for.total_seconds()}
     return data
 
 
@@ -110,6 +111,7 @@ def queue_fields(info: QueueInfo, counts: Counts | None = None) -> list[tuple[st
         fields += [
             ("delayed", str(counts.delayed)),
             ("ready", str(counts.ready)),
+            *([("oldest due for", length(counts.lag_for))] if counts.ready.n else []),
             ("leased", str(counts.leased)),
             ("dead", Cell(str(counts.dead), "red" if counts.dead.n else "")),
         ]

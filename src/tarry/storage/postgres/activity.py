@@ -16,8 +16,8 @@ from tarry.storage.postgres.insight_statements import limited, queue_id
 from tarry.storage.postgres.statement import Op, Row, Statement, sql
 from tarry.storage.postgres.statements import by_bitmaps
 
-FIRST = 1_000
-"""Transactions of the first stretch."""
+FIRST = 16
+"""Transactions of the first stretch: each may have a thousand events, or one."""
 WIDER = 4
 ENOUGH = 50_000
 """Events that one look goes through, give or take a stretch: then it says where to go on."""
