@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 import psycopg
 
+from tarry.bulk import pipeline_on
 from tarry.core.clock import Clock
 from tarry.core.codecs import codec_for
 from tarry.core.errors import InvalidInput, Refused
@@ -259,13 +260,6 @@ def _embedded() -> tuple[str, Callable[[], None]]:
         server.close()
         raise
     return server.dsn, server.close
-
-
-def pipeline_on(dsn: str) -> Pipeline:
-    """`App.pipeline` for those who have nothing but an address: Spark's planner and executors."""
-    from tarry.storage.postgres.pipeline import Pipeline
-
-    return Pipeline(dsn)
 
 
 def default_lake() -> Path:

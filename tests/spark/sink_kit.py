@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import psycopg
 
-from tarry.app import pipeline_on
+from tarry.bulk import pipeline_on
 from tarry.core.messages import Message
 from tarry.core.sinking import Rules, SinkWrite, Staged, StagedRow, Write
 from tarry.storage.postgres.pipeline.sinking import PostgresSinking

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pyspark.sql import datasource as ds
 
 import tarry
-from tarry.app import pipeline_on
+from tarry.bulk import pipeline_on
 from tarry.core.errors import InvalidInput
 from tarry.core.windows import Condition, Operator, Scan
 from tarry.edges.spark.source_options import condition

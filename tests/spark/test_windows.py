@@ -12,7 +12,8 @@ import psycopg
 import pytest
 
 import tarry
-from tarry.app import App, pipeline_on
+from tarry.app import App
+from tarry.bulk import pipeline_on
 from tarry.core.errors import InvalidInput, Refused
 from tarry.core.pipeline import OtherCluster
 from tarry.core.windows import BEGINNING, Edge, Mark, Scan, Window

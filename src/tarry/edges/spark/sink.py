@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from tarry.app import pipeline_on
+from tarry.bulk import pipeline_on
 from tarry.core.errors import InvalidInput, TarryError
 from tarry.core.sinking import SinkWrite, Staged, Trouble, Write
 from tarry.edges.spark.sink_options import SinkOptions

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from tarry.app import pipeline_on
+from tarry.bulk import pipeline_on
 from tarry.core.errors import TarryError
 from tarry.core.windows import Condition, Scan
 from tarry.edges.spark.source_options import SourceOptions, condition, parse

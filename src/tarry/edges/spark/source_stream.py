@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from tarry.app import pipeline_on
+from tarry.bulk import pipeline_on
 from tarry.core.errors import InvalidInput
 from tarry.core.pipeline import OtherCluster
 from tarry.core.windows import BEGINNING, Edge, Scan, Window

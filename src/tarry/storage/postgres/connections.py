@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final, LiteralString
+from typing import TYPE_CHECKING, Any, Final, LiteralString
 
 import psycopg
 from psycopg import AsyncConnection, Connection
 from psycopg.conninfo import conninfo_to_dict
 
 from tarry.core.errors import InvalidInput, StoreUnavailable
-from tarry.core.ports import Connections
 from tarry.storage.postgres.arrays import teach
 from tarry.storage.postgres.faults import translated
 from tarry.storage.postgres.instants import read_in_utc
+
+if TYPE_CHECKING:
+    from tarry.core.ports import Connections
 
 # Behind a pooler in transaction mode the pid we were told is not the pid that answers. There we neither prepare nor set
 # anything, and each statement is planned when it runs, with the table as it is. On a connection of our own a plan is
@@ -96,6 +98,9 @@ def connected(dsn: str) -> Generator[Connection[Any]]:
 
 def pool_now(stats: Mapping[str, int]) -> Connections:
     """A pool's statistics, in the words of the port."""
+    # Here, because the ports know everything, and a task of Spark, which has no pool, pays for each import.
+    from tarry.core.ports import Connections
+
     return Connections(
         open=stats.get("pool_size", 0),
         idle=stats.get("pool_available", 0),
