@@ -16,16 +16,19 @@ from tarry.edges.env import dsn_from
 
 T = TypeVar("T")
 
-_OPTIONS = (
-    "dsn",
-    "queue",
-    "payload_format",
-    "conflict",
-    "max_wait_s",
-    "create_queues",
-    "payload_limit",
-    "write_id",
-)
+OPTIONS = {
+    "dsn": "where the database is; else `TARRY_DSN` or libpq's `PG*` variables, as Spark was started with them",
+    "queue": "where all rows go; else the column `queue` says it",
+    "write_id": "the name of the write: under one name rows are offered once, however often it is said; else each write is a "
+    "new one, and a stream names its batches by its checkpoint",
+    "conflict": "what happens to a live message of the same key: `replace` (default), `keep`, `earliest` or `debounce`",
+    "max_wait_s": "with `debounce`: how long a message may be put off, in seconds",
+    "payload_format": "`json`, `text` or `binary`: what a string or binary payload is; else a string is text, binary is "
+    "bytes, anything else becomes JSON",
+    "payload_limit": "the most bytes of a payload; 262144 (256 KiB) by default",
+    "create_queues": "`true` (default) or `false`: whether a queue that is not there comes into being",
+}
+"""What a write may be told, and what it means: errors name these, and docs/reference/spark.md is compared with them."""
 # What Spark itself puts there, or users put there for Spark.
 _SPARKS_OWN = ("path", "checkpointlocation", "queryname")
 
@@ -50,9 +53,9 @@ class SinkOptions:
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SinkOptions:
         said = {name.lower(): value for name, value in options.items()}
-        unknown = sorted(set(said) - set(_OPTIONS) - set(_SPARKS_OWN))
+        unknown = sorted(set(said) - set(OPTIONS) - set(_SPARKS_OWN))
         if unknown:
-            raise InvalidInput(f"the sink has no option {unknown[0]!r}", hint=f"there are: {', '.join(_OPTIONS)}")
+            raise InvalidInput(f"the sink has no option {unknown[0]!r}", hint=f"there are: {', '.join(OPTIONS)}")
         dsn = said.get("dsn", dsn_from())
         if dsn is None:
             raise InvalidInput("the sink needs the option dsn: which database to write to")
@@ -62,7 +65,7 @@ class SinkOptions:
             queue=None if queue is None else limits.check_queue_name(queue),
             payload_format=_one_of(PayloadFormat, "payload_format", said.get("payload_format")),
             rules=Rules(conflict=_conflict(said), create_queues=_boolean(said, "create_queues", default=True)),
-            payload_limit=_number(said, "payload_limit", int) or limits.PAYLOAD_BYTES,
+            payload_limit=_payload_limit(said),
             write_id=said.get("write_id"),
         )
 
@@ -71,6 +74,13 @@ def _conflict(said: Mapping[str, str]) -> Conflict:
     rule = _one_of(ConflictRule, "conflict", said.get("conflict")) or ConflictRule.REPLACE
     wait = _number(said, "max_wait_s", float)
     return Conflict(rule, None if wait is None else limits.check_delay(timedelta(seconds=wait), "max_wait_s"))
+
+
+def _payload_limit(said: Mapping[str, str]) -> int:
+    limit = _number(said, "payload_limit", int)
+    if limit is not None and limit < 1:
+        raise InvalidInput(f"payload_limit must be at least 1, not {limit}")
+    return limits.PAYLOAD_BYTES if limit is None else limit
 
 
 def _one_of(kind: Any, name: str, value: str | None) -> Any:

@@ -43,7 +43,7 @@ Encoded = tuple[bytes, str | None]
 
 _WHOLE = (ByteType, ShortType, IntegerType, LongType)
 _NUMBERS = (*_WHOLE, FloatType, DoubleType, DecimalType)
-_COLUMNS: dict[str, tuple[str, tuple[type[DataType], ...]]] = {
+COLUMNS: dict[str, tuple[str, tuple[type[DataType], ...]]] = {
     "queue": ("string", (StringType,)),
     "key": ("string", (StringType,)),
     "payload": ("binary, string, or anything that JSON can say", (DataType,)),
@@ -110,11 +110,11 @@ class RowReader:
 
 def _check_columns(kinds: Mapping[str, DataType], options: SinkOptions) -> None:
     for name, kind in kinds.items():
-        if name not in _COLUMNS:
+        if name not in COLUMNS:
             raise InvalidInput(
-                f"the sink knows no column {name!r}", hint=f"it knows {', '.join(_COLUMNS)}; drop the others"
+                f"the sink knows no column {name!r}", hint=f"it knows {', '.join(COLUMNS)}; drop the others"
             )
-        wanted, allowed = _COLUMNS[name]
+        wanted, allowed = COLUMNS[name]
         if not isinstance(kind, (*allowed, NullType)):
             raise InvalidInput(f"the column {name} must be {wanted}, not {kind.simpleString()}")
     if "payload" not in kinds:

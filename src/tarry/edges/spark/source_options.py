@@ -17,20 +17,22 @@ from tarry.core.windows import Condition, Edge, Operator, Window
 from tarry.edges.env import dsn_from
 from tarry.edges.spark.schemas import TABLES
 
-_KNOWN = {
-    "dsn": "where the database is (else TARRY_DSN or libpq's PG* variables)",
-    "table": "events (default), messages or dead_letters",
-    "columns": "the columns to read, separated by commas: only what is named leaves the database",
-    "since": "from this instant on, as 2026-11-15T00:00:00Z",
+OPTIONS = {
+    "dsn": "where the database is; else `TARRY_DSN` or libpq's `PG*` variables, as Spark was started with them",
+    "table": "`events` (default), `messages` or `dead_letters`; also as `load(table)`",
+    "columns": "the columns to read, separated by commas: only what is named leaves the database; all by default",
+    "since": "from this instant on, as `2026-11-15T00:00:00Z`: of events when they happened, of messages when they were "
+    "created, of dead letters when they died",
     "until": "before this instant",
-    "window": 'events between two positions, as JSON: {"start": {…}, "end": {…}}; for jobs that remember where they were',
-    "partitions": "how many tasks read (else as many as the size asks for)",
-    "pushdown": "true or false: whether the database applies filters",
-    "maxrowsperbatch": "streams: at most so many events per micro-batch",
-    "start": "streams: earliest (default) or latest",
-    "startanew": "streams: true to begin again where the checkpoint belongs to another database",
-    "path": "",  # Spark's own: load(path)
+    "window": 'events between two positions, as JSON: `{"start": {…}, "end": {…}}`; for jobs that remember where they were',
+    "partitions": "how many tasks read; else as many as the size asks for",
+    "pushdown": "`true` or `false`: whether the database applies filters; `true` after `tarry.spark.register(spark)`",
+    "maxRowsPerBatch": "streams: at most so many events per micro-batch; all that are there by default",
+    "start": "streams: `earliest` (default) or `latest`",
+    "startAnew": "streams: `true` to begin again where the checkpoint belongs to another database",
 }
+"""What a reader may be told, and what it means: errors name these, and docs/reference/spark.md is compared with them."""
+_NAMES = {name.lower() for name in OPTIONS} | {"path"}  # Spark's own: load(path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +57,8 @@ class SourceOptions:
 def parse(said: Mapping[str, str], schema: StructType | None = None) -> SourceOptions:
     """`schema`: what the caller of Spark has declared, if anything; it must be made of the table's own columns."""
     options = {name.lower(): value.strip() for name, value in said.items() if value is not None}
-    if unknown := sorted(options.keys() - _KNOWN.keys()):
-        allowed = ", ".join(name for name, meaning in _KNOWN.items() if meaning)
-        raise InvalidInput(f"there is no option {unknown[0]!r} for reading tarry; there are: {allowed}")
+    if unknown := sorted(options.keys() - _NAMES):
+        raise InvalidInput(f"there is no option {unknown[0]!r} for reading tarry; there are: {', '.join(OPTIONS)}")
     table = options.get("table") or options.get("path") or "events"
     if table not in TABLES:
         raise InvalidInput(f"option table is one of {', '.join(TABLES)}, not {table!r:.80}")
@@ -76,9 +77,9 @@ def parse(said: Mapping[str, str], schema: StructType | None = None) -> SourceOp
         window=_window(options, table),
         partitions=_positive(options, "partitions"),
         pushdown=_boolean(options, "pushdown"),
-        max_rows=_positive(options, "maxrowsperbatch", "maxRowsPerBatch"),
+        max_rows=_positive(options, "maxRowsPerBatch"),
         start=start,
-        start_anew=bool(_boolean(options, "startanew", "startAnew")),
+        start_anew=bool(_boolean(options, "startAnew")),
     )
 
 
@@ -118,21 +119,21 @@ def _no_column(name: str, table: str) -> str:
     return f"{table} has no column {name!r:.80}; it has: {', '.join(TABLES[table].names)}"
 
 
-def _positive(options: Mapping[str, str], name: str, shown: str | None = None) -> int | None:
-    text = options.get(name)
+def _positive(options: Mapping[str, str], name: str) -> int | None:
+    text = options.get(name.lower())
     if text is None:
         return None
     if not text.isascii() or not text.isdigit() or not 0 < int(text) < 2**31:
-        raise InvalidInput(f"option {shown or name} is a whole number above 0, not {text!r:.80}")
+        raise InvalidInput(f"option {name} is a whole number above 0, not {text!r:.80}")
     return int(text)
 
 
-def _boolean(options: Mapping[str, str], name: str, shown: str | None = None) -> bool | None:
-    text = options.get(name)
+def _boolean(options: Mapping[str, str], name: str) -> bool | None:
+    text = options.get(name.lower())
     if text is None:
         return None
     if text.lower() not in ("true", "false"):
-        raise InvalidInput(f"option {shown or name} is true or false, not {text!r:.80}")
+        raise InvalidInput(f"option {name} is true or false, not {text!r:.80}")
     return text.lower() == "true"
 
 
