@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import PAGES, blocks, named
+from tests.docs.pages import PAGES, SPARK_PAGE, blocks, named
 from tests.docs.running import Reader
 from tests.kit.rooms import room
 
 RUN = ("python", "sql", "console")
+RUN_HERE = [page for page in PAGES if page != SPARK_PAGE and any(block.language in RUN for block in blocks(page))]
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(made, ignore_errors=True)
 
 
-@pytest.mark.parametrize("path", [page for page in PAGES if any(b.language in RUN for b in blocks(page))], ids=named)
+@pytest.mark.parametrize("path", RUN_HERE, ids=named)
 def test_the_examples_of_a_page_do_what_it_says(
     path: Path, database: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 import tarry
 from tarry.app import App
 from tarry.core.events import JournalLevel
+from tests.kit.rooms import room
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,11 +59,13 @@ def pipeline_app(database: str) -> Iterator[App]:
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> str:
+def lake() -> Iterator[str]:
     """An empty place for an archive, below a directory with a name that the archive uses itself."""
-    above = tmp_path / "events"
+    made = room("tarry-lake-")
+    above = made / "events"
     above.mkdir()
-    return str(above / "lake")
+    yield str(above / "lake")
+    shutil.rmtree(made, ignore_errors=True)
 
 
 def rows_of(frame: DataFrame) -> list[tuple[Any, ...]]:
