@@ -169,6 +169,22 @@ def test_the_last_run_is_told_however_it_went_and_one_that_died_is_not_running(
     )
 
 
+def test_each_lake_has_its_own_last_run(manifest: PostgresManifest) -> None:
+    with pytest.raises(ZeroDivisionError), manifest.run("archive"):  # nobody knows where: told only as the last of all
+        raise ZeroDivisionError
+    with manifest.run("archive", alone_at="lake /a", lake="/a") as done:
+        done.summary = {"rows": 3}
+    with pytest.raises(ZeroDivisionError), manifest.run("archive", alone_at="lake /b", lake="/b"):
+        raise ZeroDivisionError
+    with manifest.run("archive", alone_at="lake /c", lake="/c"):
+        told = manifest.last_runs(["archive"])
+    assert [(run.lake, run.state) for run in told] == [("/a", "done"), ("/b", "failed"), ("/c", "running")]
+    last = manifest.last_run("archive", "/a")
+    assert last is not None
+    assert (last.id, last.summary) == (done.id, {"lake": "/a", "rows": 3})
+    assert manifest.last_run("archive", "/b") is None
+
+
 def test_a_run_whose_process_was_killed_is_told_as_lost(database: str, manifest: PostgresManifest) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", HOLDING, database], stdin=subprocess.PIPE, stdout=subprocess.PIPE

@@ -128,6 +128,11 @@ class PastRun:
     error: str | None
 
     @property
+    def lake(self) -> str | None:
+        """On which lake, if it has said so."""
+        return self.summary.get("lake")
+
+    @property
     def failed(self) -> bool:
         """Ended, and not completed: by an error, or with its process."""
         return self.state in ("failed", "lost")
@@ -136,16 +141,17 @@ class PastRun:
 class Manifest(Protocol):
     """What is in a lake, and who did it. Every method is one short transaction."""
 
-    def run(self, job: str) -> AbstractContextManager[Run]:
-        """Write down that a job runs, and how it ended. Refused while the same job runs elsewhere."""
+    def run(self, job: str, *, alone_at: str | None = None, lake: str | None = None) -> AbstractContextManager[Run]:
+        """Write down that a job runs, on which lake, and how it ended. Refused while the same job runs elsewhere, or, where
+        `alone_at` names something else, while that is done elsewhere."""
         ...
 
-    def last_run(self, job: str) -> PastRun | None:
-        """The last run that was completed."""
+    def last_run(self, job: str, lake: str | None = None) -> PastRun | None:
+        """The last run that was completed; on this lake, if one is named."""
         ...
 
     def last_runs(self, jobs: Sequence[str]) -> list[PastRun]:
-        """The last run of each of these jobs, whether it was completed, failed, or goes on."""
+        """The last run of each of these jobs on each lake, whether it was completed, failed, or goes on."""
         ...
 
     def batches(self, lake: str) -> list[Batch]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tarry.edges.spark.report.values import Report
 
 _RUNS = (Column("job", style="bold"), Column("state"), Column("last run"), Column("took", right=True), Column("said"))
+_LAKE = Column("lake")
 _STATES = {"done": "green", "failed": "red", "lost": "red", "running": "yellow"}
 
 
@@ -98,7 +99,8 @@ def show(cli: Session, found: Report) -> None:
 def status(cli: Session, lake: Lake = None) -> ExitCode | None:
     """Show when each job last ran, and what is archived.
 
-    Changes nothing and needs no Spark. Ends with 7 if the last run of a job failed.
+    Changes nothing and needs no Spark. Where there are several lakes, a job has a row for each. Ends with 7 if the last run
+    of a job failed, whatever the lake.
     """
     from tarry.app import default_lake
     from tarry.edges.plain import data_of
@@ -113,11 +115,12 @@ def status(cli: Session, lake: Lake = None) -> ExitCode | None:
     events = sum(batch.digest.rows for batch in batches)
     latest = max((batch.max_at for batch in batches if batch.max_at), default=None)
     failed = [run for run in runs if run.failed]
+    several = len({run.lake for run in runs if run.lake is not None}) > 1
     cli.printer.listing(
         "tarry.pipeline.status/1",
         {"jobs": [data_of(run) for run in runs]},
-        _RUNS,
-        [_row(run, told(run)) for run in runs],
+        (*_RUNS, _LAKE) if several else _RUNS,
+        [[*_row(run, told(run)), *([run.lake or ""] if several else [])] for run in runs],
         more={
             "lake": place,
             "archive": {"batches": len(batches), "events": events, "latest_event_at": exact(latest)},

@@ -113,8 +113,9 @@ def _mute(row: Row) -> Mute:
     return Mute(id=row[0], detector=row[1], queue=row[2], until=row[3], reason=row[4], muted_at=row[5])
 
 
-def last_run(job: str) -> Statement[PastRun | None]:
-    return Statement(sql("pipeline_last_run"), {"job": job}, lambda rows: past_run(rows[0]) if rows else None)
+def last_run(job: str, lake: str | None = None) -> Statement[PastRun | None]:
+    params = {"job": job, "lake": lake}
+    return Statement(sql("pipeline_last_run"), params, lambda rows: past_run(rows[0]) if rows else None)
 
 
 def last_runs(jobs: Sequence[str]) -> Op[list[PastRun]]:

@@ -91,11 +91,12 @@ def run(spark: SparkSession, app: App, args: AnomaliesArgs) -> AnomaliesSummary:
     started = time.monotonic()
     lake = Lake.at(args.lake)
     manifest, alerts = app.pipeline.manifest, app.pipeline.alerts
-    with manifest.run(JOB) as noted:
-        past = _past(manifest.last_run(JOB), lake)
+    with manifest.run(JOB, lake=lake.root) as noted:
+        past = _past(manifest.last_run(JOB, lake.root))
         touched, batch = manifest.days_since(lake.root, past["batch"])
         until = (args.until or noted.started_at).astimezone(UTC)
-        complete_until = args.until or _archived_until(manifest.last_run(ARCHIVE), lake) or until
+        archived = manifest.last_run(ARCHIVE, lake.root)
+        complete_until = args.until or (until if archived is None else archived.started_at)
         days = _days(touched, past["until"], args.since, until, has_archive=batch > 0)
         if not days:
             return _summary(lake, (), [], (0, 0, 0, 0), started)
@@ -124,15 +125,11 @@ def run(spark: SparkSession, app: App, args: AnomaliesArgs) -> AnomaliesSummary:
     return summary
 
 
-def _past(last: PastRun | None, lake: Lake) -> dict:
-    """How far the last run came, if it was about this lake."""
-    said = last.summary if last is not None and last.summary.get("lake") == lake.root else {}
+def _past(last: PastRun | None) -> dict:
+    """How far the last run came."""
+    said = {} if last is None else last.summary
     until = said.get("until")
     return {"batch": said.get("batch", 0), "until": datetime.fromisoformat(until) if until else None}
-
-
-def _archived_until(last: PastRun | None, lake: Lake) -> datetime | None:
-    return last.started_at if last is not None and last.summary.get("lake") == lake.root else None
 
 
 def _whole_minute(at: datetime) -> datetime:

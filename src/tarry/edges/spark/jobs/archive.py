@@ -73,7 +73,7 @@ def run(spark: SparkSession, app: App, args: ArchiveArgs) -> ArchiveSummary:
     pipeline = app.pipeline
     done: list[Batch] = []
     redone = 0
-    with pipeline.manifest.run(JOB, alone_at=f"lake {lake.root}") as noted:
+    with pipeline.manifest.run(JOB, alone_at=f"lake {lake.root}", lake=lake.root) as noted:
         delta.is_kept(spark, lake, begin=args.delta)  # known before anything is written
         system_id = pipeline.windows.system_id()
         head = pipeline.manifest.head(lake.root)

@@ -59,7 +59,7 @@ def run(spark: SparkSession, app: App, args: CompactArgs) -> CompactSummary:
     started = time.monotonic()
     lake = Lake.at(args.lake)
     pipeline = app.pipeline
-    with pipeline.manifest.run(JOB, alone_at=f"lake {lake.root}") as noted:
+    with pipeline.manifest.run(JOB, alone_at=f"lake {lake.root}", lake=lake.root) as noted:
         delta.is_kept(spark, lake)  # known before anything is written
         pipeline.manifest.abandon_compactions(lake.root)
         before = after = files_before = files_after = rows = 0

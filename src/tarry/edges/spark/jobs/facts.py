@@ -67,7 +67,7 @@ def run(spark: SparkSession, app: App, args: FactsArgs) -> FactsSummary:
     started = time.monotonic()
     lake = Lake.at(args.lake)
     trace.advance(spark, app, lake)
-    with app.pipeline.manifest.run(JOB, alone_at=f"{JOB} {lake.root}") as noted:
+    with app.pipeline.manifest.run(JOB, alone_at=f"{JOB} {lake.root}", lake=lake.root) as noted:
         seen = app.pipeline.tracing.seen(lake.root, JOB)
         parts, touched, upto = days_to_do(app, lake, PartKind.FACTS, JOB)
         oldest = app.store.now() - args.serve_for

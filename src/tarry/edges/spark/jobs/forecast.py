@@ -79,7 +79,7 @@ def run(spark: SparkSession, app: App, args: ForecastArgs) -> ForecastSummary:
     started = time.monotonic()
     lake = Lake.at(args.lake)
     with ExitStack() as stack:
-        noted = stack.enter_context(app.pipeline.manifest.run(JOB, alone_at=JOB))
+        noted = stack.enter_context(app.pipeline.manifest.run(JOB, alone_at=JOB, lake=lake.root))
         now = app.store.now()
         outlook = app.pipeline.serving.outlook(now, now + args.ahead_for)
         minutes = _minutes(now, now + args.ahead_for)

@@ -71,7 +71,7 @@ def run(spark: SparkSession, app: App, args: MetricsArgs) -> MetricsSummary:
     started = time.monotonic()
     lake = Lake.at(args.lake)
     trace.advance(spark, app, lake)
-    with app.pipeline.manifest.run(JOB, alone_at=f"{JOB} {lake.root}") as noted:
+    with app.pipeline.manifest.run(JOB, alone_at=f"{JOB} {lake.root}", lake=lake.root) as noted:
         parts, touched, upto = days_to_do(app, lake, PartKind.EVENTS, JOB)
         minutes = changed = 0
         days: tuple[date, ...] = ()

@@ -65,7 +65,7 @@ def run(spark: SparkSession, app: App, args: PruneArgs) -> PruneSummary:
     pipeline = app.pipeline
     gone: dict[date, int] = {}
     kept: list[Kept] = []
-    with pipeline.manifest.run(JOB, alone_at=f"lake {lake.root}") as noted:
+    with pipeline.manifest.run(JOB, alone_at=f"lake {lake.root}", lake=lake.root) as noted:
         batches = pipeline.manifest.batches(lake.root)
         heads = pipeline.housekeeping.lakes()
         for head in heads:

@@ -145,7 +145,7 @@ def run(spark: SparkSession, app: App, args: ReplayArgs) -> ReplaySummary:
     if not args.dry_run and (before := app.pipeline.sinking.outcome(name)) is not None and before.committed:
         return _repeated(before)
     register(spark)
-    with app.pipeline.manifest.run(JOB, alone_at=f"replay {name}") as noted, ExitStack() as held:
+    with app.pipeline.manifest.run(JOB, alone_at=f"replay {name}", lake=lake.root) as noted, ExitStack() as held:
         messages = _messages(spark, app, lake, args).persist()
         held.callback(messages.unpersist)
         matched, with_payload, not_json = _counted(messages)

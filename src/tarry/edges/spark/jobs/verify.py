@@ -86,7 +86,7 @@ def run(spark: SparkSession, app: App, args: VerifyArgs) -> VerifySummary:
     started = time.monotonic()
     lake = Lake.at(args.lake)
     pipeline = app.pipeline
-    with pipeline.manifest.run(JOB, alone_at=f"lake {lake.root}") as noted:
+    with pipeline.manifest.run(JOB, alone_at=f"lake {lake.root}", lake=lake.root) as noted:
         batches = pipeline.manifest.batches(lake.root)
         edge = batches[-1].end if batches else BEGINNING
         if batches:

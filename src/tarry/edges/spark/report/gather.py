@@ -23,7 +23,8 @@ def gathered(app: App, *, queue: str | None, since: datetime, until: datetime) -
     runs = last_runs(app)
     ran = any(run.job == "metrics" for run in runs)
     notes = [] if ran else ["The pipeline has not run yet: tarry pipeline run"]
-    notes += [f"What {run.job} finds is as old as before its last run, which failed." for run in runs if run.failed]
+    failed = sorted({run.job for run in runs if run.failed}, key=JOBS.index)
+    notes += [f"What {job} finds is as old as before its last run, which failed." for job in failed]
     # Added up by the database, however many minutes there are: first as a whole, then in the stretches that fit these.
     totals = serving.metric_spans(queue, since, until, None)
     ahead = serving.forecast_spans(queue, None)
@@ -47,7 +48,7 @@ def gathered(app: App, *, queue: str | None, since: datetime, until: datetime) -
 
 
 def last_runs(app: App) -> list[PastRun]:
-    """The last run of each job, however it went, in the order in which jobs build on each other."""
+    """The last run of each job on each lake, however it went, in the order in which jobs build on each other."""
     return app.pipeline.manifest.last_runs(JOBS)
 
 

@@ -171,9 +171,10 @@ def _rate(rate: float | None) -> str:
 def _runs(runs: Sequence[PastRun]) -> str:
     if not runs:
         return ""
+    several = len({run.lake for run in runs if run.lake is not None}) > 1
     rows = [
         [
-            run.job,
+            f"{run.job}, {run.lake}" if several and run.lake is not None else run.job,
             run.state,
             instant(run.started_at),
             seconds(_took(run)),

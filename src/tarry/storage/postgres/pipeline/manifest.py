@@ -29,14 +29,13 @@ class PostgresManifest:
         self._reach = reach
 
     @contextmanager
-    def run(self, job: str, *, alone_at: str | None = None) -> Generator[Run]:
-        """`alone_at`: what must not be done by two at a time, where that is not the job itself."""
+    def run(self, job: str, *, alone_at: str | None = None, lake: str | None = None) -> Generator[Run]:
         name = alone_at or job
-        with alone.alone_at(self._reach, name) as still_alone, self._noted(job, name, still_alone) as run:
+        with alone.alone_at(self._reach, name) as still_alone, self._noted(job, name, lake, still_alone) as run:
             yield run
 
-    def last_run(self, job: str) -> PastRun | None:
-        return self._reach.ask(last_run(job).run)
+    def last_run(self, job: str, lake: str | None = None) -> PastRun | None:
+        return self._reach.ask(last_run(job, lake).run)
 
     def last_runs(self, jobs: Sequence[str]) -> list[PastRun]:
         return self._reach.ask(lambda: last_runs(jobs))
@@ -116,8 +115,8 @@ class PostgresManifest:
         )
 
     @contextmanager
-    def _noted(self, job: str, name: str, still_alone: Callable[[], None]) -> Generator[Run]:
-        params = {"job": job, "alone_at": name}
+    def _noted(self, job: str, name: str, lake: str | None, still_alone: Callable[[], None]) -> Generator[Run]:
+        params = {"job": job, "alone_at": name, "lake": lake}
         begun = self._reach.tell(Statement(sql("pipeline_run_begin"), params, lambda rows: rows[0]).run())
         run = Run(begun[0], job, begun[1], still_alone)
         try:

@@ -1,5 +1,7 @@
--- The last run of each of these jobs, however it went: what people ask for. The last column is false for one that claims
--- to be running while nobody holds its lock (that of pipeline_lock). Relies on pipeline_run_job.
+-- The last run of each of these jobs on each lake, however it went: what people ask for. One that does not say on which lake
+-- it was counts only as the very last. Among the last thousand runs of a job, so that asking does not take longer with every
+-- run. The last column is false for one that claims to be running while nobody holds its lock (that of pipeline_lock).
+-- Relies on pipeline_run_job.
 select r.id, r.job, r.started_at, r.ended_at, r.state, r.summary, r.error,
     r.state <> 'running' or r.summary ->> 'alone_at' is null or exists (
         select from pg_locks l
@@ -10,6 +12,9 @@ select r.id, r.job, r.started_at, r.ended_at, r.state, r.summary, r.error,
     )
 from unnest(%(jobs)s::text[]) with ordinality as asked (job, place)
 cross join lateral (
-    select * from tarry.pipeline_run where job = asked.job order by id desc limit 1
+    select distinct on (summary ->> 'lake') *, id = max(id) over () as is_last
+    from (select * from tarry.pipeline_run where job = asked.job order by id desc limit 1000) recent
+    order by summary ->> 'lake', id desc
 ) r
-order by asked.place
+where r.is_last or r.summary ->> 'lake' is not null
+order by asked.place, r.summary ->> 'lake'
