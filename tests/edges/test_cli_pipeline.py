@@ -13,10 +13,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import psycopg
 import pytest
 
-from tarry.app import App
 from tarry.core.errors import Refused, TarryError
 from tarry.edges.cli import pipeline_run, pipeline_spark, verify
 from tarry.edges.cli.exits import ExitCode
@@ -91,6 +89,35 @@ def test_retention_is_asked_for(cli: Run, stage: Stage) -> None:
     cli("pipeline", "prune")
     cli("pipeline", "prune", "--retention")
     assert [args["retention"] for _, args in stage.calls] == [False, True]
+
+
+OWN_DETECTORS = """
+from tarry.edges.spark.transforms.anomalies.builtin import BUILT_IN
+from tarry.edges.spark.transforms.anomalies.registry import detector
+
+@detector(name="silence", severity="info")
+def silence(seen):
+    raise NotImplementedError
+
+mine = BUILT_IN.only("large_payload").with_detector(silence)
+nothing = 17
+"""
+
+
+def test_detectors_of_ones_own_are_named_by_their_module(
+    cli: Run, stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_detectors.py").write_text(OWN_DETECTORS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert cli("pipeline", "run", "--detectors", "own_detectors:mine").code == 0
+    assert cli("pipeline", "anomalies", "--detectors", "own_detectors:silence").code == 0
+    given = [args["registry"].names for name, args in stage.calls if name == "anomalies"]
+    assert given[0] == ("large_payload", "silence")
+    assert (given[1][:2], given[1][-1]) == (("flash_message", "large_payload"), "silence")
+    for wrong in ("own_detectors:nothing", "own_detectors:absent", "no_module:x", "own_detectors"):
+        ran = cli("pipeline", "anomalies", "--detectors", wrong)
+        assert (ran.code, "hint: " in ran.err) == (ExitCode.USAGE, True)
 
 
 def test_named_jobs_run_in_the_order_in_which_they_build_on_each_other(cli: Run, stage: Stage) -> None:
@@ -290,102 +317,6 @@ def test_verify_shows_what_differs_and_ends_with_7(cli: Run, monkeypatch: pytest
     assert ran.code == ExitCode.CHECK_FAILED
     assert ran.out.splitlines() == ["verify: FAILED", "  1 message is missing", "    order-17"]
     assert verify.verify.__doc__
-
-
-def test_status_of_a_pipeline_that_never_ran(cli: Run) -> None:
-    ran = cli("pipeline", "status")
-    assert ran.code == 0
-    assert "has not run yet" in ran.err
-
-
-def test_status_tells_of_the_last_runs(cli: Run, app: App) -> None:
-    with app.pipeline.manifest.run("archive") as run:
-        run.summary = {"rows": 12}
-    with pytest.raises(ValueError, match="disk"), app.pipeline.manifest.run("metrics"):
-        raise ValueError("disk full")
-    ran = cli("pipeline", "status", "--json", "--lake", "/nowhere")
-    jobs = {job["job"]: job for job in ran.data["jobs"]}
-    assert jobs["archive"]["state"] == "done"
-    assert (jobs["metrics"]["state"], jobs["metrics"]["error"]) == ("failed", "ValueError: disk full")
-    assert (ran.code, ran.data["ok"]) == (ExitCode.CHECK_FAILED, False)
-    assert ran.data["archive"] == {"batches": 0, "events": 0, "latest_event_at": None}
-    assert ran.data["lake"] == "/nowhere"
-    shown = cli("pipeline", "status", "--lake", "/nowhere")
-    assert shown.code == ExitCode.CHECK_FAILED
-    assert [line.split()[:2] for line in shown.out.splitlines()[1:]] == [["archive", "done"], ["metrics", "failed"]]
-    assert "disk full" in shown.out
-
-
-def test_a_job_that_works_again_is_well_again(cli: Run, app: App) -> None:
-    manifest = app.pipeline.manifest
-    with manifest.run("metrics") as first:
-        pass
-    with pytest.raises(ValueError, match="disk"), manifest.run("metrics"):
-        raise ValueError("disk full")
-    done = manifest.last_run("metrics")
-    assert done is not None
-    assert done.id == first.id, "a job goes on from where one was done"
-    assert cli("pipeline", "status").code == ExitCode.CHECK_FAILED
-    with manifest.run("metrics"):
-        assert cli("pipeline", "status").code == 0
-    assert cli("pipeline", "status").code == 0
-
-
-def test_a_report_of_nothing_says_what_to_run(cli: Run, tmp_path: Path) -> None:
-    ran = cli("pipeline", "report", "--html", str(tmp_path / "report.html"))
-    assert ran.code == 0
-    assert "tarry pipeline run" in ran.out
-    assert (tmp_path / "report.html").read_text().startswith("<!doctype html>")
-    assert list(tmp_path.iterdir()) == [tmp_path / "report.html"]
-
-
-def test_a_report_has_every_minute_however_many_there_are(cli: Run, app: App, database: str) -> None:
-    app.queues.create("orders")
-    minutes = 100_001  # one more than one question may ask for
-    with psycopg.connect(database) as conn:
-        conn.execute(
-            "insert into tarry.metric_minute (queue_id, queue, minute, offered, leased, acked, depth, updated, redriven, "
-            "nacked, released, expired, buried, dropped, purged, refused, bytes_offered, dead, exact, run_id, fresh_at) "
-            "select 1, 'orders', date_trunc('minute', now()) - n * interval '1 minute', 1, 2, 3, n, "
-            "0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, true, 1, now() from generate_series(1, %s) n",
-            (minutes,),
-        )
-    (queue,) = cli("pipeline", "report", "--json", "--last", "70d").data["queues"]
-    for name, each in (("offered", 1), ("leased", 2), ("acked", 3)):
-        assert sum(bucket[name] for bucket in queue["buckets"]) == each * minutes
-    assert queue["buckets"][-1]["depth"] == 1
-
-
-def test_a_report_as_json_is_data(cli: Run) -> None:
-    ran = cli("pipeline", "report", "--json")
-    assert ran.data["schema"] == "tarry.pipeline.report/1"
-    assert ran.data["queues"] == []
-
-
-def test_a_report_that_cannot_be_written_or_asks_for_nothing(cli: Run, tmp_path: Path) -> None:
-    assert cli("pipeline", "report", "--html", str(tmp_path / "no" / "report.html")).code == ExitCode.FAILED
-    assert cli("pipeline", "report", "--last", "0s").code == ExitCode.USAGE
-    assert cli("pipeline", "report", "--queue", "typo").code == ExitCode.NOT_FOUND
-
-
-def test_anomalies_of_nothing(cli: Run) -> None:
-    ran = cli("anomaly", "list")
-    assert (ran.code, ran.out) == (0, "")
-    assert "nothing unusual" in ran.err
-    assert cli("anomaly", "ack", "17").code == ExitCode.NOT_FOUND
-    assert cli("anomaly", "list", "--severity", "awful").code == ExitCode.USAGE
-
-
-def test_what_is_muted_is_listed_and_can_be_unmuted(cli: Run, app: App) -> None:
-    app.queues.create("orders")
-    assert cli("anomaly", "mute", "--reason", "why not").code == ExitCode.USAGE
-    made = cli("anomaly", "mute", "--queue", "orders", "--for", "2h", "--reason", "load test", "--json")
-    assert made.code == 0
-    (listed,) = cli("anomaly", "mutes", "--json").data["mutes"]
-    assert (listed["queue"], listed["reason"]) == ("orders", "load test")
-    assert cli("anomaly", "unmute", str(listed["id"])).code == 0
-    assert cli("anomaly", "unmute", str(listed["id"])).code == ExitCode.NOT_FOUND
-    assert "nothing is muted" in cli("anomaly", "mutes").err
 
 
 def test_numbers_that_json_does_not_have_are_null() -> None:

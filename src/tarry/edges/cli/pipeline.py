@@ -9,7 +9,7 @@ import typer
 
 from tarry.edges.cli.exits import ExitCode, Usage
 from tarry.edges.cli.help import group
-from tarry.edges.cli.pipeline_jobs import WORTH_MERGING, Job, chosen
+from tarry.edges.cli.pipeline_jobs import WORTH_MERGING, Job, chosen, registry_of
 from tarry.edges.cli.session import Session, command
 from tarry.edges.times import duration
 
@@ -27,6 +27,11 @@ Master = Annotated[
     str | None, typer.Option("--master", metavar="M", help="Else SPARK_MASTER, else all cores of this machine.")
 ]
 
+Detectors = Annotated[
+    str | None,
+    typer.Option("--detectors", metavar="MODULE:NAME", help="A registry of your own, or one detector beside ours."),
+]
+
 
 @command(
     app,
@@ -34,7 +39,7 @@ Master = Annotated[
     examples=(
         "tarry pipeline run",
         "tarry pipeline run archive metrics --lake s3a://lake/tarry",
-        "tarry pipeline run --every 1m --prune",
+        "tarry pipeline run --every 1m --prune --detectors shop.watch:registry",
     ),
 )
 def run(
@@ -46,6 +51,7 @@ def run(
     prune: Annotated[
         bool, typer.Option("--prune", help="Also drop from the journal what is safe in the archive.")
     ] = False,
+    detectors: Detectors = None,
     lake: Lake = None,
     master: Master = None,
 ) -> ExitCode:
@@ -57,8 +63,11 @@ def run(
     """
     from tarry.edges.cli.pipeline_run import run_jobs
 
-    routine = {"compact": {"at_least": WORTH_MERGING}} if not jobs else {}
-    given = [Job(name, {"lake": lake, **routine.get(name, {})}) for name in chosen(jobs or (), prune=prune)]
+    more = {"compact": {"at_least": WORTH_MERGING}} if not jobs else {}
+    names = chosen(jobs or (), prune=prune)
+    if detectors is not None:
+        more["anomalies"] = {"registry": registry_of(detectors)}
+    given = [Job(name, {"lake": lake, **more.get(name, {})}) for name in names]
     return run_jobs(cli, given, master=master, every=_every(every))
 
 
@@ -133,14 +142,22 @@ _single(
     """,
     ("tarry pipeline consumers",),
 )
-_single(
-    "anomalies",
+
+
+@command(
+    app, "anomalies", examples=("tarry pipeline anomalies", "tarry pipeline anomalies --detectors shop.watch:registry")
+)
+def anomalies(cli: Session, detectors: Detectors = None, lake: Lake = None, master: Master = None) -> ExitCode:
     """Look for what is unusual, and explain it.
 
     The rules and the statistical detectors, over what is new in the archive. What you acknowledged or muted stays quiet.
-    """,
-    ("tarry pipeline anomalies",),
-)
+    """
+    from tarry.edges.cli.pipeline_run import run_jobs
+
+    registry = None if detectors is None else registry_of(detectors)
+    return run_jobs(cli, [Job("anomalies", {"lake": lake, "registry": registry})], master=master, every=None)
+
+
 _single(
     "forecast",
     """Tell the load of the next seven days.

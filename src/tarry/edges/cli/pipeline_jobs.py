@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import Any, get_type_hints
 
 from tarry.edges.cli.exits import CommandFailed, ExitCode, Usage
+from tarry.edges.cli.targets import imported, of_another_kind
 
 IN_ORDER = ("archive", "facts", "metrics", "consumers", "anomalies", "forecast")
 """Each builds on those before it."""
@@ -51,6 +52,19 @@ def load(name: str) -> Any:
             ExitCode.FAILED,
             hint="pip install 'tarry[spark]'",
         ) from error
+
+
+def registry_of(target: str) -> Any:
+    """Somebody's own detectors: a registry as it is, or one detector beside those that are built in."""
+    module = load("anomalies")
+    from tarry.edges.spark.transforms.anomalies.registry import Detector, Registry
+
+    _, found = imported(target, what="registry", example="tarry pipeline anomalies --detectors shop.watch:registry")
+    if isinstance(found, Detector):
+        return module.BUILT_IN.with_detector(found)
+    if not isinstance(found, Registry):
+        raise of_another_kind(target, found, "a registry or a detector", hint="see docs/explanation/anomalies.md")
+    return found
 
 
 def arguments(module: Any, given: Mapping[str, Any]) -> Any:

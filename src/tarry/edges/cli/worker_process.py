@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 import logging
-import sys
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 
 from tarry.app import connect_async
 from tarry.core.errors import Refused
-from tarry.edges.cli.exits import ExitCode, Usage
+from tarry.edges.cli.exits import ExitCode
 from tarry.edges.cli.signals import heed
+from tarry.edges.cli.targets import imported, of_another_kind
 from tarry.edges.cli.text import plural
 from tarry.services.worker import Worker, WorkerSettings
 
@@ -47,37 +45,12 @@ class Plan:
 
 def find(target: str) -> Worker:
     """`module:worker`, as if the module were imported from here."""
-    module, colon, name = target.partition(":")
-    if not (module and colon and name):
-        raise Usage(f"say module:worker, not {target!r:.120}", hint="as in: tarry worker shop.tasks:worker")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        imported = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is not None and f"{module}.".startswith(f"{error.name}."):
-            hint = f"it is looked for in {here} and on sys.path"
-            raise Usage(f"there is no module {error.name}", hint=hint) from error
-        raise _broken(module, error) from error
-    except Exception as error:
-        raise _broken(module, error) from error
-    found = getattr(imported, name, None)
+    module, found = imported(target, what="worker", example="tarry worker shop.tasks:worker")
     if not isinstance(found, Worker):
-        workers = [name for name, value in vars(imported).items() if isinstance(value, Worker)]
-        what = "nothing of that name" if found is None else f"a {type(found).__name__}"
-        raise Usage(
-            f"{target} is {what}, and not a tarry.Worker",
-            hint=f"there is {module}:{workers[0]}" if workers else "make one: worker = tarry.Worker()",
-        )
+        workers = [name for name, value in vars(module).items() if isinstance(value, Worker)]
+        hint = f"there is {module.__name__}:{workers[0]}" if workers else "make one: worker = tarry.Worker()"
+        raise of_another_kind(target, found, "a tarry.Worker", hint=hint)
     return found
-
-
-def _broken(module: str, error: Exception) -> Usage:
-    return Usage(
-        f"module {module} cannot be imported: {type(error).__name__}: {error}",
-        hint="for the traceback run it again with --debug",
-    )
 
 
 def run(plan: Plan, dsn: str | None, parent: int | None) -> ExitCode:

@@ -67,6 +67,9 @@ class DlqMovement:
 @dataclass(frozen=True)
 class ZombieMessage:
     times_lease: float = 2
+    at_most_s: float = 8 * 3600
+    """Longer than this nobody need wait, however long the lease was. With the longest lease of 12 h it is within the day
+    that events reach back."""
     most_per_hour: int = 50
 
 
@@ -203,7 +206,7 @@ def dlq_movement(seen: Seen, settings: DlqMovement) -> DataFrame:
 
 @detector(name="zombie_message", severity="critical", settings=ZombieMessage())
 def zombie_message(seen: Seen, settings: ZombieMessage) -> DataFrame:
-    """A lease that ran out, and for twice its length after that nobody took the message: nobody may be left to do so.
+    """A lease that ran out, and for twice its length, or 8 h, nobody took the message: nobody may be left to do so.
 
     Found while it lies there, and also afterwards, when somebody came late.
     """
@@ -218,9 +221,8 @@ def zombie_message(seen: Seen, settings: ZombieMessage) -> DataFrame:
     taken_at = F.coalesce(F.col("following.at"), F.lit(seen.known_until))
     over_us = micros_between(F.col("lease_until"), taken_at)
     # A touch, an ack or any other event of the holder comes before the lease is over; only these come after.
-    late = held.withColumns({"length_us": length_us, "over_us": over_us}).where(
-        F.col("over_us") > F.col("length_us") * settings.times_lease
-    )
+    most_us = F.least(length_us * F.lit(settings.times_lease), F.lit(settings.at_most_s * 1e6))
+    late = held.withColumns({"length_us": length_us, "over_us": over_us, "most_us": most_us}).where("over_us > most_us")
     zombies = late.withColumns({"window_from": F.col("lease_until"), "window_to": taken_at})
     zombies = zombies.where(seen.within(F.col("window_from"), F.col("window_to")))
     ended = F.when(F.col("following.at").isNull(), F.lit("and nobody has taken it since")).otherwise(
@@ -231,7 +233,7 @@ def zombie_message(seen: Seen, settings: ZombieMessage) -> DataFrame:
         F.lit(", of "), somebody(), F.lit(") ran out, "), ended, F.lit(": "), duration(F.col("over_us") / 1e6),
         F.lit(" so far. Is any consumer running?"),
     )  # fmt: skip
-    most = F.col("length_us") / 1e6 * settings.times_lease
+    most = F.col("most_us") / 1e6
     # By key, consumer and the end of the lease: what goes on longer than the frames reach back must be the same one.
     found = limited(_about(zombies, F.col("over_us") / 1e6, said, most), settings.most_per_hour).drop("identity", "id")
     return found if seen.told is None else found.unionByName(_still_there(seen, seen.told, life, found))
