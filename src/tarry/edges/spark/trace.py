@@ -68,7 +68,7 @@ def advance(spark: SparkSession, app: App, lake: Lake, *, rebuild: bool = False)
     batches = app.pipeline.manifest.batches(lake.root)
     if _target(batches, None if rebuild else port.head(lake.root)) is None:
         return None
-    with app.pipeline.manifest.run(JOB, alone_at=f"trace {lake.root}") as run:
+    with app.pipeline.manifest.run(JOB, alone_at=f"trace {lake.root}", lake=lake.root) as run:
         # Asked again, now that nobody else can move it.
         before = port.head(lake.root)
         head = None if rebuild else before
@@ -82,7 +82,11 @@ def advance(spark: SparkSession, app: App, lake: Lake, *, rebuild: bool = False)
         with sized_for(spark, _size(app, head, fresh, old_parts)) as layout:
             news = layout.read(_news(spark, lake, fresh, head))
             carried = None if head is None else layout.read(read_open(spark, lake, head))
-            written = _write(spark, lake, run.id, news, carried, old_parts)
+            untouched = None
+            if carried is not None and not layout.in_one_piece:
+                # There may be millions that are due next year, and a minute's events are about a few.
+                carried, untouched = facts.split(carried, news)
+            written = _write(spark, lake, run.id, news, carried, untouched, old_parts)
         merged = old_parts if rebuild else written.merged
         after = TraceHead(
             lake=lake.root,
@@ -126,7 +130,7 @@ def _fresh(batches: Sequence[Batch], head: TraceHead | None, target: Batch) -> l
 
 def _size(app: App, head: TraceHead | None, fresh: Sequence[Batch], old: Sequence[TracePart]) -> int | None:
     """How many rows there are to work on: the new ones, what is carried on, and days that will be merged."""
-    last = app.pipeline.manifest.last_run(JOB)
+    last = None if head is None else app.pipeline.manifest.last_run(JOB, head.lake)
     known = 0 if head is None else last.summary.get("open") if last is not None and last.id == head.run_id else None
     crowded = sum(part.rows for kind in PartKind for part in _full(old, kind, {part.day for part in old}))
     return None if known is None else known + crowded + sum(batch.digest.rows for batch in fresh)
@@ -154,13 +158,21 @@ class _Written:
 
 
 def _write(
-    spark: SparkSession, lake: Lake, run_id: int, news: DataFrame, carried: DataFrame | None, old: Sequence[TracePart]
+    spark: SparkSession,
+    lake: Lake,
+    run_id: int,
+    news: DataFrame,
+    carried: DataFrame | None,
+    untouched: DataFrame | None,
+    old: Sequence[TracePart],
 ) -> _Written:
     sequence = tracing.sequenced(news, carried).persist(StorageLevel.MEMORY_AND_DISK)
     known = facts.fold(sequence, carried).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         traced, ended = tracing.traced(sequence), facts.told(known.where("fresh")).where("outcome <> 'live'")
         still_open = facts.still_open(known)
+        if untouched is not None:
+            still_open = still_open.unionByName(untouched)
         events = _counted(traced)
         parts: list[TracePart] = []
         merged: list[TracePart] = []
@@ -173,7 +185,7 @@ def _write(
             parts += [TracePart(kind, day, run_id, n) for day, n in sorted(counts.items())]
             merged += full
         _put(still_open, lake, _place("open", run_id), by_date=False)
-        return _Written(tuple(parts), tuple(merged), sum(events.values()), still_open.count())
+        return _Written(tuple(parts), tuple(merged), sum(events.values()), _read_open(spark, lake, run_id).count())
     finally:
         known.unpersist()
         sequence.unpersist()
@@ -211,7 +223,11 @@ def read_parts(spark: SparkSession, lake: Lake, parts: Sequence[TracePart]) -> D
 
 def read_open(spark: SparkSession, lake: Lake, head: TraceHead) -> DataFrame:
     """The versions that were open at the head, as `facts.folded` has them."""
-    return spark.read.schema(facts.FOLDED).parquet(lake.uri(_place("open", head.run_id)))
+    return _read_open(spark, lake, head.run_id)
+
+
+def _read_open(spark: SparkSession, lake: Lake, run_id: int) -> DataFrame:
+    return spark.read.schema(facts.FOLDED).parquet(lake.uri(_place("open", run_id)))
 
 
 def _place(kind: str, run_id: int) -> str:

@@ -196,6 +196,14 @@ def fold(sequence: DataFrame, carried: DataFrame | None = None) -> DataFrame:
     return folded(parts)
 
 
+def split(carried: DataFrame, news: DataFrame) -> tuple[DataFrame, DataFrame]:
+    """What is carried on, in two: of keys that something happened to, and the rest, which goes on as it is."""
+    key = ["queue_id", "key"]
+    spoken_of = news.select(*key).distinct()
+    touched, left = (carried.join(spoken_of, key, how).select(*FOLDED.names) for how in ("left_semi", "left_anti"))
+    return touched, left
+
+
 def outcome() -> Column:
     """done, dead, dropped, superseded, redriven, live; unknown: it ended while the queue's journal was off."""
     return (
