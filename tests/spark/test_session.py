@@ -37,6 +37,11 @@ def a_java(room: Path, version: str) -> Path:
     return java
 
 
+@pytest.mark.parametrize(("gib", "given"), [(1, "1024m"), (8, "2048m"), (24, "6144m"), (256, "8192m")])
+def test_spark_gets_a_quarter_of_the_memory_within_reason(gib: int, given: str) -> None:
+    assert session.heap(gib * 2**30) == given
+
+
 def test_without_java_one_sentence_says_what_to_install(tmp_path: Path, no_wheel: None) -> None:
     with pytest.raises(JavaMissing) as missing:
         java_home({"PATH": str(tmp_path)})

@@ -30,17 +30,38 @@ _DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",
     # It asks the JVM three more times for every column that a transformation names, to tell a line number in an error.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
+    # A percentile keeps the values of its group on the heap, where nobody counts them. So many groups at a time, not 128:
+    # with more of them their rows are sorted first, and one group follows the other.
+    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "16",
 }
 # Only where we choose the master: a cluster knows its own size.
 _LAPTOP = {
     "spark.sql.shuffle.partitions": "4",
-    "spark.driver.memory": "2g",
     # What a job keeps can be had again from the disk; an aggregation that finds no room for its first page ends the job.
     "spark.memory.storageFraction": "0.1",
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
+
+
+def _laptop() -> dict[str, str]:
+    own = "SPARK_DRIVER_MEMORY" in os.environ
+    return _LAPTOP if own else {**_LAPTOP, "spark.driver.memory": heap(_memory())}
+
+
+def heap(memory: int) -> str:
+    """How much of a machine's memory Spark may have: a quarter, from 1 to 8 GiB. The rest is for Python, for PostgreSQL where
+    it is embedded, and for whatever else a laptop is there for."""
+    return f"{min(max(memory // 4, 2**30), 2**33) // 2**20}m"
+
+
+def _memory() -> int:
+    """Of the machine, or of the container, in bytes."""
+    most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with suppress(OSError, ValueError):  # the file is not there, or says "max"
+        most = min(most, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return most
 
 
 class JavaMissing(TarryError):
@@ -76,7 +97,7 @@ def session(master: str | None = None, config: Mapping[str, str] | None = None) 
         master = "local[*]"
     if master is not None:
         builder = builder.master(master)
-        settings |= _LAPTOP if master.startswith("local") else {}
+        settings |= _laptop() if master.startswith("local") else {}
     for key, value in {**settings, **(config or {})}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
