@@ -9,6 +9,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from tarry.edges.spark.schemas import EVENTS
+from tarry.edges.spark.sizing import local_frame
 from tarry.edges.spark.transforms import tracing
 from tarry.edges.spark.transforms.anomalies.builtin import BUILT_IN
 from tarry.edges.spark.transforms.anomalies.registry import Registry
@@ -62,15 +63,15 @@ def seen(
     series: DataFrame | None = None,
     bands: DataFrame | None = None,
 ) -> Seen:
-    events = spark.createDataFrame(journal.rows, EVENTS)
+    events = local_frame(spark, journal.rows, EVENTS)
     return Seen(
         events=events,
         sequence=tracing.sequenced(events),
         metrics=events.limit(0),
-        series=spark.createDataFrame([], SERIES) if series is None else series,
-        queues=spark.createDataFrame([(1, "orders", max_attempts, SINCE, None, "events")], QUEUES),
-        profiles=spark.createDataFrame(list(habits), PROFILES),
-        bands=spark.createDataFrame([], BANDS) if bands is None else bands,
+        series=local_frame(spark, [], SERIES) if series is None else series,
+        queues=local_frame(spark, [(1, "orders", max_attempts, SINCE, None, "events")], QUEUES),
+        profiles=local_frame(spark, list(habits), PROFILES),
+        bands=local_frame(spark, [], BANDS) if bands is None else bands,
         since=since,
         until=until,
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from tarry.edges.spark.schemas import EVENTS
+from tarry.edges.spark.sizing import local_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,7 +51,7 @@ def event(
 def frame(spark: SparkSession, events: Sequence[Event], first_id: int = 1) -> DataFrame:
     """Ids in the order given; what an event does not say is null."""
     rows = [{"id": i, "xid": i, **said} for i, said in enumerate(events, first_id)]
-    return spark.createDataFrame([tuple(row.get(name) for name in EVENTS.names) for row in rows], EVENTS)
+    return local_frame(spark, [tuple(row.get(name) for name in EVENTS.names) for row in rows], EVENTS)
 
 
 JOURNAL = """

@@ -40,80 +40,52 @@ def trouble(app: App) -> None:
     delivery.bury("hopeless")
 
 
-def test_what_is_found_is_published_once_however_often_it_is_found(
+def test_what_is_found_is_published_once_and_what_people_say_of_it_is_respected(
     spark: SparkSession, pipeline_app: App, lake: str
 ) -> None:
-    trouble(pipeline_app)
-    first = run(spark, pipeline_app, lake)
-    assert first.by_detector == {"bulk_enqueue": 1, "dlq_movement": 1, "large_payload": 1}
-    assert (first.raised, first.muted, first.withdrawn) == (3, 0, 0)
-    alerts = pipeline_app.pipeline.alerts
-    before = alerts.list()
-    assert {(one.detector, one.severity) for one in before} == {
-        ("bulk_enqueue", Severity.INFO),
-        ("dlq_movement", Severity.WARNING),
-        ("large_payload", Severity.INFO),
-    }
-
-    again = run(spark, pipeline_app, lake)
-    assert (again.found, again.raised, again.withdrawn) == (3, 0, 0)
-    assert alerts.list() == before
-    stored = spark.read.parquet(f"file:{lake}/anomalies")
-    assert sorted(row.fingerprint for row in stored.collect()) == sorted(one.fingerprint for one in before)
-
-
-def test_the_evidence_is_a_query_that_shows_it(spark: SparkSession, pipeline_app: App, lake: str) -> None:
-    trouble(pipeline_app)
-    run(spark, pipeline_app, lake)
-    assert pipeline_app.dsn is not None
-    with psycopg.connect(pipeline_app.dsn) as conn:
-        rows = {
-            one.detector: conn.execute(one.evidence.encode()).fetchall() for one in pipeline_app.pipeline.alerts.list()
-        }
-    assert {name: len(found) for name, found in rows.items()} == {
-        "bulk_enqueue": 12,
-        "dlq_movement": 3,
-        "large_payload": 3,
-    }
-
-
-def test_an_acknowledged_anomaly_stays_acknowledged(spark: SparkSession, pipeline_app: App, lake: str) -> None:
-    trouble(pipeline_app)
-    run(spark, pipeline_app, lake)
-    alerts = pipeline_app.pipeline.alerts
-    (buried,) = alerts.list(detector="dlq_movement")
-    assert alerts.acknowledge([buried.id], by="tester", note="known") == 1
-    assert alerts.acknowledge([buried.id], by="somebody else") == 0
-    run(spark, pipeline_app, lake)
-    (after,) = alerts.list(acknowledged=True)
-    assert (after.id, after.acknowledged_by, after.note) == (buried.id, "tester", "known")
-    assert {one.detector for one in alerts.list(acknowledged=False)} == {"bulk_enqueue", "large_payload"}
-
-
-def test_what_is_muted_is_not_raised_until_it_is_unmuted(spark: SparkSession, pipeline_app: App, lake: str) -> None:
+    """One story of three runs, since each of them takes seconds: muted, acknowledged and unmuted, and then something new."""
     trouble(pipeline_app)
     alerts = pipeline_app.pipeline.alerts
     mute = alerts.mute(detector="bulk_enqueue", queue="orders", reason="the nightly import")
     pipeline_app.queues.create("other")
     alerts.mute(detector="dlq_movement", queue="other", reason="another queue")
-    summary = run(spark, pipeline_app, lake)
-    assert (summary.raised, summary.muted) == (2, 1)
-    assert {one.detector for one in alerts.list()} == {"dlq_movement", "large_payload"}
+    first = run(spark, pipeline_app, lake)
+    assert first.by_detector == {"bulk_enqueue": 1, "dlq_movement": 1, "large_payload": 1}
+    assert (first.raised, first.muted, first.withdrawn) == (2, 1, 0)
+    assert {(one.detector, one.severity) for one in alerts.list()} == {
+        ("dlq_movement", Severity.WARNING),
+        ("large_payload", Severity.INFO),
+    }
     assert {one.reason for one in alerts.mutes()} == {"the nightly import", "another queue"}
 
+    (buried,) = alerts.list(detector="dlq_movement")
+    assert alerts.acknowledge([buried.id], by="tester", note="known") == 1
+    assert alerts.acknowledge([buried.id], by="somebody else") == 0
     assert alerts.unmute(mute.id)
     assert not alerts.unmute(mute.id)
-    assert run(spark, pipeline_app, lake).raised == 1
-    assert "bulk_enqueue" in {one.detector for one in alerts.list()}
+    before = {one.fingerprint: one for one in alerts.list()}
+    second = run(spark, pipeline_app, lake)
+    assert (second.found, second.raised, second.withdrawn) == (3, 1, 0)
+    after = {one.fingerprint: one for one in alerts.list()}
+    assert {name: after[name] for name in before} == before, "found again, and told of once"
+    (acknowledged,) = alerts.list(acknowledged=True)
+    assert (acknowledged.id, acknowledged.acknowledged_by, acknowledged.note) == (buried.id, "tester", "known")
+    assert {one.detector for one in alerts.list(acknowledged=False)} == {"bulk_enqueue", "large_payload"}
+    assert shown_by_evidence(pipeline_app) == {"bulk_enqueue": 12, "dlq_movement": 3, "large_payload": 3}
+    stored = spark.read.parquet(f"file:{lake}/anomalies")
+    assert sorted(row.fingerprint for row in stored.collect()) == sorted(after)
 
-
-def test_new_events_are_judged_by_the_next_run(spark: SparkSession, pipeline_app: App, lake: str) -> None:
-    trouble(pipeline_app)
-    run(spark, pipeline_app, lake)
     pipeline_app.queue("orders").drop_all(DROP_ALL_CONFIRMATION)
-    summary = run(spark, pipeline_app, lake)
-    assert (summary.raised, summary.by_detector["queue_cleared"]) == (1, 1)
-    assert "1 of them new" in summary.line()
+    third = run(spark, pipeline_app, lake)
+    assert (third.raised, third.by_detector["queue_cleared"], third.withdrawn) == (1, 1, 0)
+    assert "1 of them new" in third.line()
+
+
+def shown_by_evidence(app: App) -> dict[str, int]:
+    """How many rows the query of each anomaly finds."""
+    assert app.dsn is not None
+    with psycopg.connect(app.dsn) as conn:
+        return {one.detector: len(conn.execute(one.evidence.encode()).fetchall()) for one in app.pipeline.alerts.list()}
 
 
 def test_without_an_archive_there_is_nothing_to_judge(spark: SparkSession, pipeline_app: App, lake: str) -> None:

@@ -11,6 +11,7 @@ from tarry.edges.spark.jobs import anomalies, archive
 from tarry.edges.spark.jobs.anomalies import AnomaliesArgs
 from tarry.edges.spark.jobs.archive import ArchiveArgs
 from tarry.edges.spark.lake import Lake
+from tarry.edges.spark.sizing import local_frame
 from tarry.edges.spark.transforms.anomalies import profiles
 from tarry.edges.spark.transforms.anomalies.builtin import BUILT_IN
 from tarry.edges.spark.transforms.anomalies.continuing import TOLD, continued
@@ -66,7 +67,7 @@ def ten_a_minute(spark: SparkSession, app: App, lake: str, today: datetime) -> N
         for hour in range(24)
         for scale in (1, 10)
     ]
-    tallies = spark.createDataFrame(rows, profiles.TALLIES)
+    tallies = local_frame(spark, rows, profiles.TALLIES)
     tallies.coalesce(1).write.partitionBy("date").parquet(Lake.at(lake).uri("baselines"))
 
 
@@ -76,12 +77,12 @@ FOUND = "queue_id int, key string, window_from timestamp, window_to timestamp"
 
 def told(spark: SparkSession, *, key: str, hours: tuple[int, int]) -> Any:
     frm, to = (DAY + timedelta(hours=n) for n in hours)
-    return spark.createDataFrame([("d", 1, "orders", key, None, frm, to, 1.0, None, None)], TOLD)
+    return local_frame(spark, [("d", 1, "orders", key, None, frm, to, 1.0, None, None)], TOLD)
 
 
 def begins(spark: SparkSession, before: Any, *found: tuple[str, int, int]) -> list[tuple[str, int]]:
     rows = [(1, key, DAY + timedelta(hours=frm), DAY + timedelta(hours=to)) for key, frm, to in found]
-    after = continued(spark.createDataFrame(rows, FOUND), before).collect()
+    after = continued(local_frame(spark, rows, FOUND), before).collect()
     return sorted((row.key, (row.window_from.astimezone(UTC) - DAY) // timedelta(hours=1)) for row in after)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tarry.edges.spark.sizing import local_frame
 from tarry.edges.spark.transforms import tracing
 from tarry.edges.spark.transforms.anomalies import baselines, profiles
 from tarry.edges.spark.transforms.anomalies.levels import Level, incidents, scored, unusual
@@ -24,18 +25,18 @@ METRICS = (
 
 def minutes_of(spark: SparkSession, offered: dict[int, int]) -> DataFrame:
     rows = [(1, NOON + timedelta(minutes=m), n, 0, n, 0, 0, 0.5, 0.1) for m, n in offered.items()]
-    return spark.createDataFrame(rows, METRICS)
+    return local_frame(spark, rows, METRICS)
 
 
 def orders(
     spark: SparkSession, *, created_at: datetime = SINCE, deleted_at: datetime | None = None, level: str = "events"
 ):
-    return spark.createDataFrame([(1, "orders", 5, created_at, deleted_at, level)], QUEUES)
+    return local_frame(spark, [(1, "orders", 5, created_at, deleted_at, level)], QUEUES)
 
 
 def usual(spark: SparkSession, metric: str, median: float, sigma: float, *, scale: int = 1) -> DataFrame:
     rows = [(TODAY, 1, metric, scale, hour, 240, median, sigma, median - sigma, median + sigma) for hour in range(24)]
-    return spark.createDataFrame(rows, BANDS)
+    return local_frame(spark, rows, BANDS)
 
 
 def test_minutes_in_which_nothing_happened_are_zeros(spark: SparkSession) -> None:
@@ -67,8 +68,8 @@ def test_ten_minutes_are_summed_once_there_are_ten(spark: SparkSession) -> None:
 
 def tallies(spark: SparkSession, rows: list[tuple[int, float, int]], metric: str = "offered") -> DataFrame:
     """Days before today, value, minutes; all at noon."""
-    return spark.createDataFrame(
-        [(day(-ago), 1, None, metric, 1, 12, value, n) for ago, value, n in rows], profiles.TALLIES
+    return local_frame(
+        spark, [(day(-ago), 1, None, metric, 1, 12, value, n) for ago, value, n in rows], profiles.TALLIES
     )
 
 
@@ -109,7 +110,7 @@ def told(spark: SparkSession, values: dict[int, float], metric: str, **band: Any
     ]  # fmt: skip
     from tests.spark.anomaly_kit import SERIES
 
-    what = seen(spark, Journal(), series=spark.createDataFrame(rows, SERIES), bands=usual(spark, metric, **band))
+    what = seen(spark, Journal(), series=local_frame(spark, rows, SERIES), bands=usual(spark, metric, **band))
     name = {"offered": "unusual_offers", "acked": "unusual_acks", "failed": "unusual_failures"}[metric]
     return found(what, name)
 
@@ -157,7 +158,7 @@ def test_what_happens_once_an_hour_is_usual_though_its_median_is_zero(spark: Spa
     ]
     from tests.spark.anomaly_kit import SERIES
 
-    scores = scored(spark.createDataFrame(rows, SERIES), baselines.bands(past, [TODAY]))
+    scores = scored(local_frame(spark, rows, SERIES), baselines.bands(past, [TODAY]))
     (out,) = unusual(scores, Level("offered")).collect()
     assert out.said.value == 64.0
 
@@ -172,8 +173,8 @@ def test_the_same_incident_has_the_same_fingerprint_while_it_grows(spark: SparkS
 
 def test_incidents_of_two_sides_are_two(spark: SparkSession) -> None:
     rows = [(1, NOON + timedelta(minutes=m), side, "orders", 3.0, "") for m, side in ((0, 1), (1, -1))]
-    minutes = spark.createDataFrame(
-        rows, "queue_id int, minute timestamp, side int, queue string, weight double, said string"
+    minutes = local_frame(
+        spark, rows, "queue_id int, minute timestamp, side int, queue string, weight double, said string"
     )
     assert incidents(minutes, Level("offered")).count() == 2
 
@@ -185,7 +186,7 @@ def test_habits_are_quantiles_of_the_days_before(spark: SparkSession) -> None:
     journal.add("offered", 0, key="today", size=10**6)
     from tarry.edges.spark.schemas import EVENTS
 
-    events = spark.createDataFrame(journal.rows, EVENTS)
+    events = local_frame(spark, journal.rows, EVENTS)
     counted = profiles.tallied_events(events, tracing.sequenced(events))
     (size,) = profiles.profiles(counted.where("measure = 'size'"), [TODAY]).collect()
     assert size.n == 200

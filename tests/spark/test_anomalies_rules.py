@@ -158,6 +158,15 @@ def test_silence_behind_the_end_of_the_archive_makes_no_zombie(spark: SparkSessi
     assert len(found(replace(what, complete_until=NOON + timedelta(seconds=91)), "zombie_message")) == 1
 
 
+def test_of_a_long_lease_nobody_waits_for_twice_its_length(spark: SparkSession) -> None:
+    """Twelve hours; twice as long after it the events of its beginning are out of sight."""
+    lease = 12 * 3600
+    what = seen(spark, held("k", until=lease), until=NOON + timedelta(hours=30))
+    for after_s, n in ((8 * 3600, 0), (8 * 3600 + 1, 1)):
+        known = replace(what, complete_until=NOON + timedelta(seconds=lease + after_s))
+        assert len(found(known, "zombie_message")) == n
+
+
 def test_a_settled_or_touched_message_is_no_zombie(spark: SparkSession) -> None:
     assert found(seen(spark, held("k").add("acked", 20, leased_at=0)), "zombie_message") == []
     touched = held("k").add("touched", 20, leased_at=0, lease_until=1e6)

@@ -55,6 +55,7 @@ def test_files_lie_by_batch_date_and_queue(spark: SparkSession, pipeline_app: Ap
     assert found == {f"events/batch=00000001/date={today}/queue={name}" for name in ("orders", "7")}
     names = read_events(spark, pipeline_app.pipeline.manifest, lake, queues=["7"]).select("queue").distinct()
     assert rows_of(names) == [("7",)]
+    assert not (Path(lake) / "events" / "_delta_log").exists(), "nobody asked for one"
 
 
 def test_windows_are_cut_and_late_commits_come_with_the_next_run(

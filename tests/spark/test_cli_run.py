@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import runpy
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from pyspark.sql import SparkSession
 
 import tarry
 from tarry.edges.cli.main import main
-from tarry.edges.spark.jobs import anomalies
 
 ROOT = Path(__file__).parents[2]
 
@@ -58,10 +56,6 @@ def test_the_pipeline_runs_explains_an_anomaly_verifies_and_finds_a_lost_row(
     assert code == 0, said
     for job in ("archive", "facts", "metrics", "consumers", "anomalies", "forecast"):
         assert f"{job}: " in said
-    with tarry.connect(traffic) as app:
-        # Detectors wait until a minute is over; a test does not.
-        soon = app.store.now() + timedelta(minutes=1)
-        anomalies.run(spark, app, anomalies.AnomaliesArgs(lake=lake, until=soon))
     page = tmp_path / "report.html"
     code, said = run("pipeline", "report", "--html", str(page), place=())
     assert code == 0

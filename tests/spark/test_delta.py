@@ -71,12 +71,6 @@ def test_a_delta_log_follows_the_archive_through_new_batches_and_a_compaction(
     assert read_by_delta(lake) == told
 
 
-def test_without_being_asked_for_there_is_no_log(spark: SparkSession, pipeline_app: App, lake: str) -> None:
-    offered(pipeline_app, 1)
-    archive.run(spark, pipeline_app, ArchiveArgs(lake=lake))
-    assert not (Path(lake) / "events" / "_delta_log").exists()
-
-
 def test_without_its_library_one_sentence_says_what_to_install(
     spark: SparkSession, pipeline_app: App, lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

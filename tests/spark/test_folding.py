@@ -9,6 +9,7 @@ from pyspark.testing import assertDataFrameEqual
 
 from tarry.core.events import EventKind
 from tarry.core.folding import BEGINS, CHANGES, ENDS, MAY_FOLLOW, SAYS_NOTHING
+from tarry.edges.spark.sizing import local_frame
 from tarry.edges.spark.transforms import folding
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def told(spark: SparkSession, *lives: str) -> DataFrame:
             attempt = sum(1 for row in rows if row[3] == key and row[1] == "leased") + (kind == "leased")
             revived = int(origin[0]) if origin else None
             rows.append((len(rows) + 1, kind, 1, key, int(version), attempt, 5, DUE, revived))
-    return spark.createDataFrame(rows, EVENT)
+    return local_frame(spark, rows, EVENT)
 
 
 def test_every_kind_of_event_has_its_place_in_the_life_of_a_key() -> None:
@@ -74,11 +75,9 @@ def test_what_was_not_ended_is_live_as_its_last_event_says(spark: SparkSession) 
     ]
     assertDataFrameEqual(
         folding.folded(sequence),
-        spark.createDataFrame([(1, key, version, attempt, 5, DUE) for key, version, attempt in expected], STATE),
+        local_frame(spark, [(1, key, version, attempt, 5, DUE) for key, version, attempt in expected], STATE),
     )
-    assertDataFrameEqual(
-        folding.folded_dead(events), spark.createDataFrame([], "queue_id int, key string, version long")
-    )
+    assertDataFrameEqual(folding.folded_dead(events), local_frame(spark, [], "queue_id int, key string, version long"))
 
 
 def test_a_dead_letter_stays_until_it_is_revived_or_given_up(spark: SparkSession) -> None:
@@ -91,7 +90,7 @@ def test_a_dead_letter_stays_until_it_is_revived_or_given_up(spark: SparkSession
     )
     assertDataFrameEqual(
         folding.folded_dead(events),
-        spark.createDataFrame([(1, "kept", 1), (1, "twice", 5)], "queue_id int, key string, version long"),
+        local_frame(spark, [(1, "kept", 1), (1, "twice", 5)], "queue_id int, key string, version long"),
     )
 
 
@@ -120,9 +119,9 @@ def test_a_queue_whose_beginning_is_gone_may_begin_with_anything(spark: SparkSes
 
 def test_two_sides_are_compared_as_sets_and_doubles_count(spark: SparkSession) -> None:
     schema = "queue_id int, key string, version long"
-    expected = spark.createDataFrame([(1, "same", 1), (1, "gone", 2), (1, "other", 3), (1, "double", 4)], schema)
-    found = spark.createDataFrame(
-        [(1, "same", 1), (1, "other", 9), (1, "double", 4), (1, "double", 4), (1, "extra", 5)], schema
+    expected = local_frame(spark, [(1, "same", 1), (1, "gone", 2), (1, "other", 3), (1, "double", 4)], schema)
+    found = local_frame(
+        spark, [(1, "same", 1), (1, "other", 9), (1, "double", 4), (1, "double", 4), (1, "extra", 5)], schema
     )
     differ = {
         row.key: (row.expected, row.found, row.times)
@@ -139,5 +138,5 @@ def test_two_sides_are_compared_as_sets_and_doubles_count(spark: SparkSession) -
 def test_an_id_that_is_there_twice_is_found(spark: SparkSession) -> None:
     events = told(spark, "a offered/1 leased/1")
     assertDataFrameEqual(
-        folding.doubled(events.union(events.where("id = 2"))), spark.createDataFrame([(2, 2)], "id long, times long")
+        folding.doubled(events.union(events.where("id = 2"))), local_frame(spark, [(2, 2)], "id long, times long")
     )

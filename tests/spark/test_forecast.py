@@ -11,6 +11,7 @@ import tarry
 from tarry.core.forecasting import Verdict, sentence
 from tarry.edges.spark.jobs import archive, metrics
 from tarry.edges.spark.jobs import forecast as job
+from tarry.edges.spark.sizing import local_frame
 from tarry.edges.spark.transforms.forecast import capacities, forecast, telling, verdicts
 from tarry.testing import MutableClock
 from tests.spark.journal_frames import START, second, table
@@ -36,12 +37,12 @@ def ahead(spark: SparkSession) -> DataFrame:
     ]
     planned = [(1, second(0), 4, 0), (1, second(60), 30, 3), (1, second(180), 1, 0), (2, second(120), 7, 7)]
     return forecast(
-        spark.createDataFrame(queues, QUEUES),
-        spark.createDataFrame(planned, PLANNED),
-        spark.createDataFrame([(1, 10.0), (2, 10.0), (4, 2.0)], CAPACITY),
+        local_frame(spark, queues, QUEUES),
+        local_frame(spark, planned, PLANNED),
+        local_frame(spark, [(1, 10.0), (2, 10.0), (4, 2.0)], CAPACITY),
         now=second(30),
         minutes=5,
-        schedules=spark.createDataFrame([(4, second(60), 3)], "queue_id int, minute timestamp, planned long"),
+        schedules=local_frame(spark, [(4, second(60), 3)], "queue_id int, minute timestamp, planned long"),
     ).cache()
 
 
@@ -89,7 +90,7 @@ def test_minutes_in_which_nothing_comes_and_nothing_waits_are_left_out(ahead: Da
 
 def test_capacity_is_what_busy_minutes_did_without_the_one_that_is_not_over(spark: SparkSession) -> None:
     minutes = [(1, second(60 * n), n) for n in range(21)]  # 0 … 20 acks a minute
-    metrics = spark.createDataFrame([*minutes, (2, second(0), 0)], "queue_id int, minute timestamp, acked long")
+    metrics = local_frame(spark, [*minutes, (2, second(0), 0)], "queue_id int, minute timestamp, acked long")
     found = capacities(metrics, since=second(0), until=second(20 * 60))
     # Of 1 … 19 the 95th percentile is 18.1: the idle minute does not count, nor does the last.
     assert [(queue, round(capacity, 6)) for queue, capacity in table(found, "queue_id", "capacity")] == [(1, 18.1)]

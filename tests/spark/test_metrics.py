@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tarry.edges.spark.sizing import local_frame
 from tarry.edges.spark.transforms import metrics, quantiles, tracing
 from tests.spark.journal_frames import Event, event, frame, second, table
 
@@ -24,7 +25,7 @@ def leased(at: float, version: int = 1, *, due: float = 0, attempt: int = 1, **m
 
 
 def baseline(spark: SparkSession, *levels: tuple[int, int, int]) -> DataFrame:
-    return spark.createDataFrame(list(levels), "queue_id int, depth long, dead long")
+    return local_frame(spark, list(levels), "queue_id int, depth long, dead long")
 
 
 LAGS: dict[str, tuple[list[Event], list[float]]] = {
@@ -141,7 +142,7 @@ def test_percentiles_interpolate_as_sql_does(spark: SparkSession) -> None:
 
 def test_large_groups_are_estimated_within_the_promised_rank_and_say_so(spark: SparkSession) -> None:
     rows = spark.range(1, 20_001).selectExpr("1 as queue_id", "if(id % 2 = 0, 1, 2) as minute", "id * 1000 as x_us")
-    small = spark.createDataFrame([(1, 3, 5_000)], "queue_id int, minute int, x_us long")
+    small = local_frame(spark, [(1, 3, 5_000)], "queue_id int, minute int, x_us long")
     marked = quantiles.with_exactness(rows.unionByName(small), ["queue_id", "minute"], exact_up_to=1_000)
     found = marked.groupBy("minute", "exact").agg(quantiles.quantiles("x_us").alias("x")).orderBy("minute").collect()
     assert [(row.minute, row.exact) for row in found] == [(1, False), (2, False), (3, True)]

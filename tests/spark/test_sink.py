@@ -119,7 +119,7 @@ class TestFailingTasks:
         self, session: SparkSession, database: str
     ) -> None:
         # Keys from the dice: another try of a task gives other keys, and must not leave the first ones.
-        frame = numbered(session, 400).unionAll(numbered(session, 400).withColumn("key", F.expr("uuid()")))
+        frame = numbered(session, 400, 4).unionAll(numbered(session, 400, 4).withColumn("key", F.expr("uuid()")))
         done = write(frame, database, fault="crash")
         assert done is not None
         assert counts(done) == (800, 0, 0, 0)
@@ -127,14 +127,14 @@ class TestFailingTasks:
         assert sorted(payloads) == sorted([*range(400)] * 2)
         assert number(database, "select count(*) from tarry.event where kind = 'offered'") == 800
         assert staged_rows(database) == (0, 0)
-        # 16 tasks, of which 12 failed once and 4 of those twice.
-        assert number(database, ATTEMPTS) == 32
+        # 8 tasks, of which 6 failed once and 2 of those twice.
+        assert number(database, ATTEMPTS) == 16
 
     def test_a_task_that_fails_for_good_fails_the_write_and_leaves_nothing(
         self, session: SparkSession, database: str
     ) -> None:
         with pytest.raises(PySparkException):
-            write(numbered(session, 40, 4), database, fault="hopeless")
+            write(numbered(session, 40, 2), database, fault="hopeless")
         assert live_keys(database) == []
 
         def swept() -> bool:
