@@ -13,7 +13,7 @@ import pytest
 
 from tarry.core.serving import FactOutcome
 from tarry.core.tracing import PartKind
-from tarry.edges.spark import trace
+from tarry.edges.spark import sizing, trace
 from tarry.edges.spark.jobs import archive, compact, consumers, facts, metrics
 from tarry.edges.spark.lake import Lake
 from tarry.storage.postgres.pipeline.serving import PostgresServing
@@ -78,8 +78,10 @@ def test_batch_after_batch_everything_equals_plain_sql(
 
 
 def test_events_that_commit_late_are_counted_in_their_own_minute(
-    spark: SparkSession, traffic: Traffic, lake: str, database: str
+    spark: SparkSession, traffic: Traffic, lake: str, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """In many pieces, as if there were very many rows: what is open and has no news is then carried on unread."""
+    monkeypatch.setattr(sizing, "FEW", 0)
     with psycopg.connect(database) as slow:
         traffic.app.queue("orders").offer("late", 1, conn=slow)
         traffic.steps(40)
