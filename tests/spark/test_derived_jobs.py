@@ -80,8 +80,8 @@ def test_batch_after_batch_everything_equals_plain_sql(
 def test_events_that_commit_late_are_counted_in_their_own_minute(
     spark: SparkSession, traffic: Traffic, lake: str, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In many pieces, as if there were very many rows: what is open and has no news is then carried on unread."""
-    monkeypatch.setattr(sizing, "FEW", 0)
+    """Traced as if there were very many rows: what is open and has no news is then carried on unread."""
+    monkeypatch.setattr(trace, "sized_for", lambda spark, rows: sizing.sized_for(spark, None))
     with psycopg.connect(database) as slow:
         traffic.app.queue("orders").offer("late", 1, conn=slow)
         traffic.steps(40)
