@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -43,12 +43,14 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--quick", dest="sizes", action="store_const", const=QUICK, default=FULL, help="to see that it works"
     )
+    parser.add_argument("--messages", type=int, help="so many live and are archived, instead of a million")
     parser.add_argument(
         "--cores", type=int, default=2, help="of Spark, which are also the connections of each contender"
     )
     parser.add_argument("--dsn", help="a PostgreSQL of your own, where databases may be created (default: embedded)")
     parser.add_argument("--jdbc-jar", type=Path, default=JAR)
     options = parser.parse_args(arguments)
+    sizes = options.sizes if options.messages is None else replace(options.sizes, messages=options.messages)
     console = Console(width=None if Console().is_terminal else 120, highlight=False)
     with on_tcp(options.dsn) as server:
         server.check_durable()
@@ -61,7 +63,7 @@ def main(arguments: list[str] | None = None) -> None:
         try:
             for name in options.only:
                 console.rule(name)
-                PARTS[name](console, spark, server.database(name), options.sizes, options.cores, jdbc=why is None)
+                PARTS[name](console, spark, server.database(name), sizes, options.cores, jdbc=why is None)
         finally:
             spark.stop()
     console.print(f"Load at the end: {os.getloadavg()[0]:.1f}")
