@@ -37,8 +37,6 @@ _DEFAULTS = {
 # Only where we choose the master: a cluster knows its own size.
 _LAPTOP = {
     "spark.sql.shuffle.partitions": "4",
-    # What a job keeps can be had again from the disk; an aggregation that finds no room for its first page ends the job.
-    "spark.memory.storageFraction": "0.1",
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 FEW = 200_000
 """One core goes through these in a second or two."""
+ON_DISK = StorageLevel.DISK_ONLY
+"""Where frames are kept that a job needs more than once. Not in memory, not even in part: of a level that has both, Spark
+takes a whole partition back from the disk at once, and for five million events no heap of a laptop has room for that."""
 _IN_ONE_PIECE = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
@@ -58,7 +61,7 @@ class Layout:
             if self.in_one_piece:
                 done = frame.localCheckpoint()
                 return done.limit(0) if done.isEmpty() else done
-            frames.append(frame.persist(StorageLevel.MEMORY_AND_DISK))
+            frames.append(frame.persist(ON_DISK))
             return frames[-1]
 
         try:

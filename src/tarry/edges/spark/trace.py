@@ -21,14 +21,13 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyspark import StorageLevel
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from tarry.core.pipeline import OtherCluster
 from tarry.core.tracing import PartKind, TraceHead, TracePart
 from tarry.edges.spark.lake import Lake, read_files
-from tarry.edges.spark.sizing import sized_for
+from tarry.edges.spark.sizing import ON_DISK, sized_for
 from tarry.edges.spark.transforms import facts, tracing
 from tarry.edges.spark.transforms.instants import dated
 
@@ -166,8 +165,8 @@ def _write(
     untouched: DataFrame | None,
     old: Sequence[TracePart],
 ) -> _Written:
-    sequence = tracing.sequenced(news, carried).persist(StorageLevel.MEMORY_AND_DISK)
-    known = facts.fold(sequence, carried).persist(StorageLevel.MEMORY_AND_DISK)
+    sequence = tracing.sequenced(news, carried).persist(ON_DISK)
+    known = facts.fold(sequence, carried).persist(ON_DISK)
     try:
         traced, ended = tracing.traced(sequence), facts.told(known.where("fresh")).where("outcome <> 'live'")
         still_open = facts.still_open(known)

@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING
 
-from pyspark import StorageLevel
-
 from tarry.core.errors import InvalidInput
 from tarry.core.serving import Table
 from tarry.core.tracing import PartKind
 from tarry.edges.spark import trace
 from tarry.edges.spark.derived import Rows, days_to_do, exactness, overwritten
 from tarry.edges.spark.lake import Lake
-from tarry.edges.spark.sizing import sized_for
+from tarry.edges.spark.sizing import ON_DISK, sized_for
 from tarry.edges.spark.transforms import consumers, quantiles
 
 if TYPE_CHECKING:
@@ -70,7 +68,7 @@ def run(spark: SparkSession, app: App, args: ConsumersArgs) -> ConsumersSummary:
             with sized_for(spark, sum(part.rows for part in used)) as layout:
                 traced = layout.read(trace.read_parts(spark, lake, used))
                 found = consumers.consumer_hours(traced, exactness(used, args.exact_up_to))
-                found = found.persist(StorageLevel.MEMORY_AND_DISK)
+                found = found.persist(ON_DISK)
                 try:
                     overwritten(found, lake, TABLE)
                     rows = Rows(found, [name for name in found.columns if name != "date"], noted)

@@ -10,7 +10,6 @@ from datetime import date, timedelta
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -20,7 +19,7 @@ from tarry.core.tracing import PartKind, TracePart
 from tarry.edges.spark import trace
 from tarry.edges.spark.derived import Rows, days_to_do, overwritten, read_table
 from tarry.edges.spark.lake import Lake
-from tarry.edges.spark.sizing import local_frame, sized_for
+from tarry.edges.spark.sizing import ON_DISK, local_frame, sized_for
 from tarry.edges.spark.transforms import facts
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ def run(spark: SparkSession, app: App, args: FactsArgs) -> FactsSummary:
             of_days = [part for part in parts if part.day in touched]
             new = [part for part in of_days if part.run_id > seen]
             with sized_for(spark, sum(part.rows for part in of_days)) as layout:
-                known = latest(layout.read(_marked(spark, lake, of_days, seen))).persist(StorageLevel.MEMORY_AND_DISK)
+                known = latest(layout.read(_marked(spark, lake, of_days, seen))).persist(ON_DISK)
                 try:
                     overwritten(known.drop("news"), lake, TABLE)
                     # A part that merged older ones says some things again; what is served already is found unchanged.

@@ -15,7 +15,6 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from pyspark import StorageLevel
 from pyspark.sql import functions as F  # noqa: N812
 
 from tarry.core.cron_plan import load_ahead
@@ -25,7 +24,7 @@ from tarry.core.serving import Standing, Table
 from tarry.edges.spark.derived import Rows, read_table
 from tarry.edges.spark.jobs import metrics
 from tarry.edges.spark.lake import Lake
-from tarry.edges.spark.sizing import local_frame, sized_for
+from tarry.edges.spark.sizing import ON_DISK, local_frame, sized_for
 from tarry.edges.spark.transforms.forecast import capacities, forecast, telling, verdicts
 from tarry.edges.spark.transforms.instants import dated
 
@@ -93,7 +92,7 @@ def run(spark: SparkSession, app: App, args: ForecastArgs) -> ForecastSummary:
             now=now,
             minutes=minutes,
             schedules=layout.read(_schedules(spark, app, outlook.standings, now, now + args.ahead_for)),
-        ).persist(StorageLevel.MEMORY_AND_DISK)
+        ).persist(ON_DISK)
         try:
             telling(ahead).withColumn("date", dated(F.col("minute"))).write.mode("overwrite").option(
                 "partitionOverwriteMode", "static"

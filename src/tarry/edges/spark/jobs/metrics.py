@@ -13,15 +13,13 @@ from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING
 
-from pyspark import StorageLevel
-
 from tarry.core.errors import InvalidInput
 from tarry.core.serving import Level, Table
 from tarry.core.tracing import PartKind
 from tarry.edges.spark import trace
 from tarry.edges.spark.derived import Rows, days_to_do, exactness, overwritten
 from tarry.edges.spark.lake import Lake
-from tarry.edges.spark.sizing import local_frame, sized_for
+from tarry.edges.spark.sizing import ON_DISK, local_frame, sized_for
 from tarry.edges.spark.transforms import metrics, quantiles
 
 if TYPE_CHECKING:
@@ -84,7 +82,7 @@ def run(spark: SparkSession, app: App, args: MetricsArgs) -> MetricsSummary:
             with sized_for(spark, sum(part.rows for part in used)) as layout:
                 traced = layout.read(trace.read_parts(spark, lake, used))
                 measured = metrics.measured(traced, exactness(used, args.exact_up_to))
-                found = metrics.with_depth(measured, baseline).persist(StorageLevel.MEMORY_AND_DISK)
+                found = metrics.with_depth(measured, baseline).persist(ON_DISK)
                 try:
                     overwritten(found, lake, TABLE)
                     rows = Rows(found, _SERVED, noted)

@@ -26,6 +26,7 @@ from tarry.core.sinking import SinkWrite
 from tarry.edges.spark import sink
 from tarry.edges.spark.lake import Lake, read_events
 from tarry.edges.spark.sink_options import PayloadFormat
+from tarry.edges.spark.sizing import ON_DISK
 from tarry.edges.spark.source import register
 from tarry.edges.spark.transforms.replays import (
     Plan,
@@ -146,7 +147,7 @@ def run(spark: SparkSession, app: App, args: ReplayArgs) -> ReplaySummary:
         return _repeated(before)
     register(spark)
     with app.pipeline.manifest.run(JOB, alone_at=f"replay {name}", lake=lake.root) as noted, ExitStack() as held:
-        messages = _messages(spark, app, lake, args).persist()
+        messages = _messages(spark, app, lake, args).persist(ON_DISK)
         held.callback(messages.unpersist)
         matched, with_payload, not_json = _counted(messages)
         plan = Plan(

@@ -15,12 +15,12 @@ from datetime import UTC, date, datetime
 from datetime import time as midnight
 from typing import TYPE_CHECKING, Any
 
-from pyspark import StorageLevel
 from pyspark.sql import functions as F  # noqa: N812
 
 from tarry.core.pipeline import Batch, LakeFile, by_day
 from tarry.core.windows import BEGINNING, Digest, Picture
 from tarry.edges.spark.lake import Lake, measure_files, read_files
+from tarry.edges.spark.sizing import ON_DISK
 from tarry.edges.spark.transforms import folding
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ class _Facts:
         self._told = self.events.where(heard)
         self._live = spark.createDataFrame(picture.live, _LIVE).where(heard)
         self._dead = spark.createDataFrame(picture.dead, _DEAD).where(heard)
-        self._sequence = folding.in_sequence(self._told).persist(StorageLevel.MEMORY_AND_DISK)
+        self._sequence = folding.in_sequence(self._told).persist(ON_DISK)
 
     def close(self) -> None:
         self._sequence.unpersist()
