@@ -117,7 +117,7 @@ def tried(request: pytest.FixtureRequest, database: str, monkeypatch: pytest.Mon
         await store.open()
         task = asyncio.current_task()
         monkeypatch.setattr(aio, "adrive", adrive)
-        monkeypatch.setattr(aio, "asyncio", type("Patched", (), {"sleep": staticmethod(nap)}))
+        monkeypatch.setattr(aio, "asyncio", SimpleNamespace(**vars(asyncio) | {"sleep": nap}))
         try:
             return (await store.offer_many(QUEUE, [Draft("k", b"")]))[0]
         finally:
