@@ -117,8 +117,9 @@ class TestOneEventPerChange:
         queue.offer("a", 1, at=START)
         queue.offer("a", 1, at=START)
         queue.offer("a", 2, can_update=False)
-        queue.read("a")
-        queue.drop("a", version=1)
+        there = queue.read("a")
+        assert there is not None
+        queue.drop("a", version=there.version + 1)
         take(queue).ack()
         assert kinds(told(app, queue)) == ["offered", "leased", "acked"]
 

@@ -41,12 +41,14 @@ def client(broker_url: str) -> Iterator[Client]:
         yield client
 
 
-def sent(url: str, body: dict[str, Any]) -> socket.socket:
-    """A poll as a bare socket, which can be left at any moment."""
+def sent(url: str, body: dict[str, Any], opened: list[socket.socket] | None = None) -> socket.socket:
+    """A poll as a bare socket, which can be left at any moment: by way of `opened` also before this returns."""
     where = urlsplit(url)
     data = json.dumps(body).encode()
     head = f"POST /v1/queues/q/messages:poll HTTP/1.1\r\nHost: {where.netloc}\r\nContent-Length: {len(data)}\r\n\r\n"
     raw = socket.create_connection((where.hostname, where.port))
+    if opened is not None:
+        opened.append(raw)
     raw.sendall(head.encode() + data)
     return raw
 
@@ -111,7 +113,7 @@ def test_a_client_that_leaves_during_the_hand_over_has_its_lease_given_back(
     monkeypatch.setattr(polling, "_waited", leased_and_left)
     monkeypatch.setattr(polling._HandOver, "_take_back", noticed)
     client.queue("q").offer("a", 1)
-    raw.append(sent(broker_url, {"wait": 60}))
+    sent(broker_url, {"wait": 60}, raw)
     assert given_back.wait(PATIENCE_S)
     monkeypatch.setattr(polling, "_waited", waited)
     delivery = client.queue("q").try_poll()
