@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -52,7 +53,18 @@ Run = Callable[..., Ran]
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+def own_log() -> Iterator[None]:
+    """What a command does to the log ends with the test: it would write into what is closed by then."""
+    logs = [logging.getLogger(name) for name in ("tarry", "tarry.http.access", "uvicorn")]
+    before = [(list(log.handlers), log.propagate, log.level) for log in logs]
+    yield
+    for log, (handlers, propagate, level) in zip(logs, before, strict=True):
+        log.handlers[:], log.propagate = handlers, propagate
+        log.setLevel(level)
+
+
+@pytest.fixture
+def run(own_log: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
     """A command in this process, with whatever database its arguments name."""
 
     def run(*args: str, stdin: bytes = b"") -> Ran:
