@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, LiteralString
+from typing import TYPE_CHECKING, Any, LiteralString
 
 import psycopg
 import pyarrow as pa
@@ -266,3 +266,30 @@ def test_a_tail_too_long_for_the_driver_is_refused(
     monkeypatch.setattr(pictures, "MOST_TAIL_ROWS", 1)
     with pytest.raises(Refused, match="2 events are not archived yet"):
         verify.run(spark, pipeline_app, VerifyArgs(lake=lake))
+
+
+def test_the_end_of_the_journal_is_read_in_pieces_and_nobody_holds_a_snapshot_meanwhile(
+    spark: SparkSession, pipeline_app: App, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tarry.storage.postgres.pipeline import pictures
+
+    held = """
+        select application_name, state, query from pg_stat_activity
+        where backend_xmin is not null and backend_type = 'client backend' and datname = current_database()
+            and pid <> pg_backend_pid()
+    """
+    read, pieces = pictures._read, list[int]()
+
+    def watched(cursor: Any, query: str) -> Any:
+        if "tarry.event e" in query:
+            with psycopg.connect(str(pipeline_app.dsn)) as conn:
+                assert conn.execute(held).fetchall() == []
+            pieces.append(1)
+        return read(cursor, query)
+
+    monkeypatch.setattr(pictures, "_read", watched)
+    monkeypatch.setattr(pictures, "PIECE_ROWS", 3)
+    for i in range(7):
+        pipeline_app.queue("q").offer(f"k{i}", i, after=timedelta(days=1))
+    assert verify.run(spark, pipeline_app, VerifyArgs(lake=lake)).ok
+    assert len(pieces) > 3

@@ -94,6 +94,16 @@ def test_a_lock_that_was_lost_is_told_and_the_run_is_none_that_was_done(
         pass
 
 
+def test_who_is_alone_keeps_nobody_from_cleaning_up(database: str) -> None:
+    """An open transaction is needed for the lock; a snapshot, which would hold back vacuum for as long as a job, is not."""
+    held = "select query from pg_stat_activity where backend_xmin is not null and datname = current_database()"
+    ours = " and backend_type = 'client backend' and pid <> pg_backend_pid()"
+    with alone_at(Reach(database), "archive") as still_alone, watching(database) as conn:
+        assert conn.execute(held + ours).fetchall() == []
+        still_alone()
+        assert conn.execute(held + ours).fetchall() == []
+
+
 def test_a_job_can_ask_before_each_step_whether_it_is_still_alone(database: str, manifest: PostgresManifest) -> None:
     steps: list[int] = []
 

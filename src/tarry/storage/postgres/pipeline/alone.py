@@ -35,7 +35,11 @@ def alone_at(reach: Reach, name: str) -> Generator[Callable[[], None]]:
 
 
 def _locked(conn: Connection[Any], name: str) -> bool:
-    return drive(conn, Statement(sql("pipeline_lock"), {"name": name}, lambda rows: bool(rows[0][0])).run())
+    locked = drive(conn, Statement(sql("pipeline_lock"), {"name": name}, lambda rows: bool(rows[0][0])).run())
+    # In an open transaction the last statement with parameters keeps its portal, and with it a snapshot, which would keep
+    # everybody's dead rows from being cleaned up for as long as the job takes. One by the simple protocol closes it.
+    conn.execute("select", prepare=False)
+    return locked
 
 
 def _check(conn: Connection[Any], name: str) -> None:
