@@ -185,6 +185,10 @@ class ScheduleState:
     def paused(self) -> bool:
         return self.paused_at is not None
 
+    def is_due(self, now: datetime) -> bool:
+        """Whether it needs a scheduler: its time has come, or the clock was set back. `cron_due.sql` says the same."""
+        return self.wake_at is not None and (self.wake_at <= now or self.ruled_at > now)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TickRecord:

@@ -66,6 +66,15 @@ class Retry:
         seconds = min(self.initial_for.total_seconds() * self.factor**steps, self.cap_for.total_seconds())
         return timedelta(seconds=seconds * (1.0 - self.jitter * spread))
 
+    def as_data(self) -> dict[str, float]:
+        """As JSON says it: durations are seconds. The number of attempts stands beside it wherever it is told."""
+        return {
+            "initial_for": self.initial_for.total_seconds(),
+            "factor": self.factor,
+            "cap_for": self.cap_for.total_seconds(),
+            "jitter": self.jitter,
+        }
+
 
 def check_retry(retry: object) -> Retry | None:
     if retry is not None and not isinstance(retry, Retry):

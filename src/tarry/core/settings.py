@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Any
 
 from tarry.core import limits
 from tarry.core.errors import InvalidInput
@@ -41,6 +42,17 @@ class QueueSettings:
     def for_http(cls) -> QueueSettings:
         """What a queue gets that was made through the broker: strangers' messages do not fail for ever."""
         return cls(max_attempts=3)
+
+    def as_data(self) -> dict[str, Any]:
+        """As JSON says it: durations are seconds."""
+        return {
+            "lease_for": self.lease_for.total_seconds(),
+            "max_attempts": self.max_attempts,
+            "retry": self.retry.as_data(),
+            "journal": self.journal.value,
+            "retention_for": self.retention_for.total_seconds(),
+            "target_lag_for": self.target_lag_for.total_seconds(),
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,7 +58,7 @@ def written(found: StoredMessage[bytes]) -> bytes:
         "headers": found.headers,
         "max_attempts": found.own_max_attempts,
         "lease_for": None if found.lease_for is None else found.lease_for.total_seconds(),
-        "retry": None if found.retry is None else _written_retry(found.retry),
+        "retry": None if found.retry is None else found.retry.as_data(),
     }
     line = {
         "key": found.key,
@@ -68,15 +68,6 @@ def written(found: StoredMessage[bytes]) -> bytes:
         **Content(found.payload, found.content_type).offered(),
     }
     return msgspec.json.encode(line) + b"\n"
-
-
-def _written_retry(policy: Retry) -> dict[str, float]:
-    return {
-        "initial_for": policy.initial_for.total_seconds(),
-        "factor": policy.factor,
-        "cap_for": policy.cap_for.total_seconds(),
-        "jitter": policy.jitter,
-    }
 
 
 def read(line: bytes) -> Message[Content]:

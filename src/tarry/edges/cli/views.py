@@ -48,23 +48,6 @@ DEAD_COLUMNS = (
 )
 
 
-def settings_data(settings: QueueSettings) -> dict[str, Any]:
-    """Durations are seconds."""
-    return {
-        "lease_for": settings.lease_for.total_seconds(),
-        "max_attempts": settings.max_attempts,
-        "retry": {
-            "initial_for": settings.retry.initial_for.total_seconds(),
-            "factor": settings.retry.factor,
-            "cap_for": settings.retry.cap_for.total_seconds(),
-            "jitter": settings.retry.jitter,
-        },
-        "journal": settings.journal.value,
-        "retention_for": settings.retention_for.total_seconds(),
-        "target_lag_for": settings.target_lag_for.total_seconds(),
-    }
-
-
 def queue_data(info: QueueInfo, counts: Counts | None = None) -> dict[str, Any]:
     data: dict[str, Any] = {
         "name": info.name,
@@ -72,7 +55,7 @@ def queue_data(info: QueueInfo, counts: Counts | None = None) -> dict[str, Any]:
         "paused_at": exact(info.paused_at),
         "paused_reason": info.paused_reason,
         "created_at": exact(info.created_at),
-        "settings": settings_data(info.settings),
+        "settings": info.settings.as_data(),
     }
     if counts is not None:
         by_state = {name: counted_data(getattr(counts, name)) for name in ("delayed", "ready", "leased", "dead")}

@@ -4,7 +4,7 @@ holds if nothing has changed since it was read; so any number of them need no le
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request
@@ -43,7 +43,7 @@ async def due(request: Request, body: ruling_shapes.DueRequest) -> Response:
         wake_in = await broker.store.next_wake_in(body.owned)
     else:
         mine = [one for one in await broker.store.schedules() if _may_plan(one, caller, body.owned)]
-        waiting = [(one.wake_at, one.prefix, one) for one in mine if one.wake_at is not None and _is_due(one, now)]
+        waiting = [(one.wake_at, one.prefix, one) for one in mine if one.wake_at is not None and one.is_due(now)]
         found = [one for *_, one in sorted(waiting, key=lambda row: row[:2])[: body.limit]]
         wake_in = min((one.wake_at - now for one in mine if one.wake_at is not None), default=None)
     seconds = None if wake_in is None else wake_in / timedelta(seconds=1)
@@ -53,10 +53,6 @@ async def due(request: Request, body: ruling_shapes.DueRequest) -> Response:
 def _may_plan(state: ScheduleState, caller: Caller, owned: Sequence[str]) -> bool:
     allowed = all(caller.allows(action, state.spec.queue) for action in _PLANNING)
     return allowed and (not state.spec.by_code or state.prefix in owned)
-
-
-def _is_due(state: ScheduleState, now: datetime) -> bool:
-    return state.wake_at is not None and (state.wake_at <= now or state.ruled_at > now)
 
 
 @router.post(

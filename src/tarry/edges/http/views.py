@@ -14,7 +14,6 @@ from tarry.core.events import Event
 from tarry.core.keys import ApiKey
 from tarry.core.messages import Counted, Counts, DeadLetter, StoredMessage
 from tarry.core.redriving import DeadGroup, RedriveJob
-from tarry.core.retry import Retry
 from tarry.core.settings import QueueInfo
 from tarry.edges.http.ids import MessageId
 from tarry.edges.times import exact
@@ -56,7 +55,7 @@ def message(found: StoredMessage[Any]) -> dict[str, Any]:
         "max_attempts": found.max_attempts,
         "own_max_attempts": found.own_max_attempts,
         "lease_for": None if found.lease_for is None else found.lease_for.total_seconds(),
-        "retry": None if found.retry is None else retry(found.retry),
+        "retry": None if found.retry is None else found.retry.as_data(),
         "priority": found.priority,
         "type": found.type,
         "headers": found.headers,
@@ -168,28 +167,13 @@ def event(found: Event) -> dict[str, Any]:
 
 
 def queue(info: QueueInfo) -> dict[str, Any]:
-    settings = info.settings
     return {
         "name": info.name,
         "created_at": exact(info.created_at),
         "paused": info.paused,
         "paused_at": exact(info.paused_at),
         "paused_reason": info.paused_reason,
-        "lease_for": settings.lease_for.total_seconds(),
-        "max_attempts": settings.max_attempts,
-        "retry": retry(settings.retry),
-        "journal": settings.journal.value,
-        "retention_for": settings.retention_for.total_seconds(),
-        "target_lag_for": settings.target_lag_for.total_seconds(),
-    }
-
-
-def retry(policy: Retry) -> dict[str, Any]:
-    return {
-        "initial_for": policy.initial_for.total_seconds(),
-        "factor": policy.factor,
-        "cap_for": policy.cap_for.total_seconds(),
-        "jitter": policy.jitter,
+        **info.settings.as_data(),
     }
 
 

@@ -128,7 +128,7 @@ def _settle(queue: str, verb: str, holds: Sequence[Hold], **more: Any) -> Op[lis
 
 
 def nack(queue: str, failures: Sequence[Failure], *, retry: Retry | None = None) -> Op[list[Settled]]:
-    policy = None if retry is None else {**writing.retry(retry), "max_attempts": retry.max_attempts}
+    policy = None if retry is None else {**retry.as_data(), "max_attempts": retry.max_attempts}
     return _settled(queue, "nack", [writing.failed(queue, failure) for failure in failures], {"retry": policy})
 
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from tarry.core.errors import UnknownQueue
 from tarry.core.settings import QueueInfo, QueueSettings
-from tarry.storage.http import reading, writing
+from tarry.storage.http import reading
 from tarry.storage.http.call import Call, Op, ask, code_of, drawn, named
 
 
 def create_queue(name: str, settings: QueueSettings, *, exist_ok: bool) -> Op[QueueInfo]:
-    body = {"name": name, "exist_ok": exist_ok, **writing.settings(settings)}
+    body = {"name": name, "exist_ok": exist_ok, **settings.as_data()}
     call = Call("POST", "/v1/queues", body, queue=name, key=None if exist_ok else drawn())
     return reading.queue_info((yield from ask(call)).json())
 
 
 def edit_queue(name: str, settings: QueueSettings, *, only: frozenset[str]) -> Op[QueueInfo]:
-    changes = {setting: value for setting, value in writing.settings(settings).items() if setting in only}
+    changes = {setting: value for setting, value in settings.as_data().items() if setting in only}
     call = Call("PATCH", f"/v1/queues/{named(name)}", changes, queue=name)
     return reading.queue_info((yield from ask(call)).json())
 

@@ -13,8 +13,6 @@ from tarry.core.editing import Edit
 from tarry.core.limits import clip_error
 from tarry.core.messages import Draft, Failure, Hold, Place
 from tarry.core.redriving import DeadFilter
-from tarry.core.retry import Retry
-from tarry.core.settings import QueueSettings
 
 T = TypeVar("T")
 
@@ -42,15 +40,6 @@ def seconds(span: timedelta | None) -> float | None:
     return None if span is None else span.total_seconds()
 
 
-def retry(policy: Retry) -> dict[str, Any]:
-    return {
-        "initial_for": policy.initial_for.total_seconds(),
-        "factor": policy.factor,
-        "cap_for": policy.cap_for.total_seconds(),
-        "jitter": policy.jitter,
-    }
-
-
 def content(payload: bytes, content_type: str | None) -> dict[str, Any]:
     if content_type is None and not payload.startswith(b'"'):
         return {"payload": msgspec.Raw(payload)}
@@ -70,7 +59,7 @@ def offer(draft: Draft) -> dict[str, Any]:
         "headers": None if draft.headers is None else dict(draft.headers),
         "lease_for": seconds(draft.lease_for),
         "max_attempts": draft.max_attempts,
-        "retry": None if draft.retry is None else retry(draft.retry),
+        "retry": None if draft.retry is None else draft.retry.as_data(),
         "max_wait": seconds(draft.conflict.max_wait),
     }
     return body | {name: value for name, value in rare.items() if value is not None}
@@ -90,7 +79,7 @@ def edit(of: Edit) -> dict[str, Any]:
         "headers": None if of.headers is None else dict(of.headers),
         "lease_for": seconds(of.lease_for),
         "max_attempts": of.max_attempts,
-        "retry": None if of.retry is None else retry(of.retry),
+        "retry": None if of.retry is None else of.retry.as_data(),
     }
     return body | {name: value for name, value in said.items() if name in of.named}
 
@@ -140,14 +129,3 @@ def chosen(where: DeadFilter) -> dict[str, Any]:
         "versions": None if where.versions is None else list(where.versions),
     }
     return {name: value for name, value in said.items() if value is not None}
-
-
-def settings(of: QueueSettings) -> dict[str, Any]:
-    return {
-        "lease_for": of.lease_for.total_seconds(),
-        "max_attempts": of.max_attempts,
-        "retry": retry(of.retry),
-        "journal": of.journal.value,
-        "retention_for": of.retention_for.total_seconds(),
-        "target_lag_for": of.target_lag_for.total_seconds(),
-    }

@@ -59,7 +59,7 @@ class Schedules:
         waiting = [
             (state.wake_at, state.prefix)
             for state in self._plannable(owned)
-            if state.wake_at is not None and (state.wake_at <= now or state.ruled_at > now)
+            if state.wake_at is not None and state.is_due(now)
         ]
         return [self._seen(self._states[prefix]) for _, prefix in sorted(waiting)[: max(limit, 0)]]
 
