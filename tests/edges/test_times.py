@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
@@ -12,6 +13,11 @@ from hypothesis import strategies as st
 from tarry.core.errors import InvalidInput
 from tarry.core.limits import LONGEST_DELAY
 from tarry.edges import times
+
+_N = r"[0-9]+(?:[.,][0-9]+)?"
+_PLAIN = re.compile(_N)
+_COMPACT = re.compile(rf"(?:{_N}w)?(?:{_N}d)?(?:{_N}h)?(?:{_N}m)?(?:{_N}s)?(?:{_N}ms)?")
+_ISO = re.compile(rf"P(?=.)(?:{_N}W)?(?:{_N}D)?(?:T(?=.)(?:{_N}H)?(?:{_N}M)?(?:{_N}S)?)?")
 
 
 @pytest.mark.parametrize(
@@ -50,6 +56,28 @@ def test_what_is_no_duration_is_said_with_the_name_of_the_option(text: str) -> N
     with pytest.raises(InvalidInput, match="--in") as raised:
         times.duration(text, "--in")
     assert raised.value.hint
+
+
+@pytest.mark.parametrize("text", ["P" + "1Y" * 4_000 + "!", "1" * 65, "PT" + "1S" * 40, " " * 65])
+def test_a_duration_longer_than_64_characters_is_refused_before_it_is_parsed(text: str) -> None:
+    with pytest.raises(InvalidInput, match="--in: a duration has at most 64 characters"):
+        times.duration(text, "--in")
+
+
+def test_a_time_longer_than_64_characters_is_refused_before_it_is_parsed() -> None:
+    with pytest.raises(InvalidInput, match="--at: a time has at most 64 characters"):
+        times.moment("2030-01-31T18:00:00." + "0" * 50 + "Z", "--at")
+
+
+@given(st.text(alphabet="01.,PTYMWDHSwdhms", max_size=10))
+def test_durations_are_the_ones_that_the_grammar_allows(text: str) -> None:
+    """The grammar as regular expressions, which are quadratic, and fit for short texts only."""
+    allowed = _PLAIN.fullmatch(text) or (text and _COMPACT.fullmatch(text)) or _ISO.fullmatch(text.upper())
+    if allowed:
+        assert times.duration(text, "--in") >= timedelta(0)
+    else:
+        with pytest.raises(InvalidInput):
+            times.duration(text, "--in")
 
 
 def test_months_and_years_are_refused_because_they_have_no_fixed_length() -> None:

@@ -1,24 +1,25 @@
-"""Durations and instants as people and programs write them. What cannot be read is said in full, with what could be."""
+"""Durations and instants as people and programs write them. An error quotes the text and says which forms are read."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from tarry.core import limits
 from tarry.core.errors import InvalidInput
 
-_NUMBER = r"[0-9]+(?:[.,][0-9]+)?"
-_PLAIN = re.compile(_NUMBER)
-_COMPACT = re.compile(
-    rf"(?:(?P<weeks>{_NUMBER})w)?(?:(?P<days>{_NUMBER})d)?(?:(?P<hours>{_NUMBER})h)?(?:(?P<minutes>{_NUMBER})m)?"
-    rf"(?:(?P<seconds>{_NUMBER})s)?(?:(?P<milliseconds>{_NUMBER})ms)?"
-)
-_ISO = re.compile(
-    rf"P(?=.)(?:(?P<weeks>{_NUMBER})W)?(?:(?P<days>{_NUMBER})D)?"
-    rf"(?:T(?=.)(?:(?P<hours>{_NUMBER})H)?(?:(?P<minutes>{_NUMBER})M)?(?:(?P<seconds>{_NUMBER})S)?)?"
-)
-_ISO_CALENDAR = re.compile(rf"P(?:{_NUMBER}[YMWD])*{_NUMBER}[YM](?:{_NUMBER}[YMWD])*(?:T.*)?")
+LONGEST_TEXT = 64
+"""Characters of a duration or an instant. A longer text is refused before it is parsed."""
+_NUMBER = re.compile(r"[0-9]+(?:[.,][0-9]+)?")
+_TERM = re.compile(rf"({_NUMBER.pattern})(ms|[A-Za-z])")
+Units = Sequence[tuple[str, str]]
+_COMPACT: Units = (
+    ("w", "weeks"), ("d", "days"), ("h", "hours"), ("m", "minutes"), ("s", "seconds"), ("ms", "milliseconds"),
+)  # fmt: skip
+_ISO_DATE: Units = (("Y", ""), ("M", ""), ("W", "weeks"), ("D", "days"))
+"""Without a name: years and months have no fixed length."""
+_ISO_TIME: Units = (("H", "hours"), ("M", "minutes"), ("S", "seconds"))
 _INSTANT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?(?P<zone>.*)")
 _ZONE = re.compile(r"[Zz]|[+-][0-9]{2}:[0-9]{2}")
 
@@ -27,18 +28,15 @@ INSTANTS = "write it like 2030-01-31T18:00:00Z or 2030-01-31T18:00:00+02:00, or 
 
 
 def duration(text: str, name: str) -> timedelta:
-    """`name` is what the user calls it (`--in`), for the error."""
-    stripped = text.strip()
+    """Parse a duration in one pass over its text. `name` is what the user calls it (`--in`), for the error."""
+    stripped = _stripped(text, name, "a duration", DURATIONS)
     if stripped.startswith("-"):
         raise InvalidInput(f"{name} must not be negative: {text!r:.80}", hint=DURATIONS)
-    if _PLAIN.fullmatch(stripped):
-        parts = {"seconds": stripped}
-    elif found := stripped and (_COMPACT.fullmatch(stripped) or _ISO.fullmatch(stripped.upper())):
-        parts = {unit: number for unit, number in found.groupdict().items() if number}
-    elif _ISO_CALENDAR.fullmatch(stripped.upper()):
-        raise InvalidInput(f"{name}: a year or a month has no fixed length: {text!r:.80}", hint="say it in days: 30d")
-    else:
+    parts = _parts(stripped)
+    if not parts:
         raise InvalidInput(f"{name} is not a duration: {text!r:.80}", hint=DURATIONS)
+    if "" in parts:
+        raise InvalidInput(f"{name}: a year or a month has no fixed length: {text!r:.80}", hint="say it in days: 30d")
     try:
         return timedelta(**{unit: float(number.replace(",", ".")) for unit, number in parts.items()})
     except OverflowError:
@@ -51,7 +49,7 @@ def delay(text: str, name: str) -> timedelta:
 
 def moment(text: str, name: str) -> datetime | timedelta:
     """An instant; or, for `+10m`, the time from now, which the database's clock decides."""
-    stripped = text.strip()
+    stripped = _stripped(text, name, "a time", INSTANTS)
     if stripped.startswith("+"):
         return delay(stripped[1:], name)
     found = _INSTANT.fullmatch(stripped)
@@ -70,3 +68,36 @@ def moment(text: str, name: str) -> datetime | timedelta:
 def exact(at: datetime | None) -> str | None:
     """As programs read it: RFC 3339 in UTC, to the microsecond."""
     return None if at is None else at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _stripped(text: str, name: str, what: str, hint: str) -> str:
+    if len(text) > LONGEST_TEXT:
+        raise InvalidInput(f"{name}: {what} has at most {LONGEST_TEXT} characters, got {len(text):,}", hint=hint)
+    return text.strip()
+
+
+def _parts(text: str) -> dict[str, str] | None:
+    """The number of each unit. None: this is no duration."""
+    if _NUMBER.fullmatch(text):
+        return {"seconds": text}
+    if not text.upper().startswith("P"):
+        return _terms(text, _COMPACT)
+    date, has_time, time = text[1:].upper().partition("T")
+    of_date, of_time = _terms(date, _ISO_DATE), _terms(time, _ISO_TIME)
+    if of_date is None or of_time is None or (has_time and not of_time):
+        return None
+    return of_date | of_time
+
+
+def _terms(text: str, units: Units) -> dict[str, str] | None:
+    """Numbers with units, each unit once and in this order. Every step consumes a term or ends: the cost is linear."""
+    found: dict[str, str] = {}
+    left, place = iter(units), 0
+    while place < len(text):
+        term = _TERM.match(text, place)
+        unit = None if term is None else next((name for letter, name in left if letter == term[2]), None)
+        if term is None or unit is None:
+            return None
+        found[unit] = term[1]
+        place = term.end()
+    return found

@@ -37,6 +37,7 @@ def test_a_body_that_cannot_be_taken(ask: Caller, name: str) -> None:
     body, status = BODIES[name]
     answer = ask("POST", OFFER, content=body, headers={"content-type": "application/json"})
     assert code(answer)[0] == status
+    assert (code(answer)[1] == "not_json") == (status == 400)
     assert ask("GET", "/v1/queues").json() == {"queues": []}
 
 

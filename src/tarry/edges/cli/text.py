@@ -10,10 +10,12 @@ _UNSAFE = re.compile(f"[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff{_BIDI}
 # What JSON leaves as it is, and a terminal does not.
 _UNSAFE_IN_JSON = re.compile(f"[\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff{_BIDI}]")
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\x1b": "\\e"}
-_SECRETS = (
-    (re.compile(r"(://[^/@\s:]*:)[^@\s]*@"), r"\1***@"),
-    (re.compile(r"\b((?:ssl)?password\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&'\"]+)", re.IGNORECASE), r"\1***"),
+# To the next white space: a password may hold any other character. A quote that is never closed hides all the rest.
+# Possessive (`*+`), so that no text makes these patterns step back: the cost is linear.
+_PASSWORD = re.compile(
+    r"""\b((?:ssl)?password\s*+=\s*+)(?:'(?:[^'\\]|\\.)*+(?:'|\\?\Z)|(?:[^\s\\]|\\.)++)""", re.IGNORECASE | re.DOTALL
 )
+_WORD = re.compile(r"\S++")
 
 
 def shown(text: str) -> str:
@@ -32,9 +34,15 @@ def shortened(text: str, width: int) -> str:
 
 def without_secrets(text: str) -> str:
     """Error texts may quote a connection string; its password stays out of terminals and logs."""
-    for pattern, replacement in _SECRETS:
-        text = pattern.sub(replacement, text)
-    return text
+    return _WORD.sub(_without_userinfo, _PASSWORD.sub(r"\1***", text))
+
+
+def _without_userinfo(found: re.Match[str]) -> str:
+    """An address without its password, which ends at the last `@`: it may hold `@`, `/` and `:` itself."""
+    word = found[0]
+    start, end = word.find("://"), word.rfind("@")
+    colon = -1 if start < 0 else word.find(":", start + 3, end + 1)
+    return word if colon < 0 else f"{word[:colon]}:***{word[end:]}"
 
 
 def width_of(text: str) -> int:

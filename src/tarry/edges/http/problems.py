@@ -79,6 +79,7 @@ _HINTS = {
     "unknown_redrive": "see: GET /v1/redrives",
 }
 _CODES = {
+    400: "not_json",
     404: "no_route",
     405: "method_not_allowed",
     408: "too_slow",

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from enum import StrEnum
+from itertools import islice
 from typing import Any, cast
 
 import pydantic_core
 from fastapi import Request
 from fastapi.responses import Response
 from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
 
 from tarry.core.cron import ScheduleState
 from tarry.core.errors import TarryError, UnknownRedrive, UnknownSchedule
@@ -23,6 +26,9 @@ from tarry.edges.http.problems import Problem, message_gone, problem_of
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 AUDITED_BYTES = 4_096
+_AUDITED_ITEMS = 100
+_AUDITED_TEXT = 100
+"""Items of a list and characters of a text that the audit keeps of a body that is too long for it."""
 _log = logging.getLogger("tarry.http")
 
 
@@ -62,7 +68,8 @@ class StrictRequest(Request):
             return pydantic_core.from_json(await self.body(), allow_inf_nan=False)
         except ValueError as error:
             said = str(error).partition(" at line")[0][:200]
-            raise Problem(400, "not_json", f"the body is not JSON: {said}") from None
+            # FastAPI replaces every other kind of exception by one without these words.
+            raise HTTPException(400, f"the body is not JSON: {said}") from None
 
 
 class AccessRoute(APIRoute):
@@ -170,8 +177,8 @@ async def audited(request: Request, queue: str | None, do: Callable[[], Awaitabl
     route: Any = request.scope["route"]
     action, body = f"{request.method} {route.path_format}", await request.body()
     detail: dict[str, Any] = {"path": dict(request.path_params), "query": dict(request.query_params)}
-    if 0 < len(body) <= AUDITED_BYTES:
-        detail["body"] = body.decode(errors="replace").replace("\x00", "")
+    if body:
+        detail |= audited_body(body)
     row = await store.audit(
         caller_of(request).id,
         action,
@@ -194,6 +201,35 @@ async def audited(request: Request, queue: str | None, do: Callable[[], Awaitabl
             # The row is there, without its answer. What was done is done, and its caller must hear of it: a new key is
             # shown once.
             _log.warning("what became of %s is not in the audit: %s", action, error)
+
+
+def audited_body(body: bytes) -> dict[str, Any]:
+    """The body for the audit: as it came if it is short, else without its padding, with its size and hash.
+
+    White space and long texts must not push the fields behind them out of the audit.
+    """
+    if len(body) <= AUDITED_BYTES:
+        return {"body": body.decode(errors="replace")}
+    try:
+        shown = pydantic_core.to_json(_shortened(pydantic_core.from_json(body)))
+    except ValueError:
+        shown = body.strip()
+    return {
+        "body": shown[:AUDITED_BYTES].decode(errors="replace"),
+        "body_bytes": len(body),
+        "body_sha256": hashlib.sha256(body).hexdigest(),
+    }
+
+
+def _shortened(value: Any) -> Any:
+    if isinstance(value, dict):
+        fields = cast("dict[str, Any]", value).items()
+        return {_shortened(name): _shortened(inner) for name, inner in islice(fields, _AUDITED_ITEMS)}
+    if isinstance(value, list):
+        return [_shortened(inner) for inner in cast("list[Any]", value)[:_AUDITED_ITEMS]]
+    if isinstance(value, str) and len(value) > _AUDITED_TEXT:
+        return f"{value[:_AUDITED_TEXT]}… ({len(value):,} characters)"
+    return value
 
 
 def _storable(value: Any) -> Any:
