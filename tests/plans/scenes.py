@@ -23,7 +23,9 @@ from tests.kit.servers import Servers
 from tests.plans.explaining import prepare
 
 QUEUE = "full"
-SLEEPER = wait_statements.Sleeper(who="me", sleep_for=timedelta(minutes=1), scan_every=timedelta(seconds=1))
+SLEEPER = wait_statements.Sleeper(
+    who="me", sleep_for=timedelta(minutes=1), scan_every=timedelta(seconds=1), longest=timedelta(minutes=1)
+)
 ROWS = 100_000
 HELD = 5_000
 RARE = ROWS // 1_000

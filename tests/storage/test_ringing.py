@@ -64,7 +64,7 @@ def store(database: str) -> Iterator[PostgresStore]:
 def sleep(
     conn: psycopg.Connection[Any], sleep_for: timedelta = MINUTE, *, type: str | None = None, who: str = "me"
 ) -> Any:
-    sleeper = Sleeper(who=who, sleep_for=sleep_for, scan_every=timedelta(seconds=1))
+    sleeper = Sleeper(who=who, sleep_for=sleep_for, scan_every=timedelta(seconds=1), longest=max(sleep_for, MINUTE))
     return drive(conn, wait(QUEUE, type, sleeper, None).run())
 
 
@@ -108,8 +108,24 @@ def test_what_is_due_after_the_sleeper_looks_anyway_sends_nothing(
     store: PostgresStore, own: psycopg.Connection[Any], ear: Ear
 ) -> None:
     sleep(own, MINUTE)
-    store.offer(QUEUE, Draft("later", b"", delay=2 * MINUTE))
+    store.offer(QUEUE, Draft("later", b"", delay=3 * MINUTE))
     assert ear.heard() == []
+
+
+@pytest.mark.parametrize(("nap_s", "next_nap_s", "due_s"), [(10, 40, 45), (60, 60, 110)])
+def test_an_offer_whose_transaction_spans_the_renewal_of_a_sleep_wakes_the_sleeper(
+    store: PostgresStore, own: psycopg.Connection[Any], ear: Ear, database: str, nap_s: int, next_nap_s: int, due_s: int
+) -> None:
+    """The renewal cannot see the message, and the offer saw the row before the renewal. Without a notification the consumer
+    sleeps past the due time."""
+    sleep(own, timedelta(seconds=nap_s))
+    with psycopg.connect(database) as conn:
+        store.offer(QUEUE, Draft("a", b"", delay=timedelta(seconds=due_s)), conn=conn)
+        assert sleep(own, timedelta(seconds=next_nap_s)).due_in is None
+        own.commit()
+        assert ear.heard() == []
+        conn.commit()
+    assert ear.heard() == ["q/"]
 
 
 def test_an_offer_that_changes_nothing_sends_nothing(

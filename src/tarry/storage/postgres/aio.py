@@ -160,7 +160,7 @@ class AsyncPostgresStore(AsyncChores, AsyncScheduling, AsyncAnswering):
     async def wait(self, queue: str, *, sleep_for: timedelta, type: str | None = None) -> Waited:
         listener = self._listening.started()
         probe = listener.probe()
-        sleeper = Sleeper(who=listener.who, sleep_for=sleep_for, scan_every=self.settings.scan_every, probe=probe)
+        sleeper = Sleeper.of(self.settings, listener.who, sleep_for, probe)
         waited = await self._run(lambda verbs: verbs.wait(queue, type, sleeper), None)
         listener.sent(probe)
         return waited

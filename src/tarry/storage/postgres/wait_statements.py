@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from tarry.core.waiting import Waited
+from tarry.core.settings import StoreSettings
+from tarry.core.waiting import NAP_GROWTH, Waited
 from tarry.storage.postgres.statement import Row, Statement, sql
 from tarry.storage.postgres.statements import known
 
@@ -19,13 +20,28 @@ class Sleeper:
     sleep_for: timedelta
     scan_every: timedelta
     """As often it looks where the database cannot tell when something will be deliverable."""
+    longest: timedelta
+    """No sleep is longer than this."""
     probe: str | None = None
     """What it wants to hear from itself."""
 
+    @classmethod
+    def of(cls, settings: StoreSettings, who: str | None, sleep_for: timedelta, probe: str | None) -> Sleeper:
+        longest = max(settings.scan_every, settings.listening_scan_every)
+        return cls(who=who, sleep_for=sleep_for, scan_every=settings.scan_every, longest=longest, probe=probe)
+
+    @property
+    def keep_for(self) -> timedelta:
+        """How long offers notify this process: until the second look from now, and one second for the look itself.
+
+        An offer whose transaction spans the next renewal of the sleep is seen neither by that renewal nor by the sleep
+        that it begins. So whatever is due before that sleep ends must notify now.
+        """
+        return self.sleep_for + min(self.sleep_for * NAP_GROWTH, self.longest) + timedelta(seconds=1)
+
 
 def wait(queue: str, type: str | None, sleeper: Sleeper, now: datetime | None) -> Statement[Waited]:
-    # A little longer than it sleeps: between waking and sleeping again there must be no gap in which nobody rings.
-    keep_for = sleeper.sleep_for * 1.1 + timedelta(seconds=1)
+    keep_for = sleeper.keep_for
     params = {
         "queue": queue,
         "type": type,
