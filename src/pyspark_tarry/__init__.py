@@ -1,7 +1,8 @@
-"""Spark looks for modules named `pyspark_*` and registers their `DefaultSource`: `format("tarry")` works unprepared.
+"""Automatic registration of the data source: Spark imports modules named `pyspark_*` and registers their
+`DefaultSource`.
 
-Filters are then applied by Spark, as long as nobody says `option("pushdown", "true")` in a session that allows it;
-`tarry.spark.register(spark)` allows it for good.
+`format("tarry")` works without further setup. Spark then applies filters itself, unless the reader sets
+`option("pushdown", "true")` in a session that allows push-down; `tarry.spark.register(spark)` enables it permanently.
 """
 
 from tarry.edges.spark.source import TarryDataSource

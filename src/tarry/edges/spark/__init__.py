@@ -1,1 +1,1 @@
-"""The data pipeline, on Spark through PySpark. The only part of Tarry that imports pyspark, and only when it is used."""
+"""The data pipeline on PySpark. Only this package imports pyspark, and only when it is used."""

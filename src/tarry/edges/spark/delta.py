@@ -1,9 +1,9 @@
 # pyright: basic
-"""A Delta log beside the archive, for readers that do not ask PostgreSQL: `events/_delta_log`.
+"""A Delta log beside the archive (`events/_delta_log`), for readers without access to PostgreSQL.
 
-The manifest stays the truth, and the log repeats it: which files there are, each with its date and queue. Killed between the
-two, the log is a run behind, which is a state that the archive was in; the next run brings it up. Files are added and
-removed in one commit, so that a compaction is never seen by half.
+The manifest is authoritative; the log mirrors its files with their date and queue. After a crash between the two, the
+log lags one run behind, which is a consistent earlier state of the archive; the next run catches up. Files are added
+and removed in one commit, so readers never see half of a compaction.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ _BY = ["date", "queue"]
 
 
 def keep(spark: SparkSession, lake: Lake, batches: Sequence[Batch], *, begin: bool = False) -> int | None:
-    """Have the log name the files of the manifest, and no others. Its version; None where there is none to keep.
+    """Make the log list exactly the files of the manifest. Returns its version, or None if there is no log.
 
-    `begin`: make one where there is none. Called before files are deleted: no reader is sent to one that is gone.
+    `begin`: create the log if it does not exist. Call this before deleting files, so that the log never names a deleted
+    one.
     """
     if not is_kept(spark, lake, begin=begin):
         return None
@@ -52,7 +53,7 @@ def keep(spark: SparkSession, lake: Lake, batches: Sequence[Batch], *, begin: bo
 
 
 def is_kept(spark: SparkSession, lake: Lake, *, begin: bool = False) -> bool:
-    """Whether there is a log, or is to be one; refused where it could not be written."""
+    """Whether a log exists or is to be created; raises if the library to write it is missing."""
     kept = begin or lake.has(spark, _LOG)
     if kept:
         _library(lake)
@@ -75,7 +76,7 @@ def _uri(lake: Lake) -> str:
 
 
 def _path(file: LakeFile) -> str:
-    """Relative to the table. The protocol wants it encoded; nothing in these paths needs to be."""
+    """The path relative to the table. The protocol requires URL encoding; these paths contain nothing to encode."""
     return file.path.removeprefix(f"{TABLE}/")
 
 

@@ -1,5 +1,5 @@
 # pyright: basic
-"""What jobs work out, and where it goes: tables of the lake that are overwritten day by day, and rows for PostgreSQL."""
+"""Output of jobs: lake tables that are overwritten day by day, and rows for PostgreSQL."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ _JSON = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "timeZone": "UTC"
 
 
 def days_to_do(app: App, lake: Lake, kind: PartKind, job: str) -> tuple[list[TracePart], set[date], int]:
-    """Every part there is, the days with parts that this job has not seen, and up to which run it will have seen them."""
+    """All parts, the days with parts that this job has not processed, and the run id up to which it then has."""
     parts = app.pipeline.tracing.parts(lake.root, kind)
     seen = app.pipeline.tracing.seen(lake.root, job)
     return parts, {part.day for part in parts if part.run_id > seen}, max((part.run_id for part in parts), default=seen)
 
 
 def overwritten(frame: DataFrame, lake: Lake, table: str) -> None:
-    """Put the days of this frame into the place of what the table had of them; other days stay."""
+    """Replace the days contained in this frame; other days of the table stay."""
     frame.write.partitionBy("date").option("partitionOverwriteMode", "dynamic").option("compression", "zstd").mode(
         "overwrite"
     ).parquet(lake.uri(table))
 
 
 def read_table(spark: SparkSession, app: App, lake: Lake, table: str, job: str) -> DataFrame | None:
-    """A table of the lake; None if its job has not written one yet."""
+    """A table of the lake; None if its job has not written it yet."""
     if not app.pipeline.tracing.seen(lake.root, job):
         return None
     return spark.read.parquet(lake.uri(table))
 
 
 def exactness(parts: Iterable[TracePart], exact_up_to: int) -> int | None:
-    """None where no day is so large that a minute or an hour of it could be: then nothing has to be counted first."""
+    """The limit for exact percentiles; None if no day exceeds it, so that no group needs to be counted first."""
     rows: Counter[date] = Counter()
     for part in parts:
         rows[part.day] += part.rows
@@ -54,13 +54,13 @@ def exactness(parts: Iterable[TracePart], exact_up_to: int) -> int | None:
 
 @dataclass(slots=True)
 class Rows:
-    """Rows as PostgreSQL takes them: a JSON object each, with run and freshness, one partition in memory at a time."""
+    """Rows for PostgreSQL as JSON objects with run and freshness. Holds one partition in memory at a time."""
 
     frame: DataFrame
     columns: Sequence[str]
     run: Run
     count: int = 0
-    """How many were handed out."""
+    """Rows yielded by the current iteration."""
 
     def __iter__(self) -> Iterator[str]:
         self.count = 0

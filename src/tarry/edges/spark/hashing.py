@@ -1,6 +1,6 @@
-"""PostgreSQL's hash functions over Arrow columns: what `tarry.event_hash` says of a row, computed without the database.
+"""PostgreSQL's hash functions over Arrow columns: `tarry.event_hash` computed without the database.
 
-The sums over a window's rows in PostgreSQL and over its Parquet files must be equal, or something was lost on the way.
+The sum over the rows of a window in PostgreSQL must equal the sum over its Parquet files; otherwise rows were lost.
 """
 
 # pyright: basic
@@ -17,12 +17,12 @@ U32 = NDArray[np.uint32]
 U64 = NDArray[np.uint64]
 
 _START = 0x9E3779B9 + 3923095
-_EPOCH_US = 946_684_800_000_000  # 2000-01-01, where PostgreSQL counts from
+_EPOCH_US = 946_684_800_000_000  # 2000-01-01, the epoch of PostgreSQL timestamps
 _HEX = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
 _MATRIX_BYTES = 8 * 2**20
-"""Texts are hashed side by side in a matrix; long ones in smaller groups."""
+"""Texts are hashed in a matrix, one per row; longer texts in smaller groups."""
 
-# Column, how it is hashed, seed: the order of tarry.event_hash.
+# Column, hash function, seed, in the order of tarry.event_hash.
 _COLUMNS = (
     ("id", "long", 1),
     ("xid", "long", 2),
@@ -47,7 +47,7 @@ COLUMNS = tuple(name for name, _, _ in _COLUMNS)
 
 
 def event_hash(batch: pa.RecordBatch | pa.Table) -> U64:
-    """One number per row."""
+    """One hash per row."""
     mixed = np.zeros(batch.num_rows, dtype=np.uint64)
     for name, how, seed in _COLUMNS:
         column = batch.column(name)
@@ -60,14 +60,14 @@ def event_hash(batch: pa.RecordBatch | pa.Table) -> U64:
 
 
 def text_hash(array: pa.Array, seed: int) -> U64:
-    """`hashtextextended`; whatever for nulls."""
+    """`hashtextextended`; the value for nulls is undefined."""
     lengths, data = _laid_out(array)
     hashed = np.zeros(len(array), dtype=np.uint64)
     starts = np.cumsum(lengths) - lengths
     order = np.argsort(lengths, kind="stable")
     first = 0
     while first < len(order):
-        # As many of the next longer ones as fit side by side, the longest giving the width.
+        # Take as many of the next longer texts as fit into the matrix; the longest sets its width.
         last = first + 1
         while last < len(order):
             widest = int(lengths[order[min(len(order), first + 2 * (last - first)) - 1]])
@@ -81,7 +81,7 @@ def text_hash(array: pa.Array, seed: int) -> U64:
 
 
 def _laid_out(array: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """The lengths of the values, and their bytes one after the other."""
+    """The lengths of the values, and their bytes concatenated."""
     binary = array.cast(pa.large_binary())
     counted = pc.binary_length(binary)  # pyright: ignore[reportAttributeAccessIssue] - pyarrow makes it at run time
     lengths = pc.fill_null(counted, 0).to_numpy(zero_copy_only=False).astype(np.int64)
@@ -89,14 +89,16 @@ def _laid_out(array: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
     held = binary.buffers()[2]
     data = np.frombuffer(held, dtype=np.uint8) if held is not None else np.zeros(0, dtype=np.uint8)
     data = data[int(offsets[0]) : int(offsets[-1])]
-    if len(data) != int(lengths.sum()):  # a null may keep its bytes
+    if len(data) != int(lengths.sum()):  # a null may still have bytes in the buffer
         keep = np.repeat(~_is_null(array), np.diff(offsets))
         data = data[keep]
     return lengths, data
 
 
 def _bytes_hash(data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64], seed: int) -> U64:
-    """`hash_bytes_extended`: twelve bytes a round; the last, incomplete round is padded with zeros, which add nothing."""
+    """`hash_bytes_extended`: twelve bytes per round; the last, incomplete round is padded with zeros, which add
+    nothing.
+    """
     rounds = lengths // 12
     width = (int(lengths.max(initial=0)) // 12 + 1) * 12
     matrix = np.zeros((len(lengths), width), dtype=np.uint8)
@@ -127,7 +129,7 @@ def _hexed(array: pa.Array) -> pa.Array:
 
 
 def _word(array: pa.Array, seed: int) -> U64:
-    """For columns with few distinct values: each is hashed once."""
+    """Hash columns with few distinct values: each distinct value is hashed once."""
     if array.null_count == len(array):
         return np.zeros(len(array), dtype=np.uint64)
     coded = array.dictionary_encode()
@@ -142,7 +144,7 @@ def _bytes(array: pa.Array, seed: int) -> U64:
 
 
 def _large(array: pa.Array, seed: int) -> U64:
-    """Payloads are long and few: their SHA-256 is hashed in their stead."""
+    """Hash long values by their SHA-256: payloads are long and few."""
     if array.null_count == len(array):
         return np.zeros(len(array), dtype=np.uint64)
     return text_hash(

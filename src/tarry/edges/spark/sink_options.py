@@ -1,4 +1,4 @@
-"""What a write to the sink can be told, checked once, where the write is planned."""
+"""The sink's options, validated once, where the write is planned."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ OPTIONS = {
     "payload_limit": "the most bytes of a payload; 262144 (256 KiB) by default",
     "create_queues": "`true` (default) or `false`: whether a queue that is not there comes into being",
 }
-"""What a write may be told, and what it means: errors name these, and docs/reference/spark.md is compared with them."""
-# What Spark itself puts there, or users put there for Spark.
+"""Names and meanings of the options: used by error messages; a test compares docs/reference/spark.md with them."""
+# Options that Spark sets itself, or that users set for Spark.
 _SPARKS_OWN = ("path", "checkpointlocation", "queryname")
 
 
@@ -43,9 +43,9 @@ class PayloadFormat(StrEnum):
 class SinkOptions:
     dsn: str
     queue: str | None = None
-    """Where all rows go; None: the column `queue` says it."""
+    """Target of all rows; None: the column `queue`."""
     payload_format: PayloadFormat | None = None
-    """None: as the column is; a string is text."""
+    """None: by the type of the column; a string is text."""
     rules: Rules = field(default_factory=Rules)
     payload_limit: int = limits.PAYLOAD_BYTES
     write_id: str | None = None

@@ -1,5 +1,5 @@
 # pyright: basic
-"""From the rows of a data frame to rows that can be staged: options, columns, and the same checks as any offer."""
+"""Converts rows of a data frame to rows for staging: options, columns, and the same checks as any offer."""
 
 from __future__ import annotations
 
@@ -60,7 +60,9 @@ _EARLIEST_US = (datetime.min.replace(tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=U
 
 
 class RowReader:
-    """Made where the write is planned, so that a frame that cannot fit is refused before any work; used in the tasks."""
+    """Validates and converts record batches. Created where the write is planned, so that an unusable schema fails
+    early.
+    """
 
     def __init__(self, schema: StructType, options: SinkOptions) -> None:
         kinds = {column.name: column.dataType for column in schema.fields}
@@ -70,7 +72,7 @@ class RowReader:
         self._kinds = {name: kind for name, kind in kinds.items() if not isinstance(kind, NullType)}
 
     def read(self, batch: RecordBatch, part: int, first: int) -> tuple[Iterable[StagedRow], Trouble]:
-        """The rows, or what is wrong with them; `first` is the number of the first one, for whoever must find it."""
+        """The rows, or their faults; `first` is the number of the first row, used to locate faults."""
         n = batch.num_rows
         values = {name: batch.column(name) for name in self._kinds}
         faults: dict[int, str] = {}
@@ -148,12 +150,12 @@ def _text_bytes(value: bytes) -> Encoded:
 
 
 def _json_text(value: str | bytes) -> Encoded:
-    """Read and written again: equal values must give equal bytes, as with any other offer."""
+    """JSON decoded and encoded again: equal values must give equal bytes, as with any other offer."""
     return _as_json(PLAIN.decode(value.encode() if isinstance(value, str) else value, None))
 
 
 def _as_json(value: Any) -> Encoded:
-    # A bare string would be written as text.
+    # A bare string would be encoded as text.
     return (msgspec.json.encode(value), JSON) if isinstance(value, str) else PLAIN.encode(value)
 
 
@@ -237,7 +239,9 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _texts(array: Array | None) -> list[Any] | None:
-    """Spark takes any bytes for a string; what is not UTF-8 stays bytes here, and is refused by whoever wants text."""
+    """Texts of a column. Spark strings may hold any bytes: a value that is not UTF-8 stays bytes and fails a later
+    check.
+    """
     if array is None:
         return None
     try:
@@ -258,7 +262,7 @@ def _microseconds(array: Array | None) -> list[int | None] | None:
 
 
 def _checked(faults: dict[int, str], n: int, values: Sequence[Any] | None, check: Callable[[Any], T]) -> list[Any]:
-    """A column after its check; where a row fails, the fault is noted and the others are looked at all the same."""
+    """A column after its check. The fault of a row is recorded, and the remaining rows are still checked."""
     if values is None:
         values = [None] * n
     try:

@@ -1,9 +1,9 @@
 # pyright: basic
-"""Few rows are worked on in one piece.
+"""Small inputs run as one partition.
 
-Most runs are small: a laptop's first thousand events, or the last minute of a busy queue. There the exchange of rows between
-tasks, the adapting of plans to their sizes and the compiling of every stage cost many times what the work does. A frame that
-is one partition needs no exchange at all: grouping, windows and joins follow each other in one task.
+Most runs are small: the first thousand events on a laptop, or the last minute of a busy queue. For these, shuffles,
+adaptive planning and code generation cost many times the actual work. A single partition needs no shuffle: grouping,
+windows and joins run in one task.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 FEW = 200_000
-"""One core goes through these in a second or two."""
+"""One core processes this many rows in one or two seconds."""
 ON_DISK = StorageLevel.DISK_ONLY
-"""Where frames are kept that a job needs more than once. Not in memory, not even in part: of a level that has both, Spark
-takes a whole partition back from the disk at once, and for five million events no heap of a laptop has room for that."""
+"""Storage level of frames that a job uses more than once. Disk only: with a mixed level Spark loads a whole partition
+back from disk at once, and for five million events that exceeds the heap of a laptop.
+"""
 _IN_ONE_PIECE = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
-    # No stage is compiled, nor any expression: each would take longer than all rows do.
+    # No code generation: compiling a stage or an expression takes longer than processing all rows.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
@@ -37,7 +38,7 @@ Keep = Callable[["DataFrame"], "DataFrame"]
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How the frames of a job are to lie."""
+    """How a job partitions its frames."""
 
     in_one_piece: bool
 
@@ -45,15 +46,15 @@ class Layout:
         return frame.coalesce(1) if self.in_one_piece else frame
 
     def by(self, frame: DataFrame, column: str) -> DataFrame:
-        """Rows with the same value together, as few files want them."""
+        """Rows with the same value in one partition, for few output files."""
         return frame.coalesce(1) if self.in_one_piece else frame.repartition(column)
 
     @contextmanager
     def keeping(self) -> Generator[Keep]:
-        """Gives what keeps a frame that is needed more than once, until the end.
+        """Yield a function that caches a frame that is used more than once, until the context ends.
 
-        In one piece it is worked out at once, and its plan is forgotten with it: whatever is built on it is planned as if
-        it had been read. One without rows becomes a frame that is known to have none, and what is joined to it vanishes.
+        As one partition the frame is computed at once and its plan is cut: what is built on it is planned as if it had
+        been read from a table. A frame without rows becomes an empty relation, so that Spark eliminates joins with it.
         """
         frames: list[DataFrame] = []
 
@@ -72,7 +73,7 @@ class Layout:
 
 
 def local_frame(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: StructType | str) -> DataFrame:
-    """A frame of rows that the driver has. By Arrow: from a plain list Spark would start Python workers to read it again."""
+    """A frame of rows on the driver, through Arrow: from a plain list Spark would start Python workers to read it."""
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
@@ -84,7 +85,7 @@ def local_frame(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: Stru
 
 @contextmanager
 def sized_for(spark: SparkSession, rows: int | None) -> Generator[Layout]:
-    """Have the session work on so many rows. None: nobody knows."""
+    """Configure the session for this many rows. None: unknown."""
     if rows is None or rows > FEW:
         yield Layout(in_one_piece=False)
         return

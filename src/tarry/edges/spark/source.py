@@ -25,13 +25,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("tarry")` known to a session, and let the database apply filters."""
+    """Register `format("tarry")` in a session and enable filter push-down to the database."""
     spark.conf.set(PUSHDOWN, "true")
     spark.dataSource.register(TarryDataSource)
 
 
 def speaking(method: F) -> F:
-    """Spark shows the text of an error and nothing else: what to do next must be in it."""
+    """Put the hint of an error into its text: Spark shows only the text."""
 
     @functools.wraps(method)
     def speak(*args: Any, **kwargs: Any) -> Any:
@@ -47,7 +47,7 @@ def speaking(method: F) -> F:
 
 class TarryDataSource(DataSource):
     pushdown_by_default = True
-    """Spark refuses a reader that takes filters unless the session allows it; `register` allows it."""
+    """Spark rejects a reader with filter push-down unless the session allows it; `register` allows it."""
 
     @classmethod
     def name(cls) -> str:
@@ -103,7 +103,7 @@ class TableReader(DataSourceReader):
 
 
 class FilteringReader(TableReader):
-    """A reader that hands to the database what the database can decide."""
+    """A reader that pushes filters down to the database where the database can evaluate them."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         left: list[Filter] = []
@@ -120,6 +120,6 @@ class FilteringReader(TableReader):
 
 
 def read_slice(dsn: str, partition: InputPartition) -> Iterator[Any]:
-    # Without any slice Spark makes up one partition of its own.
+    # Without any slice Spark creates one empty partition.
     if partition.value is not None:
         yield from pipeline_on(dsn).windows.batches(partition.value)

@@ -1,4 +1,4 @@
-"""What a reader of `tarry` may ask for, checked before anything is read."""
+"""The options of a reader of `tarry`, validated before anything is read."""
 
 # pyright: basic
 from __future__ import annotations
@@ -31,7 +31,7 @@ OPTIONS = {
     "start": "streams: `earliest` (default) or `latest`",
     "startAnew": "streams: `true` to begin again where the checkpoint belongs to another database",
 }
-"""What a reader may be told, and what it means: errors name these, and docs/reference/spark.md is compared with them."""
+"""Names and meanings of the options: used by error messages; a test compares docs/reference/spark.md with them."""
 _NAMES = {name.lower() for name in OPTIONS} | {"path"}  # Spark's own: load(path)
 
 
@@ -55,7 +55,7 @@ class SourceOptions:
 
 
 def parse(said: Mapping[str, str], schema: StructType | None = None) -> SourceOptions:
-    """`schema`: what the caller of Spark has declared, if anything; it must be made of the table's own columns."""
+    """Validated options. `schema`: the schema that the caller declared, if any; its columns must exist in the table."""
     options = {name.lower(): value.strip() for name, value in said.items() if value is not None}
     if unknown := sorted(options.keys() - _NAMES):
         raise InvalidInput(f"there is no option {unknown[0]!r} for reading tarry; there are: {', '.join(OPTIONS)}")
@@ -174,7 +174,7 @@ _COMPARISONS: dict[type[ds.Filter], Operator] = {
 
 
 def condition(filter: ds.Filter) -> Condition | None:
-    """What the database is to be asked for a filter of Spark's; None where it cannot be asked."""
+    """A Spark filter as a condition for the database; None if the database cannot evaluate it."""
     negated = isinstance(filter, ds.Not)
     inner: Any = filter.child if isinstance(filter, ds.Not) else filter
     attribute: tuple[str, ...] = getattr(inner, "attribute", ())
@@ -194,7 +194,7 @@ def condition(filter: ds.Filter) -> Condition | None:
 
 
 def _is_plain(value: Any) -> bool:
-    """Of a type whose meaning Spark and PostgreSQL share: not bool, not a naive instant, no decimals."""
+    """Whether Spark and PostgreSQL agree on this type: not bool, not a naive datetime, no decimals."""
     if isinstance(value, datetime):
         return value.utcoffset() is not None
     return value is None or (isinstance(value, str | int) and not isinstance(value, bool))

@@ -1,4 +1,4 @@
-"""The journal as a stream. Offsets are edges: a micro-batch is exactly what was committed between two of them."""
+"""The journal as a stream. Offsets are edges: a micro-batch is exactly what was committed between two edges."""
 
 # pyright: basic
 # ruff: noqa: N802 - the names of methods are Spark's
@@ -72,7 +72,7 @@ class EventStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_slice(self._options.dsn, partition)
 
     def _next_window(self, edge: Edge) -> Window | None:
-        """What is there after the edge; None if nothing is, so that an idle stream makes no empty batches."""
+        """The window after the edge; None if it is empty, so that an idle stream creates no empty batches."""
         if not edge.is_complete:
             rest = Window(edge, Edge(edge.snapshot))
             if self._windows.has_rows(rest):
@@ -89,7 +89,7 @@ class EventStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**edge.as_json(), "system_id": self._windows.system_id()}
 
     def _edge(self, offset: Offset) -> Edge:
-        """Where an offset of ours is; an offset of another database is the beginning, if we were told to start anew."""
+        """The edge of an offset; for an offset of another database, the beginning if `start_anew` is set."""
         edge = Edge.from_json(offset)
         try:
             self._windows.check(edge, str(offset.get("system_id")))
@@ -100,7 +100,7 @@ class EventStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return edge
 
     def _is_ours(self, offset: Offset) -> bool:
-        """False for a batch that was planned on another database: there is nothing of it here."""
+        """False for a batch that was planned on another database: this database has none of its rows."""
         if not self._options.start_anew:
             self._windows.check(Edge.from_json(offset), str(offset.get("system_id")))
             return True

@@ -1,14 +1,14 @@
 # pyright: basic
-"""The trace: what the archive has, event by event with the history of its message, kept so that nothing is read twice.
+"""The trace: archived events with the history of their message, stored so that no run reads old events again.
 
-A run takes the batches since the last one and the versions that were open then, and writes under its own number
+A run reads the batches since the last run and the versions that were open then, and writes under its own number
 
-    {lake}/trace/events/run=N/date=D    events, traced               metrics and consumers are made from these
-    {lake}/trace/facts/run=N/date=D     versions that ended on D     facts are made from these
+    {lake}/trace/events/run=N/date=D    events, traced               input of metrics and consumers
+    {lake}/trace/facts/run=N/date=D     versions that ended on D     input of facts
     {lake}/trace/open/run=N             versions that are still open
 
-then moves the head in PostgreSQL. Killed before that it has done nothing: what it wrote is nobody's, and is cleared away.
-A day that was written to by many runs is merged into one part by the next.
+then moves the head in PostgreSQL. A run killed before that has no effect: the next run deletes its files. A day with
+parts of many runs is merged into one part by the next run.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 JOB = "trace"
 MOST_PARTS = 16
-"""Of one day; one more run and they are merged. A day of runs every minute is read as a few files, not as 1,440."""
+"""Parts per day before they are merged. With a run every minute a day is a few files instead of 1,440."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,14 +61,14 @@ class TraceSummary:
 
 
 def advance(spark: SparkSession, app: App, lake: Lake, *, rebuild: bool = False) -> TraceSummary | None:
-    """Trace what was archived since the last time; None if that is nothing. `rebuild`: everything, from the beginning."""
+    """Trace what was archived since the last run; None if there is nothing. `rebuild`: from the beginning."""
     started = time.monotonic()
     port = app.pipeline.tracing
     batches = app.pipeline.manifest.batches(lake.root)
     if _target(batches, None if rebuild else port.head(lake.root)) is None:
         return None
     with app.pipeline.manifest.run(JOB, alone_at=f"trace {lake.root}", lake=lake.root) as run:
-        # Asked again, now that nobody else can move it.
+        # Read again under the lock: no other run can move it now.
         before = port.head(lake.root)
         head = None if rebuild else before
         batches = app.pipeline.manifest.batches(lake.root)
@@ -83,7 +83,7 @@ def advance(spark: SparkSession, app: App, lake: Lake, *, rebuild: bool = False)
             carried = None if head is None else layout.read(read_open(spark, lake, head))
             untouched = None
             if carried is not None and not layout.in_one_piece:
-                # There may be millions that are due next year, and a minute's events are about a few.
+                # Millions of messages may be due next year, and the events of a minute touch only a few.
                 carried, untouched = facts.split(carried, news)
             written = _write(spark, lake, run.id, news, carried, untouched, old_parts)
         merged = old_parts if rebuild else written.merged
@@ -109,8 +109,9 @@ def advance(spark: SparkSession, app: App, lake: Lake, *, rebuild: bool = False)
 
 
 def _target(batches: Sequence[Batch], head: TraceHead | None) -> Batch | None:
-    """The last batch that ends a window, if it is news. Within a window that was cut, events of one key can be out of
-    order: it was cut by transaction, and the transaction that began first need not have been the first to get the lock."""
+    """The last batch that completes a window, if it is new. Within a cut window the events of one key can be out of
+    order: the cut is by transaction id, and the transaction with the lower id need not have locked the row first.
+    """
     complete = [batch for batch in batches if batch.end.is_complete]
     if not complete or (head is not None and complete[-1].place <= head.place):
         return None
@@ -128,7 +129,7 @@ def _fresh(batches: Sequence[Batch], head: TraceHead | None, target: Batch) -> l
 
 
 def _size(app: App, head: TraceHead | None, fresh: Sequence[Batch], old: Sequence[TracePart]) -> int | None:
-    """How many rows there are to work on: the new ones, what is carried on, and days that will be merged."""
+    """Number of rows to process: new events, open versions, and the days that will be merged. None: unknown."""
     last = None if head is None else app.pipeline.manifest.last_run(JOB, head.lake)
     known = 0 if head is None else last.summary.get("open") if last is not None and last.id == head.run_id else None
     crowded = sum(part.rows for kind in PartKind for part in _full(old, kind, {part.day for part in old}))
@@ -136,13 +137,15 @@ def _size(app: App, head: TraceHead | None, fresh: Sequence[Batch], old: Sequenc
 
 
 def _news(spark: SparkSession, lake: Lake, fresh: Sequence[Batch], head: TraceHead | None) -> DataFrame:
-    """What was committed after the head. A compaction may hold older events too, so the snapshot decides, not the batch."""
+    """Events committed after the head. A compacted batch may contain older events, so the snapshot decides, not the
+    batch.
+    """
     events = read_files(spark, lake, [file.path for batch in fresh for file in batch.files])
     return events if head is None else events.where(~visible(F.col("xid"), head.snapshot))
 
 
 def visible(xid: Column, snapshot: str) -> Column:
-    """Whether a transaction is visible in a `pg_snapshot`, as PostgreSQL decides it."""
+    """Whether a transaction is visible in a `pg_snapshot`, by PostgreSQL's rules."""
     lowest, beyond, running = snapshot.split(":")
     below = (xid < int(beyond)) & ~xid.isin([int(one) for one in running.split(",")]) if running else xid < int(beyond)
     return (xid < int(lowest)) | below
@@ -201,7 +204,7 @@ def _put(rows: DataFrame, lake: Lake, place: str, *, by_date: bool) -> None:
 
 
 def _full(parts: Iterable[TracePart], kind: PartKind, days: Iterable[date]) -> list[TracePart]:
-    """The parts of those of these days that have too many."""
+    """All parts of those of these days that have too many."""
     mine = [part for part in parts if part.kind is kind]
     counted = Counter(part.day for part in mine)
     crowded = {day for day in days if counted[day] >= MOST_PARTS}
@@ -214,14 +217,14 @@ _SCHEMAS = {PartKind.EVENTS: (tracing.TRACED, "at"), PartKind.FACTS: (facts.FACT
 def read_parts(spark: SparkSession, lake: Lake, parts: Sequence[TracePart]) -> DataFrame:
     """The rows of these parts, which are all of one kind."""
     schema, instant = _SCHEMAS[parts[0].kind]
-    # The date is in the path, and a path that is read by itself does not say it.
+    # The date is in the path, and reading a single path does not add it as a column.
     stored = StructType([field for field in schema if field.name != "date"])
     frame = spark.read.schema(stored).parquet(*(lake.uri(part.directory) for part in parts))
     return frame.withColumn("date", dated(F.col(instant)))
 
 
 def read_open(spark: SparkSession, lake: Lake, head: TraceHead) -> DataFrame:
-    """The versions that were open at the head, as `facts.folded` has them."""
+    """The versions that were open at the head, in the form of `facts.folded`."""
     return _read_open(spark, lake, head.run_id)
 
 
@@ -241,7 +244,7 @@ def _forget(spark: SparkSession, lake: Lake, merged: Iterable[TracePart], before
 
 
 def clear(spark: SparkSession, lake: Lake, parts: Sequence[TracePart], head: TraceHead | None) -> int:
-    """Delete what runs left that died before they moved the head. Only while no other run can be writing."""
+    """Delete files of runs that died before they moved the head. Only while no other run can write."""
     ours = {_place(part.kind, part.run_id) for part in parts} | ({_place("open", head.run_id)} if head else set())
     strays = [
         place for kind in (*PartKind, "open") for place in _listed(spark, lake, f"trace/{kind}") if place not in ours

@@ -1,1 +1,1 @@
-"""What `tarry pipeline …`, `spark-submit` and notebooks run: argument values in, a summary out."""
+"""Jobs behind `tarry pipeline …`, `spark-submit` and notebooks: arguments in, a summary out."""

@@ -1,9 +1,11 @@
 # pyright: basic
-"""Anomalies: what the detectors of a registry find in the archive, published to the lake and for people to read.
+"""Anomalies job: run the detectors of a registry over the archive and publish what they find to the lake and
+PostgreSQL.
 
-Judged are the dates that the archive has touched since the last run, and today: a queue in which nothing happens any more
-touches nothing, and that is worth a word. What is usual comes from tallies in the lake, small histograms per date. Judging
-the same dates again finds the same anomalies, which are raised once; what began before them goes on under its own name.
+It judges the dates that the archive has changed since the last run, and always today: a queue that falls silent changes
+nothing, and its silence must be detected. Expected values come from tallies in the lake, small histograms per date.
+Judging a date again finds the same anomalies, which are raised only once; an anomaly that began earlier keeps its
+identity.
 """
 
 from __future__ import annotations
@@ -53,9 +55,11 @@ class AnomaliesArgs:
     """A directory, or a URI that Spark can read and write. None: beside the embedded data."""
     registry: Registry = BUILT_IN
     since: datetime | None = None
-    """Judge everything from the day of this instant on, again. None: what is new."""
+    """Judge everything again from the day of this instant. None: only new data."""
     until: datetime | None = None
-    """As if this were now. None: now. Silence counts only as far as the archive is complete: until its last run began."""
+    """Treat this instant as now. None: now. Silence counts only while the archive is complete: until its last run
+    began.
+    """
 
     def __post_init__(self) -> None:
         if any(at is not None and at.tzinfo is None for at in (self.since, self.until)):
@@ -66,12 +70,12 @@ class AnomaliesArgs:
 class AnomaliesSummary:
     lake: str
     days: tuple[date, ...]
-    """What was judged."""
+    """The dates that were judged."""
     found: int
     by_detector: Mapping[str, int]
     by_severity: Mapping[str, int]
     raised: int
-    """Not known before."""
+    """Not known before this run."""
     changed: int
     muted: int
     withdrawn: int
@@ -126,7 +130,7 @@ def run(spark: SparkSession, app: App, args: AnomaliesArgs) -> AnomaliesSummary:
 
 
 def _past(last: PastRun | None) -> dict:
-    """How far the last run came."""
+    """The batch and the instant that the last run reached."""
     said = {} if last is None else last.summary
     until = said.get("until")
     return {"batch": said.get("batch", 0), "until": datetime.fromisoformat(until) if until else None}
@@ -139,7 +143,7 @@ def _whole_minute(at: datetime) -> datetime:
 def _days(
     touched: set[date], past: datetime | None, since: datetime | None, until: datetime, *, has_archive: bool
 ) -> tuple[date, ...]:
-    """From the first one that has something new to the last one, without gaps: a lease may end on any of them."""
+    """The dates from the first changed one to the last, without gaps: a lease may end on any of them."""
     if not has_archive:
         return ()
     last = (until - timedelta(microseconds=1)).date()
@@ -150,12 +154,12 @@ def _days(
 
 
 def _day_before(days: tuple[date, ...]) -> date:
-    """What is found on the first of the days may have begun on it."""
+    """The day before the first judged date: an anomaly found on that date may have begun here."""
     return days[0] - timedelta(days=1)
 
 
 def _size(files: Sequence[LakeFile], queues: int, days: int) -> int:
-    """Events, and the minutes of the series, which are there also when nothing happened."""
+    """Events, plus the minutes of the series, which exist even when nothing happened."""
     return sum(file.rows for file in files) + queues * (days + 1) * _MINUTES * len(baselines.metrics())
 
 
@@ -182,7 +186,7 @@ def _seen(
     until: datetime,
     complete_until: datetime,
 ) -> Seen:
-    """`days`: the first that the archive has, then those that are judged."""
+    """`days`: the first day in the archive, followed by the days to judge."""
     first, *days_judged = days
     judged = (days_judged[0] - timedelta(days=1), *days_judged)
     since = _midnight(days_judged[0])
@@ -212,14 +216,14 @@ def _seen(
 
 
 def _write_tallies(layout: Layout, of_events: DataFrame, series: DataFrame, lake: Lake, days: tuple[date, ...]) -> None:
-    """A date's tallies are written as a whole, by whoever judges it last."""
+    """Write the tallies of each judged date as a whole; the last job to judge a date overwrites them."""
     told = of_events.unionByName(baselines.tallied_series(series))
     judged = told.where((F.col("date") >= F.lit(days[0])) & (F.col("date") <= F.lit(days[-1])))
     overwritten(layout.by(judged, "date"), lake, _TALLIES)
 
 
 def _write_found(spark: SparkSession, layout: Layout, found: DataFrame, lake: Lake, days: tuple[date, ...]) -> None:
-    """By the date on which it began, or the first of those that are judged: what was found there before is replaced."""
+    """Replace what was found on these days. Partitioned by the start date, or the first judged day if that is later."""
     dates = found.withColumn("date", F.greatest(dated(F.col("window_from")), F.lit(days[0])))
     for day in days:
         lake.remove(spark, f"{_FOUND}/date={day.isoformat()}")
@@ -231,7 +235,7 @@ def _midnight(day: date) -> datetime:
 
 
 def _band_rows(seen: Seen, run_id: int, fresh_at: datetime) -> list[str]:
-    """What is usual on the last of the dates, hour by hour: an hour of the week is told anew once a week."""
+    """Expected bands of the last seven days, hour by hour: each hour of the week is published once a week."""
     metric = F.col("metric")
     at_scale = seen.bands.where((F.col("scale") == 1) & (F.col("date") > F.lit(seen.until.date() - timedelta(days=7))))
     width = F.col("sigma") * 3.5

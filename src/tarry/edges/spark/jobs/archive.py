@@ -1,8 +1,8 @@
-"""Archive: what the journal has and the lake has not, exactly once.
+"""Archive job: copy journal events that the lake does not have yet, exactly once.
 
-Every batch is planned in the manifest before a file is written, is written into a directory of its own, read back and
-compared with the journal, and only then becomes visible to readers. Killed at any point, the next run plans the same
-window again under another number; whatever the dead one left is no part of the lake.
+Each batch is planned in the manifest before a file is written, written into its own directory, read back and compared
+with the journal, and only then visible to readers. After a crash at any point, the next run plans the same window again
+under another number; files of the dead batch are not part of the lake.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class ArchiveArgs:
     lake: str | None = None
     """A directory, or a URI that Spark can write to. None: beside the embedded data."""
     batch_rows: int = 1_000_000
-    """At most so many events in a batch: what has to be done again after a crash, and read back at once."""
+    """Maximum number of events per batch. It bounds the work repeated after a crash, and the size of the read-back."""
     delta: bool = False
-    """Begin a Delta log beside the files. Once there is one, every job that changes the archive keeps it."""
+    """Create a Delta log beside the files. Once it exists, every job that changes the archive updates it."""
 
     def __post_init__(self) -> None:
         if self.batch_rows < 1:
@@ -48,7 +48,7 @@ class ArchiveSummary:
     rows: int
     batches: int
     redone: int
-    """Batches that an earlier run had planned and not completed."""
+    """Batches that an earlier run had planned but not completed."""
     files: int
     bytes: int
     days: tuple[date, ...]
@@ -66,7 +66,7 @@ class ArchiveSummary:
 
 
 def run(spark: SparkSession, app: App, args: ArchiveArgs) -> ArchiveSummary:
-    """Everything committed until now is in the lake afterwards."""
+    """Archive all events committed until now."""
     started = time.monotonic()
     lake = Lake.at(args.lake)
     register(spark)
@@ -74,7 +74,7 @@ def run(spark: SparkSession, app: App, args: ArchiveArgs) -> ArchiveSummary:
     done: list[Batch] = []
     redone = 0
     with pipeline.manifest.run(JOB, alone_at=f"lake {lake.root}", lake=lake.root) as noted:
-        delta.is_kept(spark, lake, begin=args.delta)  # known before anything is written
+        delta.is_kept(spark, lake, begin=args.delta)  # fail before anything is written
         system_id = pipeline.windows.system_id()
         head = pipeline.manifest.head(lake.root)
         if head is None:
@@ -108,7 +108,7 @@ def run(spark: SparkSession, app: App, args: ArchiveArgs) -> ArchiveSummary:
 
 
 def clear(spark: SparkSession, app: App, lake: Lake) -> int:
-    """Delete what batches left that are no part of the lake any more."""
+    """Delete the files of batches that are no longer part of the lake."""
     left = app.pipeline.manifest.uncleared(lake.root)
     if left:
         delta.keep(spark, lake, app.pipeline.manifest.batches(lake.root))
@@ -119,7 +119,7 @@ def clear(spark: SparkSession, app: App, lake: Lake) -> int:
 
 
 def _next(app: App, edge: Edge, target: Edge, batch_rows: int) -> Window | None:
-    """The next batch's window: first the rest of one that was cut, then up to the target."""
+    """The window of the next batch: first the rest of a window that was cut, then up to the target."""
     if not edge.is_complete:
         return app.pipeline.windows.cut(Window(edge, Edge(edge.snapshot)), batch_rows)
     window = Window(edge, target)

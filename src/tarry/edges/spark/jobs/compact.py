@@ -1,4 +1,6 @@
-"""Compact: many small batches become one with few files. The rows stay the same; readers see either, never both."""
+"""Compact job: merge many small batches into one with few files. Rows do not change; readers see the old files or the
+new.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,9 @@ JOB = "compact"
 class CompactArgs:
     lake: str | None = None
     target_rows: int = 1_000_000
-    """Neighbours are merged until they have about so many rows; a batch that has them is left alone."""
+    """Merge neighbours up to about this many rows; a batch of this size is left alone."""
     at_least: int = 8
-    """So many neighbours must be small before it pays to write them again."""
+    """Minimum number of small neighbours that makes a rewrite worthwhile."""
 
     def __post_init__(self) -> None:
         if self.target_rows < 1 or self.at_least < 2:
@@ -43,7 +45,7 @@ class CompactSummary:
     files_after: int
     rows: int
     swept: int
-    """Directories and files that were no part of the lake any more, and are deleted."""
+    """Deleted directories and files that were no longer part of the lake."""
     seconds: float
 
     def line(self) -> str:
@@ -60,7 +62,7 @@ def run(spark: SparkSession, app: App, args: CompactArgs) -> CompactSummary:
     lake = Lake.at(args.lake)
     pipeline = app.pipeline
     with pipeline.manifest.run(JOB, alone_at=f"lake {lake.root}", lake=lake.root) as noted:
-        delta.is_kept(spark, lake)  # known before anything is written
+        delta.is_kept(spark, lake)  # fail before anything is written
         pipeline.manifest.abandon_compactions(lake.root)
         before = after = files_before = files_after = rows = 0
         for parts in groups(pipeline.manifest.batches(lake.root), args):
@@ -91,7 +93,7 @@ def run(spark: SparkSession, app: App, args: CompactArgs) -> CompactSummary:
 
 
 def groups(batches: Sequence[Batch], args: CompactArgs) -> list[list[Batch]]:
-    """Neighbours in the chain that together are about large enough. All of one cluster, and with rows at all."""
+    """Groups of neighbours in the chain of about the target size. All of one cluster, and with at least one row."""
     found: list[list[Batch]] = [[]]
     rows = 0
     for batch in batches:

@@ -1,5 +1,5 @@
 # pyright: basic
-"""Consumer statistics per hour, for the days that were written to since the last run."""
+"""Consumers job: statistics per consumer and hour, for the days that changed since the last run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TABLE = "consumers"
 class ConsumersArgs:
     lake: str | None = None
     exact_up_to: int = quantiles.EXACT_UP_TO
-    """Percentiles of consumers with more events in an hour than this are estimated."""
+    """Percentiles of consumers with more events than this in an hour are estimates."""
 
     def __post_init__(self) -> None:
         if self.exact_up_to < 0:
@@ -56,7 +56,7 @@ class ConsumersSummary:
 
 
 def run(spark: SparkSession, app: App, args: ConsumersArgs) -> ConsumersSummary:
-    """Whatever was archived is in the consumer statistics afterwards."""
+    """Bring the consumer statistics up to date with the archive."""
     started = time.monotonic()
     lake = Lake.at(args.lake)
     trace.advance(spark, app, lake)

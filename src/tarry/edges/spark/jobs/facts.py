@@ -1,5 +1,5 @@
 # pyright: basic
-"""Message facts: versions that have ended, by the day on which they did. The last days are served by PostgreSQL too."""
+"""Facts job: versions that have ended, by the day on which they ended. PostgreSQL serves the last days as well."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TABLE = "facts"
 class FactsArgs:
     lake: str | None = None
     serve_for: timedelta = timedelta(days=7)
-    """How long PostgreSQL keeps a fact; the lake keeps all of them."""
+    """Retention of a fact in PostgreSQL; the lake keeps all facts."""
 
     def __post_init__(self) -> None:
         if self.serve_for < timedelta(0):
@@ -47,7 +47,7 @@ class FactsSummary:
     lake: str
     days: tuple[date, ...]
     ended: int
-    """Versions that have ended since the last run, or of which more is known now."""
+    """Versions that ended since the last run, or whose facts changed."""
     served: int
     forgotten: int
     seconds: float
@@ -62,7 +62,7 @@ class FactsSummary:
 
 
 def run(spark: SparkSession, app: App, args: FactsArgs) -> FactsSummary:
-    """Whatever was archived is in the facts afterwards."""
+    """Bring the facts up to date with the archive."""
     started = time.monotonic()
     lake = Lake.at(args.lake)
     trace.advance(spark, app, lake)
@@ -78,7 +78,8 @@ def run(spark: SparkSession, app: App, args: FactsArgs) -> FactsSummary:
                 known = latest(layout.read(_marked(spark, lake, of_days, seen))).persist(ON_DISK)
                 try:
                     overwritten(known.drop("news"), lake, TABLE)
-                    # A part that merged older ones says some things again; what is served already is found unchanged.
+                    # A part that merged older parts repeats their rows; rows that PostgreSQL already has are found
+                    # unchanged.
                     recent = known.where(F.col("news") & (F.col("settled_at") >= F.lit(oldest)))
                     rows = Rows(recent, [name for name in facts.FACTS.names if name != "date"], noted)
                     put = app.pipeline.serving.put(Table.FACTS, rows)
@@ -100,20 +101,20 @@ def run(spark: SparkSession, app: App, args: FactsArgs) -> FactsSummary:
 
 
 def _marked(spark: SparkSession, lake: Lake, parts: Sequence[TracePart], seen: int) -> DataFrame:
-    """What these parts say, and whether it is news."""
+    """The rows of these parts, each marked whether it is new to this job."""
     sides = [(True, [part for part in parts if part.run_id > seen]), (False, [p for p in parts if p.run_id <= seen])]
     frames = [trace.read_parts(spark, lake, some).withColumn("news", F.lit(news)) for news, some in sides if some]
     return reduce(DataFrame.unionByName, frames)
 
 
 def latest(told: DataFrame) -> DataFrame:
-    """Of everything that was said about a version, the last word: the dead may have been redriven since."""
+    """The newest row per version: a dead version may have been redriven since."""
     newest = Window.partitionBy("queue_id", "version").orderBy(F.desc("last_id"))
     return told.withColumn("_place", F.row_number().over(newest)).where("_place = 1").drop("_place")
 
 
 def read_facts(spark: SparkSession, app: App, lake: str | None = None) -> DataFrame:
-    """All facts of a lake, of the living too: for notebooks, reports and detectors."""
+    """All facts of a lake, including live versions: for notebooks, reports and detectors."""
     place = Lake.at(lake)
     head = app.pipeline.tracing.head(place.root)
     if head is None:

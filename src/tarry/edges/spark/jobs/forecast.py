@@ -1,8 +1,8 @@
 # pyright: basic
-"""Forecast: what comes due in the next days, minute by minute, against what was worked off lately.
+"""Forecast job: messages that come due in the next days, minute by minute, against the recent throughput.
 
-The load is read from the live table in one query, the capacity from the metrics. The next tick of a schedule is a message
-already; those after it are not yet, and come from the schedules themselves, by the code that will plan them.
+The load is one query over the live table; the capacity comes from the metrics. The next tick of a schedule is already a
+message; later ticks are computed from the schedules, by the code that will plan them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ForecastArgs:
     lake: str | None = None
     ahead_for: timedelta = timedelta(days=7)
     capacity_for: timedelta = timedelta(hours=24)
-    """How far back to look for what a queue can do."""
+    """How far back to look for the throughput of a queue."""
 
     def __post_init__(self) -> None:
         if not MINUTE <= self.ahead_for <= _LONGEST:
@@ -59,9 +59,9 @@ class ForecastSummary:
     queues: int
     planned: int
     saturated: int
-    """How many queues fall behind, or are paused while messages wait."""
+    """Queues that fall behind, or are paused while messages wait."""
     sentences: tuple[str, ...]
-    """Of those, the first to fall behind first."""
+    """One sentence per such queue, earliest saturation first."""
     seconds: float
 
     def line(self) -> str:
@@ -74,7 +74,7 @@ class ForecastSummary:
 
 
 def run(spark: SparkSession, app: App, args: ForecastArgs) -> ForecastSummary:
-    """The forecast as of now is served afterwards, and no other."""
+    """Compute the forecast as of now and replace the published one."""
     started = time.monotonic()
     lake = Lake.at(args.lake)
     with ExitStack() as stack:
@@ -137,7 +137,7 @@ def _schedules(
 
 
 def _capacity(spark: SparkSession, app: App, lake: Lake, now: datetime, over: timedelta) -> DataFrame:
-    """From the metrics of the lake; without any, no capacity is known."""
+    """Capacity per queue from the metrics of the lake; empty if there are none."""
     table = read_table(spark, app, lake, metrics.TABLE, metrics.JOB)
     if table is None:
         return local_frame(spark, [], "queue_id int, capacity double")
@@ -146,7 +146,7 @@ def _capacity(spark: SparkSession, app: App, lake: Lake, now: datetime, over: ti
 
 
 def _minutes(now: datetime, until: datetime) -> int:
-    """From the minute that now is in to the one that the end is in."""
+    """Number of minutes from the one that contains `now` to the one that contains `until`."""
     return int(until.timestamp() // 60 - now.timestamp() // 60) + 1
 
 

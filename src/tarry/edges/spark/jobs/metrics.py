@@ -1,8 +1,9 @@
 # pyright: basic
-"""Metrics per queue and minute, for the days that were written to since the last run.
+"""Metrics job: per queue and minute, for the days that changed since the last run.
 
-A late event changes the depth of every minute after it, so the days after the first one are done again with it. Killed at
-any point, the next run does the same days again, and what was written already is found unchanged.
+A late event changes the depth of every minute after it, so all days after the first changed one are computed again.
+After a crash at any point, the next run computes the same days again; rows that were already written are found
+unchanged.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _SERVED = (
 class MetricsArgs:
     lake: str | None = None
     exact_up_to: int = quantiles.EXACT_UP_TO
-    """Percentiles of minutes with more events of a queue than this are estimated."""
+    """Percentiles of minutes with more events of a queue than this are estimates."""
 
     def __post_init__(self) -> None:
         if self.exact_up_to < 0:
@@ -52,7 +53,7 @@ class MetricsSummary:
     days: tuple[date, ...]
     minutes: int
     changed: int
-    """How many of the minutes were new or different."""
+    """Minutes that were new or different."""
     seconds: float
 
     def line(self) -> str:
@@ -65,7 +66,7 @@ class MetricsSummary:
 
 
 def run(spark: SparkSession, app: App, args: MetricsArgs) -> MetricsSummary:
-    """Whatever was archived is in the metrics afterwards."""
+    """Bring the metrics up to date with the archive."""
     started = time.monotonic()
     lake = Lake.at(args.lake)
     trace.advance(spark, app, lake)

@@ -1,7 +1,8 @@
-"""Prune: the journal lets go of days that are in the lake, and, where asked to, the lake of days that are too old.
+"""Prune job: drop journal days that are in the lake and, if requested, lake files that exceed their retention.
 
-A day goes only whole, never today, and only when every lake has each of its rows: the account of the day says how many
-and their digest, the journal is counted again, and the lake's files of that day are read again before anything is dropped.
+Only whole days are dropped, never today, and only if every lake has each row of the day: the manifest's row count and
+digest of the day are compared with a new count of the journal and a new read of the lake's files before anything is
+dropped.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _PAUSE_S = 0.5
 class PruneArgs:
     lake: str | None = None
     retention: bool = False
-    """Also remove from the lake what is older than its queue wants it kept (`retention_for`)."""
+    """Also remove files from the lake that are older than the `retention_for` of their queue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +48,7 @@ class PruneSummary:
     days: tuple[date, ...]
     rows: int
     kept: tuple[Kept, ...]
-    """Days that could not go, and why."""
+    """Days that could not be dropped, and why."""
     retired_files: int
     retired_rows: int
     seconds: float
@@ -116,7 +117,7 @@ def _why_not(
 
 
 def _dropped(app: App, heads: Sequence[LakeHead], day: date, *, is_partition: bool) -> int | None:
-    """How many events went. None: somebody is writing to this day, or has a lock on the journal that does not end."""
+    """Number of dropped events. None: another transaction writes to this day, or locks the journal too long."""
     rows = app.pipeline.windows.day_digest(heads[0].edge, day)[0].rows
     if not is_partition:
         return app.pipeline.housekeeping.drop_overflow(day, [head.edge for head in heads])
@@ -131,7 +132,7 @@ def _dropped(app: App, heads: Sequence[LakeHead], day: date, *, is_partition: bo
 
 
 def _retired(spark: SparkSession, app: App, lake: Lake) -> list[LakeFile]:
-    """Files of days that their queue no longer wants, and that the journal has let go of."""
+    """Files of days that exceed the retention of their queue and that the journal has already dropped."""
     wanted = app.pipeline.housekeeping.retention()
     pruned = {day.day for day in app.pipeline.manifest.days(lake.root) if day.pruned == day.archived}
     taken: Mapping[Batch, list[LakeFile]] = defaultdict(list)
@@ -145,6 +146,7 @@ def _retired(spark: SparkSession, app: App, lake: Lake) -> list[LakeFile]:
     if taken:
         app.pipeline.housekeeping.retire(lake.root, taken, horizons)
         delta.keep(spark, lake, app.pipeline.manifest.batches(lake.root))
-    # Whatever the manifest no longer names, also what a run took from it that was killed before it came to this line.
+    # Delete every file that the manifest no longer names, including those left by a run that was killed before this
+    # line.
     lake.sweep_files(spark, app.pipeline.manifest.batches(lake.root))
     return [file for files in taken.values() for file in files]

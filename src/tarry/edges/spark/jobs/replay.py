@@ -1,8 +1,8 @@
 # pyright: basic
-"""Replay: archived messages are offered again, under new keys, through the sink.
+"""Replay job: offer archived messages again, under new keys, through the sink.
 
-Count first (`dry_run`), then do it. The write has a name that follows from what was asked, so the same replay said twice,
-or said again after a crash, is done once; to do it once more on purpose, name it (`write_id`).
+`dry_run` only counts. The write id is derived from the arguments, so repeating a replay, also after a crash, offers the
+messages once; set `write_id` to replay again on purpose.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _MIDNIGHT = timedelta(days=1)
 
 
 class ReplayOf(StrEnum):
-    """What must have happened to a message, within the time that was given."""
+    """The event that selects a message, within the given time range."""
 
     OFFERED = "offered"
     ACKED = "acked"
@@ -63,27 +63,27 @@ class ReplayOf(StrEnum):
 class ReplayArgs:
     lake: str | None = None
     queue: str | None = None
-    """Of this queue; None: of all."""
+    """Only this queue; None: all queues."""
     outcome: ReplayOf = ReplayOf.OFFERED
     since: datetime | None = None
     until: datetime | None = None
     keys: tuple[str, ...] = ()
     key_prefix: str | None = None
     every_version: bool = False
-    """Every version of a key that fits, as key@version; else the last one."""
+    """Every matching version of a key, as key@version; otherwise only the last one."""
     prefix: str = "replay/"
-    """Before the old key stands this in the new one. Empty: the same keys."""
+    """Prefix of the new keys. Empty: the same keys."""
     to_queue: str | None = None
-    """None: back to where they were."""
+    """Target queue; None: the original queue."""
     delay_for: timedelta = timedelta(0)
     rate: float | None = None
     """Messages per second; None: all are due at once."""
     conflict: str = "keep"
-    """A live message is left alone."""
+    """By default a live message with the same key is kept."""
     payload_format: PayloadFormat = PayloadFormat.JSON
-    """What payloads are, where the journal does not say."""
+    """Format of payloads whose content type is not in the journal."""
     skip_missing: bool = False
-    """Leave out messages whose payload was not archived; else they stop the replay."""
+    """Skip messages whose payload was not archived; otherwise they fail the replay."""
     write_id: str | None = None
     dry_run: bool = False
 
@@ -102,7 +102,7 @@ class ReplayArgs:
 
     @property
     def name(self) -> str:
-        """The same question has the same name."""
+        """The write id: equal arguments give equal names."""
         if self.write_id is not None:
             return self.write_id
         asked = {**dataclasses.asdict(self), "dry_run": None, "lake": Lake.at(self.lake).root}
@@ -116,7 +116,7 @@ class ReplaySummary:
     without_payload: int
     dry_run: bool = False
     repeated: bool = False
-    """It had been done before, and nothing was done now."""
+    """The write was committed before; this run changed nothing."""
     rows: int = 0
     created: int = 0
     updated: int = 0
@@ -176,7 +176,7 @@ def run(spark: SparkSession, app: App, args: ReplayArgs) -> ReplaySummary:
 
 
 def _messages(spark: SparkSession, app: App, lake: Lake, args: ReplayArgs) -> DataFrame:
-    # Not from `since` on: a message that died yesterday may have been offered, with its payload, long before.
+    # Not limited to `since`: a message that died yesterday may have been offered, with its payload, long before.
     events = read_events(
         spark,
         app.pipeline.manifest,
@@ -198,7 +198,7 @@ def _messages(spark: SparkSession, app: App, lake: Lake, args: ReplayArgs) -> Da
 
 
 def _counted(messages: DataFrame) -> tuple[int, int, int]:
-    """How many fit, how many have a payload, and how many of those should be JSON and are not."""
+    """Number of matches, of matches with a payload, and of payloads that should be JSON but are not."""
     text = F.try_validate_utf8(F.col("payload").cast("string"))
     not_json = F.col("payload").isNotNull() & F.col("content_type").isNull() & F.try_parse_json(text).isNull()
     (row,) = messages.agg(F.count("*"), F.count("payload"), F.count_if(not_json)).collect()

@@ -1,8 +1,8 @@
-"""Verify: archive and journal re-derive the live table, compared as sets at one instant. Changes nothing.
+"""Verify job: re-derive the live table from archive and journal and compare them as sets at one instant. Read-only.
 
-Four questions, none of which trusts the answer to another. Are the files what the manifest says? Is what is archived and
-not pruned still in the journal, unchanged? Can the events have happened in this order, each once? Do they fold to exactly
-the messages and dead letters that are there?
+Four independent checks. The files match the manifest. Events that are archived and not pruned are unchanged in the
+journal. The events are a possible sequence, each once. They fold to exactly the live messages and dead letters that
+exist.
 """
 
 # pyright: basic
@@ -50,7 +50,7 @@ class VerifyArgs:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
     what: str
-    """A sentence that begins with how many."""
+    """A sentence that begins with the number of cases."""
     samples: tuple[str, ...] = ()
 
 
@@ -64,9 +64,9 @@ class VerifySummary:
     batches: int
     files: int
     skipped: tuple[str, ...]
-    """Queues that keep no journal, or have kept none for a while: there is nothing to derive them from."""
+    """Queues without a journal, now or for some time: their state cannot be derived."""
     beyond_retention: int
-    """Messages whose whole history is older than what the lake keeps of their queue."""
+    """Messages whose whole history is older than the lake's retention of their queue."""
     problems: tuple[Problem, ...]
     seconds: float
 
@@ -142,7 +142,7 @@ def _files(files: Sequence[LakeFile], measured: dict[str, Digest]) -> list[Probl
 
 
 def _accounts(app: App, lake: Lake, batches: Sequence[Batch]) -> list[Problem]:
-    """Day by day: the manifest agrees with itself, and the journal has what was archived and not pruned."""
+    """Per day: the manifest is consistent, and the journal has what was archived and not pruned."""
     edge = batches[-1].end if batches else BEGINNING
     listed = by_day([file for batch in batches for file in batch.files])
     manifest: list[str] = []
@@ -165,7 +165,7 @@ def _accounts(app: App, lake: Lake, batches: Sequence[Batch]) -> list[Problem]:
 
 
 class _Facts:
-    """Events and tables as frames, and what is wrong with them."""
+    """Events and tables as frames, and the checks on them."""
 
     def __init__(
         self, spark: SparkSession, lake: Lake, picture: Picture, files: Sequence[LakeFile], horizons: dict[int, date]
@@ -192,7 +192,7 @@ class _Facts:
         self._sequence.unpersist()
 
     def _silent(self, picture: Picture) -> list[int]:
-        """Queues that keep no journal, or did not for a while."""
+        """Queues whose journal is off, or was off for some time."""
         edited = self.events.where(F.col("kind").isin("queue_created", "queue_edited") & (F.col("journal") == "off"))
         once = {row[0] for row in edited.select("queue_id").distinct().collect()}
         return sorted(once | {queue.id for queue in picture.queues if queue.journal == "off"})
@@ -213,7 +213,7 @@ class _Facts:
         differ = folding.compared(folding.folded(self._sequence), found, keys).join(
             self._live.select(*keys, "created_at", "max_attempts").dropDuplicates(list(keys)), list(keys), "left"
         )
-        # A poll counts an attempt beyond the last one without an event, until the message is buried a moment later.
+        # A poll counts an attempt beyond the last one without an event; the message is buried immediately afterwards.
         most = F.coalesce("max_attempts", F.lit(2**31 - 1))
         clipped = [F.least(F.col(f"{side}.attempt"), most) for side in ("expected", "found")]
         same = (clipped[0] == clipped[1]) & (F.coalesce("times", F.lit(1)) == 1)
@@ -228,8 +228,9 @@ class _Facts:
         return self._judged(differ.join(self._dead, list(keys), "left"), "died_at", "dead letters")
 
     def _judged(self, differ: DataFrame, since: str, what: str) -> list[Problem]:
-        """What differs is counted in one pass: nearly always it is nothing. Only where it is not are some looked up, a few
-        each: all that differ may be as many as there are messages."""
+        """Count the differences in one pass: there are almost never any. Only if there are, collect a few samples of
+        each kind, because there may be as many differences as messages.
+        """
         old = F.lit(False)
         for queue, before in self._horizons.items():
             begun = datetime.combine(before, midnight(), UTC)

@@ -1,1 +1,1 @@
-"""What the pipeline found, for people: in the terminal, and as one HTML file. Needs no Spark: it reads what was served."""
+"""The pipeline's report, for the terminal and as one HTML file. Needs no Spark: it reads the published results."""

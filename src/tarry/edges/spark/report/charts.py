@@ -1,4 +1,4 @@
-"""Which plots a queue gets, and the same numbers as tables."""
+"""The charts of a queue, and the same numbers as tables."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tarry.edges.spark.report.words import count, instant, seconds, span
 
 Row = list[str]
 MOST_BARS = 30
-"""More of them side by side are hard to tell apart: then lines."""
+"""With more bars than this, the chart uses lines."""
 
 
 def charts_of(queue: QueueReport) -> list[tuple[Chart, list[Row]]]:
-    """Each chart with the rows of its table; the first row holds the titles."""
+    """Each chart with the rows of its table; the first row is the header."""
     found = [flow(queue), lag(queue), failures(queue), depth(queue)]
     if queue.planned and any(bucket.planned or bucket.backlog for bucket in queue.planned):
         found.append(planned(queue))

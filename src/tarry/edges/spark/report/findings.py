@@ -1,4 +1,4 @@
-"""Anomalies as a report tells them: those of one detector in one queue together, by the latest of them."""
+"""Anomalies in a report: grouped by detector and queue, represented by the latest one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def findings_of(app: App, *, queue: str | None, since: datetime, until: datetime
 
 
 def grouped(anomalies: Sequence[Anomaly]) -> list[Finding]:
-    """Hundreds of the same kind are one thing to read. What is acknowledged stands apart from what is not."""
+    """Group anomalies of one kind, since there may be hundreds. Acknowledged ones form their own groups."""
     groups: dict[tuple[str, str, str, bool], list[Anomaly]] = {}
     for one in anomalies:
         kind = (one.severity.value, one.detector, one.queue, one.acknowledged_at is not None)

@@ -1,4 +1,4 @@
-"""Asks the database for what a report needs. A part of the pipeline that has never run is a note, not an error."""
+"""Reads the data of a report from the database. A job that has never run becomes a note, not an error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tarry.app import App
 
 JOBS = ("archive", "facts", "metrics", "consumers", "anomalies", "forecast", "compact", "prune", "replay", "verify")
-# What runs remember for the next one, or what is told elsewhere.
+# State for the next run, or values that the report shows elsewhere.
 _UNSAID = frozenset({"lake", "seconds", "batch", "alone_at"})
 
 
@@ -25,14 +25,14 @@ def gathered(app: App, *, queue: str | None, since: datetime, until: datetime) -
     notes = [] if ran else ["The pipeline has not run yet: tarry pipeline run"]
     failed = sorted({run.job for run in runs if run.failed}, key=JOBS.index)
     notes += [f"What {job} finds is as old as before its last run, which failed." for job in failed]
-    # Added up by the database, however many minutes there are: first as a whole, then in the stretches that fit these.
+    # The database aggregates: first over the whole range, then over spans that fit into a chart.
     totals = serving.metric_spans(queue, since, until, None)
     ahead = serving.forecast_spans(queue, None)
     past, future = past_axis(totals, since, until), future_axis(ahead, until)
     return report_of(
         metrics=serving.metric_spans(queue, since, until, past.step),
         totals=totals,
-        # They are by the hour: the one in which the time begins belongs to it.
+        # By the hour: include the hour that contains `since`.
         consumers=serving.consumers(queue, floored(since, timedelta(hours=1)), until, limit=None),
         forecasts=serving.forecasts(queue),
         planned=serving.forecast_spans(queue, future.step),
@@ -48,12 +48,12 @@ def gathered(app: App, *, queue: str | None, since: datetime, until: datetime) -
 
 
 def last_runs(app: App) -> list[PastRun]:
-    """The last run of each job on each lake, however it went, in the order in which jobs build on each other."""
+    """The last run of each job on each lake, successful or not, in the order of dependencies."""
     return app.pipeline.manifest.last_runs(JOBS)
 
 
 def told(run: PastRun) -> str:
-    """What a run left to say, in a line."""
+    """The summary of a run in one line."""
     if run.error:
         return run.error
     said = run.summary.get("line")

@@ -1,4 +1,4 @@
-"""The report as one HTML file: no script, nothing fetched, every chart with its table, all text escaped."""
+"""The report as one HTML file: no script, no external resource, every chart with its table, all text escaped."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def _figure(chart: Chart, rows: Sequence[Sequence[str]], name: str) -> str:
 
 
 def _table(rows: Sequence[Sequence[str]], *, words: Iterable[int] = (0,)) -> str:
-    """Of plain text. `words` are the columns that are not numbers."""
+    """A table of plain text. `words` are the columns that are not numeric."""
     head, *body = rows
     left = set(words)
 

@@ -1,4 +1,4 @@
-"""The looks of the HTML report: two palettes, one for each of light and dark, and nothing from elsewhere."""
+"""The style sheet of the HTML report: a light and a dark palette, no external resources."""
 
 CSS = """
 :root { color-scheme: light dark;

@@ -1,4 +1,4 @@
-"""Plots as inline SVG: a chart is a value, drawing it is a function. Colours are classes, so that a page may be dark."""
+"""Charts as inline SVG. A chart is a value, drawing is a function. Colours are CSS classes, for light and dark."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Mark(StrEnum):
 class Series:
     name: str
     style: str
-    """The class that colours it: s1, s2, …, bad."""
+    """The CSS class that colours it: s1, s2, …, bad."""
     values: Sequence[float | None]
     mark: Mark = Mark.LINE
 
@@ -40,7 +40,7 @@ class Chart:
     step: timedelta
     form: Callable[[float], str] = short_count
     limit: tuple[str, float] | None = None
-    """A level worth a line of its own, and what it is called."""
+    """A reference line: its label and its value."""
 
     @property
     def top(self) -> float:
@@ -63,7 +63,7 @@ def nice(highest: float) -> float:
 
 
 def drawn(chart: Chart, name: str) -> str:
-    """The picture. `name` makes its ids unique on the page."""
+    """The chart as SVG. `name` makes its ids unique on the page."""
     parts = [
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-labelledby="{escape(name)}-t {escape(name)}-d">',
         f'<title id="{escape(name)}-t">{escape(chart.title)}</title>',
@@ -79,7 +79,7 @@ def drawn(chart: Chart, name: str) -> str:
 
 
 def described(chart: Chart) -> str:
-    """What the picture shows, for those who do not see it."""
+    """A text description of the chart, for screen readers."""
     said = [f"{series.name}: highest {chart.form(max(known))}" for series in chart.series if (known := _known(series))]
     return "; ".join(said) or "nothing to show"
 
@@ -151,7 +151,7 @@ def _path(runs: list[list[tuple[float, float]]], series: Series) -> str:
 
 
 def _runs(chart: Chart, series: Series) -> list[list[tuple[float, float]]]:
-    """Points without a gap between them: a line is not drawn over what is not known."""
+    """Consecutive points without a gap: no line is drawn across missing values."""
     runs: list[list[tuple[float, float]]] = [[]]
     for place, value in enumerate(series.values):
         if value is None:
@@ -162,7 +162,7 @@ def _runs(chart: Chart, series: Series) -> list[list[tuple[float, float]]]:
 
 
 def _bars(chart: Chart, series: Series) -> str:
-    """Side by side where several series are bars."""
+    """The bars of one series; bars of several series are drawn side by side."""
     siblings = [other for other in chart.series if other.mark is Mark.BARS]
     slot = _INNER_W / max(len(chart.starts), 1)
     width = min(slot * 0.8 / len(siblings), 22.0)
@@ -188,7 +188,7 @@ def _level(chart: Chart) -> list[str]:
 
 
 def _hovers(chart: Chart) -> list[str]:
-    """Titles that a pointer finds, without a script."""
+    """Tooltips by SVG titles, without a script."""
     slot = _INNER_W / max(len(chart.starts), 1)
     found: list[str] = []
     for place, start in enumerate(chart.starts):

@@ -1,4 +1,4 @@
-"""The report in a terminal: tables, and lines of blocks where a plot would be."""
+"""The report in a terminal: tables, and sparklines instead of charts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SEVERITY = {"critical": "bold red", "warning": "yellow", "info": "cyan"}
 
 
 def rendered(report: Report, width: int = 120) -> Group:
-    """For a rich console. Text of messages is made harmless here, and never read as markup."""
+    """The report for a rich console. Text from messages is sanitized here and never interpreted as markup."""
     parts: list[RenderableType] = [
         Text(f"Pipeline report, {instant(report.since)} – {instant(report.until)} UTC", style="bold")
     ]
@@ -38,7 +38,7 @@ def rendered(report: Report, width: int = 120) -> Group:
 
 
 def _table(*columns: str, words: int = 1) -> Table:
-    """The first so many columns hold words, the others numbers."""
+    """A table whose first `words` columns are text and the others numbers."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for place, column in enumerate(columns):
         table.add_column(
@@ -48,7 +48,7 @@ def _table(*columns: str, words: int = 1) -> Table:
 
 
 def _queues(queues: Sequence[QueueReport], *, wide: bool) -> Table:
-    """On a narrow terminal the middle of the lag and the pictures of it are left out."""
+    """The table of queues. A narrow terminal omits the middle lag percentiles and their sparklines."""
     lags = ("lag p50", "p95", "p99", "processing p95") if wide else ("lag p50", "p99")
     table = _table("queue", "offered", "acked", "failed", "live", "dead", *lags)
     table.columns[0].min_width = min(20, max(len(queue.queue) for queue in queues))

@@ -1,4 +1,4 @@
-"""The content of a report, worked out from what the pipeline serves. Plain values in, plain values out."""
+"""The content of a report, computed from the published results. Plain values in, plain values out."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SEVERITIES = ("critical", "warning", "info")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
-    """A stretch of time of one queue, with percentiles as in `MetricSpan`."""
+    """A time span of one queue, with percentiles as in `MetricSpan`."""
 
     start: datetime
     offered: int = 0
@@ -33,13 +33,13 @@ class Bucket:
     buried: int = 0
     lag: Quantiles | None = None
     depth: int | None = None
-    """At its end; None before anything is known."""
+    """At the end of the span; None before the first known value."""
     partial: bool = False
-    """It has not ended yet: less than a whole one, and not a fall."""
+    """The span has not ended yet: lower counts are not a decline."""
 
     @property
     def failed(self) -> int:
-        """Attempts. A burial is not one more: the nack or the lease before it was."""
+        """Failed attempts. A burial does not add one: the nack or the expiry before it counts."""
         return self.nacked + self.expired
 
 
@@ -62,7 +62,7 @@ class PlannedBucket:
     planned: int
     retries: int
     backlog: float
-    """The largest in this stretch."""
+    """The largest backlog within the span."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +88,7 @@ class QueueReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """An anomaly, as far as a report tells of it."""
+    """The part of an anomaly that a report shows."""
 
     id: str
     at: datetime
@@ -113,14 +113,14 @@ class Report:
     runs: tuple[PastRun, ...]
     fresh_at: datetime | None
     notes: tuple[str, ...] = ()
-    """What is missing, and how to get it."""
+    """What is missing, and how to produce it."""
 
     def total(self, name: str) -> int:
         return sum(queue.total(name) for queue in self.queues)
 
 
 class Axis(NamedTuple):
-    """The starts of equal stretches of time."""
+    """The starts of equal time spans."""
 
     starts: Sequence[datetime]
     step: timedelta
@@ -142,7 +142,9 @@ def report_of(
     made_at: datetime,
     notes: Sequence[str] = (),
 ) -> Report:
-    """`metrics` and `planned` have at most one row for each queue and stretch of their axis, `totals` one for each queue."""
+    """Build a report. `metrics` and `planned` have at most one row per queue and span of their axis, `totals` one per
+    queue.
+    """
     past = past or past_axis(metrics, since, until)
     future = future or future_axis(planned, until)
     whole = {total.queue: total for total in totals}
@@ -189,7 +191,7 @@ def future_axis(spans: Sequence[ForecastSpan], until: datetime) -> Axis:
 
 
 def axis(since: datetime, until: datetime) -> Axis:
-    """Covers the time in as many stretches as can be drawn, on round instants."""
+    """An axis with as many spans as a chart can show, aligned to round instants."""
     step = next((step for step in _STEPS if (until - since) / step < MOST_BUCKETS), _STEPS[-1])
     first, last = floored(since, step), floored(until - timedelta(microseconds=1), step)
     first = min(first, last - (FEWEST_BUCKETS - 1) * step)

@@ -1,4 +1,4 @@
-"""Numbers, spans and instants as a report writes them; and a line of blocks that draws them in a terminal."""
+"""Formats of numbers, durations and instants in reports, and sparklines for the terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def count(n: float) -> str:
 
 
 def short_count(n: float) -> str:
-    """For an axis: 12k rather than 12,000."""
+    """A number on an axis: 12k rather than 12,000."""
     for size, letter in _SCALES:
         if abs(n) >= size:
             return f"{n / size:.3g}{letter}"
@@ -54,7 +54,7 @@ def instant(at: datetime) -> str:
 
 
 def tick(at: datetime, whole: timedelta) -> str:
-    """A label of an axis that spans so much time."""
+    """A label on an axis that covers `whole`."""
     at = at.astimezone(UTC)
     if whole <= timedelta(hours=30):
         return at.strftime("%H:%M")
@@ -62,7 +62,7 @@ def tick(at: datetime, whole: timedelta) -> str:
 
 
 def sparkline(values: Sequence[float | None], width: int = 32) -> str:
-    """As many blocks as there is room for, each the highest of its stretch; a space is where nothing is known."""
+    """A sparkline of at most `width` blocks, each the maximum of its span; a space where no value is known."""
     if not values:
         return ""
     pieces = min(width, len(values))

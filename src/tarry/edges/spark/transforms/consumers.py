@@ -1,5 +1,5 @@
 # pyright: basic
-"""Per consumer, queue and hour: how much it took, what became of it, how long it worked."""
+"""Per consumer, queue and hour: leases, their outcomes, and processing times."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from tarry.edges.spark.transforms.instants import HOUR, dated, truncated
 from tarry.edges.spark.transforms.quantiles import EXACT_UP_TO, quantiles, spread, with_exactness
 
 NOBODY = "unknown"
-"""Whoever leased without saying who."""
+"""The name of consumers that leased without a name."""
 
 
 def consumer_hours(traced: DataFrame, exact_up_to: int | None = EXACT_UP_TO) -> DataFrame:
-    """Each event counts in its own hour, so a message leased before the full hour and acked after it counts in both.
+    """Consumer statistics per hour. Each event counts in its own hour: a message leased in one hour and acked in the
+    next counts in both.
 
-    A failure is a nack, or a burial that the consumer asked for or that its decoder caused: a burial that follows the last
-    nack or expiry is counted there. An expiry is that of who lost the lease. Success is acks among all that ended.
+    A failure is a nack, or a burial requested by the consumer or caused by its decoder; a burial after the last nack or
+    expiry is already counted there. An expiry counts for the consumer that lost the lease. The success rate is acks
+    among all endings.
     """
     group = ["queue_id", "consumer", "hour"]
     kind = F.col("kind")

@@ -1,8 +1,8 @@
 # pyright: basic
 """Message facts: one row per version, from its offer to its end.
 
-A version's events fold into one row by sums, minima and maxima only, so that the fold of yesterday's result with today's
-events is the fold of everything: `folded(partials of all) = folded(folded(some) + partials of the rest)`.
+The events of a version fold into one row by sums, minima and maxima only, so that folding yesterday's result with
+today's events equals folding everything: `folded(partials of all) = folded(folded(some) + partials of the rest)`.
 """
 
 from __future__ import annotations
@@ -71,8 +71,9 @@ FOLDED = StructType(
         StructField("purged_at", TimestampType()),
     ]
 )
-"""What is known of a version so far, in a form that can be folded on. `lost`: its key was offered anew though nobody saw
-it end, because the queue's journal was off in between."""
+"""The current state of a version, in a form that can be folded further. `lost`: its key was offered again without a
+recorded end of this version, because the queue's journal was off in between.
+"""
 
 FACTS = StructType(
     [
@@ -100,14 +101,15 @@ FACTS = StructType(
         StructField("date", DateType()),
     ]
 )
-"""`due_at` is what was planned, not where a retry moved it. `settled_at` and `date` are null while it is live; a dead
-version that was redriven keeps the time of its death. `origin` is the dead version that this one was redriven from."""
+"""`due_at` is the planned time, not that of a retry. `settled_at` and `date` are null while the version is live; a dead
+version that was redriven keeps the time of its death. `origin` is the dead version that this one was redriven from.
+"""
 
 _ENDS = {"acked": "done", "dropped": "dropped", "buried": "dead", "cron_replaced": "dropped"}
 
 
 def partials(sequence: DataFrame) -> DataFrame:
-    """Each event of `tracing.sequenced` as the little it says: about its own version, and about the one that it ended."""
+    """The contributions of each event of `tracing.sequenced`: to its own version, and to the version that it ended."""
     kind, at, event_id = F.col("kind"), F.col("at"), F.col("id")
     ended = kind.isin(*tracing.CREATIONS) & F.col("was_live") & (F.col("before.version") != F.col("version"))
     origin = F.when(kind == "redriven", F.get_json_object("detail", "$.from_version").cast("long"))
@@ -127,7 +129,7 @@ def partials(sequence: DataFrame) -> DataFrame:
     role = F.col("word.role")
     own = role == "self"
     created = own & kind.isin(*tracing.CREATIONS)
-    # An update tells what became of the version before it. Any other new version of a live key tells that we missed it.
+    # An update ends the version before it. Any other new version of a live key means that its end was not journaled.
     replaced = (role == "ended") & kind.isin("updated", "edited")
     missed = (role == "ended") & ~kind.isin("updated", "edited")
 
@@ -172,7 +174,7 @@ def partials(sequence: DataFrame) -> DataFrame:
 
 
 def folded(parts: DataFrame) -> DataFrame:
-    """One row per version. `fresh`: something was said about it by other than `carried` rows, see `fold`."""
+    """One row per version. `fresh`: an event other than the `carried` rows contributed, see `fold`."""
     fresh = F.max("fresh") if "fresh" in parts.columns else F.lit(True)
     return parts.groupBy("queue_id", "key", "version").agg(
         F.max_by("queue", "last_id").alias("queue"),
@@ -182,14 +184,14 @@ def folded(parts: DataFrame) -> DataFrame:
         *(F.sum(F.coalesce(name, F.lit(0))).alias(name) for name in ("leases", "releases", "expiries")),
         F.max("expired_attempt").alias("expired_attempt"),
         F.sum(F.coalesce("processing_us", F.lit(0))).alias("processing_us"),
-        # Structures compare by their first field, which is the id of the event: the latest wins.
+        # Structs compare by their first field, the event id: the latest wins.
         *(F.max(name).alias(name) for name in ("held", "failed", "settled", "lost", "redriven_at", "purged_at")),
         fresh.alias("fresh"),
     )
 
 
 def fold(sequence: DataFrame, carried: DataFrame | None = None) -> DataFrame:
-    """What is known of every version that is open or was spoken of: `carried` and the events after it."""
+    """The state of every version that is open or had events: `carried` folded with the events after it."""
     parts = partials(sequence).withColumn("fresh", F.lit(True))
     if carried is not None:
         parts = parts.unionByName(carried.withColumn("fresh", F.lit(False)))
@@ -197,7 +199,7 @@ def fold(sequence: DataFrame, carried: DataFrame | None = None) -> DataFrame:
 
 
 def split(carried: DataFrame, news: DataFrame) -> tuple[DataFrame, DataFrame]:
-    """What is carried on, in two: of keys that something happened to, and the rest, which goes on as it is."""
+    """`carried` in two frames: keys with new events, and the rest, which is carried on unchanged."""
     key = ["queue_id", "key"]
     spoken_of = news.select(*key).distinct()
     touched, left = (carried.join(spoken_of, key, how).select(*FOLDED.names) for how in ("left_semi", "left_anti"))
@@ -205,7 +207,7 @@ def split(carried: DataFrame, news: DataFrame) -> tuple[DataFrame, DataFrame]:
 
 
 def outcome() -> Column:
-    """done, dead, dropped, superseded, redriven, live; unknown: it ended while the queue's journal was off."""
+    """done, dead, dropped, superseded, redriven or live; unknown: it ended while the queue's journal was off."""
     return (
         F.when(F.col("redriven_at").isNotNull(), "redriven")
         .when(F.col("settled").isNotNull(), F.col("settled.outcome"))
@@ -216,13 +218,15 @@ def outcome() -> Column:
 
 
 def still_open(known: DataFrame) -> DataFrame:
-    """What later events can still speak of: the live, and the dead that may be redriven. To be carried on."""
+    """Versions that later events can still change: live ones, and dead ones that may be redriven. Carried to the next
+    run.
+    """
     left = (outcome() == "live") | ((outcome() == "dead") & F.col("purged_at").isNull())
     return known.where(left).select(*FOLDED.names)
 
 
 def told(known: DataFrame) -> DataFrame:
-    """The facts, as people read them."""
+    """The facts, in their published form."""
     died_by_expiry = (F.col("settled.outcome") == "dead") & (F.col("settled.attempt") == F.col("expired_attempt"))
     settled_at = F.coalesce("settled.at", "lost.at", "redriven_at", "purged_at")
     since = F.greatest("due_at", "offered_at")
@@ -253,5 +257,5 @@ def told(known: DataFrame) -> DataFrame:
 
 
 def message_facts(events: DataFrame) -> DataFrame:
-    """The facts of every version in these events, in one pass: for notebooks, and for what fits into one."""
+    """The facts of every version in these events, in one pass: for notebooks and small inputs."""
     return told(fold(tracing.sequenced(events)))

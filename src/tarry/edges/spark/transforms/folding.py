@@ -1,4 +1,4 @@
-"""Fold events into the messages that must be live, and find the events that cannot have happened."""
+"""Folds events into the messages that must be live, and finds events that are impossible in their sequence."""
 
 # pyright: basic
 from __future__ import annotations
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 COLUMNS = ("id", "kind", "queue_id", "key", "version", "attempt", "priority", "due_at", "from_version")
-"""Of an event, what the fold needs. `from_version`: the dead one that a redrive revived."""
+"""The columns of an event that the fold needs. `from_version`: the dead version that a redrive revived."""
 STATE = ("queue_id", "key", "version", "attempt", "priority", "due_at")
 
 
 def in_sequence(events: DataFrame) -> DataFrame:
-    """Each event of a message with the kind and version of the one before it, and whether it is the last of its key."""
+    """Each event of a message with the kind and version of its predecessor, and whether it is the last of its key."""
     life = Window.partitionBy("queue_id", "key").orderBy("id")
     told = events.where(F.col("key").isNotNull() & ~F.col("kind").isin(*(kind.value for kind in SAYS_NOTHING)))
     return told.withColumns(
@@ -32,9 +32,9 @@ def in_sequence(events: DataFrame) -> DataFrame:
 
 
 def impossible(sequence: DataFrame, truncated_queues: list[int]) -> DataFrame:
-    """Events that cannot follow the one before them: something between is missing, or something is there twice.
+    """Events that cannot follow their predecessor: an event between them is missing, or one is duplicated.
 
-    Of a truncated queue the beginnings are gone, so its keys may begin with anything.
+    The history of a truncated queue has no beginning, so its keys may start with any event.
     """
     allowed = [
         f"{before.value if before is not None else '-'}>{kind.value}"
@@ -57,7 +57,7 @@ def folded(sequence: DataFrame) -> DataFrame:
 
 
 def folded_dead(events: DataFrame) -> DataFrame:
-    """The dead letters that are there after all these events: buried, and neither revived nor given up."""
+    """The dead letters that exist after all these events: buried, and neither redriven nor discarded."""
     buried = events.where(F.col("kind") == "buried").select("queue_id", "key", "version")
     gone = (
         events.where(F.col("kind").isin("redriven", "purged"))
@@ -74,7 +74,7 @@ def doubled(events: DataFrame) -> DataFrame:
 
 
 def compared(expected: DataFrame, found: DataFrame, keys: tuple[str, ...]) -> DataFrame:
-    """Rows that are not the same on both sides, as `expected` and `found` structs of which one may be null."""
+    """Rows that differ between both sides, as `expected` and `found` structs, one of which may be null."""
     names = [name for name in expected.columns if name not in keys]
     left = expected.select(*keys, F.struct(*names).alias("expected"))
     right = found.groupBy(*keys).agg(F.count("*").alias("times"), F.first(F.struct(*names)).alias("found"))

@@ -1,5 +1,5 @@
 # pyright: basic
-"""A delayed queue knows its future: what comes due in each minute, against what was worked off per minute lately.
+"""Forecast per queue: messages that come due in each minute, against the recent throughput per minute.
 
 Frames:
   queues     queue_id, queue, ready (deliverable now), target_lag_s, paused
@@ -21,10 +21,10 @@ CAPACITY_POINT = 0.95
 
 
 def capacities(metrics: DataFrame, since: datetime, until: datetime) -> DataFrame:
-    """What each queue works off in a busy minute: the 95th percentile of acks over the minutes that had any.
+    """Throughput of each queue in a busy minute: the 95th percentile of acks over the minutes that had any.
 
-    It is what was seen, not what is possible: consumers that were never pressed may be faster. `until` keeps the minute
-    that is not over yet out of it.
+    It is the observed throughput, not the maximum: consumers that were never saturated may be faster. `until` excludes
+    the current, incomplete minute.
     """
     minute = F.col("minute")
     busy = metrics.where((F.col("acked") > 0) & (minute >= F.lit(since)) & (minute < F.lit(until)))
@@ -40,10 +40,10 @@ def forecast(
     minutes: int,
     schedules: DataFrame | None = None,
 ) -> DataFrame:
-    """Every queue and minute from the one that `now` is in: what comes, what can be worked off, what stays behind.
+    """Every queue and minute, starting with that of `now`: the load, the capacity and the backlog.
 
-    The backlog is carried over: b' = max(0, b + planned - capacity). With S the running sum of planned - capacity on top
-    of what is ready now, that is S - min(0, lowest S so far), and two windows compute it.
+    The backlog is carried over: b' = max(0, b + planned - capacity). With S the running sum of planned - capacity plus
+    the messages ready now, that is S - min(0, lowest S so far), which two windows compute.
     """
     load = planned.select("queue_id", "minute", "planned", "retries")
     if schedules is not None:
@@ -52,7 +52,7 @@ def forecast(
         )
     load = load.groupBy("queue_id", "minute").agg(F.sum("planned").alias("planned"), F.sum("retries").alias("retries"))
     first = int(now.timestamp()) // MINUTE * MINUTE
-    # Of the minute that has begun only the rest is left to work in.
+    # Of the current minute, only the rest is left.
     left = 1 - (now.timestamp() - first) / MINUTE
     last = first + (minutes - 1) * MINUTE
     seconds = F.explode(F.sequence(F.lit(first), F.lit(last), F.lit(MINUTE)))
@@ -69,7 +69,7 @@ def forecast(
         .withColumn("_sum", F.col("ready") + F.sum(surplus).over(of_queue))
         .withColumn("backlog", F.col("_sum") - F.least(F.lit(0.0), F.min("_sum").over(of_queue)))
         .withColumn("lag_s", F.when(F.col("capacity") > 0, F.col("backlog") / F.col("capacity") * MINUTE))
-        # Without capacity whatever stays behind is late; where none is known, nobody can say.
+        # With a capacity of zero, any backlog is late; with an unknown capacity, the result is null.
         .withColumn(
             "saturated",
             F.coalesce(F.col("lag_s") > F.col("target_lag_s"), (F.col("capacity") == 0) & (F.col("backlog") > 0)),
@@ -79,7 +79,7 @@ def forecast(
 
 
 def verdicts(forecast: DataFrame) -> DataFrame:
-    """One row per queue: when it first falls behind, when it has caught up again, and how deep it gets."""
+    """One row per queue: when it first falls behind, when it has caught up, and its largest backlog."""
     first = F.min(F.when(F.col("saturated"), F.col("minute"))).over(Window.partitionBy("queue_id"))
     late = F.col("minute") >= F.col("saturated_at")
     return (
@@ -99,5 +99,5 @@ def verdicts(forecast: DataFrame) -> DataFrame:
 
 
 def telling(forecast: DataFrame) -> DataFrame:
-    """Without the minutes in which nothing comes due and nothing waits: most of a week, for most queues."""
+    """Without the minutes that have neither load nor backlog: most of a week, for most queues."""
     return forecast.where((F.col("planned") > 0) | (F.col("backlog") > 0))

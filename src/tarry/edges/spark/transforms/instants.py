@@ -1,5 +1,5 @@
 # pyright: basic
-"""Minutes, hours and dates of UTC, whatever the session's time zone says: a session that is not ours may stand in Delhi."""
+"""Minutes, hours and dates in UTC, independent of the session's time zone, which may have an offset of half an hour."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _DAY = 86_400
 
 
 def truncated(at: Column, seconds: int) -> Column:
-    """The instant at which the minute or hour of `at` begins."""
+    """The start of the minute or hour of `at`."""
     return F.timestamp_seconds(F.floor(F.unix_seconds(at) / seconds) * seconds)
 
 
@@ -21,7 +21,7 @@ def dated(at: Column) -> Column:
 
 
 def micros_between(earlier: Column, later: Column) -> Column:
-    """Whole microseconds, as the database counts them; null where one end is missing."""
+    """Whole microseconds, the resolution of the database; null if either end is missing."""
     return F.unix_micros(later) - F.unix_micros(earlier)
 
 

@@ -1,5 +1,5 @@
 # pyright: basic
-"""Per queue and minute: how many, how late, how long, how deep."""
+"""Per queue and minute: counts, lag, durations, depth."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MEASURES = ("lag", "wait", "processing")
 
 
 def measured(traced: DataFrame, exact_up_to: int | None = EXACT_UP_TO) -> DataFrame:
-    """One row per queue and minute in which something happened. `net` and `dead_net` become depths by `with_depth`."""
+    """One row per queue and minute with events. `with_depth` turns `net` and `dead_net` into depths."""
     group = ["queue_id", "minute"]
     events = traced.withColumn("minute", truncated(F.col("at"), MINUTE))
     accepted = F.col("kind").isin("offered", "updated")
@@ -49,9 +49,9 @@ def measured(traced: DataFrame, exact_up_to: int | None = EXACT_UP_TO) -> DataFr
 
 
 def with_depth(metrics: DataFrame, baseline: DataFrame) -> DataFrame:
-    """Live and dead messages at the end of each minute: all that came minus all that went.
+    """Live and dead messages at the end of each minute: the running sum of the changes.
 
-    `baseline` (queue_id, depth, dead) is where each queue stood before the first of these minutes.
+    `baseline` (queue_id, depth, dead) is the depth of each queue before the first of these minutes.
     """
     so_far = Window.partitionBy("queue_id").orderBy("minute").rowsBetween(Window.unboundedPreceding, 0)
     before = baseline.select("queue_id", F.col("depth").alias("_depth"), F.col("dead").alias("_dead"))
@@ -64,5 +64,5 @@ def with_depth(metrics: DataFrame, baseline: DataFrame) -> DataFrame:
 
 
 def day_nets(metrics: DataFrame) -> DataFrame:
-    """By how much each queue grew on each date: the baseline of the dates after it."""
+    """The change of each queue's depth per date: the baseline of later dates."""
     return metrics.groupBy("queue_id", "date").agg(F.sum("net").alias("net"), F.sum("dead_net").alias("dead_net"))

@@ -1,5 +1,5 @@
 # pyright: basic
-"""Percentiles that are exact for as long as that is cheap, and say when they are not."""
+"""Percentiles: exact for small groups, approximate and marked as such for large ones."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from pyspark.sql import functions as F  # noqa: N812
 EXACT_UP_TO = 100_000
 """Events per group. `percentile` keeps every distinct value of a group in memory; below this it is a few megabytes."""
 ACCURACY = 10_000
-"""Beyond: `percentile_approx`, whose rank is off by at most one in this many: its p99 lies within p98.99–p99.01."""
+"""Above the limit: `percentile_approx`, whose rank error is at most one in this many: p99 lies within p98.99–p99.01."""
 POINTS = (0.5, 0.95, 0.99)
 NAMES = ("p50", "p95", "p99")
 
 
 def with_exactness(frame: DataFrame, group: Sequence[str], exact_up_to: int | None = EXACT_UP_TO) -> DataFrame:
-    """Adds `exact`: whether the group of this row is small enough. None: it is known that all are.
+    """Add `exact`: whether the group of the row is small enough. None: all groups are known to be.
 
-    Large groups are few, so they are broadcast."""
+    Large groups are few, so they are broadcast.
+    """
     if exact_up_to is None:
         return frame.withColumn("exact", F.lit(True))
     large = (
@@ -30,8 +31,9 @@ def with_exactness(frame: DataFrame, group: Sequence[str], exact_up_to: int | No
 
 
 def quantiles(micros: str) -> Column:
-    """An aggregate: p50, p95 and p99 in seconds, to the microsecond. Between two values it interpolates, as
-    `percentile_cont` of SQL does."""
+    """An aggregate: p50, p95 and p99 in seconds, rounded to microseconds. Interpolates between values like
+    `percentile_cont` in SQL.
+    """
     value, exact = F.col(micros), F.col("exact")
     points = F.array(*(F.lit(p) for p in POINTS))
     exactly = F.percentile(F.when(exact, value), points)
@@ -40,5 +42,5 @@ def quantiles(micros: str) -> Column:
 
 
 def spread(measure: str) -> list[Column]:
-    """The columns that `quantiles` as `measure` becomes: lag_p50_s, lag_p95_s, lag_p99_s."""
+    """The columns made from the `quantiles` named `measure`: lag_p50_s, lag_p95_s, lag_p99_s."""
     return [F.get(measure, F.lit(i)).alias(f"{measure}_{name}_s") for i, name in enumerate(NAMES)]

@@ -1,5 +1,5 @@
 # pyright: basic
-"""From archived events to messages that can be offered again."""
+"""Turns archived events into messages that can be offered again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which messages: those to which one of these events happened, in this time, to these keys."""
+    """Which messages to replay: those with one of these events, in this time range, with these keys."""
 
     kinds: tuple[str, ...]
     queue: str | None = None
@@ -22,12 +22,12 @@ class Selection:
     keys: tuple[str, ...] = ()
     key_prefix: str | None = None
     every_version: bool = False
-    """Every version that fits; else the last one of each key."""
+    """Every matching version; otherwise only the last one of each key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """How they are offered."""
+    """How the messages are offered."""
 
     prefix: str
     to_queue: str | None = None
@@ -38,7 +38,7 @@ class Plan:
 
 
 def selected(events: DataFrame, which: Selection) -> DataFrame:
-    """One row per message: queue, key, version, priority, and `id` (when it happened, as a place in the order)."""
+    """One row per message: queue, key, version, priority, and the event `id`, which orders them."""
     wanted = events.where(F.col("kind").isin(*which.kinds) & F.col("key").isNotNull())
     for condition in _conditions(which):
         wanted = wanted.where(condition)
@@ -63,7 +63,7 @@ def _conditions(which: Selection) -> list[Column]:
 
 
 def with_payloads(messages: DataFrame, events: DataFrame) -> DataFrame:
-    """What each was offered with, where the journal has it: payload, and what `detail` says of its kind."""
+    """Join the payload of each message's offer, if it is in the journal, and its content type from `detail`."""
     kept = F.max_by(F.struct("payload", "detail"), "id").alias("kept")
     bodies = events.where("payload is not null").groupBy(F.col("version").alias("root")).agg(kept)
     origins = roots(events)
@@ -77,10 +77,10 @@ def with_payloads(messages: DataFrame, events: DataFrame) -> DataFrame:
 
 
 def roots(events: DataFrame) -> DataFrame:
-    """For each version that was redriven, the version that was offered: payloads are journaled with offers only.
+    """The originally offered version of each redriven version: only offers are journaled with payloads.
 
-    A message can die and be redriven many times. Per key, in the order of ids, each is mapped to the root of what it came
-    from. Only redrives are gone through: a key that is offered again and again has few of them, and each step copies a map.
+    A message can die and be redriven many times. Per key, in the order of ids, each version is mapped to the root of
+    its origin. Only redrives are visited: a key that is offered often has few of them, and each step copies a map.
     """
     redriven = events.where("kind = 'redriven'").select(
         "queue_id",
@@ -104,7 +104,7 @@ def roots(events: DataFrame) -> DataFrame:
 
 
 def planned(messages: DataFrame, plan: Plan) -> DataFrame:
-    """Rows for the sink, in the order in which things happened; `due_at` spreads them where there is a rate."""
+    """Rows for the sink in the original order; with a rate, `due_at` spreads them."""
     key = F.concat(F.lit(plan.prefix), F.col("key"))
     if plan.every_version:
         key = F.concat(key, F.lit("@"), F.col("version"))
@@ -123,7 +123,7 @@ def planned(messages: DataFrame, plan: Plan) -> DataFrame:
 
 
 def _numbered(messages: DataFrame) -> DataFrame:
-    # One partition sorts two numbers per message; the payloads stay where they are.
+    # One partition sorts two numbers per message; the payloads are not moved.
     place = F.row_number().over(Window.orderBy("id")) - 1
     return messages.join(messages.select("id", place.alias("place")), "id")
 
@@ -140,5 +140,5 @@ def last_due_at(plan: Plan, n: int) -> datetime:
 
 
 def kinds_of(outcome: str) -> Sequence[str]:
-    """The events that an outcome stands for: to be offered is to be offered or changed; to come back is neither."""
+    """The event kinds of an outcome. `offered` includes updates and edits, not redrives."""
     return ("offered", "updated", "edited") if outcome == "offered" else (outcome,)

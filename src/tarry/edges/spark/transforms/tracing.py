@@ -1,11 +1,11 @@
 # pyright: basic
-"""Each event with what the history of its message adds to it: since when it could have been delivered, and who held it.
+"""Adds the history of its message to each event: since when it could be delivered, and which consumer held the lease.
 
-An event says what happened, not what came before. The lag of a delivery needs the end of the lease that was lost before
-it, and an `expired` does not say who lost. `sequenced` puts that beside each event. What it knows of the time before the
-first of these events comes from `carried`, the open versions as `facts.folded` left them. Events of one key come in the
-order of their ids, and a batch of the archive never has an event of a key before one of an earlier batch: writers of one
-key wait for each other's commits. So a chain of batches gives what one pass over everything would.
+An event records what happened, not what preceded it. The lag of a delivery needs the end of the lease lost before it,
+and `expired` does not name the consumer that lost it. `sequenced` adds that to each event. State from before the first
+of these events comes from `carried`, the open versions as left by `facts.folded`. Events of one key are ordered by id,
+and an archive batch never has an event of a key that precedes one in an earlier batch, because writers of one key wait
+for each other's commits. A chain of batches therefore gives the same result as one pass over everything.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ from pyspark.sql.types import (
 from tarry.edges.spark.transforms.instants import dated, micros_between
 
 CREATIONS = ("offered", "updated", "edited", "redriven")
-"""Each makes a version."""
+"""Each creates a version."""
 ENDINGS = ("acked", "dropped", "buried", "cron_replaced")
 """Each removes a live message."""
 _LIFE = (*CREATIONS, "leased", "touched", "nacked", "released", "expired", *ENDINGS)
 _BESIDE = ("refused", "purged")
-"""About a message, without a place in the life of the live row: one is not taken under its lock, one is about the dead."""
+"""Events of a message outside the life of its live row: `refused` is not written under the row lock, `purged` is about
+a dead letter.
+"""
 
 TRACED = StructType(
     [
@@ -52,12 +54,13 @@ TRACED = StructType(
         StructField("dead_net", IntegerType()),
     ]
 )
-"""`consumer` is who did it, or who lost the lease. `net` and `dead_net`: by how many the live and the dead grew."""
+"""`consumer` performed the event, or lost the lease. `net` and `dead_net`: change of the live and the dead count."""
 
 
 def sequenced(events: DataFrame, carried: DataFrame | None = None) -> DataFrame:
-    """Events of messages, each with `created`, `held` and `released` (what happened to this very version before), `before`
-    (the event of this key before it) and `was_live`. Anything about queues as a whole is left out."""
+    """Events of messages, each with `created`, `held` and `released` (earlier events of the same version), `before`
+    (the previous event of the key) and `was_live`. Events of queues are left out.
+    """
     life = _prepared(events.where(F.col("kind").isin(*_LIFE)))
     if carried is not None:
         life = life.unionByName(_recalled(carried), allowMissingColumns=True)
@@ -99,7 +102,7 @@ def _prepared(events: DataFrame) -> DataFrame:
 
 
 def _recalled(carried: DataFrame) -> DataFrame:
-    """Live versions as one event each, which stands for all there were. Of the dead nothing is needed here."""
+    """Live versions as one event each that stands for their history. Dead versions are not needed here."""
     released = F.struct("version", F.col("released_at").alias("at"))
     return carried.where("settled is null").select(
         F.col("last_id").alias("id"),
@@ -115,9 +118,9 @@ def _recalled(carried: DataFrame) -> DataFrame:
 
 
 def eligible_at() -> Column:
-    """Since when a leased message could have been delivered: it was due, it was there, and nobody held it any more.
+    """Since when a leased message was deliverable: it was due, existed, and was not leased.
 
-    After a lost lease that is the end of the lease; after a release, the release. A retry has a due time of its own.
+    After a lost lease that is the end of the lease; after a release, the release. A retry has its own due time.
     """
     lost = F.when(F.col("before.kind") == "expired", F.col("held.lease_until"))
     return F.greatest("due_at", "created.at", lost, "released.at")
@@ -128,14 +131,15 @@ def reason() -> Column:
 
 
 def worked_us() -> Column:
-    """How long somebody worked on it, where somebody said so. A lease that ran out or was given back tells nothing, nor
-    does the burial that follows the last nack or expiry, or that of a payload nobody could read."""
+    """Processing time, if a consumer settled the message. Unknown for an expired or released lease, for the burial
+    after the last nack or expiry, and for an undecodable payload.
+    """
     settled = F.col("kind").isin("acked", "nacked") | (reason() == "buried")
     return F.when(settled, micros_between(F.col("leased_at"), F.col("at")))
 
 
 def traced(sequence: DataFrame) -> DataFrame:
-    """What metrics and consumer statistics are made from; without keys and payloads, a small fraction of the journal."""
+    """The input of metrics and consumer statistics; without keys and payloads, a small fraction of the journal."""
     kind = F.col("kind")
     leased = kind == "leased"
     live_after = (~kind.isin(*ENDINGS)).cast("int")
@@ -148,14 +152,14 @@ def traced(sequence: DataFrame) -> DataFrame:
         "queue",
         "version",
         "attempt",
-        # The poll that buries an exhausted message names itself in `expired`; it lost nothing.
+        # The poll that buries an exhausted message is the consumer of `expired`, but did not lose the lease.
         F.when(kind.isin("released", "expired"), F.col("held.consumer")).otherwise(F.col("consumer")).alias("consumer"),
         reason().alias("reason"),
         "size",
         F.when(leased, micros_between(eligible_at(), F.col("at"))).alias("lag_us"),
         F.when(leased, micros_between(F.col("created.at"), F.col("at"))).alias("wait_us"),
         worked_us().alias("processing_us"),
-        # Not "+1 for offered": a queue whose journal was switched off for a while must not count below zero for ever.
+        # Not "+1 for offered": a queue whose journal was off for a while must not have a negative count forever.
         F.when(kind.isin(*_BESIDE), F.lit(0)).otherwise(live_after - F.col("was_live").cast("int")).alias("net"),
         F.when(kind == "buried", 1).when(kind.isin("redriven", "purged"), -1).otherwise(0).alias("dead_net"),
     )

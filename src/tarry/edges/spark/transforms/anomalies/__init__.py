@@ -1,1 +1,1 @@
-"""Detectors of what is out of the ordinary: pure functions of frames, gathered in one registry that users extend."""
+"""Anomaly detectors: pure functions of frames, collected in a registry that users extend."""

@@ -1,9 +1,9 @@
 # pyright: basic
-"""What is usual in each hour of the week, for each metric of each queue.
+"""Expected values per hour of the week, for each metric of each queue.
 
-Counts are judged by their square root: that of a Poisson count has the same spread at every level, one half, so a quiet
-queue and a busy one can be measured with the same rod. Durations are judged by their logarithm, because they vary by
-factors. A minute in which nothing happened is a count of zero: a stall is seen because it has rows.
+Counts are judged by their square root: for a Poisson count it has the same spread of one half at every level, so quiet
+and busy queues share one threshold. Durations are judged by their logarithm, because they vary by factors. A minute
+without events is a count of zero, so that a stall has rows and can be detected.
 """
 
 from __future__ import annotations
@@ -19,24 +19,26 @@ from tarry.edges.spark.transforms.anomalies.profiles import DAYS, spread_over
 from tarry.edges.spark.transforms.instants import MINUTE, dated, truncated
 
 SCALES = (1, 10)
-"""Minutes. A stall of a queue with one message a minute shows in no single minute, and in ten it does."""
+"""Minutes. A stall of a queue with one message per minute does not show in any single minute, but does in ten."""
 
 DRIFT = 0.05
-"""Of the square root: a tenth of the count. Four weeks have four of each hour, too few to see how levels drift."""
+"""Of the square root: a tenth of the count. Four weeks contain each hour four times, too few to measure how levels
+drift.
+"""
 _LEAST_S = 0.001
 _COUNTS = ("offered", "acked", "failed")
-"""The others are durations."""
+"""The other metrics are durations."""
 
 
 @dataclass(frozen=True)
 class Metric:
-    """`floor` is the least spread that is believed, on the scale of the metric: that of a Poisson count, or a factor."""
+    """A judged metric. `floor` is the minimum spread on the metric's scale: that of a Poisson count, or a factor."""
 
     name: str
     column: Column
     floor: float
     low: bool
-    """Whether too little is as bad as too much."""
+    """Whether too low is as bad as too high."""
     what: str
     """In a sentence: … messages were …."""
 
@@ -46,7 +48,7 @@ class Metric:
 
 
 def metrics() -> tuple[Metric, ...]:
-    """A function, because columns can be made only where Spark runs."""
+    """The judged metrics. A function, because columns need a running Spark."""
     failed = F.col("nacked") + F.col("expired")
     return (
         Metric("offered", F.col("offered") + F.col("updated"), 0.5, True, "offered"),
@@ -58,10 +60,10 @@ def metrics() -> tuple[Metric, ...]:
 
 
 def series(per_minute: DataFrame, queues: DataFrame, since: datetime, until: datetime) -> DataFrame:
-    """queue_id, queue, metric, scale, minute, date, hour, value, x: every minute of every queue that keeps a journal.
+    """queue_id, queue, metric, scale, minute, date, hour, value, x: every minute of every queue with a journal.
 
-    A queue begins with its first whole minute and ends when it is deleted. `value` is what people read (of counts the sum
-    over the last `scale` minutes), `x` what is judged. Durations have no value in minutes without any.
+    A queue starts with its first whole minute and ends when it is deleted. `value` is for display (for counts the sum
+    over the last `scale` minutes), `x` is what is judged. Durations have no value in minutes without events.
     """
     first = truncated(F.greatest(F.col("created_at"), F.lit(since)) + F.expr("interval 59999 millisecond"), MINUTE)
     last = F.least(F.coalesce("deleted_at", F.lit(until)), F.lit(until)) - F.expr("interval 1 minute")
@@ -115,7 +117,7 @@ def unscaled(metric: Column, x: Column) -> Column:
 
 
 def tallied_series(of_minutes: DataFrame) -> DataFrame:
-    """How often each value was seen in each hour of each date, to a twentieth of the scale: far below any spread."""
+    """Histogram of x per hour and date, rounded to a twentieth of the scale: far below any spread."""
     value = F.round(F.col("x") * 20) / 20
     return of_minutes.groupBy(
         "date", "queue_id", F.lit(None).cast("string").alias("consumer"), F.col("metric").alias("measure"), "scale",
@@ -128,9 +130,9 @@ def bands(
 ) -> DataFrame:
     """Median, spread and outer percentiles for each hour of these dates.
 
-    By the same hour of the week, if at least `weekly` minutes of it are known (two weeks); until then by the same hour of
-    the other working days, or of the other days of the weekend, if at least `daily` minutes are known (three days); until
-    then nothing is judged. Median and MAD stay what they are as long as less than half of the minutes were bad ones.
+    From the same hour of the week, if at least `weekly` minutes of it are known (two weeks); else from the same hour of
+    the other working days, or of the other weekend days, if at least `daily` minutes are known (three days); else
+    nothing is judged. Median and MAD stay stable as long as fewer than half of the minutes are anomalous.
     """
     past = spread_over(tallies.where(F.col("hour").isNotNull()), dates, days)
     same_day = F.date_diff("date", "seen_on") % 7 == 0

@@ -1,4 +1,4 @@
-"""The detectors that Tarry comes with."""
+"""The built-in detectors."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 # pyright: basic
-"""An anomaly that lasts longer than the frames reach back is the one that was told of before, not a new one each day.
+"""Continues a published anomaly that began before the frames, instead of raising a new one each day.
 
-The frames begin a day before what is judged. Of what began earlier they show a part, or nothing: its beginning, and with it
-its identity, comes from what is published.
+The frames begin one day before the judged range. Of an anomaly that began earlier they show a part or nothing: its
+start, and thereby its identity, comes from the published anomalies.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ TOLD = StructType(
         StructField("expected_high", DoubleType()),
     ]
 )
-"""Published anomalies that began before what is judged, and reached to where the frames begin."""
+"""Published anomalies that began before the judged range and reached the start of the frames."""
 
 _SUBJECT = ("queue_id", "key", "consumer", "side")
-"""Whatever of these a detector says: an anomaly goes on only as one about the same."""
+"""The subject columns, as far as a detector has them: an anomaly continues only with the same subject."""
 
 
 def continued(found: DataFrame, told: DataFrame | None) -> DataFrame:
-    """What was found, with the beginning of the anomaly that it goes on with: of the same subject, and meeting it in time.
+    """The found anomalies, with the start of the published one that they continue: same subject, overlapping in time.
 
-    If an old one meets several, as when late events have split it, the first of them has its beginning.
+    If a published anomaly overlaps several, for example because late events split it, the first one takes over its
+    start.
     """
     if told is None:
         return found

@@ -1,5 +1,5 @@
 # pyright: basic
-"""The row that a detector hands over, and what every detector needs to write it."""
+"""The row that a detector returns, and helpers to build it."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ FOUND = StructType(
         StructField("fingerprint", StringType()),
     ]
 )
-"""`fingerprint` is the same whenever the same thing is found again: an anomaly is raised once."""
+"""`fingerprint` is stable across runs: the same anomaly is raised once."""
 
 _REQUIRED = ("queue_id", "queue", "window_from", "window_to", "sentence")
 
 
 def completed(frame: DataFrame, *, name: str, version: int, severity: str) -> DataFrame:
-    """What a detector returned, with the rest of the columns.
+    """The frame of a detector with all columns of `FOUND`.
 
-    A detector must give queue_id, queue, window_from, window_to and sentence. Whatever else of `FOUND` it leaves out is
-    null, and `evidence` is the journal of the queue in the window. `identity` (text) is what makes it the same anomaly
-    when it is found again; without it that is the key, the consumer and the beginning.
+    A detector must return queue_id, queue, window_from, window_to and sentence. Other missing columns become null;
+    `evidence` defaults to the journal of the queue in the window. `identity` (text) identifies the anomaly across runs;
+    it defaults to the key, the consumer and the start.
     """
     missing = [column for column in _REQUIRED if column not in frame.columns]
     if missing:
@@ -80,9 +80,9 @@ def _place(given: set[str]) -> Column:
 
 
 def limited(frame: DataFrame, most: int) -> DataFrame:
-    """At most so many an hour for each queue, the first ones; the last of them says how many more there were.
+    """At most `most` rows per queue and hour, the first ones; the last of them states how many more there were.
 
-    `frame` has `id`, which orders and never changes, so that the same ones are kept in every run.
+    `frame` has `id`, a stable order, so that every run keeps the same rows.
     """
     of_hour = Window.partitionBy("queue_id", truncated(F.col("window_from"), HOUR))
     ranked = frame.withColumns(
@@ -96,23 +96,23 @@ def limited(frame: DataFrame, most: int) -> DataFrame:
 
 
 def quoted(text: Column) -> Column:
-    """A literal of SQL."""
+    """An SQL string literal."""
     return F.concat(F.lit("'"), F.replace(text, F.lit("'"), F.lit("''")), F.lit("'"))
 
 
 def instant(at: Column) -> Column:
-    """A literal of SQL that says the zone, whatever that of the session is that runs it."""
+    """An SQL timestamp literal with its zone, independent of the session that runs it."""
     return F.concat(F.lit("'"), utc(at, "yyyy-MM-dd HH:mm:ss.SSSSSS"), F.lit("+00'"))
 
 
 def utc(at: Column, pattern: str) -> Column:
-    """As text, in UTC, whatever the zone of this session is."""
+    """Text in UTC, independent of the session's time zone."""
     seconds = (F.unix_micros(at) / 1_000_000).cast("decimal(18,6)")
     return F.date_format(F.expr("timestamp_ntz '1970-01-01 00:00:00'") + F.make_dt_interval(secs=seconds), pattern)
 
 
 def journal_of(key: str | None = None, *conditions: str) -> Column:
-    """A query that shows the journal of a queue (or of one key of it) in the window, a minute more on both sides."""
+    """A query for the journal of a queue (or of one key) in the window, extended by one minute on both sides."""
     parts = [
         F.lit("select * from tarry.journal where queue = "),
         quoted(F.col("queue")),
@@ -128,7 +128,7 @@ def journal_of(key: str | None = None, *conditions: str) -> Column:
 
 
 def history_of_key() -> Column:
-    """A query that shows the life of a message, from its offer on."""
+    """A query for the events of a message, from its offer on."""
     return F.concat(
         F.lit("select * from tarry.journal where queue = "), quoted(F.col("queue")),
         F.lit(" and key = "), quoted(F.col("key")), F.lit(" order by id"),
@@ -136,7 +136,7 @@ def history_of_key() -> Column:
 
 
 def duration(seconds: Column) -> Column:
-    """How people say it: 12 ms, 3.4 s, 5 min, 2.5 h. Null stays null, which `format_string` would not do."""
+    """Human-readable: 12 ms, 3.4 s, 5 min, 2.5 h. Null stays null, which `format_string` alone would not do."""
     return (
         F.when(seconds < 1, F.format_string("%.0f ms", seconds * 1000))
         .when(seconds < 120, F.format_string("%.1f s", seconds))
@@ -146,7 +146,7 @@ def duration(seconds: Column) -> Column:
 
 
 def number(value: Column) -> Column:
-    """Decimals where there is something to see behind the point. Null stays null."""
+    """Decimals only for small fractions. Null stays null."""
     exact, fraction = value.cast("double"), (F.abs(value) < 10) & (value != F.floor(value))
     return F.when(fraction, F.format_string("%.1f", exact)).when(value.isNotNull(), F.format_string("%,.0f", exact))
 

@@ -1,5 +1,5 @@
 # pyright: basic
-"""Statistical detectors: a metric that is not what it usually is at this hour of the week."""
+"""Statistical detectors: a metric that deviates from its usual value at this hour of the week."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from tarry.edges.spark.transforms.anomalies.seen import Seen
 
 @dataclass(frozen=True)
 class Level:
-    """A minute is out of the ordinary when it lies `threshold` spreads from the median, and outside of the outer
-    percentiles. One alone is raised if it is twice as far out; otherwise it takes `lasting` of them in a row, which may
-    have gaps of `gap` minutes."""
+    """Settings of a level detector. A minute is unusual if it is `threshold` spreads from the median and outside of the
+    outer percentiles. A single minute is raised only at twice that distance; otherwise `lasting` minutes in a row are
+    needed, with gaps of at most `gap` minutes.
+    """
 
     metric: str
     threshold: float = 3.5
     threshold_of_ten: float = 4.5
-    """For sums over ten minutes: they overlap, so that one of them is never alone."""
+    """For sums over ten minutes: they overlap, so that an unusual one is never alone."""
     lasting: int = 5
     gap: int = 2
 
@@ -42,15 +43,16 @@ _DURATIONS = ("processing", "lag")
 
 
 def scored(series: DataFrame, bands: DataFrame) -> DataFrame:
-    """Each minute with its `score` (how many spreads from the median, with its sign) and `low` and `high`, on the scale of
-    the metric. Hours of which too little is known are left out."""
+    """Each minute with its `score` (signed number of spreads from the median) and `low` and `high`, on the scale of the
+    metric. Hours with too little history are left out.
+    """
     known = bands.select("date", "queue_id", "metric", "scale", "hour", "median", "sigma", "p01", "p99")
     beside = series.join(known, ["date", "queue_id", "metric", "scale", "hour"])
     return beside.withColumn("score", (F.col("x") - F.col("median")) / F.col("sigma"))
 
 
 def unusual(scores: DataFrame, settings: Level) -> DataFrame:
-    """The minutes that are out of the ordinary, one row each, with the scale that says so most clearly; `side` is 1 or -1."""
+    """The unusual minutes, one row each, with the scale of the highest score; `side` is 1 or -1."""
     threshold = F.when(F.col("scale") == 1, settings.threshold).otherwise(settings.threshold_of_ten)
     high = F.greatest(F.col("median") + threshold * F.col("sigma"), F.col("p99"))
     low = F.least(F.col("median") - threshold * F.col("sigma"), F.col("p01"))
@@ -68,7 +70,7 @@ def unusual(scores: DataFrame, settings: Level) -> DataFrame:
 
 
 def incidents(minutes: DataFrame, settings: Level) -> DataFrame:
-    """Minutes in a row, on one side, are one incident; its worst minute speaks for it."""
+    """Consecutive minutes on one side are one incident, represented by its worst minute."""
     of_queue = Window.partitionBy("queue_id", "side").orderBy("minute")
     away = F.unix_seconds("minute") - F.unix_seconds(F.lag("minute").over(of_queue))
     begins = F.coalesce(away > 60 * (settings.gap + 1), F.lit(True)).cast("int")
@@ -106,7 +108,7 @@ def unusual_level(seen: Seen, settings: Level) -> DataFrame:
 
 
 def _continued(found: DataFrame, seen: Seen) -> DataFrame:
-    """Before the sentence, which says how long it lasted. Too few is never the same incident as too many."""
+    """Continue published incidents. Precedes the sentence, which has the duration. Too low never continues too high."""
     if seen.told is None:
         return found
     below = F.coalesce(F.col("observed") < F.col("expected_low"), F.lit(False))

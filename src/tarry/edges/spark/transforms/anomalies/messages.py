@@ -1,8 +1,8 @@
 # pyright: basic
-"""Rules about single messages, as they are offered, taken and settled.
+"""Rules about single messages: offers, leases and settles.
 
-What is unusual for a queue is said by its profile, the four weeks before. A queue that is slow or large by nature (its own
-quantile is beyond the absolute limit) is judged by its own habits alone: otherwise it would be reported all day.
+Usual values come from the queue's profile of the previous four weeks. A queue that is normally slow or large (its own
+quantile exceeds the absolute limit) is judged only by its profile; otherwise it would be reported all day.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tarry.edges.spark.transforms.anomalies.seen import Seen
 from tarry.edges.spark.transforms.instants import dated, micros_between
 
 ENOUGH = 200
-"""Messages before a queue's own habits count."""
+"""Minimum number of messages before the profile of a queue counts."""
 
 
 @dataclass(frozen=True)
@@ -68,26 +68,27 @@ class DlqMovement:
 class ZombieMessage:
     times_lease: float = 2
     at_most_s: float = 8 * 3600
-    """Longer than this nobody need wait, however long the lease was. With the longest lease of 12 h it is within the day
-    that events reach back."""
+    """Upper bound of the wait, for long leases. With the longest lease of 12 h it stays within the day that events
+    reach back.
+    """
     most_per_hour: int = 50
 
 
 def judged(seen: Seen, *kinds: str) -> DataFrame:
-    """Events of these kinds, with `date`, and as windows of no length."""
+    """Events of these kinds, with `date`, and as windows of zero length."""
     at = F.col("at")
     found = seen.events_of(*kinds).where(seen.within(at, at))
     return found.withColumns({"window_from": at, "window_to": at, "date": dated(at)})
 
 
 def with_habit(frame: DataFrame, seen: Seen, measure: str) -> DataFrame:
-    """Beside each row `p01`, `p99` and `p999` of its queue; null while too little is known."""
+    """Join `p01`, `p99` and `p999` of the queue to each row; null with too little history."""
     known = seen.profile(measure).where(F.col("n") >= ENOUGH).drop("n")
     return frame.join(known, ["date", "queue_id"], "left")
 
 
 def limit(absolute: float, usual: Column, times: float) -> Column:
-    """The absolute limit or the relative one, whichever is lower; the relative one where the absolute one is usual."""
+    """The lower of the absolute and the relative limit; the relative one if the usual value is above the absolute."""
     return (
         F.when(usual.isNull(), F.lit(float(absolute)))
         .when(usual > absolute, usual * times)
@@ -97,8 +98,9 @@ def limit(absolute: float, usual: Column, times: float) -> Column:
 
 @detector(name="flash_message", severity="info", settings=FlashMessage())
 def flash_message(seen: Seen, settings: FlashMessage) -> DataFrame:
-    """Taken sooner after it could be taken than all but one in a hundred of its queue: perhaps a consumer spins, perhaps
-    a delay is not what was meant. Microseconds are compared, and a queue without habits is not judged."""
+    """Leased sooner after becoming eligible than 99 % of its queue: a consumer may be spinning, or a delay may be
+    wrong. Compared in microseconds; a queue without a profile is not judged.
+    """
     lag_ms = micros_between(tracing.eligible_at(), F.col("at")) / 1000
     leased = seen.sequence.where("kind = 'leased'").withColumn("observed", lag_ms)
     at = F.col("at")
@@ -125,7 +127,7 @@ def flash_message(seen: Seen, settings: FlashMessage) -> DataFrame:
 
 @detector(name="large_payload", severity="info", settings=LargePayload())
 def large_payload(seen: Seen, settings: LargePayload) -> DataFrame:
-    """Offered one by one or in bulk, and updates too; the size is that of the stored bytes."""
+    """Single and bulk offers, and updates; the size is that of the stored bytes."""
     offers = with_habit(judged(seen, "offered", "updated"), seen, "size")
     most = limit(settings.over_bytes, F.col("p999"), settings.times_usual)
     large = offers.withColumn("expected_high", most).where(F.col("size") > F.col("expected_high"))
@@ -138,7 +140,7 @@ def large_payload(seen: Seen, settings: LargePayload) -> DataFrame:
 
 @detector(name="long_processing", severity="warning", settings=LongProcessing())
 def long_processing(seen: Seen, settings: LongProcessing) -> DataFrame:
-    """From the lease to the ack or nack: who fails slowly is slow too."""
+    """From the lease to the ack or nack: a slow failure counts too."""
     settled = with_habit(judged(seen, "acked", "nacked"), seen, "processing_us")
     worked = micros_between(F.col("leased_at"), F.col("at")) / 1e6
     most = limit(settings.over_s, F.col("p99") / 1e6, settings.times_usual)
@@ -157,7 +159,9 @@ def long_processing(seen: Seen, settings: LongProcessing) -> DataFrame:
 
 @detector(name="lock_stolen", severity="critical", settings=LockStolen())
 def lock_stolen(seen: Seen, settings: LockStolen) -> DataFrame:
-    """A settle, single or in bulk, with a token that is not the current one: it changed nothing, but work was done twice."""
+    """A settle, single or in bulk, with a token that is not the current one: it changed nothing, but work was done
+    twice.
+    """
     verb = F.coalesce(F.get_json_object("detail", "$.verb"), F.lit("settle"))
     said = F.concat(
         F.lit("Somebody tried to "), verb, F.lit(" message "), "key", F.lit(" of queue "), "queue",
@@ -169,8 +173,9 @@ def lock_stolen(seen: Seen, settings: LockStolen) -> DataFrame:
 
 @detector(name="near_dlq", severity="warning", settings=NearDlq())
 def near_dlq(seen: Seen, settings: NearDlq) -> DataFrame:
-    """After a nack, single or in bulk. The nack says how many attempts its message has; one from before it did is judged
-    by the limit of its queue."""
+    """After a nack, single or in bulk. The nack contains the message's max_attempts; older nacks without it are judged
+    by the limit of the queue.
+    """
     limits = F.broadcast(seen.queues.select("queue_id", "max_attempts"))
     own = F.get_json_object("detail", "$.max_attempts").cast("int")
     left = F.col("max_attempts") - F.col("attempt")
@@ -191,7 +196,7 @@ def near_dlq(seen: Seen, settings: NearDlq) -> DataFrame:
 
 @detector(name="dlq_movement", severity="warning", settings=DlqMovement())
 def dlq_movement(seen: Seen, settings: DlqMovement) -> DataFrame:
-    """By its last nack, by a lease that ran out at its last attempt, or because a consumer said so."""
+    """By its last nack, by a lease that expired at its last attempt, or buried by a consumer."""
     reason = F.get_json_object("detail", "$.reason")
     why = (
         F.when(reason == "exhausted", F.format_string("after %d attempts", "attempt"))
@@ -206,21 +211,21 @@ def dlq_movement(seen: Seen, settings: DlqMovement) -> DataFrame:
 
 @detector(name="zombie_message", severity="critical", settings=ZombieMessage())
 def zombie_message(seen: Seen, settings: ZombieMessage) -> DataFrame:
-    """A lease that ran out, and for twice its length, or 8 h, nobody took the message: nobody may be left to do so.
+    """An expired lease whose message was not leased again for twice the lease's length, or 8 h: consumers may be down.
 
-    Found while it lies there, and also afterwards, when somebody came late.
+    Found while the message waits, and also afterwards, when it was leased late.
     """
     from pyspark.sql import Window
 
     of_key = Window.partitionBy("queue_id", "key").orderBy("id")
-    # That a lease ran out is told by whoever takes the message, or before that by a sweeper, who takes nothing.
+    # An expiry is recorded by the consumer that leases the message next, or earlier by a sweeper, which leases nothing.
     life = seen.events.where(F.col("key").isNotNull() & ~F.col("kind").isin("refused", "purged", "expired"))
     following = F.lead(F.struct("at", "kind")).over(of_key)
     held = life.withColumn("following", following).where(F.col("kind").isin("leased", "touched"))
     length_us = micros_between(F.col("at"), F.col("lease_until"))
     taken_at = F.coalesce(F.col("following.at"), F.lit(seen.known_until))
     over_us = micros_between(F.col("lease_until"), taken_at)
-    # A touch, an ack or any other event of the holder comes before the lease is over; only these come after.
+    # A touch, an ack or any other event of the holder precedes the end of the lease; only these events follow it.
     most_us = F.least(length_us * F.lit(settings.times_lease), F.lit(settings.at_most_s * 1e6))
     late = held.withColumns({"length_us": length_us, "over_us": over_us, "most_us": most_us}).where("over_us > most_us")
     zombies = late.withColumns({"window_from": F.col("lease_until"), "window_to": taken_at})
@@ -234,13 +239,13 @@ def zombie_message(seen: Seen, settings: ZombieMessage) -> DataFrame:
         F.lit(" so far. Is any consumer running?"),
     )  # fmt: skip
     most = F.col("most_us") / 1e6
-    # By key, consumer and the end of the lease: what goes on longer than the frames reach back must be the same one.
+    # Identity is key, consumer and end of the lease: an anomaly longer than the frames must stay the same.
     found = limited(_about(zombies, F.col("over_us") / 1e6, said, most), settings.most_per_hour).drop("identity", "id")
     return found if seen.told is None else found.unionByName(_still_there(seen, seen.told, life, found))
 
 
 def _still_there(seen: Seen, told: DataFrame, life: DataFrame, found: DataFrame) -> DataFrame:
-    """Zombies of before whose lease the frames do not reach: they end with the first event of their message."""
+    """Published zombies whose lease is older than the frames: they end with the next event of their message."""
     of_message = ["queue_id", "key"]
     old = told.drop("detector", "expected_low", "window_to", "observed").join(
         found, [*of_message, "window_from"], "left_anti"

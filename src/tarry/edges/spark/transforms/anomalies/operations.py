@@ -1,5 +1,5 @@
 # pyright: basic
-"""Rules about many messages at once: bulk operations, a cleared queue, a consumer that takes all it can get."""
+"""Rules about many messages at once: bulk operations, a purged queue, a consumer with a burst of leases."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class BurstDequeue:
 
 
 def operations(events: DataFrame) -> DataFrame:
-    """One row per queue and transaction: how many messages it touched, and the bounds of it."""
+    """One row per queue and transaction: the number of messages it touched, and its bounds."""
     return events.groupBy("queue_id", "xid").agg(
         F.max_by("queue", "id").alias("queue"),
         F.min("id").alias("id"),
@@ -59,8 +59,9 @@ def operations(events: DataFrame) -> DataFrame:
 
 @detector(name="bulk_enqueue", severity="info", settings=BulkEnqueue())
 def bulk_enqueue(seen: Seen, settings: BulkEnqueue) -> DataFrame:
-    """Offers in one transaction. Tasks that await their offers share one, up to a thousand: where such operations are usual,
-    only larger ones are told."""
+    """Offers in one transaction. Concurrent tasks share one by group commit, up to a thousand offers: where such
+    operations are usual, only larger ones are reported.
+    """
     counted = operations(judged(seen, "offered", "updated")).withColumn("date", dated(F.col("window_from")))
     bulk = with_habit(counted, seen, "operation").where(
         (F.col("count") >= settings.at_least) & (F.col("count") > F.coalesce("p99", F.lit(0.0)))
@@ -70,7 +71,7 @@ def bulk_enqueue(seen: Seen, settings: BulkEnqueue) -> DataFrame:
 
 @detector(name="bulk_delete", severity="info", settings=BulkDelete())
 def bulk_delete(seen: Seen, settings: BulkDelete) -> DataFrame:
-    """Live messages or dead letters. A queue that was cleared is told by `queue_cleared`."""
+    """Live messages or dead letters. A purge of the queue is reported by `queue_cleared` instead."""
     cleared = judged(seen, "queue_purged").select("queue_id", "xid")
     counted = operations(judged(seen, "dropped", "purged")).join(cleared, ["queue_id", "xid"], "left_anti")
     bulk = counted.where(F.col("count") >= settings.at_least)
@@ -79,14 +80,14 @@ def bulk_delete(seen: Seen, settings: BulkDelete) -> DataFrame:
 
 @detector(name="bulk_move", severity="info", settings=BulkMove())
 def bulk_move(seen: Seen, settings: BulkMove) -> DataFrame:
-    """From the dead letters back to life, or to another queue."""
+    """From the dead letters back to a queue, or to another queue."""
     bulk = operations(judged(seen, "redriven", "moved")).where(F.col("count") >= settings.at_least)
     return limited(_bulk(bulk, "were moved into queue"), settings.most_per_hour)
 
 
 @detector(name="queue_cleared", severity="warning", settings=QueueCleared())
 def queue_cleared(seen: Seen, settings: QueueCleared) -> DataFrame:
-    """Also of a queue without a journal: this event is written all the same."""
+    """Also for a queue without a journal: this event is always written."""
     count = F.get_json_object("detail", "$.count").cast("long")
     cleared = judged(seen, "queue_purged").withColumn("observed", count).where(F.col("observed") >= settings.at_least)
     said = F.concat(
@@ -103,13 +104,14 @@ def queue_cleared(seen: Seen, settings: QueueCleared) -> DataFrame:
 
 @detector(name="burst_dequeue", severity="warning", settings=BurstDequeue())
 def burst_dequeue(seen: Seen, settings: BurstDequeue) -> DataFrame:
-    """Any number of leases is counted, in every span of so many seconds; a burst that goes on is one anomaly.
+    """Counts leases in every span of `within_s` seconds; a continuing burst is one anomaly.
 
-    What is usual is what this consumer took in busy spans before, or any consumer of the queue while this one is new.
+    The usual value is that of the consumer's own busy spans before, or of all consumers of the queue while this one is
+    new.
     """
     span_us = int(settings.within_s * 1_000_000)
-    # A lease is in the count from its instant on, and out of it a span later: a running sum, which Spark does in one walk.
-    # Of a sliding frame it adds up the whole for every row, and that is hours for a million leases of one consumer.
+    # A lease adds one at its instant and subtracts one a span later: a running sum, which Spark computes in one pass. A
+    # sliding frame is summed again for every row, which takes hours for a million leases of one consumer.
     at_once = (
         seen.events.where("kind = 'leased'")
         .groupBy("queue_id", "consumer", F.unix_micros("at").alias("us"))

@@ -1,9 +1,9 @@
 # pyright: basic
-"""The habits of a queue: how late, how large, how long, how many at a time.
+"""Profile of a queue: lag, size, processing time, batch size.
 
-Kept as tallies: one small histogram per date, queue and measure, overwritten when the date is computed again. What is
-usual on a date is the sum of the tallies of the four weeks before it; no row of these weeks is read again. The bins grow by
-2^(1/8), so a quantile is right to nine in a hundred, which is nothing beside a factor of four.
+Stored as tallies: a small histogram per date, queue and measure, overwritten when the date is computed again. The
+profile of a date is the sum of the tallies of the four weeks before it; no event of these weeks is read again. Bins
+grow by 2^(1/8), so a quantile is accurate to 9 %, far below the factor of four used in the rules.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ TALLIES = StructType(
         StructField("n", LongType()),
     ]
 )
-"""How often a value was seen. `hour` and `scale` are null for habits, and set for the series of `baselines`."""
+"""Frequencies of values. `hour` and `scale` are null for profiles, and set for the series of `baselines`."""
 
 DAYS = 28
 _STEPS = 8
 _SPAN_S = 5
-"""Of the spans in which a consumer's leases are counted; those of `burst_dequeue` unless it is told otherwise."""
+"""Length of the spans in which a consumer's leases are counted; equals the default of `burst_dequeue`."""
 
 
 def binned(value: Column) -> Column:
-    """The lower end of the bin; everything below one is one."""
+    """The lower bound of the bin; values below one count as one."""
     return F.pow(2.0, F.floor(F.log2(F.greatest(value.cast("double"), F.lit(1.0))) * _STEPS + 1e-9) / _STEPS)
 
 
 def tallied_events(events: DataFrame, sequence: DataFrame) -> DataFrame:
-    """What one pass over events says about habits. `sequence` is what `tracing.sequenced` makes of them."""
+    """The tallies of one pass over events. `sequence` is the result of `tracing.sequenced`."""
     kind = F.col("kind")
     nobody = F.lit(None).cast("string")
 
@@ -87,14 +87,14 @@ def tallied_events(events: DataFrame, sequence: DataFrame) -> DataFrame:
 
 
 def profiles(tallies: DataFrame, dates: Iterable[date], days: int = DAYS) -> DataFrame:
-    """What was usual before each of these dates."""
+    """The profile for each of these dates, from the days before it."""
     habits = spread_over(tallies.where(F.col("hour").isNull()), dates, days)
     summed = habits.groupBy("date", "queue_id", "consumer", "measure", "value").agg(F.sum("n").alias("n"))
     points = F.array(F.lit(0.01), F.lit(0.99), F.lit(0.999))
     usual = summed.groupBy("date", "queue_id", "consumer", "measure").agg(
         F.sum("n").alias("total"), F.percentile("value", points, F.col("n")).alias("points")
     )
-    # High ones are given the upper end of their bin: what lies in the same bin is not above it.
+    # High quantiles use the upper bound of their bin, so that values in the same bin do not exceed them.
     step = 2.0 ** (1 / _STEPS)
     return usual.select(
         "date",
@@ -109,7 +109,7 @@ def profiles(tallies: DataFrame, dates: Iterable[date], days: int = DAYS) -> Dat
 
 
 def spread_over(tallies: DataFrame, dates: Iterable[date], days: int) -> DataFrame:
-    """Each tally once for every date of which it is the past; `seen_on` is its own date."""
+    """Each tally once for every date within `days` after it; `seen_on` is its own date."""
     wanted = F.array(*(F.lit(one) for one in sorted(dates))).cast("array<date>")
     past = tallies.withColumnRenamed("date", "seen_on").withColumn("date", F.explode(wanted))
     age = F.date_diff("date", "seen_on")

@@ -1,4 +1,4 @@
-"""Which detectors there are. A registry is a value: nobody adds to one behind your back, a run takes the one it is given.
+"""The registry of detectors. It is an immutable value: a run uses the registry that it is given.
 
 ```python
 @detector(name="night_offers", severity="warning")
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Detector:
-    """A function from what was seen (and its settings, if it has any) to anomalies; see `found.completed`."""
+    """A function from `Seen` (and its settings, if any) to anomalies; see `found.completed`."""
 
     name: str
     severity: Severity
     function: Callable[..., DataFrame]
     settings: Any = None
     version: int = 1
-    """To be raised when the function changes its mind: what older versions found stays as it was said."""
+    """Increment when the function's results change: anomalies found by older versions stay as they are."""
 
     def find(self, seen: Seen) -> DataFrame:
         own = seen.by(self.name)
@@ -48,7 +48,7 @@ class Detector:
 def detector(
     *, name: str, severity: Severity | str, settings: Any = None, version: int = 1
 ) -> Callable[[Callable[..., DataFrame]], Detector]:
-    """A function as a detector. With `settings` (a frozen dataclass) the function is given them as its second argument."""
+    """Make a function a detector. `settings` (a frozen dataclass) are passed as its second argument."""
 
     def made(function: Callable[..., DataFrame]) -> Detector:
         return Detector(name, Severity(severity), function, settings, version)
@@ -108,7 +108,7 @@ def _kind(value: object) -> str:
 
 
 def detected(seen: Seen, registry: Registry) -> DataFrame:
-    """Everything that the detectors of a registry find."""
+    """All anomalies found by the detectors of a registry."""
     if not registry.detectors:
         raise InvalidInput("a registry without detectors finds nothing")
     return reduce(lambda left, right: left.unionByName(right), [one.find(seen) for one in registry])

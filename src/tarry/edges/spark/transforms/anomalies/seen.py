@@ -1,5 +1,5 @@
 # pyright: basic
-"""What a detector may look at. Frames only: no session, no clock, no database."""
+"""The input of a detector. Frames only: no session, no clock, no database."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ QUEUES = StructType(
         StructField("journaled", StringType()),
     ]
 )
-"""Queues as they are now. `journaled` is the level of the journal: off, events or payloads."""
+"""Queues in their current state. `journaled` is the journal level: off, events or payloads."""
 
 PROFILES = StructType(
     [
@@ -44,7 +44,7 @@ PROFILES = StructType(
         StructField("p999", DoubleType()),
     ]
 )
-"""What is usual for a queue on a date, by the four weeks before it; `consumer` is null for all of its consumers."""
+"""Usual values of a queue on a date, from the four weeks before it; `consumer` is null for all consumers together."""
 
 BANDS = StructType(
     [
@@ -60,19 +60,19 @@ BANDS = StructType(
         StructField("p99", DoubleType()),
     ]
 )
-"""What is usual in an hour of a date, by the same hours of the weeks before it, on the scale of `series`."""
+"""Usual values in an hour of a date, from the same hours of the weeks before it, on the scale of `series`."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """`since` and `until` bound what is judged. The frames begin earlier: an anomaly may have begun before."""
+    """The frames to judge. `since` and `until` bound what is judged; the frames begin earlier, as anomalies may."""
 
     events: DataFrame
     """`schemas.EVENTS`, from a day before `since`."""
     sequence: DataFrame
-    """Those of messages, each with the history of its message, see `tracing.sequenced`."""
+    """The events of messages, each with the history of its message, see `tracing.sequenced`."""
     metrics: DataFrame
-    """Per queue and minute, see `transforms.metrics`; minutes in which nothing happened have no row."""
+    """Per queue and minute, see `transforms.metrics`; minutes without events have no row."""
     series: DataFrame
     """The same per metric, with a row for every minute, see `baselines.series`."""
     queues: DataFrame
@@ -81,16 +81,18 @@ class Seen:
     since: datetime
     until: datetime
     complete_until: datetime | None = None
-    """So far no event is missing: silence before it is silence. None: `until`."""
+    """The events are complete up to here: only silence before it counts. None: `until`."""
     kinds: frozenset[str] | None = None
-    """Of the events, if that is known: what looks for other kinds has nothing to do."""
+    """Kinds of the events, if known: a detector of other kinds gets an empty frame at no cost."""
     published: Mapping[str, DataFrame] = field(default_factory=dict)
-    """By detector, what was told of and began before `since`, see `continuing.TOLD`; nothing, if there is nothing."""
+    """By detector, the published anomalies that began before `since`, see `continuing.TOLD`. No entry if there are
+    none.
+    """
     told: DataFrame | None = None
-    """Of these, what the detector that looks has told of."""
+    """The entry of `published` for the current detector."""
 
     def by(self, detector: str) -> Seen:
-        """As one detector sees it."""
+        """The same input with the published anomalies of one detector."""
         return replace(self, told=self.published.get(detector))
 
     @property
@@ -108,5 +110,5 @@ class Seen:
         return F.broadcast(of_queue.select("date", "queue_id", "n", "p01", "p99", "p999"))
 
     def within(self, frm: Column, to: Column) -> Column:
-        """Whether what lasted from one to the other is to be judged now."""
+        """Whether the given time span overlaps the judged range."""
         return (to >= F.lit(self.since)) & (frm < F.lit(self.until))
