@@ -1,8 +1,8 @@
-"""Timers by due time: what is next, and what is due at an instant that the caller names. Nothing here waits.
+"""Timers ordered by due time: the next one, and those due at an instant given by the caller. Nothing here waits.
 
-- `timer`: one timer, and what every structure of them can do
-- `heap`: a binary heap; exact, the cost of a start grows with the logarithm of what waits
-- `wheel`: a hashed timing wheel; start and cancel cost the same however many wait, and one look serves a whole tick
+- `timer`: one timer, and the protocol of the structures
+- `heap`: a binary heap; exact, a start costs O(log n)
+- `wheel`: a hashed timing wheel; start and cancel cost O(1), and one wakeup serves a whole tick
 """
 
 from tarry.core.timers.heap import TimerHeap

@@ -1,4 +1,4 @@
-"""Timers in a binary heap: exact to the clock's last digit."""
+"""Timers in a binary heap: exact to the resolution of the clock."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from tarry.core.timers.timer import Timer
 T = TypeVar("T")
 
 _TOLERATED = 64
-"""Cancelled entries that a heap may carry along: sweeping a short one all the time would cost more than they do."""
+"""Cancelled entries that a heap may keep: removing them from a short heap every time would cost more than they do."""
 
 
 class TimerHeap(Generic[T]):
-    """Start and pop in O(log n). Cancel in O(1): what is cancelled stays until it surfaces or outnumbers the rest."""
+    """Start and pop in O(log n). Cancel in O(1): a cancelled entry stays until it surfaces or such entries outnumber
+    the rest.
+    """
 
     __slots__ = ("_heap", "_live", "_started")
 
     def __init__(self) -> None:
-        # Tuples, because they are compared in C: number before timer, so timers never are.
+        # Tuples, because they are compared in C. The number comes before the timer, so timers are never compared.
         self._heap: list[tuple[float, int, Timer[T]]] = []
         self._live = 0
         self._started = 0
@@ -39,7 +41,7 @@ class TimerHeap(Generic[T]):
         return timer
 
     def hold(self, timer: Timer[T]) -> None:
-        """A timer that was started elsewhere."""
+        """Add a timer that was started elsewhere."""
         timer.place = self
         self._live += 1
         heapq.heappush(self._heap, (timer.due, timer.number, timer))

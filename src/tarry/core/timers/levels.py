@@ -1,4 +1,4 @@
-"""One ring of a timing wheel: slots, and a number whose bits say which of them hold something."""
+"""One level of a timing wheel: slots, and an integer whose bits mark the occupied ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BITS: Final = 10
 SLOTS: Final = 1 << _BITS
 _MASK: Final = SLOTS - 1
 LEVELS: Final = 4
-"""With ticks of a millisecond: a second, 17 minutes, 12 days, 35 years. What is later still is kept elsewhere."""
+"""With ticks of a millisecond: a second, 17 minutes, 12 days, 35 years. Later timers are kept in the heap."""
 
 
 class Slot(Generic[T]):
@@ -24,15 +24,19 @@ class Slot(Generic[T]):
     def __init__(self, level: Level[T], index: int) -> None:
         self.level = level
         self.index = index
-        # In no order: who leaves is replaced by the last. A million in sets took 180 bytes each, and so 140.
+        # Unordered: a removed timer is replaced by the last one. A million timers took 180 bytes each in sets, 140 in
+        # lists.
         self.timers: list[Timer[T]] = []
         self.earliest = math.inf
-        """No timer here is due before. After a cancel it may be lower than need be: then somebody wakes in vain, once."""
+        """Lower bound of the due times in this slot. After a cancel it may be too low, which causes one spurious
+        wakeup.
+        """
 
 
 class Level(Generic[T]):
-    """All slots that hold something lie less than one turn ahead of the time that has elapsed, so none is mistaken for
-    that of another turn."""
+    """A ring of slots. All occupied slots are less than one turn ahead of the elapsed time, so slots of different turns
+    are never confused.
+    """
 
     __slots__ = ("_occupied", "_slots", "shift")
 
@@ -66,7 +70,7 @@ class Level(Generic[T]):
             self._drop(slot)
 
     def next_after(self, elapsed: int) -> Slot[T] | None:
-        """The first slot ahead that holds something."""
+        """The first occupied slot ahead."""
         occupied = self._occupied
         if not occupied:
             return None
@@ -77,7 +81,7 @@ class Level(Generic[T]):
         return self._slots[_lowest_bit(occupied)]
 
     def passed(self, before: int, now: int) -> Iterator[Slot[T]]:
-        """Takes out the slots that time has reached between two ticks."""
+        """Remove and yield the slots that time has reached between two ticks."""
         turned = (now >> self.shift) - (before >> self.shift)
         while self._occupied and turned:
             slot = self.next_after(before)

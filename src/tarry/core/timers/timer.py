@@ -1,4 +1,4 @@
-"""One timer, and what every structure of timers can do."""
+"""One timer, and the protocol of structures that hold timers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class Timer(Generic[T]):
-    """An item that waits for its time. Keep it to be able to cancel it."""
+    """An item with a due time. Keep it to be able to cancel it."""
 
     __slots__ = ("due", "index", "item", "number", "place")
 
@@ -17,44 +17,49 @@ class Timer(Generic[T]):
         self.item = item
         self.due = due
         self.number = number
-        """Equal times come out in the order in which they were started, and items are never compared."""
+        """Sequence number: timers with equal due times are popped in the order of their start, and items are never
+        compared.
+        """
         self.place: object = None
-        """What holds it now: None once it has come out or was cancelled. Only its structure may change this."""
+        """The structure that holds the timer; None once it was popped or cancelled. Only that structure may change
+        this.
+        """
         self.index = 0
-        """Where in its place, for those that want to know."""
+        """The position within the place, for structures that need it."""
 
     def __repr__(self) -> str:
         return f"<Timer {self.item!r} due {self.due}{'' if self.place else ', over'}>"
 
 
 class Timers(Protocol[T]):
-    """Instants are readings of one monotonic clock, in seconds; any number but NaN will do.
+    """A structure of timers. Instants are readings of one monotonic clock, in seconds; any number except NaN is
+    allowed.
 
-    Not for several threads at once: whoever shares them has a lock.
+    Not thread-safe: callers that share it need a lock.
     """
 
     def __len__(self) -> int: ...
 
     def __iter__(self) -> Iterator[Timer[T]]:
-        """All that wait, in no order."""
+        """All pending timers, unordered."""
         ...
 
     def start(self, item: T, due: float, now: float) -> Timer[T]: ...
 
     def cancel(self, timer: Timer[T]) -> bool:
-        """False if it has come out, was cancelled, or belongs to somebody else."""
+        """False if the timer was popped, was cancelled, or belongs to another structure."""
         ...
 
     def pop_due(self, now: float) -> Timer[T] | None:
-        """The earliest timer that is due; never one that is not."""
+        """Pop the earliest timer that is due; never one that is not."""
         ...
 
     def first(self) -> Timer[T] | None:
-        """The earliest timer, due or not; it stays."""
+        """The earliest timer, due or not, without removing it."""
         ...
 
     def wake_at(self) -> float:
-        """When it pays to look again, if nothing is started before: infinity if nothing waits."""
+        """When to call `pop_due` again if nothing is started before; infinity if no timer is pending."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""A hashed timing wheel: time is cut into ticks, and a timer is dropped into the slot of its tick."""
+"""A hashed timing wheel: time is divided into ticks, and a timer goes into the slot of its tick."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from tarry.core.timers.timer import Timer, order
 T = TypeVar("T")
 
 _FAR: Final = 1 << 62
-"""The tick of everything that is so far away that its number would overflow; also of "never"."""
+"""The tick of instants whose number would overflow, including infinity."""
 
 
 class TimerWheel(Generic[T]):
-    """Start and cancel in O(1), however many wait. Whoever sleeps until `wake_at` is at most one tick late, never early.
+    """Start and cancel in O(1). A caller that sleeps until `wake_at` is at most one tick late, never early.
 
-    Long delays go to coarser levels: a slot of the next level is a whole turn of the one before. When time reaches such
-    a slot, its timers move down. Slots are found by the bits of a number, so empty ones cost nothing, and nobody
-    wakes for them.
+    Long delays go to coarser levels: a slot of the next level is a whole turn of the level below. When time reaches
+    such a slot, its timers move down. Occupied slots are found by the bits of an integer, so empty slots cost nothing
+    and cause no wakeups.
 
-    A slot that time has reached is poured into a small heap, which knows exact times. So the order is that of the due times,
-    also within a tick, and who looks in the middle of a tick gets what is due by then.
+    A slot that time has reached is moved to a small heap with exact times. Timers are therefore popped in the order of
+    due times, also within a tick, and a call in the middle of a tick returns what is due by then.
     """
 
     __slots__ = ("_earliest", "_elapsed", "_levels", "_live", "_reached", "_started", "_tick")
 
     def __init__(self, tick: float = 0.001) -> None:
-        """`tick` in seconds: how late a timer may be, and how long one wake-up lasts for those after it."""
+        """`tick` in seconds: the maximum lateness of a timer, and the interval that one wakeup covers."""
         if not 0 < tick < math.inf:
             raise InvalidInput(f"a tick lasts longer than nothing, and not for ever: {tick} s")
         self._tick = tick
@@ -40,7 +40,7 @@ class TimerWheel(Generic[T]):
         self._reached: TimerHeap[T] = TimerHeap()
         self._elapsed = -1
         self._earliest: float | None = math.inf
-        """No timer is due before. None: look for it when somebody asks."""
+        """Lower bound of all due times. None: compute it on demand."""
         self._live = 0
         self._started = 0
 
@@ -51,7 +51,7 @@ class TimerWheel(Generic[T]):
         return chain(self._reached, *self._levels)
 
     def start(self, item: T, due: float, now: float) -> Timer[T]:
-        # Without this the first timers after a pause would land in slots as coarse as the pause was long.
+        # Without this the first timers after a pause would go into slots as coarse as the pause was long.
         self._advance(now)
         self._started += 1
         timer = Timer(item, due, self._started)
@@ -80,7 +80,7 @@ class TimerWheel(Generic[T]):
         return timer
 
     def first(self) -> Timer[T] | None:
-        """Looks through one slot per level: not for the hot path."""
+        """Searches one slot per level: not for the hot path."""
         slots = (level.next_after(self._elapsed) for level in self._levels)
         heads = [min(slot.timers, key=order) for slot in slots if slot is not None]
         if (reached := self._reached.first()) is not None:
@@ -88,7 +88,7 @@ class TimerWheel(Generic[T]):
         return min(heads, key=order, default=None)
 
     def wake_at(self) -> float:
-        """The end of the first tick that holds something."""
+        """The end of the first occupied tick."""
         due = self._earliest
         if due is None:
             slots = (level.next_after(self._elapsed) for level in self._levels)
@@ -113,7 +113,7 @@ class TimerWheel(Generic[T]):
                 for timer in slot.timers:
                     self._place(timer)
         if self._earliest is not None and self._earliest <= now:
-            # Of a timer that was cancelled, perhaps: whoever woke for it must not wake for it again.
+            # Possibly of a cancelled timer: the caller that woke for it must not wake for it again.
             self._earliest = None
 
     def _place(self, timer: Timer[T]) -> None:
@@ -123,11 +123,11 @@ class TimerWheel(Generic[T]):
                 if (tick >> level.shift) - (elapsed >> level.shift) < SLOTS:
                     level.put(timer, tick)
                     return
-        # Time has reached it, or it is so far away that a place in the heap is no burden.
+        # Already reached, or so far away that there are few enough to keep in the heap.
         self._reached.hold(timer)
 
     def _tick_of(self, instant: float) -> int:
-        """Grows with the instant, whatever the rounding: what is due is never in a tick that lies ahead."""
+        """Monotonic in the instant despite rounding: a due timer is never in a tick that lies ahead."""
         quotient = instant / self._tick
         if quotient < 0:
             return -1

@@ -1,4 +1,4 @@
-"""Where PostgreSQL's programs are: in a wheel, installed on the system, or where the caller says."""
+"""Locates PostgreSQL's programs: in a wheel, installed on the system, or in a directory given by the caller."""
 
 import importlib.util
 import re
@@ -23,7 +23,7 @@ class Binaries:
 
 
 def find_binaries(choice: str, search_path: str) -> Binaries:
-    """`choice` as in `EmbeddedSettings.binaries`; `search_path` is a PATH to look for pg_config in."""
+    """`choice` as in `EmbeddedSettings.binaries`; `search_path` is a PATH to find pg_config in."""
     if choice in WHEEL_FOLDERS:
         return Binaries(_checked(_wheel_folder(choice), choice), int(choice))
     folder = _checked(_system_folder(search_path) if choice == "system" else Path(choice).resolve(), choice)
@@ -31,7 +31,7 @@ def find_binaries(choice: str, search_path: str) -> Binaries:
 
 
 def _wheel_folder(choice: str) -> Path:
-    # find_spec on a top-level name runs nothing of the package: its own __init__ has effects that we do not want.
+    # find_spec on a top-level name does not import the package, whose __init__ has unwanted side effects.
     spec = importlib.util.find_spec(WHEEL)
     if spec is None or not spec.submodule_search_locations:
         raise EmbeddedError(

@@ -1,4 +1,4 @@
-"""The one place where the embedded server looks at environment variables."""
+"""The only place where the embedded server reads environment variables."""
 
 import os
 import pwd
@@ -9,9 +9,9 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """What the environment says, read once. `asked` tells a place that was named from one that was assumed.
+    """The environment, read once. `asked`: the location was set explicitly, not assumed.
 
-    No `data_home` means that this user has no home either, as with the arbitrary ids that some clusters assign.
+    No `data_home` means that this user has no home directory, as with the arbitrary user ids of some clusters.
     """
 
     data_home: Path | None
@@ -22,7 +22,9 @@ class Environment:
 
 
 def read_environment(environ: Mapping[str, str] = os.environ) -> Environment:
-    """`inherited` is all that the server's processes get to see: they outlive us, and our secrets are not theirs."""
+    """Read the environment. `inherited` is all that the server's processes see: they outlive this process and must not
+    get its secrets.
+    """
     tarry_home, xdg_data, runtime = (
         environ.get("TARRY_HOME"),
         environ.get("XDG_DATA_HOME"),
@@ -47,7 +49,7 @@ def read_environment(environ: Mapping[str, str] = os.environ) -> Environment:
 
 
 def _absolute(value: str | None) -> bool:
-    """The XDG specification: relative paths are to be ignored."""
+    """The XDG specification requires relative paths to be ignored."""
     return value is not None and Path(value).is_absolute()
 
 

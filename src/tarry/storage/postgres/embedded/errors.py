@@ -1,4 +1,4 @@
-"""What goes wrong with the embedded server is said in the project's own error tree."""
+"""Errors of the embedded server, as part of the project's error hierarchy."""
 
 from tarry.core.errors import EmbeddedError
 

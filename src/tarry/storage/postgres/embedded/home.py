@@ -1,4 +1,4 @@
-"""The private directory that holds one server: which one it is, and that it is really ours."""
+"""The private directory of one server: where it is, and whether it belongs to this user."""
 
 import os
 import stat
@@ -9,14 +9,14 @@ from .environment import Environment
 from .errors import EmbeddedError
 from .supervisor.layout import Layout
 
-# Where root's data goes if the account that has to run PostgreSQL cannot enter root's home.
+# For the data of root, if the account that has to run PostgreSQL cannot enter root's home directory.
 SYSTEM_HOME = Path("/var/lib/tarry")
 
 
 def default_home(
     environment: Environment, major: int, *, namespaces: Callable[[], bool], system_home: Path = SYSTEM_HOME
 ) -> Path:
-    """The user's data directory; for root without namespaces one that other accounts can reach."""
+    """The user's data directory; for root without namespaces, one that other accounts can reach."""
     if environment.data_home is None:
         raise EmbeddedError(
             f"uid {os.geteuid()} has no home directory. Set TARRY_HOME (or data_dir=) to a place for the data."
@@ -38,7 +38,7 @@ def _open_to_others(place: Path) -> bool:
 
 
 def claim(home: Path) -> Layout:
-    """Make the directory if need be, and refuse one that is not ours or holds something else."""
+    """Create the directory if necessary; reject one that has another owner or other content."""
     if "\n" in str(home):
         raise EmbeddedError(
             f"{str(home)!r} has a line break in it, which PostgreSQL's own notes cannot hold. Choose another."
@@ -73,7 +73,7 @@ def claim(home: Path) -> Layout:
 
 
 def check_major(layout: Layout, major: int) -> None:
-    """PostgreSQL of one major version cannot read the files of another; say so before it does."""
+    """Reject data of another major version before PostgreSQL does: it cannot read the files."""
     try:
         found = (layout.pgdata / "PG_VERSION").read_text().strip()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Start the supervisor, and hear from it how that went."""
+"""Starts the supervisor and reads its report."""
 
 import os
 import select
@@ -12,12 +12,12 @@ from .errors import EmbeddedError
 from .supervisor.order import PROBE, Order
 from .supervisor.report import BUSY, FAILED, READY
 
-# A file, not `-m tarry…`: that would load the whole package and its driver into a process that lives for days.
+# A file, not `-m tarry…`, which would load the whole package and its driver into a process that lives for days.
 ENTRY = Path(__file__).parent / "supervisor" / "__main__.py"
 
 
 def launch(order: Order, environment: Mapping[str, str], *, deadline: float) -> None:
-    """Returns when a server is ready or somebody else is about to start it; raises if it failed."""
+    """Return when a server is ready or another process is about to start it; raise if the start failed."""
     with _popen(order.to_argv(), environment) as process:
         assert process.stdout is not None  # noqa: S101 (for the type checker: we asked for a pipe)
         said = _read_until_closed(process.stdout.fileno(), deadline)
@@ -35,7 +35,7 @@ def launch(order: Order, environment: Mapping[str, str], *, deadline: float) -> 
 
 
 def namespaces_allowed(environment: Mapping[str, str]) -> bool:
-    """Whether a process of ours may enter a user namespace; asked of a process of its own, as there is no way back."""
+    """Whether this user may enter a user namespace. Tested in a separate process, because it cannot be undone."""
     with _popen([PROBE], environment) as process:
         process.communicate()
     return process.returncode == 0

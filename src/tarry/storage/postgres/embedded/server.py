@@ -1,4 +1,4 @@
-"""Join the embedded server of a data directory, starting it if nobody has."""
+"""Join the embedded server of a data directory, starting it if it does not run."""
 
 import fcntl
 import os
@@ -20,14 +20,14 @@ from .supervisor.locks import acquire, open_lock
 from .supervisor.order import Order
 from .supervisor.state import State, forget_state, read_state
 
-# Long, since PostgreSQL may have to replay a gigabyte of log after a power cut.
+# Long, because PostgreSQL may have to replay a gigabyte of WAL after a power failure.
 START_FOR = 300.0
 PAUSE_FOR = 0.01
 DEFAULTS = EmbeddedSettings()
 
 
 class Embedded:
-    """This process's hold on a running server. Dropping the object keeps the hold until the process ends."""
+    """A process's claim on a running server. If the object is dropped, the claim lasts until the process ends."""
 
     __slots__ = ("_users", "data_dir", "dsn", "major")
 
@@ -38,7 +38,7 @@ class Embedded:
         self.dsn = dsn
 
     def close(self) -> None:
-        """Leave. The server stops by itself once nobody is left, shortly after this returns."""
+        """Release the claim. The server stops by itself shortly after the last process has released it."""
         users, self._users = self._users, None
         if users is not None:
             # Closed, not unlocked: a forked child that still uses the server shares the lock and keeps it.
@@ -54,7 +54,7 @@ class Embedded:
 
 
 def start(settings: EmbeddedSettings = DEFAULTS) -> Embedded:
-    """Blocks until the server answers: some milliseconds if it runs, a second or two the first time ever."""
+    """Block until the server accepts connections: milliseconds if it runs, a second or two for the first start ever."""
     environment = read_environment()
     binaries = find_binaries(settings.binaries, environment.search_path)
     chosen = settings.data_dir or default_home(
@@ -72,7 +72,7 @@ def start(settings: EmbeddedSettings = DEFAULTS) -> Embedded:
 
 
 def _enter(layout: Layout, binaries: Binaries, environment: Environment, deadline: float) -> tuple[int, State]:
-    """The startup lock is held throughout: nobody else starts the server meanwhile, and nobody stops it."""
+    """Join or start the server under the startup lock: no other process can start or stop it meanwhile."""
     startup = open_lock(layout.startup_lock)
     users: int | None = None
     try:
@@ -82,7 +82,7 @@ def _enter(layout: Layout, binaries: Binaries, environment: Environment, deadlin
                 f"See {layout.log}."
             )
         users = open_lock(layout.users_lock)
-        # Only ever contended for the instant in which the supervisor notices that nobody is there.
+        # Contended only for the instant in which the supervisor detects that no process uses the server.
         if not acquire(users, fcntl.LOCK_SH, deadline=deadline):
             raise EmbeddedError(f"{layout.users_lock} is locked by a process that does not let go.")
         check_major(layout, binaries.major)
@@ -101,7 +101,8 @@ def _running(layout: Layout, binaries: Binaries, environment: Environment, deadl
     try:
         while True:
             if acquire(supervisor, fcntl.LOCK_EX, deadline=0):
-                # No supervisor lives. What the last one wrote is untrue, and may only be removed while we know that.
+                # No supervisor is alive. The state of the last one is stale, and may be removed only while this lock is
+                # held.
                 forget_state(layout)
                 fcntl.flock(supervisor, fcntl.LOCK_UN)
                 launch(order, environment.inherited, deadline=deadline)
@@ -110,7 +111,7 @@ def _running(layout: Layout, binaries: Binaries, environment: Environment, deadl
                 return state
             if time.monotonic() > deadline:
                 raise EmbeddedError(f"PostgreSQL in {layout.home} runs but does not answer. See {layout.log}.")
-            # Here only while a supervisor is busy on behalf of somebody who died, or restarts a crashed server.
+            # Reached only while a supervisor works for a process that has died, or restarts a crashed server.
             time.sleep(PAUSE_FOR)
     finally:
         os.close(supervisor)
@@ -127,5 +128,5 @@ def _listens(state: State) -> bool:
 
 
 def _dsn(socket_dir: Path) -> str:
-    # The port is said, since PGPORT would apply otherwise.
+    # An explicit port, because PGPORT would apply otherwise.
     return f"postgresql://{SUPERUSER}@/{DATABASE}?host={quote(os.fsencode(socket_dir), safe='')}&port={PORT}"

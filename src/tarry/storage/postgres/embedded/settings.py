@@ -1,4 +1,4 @@
-"""What a caller may choose about the embedded server."""
+"""Settings of the embedded server."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,10 +6,10 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddedSettings:
-    """Where the data is, and whose binaries run on it.
+    """The location of the data, and the binaries to run.
 
-    `data_dir` absent means `postgres-<major>` in `$TARRY_HOME`, or in the user's data directory.
-    `binaries` is "18" or "16" (from the wheel), "system" (the newest installed), or the path of a bin directory.
+    `data_dir` absent means `postgres-<major>` in `$TARRY_HOME`, or in the user's data directory. `binaries` is "18" or
+    "16" (from the wheel), "system" (the newest installed), or the path of a bin directory.
     """
 
     data_dir: Path | None = None

@@ -1,4 +1,4 @@
--- Somebody has seen these anomalies. The first one to say so is remembered.
+-- Acknowledge anomalies. The first acknowledgement is kept.
 with seen as (
     update tarry.anomaly
     set acknowledged_at = clock_timestamp(), acknowledged_by = %(by)s::text, note = %(note)s::text

@@ -1,4 +1,4 @@
--- Anomalies, the latest first, under the name that the queue has now; limited and gone on with as pipeline_metrics.
+-- Anomalies, latest first, with the current name of the queue; filter and keyset pagination as in pipeline_metrics.
 select a.id, a.detector, a.detector_version, a.severity, coalesce(q.name, a.queue), a.key, a.consumer, a.window_from,
     a.window_to, a.sentence, a.observed, a.expected_low, a.expected_high, a.score, a.evidence, a.fingerprint, a.raised_at,
     a.acknowledged_at, a.acknowledged_by, a.note, a.run_id, a.fresh_at

@@ -1,4 +1,4 @@
--- Can this database go on from an edge: is it the same cluster, is it as far as the edge, has nothing been pruned after it.
+-- Whether this database can continue from an edge: same cluster, not behind the edge, nothing pruned after it.
 select system_identifier::text,
     pg_snapshot_xmax(%(snapshot)s::pg_snapshot) > pg_snapshot_xmax(pg_current_snapshot()),
     exists (select from tarry.archive_day where pruned_xid is not null

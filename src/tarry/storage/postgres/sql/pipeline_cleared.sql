@@ -1,3 +1,3 @@
--- The files of these batches are deleted.
+-- Record that the files of these batches are deleted.
 update tarry.archive_batch set cleared_at = clock_timestamp()
 where batch = any (%(batches)s::bigint[])

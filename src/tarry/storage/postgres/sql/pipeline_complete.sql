@@ -1,4 +1,4 @@
--- From planned to durable, and the days' accounts with it. Nothing comes back when another run has taken over.
+-- Move a batch from planned to durable and update the day accounts. Returns no row if another run has taken over.
 with batch as (
     update tarry.archive_batch
     set state = 'durable', durable_at = clock_timestamp(), files = %(files)s, rows = %(rows)s, checksum = %(checksum)s,

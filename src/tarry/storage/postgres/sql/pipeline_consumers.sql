@@ -1,4 +1,4 @@
--- Hours of the consumers of one queue or all, the newest first; limited and gone on with as pipeline_metrics.
+-- Hours of consumers of one queue or all, newest first; filter and keyset pagination as in pipeline_metrics.
 select coalesce(q.name, m.queue), m.hour, m.consumer, m.leased, m.acked, m.failed, m.expired, m.released,
     m.success_rate, m.share, m.processing_p50_s, m.processing_p95_s, m.processing_p99_s, m.exact, m.run_id,
     m.fresh_at, m.queue_id

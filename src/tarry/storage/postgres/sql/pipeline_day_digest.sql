@@ -1,4 +1,5 @@
--- What the journal has of one day, before an edge and after it. Reads the partition of the day, and the overflow.
+-- Digest of the journal of one day up to an edge, and the row count after it. Reads the day's partition and the
+-- overflow.
 select count(*) filter (where archived), coalesce(mod(mod(sum(hash) filter (where archived), 18446744073709551616)
     + 18446744073709551616, 18446744073709551616), 0), count(*) filter (where not archived)
 from (

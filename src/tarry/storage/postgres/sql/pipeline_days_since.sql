@@ -1,4 +1,4 @@
--- Which days got new rows from the batches after a number. A compaction brings no new rows, and what it replaced did.
+-- The days with new rows from batches after a number. Compactions add no rows; the batches that they replaced did.
 select coalesce(max(batch), %(number)s::bigint), array(
     select distinct day
     from tarry.archive_batch b cross join unnest(b.days) day

@@ -1,2 +1,2 @@
--- Drop a day's partition, if nothing has come to it since it was found to be archived.
+-- Drop the partition of a day, unless rows were added since it was found to be archived.
 select tarry.journal_drop(%(day)s::date, %(rows)s::bigint)

@@ -1,5 +1,5 @@
--- Delete some rows of a day that has no partition, and book them as pruned in the same transaction. Only what every lake
--- has: a row that committed a moment ago stays.
+-- Delete some rows of a day without a partition and add them to the pruned counts in the same transaction. Deletes only
+-- rows that every lake has: a row that committed a moment ago stays.
 with edge as materialized (
     select * from unnest(%(snapshots)s::text[], %(bases)s::text[], %(xids)s::bigint[], %(ids)s::bigint[])
         as u(snapshot, base, xid, id)

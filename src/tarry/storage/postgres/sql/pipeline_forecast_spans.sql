@@ -1,5 +1,4 @@
--- What the minutes to come hold, in equal stretches of time or (without a step) as a whole, as
--- pipeline_metric_spans.
+-- The forecast aggregated into equal time spans or, without a step, as a whole, like pipeline_metric_spans.
 select coalesce(q.name, m.queue), min(m.minute), max(m.minute), sum(m.planned)::bigint, sum(m.retries)::bigint,
     max(m.backlog)
 from tarry.forecast_minute m left join tarry.queue q on q.id = m.queue_id

@@ -1,4 +1,4 @@
--- The forecast of one queue or all: who falls behind first comes first.
+-- The forecast of one queue or all, earliest saturation first.
 select coalesce(q.name, m.queue), m.planned, m.retries, m.capacity, m.saturated_at, m.recovered_at, m.peak_backlog,
     m.peak_at, m.sentence, m.run_id, m.fresh_at
 from tarry.forecast m left join tarry.queue q on q.id = m.queue_id

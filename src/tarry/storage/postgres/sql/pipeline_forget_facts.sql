@@ -1,4 +1,4 @@
--- A bounded number of facts that ended long ago: repeated until none is left, so that no transaction is long.
+-- Delete a bounded number of old facts. Repeated until none is left, so that every transaction is short.
 with old as materialized (
     select ctid from tarry.message_fact where settled_at < %(before)s limit %(limit)s::int
 ), gone as (

@@ -1,2 +1,2 @@
--- From which day on a lake has the history of a queue, where it does not have all of it.
+-- The first day of history in a lake, for queues whose history is incomplete.
 select queue, before from tarry.archive_horizon where lake = %(lake)s

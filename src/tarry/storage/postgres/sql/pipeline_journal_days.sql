@@ -1,4 +1,4 @@
--- The days before today of which the journal has a partition, or rows in the overflow (with null for the partition).
+-- The days before today that have a partition of the journal (true) or rows in the overflow (false).
 select to_date(substr(c.relname, 7), 'YYYYMMDD') as day, true
 from pg_inherits i join pg_class c on c.oid = i.inhrelid
 where i.inhparent = 'tarry.event'::regclass and c.relname ~ '^event_[0-9]{8}$'

@@ -1,2 +1,2 @@
--- What detectors must know of queues: all there ever were, since the archive reaches back.
+-- Queue properties for detectors: all queues, including deleted ones, since the archive contains their events.
 select id, name, max_attempts, created_at, deleted_at, journal::text from tarry.queue order by id

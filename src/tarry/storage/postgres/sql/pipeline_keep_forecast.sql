@@ -1,4 +1,4 @@
--- Forget what an earlier forecast said and this one does not.
+-- Delete forecast rows of earlier runs.
 with queues as (
     delete from tarry.forecast where run_id <> %(run_id)s
 ), minutes as (

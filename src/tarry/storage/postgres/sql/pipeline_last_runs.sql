@@ -1,7 +1,7 @@
--- The last run of each of these jobs on each lake, however it went: what people ask for. One that does not say on which lake
--- it was counts only as the very last. Among the last thousand runs of a job, so that asking does not take longer with every
--- run. The last column is false for one that claims to be running while nobody holds its lock (that of pipeline_lock).
--- Relies on pipeline_run_job.
+-- The last run of each of these jobs on each lake, in any state, for display. A run without a lake is returned only if
+-- it is the very last. Looks at the last thousand runs of a job, so that the cost does not grow with every run. The
+-- last column is false for a run in state running whose advisory lock (pipeline_lock) is not held. Uses the index
+-- pipeline_run_job.
 select r.id, r.job, r.started_at, r.ended_at, r.state, r.summary, r.error,
     r.state <> 'running' or r.summary ->> 'alone_at' is null or exists (
         select from pg_locks l

@@ -1,4 +1,4 @@
--- A lake that is begun after the journal was pruned has no history before that: said once, when it is begun.
+-- Record the start of a lake's history if the journal was pruned before. Executed when the lake is created.
 insert into tarry.archive_horizon (lake, queue, before)
 select %(lake)s, q.id, (select max(day) + 1 from tarry.archive_day where pruned_rows > 0)
 from tarry.queue q

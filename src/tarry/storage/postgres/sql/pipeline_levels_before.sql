@@ -1,4 +1,4 @@
--- Where each queue stood when a day began: all that came minus all that went, on all days before it.
+-- The depth of each queue at the start of a day: the sum of the changes of all days before it.
 select queue_id, sum(net)::bigint, sum(dead_net)::bigint
 from tarry.queue_day
 where lake = %(lake)s and day < %(day)s

@@ -1,5 +1,5 @@
--- A job's lock is a transaction that waits for Spark, for hours if need be: the server's time-outs for idle and for long
--- transactions are meant for others. For this transaction only; one of the two is unknown to older servers.
+-- Disable the server's time-outs for idle and long transactions, for this transaction only: a job's lock is a
+-- transaction that waits for Spark, possibly for hours. Older servers do not know one of the two settings.
 select set_config(name, '0', true)
 from pg_settings
 where name in ('idle_in_transaction_session_timeout', 'transaction_timeout')

@@ -1,6 +1,6 @@
--- What the minutes of queues come to, in equal stretches of time or (without a step) as a whole: added up here, as a week of
--- many queues is more than one answer may hold. Percentiles of minutes cannot be merged: p50 is that of the busiest minutes
--- (their median, weighted by how many they are of), p95 and p99 are those of the worst minute.
+-- The minutes of queues, aggregated into equal time spans or, without a step, as a whole. Aggregated here, because a
+-- week of many queues exceeds the row limit of a response. Percentiles of minutes cannot be merged: p50 is the median
+-- of the minutes' p50, weighted by their number of messages; p95 and p99 are those of the worst minute.
 with minutes as (
     select coalesce(q.name, m.queue) as name, m.minute,
         case when %(step)s::interval is not null then date_bin(%(step)s::interval, m.minute, 'epoch') end as span,

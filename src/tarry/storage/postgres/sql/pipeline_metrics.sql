@@ -1,5 +1,5 @@
--- Minutes of one queue or all, the newest first, under the name that the queue has now. A reader may be limited to some
--- names and beginnings of names, and goes on after the last row it has seen.
+-- Minutes of one queue or all, newest first, with the current name of the queue. Optionally restricted to names and
+-- name prefixes, and continued after the last row of the previous page (keyset pagination).
 select coalesce(q.name, m.queue), m.minute, m.offered, m.updated, m.redriven, m.leased, m.acked, m.nacked, m.released,
     m.expired, m.buried, m.dropped, m.purged, m.refused, m.bytes_offered, m.depth, m.dead, m.lag_p50_s,
     m.lag_p95_s, m.lag_p99_s, m.wait_p50_s, m.wait_p95_s, m.wait_p99_s, m.processing_p50_s, m.processing_p95_s,

@@ -1,5 +1,6 @@
--- From now on nothing of this kind is raised. Of each kind at most one mute is in force: said again, it takes the end and the
--- reason said last, so that an answer that was lost costs nothing. Under pipeline_mute_lock, or two who say it at once are two.
+-- Mute anomalies of one kind. At most one mute per kind is in force: repeating the request updates its end and its
+-- reason, so that a retry after a lost response is harmless. Requires pipeline_mute_lock; without it, concurrent
+-- requests would create two.
 with again as (
     update tarry.anomaly_mute m set until = %(until)s::timestamptz, reason = %(reason)s::text
     where m.detector is not distinct from %(detector)s::text and m.queue_id is not distinct from %(queue_id)s::int

@@ -1,2 +1,2 @@
--- Whoever mutes, mutes alone; who reads mutes does not wait.
+-- Serialize writers of mutes; readers do not wait.
 lock table tarry.anomaly_mute in share row exclusive mode

@@ -1,4 +1,4 @@
--- The mutes in force, the latest first.
+-- The mutes in force, latest first.
 select m.id, m.detector, q.name, m.until, m.reason, m.muted_at
 from tarry.anomaly_mute m left join tarry.queue q on q.id = m.queue_id
 where coalesce(m.until, 'infinity') > clock_timestamp()

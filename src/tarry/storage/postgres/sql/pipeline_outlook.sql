@@ -1,5 +1,5 @@
--- What is known of the future: live messages by the minute in which they come due; those due already under no minute,
--- told apart into ready and leased. One pass over the live table, at one instant. Every queue has at least one row.
+-- Live messages by the minute in which they come due; those already due have no minute and are split into ready and
+-- leased. One pass over the live table, at one instant. Every queue has at least one row.
 with load as materialized (
     select m.queue, case when m.due_at > %(now)s then date_trunc('minute', m.due_at, 'UTC') end as minute,
         count(*) as n, count(*) filter (where m.attempt > 0) as retried,

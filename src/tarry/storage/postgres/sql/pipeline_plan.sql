@@ -1,5 +1,5 @@
--- Decide the next window of a lake before anything is written. Only where the chain still ends at the beginning of the
--- window; archive_batch_planned keeps a second planner out.
+-- Plan the next window of a lake before anything is written. Only if the chain still ends at the start of the window;
+-- the unique index archive_batch_planned excludes a second planner.
 insert into tarry.archive_batch (batch, lake, kind, place, system_id, from_edge, to_edge, run)
 select n, %(lake)s, 'archive', n, %(system_id)s, %(from_edge)s, %(to_edge)s, %(run)s
 from (select nextval('tarry.archive_batch_seq') as n) number

@@ -1,7 +1,7 @@
--- What the detectors of a run found. Found again: the row is brought up to date, and keeps its id and its
--- acknowledgement. Muted: not raised, if the mute is in force now or was when it happened. Not found any more, though
--- the same time was judged by the same detectors: withdrawn, unless somebody has acknowledged it, or it began before what
--- was judged, for then nobody looked at all of it. Says how many each.
+-- Publish the anomalies that a run found. An anomaly found again is updated and keeps its id and acknowledgement. A new
+-- one is not raised if a mute is in force now or was when it happened. One that is no longer found, although the same
+-- detectors judged the same time range, is withdrawn, unless it is acknowledged or began before the judged range, where
+-- it was only partly visible. Returns the four counts.
 with given as materialized (
     select distinct on (fingerprint) r.* from json_populate_recordset(null::tarry.anomaly, %(rows)s::json) r
     order by fingerprint

@@ -1,4 +1,5 @@
--- What is usual, as a run found it. What is as it was stays untouched. In key order, so two writers cannot deadlock.
+-- Upsert the usual values computed by a run. Unchanged rows are not touched. In key order, so two writers cannot
+-- deadlock.
 with put as (
     insert into tarry.metric_band as b
     select * from json_populate_recordset(null::tarry.metric_band, %(rows)s::json)

@@ -1,4 +1,4 @@
--- Versions that have ended. `last_id` is the last event that spoke of one: only news are written, and never old ones.
+-- Upsert ended versions. `last_id` is the last event of a version: rows with an older or equal one are not written.
 with put as (
     insert into tarry.message_fact as m
     select * from json_populate_recordset(null::tarry.message_fact, %(rows)s::json) order by queue_id, version

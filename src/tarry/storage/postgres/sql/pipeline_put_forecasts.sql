@@ -1,4 +1,4 @@
--- What the next days hold, by queue. Always written: a forecast is as fresh as the run that made it.
+-- Upsert the forecast per queue. Always written: a forecast is as fresh as its run.
 with put as (
     insert into tarry.forecast as m
     select * from json_populate_recordset(null::tarry.forecast, %(rows)s::json) order by queue_id

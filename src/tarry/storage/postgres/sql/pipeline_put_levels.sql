@@ -1,4 +1,4 @@
--- How queues grew on these days, instead of what was said about them before.
+-- Replace the change in depth of queues on these days.
 with given as materialized (
     select * from json_populate_recordset(null::tarry.queue_day, %(rows)s::json)
 ), gone as (

@@ -1,5 +1,5 @@
--- Minutes as a run of the pipeline found them. What is as it was stays untouched: no dead rows, and `fresh_at` keeps its
--- meaning. In key order, so two writers cannot deadlock.
+-- Upsert metric minutes. Unchanged rows are not touched: no dead rows, and `fresh_at` stays correct. In key order, so
+-- two writers cannot deadlock.
 with put as (
     insert into tarry.metric_minute as m
     select * from json_populate_recordset(null::tarry.metric_minute, %(rows)s::json) order by queue_id, minute

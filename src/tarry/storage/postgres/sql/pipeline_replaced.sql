@@ -1,4 +1,4 @@
--- These batches give way to a compaction. The number says whether all of them were still there to do so.
+-- Mark batches as replaced by a compaction. The number of rows shows whether all of them were still readable.
 update tarry.archive_batch
 set state = 'replaced', replaced_by = %(batch)s, replaced_at = clock_timestamp()
 where batch = any (%(parts)s::bigint[]) and state in ('durable', 'pruned')

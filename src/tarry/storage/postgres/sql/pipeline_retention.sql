@@ -1,2 +1,2 @@
--- From which day on each queue wants its history kept.
+-- The first day of history that each queue retains.
 select id, ((clock_timestamp() - retention_for) at time zone 'UTC')::date from tarry.queue

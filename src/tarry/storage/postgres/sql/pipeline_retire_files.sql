@@ -1,4 +1,4 @@
--- A batch without the files that retention takes.
+-- Remove files from a batch by retention.
 update tarry.archive_batch
 set files = %(files)s, rows = %(rows)s, checksum = %(checksum)s
 where batch = %(batch)s and state in ('durable', 'pruned')

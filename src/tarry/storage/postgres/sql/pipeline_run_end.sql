@@ -1,6 +1,6 @@
--- Write down how a run ended, and still on which lake, unless somebody has declared it lost meanwhile. Runs of the job that ended 30 days ago are
--- forgotten, the oldest first, so many at a time that they do not become more; never the last one that came through, for
--- the next goes on from it. Relies on pipeline_run_job.
+-- Record the end of a run and keep its lake, unless it was declared lost meanwhile. Runs of the job that ended more
+-- than 30 days ago are deleted, oldest first, at most 100 at a time, so that their number stays bounded; never the last
+-- successful one, because the next run continues from it. Uses the index pipeline_run_job.
 with ended as (
     update tarry.pipeline_run
     set state = %(state)s, summary = (summary - 'alone_at') || %(summary)s, error = %(error)s, ended_at = clock_timestamp()

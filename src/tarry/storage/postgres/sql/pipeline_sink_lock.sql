@@ -1,2 +1,2 @@
--- What any writer takes, taken early: no queue can be deleted between looking it up and storing into it.
+-- Take the table lock of any writer early: no queue can be deleted between its lookup and the insert.
 lock table tarry.message in row exclusive mode

@@ -1,6 +1,7 @@
--- Offer what some attempts have staged: `offer` in bulk, with the same conflict rules and the same events. In the order
--- of (queue, key), like every writer of many rows; of rows with the same key one is chosen: the last for replace and
--- debounce, the first for keep, the earliest for earliest. One statement, so a racing writer is a row and not an error.
+-- Offer the staged rows of some attempts: `offer` in bulk, with the same conflict rules and events. In the order of
+-- (queue, key), like every writer of many rows. Of rows with the same key one is chosen: the last for replace and
+-- debounce, the first for keep, the earliest for earliest. One statement, so a concurrent writer causes a conflict row,
+-- not an error.
 with folded as (
     select r.queue, r.key, r.payload, r.content_type, r.priority, r.type, r.headers, r.max_attempts,
         q.id as queue_id, t.due_at,

@@ -1,5 +1,5 @@
--- For `earliest`: how many rows were the earliest of their key until a later row outdid them. Entry by entry, as
--- `offer_many` would tell it: those were superseded, the rest that was not chosen was ignored.
+-- For `earliest`: the number of rows that were the earliest of their key until a later row was earlier still. As in
+-- `offer_many`, these count as superseded; the other rows that were not chosen count as ignored.
 select count(*) filter (where is_record) - count(*) filter (where is_first)
 from (
     select row_number() over life = 1 as is_first,

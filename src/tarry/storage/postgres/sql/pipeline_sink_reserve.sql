@@ -1,6 +1,6 @@
--- One version per row of the write, and the time. Versions grow in the order of the rows, whatever the order of the
--- merge. Others take versions meanwhile, so they come in ranges: row n has version bases[k] + n in the range k that
--- begins at starts[k].
+-- Reserve one version per row of the write, and read the clock. Versions increase in the order of the rows, independent
+-- of the order of the merge. Other sessions take versions meanwhile, so the result is a list of ranges: row n has
+-- version bases[k] + n in the range k that begins at starts[k].
 with taken as materialized (
     select v, row_number() over () as n
     from (select nextval('tarry.version_seq') as v from generate_series(1, %(n)s::bigint)) s

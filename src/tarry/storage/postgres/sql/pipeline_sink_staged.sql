@@ -1,5 +1,5 @@
--- Count what is there of these attempts, and keep the sweeper off them until the merge is done. Fewer rows than the
--- tasks have reported means that a crash has emptied the staging table.
+-- Count the staged rows of these attempts and lock the attempts against the sweeper until the merge is done. Fewer rows
+-- than the tasks reported means that a crash emptied the unlogged staging table.
 with held as materialized (
     select id from tarry.sink_attempt where id = any (%(attempts)s::bigint[]) order by id for key share
 )

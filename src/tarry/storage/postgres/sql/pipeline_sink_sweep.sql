@@ -1,5 +1,5 @@
--- Remove what dead tasks and dead drivers have left behind: attempts of writes that are over, and old ones. What a merge
--- or a task is holding is skipped. Of a streaming query the last batch is remembered: no other can be said again.
+-- Delete what dead tasks and drivers left: attempts of finished writes, and old attempts. Attempts locked by a merge or
+-- a task are skipped. Of a streaming query only the last batch is kept: Spark can replay no other.
 with left_behind as materialized (
     select a.id from tarry.sink_attempt a
     left join tarry.sink_write w on w.id = a.write

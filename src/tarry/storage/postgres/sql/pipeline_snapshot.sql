@@ -1,2 +1,2 @@
--- What is committed now, for readers who do not come back.
+-- The current snapshot, for readers that do not continue from it.
 select pg_current_snapshot()::text

@@ -1,2 +1,2 @@
--- Which cluster this is: transaction numbers mean nothing in another one.
+-- The identity of the cluster: transaction ids are meaningless in another one.
 select system_identifier::text from pg_control_system()

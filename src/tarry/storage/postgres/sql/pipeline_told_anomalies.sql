@@ -1,5 +1,5 @@
--- What these detectors told of that began before `since` and reached `reach`, where a run's frames begin: a run sees it in
--- part or not at all, and goes on with it under its own name.
+-- Published anomalies of these detectors that began before `since` and reached `reach`, where a run's frames begin: the
+-- run sees them in part or not at all, and continues them under their identity.
 select detector, queue_id, queue, key, consumer, window_from, window_to, observed, expected_low, expected_high
 from tarry.anomaly
 where detector = any (%(detectors)s::text[])

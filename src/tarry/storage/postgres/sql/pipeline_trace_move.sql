@@ -1,4 +1,4 @@
--- Move the head of a lake, only from where this run found it: of two runs the slower one has worked in vain.
+-- Move the trace head of a lake. Compare-and-set: a run that finds another head than it started from fails.
 insert into tarry.trace_head as h (lake, place, snapshot, system_id, run_id, traced_at)
 select %(lake)s, %(place)s, %(snapshot)s, %(system_id)s, %(run_id)s, clock_timestamp()
 where %(before)s::bigint is null or exists (select from tarry.trace_head where lake = %(lake)s and run_id = %(before)s)

@@ -1,4 +1,4 @@
--- The parts that a run wrote come, those that it merged into its own go.
+-- Insert the parts that a run wrote, and delete those that it merged into them.
 with gone as (
     delete from tarry.trace_part p using unnest(%(merged_kinds)s::text[], %(merged_days)s::date[], %(merged_runs)s::bigint[])
         as m(kind, day, run_id)

@@ -1,2 +1,2 @@
--- Up to which run of the tracing a job has worked.
+-- The trace run up to which a job has processed parts.
 select run_id from tarry.trace_reader where lake = %(lake)s and job = %(job)s

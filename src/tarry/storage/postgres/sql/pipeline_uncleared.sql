@@ -1,4 +1,4 @@
--- Batches that are no part of their lake any more and whose files nobody can still be reading.
+-- Batches that are no longer part of their lake and that no reader can still be reading.
 select batch, lake, kind, place, from_edge, to_edge, system_id, state, files, rows, checksum, min_at, max_at, run
 from tarry.archive_batch
 where lake = %(lake)s and cleared_at is null

@@ -1,5 +1,5 @@
--- The place of the nth event of a window, if there are more than n. A window is closed, so its order never changes.
--- Relies on event_find for the range of transactions.
+-- The position of the nth event of a window, and whether there are more. A window is closed, so its order never
+-- changes. Uses the index event_find for the range of transactions.
 select e.xid::text::bigint, e.id
 from tarry.event e
 where e.xid::text::bigint >= %(first_xid)s::bigint and e.xid::text::bigint < %(end_xid)s::bigint

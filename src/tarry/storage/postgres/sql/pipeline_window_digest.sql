@@ -1,4 +1,4 @@
--- What the journal has of a window, by day. Relies on event_find for the range of transactions.
+-- Digest of the journal in a window, by day. Uses the index event_find for the range of transactions.
 select (e.at at time zone 'UTC')::date, count(*), mod(mod(sum(tarry.event_hash(e)), 18446744073709551616)
     + 18446744073709551616, 18446744073709551616)
 from tarry.event e

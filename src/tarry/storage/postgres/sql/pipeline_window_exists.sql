@@ -1,4 +1,4 @@
--- Is there anything in a window. Relies on event_find for the range of transactions.
+-- Whether a window has rows. Uses the index event_find for the range of transactions.
 select exists (
     select from tarry.event e
     where e.xid::text::bigint >= %(first_xid)s::bigint and e.xid::text::bigint < %(end_xid)s::bigint

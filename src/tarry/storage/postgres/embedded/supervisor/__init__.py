@@ -1,1 +1,1 @@
-"""The detached process that is PostgreSQL's parent. Standard library only: it runs outside of the tarry package."""
+"""The detached parent process of PostgreSQL. Standard library only: it runs outside of the tarry package."""

@@ -1,4 +1,4 @@
-"""Start programs that do not outlive the supervisor. It has one thread, which is what makes plain fork safe."""
+"""Starts programs that do not outlive the supervisor. The supervisor has one thread, which makes plain fork safe."""
 
 import contextlib
 import ctypes
@@ -7,12 +7,14 @@ import signal
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
-# Outside of any folder of the user's, so that none is kept busy.
+# Outside of any user directory, so that none is kept busy.
 ROOM = "/"
 
 
 def spawn(argv: list[str], *, log: int, inherit: int, on_our_death: signal.Signals, text: bytes = b"") -> int:
-    """The pid of a program that logs to `log`, holds the descriptor `inherit`, and reads `text` (a few bytes)."""
+    """Start a program that logs to `log`, inherits the descriptor `inherit` and reads `text` (a few bytes). Returns its
+    pid.
+    """
     parent = os.getpid()
     source, feed = os.pipe()
     os.write(feed, text)
@@ -26,7 +28,7 @@ def spawn(argv: list[str], *, log: int, inherit: int, on_our_death: signal.Signa
         for inner, outer in ((0, source), (1, log), (2, log)):
             os.dup2(outer, inner)
         os.set_inheritable(inherit, True)
-        # Python ignores these two, and a program inherits what is ignored.
+        # Python ignores these two signals, and a program inherits ignored signals.
         for ignored in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(ignored, signal.SIG_DFL)
         os.chdir(ROOM)
@@ -44,7 +46,7 @@ def run(argv: list[str], *, log: int, inherit: int, text: bytes = b"") -> int:
 
 
 def die_with(parent: int, death: signal.Signals) -> None:
-    """Linux only; elsewhere the next supervisor finds what was left and stops it."""
+    """Signal this process when its parent dies. Linux only; elsewhere the next supervisor finds and stops leftovers."""
     with contextlib.suppress(AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(death))
         if os.getppid() != parent:
@@ -52,7 +54,7 @@ def die_with(parent: int, death: signal.Signals) -> None:
 
 
 def runs(pid: int, argument: Path) -> bool:
-    """Whether that process was started with that argument: a pid alone may long be somebody else's."""
+    """Whether the process was started with this argument: the pid alone may have been reused."""
     try:
         return os.fsencode(argument) in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:

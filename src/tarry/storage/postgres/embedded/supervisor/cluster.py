@@ -1,4 +1,4 @@
-"""Make PostgreSQL's files: all of them or none."""
+"""Creates PostgreSQL's files: all of them or none."""
 
 import locale
 import os
@@ -10,11 +10,11 @@ from .children import run
 from .layout import DATABASE, SUPERUSER, Layout
 from .report import StartError
 
-# Only who can enter the directory of the socket can connect, so the door needs no second lock. (`peer` would compare
-# account names across the namespace, where they differ.)
+# The directory of the socket controls access: only users that can enter it can connect, so `trust` suffices. (`peer`
+# would compare account names across the namespace, where they differ.)
 ACCESS = "local all all trust\n"
 
-# Sizes and looks: may be changed with ALTER SYSTEM. What is promised is on the command line instead (postmaster.py).
+# Sizes and display: may be changed with ALTER SYSTEM. Guaranteed settings are on the command line (postmaster.py).
 TUNING = """
 # Tarry's embedded server
 shared_buffers = '128MB'
@@ -26,7 +26,7 @@ log_checkpoints = off
 
 
 def ensure(layout: Layout, binaries: Path, major: int, *, log: int, server: int) -> None:
-    """The files are made beside their place and moved there when complete, so an interrupted attempt is never seen."""
+    """Create the files beside their final place and rename when complete: an interrupted attempt is never seen."""
     if layout.pgdata.exists():
         return
     for unfinished in layout.home.glob("pgdata.new-*"):
@@ -54,7 +54,9 @@ def _step(argv: list[str], *, log: int, server: int, text: bytes = b"") -> None:
 
 
 def _single_user(binaries: Path, draft: Path) -> list[str]:
-    """Statements from standard input, with nobody listening: no client program is needed to make the database."""
+    """Single-user mode reads statements from standard input: creating the database needs no listener and no client
+    program.
+    """
     durable_later = ["-c", "fsync=off"]
     return [
         str(binaries / "postgres"),
@@ -69,7 +71,7 @@ def _single_user(binaries: Path, draft: Path) -> list[str]:
 
 
 def _initdb(binaries: Path, draft: Path, major: int) -> list[str]:
-    # Sorted by code point and the same on every machine; letters beyond ASCII still have upper and lower case.
+    # Sorted by code point, the same on every machine; letters beyond ASCII still have upper and lower case.
     if major >= 17:
         letters = ["--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
     else:

@@ -1,8 +1,10 @@
-"""Become somebody PostgreSQL agrees to run as, without making accounts or opening up anything that is not ours.
+"""Assumes an account that PostgreSQL accepts, without creating accounts or changing files outside of the data
+directory.
 
 PostgreSQL refuses root. Root therefore enters a user namespace in which its own id has another number: files stay owned
 by root, and no other account is involved. Where that is refused (most containers), an existing unprivileged account is
-used, and gets our own directory. A directory that belongs to somebody already is served as that somebody.
+used and becomes the owner of the data directory. A directory that already belongs to another account is served as that
+account.
 """
 
 import ctypes
@@ -15,13 +17,14 @@ from .report import StartError
 
 CLONE_NEWUSER = 0x10000000
 ACCOUNTS = ("tarry", "postgres", "nobody")
-# Names for our own id inside of the namespace, of which initdb wants one; "nobody" last, as it also stands for strangers.
+# Names for the own uid inside of the namespace, since initdb needs one; "nobody" last, as it also stands for unmapped
+# uids.
 KNOWN_NAMES = ("daemon", "bin", "postgres", "nobody")
 OTHER_PLACE = "Set TARRY_HOME (or data_dir=) to a place it can reach, such as /var/lib/tarry"
 
 
 def assume(home: Path, postgres: Path) -> None:
-    """For good: there is no way back to root afterwards."""
+    """Assume the account permanently: there is no way back to root."""
     uid = os.geteuid()
     if uid == 0:
         owner = home.stat()
@@ -32,7 +35,7 @@ def assume(home: Path, postgres: Path) -> None:
         else:
             _become_account(home, postgres)
     elif not _has_name(uid):
-        # initdb looks its user up and fails if there is none, as with the arbitrary ids that some clusters assign.
+        # initdb looks up its user and fails if there is none, as with the arbitrary user ids of some clusters.
         if not namespaces_allowed():
             raise StartError(
                 f"uid {uid} has no entry in /etc/passwd, which initdb insists on, and user namespaces are refused. "
@@ -43,7 +46,7 @@ def assume(home: Path, postgres: Path) -> None:
 
 
 def namespaces_allowed() -> bool:
-    """Tried in a child: some systems allow the first step and refuse a later one."""
+    """Tested in a child process: some systems allow the first step and refuse a later one."""
     return _in_child(_enter_namespace)
 
 
@@ -54,7 +57,7 @@ def _enter_namespace() -> None:
     if libc.unshare(CLONE_NEWUSER) != 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
-    # The kernel's rule: who maps a group without privilege must first give up changing groups.
+    # Kernel rule: an unprivileged process must disable setgroups before it maps a group.
     Path("/proc/self/setgroups").write_text("deny")
     Path("/proc/self/uid_map").write_text(f"{known.pw_uid} {uid} 1")
     Path("/proc/self/gid_map").write_text(f"{known.pw_gid} {gid} 1")
@@ -68,7 +71,7 @@ def _become_account(home: Path, postgres: Path) -> None:
             f"{', '.join(ACCOUNTS)} exists. Run as another user, or set TARRY_DSN to a server of your own."
         )
 
-    # Before anything is given away: can it get there at all?
+    # Before ownership is changed: check that the account can reach the directory.
     def look() -> None:
         _become(account.pw_uid, account.pw_gid)
         if not os.access(home.parent, os.X_OK) or not os.access(postgres, os.R_OK | os.X_OK):
@@ -91,7 +94,7 @@ def _become(uid: int, gid: int) -> None:
 
 
 def _give(home: Path, uid: int, gid: int) -> None:
-    """Everything below, then the directory itself: if interrupted, it is still root's and this is done again."""
+    """Chown the content, then the directory itself: if interrupted, root still owns it and this is repeated."""
     for _, folders, files, folder in os.fwalk(home, follow_symlinks=False):
         for name in (*folders, *files):
             os.chown(name, uid, gid, dir_fd=folder, follow_symlinks=False)
@@ -127,7 +130,7 @@ def _has_name(uid: int) -> bool:
 
 
 def _in_child(step: Callable[[], None]) -> bool:
-    """Whether a step works, found out by a child: for steps that cannot be taken back."""
+    """Whether a step succeeds, tested in a child process: for steps that cannot be undone."""
     child = os.fork()
     if child == 0:
         try:

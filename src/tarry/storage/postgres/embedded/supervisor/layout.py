@@ -1,4 +1,4 @@
-"""What lies where in the private directory of one server."""
+"""File names in the private directory of one server."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +10,12 @@ PORT = 5432
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Four locks and who holds them:
+    """Paths of one server. There are four locks:
 
-    - startup: whoever is about to start or to stop the server
-    - users: shared by every process that uses it
-    - supervisor: the supervisor, for its whole life
-    - server: every process of PostgreSQL, by inheritance; free means that not one of them is left
+    - startup: held by the process that is about to start or stop the server
+    - users: shared by every process that uses the server
+    - supervisor: held by the supervisor for its whole life
+    - server: inherited by every process of PostgreSQL; free means that none of them is left
 
     Lock files are never removed: two processes could then hold "the same" lock.
     """
@@ -60,7 +60,9 @@ class Layout:
 
     @property
     def short_socket_dir(self) -> Path:
-        """A file that names the directory used instead, where the path of the usual one does not fit a socket."""
+        """A file with the path of an alternative socket directory, used if the path of the usual one is too long for a
+        socket.
+        """
         return self.home / "socket.path"
 
 

@@ -1,4 +1,4 @@
-"""File locks that the kernel gives back however their holder ends."""
+"""File locks, which the kernel releases however their holder ends."""
 
 import fcntl
 import os
@@ -9,7 +9,7 @@ PAUSE_FOR = 0.01
 
 
 def open_lock(path: Path) -> int:
-    """A descriptor to lock, not inherited by programs that are started (but shared with forked children)."""
+    """A descriptor to lock; not inherited across exec, but shared with forked children."""
     flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
         return os.open(path, flags)
@@ -20,14 +20,14 @@ def open_lock(path: Path) -> int:
     except FileExistsError:
         return os.open(path, flags)
     if os.geteuid() == 0:
-        # Root joins servers that other accounts run, and these must be able to open it too.
+        # Root joins servers that other accounts run, and these must be able to open the file too.
         owner = path.parent.stat()
         os.fchown(made, owner.st_uid, owner.st_gid)
     return made
 
 
 def acquire(lock: int, kind: int, *, deadline: float) -> bool:
-    """Whether the lock could be had before the deadline (of `time.monotonic`); 0 tries once."""
+    """Whether the lock was acquired before the deadline (of `time.monotonic`); 0 tries once."""
     while True:
         try:
             fcntl.flock(lock, kind | fcntl.LOCK_NB)

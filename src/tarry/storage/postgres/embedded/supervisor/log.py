@@ -1,4 +1,4 @@
-"""One log file for PostgreSQL, initdb and the supervisor: kept small, and quoted when a start fails."""
+"""One log file for PostgreSQL, initdb and the supervisor: limited in size, and quoted when a start fails."""
 
 import os
 import shutil
@@ -14,14 +14,14 @@ def open_log(path: Path) -> int:
 
 
 def keep_small(path: Path) -> None:
-    """Emptied in place, with one copy kept: PostgreSQL goes on writing to the same file, at its new end."""
+    """Truncate in place and keep one copy: PostgreSQL continues to append to the same file."""
     if path.exists() and path.stat().st_size > LIMIT:
         shutil.copyfile(path, path.with_suffix(".log.1"))
         os.truncate(path, 0)
 
 
 def tail(path: Path, since: int) -> str:
-    """The end of what was written after that offset."""
+    """The end of what was written after the offset `since`."""
     with path.open("rb") as log:
         end = log.seek(0, os.SEEK_END)
         log.seek(max(0, since, end - QUOTED))

@@ -1,4 +1,4 @@
-"""What a supervisor is asked to do, as its command line."""
+"""The parameters of a supervisor, as its command line."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""One run of PostgreSQL: its way made free, started, ready, stopped."""
+"""One run of PostgreSQL: remove leftovers, start, wait until ready, stop."""
 
 import contextlib
 import fcntl
@@ -13,10 +13,10 @@ from .locks import acquire, open_lock
 from .report import StartError
 
 PAUSE_FOR = 0.01
-# How long a server may take to write its last checkpoint before it is told to go at once and replay its log next time.
+# Time limit for the shutdown checkpoint; after it an immediate shutdown follows, and the next start replays the WAL.
 STOP_FOR = 60.0
 
-# Promises, not defaults: on the command line, where ALTER SYSTEM cannot reach them. (A session still chooses its own
+# Guaranteed settings: on the command line, where ALTER SYSTEM cannot change them. (A session still chooses its own
 # synchronous_commit.)
 PROMISED = {
     "listen_addresses": "",
@@ -29,13 +29,15 @@ PROMISED = {
 
 
 def claim_server(layout: Layout) -> int:
-    """The server lock, held: no process of an earlier run is left. Those that are get told to stop."""
+    """Acquire the server lock, which proves that no process of an earlier run is left. Leftover processes are
+    signalled.
+    """
     server = open_lock(layout.server_lock)
     told = (signal.SIGINT, signal.SIGQUIT, signal.SIGKILL)
     for signal_number in told:
         if acquire(server, fcntl.LOCK_EX, deadline=0):
             break
-        # Usually it is stopping already, as its supervisor died. Backends of a killed server end by themselves.
+        # Usually it is already stopping, because its supervisor died. Backends of a killed server end by themselves.
         pid = _noted_pid(layout)
         if pid is not None and runs(pid, layout.pgdata):
             with contextlib.suppress(ProcessLookupError):
@@ -47,13 +49,13 @@ def claim_server(layout: Layout) -> int:
             f"Processes of an earlier PostgreSQL in {layout.home} do not end. Find them with "
             f"fuser {layout.server_lock}, stop them with kill -QUIT, and start again."
         )
-    # Its pid may belong to anybody by now, and PostgreSQL would take that for a running server.
+    # The pid in it may have been reused, and PostgreSQL would take that process for a running server.
     layout.postmaster_pid.unlink(missing_ok=True)
     return server
 
 
 def launch(layout: Layout, binaries: Path, socket_dir: Path, *, log: int, server: int) -> int:
-    """The pid. PostgreSQL shuts down by itself if the supervisor dies: it is never left without somebody to stop it."""
+    """Start PostgreSQL and return its pid. It shuts down if the supervisor dies, so it is never unsupervised."""
     settings = PROMISED | {"unix_socket_directories": str(socket_dir)}
     options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
     argv = [str(binaries / "postgres"), "-D", str(layout.pgdata), *options]
@@ -61,7 +63,7 @@ def launch(layout: Layout, binaries: Path, socket_dir: Path, *, log: int, server
 
 
 def await_ready(layout: Layout, pid: int) -> None:
-    """As long as it takes: replaying a log after a crash is progress, and ends."""
+    """Wait without a time limit: WAL replay after a crash is progress, and ends."""
     while not _says_ready(layout, pid):
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended == pid:
@@ -71,7 +73,7 @@ def await_ready(layout: Layout, pid: int) -> None:
 
 
 def stop(pid: int) -> None:
-    """Fast, which lets nothing be lost that was committed; and at once if that takes too long, which neither does."""
+    """Fast shutdown, then immediate shutdown after a time limit. Neither loses committed data."""
     os.kill(pid, signal.SIGINT)
     deadline = time.monotonic() + STOP_FOR
     while time.monotonic() < deadline:
@@ -90,7 +92,7 @@ def _noted_pid(layout: Layout) -> int | None:
 
 
 def _says_ready(layout: Layout, pid: int) -> bool:
-    """PostgreSQL's own note: the first line is the pid, the eighth its condition."""
+    """Read PostgreSQL's pid file: line 1 is the pid, line 8 the status."""
     try:
         lines = layout.postmaster_pid.read_text(errors="replace").splitlines()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The life of a supervisor: become somebody, make the way free, serve until nobody is left, clean up."""
+"""The supervisor: assume an account, remove leftovers, serve until no process uses the server, clean up."""
 
 import fcntl
 import os
@@ -23,7 +23,7 @@ LOOK_AT_LOG_EVERY = 60.0
 def main(argv: list[str]) -> NoReturn:
     if argv == [PROBE]:
         sys.exit(0 if namespaces_allowed() else 1)
-    # Twice a child, so that the launcher has no zombie to reap when we end long after it has stopped caring.
+    # Fork twice, so that the launcher has no zombie to reap.
     if os.fork() != 0:
         os._exit(0)
     os.umask(0o077)
@@ -45,7 +45,7 @@ def main(argv: list[str]) -> NoReturn:
 
 
 class Supervisor:
-    """Parent of one PostgreSQL, restarted if it crashes; `lock` is the supervisor lock, held."""
+    """Parent of one PostgreSQL, which it restarts after a crash; `lock` is the supervisor lock, already held."""
 
     def __init__(self, order: Order, lock: int, report: Report) -> None:
         self._order = order
@@ -96,21 +96,21 @@ class Supervisor:
                 self._postmaster = None
                 forget_state(self._layout)
                 if status == 0:
-                    # Somebody stopped it on purpose; it will be started for whoever comes next.
+                    # Stopped on purpose from outside; the next process that needs it starts it again.
                     break
-                # Killed or crashed, with users who only see a lost connection: have it back before they retry.
+                # Killed or crashed while in use; clients see only a lost connection. Restart before they retry.
                 self._start()
         self._finish()
 
     def _finish(self) -> None:
         forget_state(self._layout)
-        # Forgotten first: a signal that comes now must not go to a pid that may be somebody else's in a moment.
+        # Clear the pid first: a signal that arrives now must not go to a pid that may soon be reused.
         pid, self._postmaster = self._postmaster, None
         if pid is not None:
             postmaster.stop(pid)
         if self._socket_dir is not None:
             sockets.discard(self._layout, self._socket_dir)
-        # Before the startup lock, which goes as we end: who then holds startup must not find a supervisor here.
+        # Before the startup lock, which is released at exit: the next holder of startup must not find this supervisor.
         os.close(self._lock)
 
     def _listen_to_signals(self) -> None:
@@ -120,7 +120,7 @@ class Supervisor:
         signal.setitimer(signal.ITIMER_REAL, LOOK_AT_LOG_EVERY, LOOK_AT_LOG_EVERY)
 
     def _end(self, *_: object) -> None:
-        """A supervisor that is told to end has PostgreSQL stop, which wakes it, and ends when it has."""
+        """Handle a termination signal: stop PostgreSQL, which wakes the main loop, which then ends."""
         self._ending = True
         if self._postmaster is not None:
             os.kill(self._postmaster, signal.SIGINT)

@@ -1,4 +1,4 @@
-"""A directory for the socket that nobody else can enter, and whose path is short enough for one."""
+"""A private directory for the socket whose path is short enough."""
 
 import contextlib
 import os
@@ -10,13 +10,13 @@ from pathlib import Path
 from .layout import Layout, socket_file
 from .report import StartError
 
-# sun_path on Linux has 108 bytes, the last of them zero; libpq reads a comma as "or that host".
+# sun_path on Linux has 108 bytes including the terminating zero; libpq splits host names at commas.
 LONGEST = 107
 SHARED_PLACES = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108 (mkdtemp makes a private directory in it)
 
 
 def prepare(layout: Layout, runtime_dir: Path | None) -> Path:
-    """An empty directory of mode 0700 that belongs to us: in the data directory, or in a short place noted there."""
+    """An empty directory of mode 0700 owned by this user: in the data directory, or at a short path recorded there."""
     if _fits(layout.socket_dir):
         layout.socket_dir.mkdir(mode=0o700, exist_ok=True)
         chosen = layout.socket_dir
@@ -26,14 +26,14 @@ def prepare(layout: Layout, runtime_dir: Path | None) -> Path:
         raise StartError(
             f"{chosen} is not a directory of uid {os.geteuid()} with mode 0700. Remove it and start again."
         )
-    # Left by a server that was killed. Its pid may be somebody else's by now, and PostgreSQL would refuse to start.
+    # Left by a killed server. Its pid may have been reused, and PostgreSQL would then refuse to start.
     for left in chosen.iterdir():
         left.unlink()
     return chosen
 
 
 def discard(layout: Layout, socket_dir: Path) -> None:
-    """Leave nothing behind in shared places."""
+    """Leave nothing behind in shared locations."""
     if socket_dir != layout.socket_dir:
         layout.short_socket_dir.unlink(missing_ok=True)
         shutil.rmtree(socket_dir, ignore_errors=True)
@@ -45,7 +45,7 @@ def _fits(folder: Path) -> bool:
 
 
 def _noted(layout: Layout) -> Path | None:
-    """The one that processes may still have in their DSN, if it is there and still ours."""
+    """The recorded directory, which may still be in the DSN of processes, if it exists and is still private."""
     try:
         noted = Path(layout.short_socket_dir.read_text())
     except FileNotFoundError:
@@ -55,7 +55,7 @@ def _noted(layout: Layout) -> Path | None:
 
 def _make_short(layout: Layout, runtime_dir: Path | None) -> Path:
     for place in (runtime_dir, *SHARED_PLACES):
-        # Measured with what mkdtemp will add; a place that cannot be written to is passed over.
+        # Measured with the suffix of mkdtemp; a location that is not writable is skipped.
         if place is None or not _fits(place / "tarry-12345678"):
             continue
         with contextlib.suppress(OSError):

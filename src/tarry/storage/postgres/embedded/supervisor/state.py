@@ -1,4 +1,4 @@
-"""What a ready server tells those who want to join it. True only while the supervisor lock is held."""
+"""The published state of a ready server. Valid only while the supervisor lock is held."""
 
 import json
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Notice that the last user has left, and make sure that no new one comes while the server stops."""
+"""Detects that the last user has left, and excludes new users while the server stops."""
 
 import fcntl
 import os
@@ -10,9 +10,11 @@ from .locks import acquire, open_lock
 
 
 class Watch:
-    """Two locks, taken by a child on our behalf: a lock belongs to the open file, which parent and child share.
+    """Two locks, acquired by a child process: a lock belongs to the open file description, which parent and child
+    share.
 
-    A child, since the supervisor waits for processes: one wait hears of both a server that died and users who left.
+    A child, because the supervisor waits for processes: one wait covers both a dead server and the departure of the
+    last user.
     """
 
     def __init__(self, layout: Layout, not_for_child: int) -> None:
@@ -21,7 +23,9 @@ class Watch:
         self._not_for_child = not_for_child
 
     def begin(self) -> int:
-        """The pid of a child that ends with status 0 when nobody is left and, by the startup lock, nobody can come."""
+        """Start a child that exits with status 0 when there are no users and, by the startup lock, none can arrive.
+        Returns its pid.
+        """
         parent = os.getpid()
         child = os.fork()
         if child == 0:
@@ -39,7 +43,8 @@ class Watch:
     def _until_nobody_is_left(self) -> None:
         while True:
             fcntl.flock(self._users, fcntl.LOCK_EX)
-            # Given back before asking for the other: who arrives holds startup and asks for users, and both would wait.
+            # Released before the other lock is requested: a new user holds startup and requests users, which would
+            # deadlock.
             fcntl.flock(self._users, fcntl.LOCK_UN)
             fcntl.flock(self._startup, fcntl.LOCK_EX)
             if acquire(self._users, fcntl.LOCK_EX, deadline=0):
