@@ -23,23 +23,33 @@ from tests.kit.clocks import START
 class Caller:
     """Asks an ASGI application, from code that blocks."""
 
-    def __init__(self, served: FastAPI, loop: Loop, key: str | None = None, *, host: str = "localhost") -> None:
+    def __init__(
+        self,
+        served: FastAPI,
+        loop: Loop,
+        key: str | None = None,
+        *,
+        host: str = "localhost",
+        peer: tuple[str, int] | None = ("127.0.0.1", 123),
+    ) -> None:
         self.served = served
         self._loop = loop
         self._key = key
         self._host = host
+        self._peer = peer
 
     def __call__(self, method: str, path: str, body: Any = None, **options: Any) -> httpx.Response:
         return self._loop.run(self._ask(method, path, body, options))
 
     def with_key(self, key: str | None) -> Caller:
-        return Caller(self.served, self._loop, key, host=self._host)
+        return Caller(self.served, self._loop, key, host=self._host, peer=self._peer)
 
     async def _ask(self, method: str, path: str, body: Any, options: dict[str, Any]) -> httpx.Response:
         headers = {**({"authorization": f"Bearer {self._key}"} if self._key else {}), **options.pop("headers", {})}
         if body is not None:
             options["json"] = body
-        transport = httpx.ASGITransport(self.served, raise_app_exceptions=False)
+        peer: Any = self._peer  # None: as a server on a Unix socket has it
+        transport = httpx.ASGITransport(self.served, raise_app_exceptions=False, client=peer)
         async with httpx.AsyncClient(transport=transport, base_url=f"http://{self._host}") as client:
             return await client.request(method, path, headers=headers, **options)
 

@@ -159,3 +159,12 @@ def test_text_that_means_something_elsewhere_is_only_text(ask: Caller, text: str
     assert {name: found[name] for name in ("payload", "key", "type", "headers")} == {"payload": text, **fields}
     listed = ask("GET", OFFER, params={"type": text, "key_prefix": text}).json()["messages"]
     assert [m["key"] for m in listed] == [text]
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/queues/", "/v1/queues/q/messages/", "/healthz/", "/api/queue/message/", "/docs/"]
+)
+def test_a_path_with_a_slash_too_many_is_unknown_and_leads_nowhere_else(ask: Caller, path: str) -> None:
+    answer = ask("GET", path, headers={"host": "localhost:1"})
+    assert code(answer) == (404, "no_route")
+    assert "location" not in answer.headers

@@ -48,7 +48,8 @@ class Held(AsyncMemoryStore):
 
 def request(key: str | None = None) -> Request:
     headers = [(b"host", b"localhost"), *([] if key is None else [(b"x-api-key", key.encode())])]
-    return Request({"type": "http", "method": "GET", "path": "/", "headers": headers, "query_string": b""})
+    scope = {"type": "http", "method": "GET", "path": "/", "headers": headers, "query_string": b""}
+    return Request({**scope, "client": ("127.0.0.1", 123), "http_version": "1.1"})
 
 
 async def crowd(gate: Gate, store: Held, key: str | None) -> list[Any]:

@@ -108,7 +108,14 @@ def broker_app(app: AsyncApp, settings: BrokerSettings = _DEFAULTS) -> FastAPI:
 
     Mounted (`outer.mount("/tarry", broker_app(app))`) it answers below that path, with its own keys.
     """
-    made = FastAPI(title="Tarry", version="1", description=_DESCRIPTION, docs_url=None, redoc_url=None)
+    made = FastAPI(
+        title="Tarry",
+        version="1",
+        description=_DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,  # a redirect would name the host that the client wrote, and plain HTTP behind TLS
+    )
     made.state.broker = broker = Broker(app, settings)
     problems.install(made)
     made.add_middleware(Guard, settings=settings, heard=broker.meter.answered)

@@ -9,13 +9,13 @@ from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 from starlette.requests import Request
 
 from tarry.core.keys import Action, ApiKey, KeyText
 from tarry.core.ports import AsyncStore
 from tarry.core.sessions import Session
+from tarry.edges.http.origins import refuse_other_sites, require_this_machine
 from tarry.edges.http.problems import Problem
 from tarry.edges.http.settings import BrokerSettings
 
@@ -24,7 +24,6 @@ R = TypeVar("R")
 _CACHED = 10_000
 SESSION = "tarry_events"
 """The cookie of a browser that has signed in for live events."""
-LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +56,20 @@ class Gate:
         self._store = store
         self._settings = settings
         self._known: OrderedDict[str, tuple[float, ApiKey | None]] = OrderedDict()
-        self._keyless: tuple[float, bool] = (0.0, False)
+        self._keyless_until = 0.0
+        self._has_had_a_key = False
         self._asking: dict[str, asyncio.Task[Any]] = {}
         self._buckets: dict[str, tuple[float, float]] = {}
         self._slots: Counter[tuple[str, str]] = Counter()
 
-    async def identify(self, request: Request, *, by_cookie: bool = False) -> Caller:
-        """`by_cookie`: the session of a browser will do."""
+    async def identify(self, request: Request, *, by_cookie: bool = False, changes_by_get: bool = False) -> Caller:
+        """`by_cookie`: the session of a browser will do. `changes_by_get`: the route is a GET and yet changes something."""
         given = request.headers.get("authorization")
         text = request.headers.get("x-api-key") if given is None else _bearer(given)
         if text is None and given is None:
-            if self._settings.anonymous and await self._no_key_is_there():
-                _refuse_foreign_pages(request)
+            if self._settings.anonymous and await self._never_had_a_key():
+                require_this_machine(request)
+                refuse_other_sites(request, changes_by_get=changes_by_get)
                 return Caller(None)
             if by_cookie and SESSION in request.cookies:
                 return await self._signed_in(request)
@@ -80,7 +81,7 @@ class Gate:
     async def still_valid(self, caller: Caller) -> bool:
         """For answers that go on for long: whether the key would be taken again."""
         if caller.key is None:
-            return self._settings.anonymous and await self._no_key_is_there()
+            return self._settings.anonymous and await self._never_had_a_key()
         found = await self._find(caller.key.id)
         in_time = caller.until_s is None or time.monotonic() < caller.until_s
         return in_time and found is not None and found.active
@@ -88,7 +89,7 @@ class Gate:
     def forget(self) -> None:
         """Keys have changed. What is being asked at this moment is not kept either: its answer may be of before."""
         self._known.clear()
-        self._keyless = (0.0, False)
+        self._keyless_until = 0.0
         self._asking.clear()
 
     @contextmanager
@@ -111,7 +112,7 @@ class Gate:
         return sum(n for (_, of), n in self._slots.items() if of == kind)
 
     async def _signed_in(self, request: Request) -> Caller:
-        _refuse_other_origins(request)
+        refuse_other_sites(request)
         session = Session.parse(request.cookies[SESSION])
         found = None if session is None else await self._find(session.key_id)
         now = await self._store.now()
@@ -143,16 +144,16 @@ class Gate:
 
         return await self._shared(id, lambda: self._store.find_key(id), keep)
 
-    async def _no_key_is_there(self) -> bool:
-        until, keyless = self._keyless
-        if until > time.monotonic():
-            return keyless
+    async def _never_had_a_key(self) -> bool:
+        """Expired and revoked keys count: a broker that was closed by a key is never open again. An error is no answer."""
+        if self._has_had_a_key or self._keyless_until > time.monotonic():
+            return not self._has_had_a_key
 
         async def look() -> bool:
-            return not any(key.active for key in await self._store.keys())
+            return not await self._store.keys()
 
-        def keep(until: float, found: bool) -> None:  # noqa: FBT001 - as it was found
-            self._keyless = (until, found)
+        def keep(until: float, never: bool) -> None:  # noqa: FBT001 - as it was found
+            self._keyless_until, self._has_had_a_key = until, not never
 
         return await self._shared("", look, keep)
 
@@ -201,17 +202,3 @@ def unauthorized(detail: str) -> Problem:
     return Problem(
         401, "unauthorized", detail, hint="make one: tarry key create", headers={"www-authenticate": "Bearer"}
     )
-
-
-def _refuse_foreign_pages(request: Request) -> None:
-    """Without a key, what a browser sends by itself must not count: a page elsewhere could reach us through it."""
-    host = urlsplit(f"//{request.headers.get('host', '')}").hostname
-    if host not in LOOPBACK:
-        raise Problem(403, "forbidden", "without a key the broker answers to localhost only", hint="tarry key create")
-    _refuse_other_origins(request)
-
-
-def _refuse_other_origins(request: Request) -> None:
-    origin = request.headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
-        raise Problem(403, "forbidden", "without a key the broker does not answer to pages of other sites")

@@ -80,10 +80,11 @@ class AccessRoute(APIRoute):
             return _open(inner)
         action, scope = Action(said["x-tarry-access"]), Scope(said["x-tarry-scope"])
         takes_body, by_cookie = self.body_field is not None, "x-tarry-cookie" in said
+        leases_by_get = action is Action.CONSUME and "GET" in self.methods
 
         async def handle(request: Request) -> Response:
             broker = request.app.state.broker
-            caller: Caller = await broker.gate.identify(request, by_cookie=by_cookie)
+            caller: Caller = await broker.gate.identify(request, by_cookie=by_cookie, changes_by_get=leases_by_get)
             request.scope["tarry.caller"] = caller
             queue = await _judge(broker.store, caller, action, scope, request)
             request = StrictRequest(_with_json(request.scope, takes_body=takes_body), request.receive)

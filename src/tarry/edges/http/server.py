@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import signal
 import socket
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
@@ -15,8 +14,8 @@ from fastapi import FastAPI
 from tarry.app import AsyncApp
 from tarry.core.errors import Refused
 from tarry.edges.http.broker import Broker, broker_app
-from tarry.edges.http.gate import LOOPBACK
 from tarry.edges.http.hosting import FLUSH_S
+from tarry.edges.http.origins import is_loopback
 from tarry.edges.http.settings import BrokerSettings
 
 BACKLOG = 4096
@@ -72,15 +71,6 @@ class BrokerServer(uvicorn.Server):
         for connection in list(self.server_state.connections):
             if connection.transport.is_closing():
                 connection.transport.abort()
-
-
-def is_loopback(host: str) -> bool:
-    if host in LOOPBACK:
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 async def check_bind(app: AsyncApp, host: str) -> BrokerSettings:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import timedelta
 from typing import Any
-from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -13,7 +12,8 @@ from tarry.core.keys import Action
 from tarry.core.sessions import Session
 from tarry.edges.http import answers
 from tarry.edges.http.documented import READ_ERRORS
-from tarry.edges.http.gate import LOOPBACK, SESSION
+from tarry.edges.http.gate import SESSION
+from tarry.edges.http.origins import hostname, is_loopback
 from tarry.edges.http.routing import BY_COOKIE, AccessRoute, Scope, access, caller_of
 from tarry.edges.http.views import answer
 from tarry.edges.times import exact
@@ -58,6 +58,6 @@ async def sign_out(request: Request) -> Response:
 
 def _kept(request: Request) -> dict[str, Any]:
     """Not for scripts, not for other sites, and beyond this machine not without TLS."""
-    host = urlsplit(f"//{request.headers.get('host', '')}").hostname
+    host = hostname(request.headers.get("host", ""))
     path = f"{request.scope.get('root_path', '').rstrip('/')}/"
-    return {"path": path, "secure": host not in LOOPBACK, "httponly": True, "samesite": "strict"}
+    return {"path": path, "secure": not is_loopback(host), "httponly": True, "samesite": "strict"}

@@ -12,7 +12,7 @@ from tarry.core.settings import QueueSettings
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerSettings:
     anonymous: bool = False
-    """Whether everybody may do everything for as long as there is no key. Only sensible on loopback."""
+    """Whether clients on this machine may do everything until the first key is made. Not for use behind a proxy."""
     queue_defaults: QueueSettings | None = field(default_factory=QueueSettings.for_http)
     """What a queue gets that comes into being because somebody offers to it or polls it. None: it does not."""
     body_limit: int = 1024 * 1024
