@@ -1,4 +1,4 @@
-"""What is out of the ordinary: anomalies as people read them, and the port behind which they are kept."""
+"""Anomalies as users read them, and the port that stores them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anomaly:
-    """Something that a detector found, once, however often it looks at the same events."""
+    """A finding of a detector. The same events give one anomaly, however often they are judged."""
 
     id: int
     detector: str
@@ -34,7 +34,7 @@ class Anomaly:
     expected_high: float | None
     score: float | None
     evidence: str
-    """A query that shows it, to be run on the database."""
+    """A query on the database that shows the events."""
     fingerprint: str
     raised_at: datetime
     acknowledged_at: datetime | None
@@ -46,7 +46,7 @@ class Anomaly:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mute:
-    """Nothing of this detector (None: of any) is raised for this queue (None: for any) until then (None: until unmuted)."""
+    """Suppresses this detector (None: all) for this queue (None: all) until the given time (None: until unmuted)."""
 
     id: int
     detector: str | None
@@ -58,7 +58,7 @@ class Mute:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedQueue:
-    """What detectors must know of a queue that its events do not say."""
+    """Properties of a queue that detectors need and events do not contain."""
 
     queue_id: int
     queue: str
@@ -70,7 +70,7 @@ class JudgedQueue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Band:
-    """What is usual for a metric of a queue in one hour of the week (0 is Monday, from midnight to one, UTC)."""
+    """The usual range of a metric of a queue in one hour of the week (0 is Monday 00:00–01:00 UTC)."""
 
     queue: str
     metric: str
@@ -79,14 +79,14 @@ class Band:
     middle: float
     high: float
     minutes: int
-    """How many minutes it is drawn from."""
+    """Number of minutes that it is based on."""
     run_id: int
     fresh_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """A published anomaly, as far as a run must know it to go on with it."""
+    """The part of a published anomaly that a run needs to continue it."""
 
     detector: str
     queue_id: int
@@ -102,28 +102,29 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What became of the findings of a run. Those that are unchanged are in none of the counts."""
+    """Counts of a publication. Unchanged anomalies are in none of the counts."""
 
     raised: int
     changed: int
     muted: int
     withdrawn: int
-    """Raised before, and not found any more now that the same time was judged again. The acknowledged ones stay, and those
-    that began before it."""
+    """Raised before, and no longer found when the same time range was judged again. Acknowledged anomalies and those
+    that began before the range are kept.
+    """
 
 
 class Alerts(Protocol):
     def publish(
         self, rows: Iterable[str], *, detectors: Sequence[str], since: datetime, until: datetime, run_id: int
     ) -> Published:
-        """Keep what these detectors found between two instants, given as JSON objects, in one transaction.
+        """Store what these detectors found between two instants, as JSON objects, in one transaction.
 
-        What is already there keeps its id and its acknowledgement. What is muted is not raised.
+        Existing anomalies keep their id and acknowledgement. Muted ones are not raised.
         """
         ...
 
     def told(self, *, detectors: Sequence[str], since: datetime, reach: datetime) -> Sequence[Told]:
-        """What these detectors told of that began before `since` and was still going on at `reach`, or after it."""
+        """Published anomalies of these detectors that began before `since` and lasted until `reach` or longer."""
         ...
 
     def list(
@@ -137,11 +138,11 @@ class Alerts(Protocol):
         acknowledged: bool | None = None,
         limit: int | None = 100,
     ) -> list[Anomaly]:
-        """The latest first."""
+        """Latest first."""
         ...
 
     def acknowledge(self, ids: Sequence[int], *, by: str | None = None, note: str | None = None) -> int:
-        """Seen by somebody. Says how many were not yet."""
+        """Acknowledge anomalies; returns how many were not acknowledged before."""
         ...
 
     def mute(
@@ -153,19 +154,19 @@ class Alerts(Protocol):
         reason: str,
     ) -> Mute: ...
     def unmute(self, id: int) -> bool:
-        """The next run raises what was muted, if it still looks at that time. False if there is no such mute."""
+        """The next run raises what was muted, if it still judges that time range. False if there is no such mute."""
         ...
 
     def mutes(self) -> list[Mute]:
-        """Those that are in force, the latest first."""
+        """The mutes in force, latest first."""
         ...
 
     def queues(self) -> list[JudgedQueue]:
-        """All there ever were."""
+        """All queues, including deleted ones."""
         ...
 
     def put_bands(self, rows: Iterable[str]) -> int:
-        """Write bands, given as JSON objects, and say how many were new or different."""
+        """Upsert bands given as JSON objects; returns how many were new or different."""
         ...
 
     def bands(self, queue: str, metric: str) -> list[Band]: ...

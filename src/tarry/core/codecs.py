@@ -1,7 +1,7 @@
-"""Payloads to bytes and back. JSON by default; text and bytes as they are; typed by annotation; never pickle.
+"""Payloads to bytes and back. JSON by default; text and bytes unchanged; typed by annotation; never pickle.
 
-The content type travels with the payload, and None stands for JSON. Equal values give equal bytes (keys are sorted),
-because the bytes decide whether an offer changes anything.
+The content type is stored with the payload; None stands for JSON. Equal values give equal bytes (keys are sorted),
+because the bytes decide whether an offer changes a message.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Codec(Generic[P]):
 
 
 def codec_for(payload_type: type[P] | None = None) -> Codec[P]:
-    """The codec that a payload annotation asks for; without one, what the value itself is."""
+    """The codec for a payload annotation; without one, by the type of the value."""
     if payload_type is None or payload_type in (object, Any):
         return cast("Codec[P]", PLAIN)
     if payload_type is bytes:
@@ -90,7 +90,7 @@ def _decode_text(data: bytes, content_type: str | None) -> str:
 
 
 def _typed_codec(payload_type: type[P]) -> Codec[P]:
-    """Dataclasses, msgspec structs, typed dicts, lists and numbers: whatever msgspec can check."""
+    """Dataclasses, msgspec structs, typed dicts, lists and numbers: all types that msgspec can validate."""
     try:
         decoder = msgspec.json.Decoder(payload_type)
     except (TypeError, ValueError) as error:
@@ -102,7 +102,7 @@ def _typed_codec(payload_type: type[P]) -> Codec[P]:
     def encode(value: P) -> tuple[bytes, str | None]:
         try:
             data = _json_bytes(value)
-            decoder.decode(data)  # what could not be taken out again must not go in
+            decoder.decode(data)  # reject what could not be decoded again
             return data, JSON
         except (TypeError, msgspec.MsgspecError) as error:
             raise InvalidPayload(f"a {type(value).__name__} cannot be encoded: {error}") from error
@@ -117,7 +117,7 @@ def _typed_codec(payload_type: type[P]) -> Codec[P]:
 
 
 def _pydantic_codec(payload_type: type[P]) -> Codec[P]:
-    """By its methods, so that pydantic stays the user's choice and not our dependency."""
+    """Uses pydantic through its methods only, so that it is not a dependency."""
     model = cast("Any", payload_type)
 
     def encode(value: P) -> tuple[bytes, str | None]:
@@ -141,12 +141,12 @@ def _pydantic_codec(payload_type: type[P]) -> Codec[P]:
 
 
 def _ordered(value: Any, dumped: Any) -> Any:
-    """`dumped`, with what was a set in `value` in an order that equal sets share: as lists they have lost it."""
+    """`dumped`, with the elements of former sets in a canonical order, so that equal sets give equal bytes."""
     if isinstance(value, (set, frozenset)):
         return sorted(cast("list[Any]", dumped), key=_ENCODER.encode)
     inside, dumped_inside = list(_inside(value)), list(_inside(dumped))
     if not inside or len(inside) != len(dumped_inside):
-        return dumped  # a scalar, or something that pydantic was told to write in another shape
+        return dumped  # a scalar, or pydantic is configured to write another shape
     ordered = list(map(_ordered, inside, dumped_inside))
     return dict(zip(cast("dict[Any, Any]", dumped), ordered, strict=True)) if isinstance(dumped, dict) else ordered
 
@@ -159,15 +159,16 @@ _ENCODER = msgspec.json.Encoder(order="deterministic")
 
 
 def _json_bytes(value: Any) -> bytes:
-    """What JSON has no word for is written as text where there is one way to (a datetime, a UUID, an Enum); a typed queue
-    turns it back. NaN has no way, and msgspec would write null."""
+    """JSON bytes. Values without a JSON type are written as text if there is one way to (a datetime, a UUID, an Enum);
+    a typed queue converts them back. NaN is rejected: msgspec would write null.
+    """
     try:
         data = _ENCODER.encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise InvalidPayload(
             f"the payload cannot be written as JSON: {error}", hint="annotate the queue: app.queue(name, PayloadType)"
         ) from error
-    # Counting is quick, walking is not: only something with enough brackets can be too deep.
+    # Counting is cheap, recursion is not: only data with enough brackets can be too deep.
     if data.count(b"{") + data.count(b"[") > JSON_DEPTH and _deeper_than(msgspec.json.decode(data), JSON_DEPTH):
         raise InvalidPayload(f"the payload is nested more than {JSON_DEPTH} levels deep")
     if b"null" in data and _has_nan(msgspec.to_builtins(value)):

@@ -1,4 +1,4 @@
-"""Which dead letters died of the same thing: one short name for every error that reads alike but for its particulars."""
+"""Fingerprints of dead letters: one short name for errors that differ only in particulars such as numbers and ids."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import hashlib
 import re
 
 READ = 1_000
-"""Characters of an error that count: what tells errors apart stands in the first line, and lines have no end otherwise."""
+"""Characters of an error that count: the first line distinguishes errors, and its length is otherwise unbounded."""
 LENGTH = 12
 _SHOWN = 300
 
-# In this order: a UUID has numbers in it, an address has hexadecimal digits, and quotes may hold any of them.
+# In this order: a UUID contains numbers, an address contains hexadecimal digits, and quotes may contain any of them.
 _PARTICULARS = (
     (re.compile(r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"), "<uuid>"),
     (re.compile(r'"[^"]*"|`[^`]*`|(?<!\w)\'[^\']*\'(?!\w)|«[^»]*»|“[^”]*”'), "<text>"),
@@ -21,7 +21,7 @@ _PARTICULARS = (
 
 
 def pattern(error: str | None) -> str:
-    """The first line that says something, with numbers, UUIDs, addresses and quotations taken out; empty if none does."""
+    """The first non-empty line, with placeholders for numbers, UUIDs, addresses and quotations; empty if none."""
     lines = (line.strip() for line in (error or "")[:READ].splitlines())
     text = next((line for line in lines if line), "")
     for particular, name in _PARTICULARS:
@@ -30,5 +30,7 @@ def pattern(error: str | None) -> str:
 
 
 def fingerprint(reason: str, error: str | None) -> str:
-    """The same for dead letters of one reason whose errors have the same pattern. Stored: changing it regroups the past."""
+    """Equal for dead letters of one reason whose errors have the same pattern. Stored: a change regroups old dead
+    letters.
+    """
     return hashlib.sha256(f"{reason}\n{pattern(error)}".encode(errors="replace")).hexdigest()[:LENGTH]

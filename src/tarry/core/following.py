@@ -1,7 +1,7 @@
-"""Following the journal: positions that can be gone on from, and pages of what was committed after them.
+"""Tailing the journal: resumable positions, and pages of the events committed after them.
 
-A position is an edge between snapshots (`core.windows`), not a number: an event whose transaction commits late lies after
-every position that was given out before, whatever its id. It is text, for headers and for people who keep it.
+A position is an edge between snapshots (`core.windows`), not a number: an event whose transaction commits late lies
+after every position issued before, whatever its id. It is text, for HTTP headers and for clients that store it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tarry.core.events import Event
 from tarry.core.windows import Edge, Mark
 
 LONGEST_POSITION = 16_000
-"""Of its text: snapshots name the transactions that were under way, and these are at most a few thousand."""
+"""Length of the text: snapshots list the transactions in progress, at most a few thousand."""
 _NUMBER = "[0-9]{1,19}"
 _SNAPSHOT = f"{_NUMBER}:{_NUMBER}:(?:{_NUMBER}(?:,{_NUMBER})*)?"
 _POSITION = re.compile(rf"([0-9a-f.]{{1,60}})~({_SNAPSHOT})(?:~({_SNAPSHOT})~({_NUMBER})~({_NUMBER}))?")
@@ -23,22 +23,22 @@ _MOST = 2**63
 
 
 class Gap(StrEnum):
-    """Why events may be missing between a position and what follows."""
+    """Why events may be missing between a position and the next event."""
 
     UNKNOWN = "unknown"
-    """It is no position of this journal: malformed, of another database, or of one that was restored to an earlier time."""
+    """Not a position of this journal: malformed, of another database, or of one restored to an earlier time."""
     PRUNED = "pruned"
-    """Events after it are gone from the journal."""
+    """Events after it were pruned from the journal."""
     TOO_FAR = "too_far"
-    """More events came after it than are told again."""
+    """More events follow it than the replay limit."""
     UNREADABLE = "unreadable"
-    """An event could not be written down. What follows is complete."""
+    """An event could not be serialized. The following events are complete."""
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
     journal: str
-    """Which journal: transaction numbers mean nothing in another one."""
+    """The journal's identity: transaction ids are meaningless in another one."""
     edge: Edge
 
     def __str__(self) -> str:
@@ -49,7 +49,7 @@ class Position:
 
     @classmethod
     def parse(cls, text: str) -> Position | None:
-        """None for what no store has ever given out: it goes into a statement, so it is looked at closely."""
+        """Parse a position; None for text that no store has issued. Strict, because it becomes part of a statement."""
         found = _POSITION.fullmatch(text) if len(text) <= LONGEST_POSITION else None
         if found is None:
             return None
@@ -65,19 +65,19 @@ class Position:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventPage:
-    """Events in the order of their transactions, each with the position behind it."""
+    """Events in the order of their transactions, each with the position after it."""
 
     events: tuple[tuple[str, Event], ...] = ()
     position: str
-    """Where to go on: behind the last event, or, after a gap, behind everything there is."""
+    """Where to resume: after the last event or, after a gap, at the end of the journal."""
     complete: bool = True
-    """Nothing more was there."""
+    """No more events were available."""
     gap: Gap | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LiveEvent:
-    """One event as it happened, and where to go on behind it."""
+    """One event, and the position after it."""
 
     position: str
     event: Event
@@ -85,7 +85,7 @@ class LiveEvent:
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """Events before this position are missing, and why. What follows goes on behind them."""
+    """Events before this position are missing, and why. Later events continue after the gap."""
 
     position: str
     reason: Gap
@@ -96,10 +96,10 @@ class Following(Protocol):
     def follow(
         self, after: str | None, *, until: str | None = None, limit: int = 1_000, most: int = 20_000
     ) -> EventPage:
-        """What was committed after a position, without payloads; None: nothing, and where the journal is now.
+        """Events committed after a position, without payloads; None: no events, only the current position.
 
-        `until`: not beyond this position, which is one that a complete page ended with. A position with more than `most`
-        events after it is too far back.
+        `until`: an upper bound, a position that a complete page ended with. A position with more than `most` events
+        after it is too far back.
         """
         ...
 
@@ -117,5 +117,5 @@ def _is_snapshot(text: str) -> bool:
     if not low <= high < _MOST or running != sorted(set(running)):
         return False
     if any(xid % 2**32 == 0 for xid in (low, high, *running)):
-        return False  # PostgreSQL gives no such number out, and takes none
+        return False  # PostgreSQL never assigns such an id, and rejects it
     return not running or (low <= running[0] and running[-1] < high)

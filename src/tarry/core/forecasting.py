@@ -1,4 +1,4 @@
-"""What a forecast says, in a sentence."""
+"""The forecast of a queue as a sentence."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What the next days hold for one queue."""
+    """The forecast of one queue for the next days."""
 
     queue: str
     ready: int
@@ -22,7 +22,7 @@ class Verdict:
 
 
 def sentence(verdict: Verdict, *, ahead_for: timedelta, capacity_for: timedelta) -> str:
-    """`capacity_for`: over how long the capacity was looked for."""
+    """`capacity_for`: the time range from which the capacity was measured."""
     name, ahead = verdict.queue, _span(ahead_for)
     load = f"{verdict.planned:,} {_messages(verdict.planned)} in the next {ahead}"
     if verdict.ready:

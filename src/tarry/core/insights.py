@@ -1,7 +1,7 @@
-"""What the pipeline has worked out, in pages and for readers who may not see every queue: the port behind the broker.
+"""Results of the pipeline in pages, for readers restricted to some queues: the port behind the broker.
 
-`core.serving` and `core.anomalies` say what the rows mean. A page says which run of its job was the last to end, because
-no rows may mean that nothing happened, or that nobody has looked.
+`core.serving` and `core.anomalies` define the rows. A page contains the last completed run of its job, because an empty
+page may mean that nothing happened, or that the job has not run.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """Which rows: of one queue (None: of any), of those that the reader may see (`patterns` of a key; None: all of them),
-    between two instants, after the `next` of the page before."""
+    """A query: of one queue (None: any), of the queues visible to the reader (`patterns` of a key; None: all), between
+    two instants, after the `next` of the previous page.
+    """
 
     queue: str | None = None
     patterns: Sequence[str] | None = None
@@ -34,7 +35,7 @@ class Asked:
     limit: int = 100
 
     def covers(self, queue: str, at: datetime) -> bool:
-        """What the SQL says, for stores without SQL."""
+        """The filter of the SQL, for stores without SQL."""
         return (
             self.queue in (None, queue)
             and (self.patterns is None or any(fits(pattern, queue) for pattern in self.patterns))
@@ -45,26 +46,27 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InsightPage(Generic[R]):
-    """The newest first."""
+    """A page of rows, newest first."""
 
     rows: list[R]
     next: str | None = None
     run: PastRun | None = None
-    """The last run of the job that ended well. None: there was none, and so nothing can be there."""
+    """The last successful run of the job. None: it has never run, so there are no rows."""
 
 
 class Insights(Protocol):
     async def activity(
         self, asked: Asked, *, kinds: Iterable[EventKind] | None = None, consumer: str | None = None
     ) -> InsightPage[Event]:
-        """The journal itself, the newest first and without payloads. A page may be short, or empty, and yet have a `next`:
-        a look goes through so many events, wanted or not."""
+        """The journal, newest first and without payloads. A page may be short or empty and still have a `next`: each
+        query scans a bounded number of events, matching or not.
+        """
         ...
 
     async def minutes(self, asked: Asked) -> InsightPage[MetricMinute]: ...
     async def hours(self, asked: Asked) -> InsightPage[ConsumerHour]: ...
     async def forecasts(self, asked: Asked) -> InsightPage[Forecast]:
-        """One row for each queue: who falls behind first comes first. The limit and the instants do not matter."""
+        """One row per queue, earliest saturation first. Limit and instants are ignored."""
         ...
 
     async def anomalies(
@@ -77,7 +79,7 @@ class Insights(Protocol):
     ) -> InsightPage[Anomaly]: ...
     async def anomaly(self, id: int) -> Anomaly | None: ...
     async def acknowledge(self, id: int, *, by: str | None, note: str | None) -> Anomaly | None:
-        """Seen by somebody; the first one to say so is remembered."""
+        """Acknowledge an anomaly; the first acknowledgement is kept."""
         ...
 
     async def mute(self, *, detector: str | None, queue: str | None, until: datetime | None, reason: str) -> Mute: ...
@@ -86,10 +88,10 @@ class Insights(Protocol):
 
 
 class NoInsights:
-    """Where there is no database, no pipeline has ever run."""
+    """Insights for stores without a database: the pipeline never runs there."""
 
     def __init__(self, journal: Callable[[], Sequence[Event]], known: Callable[[str], object]) -> None:
-        """`journal`: every event, the oldest first; `known` raises where there is no queue of a name."""
+        """`journal`: every event, oldest first; `known` raises if there is no queue of the name."""
         self._journal = journal
         self._known = known
 

@@ -1,5 +1,6 @@
-"""What the data pipeline remembers: batches in a lake, accounts of days, runs of jobs. Values, and the ports behind which
-the database keeps them."""
+"""State of the data pipeline: batches in a lake, day accounts, runs of jobs. Values, and the ports of the database that
+stores them.
+"""
 
 from __future__ import annotations
 
@@ -15,24 +16,24 @@ from tarry.core.windows import NO_ROWS, Digest, Edge, Window
 
 
 class ArchiveDamaged(TarryError):
-    """What was read back is not what was written, or not what the journal has."""
+    """Files that were read back differ from what was written, or from the journal."""
 
 
 class OtherCluster(TarryError):
-    """Positions in the journal belong to one database cluster; this one is another (or older) one."""
+    """A position in the journal of another (or restored) database cluster."""
 
 
 class BatchState(StrEnum):
     PLANNED = "planned"
-    """Its window is decided; files may or may not be there. Nobody reads it."""
+    """Its window is decided; files may or may not exist. Not readable."""
     DURABLE = "durable"
     """Written, read back, equal to the journal."""
     PRUNED = "pruned"
-    """Durable, and the journal has let go of all of it."""
+    """Durable, and no longer in the journal."""
     ABANDONED = "abandoned"
     """The run that planned it died; the window was planned again under another number."""
     REPLACED = "replaced"
-    """A compaction holds its rows now."""
+    """Its rows are now in a compaction."""
 
 
 READABLE = frozenset({BatchState.DURABLE, BatchState.PRUNED})
@@ -40,7 +41,7 @@ READABLE = frozenset({BatchState.DURABLE, BatchState.PRUNED})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeFile:
-    """One Parquet file: where it is (relative to the lake) and what is in it."""
+    """One Parquet file: its path (relative to the lake) and its content."""
 
     path: str
     day: date
@@ -62,7 +63,7 @@ class Batch:
     kind: str
     """`archive` or `compaction`."""
     place: int
-    """Where it stands in the chain of windows: a compaction takes the place of the last batch it replaces."""
+    """The position in the chain of windows: a compaction takes the place of the last batch that it replaces."""
     start: Edge
     end: Edge
     system_id: str
@@ -75,7 +76,7 @@ class Batch:
 
     @property
     def window(self) -> Window:
-        """Of an archive batch; a compaction spans several."""
+        """The window of an archive batch; a compaction spans several."""
         return Window(self.start, self.end)
 
     @property
@@ -85,7 +86,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class LakeHead:
-    """How far a lake has come."""
+    """The position that a lake has reached."""
 
     lake: str
     edge: Edge
@@ -94,13 +95,13 @@ class LakeHead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivedDay:
-    """One day's account with one lake. What is archived and not pruned must be in the journal, and nothing else."""
+    """The account of one day in one lake. Exactly what is archived and not pruned must be in the journal."""
 
     day: date
     archived: Digest
     pruned: Digest
     retired: Digest
-    """What retention has removed from the lake."""
+    """Removed from the lake by retention."""
 
 
 @dataclass(slots=True)
@@ -111,9 +112,9 @@ class Run:
     job: str
     started_at: datetime
     still_alone: Callable[[], None]
-    """Raises where the lock of the run was lost: for jobs of many steps, before each. It is asked at the end anyway."""
+    """Raises if the lock of the run was lost. Jobs of many steps call it before each; it is also called at the end."""
     summary: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What the job has to say; kept with the run when it ends."""
+    """The job's result, stored with the run when it ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,52 +130,53 @@ class PastRun:
 
     @property
     def lake(self) -> str | None:
-        """On which lake, if it has said so."""
+        """The lake of the run, if known."""
         return self.summary.get("lake")
 
     @property
     def failed(self) -> bool:
-        """Ended, and not completed: by an error, or with its process."""
+        """Ended without completing: by an error, or with its process."""
         return self.state in ("failed", "lost")
 
 
 class Manifest(Protocol):
-    """What is in a lake, and who did it. Every method is one short transaction."""
+    """The content of a lake, and the runs that wrote it. Every method is one short transaction."""
 
     def run(self, job: str, *, alone_at: str | None = None, lake: str | None = None) -> AbstractContextManager[Run]:
-        """Write down that a job runs, on which lake, and how it ended. Refused while the same job runs elsewhere, or, where
-        `alone_at` names something else, while that is done elsewhere."""
+        """Record the start of a job, its lake and its end. Raises while the same job runs elsewhere or, if `alone_at`
+        names another lock, while that lock is held elsewhere.
+        """
         ...
 
     def last_run(self, job: str, lake: str | None = None) -> PastRun | None:
-        """The last run that was completed; on this lake, if one is named."""
+        """The last completed run; on this lake, if given."""
         ...
 
     def last_runs(self, jobs: Sequence[str]) -> list[PastRun]:
-        """The last run of each of these jobs on each lake, whether it was completed, failed, or goes on."""
+        """The last run of each of these jobs on each lake: completed, failed or running."""
         ...
 
     def batches(self, lake: str) -> list[Batch]:
-        """What may be read, in the order of the chain."""
+        """The readable batches, in the order of the chain."""
         ...
 
     def head(self, lake: str) -> Batch | None:
-        """The last of the chain."""
+        """The last batch of the chain."""
         ...
 
     def plan(self, lake: str, window: Window, system_id: str, run: int) -> Batch: ...
     def take_over(self, lake: str, run: int) -> Batch | None:
-        """The window that a dead run left planned, planned again under a new number; None if nothing was left."""
+        """Plan the window of a dead run again under a new number; None if there is none."""
         ...
 
     def abandon_compactions(self, lake: str) -> None: ...
     def known_directories(self, lake: str) -> set[str]: ...
     def complete(self, batch: Batch, files: Sequence[LakeFile]) -> Batch:
-        """From planned to durable. Refused when another run has taken over meanwhile."""
+        """Move a batch from planned to durable. Raises if another run has taken over."""
         ...
 
     def uncleared(self, lake: str) -> list[Batch]:
-        """Abandoned batches, and replaced ones that nobody can still be reading, whose files may be there."""
+        """Abandoned batches, and replaced ones past their grace period, whose files may still exist."""
         ...
 
     def mark_cleared(self, numbers: Sequence[int]) -> None: ...
@@ -184,35 +186,37 @@ class Manifest(Protocol):
         ...
 
     def days_since(self, lake: str, number: int) -> tuple[set[date], int]:
-        """The days that archive batches after this number have touched, and the newest number."""
+        """The days changed by archive batches after this number, and the newest number."""
         ...
 
 
 class Housekeeping(Protocol):
-    """What keeps journal and lake small. Every method is one short transaction."""
+    """Compaction, pruning and retention. Every method is one short transaction."""
 
     def plan_compaction(self, parts: Sequence[Batch], run: int) -> Batch: ...
     def replace(self, compaction: Batch, parts: Sequence[Batch], files: Sequence[LakeFile]) -> Batch:
-        """All at once: the parts are no longer read, and the compaction is. Refused when one of them is gone."""
+        """Atomically make the compaction readable instead of its parts. Raises if one of them is gone."""
         ...
 
     def lakes(self) -> list[LakeHead]: ...
     def journal_days(self) -> dict[date, bool]:
-        """The days before today that the journal has, and whether in a partition of their own."""
+        """The days before today that are in the journal, and whether each has its own partition."""
         ...
 
     def drop_day(self, day: date, rows: int) -> bool:
-        """Drop a partition that has exactly so many rows. False: it has others now, or is busy; it stays as it is."""
+        """Drop a partition with exactly this many rows. False if it has others now, or is locked; then it stays
+        unchanged.
+        """
         ...
 
     def drop_overflow(self, day: date, edges: Sequence[Edge]) -> int: ...
     def mark_pruned(self) -> None: ...
     def retention(self) -> dict[int, date]:
-        """By queue id: from which day on its history is to be kept."""
+        """By queue id: the first day of history to keep."""
         ...
 
     def retire(self, lake: str, taken: Mapping[Batch, Sequence[LakeFile]], horizons: Mapping[int, date]) -> None:
-        """Take files out of the manifest. They may be deleted afterwards."""
+        """Remove files from the manifest. They may be deleted afterwards."""
         ...
 
     def begin_lake(self, lake: str) -> None: ...
@@ -232,7 +236,7 @@ def readable_files(
     until: date | None = None,
     queues: Sequence[str] | None = None,
 ) -> Generator[LakeFile]:
-    """The files that hold these days (both included) and queues."""
+    """The files of these days (both included) and queues."""
     for batch in batches:
         if batch.state in READABLE:
             for file in batch.files:

@@ -1,4 +1,4 @@
-"""How often something may happen."""
+"""Rate limits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LONGEST = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """At most `n` in any span of `per`, wherever it begins."""
+    """At most `n` in any interval of length `per`."""
 
     n: int
     per: timedelta = timedelta(seconds=1)
@@ -26,27 +26,27 @@ class Rate:
             raise InvalidInput(f"a rate is per a timedelta of at most a day, not {self.per!r:.120}")
 
     def shared_by(self, sharers: int) -> Rate:
-        """What each of so many may do, so that all together keep to it."""
+        """The share of each of `sharers` participants, so that all together keep the rate."""
         if self.n >= sharers:
             return Rate(self.n // sharers, self.per)
         return Rate(1, min(_LONGEST, self.per * sharers / self.n))
 
 
 class Pace:
-    """Keeps to a rate. Time is the caller's: seconds of any clock that only goes forward."""
+    """A sliding-window rate limiter. The caller supplies the time: seconds of any monotonic clock."""
 
     def __init__(self, rate: Rate) -> None:
         self._n, self._per_s = rate.n, rate.per.total_seconds()
         self._starts: deque[float] = deque()
 
     def free(self, now_s: float) -> int:
-        """How many may begin now."""
+        """How many may start now."""
         while self._starts and self._starts[0] + self._per_s <= now_s:
             self._starts.popleft()
         return self._n - len(self._starts)
 
     def wait_s(self, now_s: float) -> float:
-        """How long until one more may begin; zero if at once."""
+        """Seconds until one more may start; zero if at once."""
         return 0.0 if self.free(now_s) > 0 else self._starts[0] + self._per_s - now_s
 
     def start(self, now_s: float) -> None:

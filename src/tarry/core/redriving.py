@@ -1,4 +1,4 @@
-"""Dead letters by filter and by group, and the redrive as a job: what it is, what it does next, and when it stops itself."""
+"""Dead letters by filter and group, and the redrive job: its state, its next step, and when it stops itself."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from tarry.core.fingerprints import LENGTH
 from tarry.core.messages import Counted
 
 WALK = 5_000
-"""Dead letters that one step looks at, at most: a filter that fits few of many must not make a step long."""
+"""Maximum number of dead letters that one step scans: a selective filter must not make a step long."""
 BATCH = 500
-"""Messages that one step revives, at most."""
+"""Maximum number of messages that one step redrives."""
 TURN_FOR = timedelta(milliseconds=200)
-"""With a rate, a step takes what may go in this time: small steps, so that consumers see a stream and not bursts."""
+"""With a rate, a step takes what is allowed in this time: small steps, so that consumers see a steady stream."""
 LOOK_AGAIN_FOR = timedelta(seconds=1)
-"""How long a verdict is waited for before the canaries are looked at again."""
+"""Interval between checks of the canaries while their outcome is open."""
 FASTEST = 1_000_000.0
 SLOWEST = 1 / 86_400
-"""One a day: slower than that, somebody has mistaken a rate for something else, and the next step would be in another age."""
+"""One per day: a slower rate is a mistake, and the next step would be in the far future."""
 MOST_CANARIES = 1_000
 
 
 class Where(TypedDict, total=False):
-    """Which dead letters are meant; what is not said does not matter."""
+    """A filter of dead letters; absent fields do not restrict."""
 
     fingerprint: str | None
     type: str | None
@@ -41,7 +41,7 @@ class Where(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadFilter:
-    """`Where`, checked. From `died_from` on and before `died_to`; a prefix is plain text, not a pattern."""
+    """`Where`, validated. `died_from` is inclusive, `died_to` exclusive; a prefix is plain text, not a pattern."""
 
     fingerprint: str | None = None
     type: str | None = None
@@ -71,7 +71,7 @@ class DeadFilter:
         )
 
     def fits(self, *, fingerprint: str, type: str | None, died_at: datetime, key: str, version: int) -> bool:
-        """What the SQL of a dead letter's filter says, for stores without SQL."""
+        """The SQL filter of dead letters, for stores without SQL."""
         return (
             (self.fingerprint is None or self.fingerprint == fingerprint)
             and (self.type is None or self.type == type)
@@ -87,7 +87,7 @@ EVERY_LETTER = DeadFilter()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadGroup:
-    """Dead letters that died of the same thing. What is said of types and attempts is seen in the newest of them."""
+    """Dead letters with the same fingerprint. Types and attempts are taken from the newest of them."""
 
     fingerprint: str
     reason: str
@@ -106,7 +106,7 @@ class DeadGroup:
 
 
 class Matching(NamedTuple):
-    """How many dead letters a filter fits, and how many of those have a key that is live again."""
+    """How many dead letters match a filter, and how many of them have a key that is live again."""
 
     letters: Counted
     blocked: int
@@ -124,7 +124,7 @@ ENDED = frozenset({RedriveState.CANCELLED, RedriveState.DONE, RedriveState.FAILE
 
 
 def may_turn(state: RedriveState) -> tuple[RedriveState, ...]:
-    """From which states somebody may order a job into this one."""
+    """The states from which a user may move a job to this one."""
     match state:
         case RedriveState.PAUSED:
             return (RedriveState.RUNNING,)
@@ -138,9 +138,9 @@ def may_turn(state: RedriveState) -> tuple[RedriveState, ...]:
 
 class Phase(StrEnum):
     CANARY = "canary"
-    """The first few are on their way back."""
+    """The canaries are being redriven."""
     VERDICT = "verdict"
-    """They live again; what becomes of them decides."""
+    """The canaries are live; their outcome decides."""
     REST = "rest"
 
 
@@ -152,25 +152,25 @@ class RedriveJob:
     state: RedriveState
     phase: Phase
     total: Counted
-    """What matched when it began."""
+    """Matches when the job began."""
     created_at: datetime
     updated_at: datetime
     next_at: datetime
-    """When there is something to do for whoever carries it on."""
+    """When the next step is due."""
     rate: float | None = None
-    """Messages a second; None: as fast as it goes."""
+    """Messages per second; None: unlimited."""
     canary: int = 0
     reason: str | None = None
     """Why it is paused, cancelled or failed."""
     who: str | None = None
     redriven: int = 0
     skipped: int = 0
-    """Still dead, because their keys were live, or others had them at that moment."""
+    """Still dead, because their keys were live, or their rows were locked at that moment."""
     canaries: tuple[int, ...] = ()
     canary_keys: tuple[str, ...] = ()
     step: int = 0
     moved: int = 0
-    """How many live again by the step that was just made; not a property of the job."""
+    """Messages redriven by the step just made; not a property of the job."""
     ended_at: datetime | None = None
     queue_is_gone: bool = field(default=False, repr=False)
 
@@ -180,14 +180,14 @@ class RedriveJob:
 
     @property
     def share(self) -> float:
-        """How much of it is done, from 0 to 1; of what matched when it began."""
+        """Progress from 0 to 1, relative to the matches when the job began."""
         if self.state is RedriveState.DONE:
             return 1.0
         return min(1.0, (self.redriven + self.skipped) / self.total.n) if self.total.n else 0.0
 
     @property
     def at_once(self) -> int:
-        """How many the next step may take."""
+        """Maximum number of messages of the next step."""
         if self.phase is Phase.CANARY:
             return max(1, self.canary - len(self.canaries))
         if self.rate is None:
@@ -195,12 +195,12 @@ class RedriveJob:
         return max(1, min(BATCH, math.floor(self.rate * TURN_FOR.total_seconds())))
 
     def rest_for(self, moved: int) -> timedelta:
-        """How long to wait after so many, to keep to the rate."""
+        """The pause after this many messages that keeps the rate."""
         return timedelta(0) if self.rate is None else timedelta(seconds=moved / self.rate)
 
 
 class Canary(NamedTuple):
-    """What became of one canary: live still, dead again, or neither, which is what one wishes for."""
+    """The outcome of one canary: still live, dead again, or neither, which is success."""
 
     key: str
     live: bool
@@ -209,7 +209,7 @@ class Canary(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """None as state: not yet."""
+    """The judgement of the canaries. State None: not decided yet."""
 
     state: RedriveState | None
     phase: Phase
@@ -217,11 +217,11 @@ class Verdict(NamedTuple):
 
 
 def judged(canaries: Sequence[Canary]) -> Verdict:
-    """They pass together, when none is live any more. One that died again is enough to stop."""
+    """Canaries pass together, once none is live any more. One that died again stops the job."""
     dead = [canary for canary in canaries if canary.dead]
     if dead:
         line = (dead[0].error or "no error was given").strip().splitlines()[0][:200]
-        # Whoever resumes it has seen the reason, and wants the rest all the same.
+        # A user that resumes it has seen the reason and wants the rest redriven anyway.
         return Verdict(
             RedriveState.PAUSED,
             Phase.REST,

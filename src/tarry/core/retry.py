@@ -1,4 +1,4 @@
-"""How long a failed message waits, and how often it may fail."""
+"""Retry policies: the delay after a failure, and the maximum number of attempts."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from tarry.core import limits
 from tarry.core.errors import InvalidInput
 
 _STEEPEST = 62
-"""Beyond this many doublings every cap is reached, and floating point is not yet at its end (also in SQL)."""
+"""After this many doublings every cap is reached, and floating point does not overflow yet (also in SQL)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """Exponential back-off: `initial_for * factor ** (attempt - 1)`, at most `cap_for`, then shortened by up to `jitter`.
+    """Exponential back-off: `initial_for * factor ** (attempt - 1)`, at most `cap_for`, then shortened by up to
+    `jitter`.
 
     `max_attempts=None` leaves the number of attempts to the queue.
     """
@@ -58,16 +59,17 @@ class Retry:
         return cls.fixed(timedelta(0), max_attempts=max_attempts)
 
     def delay(self, attempt: int, spread: float) -> timedelta:
-        """The wait after failure number `attempt` (1 is the first); `spread` in [0, 1) is the caller's random number.
+        """The delay after failure number `attempt` (1 is the first); `spread` in [0, 1) is the caller's random number.
 
-        `nack.sql` says the same in SQL, where a batch of failures is one statement; the contract suite compares them.
+        `nack.sql` computes the same in SQL, where a batch of failures is one statement; the contract suite compares
+        them.
         """
         steps = min(max(attempt, 1) - 1, _STEEPEST)
         seconds = min(self.initial_for.total_seconds() * self.factor**steps, self.cap_for.total_seconds())
         return timedelta(seconds=seconds * (1.0 - self.jitter * spread))
 
     def as_data(self) -> dict[str, float]:
-        """As JSON says it: durations are seconds. The number of attempts stands beside it wherever it is told."""
+        """The JSON form: durations in seconds. The number of attempts is stored beside it."""
         return {
             "initial_for": self.initial_for.total_seconds(),
             "factor": self.factor,

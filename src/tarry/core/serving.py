@@ -1,4 +1,4 @@
-"""What the pipeline has worked out, as the dashboard, the API and the command line read it; and the port that serves it.
+"""Results of the pipeline as read by the dashboard, the API and the command line, and the port that serves them.
 
 Durations are seconds as floats: they are drawn and printed, not added to instants.
 """
@@ -14,7 +14,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Quantiles:
-    """Seconds."""
+    """Percentiles in seconds."""
 
     p50: float
     p95: float
@@ -23,7 +23,7 @@ class Quantiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricMinute:
-    """One minute of one queue. A minute in which nothing happened has none; the depth is that of the one before it."""
+    """One minute of one queue. Minutes without events have no row; their depth is that of the minute before."""
 
     queue: str
     minute: datetime
@@ -41,9 +41,9 @@ class MetricMinute:
     refused: int
     bytes_offered: int
     lag: Quantiles | None
-    """Delivery lag: from when a message could have been delivered until it was leased."""
+    """Delivery lag: from the time a message could have been delivered to its lease."""
     wait: Quantiles | None
-    """From the offer to the lease, the wanted delay included."""
+    """From the offer to the lease, including the requested delay."""
     processing: Quantiles | None
     """From the lease to the ack or nack."""
     depth: int
@@ -57,12 +57,13 @@ class MetricMinute:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricSpan:
-    """What the minutes of one queue in a stretch of time come to. Of their percentiles: the typical p50 (the median of the
-    minutes, weighted), and the worst p95 and p99."""
+    """Minutes of one queue aggregated over a time span. Percentiles: the typical p50 (the weighted median of the
+    minutes) and the worst p95 and p99.
+    """
 
     queue: str
     minute: datetime
-    """The first in which something happened."""
+    """The first minute with events."""
     offered: int
     leased: int
     acked: int
@@ -70,7 +71,7 @@ class MetricSpan:
     expired: int
     buried: int
     depth: int
-    """At the end of the last minute, as `dead`."""
+    """At the end of the last minute, like `dead`."""
     dead: int
     lag: Quantiles | None
     processing: Quantiles | None
@@ -90,9 +91,9 @@ class ConsumerHour:
     expired: int
     released: int
     success_rate: float | None
-    """Acks among what ended in this hour: acked, failed or expired. None if nothing did."""
+    """Acks among the messages that ended in this hour: acked, failed or expired. None if there were none."""
     share: float | None
-    """Of the leases of the queue in this hour."""
+    """Share of the queue's leases in this hour."""
     processing: Quantiles | None
     exact: bool
     run_id: int
@@ -106,16 +107,16 @@ class FactOutcome(StrEnum):
     DEAD = "dead"
     DROPPED = "dropped"
     SUPERSEDED = "superseded"
-    """A later version replaced it."""
+    """Replaced by a later version."""
     REDRIVEN = "redriven"
-    """It was dead, and lives on as another version."""
+    """It was dead and was redriven as another version."""
     UNKNOWN = "unknown"
     """It ended while the journal of its queue was off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageFact:
-    """One version of one message that has ended."""
+    """One ended version of one message."""
 
     queue: str
     key: str
@@ -132,7 +133,7 @@ class MessageFact:
     reason: str | None
     attempts: int
     redeliveries: int
-    """How often it was delivered again because a lease ran out."""
+    """Deliveries after an expired lease."""
     wait_s: float | None
     processing_s: float
     consumer: str | None
@@ -143,13 +144,13 @@ class MessageFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForecastMinute:
-    """One minute to come. Those in which nothing comes due and nothing waits are left out."""
+    """One future minute. Minutes without load and backlog are left out."""
 
     queue: str
     minute: datetime
     planned: int
     retries: int
-    """How many of the planned are retries."""
+    """Retries among the planned messages."""
     backlog: float
     lag_s: float | None
     saturated: bool | None
@@ -159,27 +160,27 @@ class ForecastMinute:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForecastSpan:
-    """What the minutes to come of one queue in a stretch of time come to."""
+    """Future minutes of one queue aggregated over a time span."""
 
     queue: str
     minute: datetime
-    """The first in which something comes due or waits."""
+    """The first minute with load or backlog."""
     last_minute: datetime
     planned: int
     retries: int
     backlog: float
-    """The largest."""
+    """The maximum."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """What the next days hold for one queue."""
+    """The forecast of one queue for the next days."""
 
     queue: str
     planned: int
     retries: int
     capacity: float | None
-    """Messages a minute; None where nothing was acked lately."""
+    """Messages per minute; None if nothing was acked recently."""
     saturated_at: datetime | None
     recovered_at: datetime | None
     peak_backlog: float
@@ -191,7 +192,7 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """Where a queue stands now."""
+    """The current state of a queue."""
 
     queue_id: int
     queue: str
@@ -203,7 +204,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """How many live messages of one queue come due in one minute, and how many of them are retries."""
+    """Number of live messages of a queue that come due in one minute, and how many of them are retries."""
 
     queue_id: int
     minute: datetime
@@ -213,7 +214,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What the live table knows of the future, at one instant."""
+    """The future load known from the live table, at one instant."""
 
     standings: tuple[Standing, ...]
     planned: tuple[Planned, ...]
@@ -221,7 +222,7 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Live and dead messages of a queue at some moment, or how these grew on one day."""
+    """Live and dead messages of a queue at an instant, or their change over one day."""
 
     queue_id: int
     depth: int
@@ -229,7 +230,7 @@ class Level:
 
 
 class Table(StrEnum):
-    """The tables that people read."""
+    """The published tables."""
 
     METRICS = "metrics"
     CONSUMERS = "consumers"
@@ -239,7 +240,9 @@ class Table(StrEnum):
 
 
 class Reading(Protocol):
-    """Newest rows win where there are more than `limit`; what comes back is in the order of time. `queue=None`: all."""
+    """Read access. If there are more rows than `limit`, the newest; returned in ascending order. `queue=None`: all
+    queues.
+    """
 
     def metrics(
         self, queue: str | None, since: datetime, until: datetime, *, limit: int = 10_000
@@ -247,7 +250,7 @@ class Reading(Protocol):
     def metric_spans(
         self, queue: str | None, since: datetime, until: datetime, step: timedelta | None
     ) -> list[MetricSpan]:
-        """Every minute is in it, however many there are: in stretches of this length, or as a whole (None)."""
+        """Aggregates all minutes: in spans of length `step`, or as a whole (None)."""
         ...
 
     def consumers(
@@ -265,40 +268,40 @@ class Reading(Protocol):
         outcome: FactOutcome | None = None,
         limit: int = 1_000,
     ) -> list[MessageFact]:
-        """By when they ended."""
+        """By the time of their end."""
         ...
 
     def forecasts(self, queue: str | None = None) -> list[Forecast]: ...
     def forecast_minutes(self, queue: str | None, *, limit: int = 10_080) -> list[ForecastMinute]:
-        """The first ones."""
+        """The first minutes within the limit."""
         ...
 
     def forecast_spans(self, queue: str | None, step: timedelta | None) -> list[ForecastSpan]:
-        """As `metric_spans`."""
+        """Like `metric_spans`."""
         ...
 
 
 class Serving(Reading, Protocol):
-    """Reading, and what the jobs need to fill it. Every method is one short transaction, or several that may be repeated."""
+    """Read access, and the writes of the jobs. Every method is one short transaction, or several repeatable ones."""
 
     def put(self, table: Table, rows: Iterable[str]) -> int:
-        """Write rows, given as JSON objects with every column, and say how many were new or different."""
+        """Upsert rows given as JSON objects with every column; returns how many were new or different."""
         ...
 
     def keep_forecast(self, run_id: int) -> int:
-        """Forget every forecast but that of this run."""
+        """Delete every forecast except that of this run."""
         ...
 
     def forget_facts(self, before: datetime) -> int:
-        """Remove facts of versions that ended before, in small steps."""
+        """Delete facts of versions that ended before, in small chunks."""
         ...
 
     def levels_before(self, lake: str, day: date) -> list[Level]:
-        """Where each queue stood when this day began."""
+        """The depth of each queue at the start of this day."""
         ...
 
     def put_levels(self, lake: str, days: Mapping[date, Sequence[Level]]) -> None:
-        """By how much queues grew on these days, as a whole for each day."""
+        """Replace the changes in depth on these days."""
         ...
 
     def outlook(self, now: datetime, until: datetime) -> Outlook: ...

@@ -1,6 +1,6 @@
 """Bulk offers in two steps: many tasks stage rows, one driver merges them. Values, and the port of the database side.
 
-A write has a name. Under one name at most one merge ever happens: saying it again gives the outcome of the first time.
+A write has an id, which is an idempotency key: it is merged at most once, and repeating it returns the first outcome.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from tarry.core.messages import REPLACE, Conflict
 
 WRITE_ID_LENGTH = 200
 STAGED_FOR = timedelta(days=1)
-"""How long staged rows wait for their merge before they count as left behind."""
+"""How long staged rows wait for their merge before they count as abandoned."""
 _SAMPLES = 5
 
 StagedRow = tuple[str, str, bytes, str | None, int | None, float | None, int, str | None, bytes | None, int | None]
 """queue, key, payload, content type, due at (µs since 1970) or delay (s), priority, type, headers (JSON), max attempts.
 
-A plain tuple: a million of them pass through a task, and `zip` makes them faster than anything with a name.
+A plain tuple: a million of them pass through a task, and `zip` creates them faster than any named type.
 """
 
 
 class StagingLost(TarryError):
-    """Rows that tasks have staged are not there any more; nothing was merged."""
+    """Staged rows no longer exist; nothing was merged."""
 
 
 class BadRows(InvalidInput):
@@ -38,7 +38,7 @@ class BadRows(InvalidInput):
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """What was wrong with the rows of one task: how many, and a few of them."""
+    """Invalid rows of one task: their number, and a few samples."""
 
     rows: int = 0
     samples: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
-    """One execution of a named write. `stream` and `batch` where the name comes from a streaming query."""
+    """One execution of a write. `stream` and `batch` if it belongs to a streaming query."""
 
     write_id: str
     run: UUID
@@ -76,12 +76,12 @@ class Write:
 class Rules:
     conflict: Conflict = REPLACE
     create_queues: bool = True
-    """Whether a queue that is not there comes into being with the default settings."""
+    """Whether a missing queue is created with the default settings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staged:
-    """What one attempt of one task has staged; the driver counts it before it merges."""
+    """The rows staged by one attempt of one task; the driver counts them before it merges."""
 
     attempt: int
     part: int
@@ -102,7 +102,7 @@ class WriteState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkWrite:
-    """A write as the database knows it. Once it is committed, rows = created + updated + ignored + superseded."""
+    """The stored state of a write. Once committed, rows = created + updated + ignored + superseded."""
 
     write_id: str
     state: WriteState
@@ -135,46 +135,46 @@ class SinkWrite:
 
 
 class Staging(Protocol):
-    """One attempt of one task at work."""
+    """One attempt of one task."""
 
     committed: bool
-    """The write was merged before: whatever is added now would be thrown away."""
+    """The write was merged before: rows added now would be discarded."""
 
     def add(self, rows: Iterable[StagedRow]) -> None:
-        """In one short transaction: nothing stays open while the next rows are computed."""
+        """Stage rows in one short transaction: nothing stays open while the next rows are computed."""
         ...
 
     def staged(self) -> Staged | None:
-        """None: there were no rows."""
+        """None if there were no rows."""
         ...
 
 
 class Sinking(Protocol):
     def begin(self, write: Write) -> SinkWrite:
-        """Note that it begins; the answer says whether there is still something to do."""
+        """Register the write; the result shows whether it is already committed."""
         ...
 
     def attempt(self, write: Write, part: int) -> AbstractContextManager[Staging]: ...
 
     def commit(self, write: Write, staged: Sequence[Staged], rules: Rules, *, now: datetime | None = None) -> SinkWrite:
-        """Merge what these attempts have staged, all or nothing, at most once for each write_id."""
+        """Merge the rows of these attempts, all or nothing, at most once per write_id."""
         ...
 
     def abort(self, write: Write) -> None:
-        """Forget what this run has staged."""
+        """Discard the rows staged by this run."""
         ...
 
     def outcome(self, write_id: str) -> SinkWrite | None: ...
 
     def sweep(self, staged_for: timedelta = STAGED_FOR) -> int:
-        """Remove what dead tasks and dead drivers have left behind; how many attempts that was."""
+        """Delete leftovers of dead tasks and drivers; returns the number of attempts."""
         ...
 
 
 def disjoint_groups(staged: Sequence[Staged]) -> list[list[Staged]]:
-    """Attempts whose ranges of keys overlap stand together; the groups follow each other in the order of keys.
+    """Group attempts whose key ranges overlap; the groups are in key order.
 
-    Each group is merged by a statement of its own, and yet all rows are locked in one order. Sorted input gives one group
+    Each group is merged by its own statement, and still all rows are locked in one order. Sorted input gives one group
     per task; unsorted input gives a single one.
     """
     groups: list[list[Staged]] = []

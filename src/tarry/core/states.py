@@ -1,4 +1,4 @@
-"""The life of a message as one table. The diagram in the docs and the database's `message_state` are checked against it."""
+"""The state machine of a message. Tests compare the diagram in the docs and the database's `message_state` with it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Transition(NamedTuple):
     source: State | None
     by: str
     target: State | None
-    """None as source: not there yet. None as target: gone without a trace but its events."""
+    """Source None: the message does not exist yet. Target None: only its events remain."""
 
 
 TRANSITIONS: tuple[Transition, ...] = (
@@ -60,7 +60,9 @@ LIVE = (State.DELAYED, State.READY, State.LEASED)
 
 
 def live_state(*, due_at: datetime, lease_until: datetime | None, now: datetime) -> State:
-    """Derived, never stored: `lease_until` is None while nobody has held the message since it was offered or given back."""
+    """The state, derived and never stored. `lease_until` is None if there was no lease since the offer or the last
+    release.
+    """
     if lease_until is not None and lease_until > now:
         return State.LEASED
     return State.DELAYED if due_at > now else State.READY

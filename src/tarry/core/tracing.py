@@ -1,4 +1,4 @@
-"""How far the archive has been traced (each event with the history of its message), and where the result lies."""
+"""The trace position of a lake (the trace is each event with the history of its message), and its directories."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceHead:
-    """Everything visible in `snapshot` has been traced, by batches up to `place` of the lake's chain."""
+    """Everything visible in `snapshot` has been traced, from batches up to `place` in the lake's chain."""
 
     lake: str
     place: int
     snapshot: str
     system_id: str
     run_id: int
-    """The run that came this far, and the directory of the versions that were open then."""
+    """The run that reached this position; it also names the directory of the versions that were open then."""
 
 
 class PartKind(StrEnum):
@@ -28,7 +28,7 @@ class PartKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class TracePart:
-    """What one run wrote about one day: its events, or the facts of the versions that ended on it."""
+    """The output of one run for one day: its events, or the facts of the versions that ended on it."""
 
     kind: PartKind
     day: date
@@ -41,18 +41,18 @@ class TracePart:
 
 
 class Tracing(Protocol):
-    """Every method is one short transaction."""
+    """Trace state. Every method is one short transaction."""
 
     def head(self, lake: str) -> TraceHead | None: ...
     def parts(self, lake: str, kind: PartKind) -> list[TracePart]: ...
     def advance(
         self, before: TraceHead | None, after: TraceHead, added: Sequence[TracePart], merged: Sequence[TracePart]
     ) -> None:
-        """Move the head and what there is to read, together. Refused when another run has moved it meanwhile."""
+        """Move the head and replace parts in one transaction. Raises if another run has moved the head."""
         ...
 
     def seen(self, lake: str, job: str) -> int:
-        """The last run of the tracing that this job has worked up; 0 if none."""
+        """The last trace run that this job has processed; 0 if none."""
         ...
 
     def see(self, lake: str, job: str, run_id: int) -> None: ...

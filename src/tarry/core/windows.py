@@ -1,4 +1,4 @@
-"""Windows of the journal: what was committed between two snapshots, what to read of it, and the port that reads it."""
+"""Windows of the journal: the events committed between two snapshots, queries on them, and the port that reads them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tarry.core.errors import InvalidInput
 
 @dataclass(frozen=True, slots=True, order=True)
 class Mark:
-    """A place inside a closed window: events are ordered by transaction, then by id."""
+    """A position inside a closed window: events are ordered by transaction, then by id."""
 
     xid: int
     id: int
@@ -21,10 +21,10 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """How far somebody has read: every event whose transaction is visible in `snapshot`.
+    """A read position: every event whose transaction is visible in `snapshot`.
 
-    With a `mark` the reader is in the middle: everything visible in `base`, and of the rest that is visible in
-    `snapshot` what lies at or before the mark.
+    With a `mark` the position is inside a window: everything visible in `base`, and of the rest visible in `snapshot`
+    the events at or before the mark.
     """
 
     snapshot: str
@@ -40,7 +40,7 @@ class Edge:
         return self.mark is None
 
     def as_json(self) -> dict[str, Any]:
-        """Primitive values only: Spark keeps it in checkpoints, PostgreSQL in the manifest."""
+        """Primitive values only: Spark stores it in checkpoints, PostgreSQL in the manifest."""
         if self.mark is None:
             return {"snapshot": self.snapshot}
         return {"snapshot": self.snapshot, "base": self.base, "xid": self.mark.xid, "id": self.mark.id}
@@ -56,12 +56,12 @@ class Edge:
 
 
 BEGINNING = Edge("1:1:")
-"""Before the first transaction there ever was."""
+"""Before the first transaction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The events between two edges. Closed: it has the same rows whenever it is read, whoever commits meanwhile."""
+    """The events between two edges. Closed: it has the same rows at every read, regardless of later commits."""
 
     start: Edge
     end: Edge
@@ -75,7 +75,7 @@ class Window:
 
     @property
     def since(self) -> str:
-        """The snapshot whose events are not in the window."""
+        """The snapshot whose events are excluded."""
         return self.start.base or self.start.snapshot
 
     @property
@@ -93,7 +93,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """Rows, and the sum of their hashes modulo 2^64: equal sets of events have equal digests, in whatever order."""
+    """Row count, and the sum of the row hashes modulo 2^64: equal sets of events have equal digests, in any order."""
 
     rows: int = 0
     checksum: int = 0
@@ -122,7 +122,7 @@ class Operator(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One term of a filter that the database shall apply; several are joined by and."""
+    """One term of a filter for the database; several are combined by AND."""
 
     column: str
     operator: Operator
@@ -132,19 +132,19 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
-    """What to read of one table."""
+    """What to read from one table."""
 
     table: str
     columns: tuple[str, ...]
     conditions: tuple[Condition, ...] = ()
     since: datetime | None = None
-    """Events from this time on (`at`), dead letters by their death, messages by their creation."""
+    """Lower bound: events by `at`, dead letters by their death, messages by their creation."""
     until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The share of one task: a query that is short, and how many rows it must give (None: as many as it finds)."""
+    """The share of one task: a short query, and its expected number of rows (None: unknown)."""
 
     query: str
     rows: int | None = None
@@ -159,7 +159,7 @@ class QueueNote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """One instant of the database, as Arrow tables."""
+    """One snapshot of the database, as Arrow tables."""
 
     live: Any
     dead: Any
@@ -173,39 +173,39 @@ class Windows(Protocol):
 
     def system_id(self) -> str: ...
     def edge(self) -> Edge:
-        """Everything committed until now, and on disk: a crash cannot take back what lies before this edge."""
+        """The position of everything committed and flushed: a crash cannot undo what lies before this edge."""
         ...
 
     def glance(self) -> Edge:
-        """Everything committed until now, perhaps not on disk: to look, not to remember."""
+        """The position of everything committed, possibly not flushed: must not be stored."""
         ...
 
     def check(self, edge: Edge, system_id: str) -> None:
-        """Refuse an edge that this database cannot continue from."""
+        """Raise if this database cannot continue from the edge."""
         ...
 
     def has_rows(self, window: Window) -> bool: ...
     def cut(self, window: Window, most_rows: int) -> Window:
-        """The first part of the window with at most so many rows, or the window itself if it has no more."""
+        """The first part of the window with at most this many rows, or the whole window if it has no more."""
         ...
 
     def can_apply(self, table: str, condition: Condition) -> bool:
-        """Whether the database and Spark mean the same by a condition."""
+        """Whether the database and Spark evaluate the condition identically."""
         ...
 
     def slices(self, scan: Scan, window: Window | None, *, partitions: int | None = None) -> list[Slice]: ...
     def batches(self, piece: Slice) -> Iterator[Any]:
-        """Arrow record batches of one slice, all of it fetched before the first is handed over."""
+        """Arrow record batches of one slice, fetched as a whole before the first is yielded."""
         ...
 
     def digest(self, window: Window) -> dict[date, Digest]:
-        """What the journal has of a window, by day."""
+        """Digest of the events in a window, by day."""
         ...
 
     def day_digest(self, edge: Edge, day: date) -> tuple[Digest, int]:
-        """What the journal has of a day at or before the edge, and how many rows after it."""
+        """Digest of a day's events at or before the edge, and the number of rows after it."""
         ...
 
     def picture(self, edge: Edge) -> Picture:
-        """Live messages, dead letters and what the journal has after the edge, all at one instant."""
+        """Live messages, dead letters and the journal after the edge, all of one instant."""
         ...

@@ -1,7 +1,7 @@
-"""The database side of the data pipeline, one room per concern, reached through the app or by a DSN alone.
+"""The database side of the data pipeline, one module per concern, reached through the app or by a DSN alone.
 
-Spark's executors have nothing but a DSN: a `Pipeline` opens no connection until it is asked something. And for every read and
-write Spark starts new Python processes, which need one of these rooms: none is imported before somebody enters it.
+Spark executors have only a DSN: a `Pipeline` opens no connection until one is needed. Spark starts new Python processes
+for every read and write, each of which needs one of these modules: each is imported on first use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Anomalies: published by the pipeline, read, acknowledged and muted by people."""
+"""Anomalies in PostgreSQL: published by the pipeline; read, acknowledged and muted by users."""
 
 from __future__ import annotations
 

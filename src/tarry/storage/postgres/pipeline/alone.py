@@ -1,4 +1,4 @@
-"""Being the only one at something, for as long as a connection of its own is open."""
+"""Mutual exclusion by an advisory lock, held while a dedicated connection is open."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tarry.storage.postgres.statement import Statement, sql
 
 @contextmanager
 def alone_at(reach: Reach, name: str) -> Generator[Callable[[], None]]:
-    """Refused while somebody else is at it. Gives a check that raises if that is not certain any more.
+    """Hold the lock `name`; raises if another process holds it. Yields a check that raises once the lock may be lost.
 
-    The lock belongs to an open transaction, not to a session: so it works through a pooler in transaction mode.
+    The lock belongs to an open transaction, not to a session, so it works through a pooler in transaction mode.
     """
     with reach.connection() as conn:
         conn.execute("begin")
@@ -29,22 +29,22 @@ def alone_at(reach: Reach, name: str) -> Generator[Callable[[], None]]:
                 raise Refused(f"another run of {name} is under way", hint="wait until it has ended, or end it")
             yield lambda: _check(conn, name)
         finally:
-            # Where the connection is gone the lock is too, and why was said by the check.
+            # If the connection is gone, so is the lock; the check has already raised the reason.
             with suppress(psycopg.Error):
                 conn.rollback()
 
 
 def _locked(conn: Connection[Any], name: str) -> bool:
     locked = drive(conn, Statement(sql("pipeline_lock"), {"name": name}, lambda rows: bool(rows[0][0])).run())
-    # In an open transaction the last statement with parameters keeps its portal, and with it a snapshot, which would keep
-    # everybody's dead rows from being cleaned up for as long as the job takes. One by the simple protocol closes it.
+    # In an open transaction the portal of the last parameterized statement stays open and keeps a snapshot, which would
+    # delay vacuum for the duration of the job. A statement by the simple protocol closes it.
     conn.execute("select", prepare=False)
     return locked
 
 
 def _check(conn: Connection[Any], name: str) -> None:
     try:
-        _locked(conn, name)  # whoever holds it may take it again
+        _locked(conn, name)  # the lock is reentrant for its holder
     except psycopg.Error as error:
         raise StoreUnavailable(
             f"the lock of {name} was lost with its connection, so another run may have been at it as well: {error}",

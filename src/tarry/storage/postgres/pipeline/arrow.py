@@ -15,7 +15,9 @@ from tarry.storage.postgres.pipeline.spare import Spare
 
 
 def batches(dsn: str, piece: Slice) -> Iterator[Any]:
-    """All of the slice is fetched before the first batch is handed over: a slow consumer must not keep a snapshot open."""
+    """Arrow batches of a slice. Fetched as a whole before the first is yielded: a slow reader must not keep a snapshot
+    open.
+    """
     table = _fetched(dsn, piece.query)
     if piece.rows is not None and table.num_rows != piece.rows:
         raise TarryError(
@@ -54,7 +56,7 @@ def _adbc() -> Any:
 
 
 def plain(table: Any) -> Any:
-    """Extension types (`arrow.json`) as what they are stored as: Spark knows no others."""
+    """Replace extension types (`arrow.json`) by their storage types, the only ones that Spark supports."""
     import pyarrow as pa
 
     columns = [

@@ -1,4 +1,4 @@
-"""What keeps journal and lake small: compaction, pruning, retention. Each method is one transaction."""
+"""Compaction, pruning and retention of journal and lake. Each method is one transaction."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tarry.storage.postgres.pipeline.reach import Reach
 from tarry.storage.postgres.statement import Op, Row, Statement, sql
 
 _OVERFLOW_ROWS = 5_000
-"""Deleted at a time: a short transaction, few row locks."""
+"""Rows per delete: a short transaction with few row locks."""
 
 
 class PostgresHousekeeping:
@@ -62,7 +62,7 @@ class PostgresHousekeeping:
         return self._reach.ask(Statement(sql("pipeline_lakes"), {}, _heads).run)
 
     def journal_days(self) -> dict[date, bool]:
-        """The days before today that the journal has, and whether in a partition of their own."""
+        """The days before today that are in the journal, and whether each has its own partition."""
 
         def decoded(rows: list[Row]) -> dict[date, bool]:
             days: dict[date, bool] = {}
@@ -73,7 +73,7 @@ class PostgresHousekeeping:
         return self._reach.ask(Statement(sql("pipeline_journal_days"), {}, decoded).run)
 
     def drop_day(self, day: date, rows: int) -> bool:
-        """False: something has come to it since it was counted, or it is busy. Then it stays as it is."""
+        """False if rows were added since the count, or the partition is locked; then it stays unchanged."""
         try:
             return self._reach.tell(
                 Statement(
@@ -84,7 +84,7 @@ class PostgresHousekeeping:
             return False
 
     def drop_overflow(self, day: date, edges: Sequence[Edge]) -> int:
-        """Rows of a day without partition that all of these edges are behind, some at a time."""
+        """Delete rows of a day without a partition that lie before all of these edges, in chunks."""
         from_at = datetime.combine(day, time(), UTC)
         params = {
             "day": day,
@@ -109,13 +109,13 @@ class PostgresHousekeeping:
         self._reach.tell(Statement(sql("pipeline_mark_pruned"), {}, lambda rows: None).run())
 
     def retention(self) -> dict[int, date]:
-        """By queue id: from which day on its history is to be kept."""
+        """By queue id: the first day of history to keep."""
         return self._reach.ask(
             Statement(sql("pipeline_retention"), {}, lambda rows: {row[0]: row[1] for row in rows}).run
         )
 
     def retire(self, lake: str, taken: Mapping[Batch, Sequence[LakeFile]], horizons: Mapping[int, date]) -> None:
-        """Take these files out of the manifest; whoever asks from now on does not see them."""
+        """Remove these files from the manifest; later reads do not see them."""
 
         def op() -> Op[None]:
             for one, files in taken.items():
@@ -141,7 +141,7 @@ class PostgresHousekeeping:
         self._reach.tell(op())
 
     def begin_lake(self, lake: str) -> None:
-        """Where the journal was pruned before a lake is begun, remember that the lake begins late."""
+        """Record that the history of a new lake is incomplete if the journal was pruned before."""
         self._reach.tell(Statement(sql("pipeline_late_lake"), {"lake": lake}, lambda rows: None).run())
 
 

@@ -1,4 +1,4 @@
-"""The manifest: what of the journal is in which lake, and which jobs ran."""
+"""The manifest: which part of the journal is in which lake, and the runs of jobs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tarry.storage.postgres.statement import Op, Row, Statement, sql
 
 _ERROR_LENGTH = 2_000
 GRACE = timedelta(hours=1)
-"""How long the files of a replaced batch stay, for readers that asked the manifest before it was replaced."""
+"""How long the files of a replaced batch stay, for readers that read the manifest before the replacement."""
 
 
 class PostgresManifest:
@@ -63,11 +63,11 @@ class PostgresManifest:
         return self._reach.tell(op())
 
     def abandon_compactions(self, lake: str) -> None:
-        """What a dead compaction left planned; an archive batch is left to the archive job."""
+        """Abandon compactions that a dead run left planned; archive batches are left to the archive job."""
         self._reach.tell(Statement(sql("pipeline_abandon_compaction"), {"lake": lake}, lambda rows: None).run())
 
     def known_directories(self, lake: str) -> set[str]:
-        """The directories that may hold something: of batches that are read, written, or were read a moment ago."""
+        """Directories that may contain data: of batches that are readable, being written, or were readable recently."""
         known = READABLE | {BatchState.PLANNED, BatchState.REPLACED}
         return {batch.directory for batch in self.batches(lake, known)}
 

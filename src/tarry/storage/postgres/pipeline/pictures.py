@@ -1,4 +1,4 @@
-"""One instant of the live tables and of the end of the journal, for `verify`."""
+"""A snapshot of the live tables and the unarchived end of the journal, for `verify`."""
 
 # pyright: basic
 from __future__ import annotations
@@ -15,10 +15,10 @@ from tarry.storage.postgres.pipeline import arrow
 from tarry.storage.postgres.pipeline.reach import Reach
 
 MOST_TAIL_ROWS = 5_000_000
-"""What fits into the driver's memory without a thought; whoever has more has not archived for a long time."""
+"""Fits into the driver's memory; a longer tail means that the archive job has not run for a long time."""
 
 PIECE_ROWS = 200_000
-"""A second or so: longer than that no statement of ours looks at the journal."""
+"""About a second: no statement here reads the journal for longer."""
 
 _LIVE = """
     select m.queue as queue_id, m.key, m.version, m.attempt, m.priority::int as priority, m.due_at, m.created_at,
@@ -52,7 +52,7 @@ def picture(reach: Reach, edge: Edge) -> Picture:
 
 
 def _tail(reach: Reach, edge: Edge, until: str) -> Any:
-    """Events do not change: those of an instant are read after it, in pieces, and nobody holds its snapshot meanwhile."""
+    """The events of the snapshot. Events are immutable, so they are read later in pieces, without keeping it open."""
     base = edge.base or edge.snapshot
     tail = SQL(_TAIL).format(
         until=Literal(until),

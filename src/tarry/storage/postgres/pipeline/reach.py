@@ -1,4 +1,4 @@
-"""How the pipeline reaches its database: a connection per question, closed with the answer."""
+"""Database access of the pipeline: one connection per operation, closed afterwards."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _TRIES = 3
 
 
 class Reach:
-    """Jobs ask seldom, and nothing of theirs may stay open while Spark works: no pool."""
+    """Connection factory. No pool: jobs have few operations, and no connection may stay open while Spark works."""
 
     def __init__(self, dsn: str) -> None:
         self.dsn = dsn
 
     @contextmanager
     def connection(self) -> Generator[Connection[Any]]:
-        """Autocommit, nothing prepared."""
+        """A connection in autocommit mode, without prepared statements."""
         try:
             conn = psycopg.connect(self.dsn, **keywords(self.dsn))
         except psycopg.OperationalError as error:
@@ -41,7 +41,7 @@ class Reach:
             yield conn
 
     def ask(self, make: Callable[[], Op[R]]) -> R:
-        """For what may be said twice: an op that reads, or whose second run changes nothing."""
+        """Run an idempotent op, with retries: one that reads, or whose repetition changes nothing."""
         for left in range(_TRIES - 1, -1, -1):
             try:
                 with self.connection() as conn:
@@ -52,7 +52,7 @@ class Reach:
         raise AssertionError("unreachable")
 
     def tell(self, op: Op[R]) -> R:
-        """All or nothing, once, in one transaction."""
+        """Run an op once, in one transaction."""
         try:
             with self.connection() as conn, transaction(conn):
                 return drive(conn, op)

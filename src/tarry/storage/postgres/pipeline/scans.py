@@ -1,5 +1,6 @@
-"""Queries for Spark's tasks. Which columns, conditions and windows are asked for is known at run time only, so these are
-composed: names from the lists below, values as literals that the driver quotes. COPY, which ADBC uses, binds nothing."""
+"""Queries for Spark's tasks. Columns, conditions and windows are known only at run time, so the queries are composed:
+names from the lists below, values as literals quoted by the driver. COPY, which ADBC uses, supports no parameters.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from tarry.core.windows import BEGINNING, Condition, Operator, Scan, Slice, Wind
 
 SLICE_ROWS = 100_000
 SLICE_BYTES = 64 * 2**20
-"""A slice is fetched as a whole, so both bound what a task holds in memory and for how long it reads."""
+"""A slice is fetched as a whole, so both limits bound a task's memory and the duration of its read."""
 _GROUP_BITS = 14
 _BLOCK = 8192
 
@@ -27,11 +28,11 @@ class _Table:
     columns: dict[str, LiteralString]
     instant: LiteralString
     opaque: frozenset[str]
-    """Columns that no condition can be about: their text is not their value."""
+    """Columns that conditions cannot use: their text is not their value."""
 
 
 _EVENTS = _Table(
-    # Left: who reads no column of the queue does not pay for the join then, and nor does the count.
+    # A left join: without a column of the queue, PostgreSQL removes the join, also for the count.
     "tarry.event e left join tarry.queue q on q.id = e.queue",
     {
         "id": "e.id",
@@ -115,7 +116,7 @@ _COMPARISONS: dict[Operator, LiteralString] = {
 
 
 def can_apply(table: str, condition: Condition) -> bool:
-    """Whether PostgreSQL and Spark mean the same by it."""
+    """Whether PostgreSQL and Spark evaluate the condition identically."""
     known = _TABLES[table]
     if condition.column not in known.columns or condition.column in known.opaque:
         return False
@@ -125,8 +126,9 @@ def can_apply(table: str, condition: Condition) -> bool:
 
 
 def event_slices(conn: Connection[Any], scan: Scan, window: Window, partitions: int | None) -> list[Slice]:
-    """Ranges of ids with about as many rows each, found by counting the window once. Each knows how many it must give,
-    and its range of transactions, so that no task walks the share of another."""
+    """Ranges of ids with about equal row counts, found by counting the window once. Each slice has its expected row
+    count and its range of transactions, so that no task scans the share of another.
+    """
     terms = [*_window_terms(window), *_terms(scan)]
     weight = SQL("coalesce(sum(octet_length(e.payload)), 0)" if "payload" in scan.columns else "0")
     query = SQL(
@@ -147,7 +149,7 @@ def event_slices(conn: Connection[Any], scan: Scan, window: Window, partitions: 
 
 
 def _shares(groups: Sequence[Sequence[Any]], partitions: int | None) -> list[list[Sequence[Any]]]:
-    """Neighbours together until a share is full. With a number of partitions, that many shares of equal size."""
+    """Group neighbours until a share is full. With a number of partitions, that many shares of equal size."""
     total = sum(group[1] for group in groups)
     most_rows = SLICE_ROWS if partitions is None else math.ceil(total / partitions)
     shares: list[list[Sequence[Any]]] = []
@@ -163,7 +165,7 @@ def _shares(groups: Sequence[Sequence[Any]], partitions: int | None) -> list[lis
 
 
 def table_slices(conn: Connection[Any], scan: Scan, partitions: int | None) -> list[Slice]:
-    """Ranges of blocks. One slice is one instant; several see the table as it is when each of them reads."""
+    """Ranges of blocks. One slice reads one snapshot; with several, each reads the table at its own time."""
     relation = _RELATIONS[scan.table]
     size = "pg_table_size(%(relation)s)" if "payload" in scan.columns else "pg_relation_size(%(relation)s)"
     row = conn.execute(
@@ -178,7 +180,7 @@ def table_slices(conn: Connection[Any], scan: Scan, partitions: int | None) -> l
     cuts = [blocks * i // n for i in range(n)]
     slices: list[Slice] = []
     for i, first in enumerate(cuts):
-        # The last one has no end: the table may have grown.
+        # The last range has no end: the table may have grown.
         span = [SQL("m.ctid >= {}::tid").format(Literal(f"({first},0)"))]
         if i + 1 < n:
             span.append(SQL("m.ctid < {}::tid").format(Literal(f"({cuts[i + 1]},0)")))
@@ -230,7 +232,7 @@ def _term(table: str, condition: Condition) -> Composable:
         raise InvalidInput(f"the database cannot decide on this condition: {condition}")
     column: Composable = SQL(_TABLES[table].columns[condition.column])
     if any(isinstance(value, str) for value in condition.values):
-        # Spark compares bytes; the database's own order of letters may be another.
+        # Spark compares bytes; the collation of the database may differ.
         column = SQL('{} collate "C"').format(column)
     if condition.operator is Operator.IS_NULL:
         term = SQL("{} is null").format(column)

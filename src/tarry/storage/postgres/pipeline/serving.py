@@ -1,4 +1,4 @@
-"""What the pipeline has worked out: written by its jobs, read by dashboard, API and command line."""
+"""Results of the pipeline: written by its jobs, read by the dashboard, the API and the command line."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class PostgresServing:
     def _newest(
         self, verb: LiteralString, decode: Callable[[Row], R], queue: str | None, limit: int | None, **params: Any
     ) -> list[R]:
-        """The newest come first out of the database, and last out of here."""
+        """The newest rows within the limit, in ascending order; the database returns them newest first."""
         asked = {**insights.EVERYTHING, **params, "limit": None if limit is None else insights.limited(limit)}
         return self._reach.ask(lambda: insights.about(queue, verb, decode, asked))[::-1]
 
@@ -159,7 +159,7 @@ def _outlook(rows: list[Row]) -> Outlook:
     standings: dict[int, Standing] = {}
     planned: list[Planned] = []
     for queue_id, queue, target_lag_s, paused, minute, n, retried, held in rows:
-        # What is due already comes first and has no minute.
+        # Messages already due come first and have no minute.
         due = minute is None
         standings.setdefault(
             queue_id,

@@ -1,4 +1,4 @@
-"""The verbs of the sink, one statement each."""
+"""The statements of the sink, one function each."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Registered(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """What is there of one attempt."""
+    """The staged rows of one attempt."""
 
     rows: int
     size: int
 
 
 class Destination(NamedTuple):
-    """A queue that rows go to."""
+    """A queue that receives rows."""
 
     name: str
     id: int
@@ -43,7 +43,7 @@ class Destination(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """The time of the merge, and a version for each row: row n (from 1) of range k has bases[k] + n."""
+    """The time of the merge, and a version for each row: row n (from 1) in range k has bases[k] + n."""
 
     now: datetime
     starts: Sequence[int]
@@ -110,7 +110,7 @@ def merge(
     reserved: Reserved,
     rules: Rules,
 ) -> Statement[Merged]:
-    """`offsets`: how many rows stand before those of each part."""
+    """`offsets`: the number of rows before those of each part."""
     max_wait = rules.conflict.max_wait
     params = {
         "attempts": BigintArray([each.attempt for each in group]),

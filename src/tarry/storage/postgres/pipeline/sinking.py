@@ -56,7 +56,7 @@ class PostgresSinking:
 
     def commit(self, write: Write, staged: Sequence[Staged], rules: Rules, *, now: datetime | None = None) -> SinkWrite:
         done = self._again(lambda: _merge(write, staged, rules, now))
-        # What is left to do is housekeeping: the next write will do it if this one cannot.
+        # Only cleanup is left: if it fails here, the next write does it.
         with suppress(TarryError, psycopg.Error):
             self._reach.tell(say.discard(write.write_id, None).run())
             self.sweep()
@@ -76,7 +76,7 @@ class PostgresSinking:
         return self._reach.tell(say.sweep(staged_for).run())
 
     def _again(self, make: Callable[[], Op[R]]) -> R:
-        """Each of our transactions may be said twice: a merge whose answer was lost is found committed."""
+        """Run a transaction with retries. Each is idempotent: a merge whose response was lost is found committed."""
         failures, started = 0, time.monotonic()
         while True:
             try:
@@ -100,7 +100,7 @@ class PostgresSinking:
 
 
 class PostgresStaging:
-    """Registers its attempt with the first rows: a task without rows leaves no trace."""
+    """Staging of one attempt. Registers with the first rows: a task without rows writes nothing."""
 
     def __init__(self, conn: Connection[Any], write: Write, part: int) -> None:
         self._conn = conn
@@ -112,7 +112,7 @@ class PostgresStaging:
 
     def add(self, rows: Iterable[StagedRow]) -> None:
         if self._attempt is None and not self.committed:
-            # On its own: the name of the write is locked, and the other tasks want it too.
+            # In its own transaction: it locks the row of the write, which the other tasks need too.
             with transaction(self._conn):
                 self._attempt = drive(self._conn, self._register())
         if self._attempt is not None:
@@ -145,7 +145,7 @@ class PostgresStaging:
 
 
 def _merge(write: Write, staged: Sequence[Staged], rules: Rules, now: datetime | None) -> Op[SinkWrite]:
-    """In one transaction. A second driver with the same write waits at `begin`, and then finds it committed."""
+    """Merge in one transaction. A second driver with the same write waits in `begin`, then finds it committed."""
     found = yield from say.begin(write).run()
     if found.write.committed:
         return found.write
@@ -168,7 +168,7 @@ def _merge(write: Write, staged: Sequence[Staged], rules: Rules, now: datetime |
 
 
 def _superseded(rule: ConflictRule, unchosen: int, outdone: int) -> int:
-    """Of the rows that another row of the same key was preferred to, those that lost to a later one."""
+    """Of the rows that were not chosen among rows of the same key, the number that lost to a later row."""
     if rule is ConflictRule.KEEP:
         return 0
     return outdone if rule is ConflictRule.EARLIEST else unchosen
@@ -206,7 +206,7 @@ def _destinations(staged: Sequence[Staged], rules: Rules, now: datetime | None) 
 
 
 def _offsets(staged: Sequence[Staged]) -> list[int]:
-    """How many rows of the data frame stand before those of each part: what gives versions in its order."""
+    """The number of rows of the data frame before each part, so that versions follow its order."""
     rows = {each.part: each.rows for each in staged}
     offsets: list[int] = []
     before = 0

@@ -1,6 +1,7 @@
 # pyright: basic
-"""A connection that was used a moment ago. ADBC reads every type of the database before it hands one over, which takes
-longer than a slice does, and a task that has read one slice is soon followed by the next task of the same process."""
+"""A cache of one recently used ADBC connection. ADBC reads all types of the database on connect, which takes longer
+than reading a slice, and the next task of the same process usually follows soon.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ R = TypeVar("R")
 
 
 class Spare:
-    """At most one for each database and process: a forked child does not touch its parent's."""
+    """At most one cached connection per database and process: a forked child does not use its parent's."""
 
     def __init__(self, connect: Callable[[str], Any], idle_for_s: float = IDLE_FOR_S) -> None:
         self._connect = connect
@@ -25,13 +26,13 @@ class Spare:
         self._kept: dict[tuple[int, str], tuple[Any, threading.Timer]] = {}
 
     def using(self, dsn: str, work: Callable[[Any], R], gone: type[Exception]) -> R:
-        """With the spare one; with a new one where there is none, or where it has died meanwhile. `work` only reads."""
+        """Run `work` on the cached connection; on a new one if there is none or it is dead. `work` only reads."""
         conn = self._taken(dsn)
         if conn is not None:
             try:
                 return self._used(dsn, conn, work)
             except gone:
-                pass  # if it was not for the connection, the next one will say so
+                pass  # if the connection was not the cause, the new one fails too
         return self._used(dsn, self._connect(dsn), work)
 
     def _used(self, dsn: str, conn: Any, work: Callable[[Any], R]) -> R:
@@ -55,7 +56,7 @@ class Spare:
         timer = threading.Timer(self._idle_for_s, self._drop, (dsn, conn))
         timer.daemon = True
         with self._lock:
-            if (os.getpid(), dsn) in self._kept:  # somebody else's thread was faster
+            if (os.getpid(), dsn) in self._kept:  # another thread was faster
                 conn.close()
                 return
             self._kept[os.getpid(), dsn] = conn, timer
@@ -64,7 +65,7 @@ class Spare:
     def _drop(self, dsn: str, conn: Any) -> None:
         with self._lock:
             found = self._kept.get((os.getpid(), dsn))
-            if found is None or found[0] is not conn:  # taken in this very moment
+            if found is None or found[0] is not conn:  # taken in the meantime
                 return
             del self._kept[os.getpid(), dsn]
         conn.close()

@@ -1,4 +1,4 @@
-"""COPY in binary into the staging table: the rows are packed here, in the task, and the server only has to store them."""
+"""Binary COPY into the staging table: rows are packed here, in the task; the server only stores them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _START = b"PGCOPY\n\xff\r\n\x00" + struct.pack(">ii", 0, 0)
 _END = struct.pack(">h", -1)
 _NULL = struct.pack(">i", -1)
 _EPOCH_US = 946_684_800_000_000
-"""PostgreSQL counts from 2000, everybody else from 1970."""
+"""PostgreSQL timestamps count from 2000, Unix time from 1970."""
 _FIELDS = 13
 _BLOCK = 256 * 1024
 
@@ -24,7 +24,7 @@ _after = struct.Struct(">hiqiiiiihiid").pack
 
 
 class Tally:
-    """What was packed: rows, bytes, queues and the range of keys. Grows while the blocks are sent."""
+    """Statistics of the packed rows: rows, bytes, queues and the range of keys. Grows while blocks are sent."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -89,7 +89,7 @@ def _packed(attempt: int, part: int, rows: Iterable[StagedRow], tally: Tally) ->
 
 
 def _kept(texts: dict[str, bytes], text: str) -> bytes:
-    """Types and content types are few: packed once."""
+    """Cached encoding: there are few distinct types and content types."""
     if len(texts) > 1000:
         texts.clear()
     packed = texts[text] = _field(text.encode())

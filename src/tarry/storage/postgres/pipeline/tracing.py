@@ -1,4 +1,4 @@
-"""How far each lake has been traced, and which of its directories count."""
+"""The trace position of each lake, and its valid trace directories."""
 
 from __future__ import annotations
 

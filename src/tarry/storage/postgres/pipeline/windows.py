@@ -14,7 +14,7 @@ from tarry.storage.postgres.pipeline.reach import Reach
 from tarry.storage.postgres.statement import Row, Statement, sql
 
 _FIRST_LOOK = 1_000
-"""Transactions."""
+"""Transactions in the first search."""
 _FIRST = Mark(0, 0)
 _LAST = Mark(2**63 - 1, 2**63 - 1)
 
@@ -57,8 +57,9 @@ class PostgresWindows:
         )
 
     def cut(self, window: Window, most_rows: int) -> Window:
-        """Looks at some transactions first and at four times as many if they were too few: each look sorts what it finds, and
-        a long backlog is cut many times."""
+        """Searches a small range of transactions first and four times as many if too few rows were found: each search
+        sorts its rows, and a long backlog is cut many times.
+        """
         limits = bounds(window)
         span = _FIRST_LOOK
         while True:
@@ -97,7 +98,7 @@ class PostgresWindows:
         )
 
     def day_digest(self, edge: Edge, day: date) -> tuple[Digest, int]:
-        """What the journal has of a day at or before the edge, and how many rows after it."""
+        """Digest of a day's events at or before the edge, and the number of rows after it."""
         return self._reach.ask(
             Statement(
                 sql("pipeline_day_digest"),
@@ -111,7 +112,7 @@ class PostgresWindows:
 
 
 def bounds(window: Window) -> dict[str, Any]:
-    """A window as parameters. The range of transactions is what the index can find; the snapshots decide."""
+    """A window as parameters. The range of transactions is for the index; the snapshots decide."""
     after, upto = window.after or _FIRST, window.upto or _LAST
     return {
         "since": window.since,
