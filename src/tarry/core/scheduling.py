@@ -33,7 +33,8 @@ class Scheduling(Protocol):
 
     def rule(self, rulings: Sequence[Ruling], *, together: bool = True, conn: Any = None) -> list[bool]:
         """Apply rulings, each about another schedule, in one transaction. False: its schedule has changed since it was
-        read, and nothing was done about it; `together`, nothing about any of them."""
+        read, and nothing was done about it; `together`, nothing about any of them. Not `together`, a ruling that only moves
+        a schedule does not wait for a transaction that has locked it: it is False then, too."""
         ...
 
     def ticks(

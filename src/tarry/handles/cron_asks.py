@@ -231,7 +231,7 @@ class Ran:
     planned: int = 0
     """Messages, at most: the ledger may have known better."""
     outrun: int = 0
-    """Schedules that somebody else was faster with."""
+    """Schedules that another scheduler has planned meanwhile, or that another transaction has locked."""
     failed: dict[str, str] = field(default_factory=dict[str, str])
     replaced: list[str] = field(default_factory=list[str])
     """Owned ones that were installed anew, by somebody else, in another configuration."""
@@ -257,11 +257,8 @@ def schedule_once(owned: Mapping[str, Owned], limit: int = AT_ONCE) -> Ask[Ran]:
             ran.failed[state.prefix] = f"{type(error).__name__}: {error}"
             continue
         rulings += [] if ruling is None else [ruling]
+    ran.more = len(due) == limit
     yield from _apply_each(rulings, ran)
-    ran.more = len(due) == limit or any(
-        ruling.after is not None and ruling.after.wake_at is not None and ruling.after.wake_at <= now
-        for ruling in rulings
-    )
     return ran
 
 
@@ -281,7 +278,15 @@ def _apply_each(rulings: list[Ruling], ran: Ran) -> Ask[None]:
         return
     ran.outrun += held.count(False)
     for ruling, stands in zip(rulings, held, strict=True):
-        ran.planned += sum(one.draft is not None for one in ruling.ticks) if stands else 0
+        if stands:
+            ran.planned += sum(one.draft is not None for one in ruling.ticks)
+            ran.more |= _is_behind(ruling)
+
+
+def _is_behind(ruling: Ruling) -> bool:
+    """Whether it has decided less than there is to decide."""
+    wake_at = None if ruling.after is None else ruling.after.wake_at
+    return wake_at is not None and wake_at <= ruling.ruled_at
 
 
 def next_wake_in(owned: Iterable[str]) -> Ask[timedelta | None]:

@@ -25,6 +25,8 @@ KEEP_FOR = timedelta(days=90)
 _FORGET_EVERY_S = 3600.0
 _SHORTEST_S = 0.05
 _AFTER_FAILURE_S = 1.0
+_WHILE_LOCKED_S = 0.25
+"""How soon to look again when a schedule that is due could not be planned."""
 
 
 @dataclass(slots=True)
@@ -48,10 +50,14 @@ class Duty:
         self._payload_limit = payload_limit
         self._scan_s = scan_every.total_seconds()
         self._forget_s = 0.0
+        self._outrun = 0
 
     def run_once(self) -> Ask[Ran]:
-        # Those that failed are the first again: they must not take the places of the others.
-        ran = yield from cron_asks.schedule_once(dict(self.owned), cron_asks.AT_ONCE + len(self.told))
+        # Schedules that failed, or that another transaction has locked, come first again: they must not take the places of
+        # the others.
+        passed_over = len(self.told) + self._outrun
+        ran = yield from cron_asks.schedule_once(dict(self.owned), cron_asks.AT_ONCE + passed_over)
+        self._outrun = ran.outrun
         for prefix in ran.replaced:
             self.owned.pop(prefix, None)
             _log.warning("schedule %r was installed anew by somebody else: this process no longer plans it", prefix)
@@ -69,7 +75,8 @@ class Duty:
         if ran.more:
             return 0.0
         wake = yield from cron_asks.next_wake_in(list(self.owned))
-        rest = self._scan_s if wake is None else min(max(wake.total_seconds(), _SHORTEST_S), self._scan_s)
+        shortest_s = _WHILE_LOCKED_S if ran.outrun else _SHORTEST_S
+        rest = self._scan_s if wake is None else min(max(wake.total_seconds(), shortest_s), self._scan_s)
         soonest_s = min((self._forget_s, *(one.next_s for one in self.generators.values())))
         rest = min(rest, max(0.0, soonest_s - elapsed_s()))
         return max(rest, _AFTER_FAILURE_S) if ran.failed else rest

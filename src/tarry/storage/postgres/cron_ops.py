@@ -22,9 +22,10 @@ FORGET_AT_ONCE = 10_000
 
 def rule(rulings: Sequence[Ruling], offer: Offer, now: datetime | None, *, together: bool) -> Op[list[bool]]:
     """In one transaction. Which of them held: a ruling about something that has changed since does nothing. `together`:
-    all of them, or none."""
+    all of them, or none; else a move of a schedule that is locked by another transaction is not waited for, and does not
+    hold."""
     nothing = [False] * len(rulings)
-    if together and len(rulings) > 1:
+    if together and (len(rulings) > 1 or any(ruling.moves_only for ruling in rulings)):
         there = yield from statements.lock([ruling.prefix for ruling in rulings]).run()
         if any(there.get(ruling.prefix) != ruling.expected for ruling in rulings):
             return nothing

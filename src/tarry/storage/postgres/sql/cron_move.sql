@@ -1,12 +1,13 @@
 -- What a scheduler changes of a schedule, and nothing else of it: how far it has come. Where it still is at the revision
--- that was read; rows are locked in the order of prefixes.
+-- that was read. A schedule that another transaction has locked is left out, so that one that stays open does not delay the
+-- others; callers for whom it must be waited for have locked it before (cron_lock).
 with wanted as materialized (
     select s.prefix, w.cursor_at, w.wake_at, w.ruled_at
     from unnest(%(prefixes)s::text[], %(expected)s::bigint[], %(cursors)s::timestamptz[], %(wakes)s::timestamptz[],
         %(ruled)s::timestamptz[]) as w(prefix, expected, cursor_at, wake_at, ruled_at)
     join tarry.schedule s on s.prefix = w.prefix and s.revision = w.expected
     order by s.prefix
-    for update of s
+    for update of s skip locked
 )
 update tarry.schedule s
 set cursor_at = w.cursor_at, wake_at = w.wake_at, ruled_at = w.ruled_at, revision = nextval('tarry.version_seq')

@@ -1,5 +1,7 @@
 -- Take back the messages of ticks that nobody was ever given: what was leased once belongs to whoever began it, also
 -- while it waits for another try. A message that was offered anew by hand has another version, and is left alone.
+-- Deleted by key, not by ctid: a row that was leased and released while this statement waited for another one has a newer
+-- version, which the snapshot does not see but the delete follows to. Ledger and journal go by the rows that were deleted.
 -- Relies on tick_once and message_key; rows are locked in the order of keys.
 with found as materialized (
     select t.prefix, t.hash, t.tick, t.queue, t.key, t.version, w.reason, w.decided_at
@@ -9,23 +11,24 @@ with found as materialized (
     where t.key is not null and t.verdict <> 'withdrawn'
     order by t.key, t.queue
 ), locked as materialized (
-    select m.ctid as place, m.queue, m.key, m.version, m.attempt, m.priority, m.due_at, f.prefix, f.hash, f.tick, f.reason,
-        f.decided_at
+    select f.*
     from found f join tarry.message m on m.key = f.key and m.queue = f.queue and m.version = f.version and m.attempt = 0
     for update of m
 ), gone as (
-    delete from tarry.message m using locked l where m.ctid = l.place
+    delete from tarry.message m using locked l
+    where m.key = l.key and m.queue = l.queue and m.version = l.version and m.attempt = 0
+    returning m.queue, m.key, m.version, m.attempt, m.priority, m.due_at, l.prefix, l.hash, l.tick, l.reason, l.decided_at
 ), noted as (
     update tarry.tick t
-    set verdict = 'withdrawn', reason = l.reason, decided_at = l.decided_at
-    from locked l
-    where t.prefix = l.prefix and t.tick = l.tick and t.hash = l.hash and t.until is null
+    set verdict = 'withdrawn', reason = g.reason, decided_at = g.decided_at
+    from gone g
+    where t.prefix = g.prefix and t.tick = g.tick and t.hash = g.hash and t.until is null
 ), journaled as (
     insert into tarry.event (kind, at, queue, key, version, attempt, priority, due_at, detail)
-    select 'cron_replaced', coalesce(%(now)s::timestamptz, clock_timestamp()), q.id, l.key, l.version, l.attempt,
-        l.priority, l.due_at,
-        jsonb_build_object('prefix', l.prefix, 'hash', l.hash, 'tick', l.tick, 'reason', l.reason)
-    from locked l join tarry.queue q on q.id = l.queue
+    select 'cron_replaced', coalesce(%(now)s::timestamptz, clock_timestamp()), q.id, g.key, g.version, g.attempt,
+        g.priority, g.due_at,
+        jsonb_build_object('prefix', g.prefix, 'hash', g.hash, 'tick', g.tick, 'reason', g.reason)
+    from gone g join tarry.queue q on q.id = g.queue
     where q.journal <> 'off'
 )
-select l.prefix, l.hash, l.tick from locked l
+select g.prefix, g.hash, g.tick from gone g
