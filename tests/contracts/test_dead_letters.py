@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import pydantic
 import pytest
 
-from tarry import Message, Outcome, Queue, Settled
+from tarry import Message, Outcome, Queue, Retry, Settled
 from tarry.app import App
 from tarry.core.states import State
 from tests.kit.clocks import START, WatchedClock
@@ -249,3 +250,55 @@ class TestPoison:
         queue.offer("a", payload)
         assert app.queue(queue.name, Order).try_poll() is None
         assert [letter.reason for letter in queue.dead_letters.list()] == ["undecodable"]
+
+
+class Fragile(pydantic.BaseModel):
+    """pydantic turns ValueError and AssertionError into its own error; a KeyError leaves the validator as it is."""
+
+    n: int
+
+    @pydantic.field_validator("n")
+    @classmethod
+    def known(cls, value: int) -> int:
+        return {1: 1, 2: 2, 3: 3}[value]
+
+
+class TestADecoderThatRaises:
+    """An error of the decoder is a failed attempt of that one message; the other messages are delivered."""
+
+    def test_it_does_not_block_the_head_of_the_queue(self, app: App, queue: Queue[Any]) -> None:
+        queue.offer("broken", {"n": 0}, priority=9)
+        queue.offer_many([Message(key=f"good{n}", payload={"n": n}) for n in (1, 2, 3)])
+        fragile = app.queue(queue.name, Fragile)
+        assert take(fragile).payload == Fragile(n=1)
+        assert [delivery.payload.n for delivery in fragile.try_poll_many(10)] == [2, 3]
+        stored = seen(queue, "broken")
+        assert (stored.state, stored.attempt) == (State.DELAYED, 1)
+        assert stored.last_error is not None
+        assert stored.last_error.startswith("KeyError: 0")
+
+    def test_its_attempts_are_counted_and_the_limit_ends_it(
+        self, app: App, queue: Queue[Any], clock: WatchedClock
+    ) -> None:
+        queue.offer("broken", {"n": 0}, max_attempts=2, retry=Retry.fixed(MINUTE))
+        fragile = app.queue(queue.name, Fragile)
+        assert fragile.try_poll() is None
+        assert queue.dead_letters.list() == []
+        clock.advance(MINUTE)
+        assert fragile.try_poll() is None
+        (letter,) = queue.dead_letters.list()
+        assert (letter.key, letter.attempt, letter.reason) == ("broken", 2, "exhausted")
+        assert letter.error is not None
+        assert letter.error.startswith("KeyError: 0")
+
+    def test_one_poll_tries_it_once_also_when_it_may_be_retried_at_once(self, app: App, queue: Queue[Any]) -> None:
+        queue.offer("broken", {"n": 0}, retry=Retry.at_once())
+        queue.offer("good", {"n": 1})
+        fragile = app.queue(queue.name, Fragile)
+        assert [delivery.key for delivery in fragile.try_poll_many(10)] == ["good"]
+        assert (seen(queue, "broken").state, seen(queue, "broken").attempt) == (State.READY, 1)
+
+    def test_a_correct_decoder_is_given_the_message_afterwards(self, app: App, queue: Queue[Any]) -> None:
+        queue.offer("a", {"n": 0}, retry=Retry.at_once())
+        assert app.queue(queue.name, Fragile).try_poll() is None
+        assert (take(queue).payload, queue.dead_letters.list()) == ({"n": 0}, [])

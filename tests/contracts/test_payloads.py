@@ -14,7 +14,7 @@ import pytest
 
 from tarry import Outcome, Queue
 from tarry.app import App
-from tests.kit.backends import SETTINGS, Backend
+from tests.kit.backends import SETTINGS
 from tests.kit.steps import seen, take
 
 PLAIN = [
@@ -149,22 +149,3 @@ def test_64_levels_fit(queue: Queue[Any]) -> None:
         deep = [deep] if level % 2 else {"d": deep}
     queue.offer("a", deep)
     assert take(queue).payload == deep
-
-
-def test_a_decoder_that_breaks_is_an_error_and_leaves_the_message_as_it_was(
-    backend: Backend, app: App, queue: Queue[Any]
-) -> None:
-    """A bug in the reader is not a fault of the message: it is neither lost nor buried, nor has it failed."""
-
-    class Broken(pydantic.BaseModel):
-        @pydantic.model_validator(mode="before")
-        @classmethod
-        def broken(cls, value: Any) -> Any:
-            raise RuntimeError("a bug in the reader")
-
-    queue.offer("a", {"n": 1})
-    with pytest.raises(RuntimeError, match="a bug in the reader"):
-        app.queue(queue.name, Broken).try_poll()
-    assert queue.dead_letters.list() == []
-    delivery = take(queue)
-    assert (delivery.payload, delivery.attempt) == ({"n": 1}, 1)

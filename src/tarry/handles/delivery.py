@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import traceback
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 from uuid import UUID
 
+from tarry.core.failures import described
 from tarry.core.messages import Failure, Hold, Lease
 from tarry.core.outcomes import Settled
 from tarry.core.retry import Retry
@@ -240,9 +240,3 @@ class AsyncDelivery(Handed[P]):
         else:
             # The task is being cancelled: giving the message back must not be cancelled with it.
             await asyncio.shield(self.release())
-
-
-def described(error: BaseException) -> str:
-    """What went wrong, with where: the last line first, as people read it."""
-    summary = "".join(traceback.format_exception_only(error)).strip()
-    return summary + "\n\n" + "".join(traceback.format_exception(error)).strip()

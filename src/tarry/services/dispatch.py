@@ -10,10 +10,11 @@ from typing import Any, NamedTuple, cast
 
 from tarry.core.answers import Answer, Bury, Release, Snooze
 from tarry.core.errors import InvalidPayload, StoreUnavailable
+from tarry.core.failures import described
 from tarry.core.messages import Failure
 from tarry.core.outcomes import Settled
 from tarry.handles.aio import AsyncQueue
-from tarry.handles.delivery import AsyncDelivery, Delivery, Settling, described
+from tarry.handles.delivery import AsyncDelivery, Delivery, Settling
 from tarry.services.handlers import Handler, Raw
 from tarry.services.leases import Held, Leases
 from tarry.services.loop import pause_s

@@ -11,6 +11,7 @@ import msgspec
 from tarry.core.editing import Edit
 from tarry.core.errors import InvalidPayload
 from tarry.core.events import Event
+from tarry.core.failures import decoder_error
 from tarry.core.limits import clip_error
 from tarry.core.messages import (
     EVERYTHING,
@@ -68,8 +69,9 @@ def lease(
     wait_for: timedelta = timedelta(0),
 ) -> Op[list[Lease[P]]]:
     """Up to n. What cannot be decoded is buried, and others take its place. The broker waits for a first one, at most a
-    minute."""
+    minute. A message whose decoder raised has failed; it is nacked last, so that no further request meets it again."""
     taken: list[Lease[P]] = []
+    broken: list[Failure] = []
     while (missing := min(n - len(taken), LARGEST_PAGE)) > 0:
         wait_s = 0.0 if taken else wait_for.total_seconds()
         wanted = {
@@ -85,28 +87,30 @@ def lease(
         if answer.status == 204:
             break
         rows = [one.lease() for one in msgspec.json.decode(answer.body, type=reading.Deliveries).messages]
-        unfit = yield from _judged(queue, rows, decode, taken)
-        if len(rows) < missing and not unfit:
+        taken_before = len(taken)
+        yield from _judged(queue, rows, decode, taken, broken)
+        if len(taken) - taken_before == len(rows) < missing:
             break
+    if broken:
+        yield from nack(queue, broken)
     return taken
 
 
-def _judged(queue: str, rows: Sequence[Lease[bytes]], decode: Decode[P], taken: list[Lease[P]]) -> Op[int]:
+def _judged(
+    queue: str, rows: Sequence[Lease[bytes]], decode: Decode[P], taken: list[Lease[P]], broken: list[Failure]
+) -> Op[None]:
     unfit: list[tuple[Hold, str]] = []
     for row in rows:
         try:
             payload = decode(row.payload, row.content_type)
         except InvalidPayload as error:
             unfit.append((row.hold, clip_error(str(error))))
-        except Exception:
-            # A decoder that breaks is not a payload that is broken: nothing was handed over, so nothing stays held.
-            yield from _settle(queue, "release", [one.hold for one in (*taken, *rows)])
-            raise
+        except Exception as error:
+            broken.append(Failure(row.hold, decoder_error(row.key, error)))
         else:
             taken.append(Lease(row.key, payload, *row[2:]))
     for hold, error in unfit:
         yield from _settle(queue, "bury", [hold], error=error, reason="undecodable")
-    return len(unfit)
 
 
 def ack(queue: str, holds: Sequence[Hold]) -> Op[list[Settled]]:

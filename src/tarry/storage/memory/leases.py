@@ -1,12 +1,12 @@
 """Handing messages over, in three steps: claim under the lock, decode without it, then lease what is still unchanged.
 
-Decoding is the caller's code: under the lock it could stop every other thread, or wait for itself. And nothing is
-written before all of it went well, so a codec that breaks leaves no trace.
+Decoding is the caller's code: under the lock it could stop every other thread, or wait for itself. A decoder that raises
+fails its own message, as a nack would.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Generic, TypeVar
@@ -14,8 +14,10 @@ from uuid import UUID, uuid4
 
 from tarry.core.errors import InvalidPayload
 from tarry.core.events import EventKind
+from tarry.core.failures import decoder_error
 from tarry.core.limits import clip_error
-from tarry.core.messages import Decode, Lease
+from tarry.core.messages import Decode, Failure, Hold, Lease
+from tarry.storage.memory import settles
 from tarry.storage.memory.queues import MemoryQueue
 from tarry.storage.memory.rows import Row, copied
 
@@ -50,7 +52,15 @@ class Doomed:
     """What this poll adds to the attempts: an expired lease was counted when it began."""
 
 
-Verdict = Decoded[P] | Doomed
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """Its decoder raised: a failed attempt."""
+
+    claim: Claim
+    error: str
+
+
+Verdict = Decoded[P] | Doomed | Broken
 
 
 def claim(
@@ -72,6 +82,8 @@ def judge(claimed: Claim, decode: Decode[P]) -> Verdict[P]:
         return Decoded(claimed, decode(row.payload, row.content_type))
     except InvalidPayload as error:
         return Doomed(claimed, "undecodable", clip_error(str(error)), attempts=1)
+    except Exception as error:
+        return Broken(claimed, decoder_error(row.key, error))
 
 
 def give_back(queue: MemoryQueue, claims: Sequence[Claim]) -> None:
@@ -87,6 +99,7 @@ def settle(
     *,
     lease_for: timedelta | None,
     consumer: str | None,
+    random: Callable[[], float],
 ) -> list[Lease[P]]:
     leases: list[Lease[P]] = []
     for verdict in verdicts:
@@ -99,6 +112,9 @@ def settle(
             if verdict.attempts:
                 _hold(queue, row, now, lease_for, consumer)
             queue.bury(row, verdict.reason, verdict.error, now)
+        elif isinstance(verdict, Broken):
+            token, _ = _hold(queue, row, now, lease_for, consumer)
+            settles.nack(queue, [Failure(Hold(row.key, token), verdict.error)], now, random, None)
         else:
             leases.append(_lease(queue, row, verdict.payload, now, lease_for, consumer))
     return leases

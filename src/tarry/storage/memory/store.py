@@ -45,7 +45,7 @@ from tarry.storage.memory.chores import Chores
 from tarry.storage.memory.journal import Journal
 from tarry.storage.memory.keyring import Keyring
 from tarry.storage.memory.leaders import Leaders
-from tarry.storage.memory.leases import Claim, Decoded, Verdict
+from tarry.storage.memory.leases import Broken, Claim, Decoded, Verdict
 from tarry.storage.memory.queues import MemoryQueue
 from tarry.storage.memory.redrives import Redrives
 from tarry.storage.memory.registry import Registry
@@ -140,7 +140,13 @@ class MemoryStore(Chores, Scheduling):
                     break
                 verdicts += [leases.judge(claim, decode) for claim in fresh]
             with self._lock:
-                return leases.settle(state, verdicts, self._now(), lease_for=lease_for, consumer=consumer)
+                now = self._now()
+                leased = leases.settle(
+                    state, verdicts, now, lease_for=lease_for, consumer=consumer, random=self._random
+                )
+                if any(isinstance(verdict, Broken) for verdict in verdicts):
+                    self._ring(state, now)
+                return leased
         except BaseException:
             with self._lock:
                 leases.give_back(state, claims)

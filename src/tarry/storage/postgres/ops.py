@@ -11,6 +11,7 @@ from typing import TypeVar
 from tarry.core import batches
 from tarry.core.editing import Edit
 from tarry.core.errors import InvalidPayload, Refused, UnknownQueue
+from tarry.core.failures import decoder_error
 from tarry.core.limits import check_queue_name, clip_error
 from tarry.core.messages import (
     KEEP,
@@ -136,8 +137,13 @@ class LeaseRequest:
 
 
 def lease(request: LeaseRequest, decode: Decode[P], cursor: Cursor, timer: Callable[[], float]) -> Op[list[Lease[P]]]:
-    """Up to n leases in order. What is exhausted or cannot be decoded is buried, and others take its place."""
+    """Up to n leases in order. What is exhausted or cannot be decoded is buried, and others take its place.
+
+    A message whose decoder raised anything else has failed this attempt. It is nacked after the last round: until then it
+    stays leased, so that no round meets it again.
+    """
     taken: list[Lease[P]] = []
+    broken: list[Failed] = []
     from_head = False
     while (missing := request.n - len(taken)) > 0:
         started = timer()
@@ -156,25 +162,24 @@ def lease(request: LeaseRequest, decode: Decode[P], cursor: Cursor, timer: Calla
         ).run()
         ended = timer()
         cursor.learn(scan, ended - started, ended, rows)
-        try:
-            unfit = _judge(rows, decode, taken)
-        except Exception:
-            # A decoder that breaks is not a payload that is broken: nothing was handed over, so nothing stays held.
-            given_back = {row.key: Hold(row.key, row.token) for row in (*taken, *rows)}
-            yield from release(request.queue, list(given_back.values()), request.now)
-            raise
+        taken_before = len(taken)
+        unfit = _judge(rows, decode, taken, broken)
         if unfit:
             yield from statements.nack(request.queue, _in_key_order(unfit), request.now).run()
-        elif len(rows) < missing and scan is not HEAD and not (cursor.head_is_dear and ended < cursor.head_due):
+        if len(taken) - taken_before < len(rows):
+            continue
+        if len(rows) < missing and scan is not HEAD and not (cursor.head_is_dear and ended < cursor.head_due):
             from_head = True  # nothing more behind the cursor, and the head may be looked at
         else:
             break
+    if broken:
+        yield from statements.nack(request.queue, _in_key_order(broken), request.now).run()
     taken.sort(key=lambda lease: (-lease.priority, lease.due_at, lease.version))
     return taken
 
 
-def _judge(rows: Sequence[LeasedRow], decode: Decode[P], taken: list[Lease[P]]) -> list[Failed]:
-    """Leases for what can be handed over (into `taken`), failures for what cannot."""
+def _judge(rows: Sequence[LeasedRow], decode: Decode[P], taken: list[Lease[P]], broken: list[Failed]) -> list[Failed]:
+    """Add leases of decoded messages to `taken` and failed attempts to `broken`; return the messages to bury."""
     unfit: list[Failed] = []
     for row in rows:
         if row.exhausted:
@@ -184,6 +189,9 @@ def _judge(rows: Sequence[LeasedRow], decode: Decode[P], taken: list[Lease[P]]) 
             payload = decode(row.payload, row.content_type)
         except InvalidPayload as error:
             unfit.append(Failed(Hold(row.key, row.token), error=clip_error(str(error)), reason="undecodable"))
+            continue
+        except Exception as error:
+            broken.append(Failed(Hold(row.key, row.token), error=decoder_error(row.key, error)))
             continue
         taken.append(Lease(row.key, payload, *row[2:12]))
     return unfit

@@ -3,7 +3,8 @@
 -- (skipping what others hold) before the update goes to them by ctid, so no plan can lease more than n. Nothing indexed
 -- changes: HOT. A lease lost in a crash is a redelivery, so the commit need not wait for the disk unless `durable`.
 -- An expiry that a sweeper has told (`expired_at`) is not told again.
--- A row beyond its last attempt comes back as exhausted, for the caller to bury; it is not journaled as leased.
+-- A row that has used its last attempt comes back as exhausted, for the caller to bury. That is no delivery: `attempt` stays
+-- and no lease is journaled, so a caller that dies before it buries leaves no trace. `expired_at` marks such a row.
 with relaxed as materialized (
     select set_config('synchronous_commit',
         case when %(durable)s::boolean then current_setting('synchronous_commit') else 'off' end, true)
@@ -14,8 +15,10 @@ with relaxed as materialized (
 ), leased as (
     update tarry.message m
     set lapsed = token is not null and expired_at is null,
-        expired_at = null,
-        attempt = attempt + 1,
+        expired_at = case when attempt >= coalesce(m.max_attempts, (select max_attempts from q), 2147483647)
+            then coalesce(%(now)s::timestamptz, clock_timestamp()) end,
+        attempt = attempt
+            + (attempt < coalesce(m.max_attempts, (select max_attempts from q), 2147483647))::int,
         attempts_asked = %(max_attempts)s::int,
         leased_at = coalesce(%(now)s::timestamptz, clock_timestamp()),
         lease_until = coalesce(%(now)s::timestamptz, clock_timestamp())
@@ -41,13 +44,13 @@ with relaxed as materialized (
         limit %(n)s::int))
     returning m.key, m.payload, m.version, m.token, m.attempt, m.priority, m.due_at, m.lease_until, m.leased_at,
         m.type, m.headers, m.content_type, m.lapsed,
-        m.attempt > coalesce(m.max_attempts, (select max_attempts from q), 2147483647) as exhausted
+        m.expired_at is not null as exhausted
 ), journaled as (
     insert into tarry.event (kind, at, queue, key, version, attempt, priority, due_at, leased_at, lease_until, consumer)
-    select 'expired'::tarry.event_kind, l.leased_at, q.id, l.key, l.version, l.attempt - 1, l.priority, l.due_at,
-        null::timestamptz, null::timestamptz, null::text
+    select 'expired'::tarry.event_kind, l.leased_at, q.id, l.key, l.version,
+        l.attempt - (not l.exhausted)::int, l.priority, l.due_at, null::timestamptz, null::timestamptz, null::text
     from q cross join leased l
-    where q.journal <> 'off' and l.lapsed and not l.exhausted
+    where q.journal <> 'off' and l.lapsed
     union all
     select 'leased'::tarry.event_kind, l.leased_at, q.id, l.key, l.version, l.attempt, l.priority, l.due_at,
         l.leased_at, l.lease_until, %(consumer)s::text

@@ -1,8 +1,8 @@
 -- Failures: a message with attempts left waits as the retry policy (or the given delay) says; one without, or one with a
 -- `reason` to die, becomes a dead letter in the same transaction. Found and fenced as in `ack`.
 -- A policy of the caller's stands in for the queue's; a message's own wins over both. The delay is `Retry.delay` of the
--- core in SQL. `lapsed` failures are messages beyond their last attempt, which was the one
--- before, and which whoever polls now did not hold. If a lease ran out, rather than the limit was lowered, that is `expired`.
+-- core in SQL. `lapsed` failures are messages that had used their last attempt before the poll that
+-- met them: its consumer did not hold them. The poll has journaled the expiry.
 -- The fingerprint is that of the error given; where the error of an earlier attempt is kept instead, it is filled in later.
 -- A nack says how many attempts the message has in all: its own number, or that of the queue at this moment.
 with q as materialized (
@@ -35,12 +35,11 @@ with q as materialized (
     returning m.*, f.error, f.now, coalesce(f.reason, 'exhausted') as reason, f.reason is null as nacked,
         coalesce(m.max_attempts, q.max_attempts) as allowed,
         case when f.error is not null or m.last_error is null then f.fingerprint end as fingerprint,
-        m.attempt - f.lapsed::int as last_attempt, f.lapsed and m.lapsed as by_expiry,
         case when not f.lapsed then m.leased_at end as held_at, case when not f.lapsed then m.consumer end as holder
 ), buried as (
     insert into tarry.dead_letter (version, queue, died_at, due_at, created_at, priority, attempt, reason, key, payload,
         type, content_type, headers, lease_for, max_attempts, retry, consumer, origin, error, fingerprint)
-    select version, queue, now, due_at, created_at, priority, last_attempt, reason, key, payload, type, content_type,
+    select version, queue, now, due_at, created_at, priority, attempt, reason, key, payload, type, content_type,
         headers, lease_for, max_attempts, retry, holder, origin, coalesce(error, last_error), fingerprint
     from died
 ), journaled as (
@@ -52,12 +51,11 @@ with q as materialized (
             error, case when allowed is not null then jsonb_build_object('max_attempts', allowed) end as detail
         from retried
         union all
-        select case when by_expiry then 'expired'::tarry.event_kind else 'nacked' end, now, key, version, last_attempt,
-            priority, due_at, held_at, holder, error,
-            case when nacked and allowed is not null then jsonb_build_object('max_attempts', allowed) end
-        from died where nacked or by_expiry
+        select 'nacked', now, key, version, attempt, priority, due_at, held_at, holder, error,
+            case when allowed is not null then jsonb_build_object('max_attempts', allowed) end
+        from died where nacked
         union all
-        select 'buried', now, key, version, last_attempt, priority, due_at, held_at, holder, error,
+        select 'buried', now, key, version, attempt, priority, due_at, held_at, holder, error,
             jsonb_build_object('reason', reason)
         from died
     ) fact
