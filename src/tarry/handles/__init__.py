@@ -1,1 +1,1 @@
-"""What user code holds: queues and deliveries, blocking and awaitable, over any store."""
+"""The objects that user code works with: queues and deliveries, blocking and async, over any store."""

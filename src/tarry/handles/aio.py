@@ -1,4 +1,4 @@
-"""A queue for code that awaits: the same verbs."""
+"""An async queue: the same verbs as `Queue`."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from tarry.handles.waiting import await_for
 P = TypeVar("P")
 
 _GIVE_BACK_S = 5.0
-"""How long a cancelled poll waits for an answer that is on its way, to give back what it holds."""
+"""How long a cancelled poll waits for a response in flight, to release the messages in it."""
 
 
 class AsyncQueue(Generic[P]):
-    """`Queue` for code that awaits. Offers and acks of concurrent tasks share a commit."""
+    """`Queue` for async code. Offers and acks of concurrent tasks share a commit."""
 
     def __init__(self, store: AsyncStore, name: str, codec: Codec[P], *, consumer: str | None = None) -> None:
         self.name = limits.check_queue_name(name)
@@ -63,7 +63,7 @@ class AsyncQueue(Generic[P]):
         can_update: bool = True,
         conn: Any = None,
     ) -> Outcome:
-        """Keep a message until it is due: now, or `at` an instant, or `after` a while. `key=None` makes a fresh key."""
+        """Store a message until it is due: now, `at` an instant, or `after` a while. `key=None` generates a key."""
         draft = self._drafter.draft(
             key,
             payload,
@@ -81,7 +81,7 @@ class AsyncQueue(Generic[P]):
         return await self._store.offer(self.name, draft, conn=conn)
 
     async def offer_many(self, messages: Iterable[Message[P]], *, conn: Any = None) -> list[Outcome]:
-        """All or nothing, with one outcome per message in the order given."""
+        """All or nothing, with one outcome per message in the given order."""
         return await self._store.offer_many(self.name, [self._drafter.draft_message(m) for m in messages], conn=conn)
 
     async def try_poll(
@@ -99,9 +99,9 @@ class AsyncQueue(Generic[P]):
         lowest_first: bool = False,
         conn: Any = None,
     ) -> list[AsyncDelivery[P]]:
-        """What is deliverable now, at most `n`, by priority, due time and version.
+        """Lease at most `n` messages that are deliverable now, by priority, due time and version.
 
-        `max_attempts` stands in for the queue's; a message's own wins. `lowest_first` begins with the lowest priority.
+        `max_attempts` overrides the queue's, but not a message's own. `lowest_first` starts with the lowest priority.
         """
         asked_s = elapsed_s()
         asking = self._store.lease(
@@ -119,7 +119,9 @@ class AsyncQueue(Generic[P]):
         return [AsyncDelivery(self, lease, asked_s) for lease in leases]
 
     async def _unless_cancelled(self, asking: Coroutine[Any, Any, list[Lease[P]]]) -> list[Lease[P]]:
-        """A poll may be cancelled while the store hands messages over. They are given back: nobody would know of them."""
+        """Await a poll. If it is cancelled while the store returns messages, release them: the caller will not see
+        them.
+        """
         task = asyncio.ensure_future(asking)
         try:
             return await asyncio.shield(task)
@@ -130,14 +132,14 @@ class AsyncQueue(Generic[P]):
             raise
 
     async def _give_back(self, task: asyncio.Task[list[Lease[P]]]) -> None:
-        with suppress(Exception):  # then they come back when their leases run out
+        with suppress(Exception):  # otherwise they are redelivered after their leases expire
             if holds := [lease.hold for lease in await task]:
                 await self.release_many(holds)
 
     async def poll(
         self, timeout: timedelta | None = None, *, type: str | None = None, lease_for: timedelta | None = None
     ) -> AsyncDelivery[P] | None:
-        """Wait for a message. None when `timeout` has passed without one; without a timeout it waits for ever."""
+        """Wait for a message. None if `timeout` passes without one; without a timeout it waits forever."""
         return next(iter(await self.poll_many(1, timeout, type=type, lease_for=lease_for)), None)
 
     async def poll_many(
@@ -150,7 +152,7 @@ class AsyncQueue(Generic[P]):
         max_attempts: int | None = None,
         lowest_first: bool = False,
     ) -> list[AsyncDelivery[P]]:
-        """Wait for at least one message, and take what is there, at most `n`."""
+        """Wait for at least one message, and lease what is deliverable, at most `n`."""
         timeout = limits.check_timeout(timeout)
         if limits.check_count(n) <= 0:
             return []
@@ -167,19 +169,19 @@ class AsyncQueue(Generic[P]):
     async def consume(
         self, *, prefetch: int = 1, type: str | None = None, lease_for: timedelta | None = None
     ) -> AsyncIterator[AsyncDelivery[P]]:
-        """Deliveries for ever, leased `prefetch` at a time; what was not handed out is released when the loop ends."""
+        """Yield deliveries forever, leased `prefetch` at a time. Unyielded ones are released when the loop ends."""
         held: Prefetched[AsyncDelivery[P]] = Prefetched(limits.check_count(prefetch, "prefetch"))
         try:
             while True:
                 found = await self.poll_many(held.size, type=type, lease_for=lease_for)
-                held.fill(found, found[0].asked_s)  # not from when it began to wait: that may be long ago
+                held.fill(found, found[0].asked_s)  # not the start of the wait, which may be long ago
                 while (delivery := held.take(elapsed_s())) is not None:
                     yield delivery
                     if held.should_look(elapsed_s()) and (await self._store.queue_info(self.name)).paused:
                         break
                 await self._release(held.rest())
         finally:
-            # Also when the task is being cancelled: giving back must not be cancelled with it.
+            # Also when the task is being cancelled: the release must not be cancelled with it.
             await asyncio.shield(self._release(held.rest()))
 
     async def _release(self, unstarted: Sequence[AsyncDelivery[P]]) -> None:
@@ -192,7 +194,7 @@ class AsyncQueue(Generic[P]):
     async def nack_many(
         self, failures: Sequence[Failure], *, retry: Retry | None = None, conn: Any = None
     ) -> list[Settled]:
-        """`retry` stands in for the queue's policy and number of attempts; what a message says for itself wins."""
+        """`retry` overrides the queue's policy and number of attempts, but not a message's own."""
         return await self._store.nack(self.name, checked_failures(failures), retry=check_retry(retry), conn=conn)
 
     async def touch_many(
@@ -209,7 +211,7 @@ class AsyncQueue(Generic[P]):
         after: timedelta | None = None,
         conn: Any = None,
     ) -> list[Settled]:
-        """Give back, counting no attempt: ready at once, or due `at` an instant or `after` a while."""
+        """Release without counting the attempt: ready at once, or due `at` an instant or `after` a while."""
         due_at, delay = checked_due(at, after)
         return await self._store.release(self.name, checked_holds(holds), due_at=due_at, delay=delay, conn=conn)
 
@@ -220,7 +222,7 @@ class AsyncQueue(Generic[P]):
         return await self._store.bury(self.name, checked_holds(holds), error=text, reason=reason, conn=conn)
 
     async def read(self, key: str, *, conn: Any = None) -> StoredMessage[P] | None:
-        """The live message of this key, leasing nothing."""
+        """The live message of this key, without a lease."""
         return decoded(await self._store.read(self.name, limits.check_key(key), conn=conn), self._codec)
 
     async def contains(self, key: str, *, conn: Any = None) -> bool:
@@ -235,9 +237,9 @@ class AsyncQueue(Generic[P]):
         conn: Any = None,
         **changes: Unpack[Changes[P]],
     ) -> Edited:
-        """Change what is named of a live message, as `edit("order-17", priority=9, after=timedelta(minutes=5))`.
+        """Change the named fields of a live message, as in `edit("order-17", priority=9, after=timedelta(minutes=5))`.
 
-        Attempts go on counting. What somebody works on is left alone, unless `force`: then their lease is void. With the
+        Attempts keep counting. A leased message is not changed unless `force` is set, which voids its lease. With the
         `version` that was read: only if it has not changed since.
         """
         seen = None if version is None else limits.check_count(version, "version")
@@ -247,7 +249,7 @@ class AsyncQueue(Generic[P]):
     async def drop(
         self, key: str, *, version: int | None = None, unless_leased: bool = False, conn: Any = None
     ) -> bool:
-        """Remove a live message, held or not. With the `version` that was read: only if it has not changed since."""
+        """Remove a live message, leased or not. With the `version` that was read: only if it has not changed since."""
         seen = None if version is None else limits.check_count(version, "version")
         return await self._store.drop(
             self.name, limits.check_key(key), version=seen, unless_leased=unless_leased, conn=conn

@@ -1,7 +1,7 @@
-"""What takes several questions to a store, written once for stores that block and stores that are awaited.
+"""Operations of several store calls, written once for blocking and async stores.
 
-An ask is a generator: it yields a question, a function that calls one verb of a store, and is sent the answer. The verbs of
-both kinds of store have the same names, so the question is the same; only one of them has to be awaited.
+An ask is a generator: it yields a question, which is a function that calls one verb of a store, and is sent the result.
+The verbs of both kinds of store have the same names, so the question is the same; only one of them has to be awaited.
 """
 
 from __future__ import annotations

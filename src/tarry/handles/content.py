@@ -1,4 +1,4 @@
-"""Payloads on the wire: JSON as JSON, text as a string, anything else in base64. Stored as the library stores them."""
+"""Payloads on the wire: JSON as JSON, text as a string, anything else in base64. Stored in the library's form."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tarry.core.codecs import PLAIN, TEXT, Codec
 from tarry.core.errors import InvalidPayload
 
 JSON_TYPE = "application/json"
-"""How the wire says what the store leaves unsaid."""
+"""The content type on the wire of payloads that are stored without one."""
 _CHECK = msgspec.json.Decoder()
 
 
@@ -33,7 +33,7 @@ class Content(NamedTuple):
         return cls(data, None if content_type == JSON_TYPE else content_type)
 
     def shown(self) -> dict[str, Any]:
-        """The fields of an answer. Stored JSON goes out as it is, once it is sure that it is JSON."""
+        """The fields of a response. Stored JSON is passed through unchanged after validation."""
         shown_type = self.content_type or JSON_TYPE
         if shown_type == JSON_TYPE and _is_json(self.data):
             return {"payload": msgspec.Raw(self.data), "content_type": shown_type}
@@ -45,7 +45,7 @@ class Content(NamedTuple):
         return {"payload_base64": b64encode(self.data).decode(), "content_type": shown_type}
 
     def offered(self) -> dict[str, Any]:
-        """The fields of an offer that is stored as these very bytes."""
+        """The fields of an offer that would be stored as exactly these bytes."""
         if self.content_type is None and _is_json(self.data) and Content.of_value(_CHECK.decode(self.data)) == self:
             return {"payload": msgspec.Raw(self.data)}
         shown = self.shown()
@@ -67,4 +67,4 @@ def _encode(content: Content) -> tuple[bytes, str | None]:
 
 
 CONTENT: Codec[Content] = Codec(_encode, Content)
-"""For queues of the broker, which carries payloads and does not read them."""
+"""The codec of the broker's queues: the broker transports payloads without decoding them."""

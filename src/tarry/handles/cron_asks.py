@@ -1,4 +1,6 @@
-"""What is done about schedules: read, rule, and if somebody else was faster, read again."""
+"""Operations on schedules: read, compute a schedule change, compare-and-set, and retry if a concurrent writer was
+faster.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,11 @@ from tarry.core.errors import Refused, TarryError, UnknownSchedule
 from tarry.handles.asking import Ask, question
 
 _TRIES = 20
-"""How often in a row somebody else may be faster before something must be wrong."""
+"""How many lost races in a row are tolerated before an error."""
 _MOST_RECORDS = 100_000
-"""Entries of the ledger that a backfill compares with."""
+"""Maximum number of ledger entries that a backfill compares with."""
 AT_ONCE = 500
-"""Schedules that a scheduler plans in one transaction."""
+"""Maximum number of schedules that a scheduler plans in one transaction."""
 
 Make = Callable[["Found"], Ruling | None]
 
@@ -37,8 +39,10 @@ def found(prefix: str, conn: Any) -> Ask[ScheduleState]:
 
 
 def ruled(prefix: str, make: Make, conn: Any, wanted: ScheduleSpec | None = None) -> Ask[ScheduleState | None]:
-    """The schedule as it is after the ruling that `make` works out; None if it is gone. Where there is none, nothing waits;
-    where it is as `wanted` already, nothing is taken back: then the ledger need not be looked through."""
+    """Apply the change computed by `make` and return the schedule after it; None if it is gone. Without a schedule
+    there are no waiting ticks, and if it already equals `wanted` none are withdrawn: in both cases the ledger is not
+    read.
+    """
     for _ in range(_TRIES):
         now = yield from question(lambda store: store.now(conn=conn))
         states = yield from question(lambda store: store.schedules(prefix, conn=conn))
@@ -56,7 +60,7 @@ def ruled(prefix: str, make: Make, conn: Any, wanted: ScheduleSpec | None = None
 
 
 def known(prefix: str, make: Callable[[ScheduleState, Found], Ruling | None], conn: Any) -> Ask[ScheduleState]:
-    """`ruled` for a schedule that must be there."""
+    """`ruled` for a schedule that must exist."""
 
     def checked(seen: Found) -> Ruling | None:
         if seen.state is None:
@@ -77,7 +81,7 @@ def install(spec: ScheduleSpec, payload_of: PayloadOf | None, conn: Any) -> Ask[
 def install_ticks(
     spec: ScheduleSpec, messages: Sequence[PlannedMessage], conn: Any, *, again: bool = False
 ) -> Ask[bool]:
-    """`again`: only if this configuration is still the one that is installed. Whether it is."""
+    """`again`: only if this configuration is still installed. Returns whether it is."""
     stands: list[bool] = []
 
     def make(seen: Found) -> Ruling | None:
@@ -91,7 +95,9 @@ def install_ticks(
 
 
 def uninstall(prefix: str, config_hash: str | None, conn: Any) -> Ask[bool]:
-    """Whether there was anything to uninstall. If it is gone when we look again, it was: the answer may have been lost."""
+    """Whether there was anything to uninstall. If it is gone on a retry, there was: the first response may have been
+    lost.
+    """
     found_some: list[bool] = []
 
     def make(seen: Found) -> Ruling | None:
@@ -114,7 +120,7 @@ def resume(prefix: str, payload_of: PayloadOf | None, conn: Any) -> Ask[Schedule
 
 
 def skip(prefix: str, conn: Any) -> Ask[datetime]:
-    """The tick that is skipped."""
+    """Skip the next tick and return it."""
 
     def make(seen: ByHand) -> tuple[Ruling, datetime]:
         skipped = cron_rulings.skip(*seen)
@@ -126,7 +132,7 @@ def skip(prefix: str, conn: Any) -> Ask[datetime]:
 
 
 def trigger(prefix: str, payload_of: PayloadOf | None, conn: Any) -> Ask[datetime]:
-    """The tick of the run."""
+    """Fire now and return the tick of this run."""
     return _once(prefix, lambda seen: cron_rulings.trigger(*seen, payload_of), conn)
 
 
@@ -137,8 +143,9 @@ class ByHand(NamedTuple):
 
 
 def _once(prefix: str, make: Callable[[ByHand], tuple[Ruling, datetime]], conn: Any) -> Ask[datetime]:
-    """Decide about one tick, and no second one if the answer was lost: a ruling that did not hold may have been ours. Then
-    the ledger has its tick, decided at the instant that we chose."""
+    """Decide one tick, and no second one if a response was lost: a change that was rejected may have been applied
+    earlier by this call. Then the ledger has its tick with the decision time chosen here.
+    """
     now = yield from question(lambda store: store.now(conn=conn))
     tried: set[tuple[str, datetime, datetime]] = set()
     for _ in range(_TRIES):
@@ -176,7 +183,7 @@ def _recorded(prefix: str, since: datetime, until: datetime, conn: Any) -> Ask[t
 def backfill(
     prefix: str, since: datetime, until: datetime, payload_of: PayloadOf | None, conn: Any
 ) -> Ask[list[datetime]]:
-    """The ticks that were filled in. As in `_once`, a ruling that did not hold may have been ours."""
+    """The ticks that were filled in. As in `_once`, a rejected change may have been applied by an earlier try."""
     now = yield from question(lambda store: store.now(conn=conn))
     tried: set[datetime] = set()
     for _ in range(_TRIES):
@@ -195,7 +202,7 @@ def backfill(
 
 
 def apply(wanted: Sequence[ScheduleSpec], removed: Iterable[str], conn: Any) -> Ask[None]:
-    """Many schedules at once, all or none."""
+    """Change many schedules, all or none."""
     prefixes = list(removed)
     for _ in range(_TRIES):
         now = yield from question(lambda store: store.now(conn=conn))
@@ -218,7 +225,7 @@ def apply(wanted: Sequence[ScheduleSpec], removed: Iterable[str], conn: Any) -> 
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """A schedule whose payloads this program makes, as of the configuration that it installed."""
+    """A schedule whose payloads this program generates, at the generation that it installed."""
 
     generation: int
     payload_of: PayloadOf
@@ -226,21 +233,21 @@ class Owned:
 
 @dataclass(slots=True)
 class Ran:
-    """What a run of a scheduler did."""
+    """The result of one scheduler run."""
 
     planned: int = 0
-    """Messages, at most: the ledger may have known better."""
+    """Upper bound of planned messages: the ledger may have had some of them already."""
     outrun: int = 0
     """Schedules that another scheduler has planned meanwhile, or that another transaction has locked."""
     failed: dict[str, str] = field(default_factory=dict[str, str])
     replaced: list[str] = field(default_factory=list[str])
-    """Owned ones that were installed anew, by somebody else, in another configuration."""
+    """Owned schedules that another process installed in another configuration."""
     more: bool = False
-    """There may be more to do at once."""
+    """There may be more to do immediately."""
 
 
 def schedule_once(owned: Mapping[str, Owned], limit: int = AT_ONCE) -> Ask[Ran]:
-    """Plan what needs planning. What fails for one schedule does not keep the others from being planned."""
+    """Plan what is due. A failure of one schedule does not prevent the others from being planned."""
     ran = Ran()
     now = yield from question(lambda store: store.now())
     due = yield from question(lambda store: store.due_schedules(list(owned), limit=limit))
@@ -253,7 +260,7 @@ def schedule_once(owned: Mapping[str, Owned], limit: int = AT_ONCE) -> Ask[Ran]:
         try:
             ruling = cron_rulings.advance(state, now, None if own is None else own.payload_of)
         except Exception as error:
-            # The program's own function, or a zone that is unknown here.
+            # From the program's payload function, or a time zone that is unknown here.
             ran.failed[state.prefix] = f"{type(error).__name__}: {error}"
             continue
         rulings += [] if ruling is None else [ruling]
@@ -273,7 +280,7 @@ def _apply_each(rulings: list[Ruling], ran: Ran) -> Ask[None]:
         if len(rulings) == 1:
             ran.failed[rulings[0].prefix] = str(error)
             return
-        for ruling in rulings:  # one of them is to blame, and the others must not pay for it
+        for ruling in rulings:  # one of them failed the batch; apply the others individually
             yield from _apply_each([ruling], ran)
         return
     ran.outrun += held.count(False)

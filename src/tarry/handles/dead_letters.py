@@ -1,4 +1,4 @@
-"""What became of the messages that failed for good."""
+"""Dead letters: messages that failed permanently."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ P = TypeVar("P")
 
 
 class DeadLetters(Generic[P]):
-    """`where` is any of fingerprint, type, died_from, died_to, key_prefix, versions; what is not said does not matter."""
+    """`where` is any of fingerprint, type, died_from, died_to, key_prefix, versions; absent fields do not restrict."""
 
     def __init__(self, store: Store, queue: str, codec: Codec[P], who: str | None = None) -> None:
         self._store = store
@@ -28,29 +28,29 @@ class DeadLetters(Generic[P]):
         self._who = who
 
     def groups(self, *, limit: int = 100, conn: Any = None) -> list[DeadGroup]:
-        """By what they died of, the freshest group first."""
+        """Groups by fingerprint, the most recent group first."""
         return self._store.dead_groups(self._queue, limit=limits.check_count(limit, "limit"), conn=conn)
 
     def list(self, *, limit: int = 100, conn: Any = None, **where: Unpack[Where]) -> builtins.list[DeadLetter[P]]:
-        """The newest first."""
+        """Newest first."""
         found = self._store.dead_letters(
             self._queue, where=DeadFilter.of(where), limit=limits.check_count(limit, "limit"), conn=conn
         )
         return [decoded(dead, self._codec) for dead in found]
 
     def get(self, version: int, *, conn: Any = None) -> DeadLetter[P] | None:
-        """One by the version that names it; None if it is dead no longer, or never was."""
+        """One dead letter by its version; None if it is no longer dead, or never was."""
         found = self.list(versions=[version], limit=1, conn=conn)
         return found[0] if found else None
 
     def count(self, *, limit: int = 10_000, conn: Any = None, **where: Unpack[Where]) -> Matching:
-        """How many a redrive of these would take, and how many of them could not live. Changes nothing."""
+        """How many a redrive with this filter would take, and how many of them are blocked by a live key. Read-only."""
         return self._store.count_dead(
             self._queue, where=DeadFilter.of(where), limit=limits.check_count(limit, "limit"), conn=conn
         )
 
     def redrive(self, versions: Sequence[int] | None = None, *, limit: int = 1000, conn: Any = None) -> int:
-        """Deliver them again, from the first attempt: those named, or the oldest. A key that is live again stays dead."""
+        """Redrive the named ones, or the oldest, with attempts reset. A letter whose key is live again stays dead."""
         named = None if versions is None else [limits.check_count(version, "version") for version in versions]
         return self._store.redrive(self._queue, versions=named, limit=limits.check_count(limit, "limit"), conn=conn)
 
@@ -63,9 +63,9 @@ class DeadLetters(Generic[P]):
         conn: Any = None,
         **where: Unpack[Where],
     ) -> Redrive:
-        """Deliver them again as a job: `rate` messages a second, `canary` first and the rest when those went well.
+        """Redrive as a job: `rate` messages per second, `canary` messages first and the rest once those succeeded.
 
-        A sweeper carries it on, or whoever calls `advance`. It may be paused, resumed and cancelled at any time.
+        A sweeper advances it, or a caller of `advance`. It may be paused, resumed and cancelled at any time.
         """
         job = self._store.start_redrive(
             self._queue,
@@ -79,7 +79,7 @@ class DeadLetters(Generic[P]):
         return Redrive(self._store, job)
 
     def purge(self, *, conn: Any = None, **where: Unpack[Where]) -> int:
-        """Give them up: all of them, or those that are meant."""
+        """Discard dead letters: all, or those that match."""
         return self._store.purge_dead(self._queue, where=DeadFilter.of(where), conn=conn)
 
 

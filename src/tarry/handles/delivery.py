@@ -1,4 +1,4 @@
-"""A message in the hands of a consumer, with the verbs that settle it."""
+"""A leased message with the verbs that settle it."""
 
 from __future__ import annotations
 
@@ -64,18 +64,18 @@ class AsyncSettling(Protocol):
 
 
 class Handed(Generic[P]):
-    """What a delivery says about its message, whether its verbs block or not."""
+    """The message of a delivery, shared by the blocking and the async class."""
 
     __slots__ = ("_lease", "asked_s", "lost", "settled")
 
     def __init__(self, lease: Lease[P], asked_s: float) -> None:
         self._lease = lease
         self.asked_s = asked_s
-        """When the lease was asked for, by `elapsed_s`: it lasts at least as long as if it had begun then."""
+        """When the lease was requested, by `elapsed_s`: it lasts at least as long as if it had begun then."""
         self.lost = False
         """Set by a worker whose lease on this message is lost: stop, the result will be discarded."""
         self.settled: Settled | None = None
-        """What the last ack, nack, release or bury answered; None while it is still to be settled."""
+        """The result of the last ack, nack, release or bury; None while unsettled."""
 
     @property
     def lease(self) -> Lease[P]:
@@ -143,9 +143,9 @@ class Handed(Generic[P]):
 
 
 class Delivery(Handed[P]):
-    """As a context manager: ack when the block ends well, nack with the error when it raises, and the error goes on.
+    """A delivery. As a context manager: ack on success; on an exception nack with the error and re-raise it.
 
-    What is not an ordinary error (Ctrl-C, a cancelled task) gives the message back without counting the attempt.
+    Anything else than an `Exception` (Ctrl-C, a cancelled task) releases the message without counting the attempt.
     """
 
     __slots__ = ("_queue",)
@@ -194,7 +194,7 @@ class Delivery(Handed[P]):
 
 
 class AsyncDelivery(Handed[P]):
-    """`Delivery` for code that awaits."""
+    """`Delivery` for async code."""
 
     __slots__ = ("_queue",)
 
@@ -238,5 +238,5 @@ class AsyncDelivery(Handed[P]):
         elif isinstance(error, Exception):
             await self.nack(described(error))
         else:
-            # The task is being cancelled: giving the message back must not be cancelled with it.
+            # The task is being cancelled: the release must not be cancelled with it.
             await asyncio.shield(self.release())

@@ -1,4 +1,4 @@
-"""From what a caller says to what a store takes: every check at the edge happens here, before anything is stored."""
+"""Converts a caller's arguments to what a store accepts: all input validation, before anything is stored."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Drafter(Generic[P]):
             max_attempts = retry.max_attempts
         if TRACING in sys.modules:
             headers = traced(headers)
-        # In order, not by name, and nothing asked about what was not given: this runs once per message of a large batch.
+        # Positional arguments, and no checks of absent values: this runs once per message of a large batch.
         return Draft(
             fresh_key() if key is None else limits.check_key(key),
             limits.check_payload_size(data, self._payload_limit),
@@ -97,7 +97,7 @@ def checked_due(at: datetime | None, after: timedelta | None) -> tuple[datetime 
 
 
 def fresh_key() -> str:
-    """Sortable and random. The time in it is for the index only: nothing is decided by it."""
+    """Sortable and random. Its timestamp only helps the index: no decision depends on it."""
     return uuid7(time.time_ns(), os.urandom(8))
 
 

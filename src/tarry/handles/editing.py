@@ -1,4 +1,4 @@
-"""From what a caller wants to be different about a message to what a store takes."""
+"""Converts a caller's changes of a message to what a store accepts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ P = TypeVar("P")
 
 
 class Changes(TypedDict, Generic[P], total=False):
-    """What is not named stays as it is. None takes a type, headers, or a wish of the message's own away."""
+    """Absent fields stay unchanged. None removes a type, headers, or a message's own setting."""
 
     payload: P
     at: datetime

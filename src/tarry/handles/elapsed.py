@@ -1,4 +1,4 @@
-"""Time that only goes forward, for leases: how long since, never what time it is."""
+"""A monotonic clock for leases: durations, never the time of day."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 def elapsed_s() -> float:
-    """Seconds since some moment in the past. A machine that sleeps does not stop it, where the system can tell: the
-    database goes on counting a lease meanwhile."""
+    """Seconds since some moment in the past. Includes the time a machine is suspended, where the system supports it:
+    the database's lease expires meanwhile.
+    """
     return time.monotonic() if _CLOCK is None else time.clock_gettime(_CLOCK)

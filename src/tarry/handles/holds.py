@@ -1,4 +1,4 @@
-"""Holds as they come from outside: from a program that kept them, or from the command line."""
+"""Validation of holds from outside: kept by a program, or given on the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""API keys as people handle them: made, shown once, listed, revoked."""
+"""API keys: create, show once, list, revoke."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tarry.core.keys import ApiKey, IssuedKey, KeyText, check_actions, check_key
 from tarry.core.ports import AsyncStore, Store
 
 _UNKNOWN = datetime.min.replace(tzinfo=UTC)
-"""The store's clock says when a key was made."""
+"""Placeholder: the store's clock sets the creation time."""
 
 
 class ApiKeys:
@@ -22,7 +22,7 @@ class ApiKeys:
     def create(
         self, name: str, actions: Iterable[str], queues: Sequence[str] = ("*",), *, expires_for: timedelta | None = None
     ) -> IssuedKey:
-        """The text of the answer is the key: it is nowhere else."""
+        """The text of the result is the key; it is stored nowhere else."""
         text, key = _drawn(name, actions, queues, expires_for)
         return IssuedKey(self._store.add_key(key, expires_for=expires_for), str(text))
 

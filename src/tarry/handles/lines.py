@@ -1,4 +1,4 @@
-"""A message as a line of JSON: what an export writes and an import takes, the same as the body of an offer over HTTP."""
+"""A message as a line of JSON: the format of export and import, equal to the body of an offer over HTTP."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _UNKNOWN = re.compile(r"Object contains unknown field `(?P<field>.*)`", re.DOTAL
 
 
 def written(found: StoredMessage[bytes]) -> bytes:
-    """With its end. All that an offer can say of it, and nothing of what became of it here: attempts, leases, versions."""
+    """The line, including its line end. All fields of an offer, but no state: attempts, leases, versions."""
     said = {
         "type": found.type,
         "headers": found.headers,
@@ -71,7 +71,7 @@ def written(found: StoredMessage[bytes]) -> bytes:
 
 
 def read(line: bytes) -> Message[Content]:
-    """Raises `InvalidInput`, which says what is wrong."""
+    """Raises `InvalidInput` with the problem."""
     try:
         said = _DECODER.decode(line)
     except msgspec.ValidationError as error:
@@ -111,7 +111,7 @@ def _content(said: _Line) -> Content:
 
 def _value(payload: bytes) -> Any:
     try:
-        return json.loads(payload)  # and not by msgspec, which rounds whole numbers of more than 64 bits
+        return json.loads(payload)  # not msgspec, which rounds integers of more than 64 bits
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"not JSON: {error}"[:200]) from None
 
@@ -152,7 +152,7 @@ def _conflict(said: _Line) -> Conflict:
 
 
 def _problem(text: str) -> str:
-    """What msgspec says, with the place first: `priority: Expected …`."""
+    """The msgspec error, with the field first: `priority: Expected …`."""
     found = _PLACE.fullmatch(text)
     problem, place = (text, None) if found is None else (found["problem"], found["place"])
     if unknown := _UNKNOWN.fullmatch(problem):

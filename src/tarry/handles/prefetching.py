@@ -1,4 +1,4 @@
-"""Messages leased ahead of their turn, for as long as their leases are fresh."""
+"""Messages leased in advance, while their leases are fresh."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ LARGEST = 1_000
 _USABLE = 0.5
 """A message is handed out only while at least this share of its lease is left; its handler needs time, too."""
 LOOK_EVERY_S = 0.5
-"""How often to look whether the queue was paused: a pause takes effect within a second, also for what is leased ahead."""
+"""Interval of checks for a paused queue: a pause takes effect within a second, also for prefetched messages."""
 
 
 class Prefetched(Generic[D]):
-    """Time is what the caller's monotonic clock says since before the poll: never the wall clock of this machine."""
+    """A buffer of prefetched messages. Times are the caller's monotonic clock since before the poll, never the wall
+    clock.
+    """
 
     def __init__(self, size: int) -> None:
         if not 1 <= size <= LARGEST:
@@ -30,7 +32,7 @@ class Prefetched(Generic[D]):
         self._looked_s = 0.0
 
     def fill(self, deliveries: Sequence[D], asked_s: float) -> None:
-        """`asked_s`: when the poll was sent, so a lease can only be longer than we think."""
+        """`asked_s`: when the poll was sent, so that the real lease can only be longer than assumed."""
         self._looked_s = asked_s
         for delivery in deliveries:
             lease_s = (delivery.lease_until - delivery.leased_at).total_seconds()
@@ -45,14 +47,14 @@ class Prefetched(Generic[D]):
         return None
 
     def should_look(self, now_s: float) -> bool:
-        """Whether it is time to find out if the queue was paused, before the next one is handed out."""
+        """Whether to check for a pause before the next message is handed out."""
         if not self._held or now_s - self._looked_s < LOOK_EVERY_S:
             return False
         self._looked_s = now_s
         return True
 
     def rest(self) -> list[D]:
-        """Everything not handed out, what waited too long for it first; once."""
+        """Remove and return everything not handed out, stale messages first."""
         rest = self._stale + [delivery for delivery, _ in self._held]
         self._stale = []
         self._held.clear()

@@ -1,4 +1,4 @@
-"""A queue for code that blocks."""
+"""A blocking queue."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ P = TypeVar("P")
 
 
 class Queue(Generic[P]):
-    """Messages of one queue: offer, poll, settle, look. Its settings are the business of `app.queues`."""
+    """Messages of one queue: offer, poll, settle, read. For its settings see `app.queues`."""
 
     def __init__(self, store: Store, name: str, codec: Codec[P], *, consumer: str | None = None) -> None:
         self.name = limits.check_queue_name(name)
@@ -58,7 +58,7 @@ class Queue(Generic[P]):
         can_update: bool = True,
         conn: Any = None,
     ) -> Outcome:
-        """Keep a message until it is due: now, or `at` an instant, or `after` a while. `key=None` makes a fresh key."""
+        """Store a message until it is due: now, `at` an instant, or `after` a while. `key=None` generates a key."""
         draft = self._drafter.draft(
             key,
             payload,
@@ -76,7 +76,7 @@ class Queue(Generic[P]):
         return self._store.offer(self.name, draft, conn=conn)
 
     def offer_many(self, messages: Iterable[Message[P]], *, conn: Any = None) -> list[Outcome]:
-        """All or nothing, with one outcome per message in the order given."""
+        """All or nothing, with one outcome per message in the given order."""
         return self._store.offer_many(self.name, [self._drafter.draft_message(m) for m in messages], conn=conn)
 
     def try_poll(
@@ -94,9 +94,9 @@ class Queue(Generic[P]):
         lowest_first: bool = False,
         conn: Any = None,
     ) -> list[Delivery[P]]:
-        """What is deliverable now, at most `n`, by priority, due time and version.
+        """Lease at most `n` messages that are deliverable now, by priority, due time and version.
 
-        `max_attempts` stands in for the queue's; a message's own wins. `lowest_first` begins with the lowest priority.
+        `max_attempts` overrides the queue's, but not a message's own. `lowest_first` starts with the lowest priority.
         """
         asked_s = elapsed_s()
         leases = self._store.lease(
@@ -115,7 +115,7 @@ class Queue(Generic[P]):
     def poll(
         self, timeout: timedelta | None = None, *, type: str | None = None, lease_for: timedelta | None = None
     ) -> Delivery[P] | None:
-        """Wait for a message. None when `timeout` has passed without one; without a timeout it waits for ever."""
+        """Wait for a message. None if `timeout` passes without one; without a timeout it waits forever."""
         return next(iter(self.poll_many(1, timeout, type=type, lease_for=lease_for)), None)
 
     def poll_many(
@@ -128,7 +128,7 @@ class Queue(Generic[P]):
         max_attempts: int | None = None,
         lowest_first: bool = False,
     ) -> list[Delivery[P]]:
-        """Wait for at least one message, and take what is there, at most `n`."""
+        """Wait for at least one message, and lease what is deliverable, at most `n`."""
         timeout = limits.check_timeout(timeout)
         if limits.check_count(n) <= 0:
             return []
@@ -145,12 +145,12 @@ class Queue(Generic[P]):
     def consume(
         self, *, prefetch: int = 1, type: str | None = None, lease_for: timedelta | None = None
     ) -> Iterator[Delivery[P]]:
-        """Deliveries for ever, leased `prefetch` at a time; what was not handed out is released when the loop ends."""
+        """Yield deliveries forever, leased `prefetch` at a time. Unyielded ones are released when the loop ends."""
         held: Prefetched[Delivery[P]] = Prefetched(limits.check_count(prefetch, "prefetch"))
         try:
             while True:
                 found = self.poll_many(held.size, type=type, lease_for=lease_for)
-                held.fill(found, found[0].asked_s)  # not from when it began to wait: that may be long ago
+                held.fill(found, found[0].asked_s)  # not the start of the wait, which may be long ago
                 while (delivery := held.take(elapsed_s())) is not None:
                     yield delivery
                     if held.should_look(elapsed_s()) and self._store.queue_info(self.name).paused:
@@ -167,7 +167,7 @@ class Queue(Generic[P]):
         return self._store.ack(self.name, checked_holds(holds), conn=conn)
 
     def nack_many(self, failures: Sequence[Failure], *, retry: Retry | None = None, conn: Any = None) -> list[Settled]:
-        """`retry` stands in for the queue's policy and number of attempts; what a message says for itself wins."""
+        """`retry` overrides the queue's policy and number of attempts, but not a message's own."""
         return self._store.nack(self.name, checked_failures(failures), retry=check_retry(retry), conn=conn)
 
     def touch_many(
@@ -184,7 +184,7 @@ class Queue(Generic[P]):
         after: timedelta | None = None,
         conn: Any = None,
     ) -> list[Settled]:
-        """Give back, counting no attempt: ready at once, or due `at` an instant or `after` a while."""
+        """Release without counting the attempt: ready at once, or due `at` an instant or `after` a while."""
         due_at, delay = checked_due(at, after)
         return self._store.release(self.name, checked_holds(holds), due_at=due_at, delay=delay, conn=conn)
 
@@ -195,7 +195,7 @@ class Queue(Generic[P]):
         return self._store.bury(self.name, checked_holds(holds), error=text, reason=reason, conn=conn)
 
     def read(self, key: str, *, conn: Any = None) -> StoredMessage[P] | None:
-        """The live message of this key, leasing nothing."""
+        """The live message of this key, without a lease."""
         return decoded(self._store.read(self.name, limits.check_key(key), conn=conn), self._codec)
 
     def contains(self, key: str, *, conn: Any = None) -> bool:
@@ -210,9 +210,9 @@ class Queue(Generic[P]):
         conn: Any = None,
         **changes: Unpack[Changes[P]],
     ) -> Edited:
-        """Change what is named of a live message, as `edit("order-17", priority=9, after=timedelta(minutes=5))`.
+        """Change the named fields of a live message, as in `edit("order-17", priority=9, after=timedelta(minutes=5))`.
 
-        Attempts go on counting. What somebody works on is left alone, unless `force`: then their lease is void. With the
+        Attempts keep counting. A leased message is not changed unless `force` is set, which voids its lease. With the
         `version` that was read: only if it has not changed since.
         """
         seen = None if version is None else limits.check_count(version, "version")
@@ -220,7 +220,7 @@ class Queue(Generic[P]):
         return self._store.edit(self.name, limits.check_key(key), edit, version=seen, force=force, conn=conn)
 
     def drop(self, key: str, *, version: int | None = None, unless_leased: bool = False, conn: Any = None) -> bool:
-        """Remove a live message, held or not. With the `version` that was read: only if it has not changed since."""
+        """Remove a live message, leased or not. With the `version` that was read: only if it has not changed since."""
         seen = None if version is None else limits.check_count(version, "version")
         return self._store.drop(self.name, limits.check_key(key), version=seen, unless_leased=unless_leased, conn=conn)
 

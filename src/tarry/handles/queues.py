@@ -1,4 +1,4 @@
-"""The registry of queues: their settings, and what is done to a queue as a whole."""
+"""The registry of queues: their settings, and operations on whole queues."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tarry.handles.transfer import BadLine, Exporting, Imported, Importing, OnBa
 
 
 def checked(changes: dict[str, Any]) -> QueueSettings:
-    """Each is valid or not by itself, whatever the others are."""
+    """Validated changes. Each setting is valid or not independently of the others."""
     try:
         return QueueSettings(**changes)
     except TypeError:
@@ -60,7 +60,7 @@ class Queues:
         return self._store.rename_queue(limits.check_queue_name(name), limits.check_queue_name(new_name), conn=conn)
 
     def delete(self, name: str, *, force: bool = False, conn: Any = None) -> None:
-        """Refused while it has messages, dead letters included, unless `force`."""
+        """Refused while it has messages, including dead letters, unless `force`."""
         self._store.delete_queue(limits.check_queue_name(name), force=force, conn=conn)
 
     def pause(self, name: str, *, reason: str | None = None, conn: Any = None) -> QueueInfo:
@@ -74,8 +74,9 @@ class Queues:
         return self._store.counts(limits.check_queue_name(name), limit=limits.check_count(limit, "limit"), conn=conn)
 
     def export(self, name: str, *, conn: Any = None) -> Iterator[bytes]:
-        """All live messages in due order, as lines of JSON that `import_lines` takes. Read page by page, each as it is by
-        then: what is changed meanwhile may be missing, or there twice."""
+        """All live messages in due order, as JSON lines for `import_lines`. Read page by page, not in one snapshot:
+        messages that change meanwhile may be missing or duplicated.
+        """
         exporting = Exporting()
         self.get(name, conn=conn)
         while not exporting.done:
@@ -92,7 +93,7 @@ class Queues:
         dry_run: bool = False,
         conn: Any = None,
     ) -> Imported:
-        """Offer every line, in batches of which each is stored as a whole: a file that is open for bytes will do."""
+        """Offer every line, in atomic batches. A file opened in binary mode is valid input."""
         importing = Importing(self._store.settings.payload_limit, on_bad=on_bad, dry_run=dry_run)
         limits.check_queue_name(name)
         for batch in importing.batches(lines):
@@ -146,8 +147,9 @@ class AsyncQueues:
         )
 
     async def export(self, name: str, *, conn: Any = None) -> AsyncIterator[bytes]:
-        """All live messages in due order, as lines of JSON that `import_lines` takes. Read page by page, each as it is by
-        then: what is changed meanwhile may be missing, or there twice."""
+        """All live messages in due order, as JSON lines for `import_lines`. Read page by page, not in one snapshot:
+        messages that change meanwhile may be missing or duplicated.
+        """
         exporting = Exporting()
         await self.get(name, conn=conn)
         while not exporting.done:
@@ -164,7 +166,7 @@ class AsyncQueues:
         dry_run: bool = False,
         conn: Any = None,
     ) -> Imported:
-        """Offer every line, in batches of which each is stored as a whole: a file that is open for bytes will do."""
+        """Offer every line, in atomic batches. A file opened in binary mode is valid input."""
         importing = Importing(self._store.settings.payload_limit, on_bad=on_bad, dry_run=dry_run)
         limits.check_queue_name(name)
         for batch in importing.batches(lines):

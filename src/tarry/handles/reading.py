@@ -1,4 +1,4 @@
-"""Stored bytes to what the caller works with. What cannot be decoded is shown as it is: looking must not fail."""
+"""Decodes stored payloads. An undecodable payload is returned as bytes: reading must not fail."""
 
 from __future__ import annotations
 

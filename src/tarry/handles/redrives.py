@@ -1,4 +1,4 @@
-"""A redrive job in somebody's hands: how far it is, and what may be done about it."""
+"""Handles of redrive jobs: progress and control."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tarry.handles.texts import checked_text
 
 
 class Redrive:
-    """`job` is what was last seen of it; every verb looks again."""
+    """One redrive job. `job` is its last known state; every verb refreshes it."""
 
     def __init__(self, store: Store, job: RedriveJob) -> None:
         self._store = store
@@ -28,7 +28,7 @@ class Redrive:
         return self.job
 
     def advance(self, *, conn: Any = None) -> RedriveJob:
-        """Carry it on by one step, if one is due: for whoever has no sweeper, or is in a hurry."""
+        """Make one step, if one is due: for programs without a sweeper."""
         self._store.advance_redrive(self.id, conn=conn)
         return self.refresh(conn=conn)
 
@@ -36,11 +36,11 @@ class Redrive:
         return self._turn(RedriveState.PAUSED, reason, conn)
 
     def resume(self, *, conn: Any = None) -> RedriveJob:
-        """Go on; also with the rest of a job whose canaries died again."""
+        """Continue; also with the rest of a job whose canaries died again."""
         return self._turn(RedriveState.RUNNING, None, conn)
 
     def cancel(self, reason: str | None = None, *, conn: Any = None) -> RedriveJob:
-        """End it here. What lives again stays alive, the others stay dead."""
+        """End the job. Redriven messages stay live, the others stay dead."""
         return self._turn(RedriveState.CANCELLED, reason, conn)
 
     def _turn(self, state: RedriveState, reason: str | None, conn: Any) -> RedriveJob:
@@ -56,7 +56,7 @@ class Redrives:
         self._store = store
 
     def list(self, queue: str | None = None, *, limit: int = 100, conn: Any = None) -> builtins.list[RedriveJob]:
-        """The newest first."""
+        """Newest first."""
         name = None if queue is None else limits.check_queue_name(queue)
         return self._store.redrive_jobs(name, limit=limits.check_count(limit, "limit"), conn=conn)
 

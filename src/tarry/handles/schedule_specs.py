@@ -1,4 +1,4 @@
-"""From what a caller says about a schedule to what a store takes: checked and encoded before anything is stored."""
+"""Converts a caller's schedule to what a store accepts: validated and encoded before anything is stored."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ POLICY = frozenset(field.name for field in dataclasses.fields(Policy))
 
 
 class Options(TypedDict, total=False):
-    """What every schedule may have beside its times."""
+    """Options of every schedule besides its times."""
 
     priority: int
     type: str | None
@@ -43,7 +43,7 @@ def spec_of(
     payload_limit: int,
     source: str = "code",
 ) -> tuple[ScheduleSpec, PayloadOf | None]:
-    """The configuration; and where the payload is a function of the tick, what makes it."""
+    """The configuration, and the payload function if the payload is a function of the tick."""
     said: dict[str, Any] = dict(options)
     if unknown := said.keys() - Options.__annotations__.keys():
         known = ", ".join(sorted(Options.__annotations__))

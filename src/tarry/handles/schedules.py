@@ -1,4 +1,4 @@
-"""Schedules as operators and programs look after them."""
+"""Management of schedules, for operators and programs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tarry.handles.texts import checked_text
 
 
 def declared(specs: Iterable[ScheduleSpec], settings: StoreSettings) -> list[ScheduleSpec]:
-    """Configurations that need no code, each with a payload that fits."""
+    """Configurations that need no code, each with a payload within the limit."""
     found = list(specs)
     for spec in found:
         if spec.payload is None or isinstance(spec.schedule, Ticks):
@@ -54,7 +54,7 @@ def explained(tick: datetime, seen: tuple[ScheduleState, datetime, Sequence[Tick
 
 
 class Schedules:
-    """Schedules that are there: look at them, and look after them. To install one: `app.cron()`."""
+    """Management of existing schedules. To install one: `app.cron()`."""
 
     def __init__(self, store: Store, owned: Mapping[str, Owned] | None = None) -> None:
         self._store = store
@@ -76,33 +76,33 @@ class Schedules:
         return answered(self._store, cron_asks.apply(declared(specs, self._store.settings), list(remove), conn))
 
     def delete(self, prefix: str, *, conn: Any = None) -> bool:
-        """Remove a schedule, and what nobody was given yet of it. False if there was none."""
+        """Remove a schedule and its undelivered messages. False if there was none."""
         return answered(self._store, cron_asks.uninstall(check_prefix(prefix), None, conn))
 
     def pause(self, prefix: str, *, reason: str | None = None, conn: Any = None) -> ScheduleState:
-        """From now on it does not fire. What fired before is still delivered."""
+        """Stop firing. Messages that are already due are still delivered."""
         why = checked_text(reason, "reason")
         return answered(self._store, cron_asks.pause(check_prefix(prefix), why, self._payload_of(prefix), conn))
 
     def resume(self, prefix: str, *, conn: Any = None) -> ScheduleState:
-        """Go on with the next tick; those of the pause are skipped."""
+        """Continue with the next tick; ticks during the pause are skipped."""
         return answered(self._store, cron_asks.resume(check_prefix(prefix), self._payload_of(prefix), conn))
 
     def trigger(self, prefix: str, *, conn: Any = None) -> datetime:
-        """One run now, beside the schedule. The tick of that run."""
+        """Fire now, in addition to the schedule. Returns the tick of this run."""
         return answered(self._store, cron_asks.trigger(check_prefix(prefix), self._payload_of(prefix), conn))
 
     def skip_next(self, prefix: str, *, conn: Any = None) -> datetime:
-        """Leave out the next tick that is to fire. Which one that is."""
+        """Skip the next tick that would fire, and return it."""
         return answered(self._store, cron_asks.skip(check_prefix(prefix), conn))
 
     def missing(self, prefix: str, since: datetime, until: datetime, *, conn: Any = None) -> builtins.list[datetime]:
-        """The ticks in [since, until) that made no message: what `backfill` would fill in."""
+        """The ticks in [since, until) without a message: what `backfill` would create."""
         span = checked_range(since, until)
         return answered(self._store, cron_asks.missing(check_prefix(prefix), *span, conn))
 
     def backfill(self, prefix: str, since: datetime, until: datetime, *, conn: Any = None) -> builtins.list[datetime]:
-        """Make the messages of those ticks now. Which ticks they are."""
+        """Create the messages of those ticks now. Returns the ticks."""
         span = checked_range(since, until)
         filling = cron_asks.backfill(check_prefix(prefix), *span, self._payload_of(prefix), conn)
         return answered(self._store, filling)
@@ -112,7 +112,7 @@ class Schedules:
         return answered(self._store, cron_asks.preview(check_prefix(prefix), limits.check_count(n), conn))
 
     def explain(self, prefix: str, tick: datetime, *, conn: Any = None) -> str:
-        """Which verdict a tick got and why, or will get."""
+        """The verdict of a tick and its reason, past or expected."""
         at = limits.check_instant(tick, "tick")
         return explained(at, answered(self._store, cron_asks.explanation(check_prefix(prefix), at, conn)))
 
@@ -125,7 +125,7 @@ class Schedules:
         limit: int = 100,
         conn: Any = None,
     ) -> builtins.list[TickRecord]:
-        """What was decided about its ticks, newest first. The ledger outlives the schedule."""
+        """The decisions about its ticks, newest first. The ledger outlives the schedule."""
         span = checked_span(since, until)
         return self._store.ticks(
             check_prefix(prefix), since=span[0], until=span[1], limit=limits.check_count(limit, "limit"), conn=conn
@@ -137,7 +137,7 @@ class Schedules:
 
 
 class AsyncSchedules:
-    """`Schedules` for code that awaits."""
+    """`Schedules` for async code."""
 
     def __init__(self, store: AsyncStore, owned: Mapping[str, Owned] | None = None) -> None:
         self._store = store
@@ -160,41 +160,41 @@ class AsyncSchedules:
         return await answered_async(self._store, cron_asks.apply(wanted, list(remove), conn))
 
     async def delete(self, prefix: str, *, conn: Any = None) -> bool:
-        """Remove a schedule, and what nobody was given yet of it. False if there was none."""
+        """Remove a schedule and its undelivered messages. False if there was none."""
         return await answered_async(self._store, cron_asks.uninstall(check_prefix(prefix), None, conn))
 
     async def pause(self, prefix: str, *, reason: str | None = None, conn: Any = None) -> ScheduleState:
-        """From now on it does not fire. What fired before is still delivered."""
+        """Stop firing. Messages that are already due are still delivered."""
         why = checked_text(reason, "reason")
         return await answered_async(
             self._store, cron_asks.pause(check_prefix(prefix), why, self._payload_of(prefix), conn)
         )
 
     async def resume(self, prefix: str, *, conn: Any = None) -> ScheduleState:
-        """Go on with the next tick; those of the pause are skipped."""
+        """Continue with the next tick; ticks during the pause are skipped."""
         return await answered_async(self._store, cron_asks.resume(check_prefix(prefix), self._payload_of(prefix), conn))
 
     async def trigger(self, prefix: str, *, conn: Any = None) -> datetime:
-        """One run now, beside the schedule. The tick of that run."""
+        """Fire now, in addition to the schedule. Returns the tick of this run."""
         return await answered_async(
             self._store, cron_asks.trigger(check_prefix(prefix), self._payload_of(prefix), conn)
         )
 
     async def skip_next(self, prefix: str, *, conn: Any = None) -> datetime:
-        """Leave out the next tick that is to fire. Which one that is."""
+        """Skip the next tick that would fire, and return it."""
         return await answered_async(self._store, cron_asks.skip(check_prefix(prefix), conn))
 
     async def missing(
         self, prefix: str, since: datetime, until: datetime, *, conn: Any = None
     ) -> builtins.list[datetime]:
-        """The ticks in [since, until) that made no message: what `backfill` would fill in."""
+        """The ticks in [since, until) without a message: what `backfill` would create."""
         span = checked_range(since, until)
         return await answered_async(self._store, cron_asks.missing(check_prefix(prefix), *span, conn))
 
     async def backfill(
         self, prefix: str, since: datetime, until: datetime, *, conn: Any = None
     ) -> builtins.list[datetime]:
-        """Make the messages of those ticks now. Which ticks they are."""
+        """Create the messages of those ticks now. Returns the ticks."""
         span = checked_range(since, until)
         return await answered_async(
             self._store, cron_asks.backfill(check_prefix(prefix), *span, self._payload_of(prefix), conn)
@@ -205,7 +205,7 @@ class AsyncSchedules:
         return await answered_async(self._store, cron_asks.preview(check_prefix(prefix), limits.check_count(n), conn))
 
     async def explain(self, prefix: str, tick: datetime, *, conn: Any = None) -> str:
-        """Which verdict a tick got and why, or will get."""
+        """The verdict of a tick and its reason, past or expected."""
         at = limits.check_instant(tick, "tick")
         return explained(at, await answered_async(self._store, cron_asks.explanation(check_prefix(prefix), at, conn)))
 
@@ -218,7 +218,7 @@ class AsyncSchedules:
         limit: int = 100,
         conn: Any = None,
     ) -> builtins.list[TickRecord]:
-        """What was decided about its ticks, newest first. The ledger outlives the schedule."""
+        """The decisions about its ticks, newest first. The ledger outlives the schedule."""
         span = checked_span(since, until)
         return await self._store.ticks(
             check_prefix(prefix), since=span[0], until=span[1], limit=limits.check_count(limit, "limit"), conn=conn

@@ -1,4 +1,4 @@
-"""Free text that goes with a verb: why something failed, why a queue is paused."""
+"""Free text with a verb: the error of a failure, the reason of a pause."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tarry.core.errors import InvalidInput
 
 
 def checked_text(text: object, name: str) -> str | None:
-    """Any text is taken, and made fit to be stored: the reason of a failure must not be another failure."""
+    """Sanitized and clipped for storage: any text is accepted, because reporting a failure must not fail."""
     if text is None:
         return None
     if not isinstance(text, str):

@@ -1,4 +1,4 @@
-"""The trace that an offer belongs to travels with the message, where the program uses OpenTelemetry."""
+"""Propagation of the OpenTelemetry trace context from an offer to its message."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from tarry.core.messages import TRACE_HEADERS
 
 TRACING = "opentelemetry.trace"
-"""A program with an active span has imported this. So nobody else pays for the question."""
+"""A program with an active span has imported this module; other programs pay nothing for the check."""
 
 
 def traced(headers: Mapping[str, str] | None) -> Mapping[str, str] | None:
-    """The headers with the active span's `traceparent`. Headers that name a trace already are left as they are."""
+    """The headers with the active span's `traceparent`. Headers that already have one are unchanged."""
     trace: Any = sys.modules.get(TRACING)
     if trace is None or not trace.get_current_span().get_span_context().is_valid:
         return headers

@@ -1,6 +1,6 @@
-"""A queue as a stream of lines, out and in. Neither way is the whole queue ever in memory.
+"""Export and import of a queue as a stream of lines. The whole queue is never in memory.
 
-What is decided about lines is decided here, once; whoever has a store, a socket or a file drives it.
+All decisions about lines are made here; callers with a store, a socket or a file drive it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from tarry.handles.content import CONTENT
 from tarry.handles.drafting import Drafter
 
 PAGE = 200
-"""Messages that an export reads at a time: at most 50 MiB of payloads."""
+"""Messages per page of an export: at most 50 MiB of payloads."""
 BATCH = 500
 BATCH_BYTES = 1024 * 1024
 LONGEST_LINE = 1024 * 1024
 _TOLD = 1_000
-"""Bad lines whose problem is told; of more, only that they are bad."""
+"""Bad lines with a recorded problem; further ones are only counted."""
 _MARK = b"\xef\xbb\xbf"
-"""Which some editors write at the beginning of a file."""
+"""The UTF-8 byte order mark, which some editors write at the beginning of a file."""
 OUTCOMES = ("created", "updated", "ignored", "superseded", "refused", "not_stored", "blank", "fine")
 OnBad = Literal["skip", "stop"]
 
@@ -36,8 +36,9 @@ class BadLine(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """What became of the lines of an import. `refused` ones are bad; `not_stored` ones were given up with a bad line of their
-    batch; `fine` ones would be stored, if it were no dry run."""
+    """The result of an import. `refused` lines are invalid; `not_stored` lines were discarded with a bad line of their
+    batch; `fine` lines would be stored without `dry_run`.
+    """
 
     lines: int
     created: int
@@ -49,11 +50,11 @@ class Imported:
     blank: int
     fine: int
     problems: Mapping[int, str]
-    """What is wrong with the first thousand that were refused, by their number."""
+    """The problems of the first thousand refused lines, by line number."""
 
 
 class Lines:
-    """Lines of a stream of bytes, one after the other, none of them longer than allowed."""
+    """Splits a stream of bytes into lines of limited length."""
 
     def __init__(self, longest: int = LONGEST_LINE) -> None:
         self._longest = longest
@@ -61,7 +62,7 @@ class Lines:
         self._too_long = False
 
     def split(self, chunk: bytes) -> Iterator[bytes | BadLine]:
-        """Those that end in it; the empty ones, too, so that the numbers are those of the file."""
+        """The lines that end in this chunk, including empty ones, so that line numbers match the file."""
         start = 0
         while (end := chunk.find(b"\n", start)) >= 0:
             yield self._ended(chunk[start:end])
@@ -69,7 +70,7 @@ class Lines:
         self._keep(chunk[start:])
 
     def end(self) -> Iterator[bytes | BadLine]:
-        """What comes after the last line end, unless it is nothing."""
+        """The rest after the last line end, if any."""
         if self._rest or self._too_long:
             yield self._ended(b"")
 
@@ -95,7 +96,7 @@ def lines_of(chunks: Iterable[bytes]) -> Iterator[bytes | BadLine]:
 
 
 class Exporting:
-    """Asks for one page after the other: `filter` says which, and `take` makes lines of it."""
+    """Pages of an export: `filter` selects the next page, and `take` converts it to lines."""
 
     def __init__(self) -> None:
         self.filter = Filter()
@@ -109,7 +110,7 @@ class Exporting:
 
 
 class Importing:
-    """One byte per line, and one batch of messages, is all that is remembered."""
+    """The state of an import: one byte per line and one batch of messages in memory."""
 
     def __init__(self, payload_limit: int, *, on_bad: OnBad = "skip", dry_run: bool = False) -> None:
         if on_bad not in ("skip", "stop"):
@@ -124,7 +125,7 @@ class Importing:
         self.stopped = False
 
     def take(self, line: bytes | BadLine) -> list[Draft]:
-        """What is to be stored before the next line is taken; then say what became of it (`stored`)."""
+        """The batch to store before the next line is taken; report its outcome with `stored`."""
         if self.stopped:
             return []
         place = len(self._outcomes)
@@ -146,7 +147,7 @@ class Importing:
         return self.rest() if len(self._batch) >= BATCH or self._bytes >= BATCH_BYTES else []
 
     def batches(self, lines: Iterable[bytes | BadLine]) -> Iterator[list[Draft]]:
-        """Of all lines, each to be stored before the next one is asked for."""
+        """Batches of all lines; each must be stored before the next one is requested."""
         for line in lines:
             if batch := self.take(line):
                 yield batch
@@ -156,7 +157,7 @@ class Importing:
             yield batch
 
     def rest(self) -> list[Draft]:
-        """What is left to be stored after the last line."""
+        """The batch to store after the last line."""
         if self._dry_run:
             self._batch = []
         self._bytes = 0
@@ -169,14 +170,14 @@ class Importing:
 
     @property
     def stored_lines(self) -> int:
-        """Up to which line everything is settled, if storing what is left does not work."""
+        """The number of lines that are final even if storing the pending batch fails."""
         return self._batch[0][0] if self._batch else len(self._outcomes)
 
     def failed(self, error: TarryError) -> None:
         error.add_note(f"what came up to line {self.stored_lines:,} is stored; what follows is not")
 
     def outcomes(self) -> Iterator[str]:
-        """Of each line."""
+        """The outcome of each line."""
         return (OUTCOMES[code] for code in self._outcomes)
 
     def imported(self) -> Imported:

@@ -1,4 +1,4 @@
-"""The two ways to wait: a thread that blocks and a task that awaits. `core.waiting` says what to do; this does it."""
+"""The two ways to wait: a blocked thread and an awaiting task. `core.waiting` decides, this module waits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tarry.core.waiting import Ask, LineKey, Lobby, Look, Waited, waiting
 D = TypeVar("D")
 
 _LONGEST_S = 3_600.0
-"""Longer than this no platform likes to wait in one piece; the plan asks again."""
+"""Upper bound of a single wait, for all platforms; the plan then waits again."""
 
 
 class ThreadTicket:
@@ -78,7 +78,7 @@ def wait_for(
     except StopIteration as stop:
         return cast("list[D]", stop.value)
     finally:
-        plan.close()  # leaves the line, whatever happened
+        plan.close()  # leaves the wait queue in any case
 
 
 async def await_for(

@@ -1,4 +1,4 @@
-"""The one loop in a thread of its own, for programs that block."""
+"""A `Loop` in its own thread, for blocking programs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _STOP_S = 30.0
 
 
 class Background:
-    """Runs `cycle` again and again; it answers with the seconds until it wants to be run again."""
+    """Runs `cycle` repeatedly; it returns the seconds until the next run."""
 
     def __init__(self, name: str, cycle: Callable[[], float], *, every: timedelta) -> None:
         self._name = name
@@ -35,7 +35,7 @@ class Background:
             self._loop.call_soon_threadsafe(self._inner.wake)
 
     def stop(self) -> None:
-        """After the cycle that is under way."""
+        """Stop after the current cycle."""
         if self._thread is None or self._loop is None or self._inner is None:
             return
         if self._thread.is_alive():
@@ -45,7 +45,7 @@ class Background:
 
     async def _run(self) -> None:
         async def once() -> float:
-            return self._cycle()  # blocks, and is meant to: nothing else runs on this loop
+            return self._cycle()  # blocks on purpose: nothing else runs on this loop
 
         self._loop, self._inner = asyncio.get_running_loop(), Loop(self._name, once, every=self._every)
         self._ready.set()

@@ -20,8 +20,9 @@ from tarry.services.scheduler import SCAN_EVERY, AsyncScheduler, Scheduler
 
 
 class Cron:
-    """Install schedules from code. As a context manager it plans as well, in the background, until the block ends: its own
-    schedules whose payloads are functions, and whatever else needs planning."""
+    """Installs schedules from code. As a context manager it also plans in the background until the block ends: its own
+    schedules with payload functions, and all others that are due.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -30,36 +31,38 @@ class Cron:
         limit, duty = store.settings.payload_limit, self._scheduler.duty
         self._installing = Installing(duty, limit, "with app.cron() as cron: …")
         self.schedules = Schedules(store, duty.owned)
-        """The same schedules, to look after; those of this program can be triggered and filled in here."""
+        """Management of the same schedules; those of this program can be triggered and backfilled here."""
 
     def install_cron(self, prefix: str, expression: str, *, zone: str, queue: str, **given: Unpack[Given]) -> Installed:
-        """By a cron expression of five or six fields: `L`, `LW`, `5L`, `1#2`, `@daily` and friends included."""
+        """Install by a cron expression of five or six fields, including `L`, `LW`, `5L`, `1#2`, `@daily`."""
         return answered(self._store, self._installing.schedule(prefix, schedules.Cron(expression, zone), queue, given))
 
     def install_daily(
         self, prefix: str, hours: Iterable[str | time], *, zone: str, queue: str, **given: Unpack[Given]
     ) -> Installed:
-        """At these hours every day, by the wall clock of the zone."""
+        """Install at these hours every day, by the wall clock of the zone."""
         return answered(self._store, self._installing.schedule(prefix, schedules.Daily(hours, zone), queue, given))
 
     def install_periodic(self, prefix: str, every: timedelta, *, queue: str, **given: Unpack[Given]) -> Installed:
-        """Every so often, aligned to the epoch: every hour is on the hour, by UTC."""
+        """Install with a fixed interval, aligned to the epoch: every hour is on the hour, in UTC."""
         return answered(self._store, self._installing.schedule(prefix, schedules.Periodic(every), queue, given))
 
     def install_tick(
         self, config_hash: str, prefix: str, messages: Iterable[CronMessage], *, queue: str, conn: Any = None
     ) -> None:
-        """Ticks of your own choice. In one transaction, the messages of this prefix with another hash that nobody was
-        given yet go, and these come; a tick that was decided before is left as it is."""
+        """Install explicit ticks. One transaction deletes the undelivered messages of this prefix with another hash and
+        inserts these; a tick that was already decided is unchanged.
+        """
         answered(self._store, self._installing.ticks(config_hash, prefix, messages, queue=queue, conn=conn))
 
     def uninstall_tick(self, config_hash: str, prefix: str, *, conn: Any = None) -> None:
-        """Take back what nobody was given yet of this prefix and hash, and of no other."""
+        """Delete undelivered messages of this prefix and hash."""
         answered(self._store, self._installing.uninstall(config_hash, prefix, conn=conn))
 
     def install(self, config_hash: str, prefix: str, every: timedelta, generate: Generate, *, queue: str) -> Installed:
-        """Ask `generate` now and then, with the time by the database's clock, which ticks there are. Close what it
-        returns, or the block, to stop asking."""
+        """Call `generate` periodically, with the time of the database's clock, for the ticks to install. Close the
+        result, or the block, to stop.
+        """
         return answered(self._store, self._installing.generator(config_hash, prefix, every, generate, queue=queue))
 
     def __enter__(self) -> Self:
@@ -75,7 +78,7 @@ class Cron:
         self.close()
 
     def close(self) -> None:
-        """Stop planning. What was planned stays."""
+        """Stop planning. Planned messages stay."""
         background, self._background = self._background, None
         self._installing.plans = None
         if background is not None:
@@ -83,7 +86,7 @@ class Cron:
 
 
 class AsyncCron:
-    """`Cron` for code that awaits: planning is a task of the running loop."""
+    """`Cron` for async code: planning is a task of the running loop."""
 
     def __init__(self, store: AsyncStore) -> None:
         self._store = store
@@ -93,44 +96,46 @@ class AsyncCron:
         limit, duty = store.settings.payload_limit, self._scheduler.duty
         self._installing = Installing(duty, limit, "async with app.cron() as cron: …")
         self.schedules = AsyncSchedules(store, duty.owned)
-        """The same schedules, to look after; those of this program can be triggered and filled in here."""
+        """Management of the same schedules; those of this program can be triggered and backfilled here."""
 
     async def install_cron(
         self, prefix: str, expression: str, *, zone: str, queue: str, **given: Unpack[Given]
     ) -> Installed:
-        """By a cron expression of five or six fields: `L`, `LW`, `5L`, `1#2`, `@daily` and friends included."""
+        """Install by a cron expression of five or six fields, including `L`, `LW`, `5L`, `1#2`, `@daily`."""
         schedule = schedules.Cron(expression, zone)
         return await answered_async(self._store, self._installing.schedule(prefix, schedule, queue, given))
 
     async def install_daily(
         self, prefix: str, hours: Iterable[str | time], *, zone: str, queue: str, **given: Unpack[Given]
     ) -> Installed:
-        """At these hours every day, by the wall clock of the zone."""
+        """Install at these hours every day, by the wall clock of the zone."""
         schedule = schedules.Daily(hours, zone)
         return await answered_async(self._store, self._installing.schedule(prefix, schedule, queue, given))
 
     async def install_periodic(self, prefix: str, every: timedelta, *, queue: str, **given: Unpack[Given]) -> Installed:
-        """Every so often, aligned to the epoch: every hour is on the hour, by UTC."""
+        """Install with a fixed interval, aligned to the epoch: every hour is on the hour, in UTC."""
         schedule = schedules.Periodic(every)
         return await answered_async(self._store, self._installing.schedule(prefix, schedule, queue, given))
 
     async def install_tick(
         self, config_hash: str, prefix: str, messages: Iterable[CronMessage], *, queue: str, conn: Any = None
     ) -> None:
-        """Ticks of your own choice. In one transaction, the messages of this prefix with another hash that nobody was
-        given yet go, and these come; a tick that was decided before is left as it is."""
+        """Install explicit ticks. One transaction deletes the undelivered messages of this prefix with another hash and
+        inserts these; a tick that was already decided is unchanged.
+        """
         ask = self._installing.ticks(config_hash, prefix, messages, queue=queue, conn=conn)
         await answered_async(self._store, ask)
 
     async def uninstall_tick(self, config_hash: str, prefix: str, *, conn: Any = None) -> None:
-        """Take back what nobody was given yet of this prefix and hash, and of no other."""
+        """Delete undelivered messages of this prefix and hash."""
         await answered_async(self._store, self._installing.uninstall(config_hash, prefix, conn=conn))
 
     async def install(
         self, config_hash: str, prefix: str, every: timedelta, generate: Generate, *, queue: str
     ) -> Installed:
-        """Ask `generate` now and then, with the time by the database's clock, which ticks there are. Close what it
-        returns, or the block, to stop asking."""
+        """Call `generate` periodically, with the time of the database's clock, for the ticks to install. Close the
+        result, or the block, to stop.
+        """
         ask = self._installing.generator(config_hash, prefix, every, generate, queue=queue)
         return await answered_async(self._store, ask)
 
@@ -147,7 +152,7 @@ class AsyncCron:
         await self.close()
 
     async def close(self) -> None:
-        """Stop planning. What was planned stays."""
+        """Stop planning. Planned messages stay."""
         if self._task is not None and self._loop is not None:
             self._loop.stop()
             await asyncio.wait([self._task])

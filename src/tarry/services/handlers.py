@@ -1,4 +1,4 @@
-"""Functions that handle messages: what they take, and what is wrong with those that cannot be one."""
+"""Handler functions: their signatures, and errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 
 class Raw(NamedTuple):
-    """A payload as it is stored. One poll serves handlers of several types, so it cannot decode for them."""
+    """An undecoded payload. One poll serves handlers of several types, so it cannot decode for them."""
 
     data: bytes
     content_type: str | None
@@ -78,7 +78,7 @@ def handler_for(
 
 
 def _signature(call: Callable[..., Any], name: str, *, is_async: bool) -> tuple[Any, bool]:
-    """The type of the payload, and whether it wants the delivery too."""
+    """The type of the payload, and whether the handler takes the delivery too."""
     wanted = "(payload) or (payload, delivery)"
     parameters = list(inspect.signature(call).parameters.values())
     taken = [p for p in parameters if p.kind in _POSITIONAL]
@@ -109,7 +109,7 @@ def _signature(call: Callable[..., Any], name: str, *, is_async: bool) -> tuple[
 
 
 def _check_delivery(hint: Any, name: str, *, is_async: bool) -> None:
-    """Its verbs are awaited, or they are not: taking one for the other would settle nothing, silently."""
+    """Reject a delivery annotation of the wrong kind: an unawaited async verb would silently settle nothing."""
     kind = get_origin(hint) or hint
     right, wrong = (AsyncDelivery, Delivery) if is_async else (Delivery, AsyncDelivery)
     if kind is wrong:

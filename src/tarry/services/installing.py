@@ -1,4 +1,4 @@
-"""What installing a schedule takes, said once for the `Cron` that blocks and the one that is awaited."""
+"""Installation of schedules, shared by the blocking and the async `Cron`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Generate = Callable[[datetime], Iterable[CronMessage]]
 
 
 class Given(Options, total=False):
-    """What may be said about a schedule beside its name, its times and its queue."""
+    """Options of a schedule besides its name, its times and its queue."""
 
     payload: Any
     """A value, or a function of the tick."""
@@ -29,7 +29,7 @@ class Given(Options, total=False):
 
 
 class Installed:
-    """A schedule that was installed. `close` ends what this process does for it; what was planned stays."""
+    """An installed schedule. `close` ends this process's work for it; planned messages stay."""
 
     def __init__(self, prefix: str, state: ScheduleState | None, close: Callable[[str], None]) -> None:
         self.prefix = prefix
@@ -49,7 +49,7 @@ class Installed:
 
 
 class Installing:
-    """The verbs as asks. `plans`: wakes whoever plans for this program; None while nobody does."""
+    """The verbs as asks. `plans` wakes the scheduler of this program; None while none runs."""
 
     def __init__(self, duty: Duty, payload_limit: int, example: str) -> None:
         self.plans: Callable[[], None] | None = None

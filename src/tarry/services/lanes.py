@@ -1,4 +1,4 @@
-"""Messages on their way from a source to a free place, without one source keeping the places of another."""
+"""Buffers between sources and free handler slots, so that one source cannot occupy the slots of another."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from tarry.services.sources import QueueOptions, Source
 
 _log = logging.getLogger("tarry.worker")
 _FRESH = 0.5
-"""An unstarted message is given back when less than this share of its lease is left: its handler needs time, too."""
+"""An unstarted message is released when less than this share of its lease is left: its handler needs time, too."""
 _AHEAD = 0.25
-"""No more is leased ahead than will probably be started within this share of a lease."""
+"""No more messages are prefetched than are expected to start within this share of a lease."""
 _LOWEST_EVERY = 10
-"""Of so many full takes in a row, one begins with the lowest priority: nothing waits for ever behind what is important."""
+"""One in this many consecutive full polls starts with the lowest priority, so that no priority starves."""
 
 
 class Room:
-    """The places of one queue, shared by the sources of its types."""
+    """The handler slots of one queue, shared by the sources of its types."""
 
     def __init__(self, queue: str, options: QueueOptions, concurrency: int) -> None:
         self.queue = queue
@@ -38,7 +38,7 @@ class Room:
 
 
 class Lane:
-    """One source: polls when there is room, and holds what has not started yet."""
+    """One source: polls while there are free slots, and holds messages that have not started yet."""
 
     def __init__(self, source: Source, room: Room, queue: AsyncQueue[Raw], timer: Callable[[], float]) -> None:
         self.source = source
@@ -53,7 +53,7 @@ class Lane:
         self._full_takes = 0
 
     def want(self) -> None:
-        """There may be room for more."""
+        """Signal that there may be free slots."""
         self._wanted.set()
 
     def startable(self, now_s: float) -> bool:
@@ -66,11 +66,11 @@ class Lane:
         )
 
     def took(self, seconds: float) -> None:
-        """A handler of this lane has ended; a moving average tells how many may be leased ahead."""
+        """Record the duration of a handler; the moving average limits how many messages are prefetched."""
         self._mean_s = seconds if self._mean_s is None else 0.8 * self._mean_s + 0.2 * seconds
 
     def missing(self, places: int) -> int:
-        """How many to lease, with that many places free for this lane now."""
+        """How many messages to lease, given the number of free slots for this lane."""
         wanted = min(places, self.room.limit - self.room.running) + self._ahead() - len(self.held)
         if self.room.pace is not None:
             wanted = min(wanted, self.room.pace.free(self._timer()) - len(self.held))
@@ -78,25 +78,25 @@ class Lane:
 
     def _ahead(self) -> int:
         if self._mean_s is None:
-            return 0  # nobody knows yet how long a handler takes
+            return 0  # the duration of a handler is not known yet
         soon = self.room.limit * _AHEAD * self._lease_s / max(self._mean_s, 1e-6)
         return int(min(self.room.prefetch, soon))
 
     def stale(self, now_s: float) -> list[AsyncDelivery[Raw]]:
-        """What has waited for too long, taken out."""
+        """Remove and return messages that have waited too long."""
         old = [d for d in self.held if now_s - d.asked_s >= (1 - _FRESH) * d.lease_for.total_seconds()]
         for delivery in old:
             self.held.remove(delivery)
         return old
 
     def unstarted(self) -> list[AsyncDelivery[Raw]]:
-        """Everything that has not started, taken out."""
+        """Remove and return all messages that have not started."""
         rest = list(self.held)
         self.held.clear()
         return rest
 
     async def feed(self, places: Callable[[Lane], int], arrived: Callable[[], None]) -> None:
-        """Until cancelled; a poll that is cancelled gives back what it was being handed."""
+        """Poll until cancelled; a cancelled poll releases the messages in its response."""
         failures = 0
         while True:
             self._wanted.clear()

@@ -1,9 +1,8 @@
-"""Being the one who does what only one should do, for as long as the database agrees.
+"""Leader election by a lease in the database, with fencing tokens.
 
-Nobody needs to be told that the leader is gone: its lease runs out by the database's clock, and whoever asks next leads. And
-nobody needs to trust a leader's own clock: it hands its `Leadership` to every write, and the database refuses a write
-under a number that is no longer the current one. A leader that was stopped for an hour, and wakes in the middle of a
-sentence, changes nothing.
+The lease of a dead leader expires by the database's clock, and the next candidate takes over. A leader's own clock need
+not be trusted: it passes its `Leadership` to every write, and the database rejects a write with an outdated fencing
+token. A leader that was suspended for an hour changes nothing when it resumes.
 """
 
 from __future__ import annotations
@@ -18,7 +17,9 @@ from tarry.core.leading import Leadership
 
 
 class Leader:
-    """A candidate for one office. `lead` before every piece of work: it asks the database only when it is time to."""
+    """A candidate for one leadership. Call `lead` before every piece of work: it queries the database only when
+    necessary.
+    """
 
     def __init__(
         self,
@@ -31,7 +32,7 @@ class Leader:
     ) -> None:
         self._store = store
         self._name = name
-        # Of two candidates in one process each is somebody.
+        # Unique, so that two candidates in one process are distinct.
         self._holder = f"{holder or 'candidate'}/{uuid4().hex[:8]}"
         self._lead_for = lead_for
         self._timer = timer
@@ -40,11 +41,11 @@ class Leader:
 
     @property
     def held(self) -> Leadership | None:
-        """What was last heard; whether it still holds, only the database can say."""
+        """The last known leadership; only the database knows whether it is still valid."""
         return self._held
 
     async def lead(self) -> Leadership | None:
-        """The leadership under which to work now; None: somebody else leads."""
+        """The leadership to work under; None if another process leads."""
         asked_at = self._timer()
         if self._held is not None and asked_at - self._asked_at < self._lead_for.total_seconds() / 3:
             return self._held
@@ -54,7 +55,7 @@ class Leader:
         return self._held
 
     async def resign(self) -> None:
-        """Let somebody else lead at once, instead of when the lease has run out."""
+        """End the leadership at once, so that another candidate need not wait until the lease expires."""
         held, self._held = self._held, None
         if held is not None:
             await self._store.lead_end(held)

@@ -1,7 +1,7 @@
-"""The journal as it grows, for many readers at once: one of us reads it, and everybody gets what they want of it.
+"""Fan-out of the growing journal: one reader tails it and distributes events to many subscribers.
 
-Nothing is read while nobody listens. A reader that does not keep up is ended, so that it costs no more than its buffer; it
-may come back with the last position it has seen, and catch up from the journal.
+Nothing is read while there are no subscribers. A subscriber that does not keep up is disconnected, so that it costs no
+more than its buffer; it may resume from its last position and catch up from the journal.
 """
 
 from __future__ import annotations
@@ -23,27 +23,29 @@ _log = logging.getLogger("tarry")
 
 PAGE = 500
 REPLAYS = 4
-"""Pages that are read for single readers at a time: when all come back at once, others need the database, too."""
+"""Concurrent page reads for single subscribers: when all of them reconnect at once, other queries need the database,
+too.
+"""
 TAKEN_WITHIN_S = 0.5
-"""So long the readers have to take one page, before the next is put on top of it."""
+"""How long subscribers have to consume one page before the next one is added."""
 NOT_AGAIN_S = 30.0
 REPLAYED_BYTES = 256 * 1024
-"""Held for each reader that is told what it missed, give or take an event."""
+"""Memory per subscriber that catches up, give or take one event."""
 PAGES_AT_ONCE = 4
-"""Then keys are looked at, and who wants to join gets in: a reader may never be done with a journal that grows fast."""
+"""Pages per cycle, before access is checked and new subscribers join: reading a fast-growing journal may never end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
     text: bytes
     position: str
-    """Where to go on."""
+    """Where to resume."""
     complete: bool
     is_gap: bool = False
 
 
 class Live:
-    """`form` is how events are written down, once for all who want them so. `run_once` reads what is new."""
+    """The distributor. `form` serializes events, once for all subscribers of that form. `run_once` reads new events."""
 
     def __init__(
         self,
@@ -56,8 +58,9 @@ class Live:
         calm: timedelta = timedelta(milliseconds=250),
         check_every: timedelta = timedelta(seconds=2),
     ) -> None:
-        """`buffer`: events that a reader may be behind; `most`: that are read at once, or told again. Looks again after
-        `quick` when something came, and less and less often, up to `calm`, when nothing does."""
+        """`buffer`: events that a subscriber may lag behind; `most`: events that are read at once, or replayed. Polls
+        again after `quick` while events arrive, and progressively less often, up to `calm`, when idle.
+        """
         self._journal = journal
         self._form = form
         self._buffer = buffer
@@ -84,13 +87,13 @@ class Live:
     async def stream(
         self, wants: Callable[[Event], bool], *, allowed: Callable[[], Awaitable[bool]], form: Form | None = None
     ) -> AsyncGenerator[Stream]:
-        """A reader, who gets nothing before it joins. The first one starts the loop, the last one ends it."""
+        """A subscriber, which gets nothing before it joins. The first one starts the loop, the last one ends it."""
         visitor = Stream(wants, form or self._form, allowed=allowed, most=self._buffer, on_taken=self._taken.set)
         self._streams.add(visitor)
         if self.is_stopping:
             visitor.end(Ending.STOPPING)
         elif self._loop is None:
-            self._position = None  # what happened while nobody listened is nobody's business
+            self._position = None  # start at the current position: events without subscribers are not replayed
             self._loop = Loop("live events", self.run_once, every=timedelta(seconds=self._calm_s))
             self._task = asyncio.create_task(self._loop.run(), name="tarry-live")
         try:
@@ -103,18 +106,18 @@ class Live:
                 await self._rest()
 
     async def join(self, stream: Stream) -> str:
-        """From now on it is fed; the position from which on. Everything that anybody was told before lies before it."""
+        """Start feeding a stream; returns its start position. Everything distributed before lies before it."""
         asked_at = time.monotonic()
         async with self._reading:
             if self._position is None:
                 started_at = time.monotonic()
                 self._position, self._read_at = (await self._journal.follow(None)).position, started_at
             elif self._read_at < asked_at:
-                # So that whoever comes with a position, from us or from another broker, is not ahead of us. Those who
-                # come together share one reading.
+                # So that a subscriber with a position from here or from another broker is not ahead of this reader.
+                # Concurrent joins share one read.
                 started_at = time.monotonic()
                 if not await self._read(started_at):
-                    # It may never be done: so not further than to where the journal is now.
+                    # Reading may never catch up: read only up to the current head.
                     head, started_at = (await self._journal.follow(None)).position, time.monotonic()
                     while not await self._read_page(until=head):
                         pass
@@ -122,7 +125,7 @@ class Live:
             return self._position
 
     async def replay(self, stream: Stream, after: str, *, until: str | None = None) -> AsyncGenerator[Replayed]:
-        """What happened after a position, read for one reader, in pages that it may take its time with."""
+        """Events after a position, read for one subscriber, in pages that it consumes at its own speed."""
         limit = self._page
         while True:
             async with self._replaying:
@@ -133,7 +136,9 @@ class Live:
             after = page.position
 
     async def _replayed(self, stream: Stream, after: str, until: str | None, limit: int) -> tuple[Replayed, int]:
-        """Also how many to ask for next. Only the text outlives this, and not much of it: many may read slowly at once."""
+        """Also returns the next page size. Only a limited amount of text outlives this call: many may read slowly at
+        once.
+        """
         page = await self._journal.follow(after, until=until, limit=limit, most=self._most)
         if page.gap is not None:
             return Replayed(stream.form.tell(page.position, page.gap), page.position, complete=True, is_gap=True), limit
@@ -148,7 +153,7 @@ class Live:
         return Replayed(b"".join(told), page.position, complete=page.complete), min(self._page, limit * 2)
 
     def stop(self) -> None:
-        """For good: who reads is told, and who comes later too."""
+        """Stop permanently: current and later subscribers get the ending STOPPING."""
         self.is_stopping = True
         for stream in list(self._streams):
             stream.end(Ending.STOPPING)
@@ -165,12 +170,14 @@ class Live:
                     stream.end(Ending.REFUSED)
         if not is_done:
             return 0.0
-        # The longer it takes to tell everybody, the more is told at once: others need the processor, too.
+        # The longer the distribution takes, the larger the next batch: other tasks need the processor, too.
         self._rest_s = max(self._quick_s, took_s) if found else min(self._calm_s, max(self._quick_s, self._rest_s * 2))
         return self._rest_s
 
     async def _read(self, started_at: float) -> bool:
-        """What is new, to everybody. True: that was all. Under the lock: nobody joins in the middle of a window."""
+        """Distribute new events. True: caught up. Under the lock, so that no subscriber joins in the middle of a
+        window.
+        """
         for _ in range(PAGES_AT_ONCE):
             if self._position is None:
                 return True
@@ -180,7 +187,7 @@ class Live:
         return False
 
     async def _read_page(self, *, until: str | None = None) -> bool:
-        """True: that was all."""
+        """True: caught up."""
         page = await self._journal.follow(self._position, until=until, limit=self._page, most=self._most)
         shown = {form: _written(form, page) for form in {stream.form for stream in self._streams}}
         for stream in list(self._streams):
@@ -188,14 +195,15 @@ class Live:
                 stream.put(shown[stream.form], page.position)
             except Exception:
                 _log.exception("a live stream failed, and is ended")
-                stream.end(Ending.FAILED)  # it comes back with the last position it has seen
-        self._position = page.position  # only now: else what fails on the way would be lost to everybody
+                stream.end(Ending.FAILED)  # the client resumes from the last position it has seen
+        self._position = page.position  # only now: an event that fails before this would be lost for all
         await self._until_taken()
         return page.complete
 
     async def _until_taken(self) -> None:
-        """Else a flood would end those who read well, for want of a turn. Those who do not read are not waited for again:
-        together they would keep everybody else from hearing in time."""
+        """Wait for subscribers to consume the page: otherwise a burst would disconnect good readers that had no turn to
+        run. Readers that did not keep up are not waited for again: together they would delay all others.
+        """
         try:
             async with asyncio.timeout(TAKEN_WITHIN_S):
                 while any(stream.is_waited_for for stream in self._streams):
@@ -211,7 +219,7 @@ class Live:
         if loop is not None and task is not None:
             loop.stop()
             await asyncio.wait([task], timeout=TAKEN_WITHIN_S)
-            task.cancel()  # it may be waiting for a database that is away
+            task.cancel()  # it may be waiting for an unavailable database
 
 
 def _written(form: Form, page: EventPage) -> list[tuple[Event | None, bytes]]:

@@ -1,4 +1,4 @@
-"""The one loop around every `run_once()` of the services."""
+"""The loop around every `run_once()` of the services."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _LONGEST_PAUSE_S = 5.0
 
 
 def pause_s(failures: int) -> float:
-    """How long to leave the database alone after that many failures in a row."""
+    """Back-off after this many consecutive failures."""
     return min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(failures - 1, 10))
 
 
 class Loop:
-    """Runs `run_once` until it is stopped; nothing that `run_once` raises ends it.
+    """Runs `run_once` until it is stopped; exceptions of `run_once` do not end it.
 
-    `run_once` may answer with the seconds until it wants to run again; None means `every`. `wake` calls it earlier.
+    `run_once` may return the seconds until the next run; None means `every`. `wake` triggers an earlier run.
     """
 
     def __init__(self, name: str, run_once: Callable[[], Awaitable[float | None]], *, every: timedelta) -> None:
@@ -37,7 +37,7 @@ class Loop:
         self._called.set()
 
     def stop(self) -> None:
-        """After the run that is under way."""
+        """Stop after the current run."""
         self._stopping = True
         self.wake()
 

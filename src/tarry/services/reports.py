@@ -1,4 +1,4 @@
-"""What a worker says about its work: to hooks, to the log, and in the end as a sum."""
+"""Reports of a worker: hooks, log lines and a final summary."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ class Ending(Enum):
 
     ACKED = "acked"
     FAILED = "failed"
-    """Again later, or dead if it was the last attempt."""
+    """Retried later, or dead if it was the last attempt."""
     BURIED = "buried"
     SNOOZED = "snoozed"
     RELEASED = "released"
     SETTLED = "settled"
     """By the handler itself, which called a verb of the delivery."""
     LOST = "lost"
-    """The lease was lost, and the result discarded."""
+    """The lease was lost and the result discarded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handled:
-    """One delivery, handled. `late_s`: due → leased, by the database's clock."""
+    """One handled delivery. `late_s`: due → leased, by the database's clock."""
 
     delivery: Handed[Any]
     queue: str
@@ -42,7 +42,7 @@ class Handled:
     ending: Ending
     took_s: float
     started: bool = True
-    """False: it never came to the handler, since its payload could not be read."""
+    """False: the payload could not be decoded, so the handler was not called."""
     error: BaseException | None = None
     detail: str | None = None
 
@@ -52,7 +52,7 @@ class Handled:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """As programs read it."""
+        """The fields, for structured logs."""
         return {
             "queue": self.queue,
             "key": self.delivery.key,
@@ -87,7 +87,7 @@ class Tally:
 
 
 class Hooks:
-    """Functions of the user's that watch. What they raise is logged, and disturbs nobody."""
+    """The user's observer functions. Their exceptions are logged and affect nothing else."""
 
     def __init__(self) -> None:
         self._on: dict[str, list[Callable[[Any], None]]] = {"started": [], "finished": []}

@@ -1,4 +1,4 @@
-"""A worker at work: lanes bring messages, places run handlers, the heart-beat holds leases, and the end is orderly."""
+"""A running worker: lanes fetch messages, slots run handlers, the heartbeat prolongs leases, shutdown is orderly."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tarry.services.threads import Threads
 
 _log = logging.getLogger("tarry.worker")
 _LOOK_EVERY = timedelta(milliseconds=500)
-"""How often to look whether a queue was paused: often enough to say that a pause takes effect within a second."""
+"""Interval of checks for paused queues: a pause takes effect within a second."""
 
 
 class Blocking(Protocol):
@@ -80,7 +80,7 @@ class Runtime:
         self._stopping = False
 
     async def run(self, stop: asyncio.Event, grace_s: float) -> Tally:
-        """Until `stop` is set, and then what the shutdown takes."""
+        """Run until `stop` is set, then shut down."""
         loops = [asyncio.create_task(loop.run(), name=f"tarry-{loop.name}") for loop in self._loops]
         feeders = [asyncio.create_task(lane.feed(self._places, self._start), name="tarry-feed") for lane in self._lanes]
         try:
@@ -89,21 +89,21 @@ class Runtime:
             grace_s = 0.0
             raise
         finally:
-            # Whoever cancels us does not cancel this: messages are given back first.
+            # Shielded from cancellation of this task: messages are released first.
             await asyncio.shield(self._shut_down(feeders, loops, grace_s))
         return self.tally
 
-    # Places
+    # Slots
 
     def _places(self, lane: Lane) -> int:
-        """Free places that a lane may take. The first is its right; beyond it, one is left for every lane that has none."""
+        """Free slots for a lane. Every lane is entitled to one; beyond that, one is reserved for each idle lane."""
         free = self._concurrency - len(self._jobs)
         idle = sum(not other.running for other in self._lanes if other is not lane)
         reserved = min(idle, self._concurrency - 1)
         return max(0, free - reserved) if lane.running else min(free, 1 + max(0, free - 1 - reserved))
 
     def _start(self) -> None:
-        """Start what can be started, lane by lane in turn, and let the lanes fetch what is missing."""
+        """Start handlers, lanes in turn (round robin), and let the lanes fetch more."""
         now_s = self._timer()
         while not self._stopping and (lane := self._next(now_s)) is not None:
             self._lanes.remove(lane)
@@ -115,7 +115,7 @@ class Runtime:
             self._set_alarm(now_s)
 
     def _set_alarm(self, now_s: float) -> None:
-        """For the moment at which a rate allows one more."""
+        """Schedule `_start` for the moment at which a rate limit allows one more."""
         if self._alarm is not None:
             self._alarm.cancel()
         paces = [room.pace for room in self._rooms.values() if room.pace is not None]
@@ -154,11 +154,12 @@ class Runtime:
             _log.error("the worker itself failed with a message of %s", lane.source, exc_info=error)
         self._start()
 
-    # Giving back
+    # Releasing
 
     async def _look_once(self) -> None:
-        """Pauses, and messages that have waited too long. Nothing is asked while nothing is held: a paused queue hands
-        nothing out."""
+        """Handle pauses, and messages that have waited too long. No query while nothing is held: a paused queue
+        delivers nothing.
+        """
         for lane in self._lanes:
             self._give_back(lane, lane.stale(self._timer()))
         if not any(lane.held or lane.room.paused for lane in self._lanes):
@@ -193,7 +194,7 @@ class Runtime:
             else:
                 return
 
-    # The end
+    # Shutdown
 
     async def _shut_down(
         self, feeders: Sequence[asyncio.Task[None]], loops: Sequence[asyncio.Task[None]], grace_s: float
@@ -212,7 +213,7 @@ class Runtime:
         for task, job in list(self._jobs.items()):
             job.stop()
             if job.settled:
-                task.cancel()  # it only waits for a thread that does not listen
+                task.cancel()  # it only waits for a thread that ignores cancellation
         if rest := [*self._jobs, *self._errands]:
             await asyncio.wait(rest, timeout=2 * CLEAN_UP_S)
         for loop in self._loops:

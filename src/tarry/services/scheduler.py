@@ -1,4 +1,4 @@
-"""The scheduler: plans what needs planning, and sleeps until the next schedule does. Any number may run; none leads."""
+"""The scheduler: plans due schedules and sleeps until the next one. Any number may run, without an election."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from tarry.handles.schedule_specs import planned
 _log = logging.getLogger("tarry.cron")
 
 SCAN_EVERY = timedelta(seconds=5)
-"""How often to look when nothing is due: somebody may have installed a schedule, or set the clock."""
+"""Interval of checks when nothing is due: a schedule may have been installed, or the clock set."""
 KEEP_FOR = timedelta(days=90)
-"""How long the ledger remembers single ticks."""
+"""How long the ledger keeps single ticks."""
 _FORGET_EVERY_S = 3600.0
 _SHORTEST_S = 0.05
 _AFTER_FAILURE_S = 1.0
@@ -31,7 +31,7 @@ _WHILE_LOCKED_S = 0.25
 
 @dataclass(slots=True)
 class Generator:
-    """A program's own way to say which ticks there are, asked again and again."""
+    """A program's function that generates ticks, called periodically."""
 
     spec: ScheduleSpec
     every_s: float
@@ -41,7 +41,7 @@ class Generator:
 
 
 class Duty:
-    """What one scheduler has to do, and what it remembers from run to run. Shared by the blocking and the awaiting one."""
+    """State and work of one scheduler, shared by the blocking and the async class."""
 
     def __init__(self, payload_limit: int, *, scan_every: timedelta = SCAN_EVERY) -> None:
         self.owned: dict[str, Owned] = {}
@@ -62,13 +62,13 @@ class Duty:
             self.owned.pop(prefix, None)
             _log.warning("schedule %r was installed anew by somebody else: this process no longer plans it", prefix)
         for prefix, problem in ran.failed.items():
-            if self.told.get(prefix) != problem:  # once, not with every look
+            if self.told.get(prefix) != problem:  # once, not in every run
                 _log.error("schedule %r cannot be planned: %s", prefix, problem)
         self.told = ran.failed
         return ran
 
     def cycle(self) -> Ask[float]:
-        """One run with everything that belongs to it; the seconds until the next."""
+        """One run with all its parts; returns the seconds until the next."""
         ran = yield from self.run_once()
         yield from self._generate()
         yield from self._forget()
@@ -107,7 +107,7 @@ class Duty:
         began_s = elapsed_s()
         now = yield from question(lambda store: store.now())
         forgotten = yield from question(lambda store: store.forget_ticks(now - KEEP_FOR))
-        # A batch at a time, with planning in between, until none is left; and never more than half of the time.
+        # One batch at a time, with planning in between, until none is left; at most half of the time.
         took_s = elapsed_s() - began_s
         self._forget_s = elapsed_s() + (max(took_s, _SHORTEST_S) if forgotten else _FORGET_EVERY_S)
         if forgotten:
@@ -115,7 +115,7 @@ class Duty:
 
 
 class Scheduler:
-    """`run_once()` does whatever there is to do now. For a loop around it: `tarry scheduler`, or `with app.cron():`."""
+    """`run_once()` does all work that is due. For a loop around it: `tarry scheduler`, or `with app.cron():`."""
 
     def __init__(self, store: Store, *, scan_every: timedelta = SCAN_EVERY) -> None:
         self._store = store
@@ -129,7 +129,7 @@ class Scheduler:
 
 
 class AsyncScheduler:
-    """`Scheduler` for code that awaits."""
+    """`Scheduler` for async code."""
 
     def __init__(self, store: AsyncStore, *, scan_every: timedelta = SCAN_EVERY) -> None:
         self._store = store

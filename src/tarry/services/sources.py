@@ -1,4 +1,4 @@
-"""What a worker polls: a queue as a whole, or one type of it."""
+"""What a worker polls: a whole queue, or one type of it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tarry.services.handlers import Handler
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueOptions:
-    """How a worker treats one queue. None: as the worker or the queue itself says."""
+    """A worker's options for one queue. None: the default of the worker or the queue."""
 
     concurrency: int | None = None
     prefetch: int | None = None
@@ -33,7 +33,7 @@ class QueueOptions:
             raise InvalidInput(f"rate must be a tarry.Rate, as Rate(100, timedelta(seconds=1)), not {self.rate!r:.120}")
 
     def joined(self, other: QueueOptions, queue: str) -> QueueOptions:
-        """Both together, for two handlers of one queue; they must not contradict each other."""
+        """The combination for two handlers of one queue; they must not contradict each other."""
         given = {field.name: getattr(other, field.name) for field in dataclasses.fields(other)}
         given = {name: value for name, value in given.items() if value is not None}
         for name, value in given.items():
@@ -51,14 +51,14 @@ class Source:
     type: str | None
     options: QueueOptions
     handlers: Mapping[str | None, Handler]
-    """By type; None: every type that has no handler of its own."""
+    """By type; None: every type without its own handler."""
 
     def handler_of(self, type: str | None) -> Handler:
         return self.handlers[type if type in self.handlers else None if self.type is None else self.type]
 
     @property
     def max_attempts(self) -> int | None:
-        """What a poll may say for all its messages: the most that any of these handlers would try."""
+        """The limit that a poll may set for all its messages: the maximum over these handlers."""
         allowed = [handler.retry.max_attempts if handler.retry else None for handler in self.handlers.values()]
         return max((n for n in allowed if n is not None), default=None) if None not in allowed else None
 
@@ -67,8 +67,9 @@ class Source:
 
 
 def sources_of(handlers: Iterable[Handler], options: Mapping[str, QueueOptions]) -> list[Source]:
-    """A queue with a handler for everything is polled as a whole. Else each type is polled for itself: what nobody here
-    can handle stays for others."""
+    """A queue with a handler for all types is polled as a whole. Otherwise each type is polled separately, so that
+    types without a handler here are left to other workers.
+    """
     by_queue: dict[str, dict[str | None, Handler]] = {}
     for handler in handlers:
         by_queue.setdefault(handler.queue, {})[handler.type] = handler

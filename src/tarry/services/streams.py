@@ -1,4 +1,4 @@
-"""What is on its way to one reader of live events."""
+"""The buffer of one subscriber of live events."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ _log = logging.getLogger("tarry")
 
 
 class Ending(StrEnum):
-    """Why a stream gets nothing any more."""
+    """Why a stream has ended."""
 
     GONE = "gone"
     SLOW = "slow"
     REFUSED = "refused"
-    """Whoever listens may not any longer."""
+    """The subscriber's access was revoked."""
     STOPPING = "stopping"
     FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How events and gaps are written down. Readers of one form share what was written for any of them."""
+    """Serialization of events and gaps. Subscribers of one form share the serialized text."""
 
     show: Callable[[str, Event], bytes]
     tell: Callable[[str, Gap], bytes]
 
 
 class Stream:
-    """What one reader has not taken yet."""
+    """Events that one subscriber has not consumed yet."""
 
     def __init__(
         self,
@@ -48,14 +48,14 @@ class Stream:
         on_taken: Callable[[], None] = lambda: None,
     ) -> None:
         self.position: str | None = None
-        """Up to here everything was put into this stream that it wants. None: it is not fed yet."""
+        """All matching events up to here were added to this stream. None: it is not fed yet."""
         self.wants = wants
         self.form = form
         self.ending: Ending | None = None
         self.on_end: Callable[[], None] = lambda: None
         self.is_allowed = allowed
         self.waited_for_from = 0.0
-        """Before this it is not waited for: it was, in vain."""
+        """Not waited for before this time, because an earlier wait timed out."""
         self._most = most
         self._on_taken = on_taken
         self._waiting: deque[bytes] = deque()
@@ -70,7 +70,7 @@ class Stream:
         return self.is_behind and time.monotonic() >= self.waited_for_from
 
     def put(self, shown: list[tuple[Event | None, bytes]], position: str) -> None:
-        """`None` is for everybody: something that happened to the stream, not to a message."""
+        """Add matching events. An event of None goes to every stream: it concerns the stream, not a message."""
         if self.ending is not None or self.position is None:
             return
         fresh = [text for event, text in shown if event is None or self.wants(event)]
@@ -83,7 +83,7 @@ class Stream:
             self._called.set()
 
     def take(self, most_bytes: int) -> bytes:
-        """What is there, but not much more than a socket takes at once: what is not taken yet counts as behind."""
+        """The buffered text, limited to about what a socket accepts at once: the rest counts as lag."""
         taken: list[bytes] = []
         size = 0
         while self._waiting and size < most_bytes:
@@ -94,7 +94,7 @@ class Stream:
         return b"".join(taken)
 
     async def something(self, timeout_s: float) -> bool:
-        """Wait for something to take, or for the end. False: neither came in time."""
+        """Wait for text or for the end. False: neither came in time."""
         if self._waiting or self.ending is not None:
             return True
         self._called.clear()
@@ -114,4 +114,4 @@ class Stream:
             try:
                 self.on_end()
             except Exception:
-                _log.exception("a live stream that ends could not be told so")  # the others are told, whatever it was
+                _log.exception("a live stream that ends could not be told so")  # the other streams must still be ended

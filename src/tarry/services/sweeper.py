@@ -1,7 +1,8 @@
-"""Cleaning up where nobody polls. Nothing here is needed for a message to be delivered; it is needed to see what is so.
+"""Maintenance of queues that are not polled. Delivery does not depend on it; visibility of the actual state does.
 
-Leases that ran out are told to the journal, messages without attempts left die, redrive jobs go on, the journal gets its
-partitions ahead, and what holds vacuum back is named. Any number of sweepers may run; one of them leads, and works.
+It records expired leases in the journal, buries messages without attempts left, advances redrive jobs, creates
+partitions of the journal in advance, and reports what blocks vacuum. Any number of sweepers may run; the elected one
+works.
 """
 
 from __future__ import annotations
@@ -26,12 +27,14 @@ from tarry.services.loop import Loop
 _log = logging.getLogger("tarry")
 NAME = "sweeper"
 _RAREST_S = 60.0
-"""A queue in which nothing ran out is looked at less and less often, down to this: a hundred quiet queues cost little."""
+"""Longest interval for a queue without expiries, which is checked progressively less often: many quiet queues cost
+little.
+"""
 
 
 @dataclass(slots=True, kw_only=True)
 class SweepReport:
-    """What one round did."""
+    """The result of one round."""
 
     leading: bool = False
     fence: int | None = None
@@ -40,12 +43,12 @@ class SweepReport:
     buried: int = 0
     labelled: int = 0
     forgotten: int = 0
-    """Answers to requests that nobody says again."""
+    """Stored responses of idempotency keys that are past their retention."""
     redriven: int = 0
     has_jobs: bool = False
-    """A redrive job runs, or waits for its next step."""
+    """A redrive job is running, or waiting for its next step."""
     held_up: bool = False
-    """A redrive job had to wait for somebody's open transaction."""
+    """A redrive job had to wait for another open transaction."""
     partitions: Partitions | None = None
     strains: list[Strain] = field(default_factory=list[Strain])
     took_s: float = 0.0
@@ -57,7 +60,7 @@ class SweepReport:
 
 
 class Sweeper:
-    """As an async context manager it runs until the block ends; or call `run_once` yourself."""
+    """The sweeper. As an async context manager it runs until the block ends; or call `run_once` directly."""
 
     def __init__(
         self,
@@ -79,12 +82,12 @@ class Sweeper:
         self._task: asyncio.Task[None] | None = None
         self._places: dict[str, SweepPlace] = {}
         self._rests: dict[str, tuple[float, float]] = {}
-        """Queues in which nothing ran out: until when they are left alone, and for how long that is."""
+        """Queues without expiries: when each is due again, and its current interval."""
         self._upkeep_at: float | None = None
         self._strained: frozenset[str] = frozenset()
 
     async def run_once(self) -> SweepReport:
-        """One round through all queues: nothing while somebody else leads, and no more from the moment somebody else does."""
+        """One round through all queues; nothing while another process leads; stops as soon as another one does."""
         self._rests.clear()
         return await self._work()
 
@@ -102,7 +105,7 @@ class Sweeper:
         return report
 
     async def run(self) -> None:
-        """Until `stop`."""
+        """Run until `stop`."""
         try:
             await self._loop.run()
         finally:
@@ -126,11 +129,11 @@ class Sweeper:
         report = await self._work()
         self._on_report(report)
         if not report.leading:
-            # Whoever leads is asked about as often as it has to say that it still does.
+            # Check for leadership about as often as the leader renews it.
             return self._settings.lead_for.total_seconds() / 3 * (1 + 0.2 * self._random())
         rest_s = self._settings.every.total_seconds() * (0.9 + 0.2 * self._random())
         if self._places and (report.expired or report.buried):
-            return 0.0  # many consumers died at once: there is more where this came from
+            return 0.0  # many consumers died at once: more expiries are likely
         due_in = await self._store.next_redrive_in() if report.has_jobs else None
         return rest_s if due_in is None or report.held_up else min(rest_s, due_in.total_seconds())
 
@@ -151,7 +154,7 @@ class Sweeper:
     def _rest(self, queue: str, rested_s: float) -> None:
         every_s = self._settings.every.total_seconds()
         rest_s = min(max(every_s, 2 * rested_s), max(every_s, _RAREST_S), 6 * every_s)
-        # Half a round less: a round that comes a little early is not to leave it out.
+        # Minus half a round, so that a round that starts slightly early does not skip the queue.
         self._rests[queue] = (self._timer() + rest_s - every_s / 2, rest_s)
 
     async def _sweep(self, queue: str, report: SweepReport) -> None:
@@ -166,7 +169,7 @@ class Sweeper:
             if place is None:
                 return
         if place is not None:
-            self._places[queue] = place  # a long queue: the next round goes on from here
+            self._places[queue] = place  # a long queue: the next round continues here
 
     async def _keep_up(self, report: SweepReport, lead: Leadership) -> None:
         report.labelled = await self._store.label_dead(lead=lead)
@@ -174,7 +177,7 @@ class Sweeper:
         try:
             report.partitions = await self._store.make_partitions(self._settings.partition_days, lead=lead)
         except Refused as error:
-            # The journal is being read. There are days of partitions ahead, and the overflow after that.
+            # The journal is being read. Partitions exist for days ahead, followed by the overflow partition.
             _log.info("sweeper: no partitions were made ahead: %s", error)
         report.strains = await self._store.strains()
         for strain in report.strains:
@@ -202,8 +205,8 @@ class Sweeper:
             try:
                 job = await self._store.advance_redrive(one, lead=lead)
             except Refused as error:
-                # Somebody's open transaction has a key that it needs. It would be first again and again: the others get
-                # their turns by name, and the next round is not at once.
+                # Another open transaction has locked a key of this job. The job would come first again and again, so
+                # the others are advanced by name, and the next round does not start at once.
                 _log.info("sweeper: a redrive job waits: %s", error)
                 report.held_up, job = True, None
                 if others is None:
@@ -216,7 +219,7 @@ class Sweeper:
                 return
 
     async def resign(self) -> None:
-        """Let another sweeper work at once, instead of when this one's lease has run out."""
+        """Let another sweeper work at once, instead of after the lease expires."""
         try:
             await self._leader.resign()
         except Exception as error:

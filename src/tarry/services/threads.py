@@ -1,4 +1,4 @@
-"""Threads for handlers that block."""
+"""Threads for blocking handlers."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Job = tuple[Callable[[], Any], "asyncio.Future[Any]", asyncio.AbstractEventLoop]
 
 
 class Threads:
-    """At most `most` threads, started when they are needed.
+    """At most `most` threads, started on demand.
 
-    They are daemons: a handler that does not end must not keep the process from ending. Its message is given back, or
-    its lease runs out.
+    Daemon threads: a handler that does not end must not keep the process alive. Its message is released, or its lease
+    expires.
     """
 
     def __init__(self, most: int) -> None:
@@ -26,7 +26,7 @@ class Threads:
         self._busy = 0
 
     def run(self, call: Callable[[], Any]) -> asyncio.Future[Any]:
-        """In a thread, with the context variables of the caller. Called from the event loop only."""
+        """Run in a thread, with the context variables of the caller. Call from the event loop only."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         context = contextvars.copy_context()
@@ -50,7 +50,7 @@ class Threads:
             call, future, loop = job
             try:
                 answer = call()
-            except BaseException as error:  # a handler may raise what it likes, and the thread goes on
+            except BaseException as error:  # a handler may raise anything; the thread continues
                 _tell(loop, future, future.set_exception, error)
             else:
                 _tell(loop, future, future.set_result, answer)
@@ -65,4 +65,4 @@ def _tell(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], tell: Ca
     try:
         loop.call_soon_threadsafe(told)
     except RuntimeError:
-        return  # the loop is closed: nobody waits any more
+        return  # the loop is closed: the result is not needed any more

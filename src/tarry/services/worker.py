@@ -1,4 +1,4 @@
-"""A worker: which functions handle which messages, and how. It knows no database until it is run on an app."""
+"""A worker: handlers by queue and type, and their options. It is bound to a database only when it runs on an app."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ MOST = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """How one process of a worker runs."""
+    """Settings of one worker process."""
 
     concurrency: int = 10
-    """How many handlers at a time, over all queues."""
+    """Concurrent handlers, over all queues."""
     grace: timedelta = timedelta(seconds=30)
-    """How long running handlers may go on after the worker was told to stop."""
+    """How long running handlers may continue after the stop request."""
     queues: tuple[str, ...] | None = None
-    """Only these; None: all that have a handler."""
+    """Only these queues; None: all with a handler."""
     processes: int = 1
-    """How many processes of this worker run side by side: rates are shared among them."""
+    """Number of processes of this worker: rates are divided among them."""
 
     def __post_init__(self) -> None:
         if not 1 <= limits.check_count(self.concurrency, "concurrency") <= MOST:
@@ -74,9 +74,9 @@ class Worker:
     ) -> Callable[[F], F]:
         """Register the function below: `(payload)` or `(payload, delivery)`, sync or async, payload annotated.
 
-        `type`: only messages of this type; without it, all that have no handler of their own. `retry`, `timeout` and
-        `bury_on` (exceptions that are hopeless) belong to this handler; `concurrency`, `prefetch`, `lease_for` and `rate`
-        to the whole queue, so it is enough to give them once.
+        `type`: only messages of this type; without it, all types without their own handler. `retry`, `timeout` and
+        `bury_on` (exceptions that a retry cannot fix) belong to this handler; `concurrency`, `prefetch`, `lease_for`
+        and `rate` to the whole queue, so it is enough to give them once.
         """
         kinds = bury_on if isinstance(bury_on, tuple) else (bury_on,)
         options = QueueOptions(concurrency=concurrency, prefetch=prefetch, lease_for=lease_for, rate=rate)
@@ -97,7 +97,9 @@ class Worker:
         return register
 
     def on(self, event: Literal["started", "finished"]) -> Callable[[F], F]:
-        """Call the function below whenever a handler has `started` (it gets the delivery) or `finished` (a `Handled`)."""
+        """Call the function below whenever a handler has `started` (with the delivery) or `finished` (with a
+        `Handled`).
+        """
 
         def register(call: F) -> F:
             self.hooks.add(event, call)
@@ -106,7 +108,7 @@ class Worker:
         return register
 
     def middleware(self, around: Middleware) -> Middleware:
-        """A context manager made from the delivery, around every call of a handler: for spans, sessions, log fields."""
+        """A context manager made from the delivery, around every call of a handler: spans, sessions, log fields."""
         self.hooks.middleware.append(around)
         return around
 
@@ -115,7 +117,7 @@ class Worker:
         return tuple(dict.fromkeys(queue for queue, _ in self._handlers))
 
     def sources(self, settings: WorkerSettings) -> list[Source]:
-        """What to poll, for which handlers."""
+        """The sources to poll, with their handlers."""
         if not self._handlers:
             raise InvalidInput("this worker has no handlers", hint='register one: @worker.handler("queue")')
         wanted = self.queues if settings.queues is None else settings.queues
@@ -138,9 +140,10 @@ class Worker:
         stop: asyncio.Event | None = None,
         background: Sequence[Loop] = (),
     ) -> Tally:
-        """Work until `stop` is set, then finish in peace. A cancelled run gives everything back without a grace.
+        """Work until `stop` is set, then shut down gracefully. A cancelled run releases everything without the grace
+        period.
 
-        `background`: loops that run beside the handlers, for as long as they do.
+        `background`: loops that run beside the handlers.
         """
         runtime = Runtime(app, self.sources(settings), self.hooks, settings.concurrency, background)
         return await runtime.run(stop or asyncio.Event(), settings.grace.total_seconds())
