@@ -21,9 +21,11 @@ D = TypeVar("D")
 
 FIRST_NAP_S = 0.01
 NAP_GROWTH = 4
-"""A transaction that was open when we began to wait did not see us, and will not ring. So naps begin short and grow: such a
-message is late by a few times what its transaction took, and a consumer that has waited long asks rarely. A store notifies for
-what is due before the end of the next nap as well, so a transaction shorter than a nap cannot span its renewal unnoticed."""
+"""A transaction that was open when the wait began did not see the waiter and will not notify it. Naps therefore begin
+short and grow: such a message is late by a few times the duration of its transaction, and a consumer that has waited
+long queries rarely. A store also notifies for what is due before the end of the next nap, so a transaction shorter than
+a nap cannot span its renewal unnoticed.
+"""
 _BREATHER_S = 0.005
 """Who has just got something is likely to get more soon: it looks again after this, before anybody is asked to ring. So under
 load nobody rings at all, and only an idle consumer is called."""

@@ -1,4 +1,4 @@
-"""The store in this process's memory, and the classic blocking delay queue with its ways to wait."""
+"""The in-memory store, and the classic blocking delay queue with its wait strategies."""
 
 from tarry.storage.memory.aio import AsyncMemoryStore
 from tarry.storage.memory.delay_queue import DelayQueue

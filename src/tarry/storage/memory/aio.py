@@ -1,4 +1,4 @@
-"""The memory store for programs that await. Nothing here ever waits: its lock is held for microseconds."""
+"""The in-memory store for async programs. Nothing here waits: the lock is held for microseconds."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ P = TypeVar("P")
 
 
 class AsyncMemoryStore(AsyncChores):
-    """The same messages as the store it is given: blocking and awaiting code of one program may share them."""
+    """An async view of the given store: blocking and async code of one program may share its messages."""
 
     def __init__(self, store: MemoryStore) -> None:
         self.settings = store.settings

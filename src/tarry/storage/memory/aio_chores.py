@@ -1,4 +1,4 @@
-"""The memory store's chores for programs that await. Nothing here ever waits."""
+"""Maintenance verbs of the in-memory store for async programs. Nothing here waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers in memory. They end with the process, as everything does that they tell of."""
+"""Stored responses of idempotency keys, in memory. They end with the process, like the state they describe."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KEPT = 10_000
 
 
 class Answers:
-    """Thread-safe. Between `begin` and `end` the same request is refused; `end` without an answer lets it be said again."""
+    """Thread-safe. Between `begin` and `end` the same request is refused; `end` without a response allows a retry."""
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
@@ -23,7 +23,7 @@ class Answers:
         self._kept: OrderedDict[tuple[str, str], tuple[Once, Answered, datetime]] = OrderedDict()
 
     def begin(self, request: Once) -> list[Answered | None]:
-        """What was answered before, if anything was; None in it: to another request with this key."""
+        """The stored response in a list, or an empty list; None in it: the key was used for another request."""
         place = (request.caller, request.key)
         with self._lock:
             if place in self._under_way:

@@ -1,4 +1,4 @@
-"""The verbs of the memory store that care for what went wrong or was left lying, around the same lock and clock."""
+"""Verbs of dead letters, redrives, leadership and maintenance, under the lock and clock of the in-memory store."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Chores(ABC):
         with self._locked(conn) as now:
             return self._redrives.next_in(now)
 
-    # Leaders and sweepers
+    # Leadership and sweepers
 
     def lead(self, name: str, holder: str, lead_for: timedelta, *, conn: Any = None) -> Leadership | None:
         with self._locked(conn) as now:
@@ -138,12 +138,12 @@ class Chores(ABC):
             return sweeps.sweep(found, limit, now) if found is not None and self._leads(lead, now) else Swept()
 
     def label_dead(self, *, limit: int = 1000, lead: Leadership | None = None, conn: Any = None) -> int:
-        """Nothing to do: here a dead letter has its fingerprint from the beginning."""
+        """No-op: here a dead letter has its fingerprint from the beginning."""
         with self._locked(conn):
             return 0
 
     def make_partitions(self, days: int, *, lead: Leadership | None = None, conn: Any = None) -> Partitions:
-        """Nothing to do: the journal in memory forgets by itself."""
+        """No-op: the in-memory journal is bounded."""
         with self._locked(conn):
             return Partitions(0, 0, 0, overflowing=False)
 
@@ -151,7 +151,7 @@ class Chores(ABC):
         with self._locked(conn):
             return []
 
-    # Answers
+    # Stored responses
 
     def once(self, request: Once, do: Doing) -> Answered | None:
         if found := self.answers.begin(request):

@@ -1,4 +1,4 @@
-"""Conditions on which threads wait in a way of their own."""
+"""Conditions with modified waits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tarry.core.conditions import Condition
 
 
 class _Around:
-    """The same lock and the same sleepers; a subclass says how long they sleep."""
+    """A condition with the lock and waiters of another; a subclass changes the duration of waits."""
 
     def __init__(self, inner: Condition) -> None:
         self._inner = inner
@@ -32,7 +32,7 @@ class _Around:
 
 
 class ScanningCondition(_Around):
-    """No wait is longer than one interval."""
+    """Limits every wait to one interval."""
 
     def __init__(self, inner: Condition, scan_every_s: float) -> None:
         super().__init__(inner)
@@ -43,7 +43,7 @@ class ScanningCondition(_Around):
 
 
 class SpinningCondition(_Around):
-    """The last part of a wait is spent awake."""
+    """Spins for the last part of a wait."""
 
     def __init__(
         self, inner: Condition, monotonic: Callable[[], float], spin_s: float, pause: Callable[[], None]
@@ -58,7 +58,7 @@ class SpinningCondition(_Around):
         if timeout is None or timeout > self._spin_s:
             return self._inner.wait(None if timeout is None else timeout - self._spin_s)
         until, seen = self._monotonic() + timeout, self._calls
-        # Without the lock: taking it at every look would keep those away who have something to put in.
+        # Without the lock: acquiring it in every iteration would keep producers out.
         self.release()
         try:
             while self._calls == seen and self._monotonic() < until:
@@ -68,7 +68,7 @@ class SpinningCondition(_Around):
         return self._calls != seen
 
     def notify(self, n: int = 1) -> None:
-        self._calls += 1  # for those who are awake
+        self._calls += 1  # for spinning threads
         super().notify(n)
 
     def notify_all(self) -> None:

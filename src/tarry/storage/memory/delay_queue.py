@@ -1,7 +1,7 @@
-"""The classic delay queue: a blocking priority queue whose head can be taken only when its time has come.
+"""The classic delay queue: a blocking priority queue whose head can be taken only once it is due.
 
-It is not a store: items have no key and no lease, and what was taken is gone. It is here for programs that need just
-that on one machine, and as the reference for every other way to wait.
+It is not a store: items have no key and no lease, and a taken item is gone. It is for programs that need just that on
+one machine, and the reference for every other way to wait.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ _BEST: Strategy = WaitNotify()
 class DelayQueue(Generic[T]):
     """Any number of producers and consumers; every item is taken once, never before its time, earliest first.
 
-    Leader and followers: one waiting consumer sleeps for exactly the head's delay, the others until they are called.
-    So a due item wakes one thread, not all of them. Whoever leaves calls the next, also by timeout or exception.
+    Leader-follower pattern: one waiting consumer sleeps for exactly the head's delay, the others until they are
+    notified, so a due item wakes one thread, not all. A consumer that leaves notifies the next, also by timeout or
+    exception.
 
-    `strategy` says where items are kept and how consumers wait. Times are readings of `monotonic`, in seconds: a change
-    of the wall clock moves nothing. A `condition` of your own must have a reentrant lock: `remove` asks items whether
-    they are equal, and they are the caller's.
+    `strategy` decides where items are kept and how consumers wait. Times are readings of `monotonic`, in seconds:
+    changes of the wall clock have no effect. A custom `condition` must have a reentrant lock: `remove` compares items,
+    which runs code of the caller.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class DelayQueue(Generic[T]):
         self._closed = False
 
     def __len__(self) -> int:
-        """Everything inside, due or not."""
+        """Number of items, due or not."""
         with self._changed:
             return len(self._timers)
 
@@ -59,9 +60,10 @@ class DelayQueue(Generic[T]):
             return self._closed
 
     def put(self, item: T, *, at: float | None = None, after: timedelta | None = None) -> Timer[T]:
-        """Never blocks. Due `at` a reading of the clock, or `after` a while; without both, now. The past is due now.
+        """Add an item; never blocks. Due `at` a reading of the clock, or `after` a while; without both, now. The past
+        is due now.
 
-        Keep what it gives if the item may have to be cancelled.
+        Keep the returned timer if the item may have to be cancelled.
         """
         if item is None:
             raise InvalidInput("None cannot be an item: it is what take and poll give when there is none")
@@ -77,18 +79,21 @@ class DelayQueue(Generic[T]):
             awaited = self._timers.wake_at()
             timer = self._timers.start(item, due, now)
             if self._timers.wake_at() < awaited:
-                # The leader sleeps for another head, which is no longer the first: somebody must lead for this one.
+                # The leader sleeps for another item, which is no longer the head: another consumer must lead for this
+                # one.
                 self._leader = None
                 self._changed.notify()
             return timer
 
     def cancel(self, timer: Timer[T]) -> bool:
-        """Takes out what a `put` put in. False if it was taken or cancelled before. Costs the same however many wait."""
+        """Remove an item by the timer of its `put`. False if it was taken or cancelled before. O(1) in the number of
+        items.
+        """
         with self._changed:
             return self._timers.cancel(timer)
 
     def take(self, timeout: timedelta | None = None) -> T | None:
-        """Blocks until the head is due. None when `timeout` is over, or the queue was closed."""
+        """Block until the head is due. None when `timeout` has passed, or the queue was closed."""
         with self._changed:
             deadline = math.inf if timeout is None else self._monotonic() + timeout.total_seconds()
             try:
@@ -98,35 +103,35 @@ class DelayQueue(Generic[T]):
                     self._changed.notify()
 
     def poll(self) -> T | None:
-        """The head if it is due, without waiting. Also what was left when the queue was closed."""
+        """The head if it is due, without waiting. Also works on the items left in a closed queue."""
         with self._changed:
             return self._pop_due(self._monotonic())
 
     def peek(self) -> T | None:
-        """The head, due or not; it stays."""
+        """The head, due or not, without removing it."""
         with self._changed:
             timer = self._timers.first()
             return None if timer is None else timer.item
 
     def remaining(self) -> timedelta | None:
-        """How long until the head is due: zero if it is, None if there is none."""
+        """Time until the head is due: zero if it is, None if there is none."""
         with self._changed:
             timer = self._timers.first()
             if timer is None:
                 return None
             seconds = max(timer.due - self._monotonic(), 0.0)
-        # The longest timedelta is shorter than the longest float, and an item may be due never.
+        # The longest timedelta is shorter than the longest float, and an item may never be due.
         return timedelta(seconds=seconds) if seconds < timedelta.max.total_seconds() else timedelta.max
 
     def remove(self, item: T) -> bool:
-        """Takes out the earliest item that equals this one, due or not. It looks at all of them: prefer `cancel`."""
+        """Remove the earliest item that equals this one, due or not. Compares all items: prefer `cancel`."""
         with self._changed:
-            # Of a copy: comparing may run code of the caller's, which may put.
+            # Iterate over a copy: comparing may run code of the caller, which may call `put`.
             equal = [timer for timer in list(self._timers) if timer.item == item]
             return bool(equal) and self._timers.cancel(min(equal, key=order))
 
     def drain(self, limit: int | None = None) -> list[T]:
-        """What is due by now, earliest first, at most `limit`."""
+        """The items that are due now, earliest first, at most `limit`."""
         items: list[T] = []
         with self._changed:
             now = self._monotonic()
@@ -138,13 +143,13 @@ class DelayQueue(Generic[T]):
         return items
 
     def close(self) -> None:
-        """Wakes everybody who waits; from now on `take` gives None. What is left can still be polled or drained."""
+        """Wake all waiting consumers; `take` then returns None. Remaining items can still be polled or drained."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
     def _wait_for_head(self, deadline: float) -> T | None:
-        # A loop around a predicate: a wake-up is only ever a reason to look again.
+        # A loop around a predicate: a wakeup is only a reason to check again.
         while not self._closed:
             now = self._monotonic()
             if (item := self._pop_due(now)) is not None:
@@ -162,7 +167,7 @@ class DelayQueue(Generic[T]):
         try:
             self._changed.wait(_waitable(seconds))
         finally:
-            # Not if an earlier item came meanwhile: then somebody else may lead already.
+            # Not if an earlier item arrived meanwhile: another consumer may already lead.
             if self._leader is me:
                 self._leader = None
 
@@ -172,5 +177,5 @@ class DelayQueue(Generic[T]):
 
 
 def _waitable(seconds: float) -> float | None:
-    """Longer waits than the platform knows are cut: their thread looks, and waits again."""
+    """Cap waits at the platform's maximum; the thread then checks and waits again."""
     return None if math.isinf(seconds) else min(seconds, threading.TIMEOUT_MAX)

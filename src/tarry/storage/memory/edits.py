@@ -1,4 +1,4 @@
-"""What an edit by hand does to a message."""
+"""Edits of a message."""
 
 from __future__ import annotations
 
@@ -46,20 +46,20 @@ def give_up(
         return Edited.CHANGED
     if not row.is_free(now) and not force:
         return Edited.LEASED
-    row.let_go()  # whoever held it has no part in this
+    row.let_go()  # the holder of the lease is not involved
     queue.bury(row, "buried", None if error is None else clip_error(error), now)
     return Edited.UPDATED
 
 
 def _alike(found: Any, wished: Any) -> bool:
-    """How many attempts a policy allows is a field of its own."""
+    """Compare without `max_attempts`, which is a separate field."""
     if isinstance(found, Retry) and isinstance(wished, Retry):
         return replace(found, max_attempts=None) == replace(wished, max_attempts=None)
     return found == wished
 
 
 def _wished(edit: Edit, now: datetime) -> dict[str, Any]:
-    """Fields of a row as they are to be."""
+    """The row's fields after the edit."""
     wished: dict[str, Any] = {name: getattr(edit, name) for name in edit.named}
     if "payload" in wished:
         wished["content_type"] = edit.content_type

@@ -1,4 +1,4 @@
-"""The memory store's journal: the events of all queues in one line, and of each message in its own."""
+"""The journal of the in-memory store: the events of all queues in order, and of each message."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _HASH_BYTES = 8
 
 
 class Journal:
-    """Keeps the last `kept` events (None: all). In memory nobody archives them, so somebody has to forget."""
+    """Keeps the last `kept` events (None: all). Bounded, because no archive takes them over."""
 
     def __init__(self, *, kept: int | None) -> None:
         self._kept = kept
@@ -79,7 +79,7 @@ class Journal:
         error: str | None = None,
         detail: Mapping[str, Any] | None = None,
     ) -> None:
-        """The row as it is now; `leased` adds the times of its lease, so it is called before the lease is cleared."""
+        """Append the current state of the row; `leased` adds the lease times, so call it before clearing the lease."""
         has_content = kind in _WITH_CONTENT
         event = Event(
             id=next(self._ids),
@@ -112,7 +112,7 @@ class Journal:
     def _forget(self, event: Event, timelines: Timelines | None) -> None:
         if timelines is None or event.key is None:
             return
-        # The oldest event of all is the oldest of its key, too.
+        # The oldest event overall is also the oldest of its key.
         timeline = timelines[event.key]
         timeline.popleft()
         if not timeline:
@@ -125,6 +125,6 @@ def last(timeline: deque[Event], limit: int) -> list[Event]:
 
 
 def _told(row: Row) -> dict[str, Any]:
-    """What is needed to read a payload and to route it."""
+    """The fields needed to decode and route a payload."""
     said = {"type": row.type, "content_type": row.content_type, "headers": row.headers}
     return {name: value for name, value in said.items() if value is not None}

@@ -1,4 +1,4 @@
-"""API keys and the audit of a memory store."""
+"""API keys and the audit log of an in-memory store."""
 
 from __future__ import annotations
 

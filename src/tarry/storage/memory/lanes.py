@@ -1,7 +1,8 @@
-"""The order of delivery: who is next, without looking at everybody.
+"""Delivery order: the next message without scanning all of them.
 
-Waiting messages are ordered by due time and leased ones by the end of their lease, both whatever the time is. So a
-clock that is set back needs no repair: what was moved too far is moved back when it comes to the head.
+Waiting messages are ordered by due time and leased ones by the end of their lease, both independent of the current
+time. A clock that is set back therefore needs no repair: a message moved too early is moved back when it reaches the
+head.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from tarry.storage.memory.rows import Row
 
 _Entry = tuple[datetime, int, Row]
 _TOLERATED = 64
-"""Removed entries a lane may carry along: sweeping a short lane all the time would cost more than they do."""
+"""Removed entries that a lane may keep: removing them from a short lane every time would cost more than they do."""
 
 
 class Lane:
-    """Rows by an instant, then version. What is removed stays in the heap until it surfaces or outnumbers the rest."""
+    """Rows by an instant, then version. A removed row stays in the heap until it surfaces or such rows outnumber the
+    rest.
+    """
 
     __slots__ = ("_entries", "_heap")
 
@@ -48,7 +51,7 @@ class Lane:
         return None
 
     def _sweep(self) -> None:
-        # Without this a key that is updated for ever, or a type that nobody asks for, would fill the memory.
+        # Without this a key that is updated forever, or a type that is never polled, would fill the memory.
         if len(self._heap) > 2 * len(self._entries) + _TOLERATED:
             self._heap = list(self._entries.values())
             heapq.heapify(self._heap)
@@ -78,24 +81,24 @@ class Line:
 
 
 class Lines:
-    """All rows of one queue, in the order in which they may be delivered, also within each type."""
+    """All rows of one queue in delivery order, also per type."""
 
     def __init__(self) -> None:
         self._all = Line()
         self._by_type: dict[str, Line] = {}
 
     def wait(self, row: Row) -> None:
-        """Deliverable from its due time on, as soon as no lease holds it."""
+        """Make a row deliverable from its due time on."""
         for line in self._lines_of(row):
             line.leased.remove(row)
             line.lane(row.priority).put(row.due_at, row)
 
     def hold(self, row: Row) -> None:
-        """Not deliverable before its lease ends."""
+        """Make a row undeliverable until its lease ends."""
         assert row.lease_until is not None  # noqa: S101 - for the type checker: only a leased row is held
         for line in self._lines_of(row):
             line.lane(row.priority).remove(row)
-            # The lease ends first only where the clock was set back between poll and touch.
+            # The lease ends before the due time only if the clock was set back between poll and touch.
             line.leased.put(max(row.lease_until, row.due_at), row)
 
     def remove(self, row: Row) -> None:
@@ -103,11 +106,11 @@ class Lines:
             line.lane(row.priority).remove(row)
             line.leased.remove(row)
         if row.type is not None and not self._by_type[row.type]:
-            # Types may be as many as messages: an empty line must not outlive its last one.
+            # There may be as many types as messages: an empty line must not outlive its last message.
             del self._by_type[row.type]
 
     def take(self, n: int, now: datetime, type: str | None, *, lowest_first: bool = False) -> list[Row]:
-        """Removes and gives the first `n` that are deliverable. The caller puts each of them somewhere."""
+        """Remove and return the first `n` deliverable rows. The caller must put each of them back or settle it."""
         line = self._line(type)
         taken: list[Row] = []
         if line is None:
@@ -120,7 +123,7 @@ class Lines:
         return taken
 
     def next_at(self, now: datetime, type: str | None) -> datetime | None:
-        """When something may be deliverable: an instant that is not after now means at once."""
+        """When a row may become deliverable; an instant that is not after `now` means at once."""
         line = self._line(type)
         if line is None:
             return None

@@ -1,4 +1,4 @@
-"""Who leads, in memory: for tests, and for the parts of one program that must not do the same thing at once."""
+"""Leadership in memory: for tests, and for parts of one program that must not do the same work concurrently."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Handing messages over, in three steps: claim under the lock, decode without it, then lease what is still unchanged.
+"""Polling in three steps: claim under the lock, decode without it, then lease what is still unchanged.
 
-Decoding is the caller's code: under the lock it could stop every other thread, or wait for itself. A decoder that raises
+Decoding runs code of the caller: under the lock it could block every other thread, or deadlock. A decoder that raises
 fails its own message, as a nack would.
 """
 
@@ -30,7 +30,7 @@ class Claim:
 
     row: Row
     token: UUID | None
-    """Of a lease that has expired: its holder may still ack, nack or release while the payload is being decoded."""
+    """The token of an expired lease: its holder may still ack, nack or release while the payload is being decoded."""
     exhausted: bool
 
     def holds(self, queue: MemoryQueue) -> bool:
@@ -54,7 +54,7 @@ class Doomed:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """Its decoder raised: a failed attempt."""
+    """The decoder raised: a failed attempt."""
 
     claim: Claim
     error: str
@@ -104,7 +104,7 @@ def settle(
     leases: list[Lease[P]] = []
     for verdict in verdicts:
         if not verdict.claim.holds(queue):
-            continue  # Offered again, dropped or settled meanwhile: whoever did that has put it where it belongs.
+            continue  # Updated, dropped or settled meanwhile: that operation has already placed it.
         row = verdict.claim.row
         if row.token is not None and row.expired_at is None:
             queue.note(EventKind.EXPIRED, row, now, leased=True)

@@ -1,4 +1,4 @@
-"""What an offer does to a queue."""
+"""Offers to a queue."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def offer_many(queue: MemoryQueue, drafts: Sequence[Draft], now: datetime) -> li
 
 
 def _plan(draft: Draft, live: Row | None, now: datetime) -> tuple[datetime, datetime | None]:
-    """When the draft would be due, and how far later debounces may push it."""
+    """The due time of the draft, and the limit for later debounces."""
     planned_at = now + draft.delay if draft.due_at is None else draft.due_at.astimezone(UTC)
     if draft.conflict.rule is not ConflictRule.DEBOUNCE or draft.conflict.max_wait is None:
         return planned_at, None

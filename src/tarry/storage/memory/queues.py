@@ -1,4 +1,4 @@
-"""The state of one queue: its live messages, its dead letters, and who is next."""
+"""The state of one queue: live messages, dead letters and delivery order."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class MemoryQueue:
         )
 
     def add(self, row: Row) -> None:
-        """Also in the place of a row with the same key, which thereby is no longer live."""
+        """Add a row. It replaces a row with the same key, which is then no longer live."""
         old = self.rows.get(row.key)
         if old is not None:
             self.lines.remove(old)
@@ -123,7 +123,7 @@ class MemoryQueue:
 
     def timeline(self, key: str, limit: int) -> list[Event]:
         events = last(self._timelines.get(key, deque()), limit)
-        # What happened before a renaming is told under the name that the queue has now.
+        # Events before a renaming are returned under the current name of the queue.
         return [event if event.queue == self.name else replace(event, queue=self.name) for event in events]
 
     def messages(self, state: State | None, limit: int, filter: Filter, now: datetime) -> list[StoredMessage[bytes]]:

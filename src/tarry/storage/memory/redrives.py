@@ -1,4 +1,4 @@
-"""Redrive jobs in memory. What a step may take, and when a job stops itself, is said by the core."""
+"""Redrive jobs in memory. `core.redriving` decides the size of a step and when a job stops itself."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tarry.storage.memory.rows import DeadRow
 
 
 def fitting(queue: MemoryQueue, where: DeadFilter) -> list[DeadRow]:
-    """The oldest first."""
+    """Matching dead letters, oldest first."""
     return sorted((dead for dead in queue.dead.values() if dead.fits(where)), key=lambda dead: dead.age_order)
 
 

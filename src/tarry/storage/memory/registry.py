@@ -1,4 +1,4 @@
-"""The queues of a memory store by name."""
+"""The queues of an in-memory store by name."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Registry:
     def __init__(self, journal: Journal, *, create_on_use: bool) -> None:
         self._journal = journal
         self._create_on_use = create_on_use
-        # One counter for all queues: a version names one state of one message, wherever it is.
+        # One counter for all queues: a version identifies one state of one message across queues.
         self._versions = count(1)
         self._queues: dict[str, MemoryQueue] = {}
 
     def known(self, name: str) -> MemoryQueue:
-        """For verbs about the queue itself."""
+        """An existing queue, for verbs on the queue itself."""
         queue = self._queues.get(name)
         if queue is None:
             raise UnknownQueue(name)
@@ -40,7 +40,7 @@ class Registry:
         return list(self._queues.values())
 
     def used(self, name: str, now: datetime) -> MemoryQueue:
-        """For verbs about messages: the first use of a name may make its queue."""
+        """A queue for verbs on messages: the first use of a name may create it."""
         queue = self._queues.get(name)
         if queue is None:
             if not self._create_on_use:
@@ -82,7 +82,7 @@ class Registry:
                 hint="drop and purge them first, or force the deletion",
             )
         if live or dead:
-            # Message by message: the journal must tell of each, and a poll that is decoding must find its rows gone.
+            # Message by message: the journal must record each, and a poll that is decoding must find its rows gone.
             queue.drop_all(now)
             queue.purge_dead(now)
         queue.note_queue(EventKind.QUEUE_DELETED, now)

@@ -1,4 +1,4 @@
-"""Taking a message out of a queue by hand, and bringing dead ones back."""
+"""Dropping live messages, and redriving dead letters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def drop(queue: MemoryQueue, key: str, version: int | None, now: datetime, *, un
 
 
 def redrive(queue: MemoryQueue, versions: Sequence[int] | None, limit: int, now: datetime) -> int:
-    """Only where the key is free: of several dead letters of one key the oldest goes first, and alone."""
+    """Only where the key is free: of several dead letters of one key only the oldest is redriven."""
     chosen = queue.dead.keys() if versions is None else queue.dead.keys() & set(versions)
     moved = 0
     for dead in sorted((queue.dead[version] for version in chosen), key=lambda dead: dead.age_order):
@@ -32,7 +32,7 @@ def redrive(queue: MemoryQueue, versions: Sequence[int] | None, limit: int, now:
 
 
 def revive(queue: MemoryQueue, dead: DeadRow, now: datetime, *, job: int | None = None) -> Row | None:
-    """Ready, from the first attempt, as a new version that knows the old one; None if its key is live already."""
+    """Redrive as a new ready version with attempts reset and a link to the old one; None if the key is live already."""
     if dead.row.key in queue.rows:
         return None
     row = replace(

@@ -1,4 +1,4 @@
-"""What the memory store keeps of a message, alive and dead."""
+"""Rows of the in-memory store: live messages and dead letters."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from tarry.core.states import State, live_state
 
 
 def copied(headers: Mapping[str, str] | None) -> dict[str, str] | None:
-    """In and out by value: what a caller does to a mapping later must not change the message. No headers are None."""
+    """A copy: later changes of the caller's mapping must not change the message. No headers are None."""
     return dict(headers) if headers else None
 
 
 def untraced(headers: Mapping[str, str] | None) -> dict[str, str]:
-    """What of the headers counts when an offer is compared with what is there."""
+    """The headers that count when an offer is compared with the live message."""
     return {name: value for name, value in (headers or {}).items() if name not in TRACE_HEADERS}
 
 
 @dataclass(slots=True, eq=False)
 class Row:
-    """A live message. One object per version: an update makes a new row, so whoever holds the old one can tell."""
+    """A live message. One object per version: an update creates a new row, so a holder of the old one can detect it."""
 
     key: str
     payload: bytes
@@ -46,22 +46,22 @@ class Row:
     max_attempts: int | None
     retry: Retry | None
     planned_at: datetime
-    """When it was to be due as offered: what an identical offer is compared with."""
+    """The due time as offered: an identical offer is compared with it."""
     due_at: datetime
     """When it is deliverable: the planned time until a nack moves it."""
     created_at: datetime
     due_limit: datetime | None = None
-    """No debounce pushes it beyond this."""
+    """Debounces cannot delay the message beyond this."""
     attempt: int = 0
     attempts_asked: int | None = None
-    """What whoever leased it last would allow, where the message does not say itself."""
+    """The limit requested by the last poll, used if the message has none of its own."""
     last_error: str | None = None
     token: UUID | None = None
     leased_at: datetime | None = None
     lease_until: datetime | None = None
     consumer: str | None = None
     expired_at: datetime | None = None
-    """When a sweeper told the journal that this lease had run out. Its holder may still settle the message."""
+    """When a sweeper recorded the expiry of this lease in the journal. Its holder may still settle the message."""
     origin: int | None = None
 
     def is_free(self, now: datetime) -> bool:

@@ -1,4 +1,4 @@
-"""The memory store's schedules, and the ledger of their ticks."""
+"""Schedules of the in-memory store, and the ledger of their ticks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Ledger = dict[datetime, dict[str, "Entry"]]
 
 
 class Entry:
-    """One single tick of the ledger. Its queue is the object: a name may change."""
+    """One tick of the ledger. It refers to the queue object, because the name may change."""
 
     __slots__ = ("queue", "record")
 
@@ -29,7 +29,7 @@ class Entry:
 
     @property
     def row(self) -> Row | None:
-        """Its message, while it is live and the one that was planned."""
+        """Its message, if it is live and still the planned version."""
         if self.queue is None or self.record.key is None or self.record.verdict is Verdict.WITHDRAWN:
             return None
         row = self.queue.rows.get(self.record.key)
@@ -50,7 +50,7 @@ class Schedules:
         self._ledger: dict[str, Ledger] = {}
         self._runs: dict[str, list[TickRecord]] = {}
         self._forgotten: dict[str, dict[str, datetime]] = {}
-        """Up to which tick the ledger has forgotten something of a prefix and hash."""
+        """The last tick that was removed from the ledger, by prefix and hash."""
 
     def all(self, prefix: str | None) -> list[ScheduleState]:
         return [self._seen(state) for name, state in sorted(self._states.items()) if prefix is None or name == prefix]
@@ -140,7 +140,7 @@ class Schedules:
         if not made:
             return False
         last = max(made, key=lambda one: one[0])[1]
-        # Also if it was offered anew, or redriven: what counts is that something of this key is under way.
+        # Also if it was offered again, or redriven: what counts is a live message of this key.
         return last.queue is not None and last.record.key in last.queue.rows
 
     def _forgotten_until(self, prefix: str, config_hash: str | None = None) -> datetime | None:
@@ -169,7 +169,7 @@ class Schedules:
                 same_tick[one.hash] = self._entered(ruling, one, now)
 
     def _is_open(self, same_tick: Mapping[str, Entry], one: TickRuling, ruling: Ruling) -> bool:
-        """Whether the ledger lets this in; `cron_ledger.sql` and `cron_unmake.sql` say the same."""
+        """Whether the ledger accepts this tick; equals the rule in `cron_ledger.sql` and `cron_unmake.sql`."""
         others = (other.record.verdict for config_hash, other in same_tick.items() if config_hash != one.hash)
         if ruling.by_instant(one) and not FIRED.isdisjoint(others):
             return False

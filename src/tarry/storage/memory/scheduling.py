@@ -1,4 +1,4 @@
-"""The verbs of the cron service, around the lock and the clock of the memory store."""
+"""The verbs of the cron service, under the lock and clock of the in-memory store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the holder of a lease may do with its message. Key and token decide; the time does only for `touch`."""
+"""Settling by the holder of a lease. Key and token decide; the time matters only for `touch`."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ def nack(
 def touch(queue: MemoryQueue, holds: Sequence[Hold], now: datetime, lease_for: timedelta | None) -> list[Settled]:
     def extend(row: Row) -> Settled:
         if row.is_free(now):
-            # Too late, even if nobody took it yet: the holder must learn that others may have it at any moment.
+            # Too late, even if it was not leased again yet: the holder must know that another consumer may lease it any
+            # time.
             return Settled.LEASE_LOST
         row.lease_until = now + row.leases_for(queue.settings, lease_for)
         queue.lines.hold(row)

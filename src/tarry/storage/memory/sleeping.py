@@ -1,4 +1,4 @@
-"""How the blocking polls of a memory store wait: as its settings say, or by a strategy."""
+"""How blocking polls of an in-memory store wait: by its settings, or by a strategy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def lobby_for(settings: StoreSettings, strategy: Strategy | None) -> Lobby:
         )
     scan_every = strategy.scan_every or ALWAYS
     return Lobby(
-        scan_every=min(settings.scan_every, scan_every),  # on a clock that is moved by hand nobody rings
+        scan_every=min(settings.scan_every, scan_every),  # a manually moved clock sends no notifications
         listening_scan_every=scan_every,
         monotonic=time.monotonic,
         condition=lambda: strategy.waiting(threading.Condition(), time.monotonic),
@@ -32,7 +32,7 @@ def lobby_for(settings: StoreSettings, strategy: Strategy | None) -> Lobby:
 
 
 def look_in(due_in: timedelta, strategy: Strategy | None) -> timedelta:
-    """When to look for what is due then: at once if it is, and else when the strategy's timers would."""
+    """When to check for a message due in `due_in`: at once if it is due, else when the strategy's timers do."""
     if due_in <= _NOTHING or strategy is None:
         return max(due_in, _NOTHING)
     now_s = time.monotonic()

@@ -1,7 +1,7 @@
-"""The store that lives in this process: the same promises as PostgreSQL's, until the process ends.
+"""The in-memory store: the same guarantees as PostgreSQL's, until the process ends.
 
-Here are only the lock and the clock around the verbs; `offers`, `leases`, `settles` and `removals` say what they do,
-`chores` has the verbs of dead letters, leaders and sweepers, and `scheduling` those of the cron service.
+This module has the lock and the clock around the verbs; `offers`, `leases`, `settles` and `removals` implement them,
+`chores` has the verbs of dead letters, leadership and sweepers, and `scheduling` those of the cron service.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ _EVENTS_KEPT = 100_000
 
 
 class MemoryStore(Chores, Scheduling):
-    """`core.ports.Store` in memory, for tests and for programs that can afford to lose what waits.
+    """`core.ports.Store` in memory, for tests and for programs that can afford to lose waiting messages.
 
-    `events_kept` bounds the journal (None: nothing is forgotten), since no archive takes the events over. `strategy` says
-    how blocking polls wait, in the place of `scan_every` and `listening_scan_every`; a task never spins, whatever it says.
+    `events_kept` bounds the journal (None: unbounded), since there is no archive. `strategy` decides how blocking polls
+    wait, instead of `scan_every` and `listening_scan_every`; async tasks never spin, whatever the strategy.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class MemoryStore(Chores, Scheduling):
         self.answers = Answers(self._now)
         self._lock = threading.Lock()
         self.lobby = lobby_for(settings, strategy)
-        # Rings tell of everything but of a clock that somebody moves.
+        # Every change notifies the waiters, except a manually moved clock.
         self.lobby.set_hears(hears=isinstance(clock, AuthorityClock))
 
     # Offering
@@ -154,7 +154,7 @@ class MemoryStore(Chores, Scheduling):
             raise
 
     def wait(self, queue: str, *, sleep_for: timedelta, type: str | None = None) -> Waited:
-        """Whoever changes something rings, for as long as the process lives: there is nothing to write down."""
+        """Nothing to register: changes in this process always notify the waiters."""
         with self._using(queue, None) as (state, now):
             next_at = None if state.paused_at is not None else state.lines.next_at(now, type)
             return Waited(None if next_at is None else look_in(next_at - now, self._strategy), ALWAYS)
@@ -357,13 +357,13 @@ class MemoryStore(Chores, Scheduling):
         return NO_CONNECTIONS
 
     def close(self) -> None:
-        """Nothing to give back: the messages go with the object."""
+        """No-op: the messages are freed with the object."""
 
     @contextmanager
     def _locked(self, conn: Any) -> Generator[datetime, None, None]:
         _refuse(conn)
         with self._lock:
-            # Asked under the lock, so that the order of the changes is the order of their times.
+            # Read under the lock, so that changes and their times have the same order.
             yield self._now()
 
     @contextmanager
@@ -373,7 +373,7 @@ class MemoryStore(Chores, Scheduling):
 
     @contextmanager
     def _changing(self, queue: str, conn: Any) -> Generator[tuple[MemoryQueue, datetime], None, None]:
-        """A change after which something may be due earlier than before."""
+        """A change after which a message may be due earlier than before."""
         with self._using(queue, conn) as (state, now):
             yield state, now
             self._ring(state, now)

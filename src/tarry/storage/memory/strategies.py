@@ -1,8 +1,8 @@
-"""The classic ways to wait for a timer, behind one interface. docs/explanation/timers.md says what each costs.
+"""The classic ways to wait for a timer, behind one interface. For their costs see docs/explanation/timers.md.
 
-A strategy decides where timers are kept, and so when it pays to look at them, and how a thread waits on a condition until
-then. A wake-up is only ever a reason to look again, so a wait may end early, for any reason or none. The delay queue and the
-memory store take any of them.
+A strategy decides where timers are kept, and thereby when to check them, and how a thread waits on a condition until
+then. A wakeup is only a reason to check again, so a wait may end early for any reason. The delay queue and the
+in-memory store accept any strategy.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from tarry.storage.memory.conditions import ScanningCondition, SpinningCondition
 
 class Strategy(Protocol):
     def timers(self) -> Timers[Any]:
-        """A place for the timers of one queue."""
+        """A structure for the timers of one queue."""
         ...
 
     def waiting(self, changed: Condition, monotonic: Callable[[], float]) -> Condition:
-        """The condition as the threads of one queue wait on it."""
+        """The condition on which the threads of one queue wait."""
         ...
 
     @property
     def scan_every(self) -> timedelta | None:
-        """How often a sleeper looks by itself, though nobody calls it; None: never."""
+        """How often a waiting thread checks without a notification; None: never."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class WaitNotify:
-    """Sleep until the head is due; an earlier timer calls the sleeper. Nobody wakes in vain."""
+    """Sleep until the head is due; an earlier timer notifies the sleeper. No spurious wakeups."""
 
     def timers(self) -> Timers[Any]:
         return TimerHeap()
@@ -51,9 +51,9 @@ class WaitNotify:
 
 @dataclass(frozen=True, slots=True)
 class WaitNotifyScan:
-    """Wait and notify, and every sleeper also looks by itself once per `scan_every`.
+    """Wait and notify, and every sleeper also checks by itself once per `scan_every`.
 
-    So a call that was lost, or a thread that died while it slept for the head, costs no more than one interval.
+    A lost notification, or a thread that died while it slept for the head, therefore costs at most one interval.
     """
 
     scan_every: timedelta = timedelta(seconds=1)
@@ -71,10 +71,10 @@ class WaitNotifyScan:
 
 @dataclass(frozen=True, slots=True)
 class BusyWait:
-    """Sleep until `spin_for` before the head is due, and then look at the clock without sleeping.
+    """Sleep until `spin_for` before the head is due, then poll the clock without sleeping.
 
-    The lowest lateness for a bounded price: one core, for at most `spin_for` per wait. Between two looks the thread gives
-    way to others (`pause`).
+    The lowest lateness at a bounded cost: one core, for at most `spin_for` per wait. Between two polls the thread
+    yields (`pause`).
     """
 
     spin_for: timedelta = timedelta(microseconds=500)
@@ -97,7 +97,7 @@ class BusyWait:
 
 @dataclass(frozen=True, slots=True)
 class TimingWheel:
-    """Wait and notify on a hashed timing wheel: at most one `tick` late, and one wake-up for all timers of a tick."""
+    """Wait and notify on a hashed timing wheel: at most one `tick` late, and one wakeup for all timers of a tick."""
 
     tick: timedelta = timedelta(milliseconds=1)
 

@@ -1,4 +1,4 @@
-"""What a sweeper does to a queue in memory: tell of leases that ran out, bury what has no attempt left."""
+"""The sweep of a queue in memory: record expired leases, bury messages without attempts left."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def sweep(queue: MemoryQueue, limit: int, now: datetime) -> Swept:
         if row.is_exhausted(queue.settings, row.attempts_asked):
             queue.bury(row, "exhausted", None, now)
             buried += 1
-    # What was told and what was buried is stuck no longer, so the next step may begin at the beginning again.
+    # Recorded and buried messages are no longer found, so the next step may start from the beginning.
     return Swept(expired, buried, len(due), () if len(stuck) > limit else None)
 
 
