@@ -16,6 +16,7 @@ from tarry.core.events import EventKind, JournalLevel
 from tarry.core.outcomes import Outcome, Settled
 from tarry.core.retry import Retry
 from tarry.core.settings import Patience, QueueSettings, StoreSettings
+from tarry.edges.http.settings import BrokerSettings
 from tarry.handles.dead_letters import DeadLetters
 from tarry.handles.queues import Queues
 from tarry.handles.schedules import Schedules
@@ -62,7 +63,9 @@ def test_every_answer_is_on_the_page_of_the_api() -> None:
     assert {member.name for answers in (Outcome, Settled) for member in answers} - words("python-api.md") == set()
 
 
-@pytest.mark.parametrize("settings", [QueueSettings, StoreSettings, Patience, Retry], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    "settings", [BrokerSettings, QueueSettings, StoreSettings, Patience, Retry], ids=lambda kind: kind.__name__
+)
 def test_every_setting_is_on_its_page(settings: Any) -> None:
     assert {field.name for field in dataclasses.fields(settings)} - words("settings-and-limits.md") == set()
 

@@ -169,6 +169,11 @@ class Importing:
             self._note(place, outcome.value)
 
     @property
+    def lines(self) -> int:
+        """How many were taken."""
+        return len(self._outcomes)
+
+    @property
     def stored_lines(self) -> int:
         """The number of lines that are final even if storing the pending batch fails."""
         return self._batch[0][0] if self._batch else len(self._outcomes)

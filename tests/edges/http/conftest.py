@@ -39,12 +39,12 @@ class Caller:
         self._peer = peer
 
     def __call__(self, method: str, path: str, body: Any = None, **options: Any) -> httpx.Response:
-        return self._loop.run(self._ask(method, path, body, options))
+        return self._loop.run(self.answer(method, path, body, **options))
 
     def with_key(self, key: str | None) -> Caller:
         return Caller(self.served, self._loop, key, host=self._host, peer=self._peer)
 
-    async def _ask(self, method: str, path: str, body: Any, options: dict[str, Any]) -> httpx.Response:
+    async def answer(self, method: str, path: str, body: Any = None, **options: Any) -> httpx.Response:
         headers = {**({"authorization": f"Bearer {self._key}"} if self._key else {}), **options.pop("headers", {})}
         if body is not None:
             options["json"] = body

@@ -2,17 +2,74 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
+from collections.abc import AsyncIterator
+from typing import Any
 
+import httpx
+import pytest
+
+from tarry.app import AsyncApp
+from tarry.edges.http import relay_moving
+from tarry.edges.http.broker import broker_app
+from tarry.edges.http.settings import BrokerSettings
 from tests.edges.http.conftest import Caller
 from tests.edges.http.test_answers import code
+from tests.kit.blocking import Loop
 
 
 def test_a_duration_that_is_too_long_to_parse_is_refused(ask: Caller) -> None:
     answer = ask("POST", "/v1/queues/q/messages", {"payload": 1, "delay": "P" + "1Y" * 1_000 + "!"})
     assert code(answer) == (422, "invalid")
     assert "64 characters" in answer.json()["detail"]
+
+
+def test_other_requests_are_answered_while_blank_lines_are_imported(ask: Caller, http_loop: Loop) -> None:
+    at_begin, at_end = asyncio.Event(), asyncio.Event()
+
+    async def lines() -> AsyncIterator[bytes]:
+        at_begin.set()
+        yield b"\n" * 200_000
+        at_end.set()
+
+    async def both() -> httpx.Response:
+        importing = asyncio.create_task(ask.answer("POST", "/v1/queues/q/import", content=lines()))
+        await at_begin.wait()
+        for _ in range(5):
+            assert (await ask.answer("GET", "/healthz")).status_code == 200
+        assert not at_end.is_set()
+        return await importing
+
+    assert json.loads(http_loop.run(both()).text.splitlines()[-1])["blank"] == 200_000
+
+
+def test_other_requests_are_answered_while_a_file_of_relay_is_imported(ask: Caller, http_loop: Loop) -> None:
+    body = json.dumps([{}] * relay_moving.IMPORTED_AT_ONCE).encode()
+
+    async def both() -> httpx.Response:
+        importing = asyncio.create_task(ask.answer("POST", "/api/queue/import", content=body))
+        for _ in range(5):
+            assert (await ask.answer("GET", "/healthz")).status_code == 200
+            assert not importing.done()
+        return await importing
+
+    assert http_loop.run(both()).json()["count"] == relay_moving.IMPORTED_AT_ONCE
+
+
+@pytest.mark.parametrize("item", [1, {}])
+def test_a_file_of_relay_has_a_limited_number_of_messages(ask: Caller, item: Any) -> None:
+    body = json.dumps([item] * (relay_moving.IMPORTED_AT_ONCE + 1)).encode()
+    assert code(ask("POST", "/api/queue/import", content=body)) == (413, "too_large")
+
+
+def test_an_import_has_a_limited_number_of_lines(behind: AsyncApp, http_loop: Loop) -> None:
+    ask = Caller(broker_app(behind, BrokerSettings(anonymous=True, import_limit=600)), http_loop)
+    answer = ask("POST", "/v1/queues/q/import", content=b'{"payload": 1}\n' * 601)
+    assert code(answer) == (413, "too_large")
+    assert answer.json()["stored_lines"] == 500
+    assert ask("POST", "/v1/queues/q/import", content=b'{"payload": 1}\n' * 600).status_code == 200
 
 
 class TestAudit:

@@ -16,13 +16,14 @@ from starlette.responses import Response
 
 from tarry.core.errors import UnknownQueue
 from tarry.core.keys import Action
-from tarry.core.messages import Failure, Hold, Message
+from tarry.core.messages import Draft, Failure, Hold, Message
 from tarry.core.outcomes import Outcome, Settled
 from tarry.edges.http import contracts
 from tarry.edges.http import relay_contracts as asked
 from tarry.edges.http import relay_views as views
 from tarry.edges.http.ids import MessageId, storable
 from tarry.edges.http.once import offer_once, once
+from tarry.edges.http.pacing import Pace
 from tarry.edges.http.polling import long_poll
 from tarry.edges.http.routing import AccessRoute, Scope, access, caller_of, message_of
 from tarry.edges.http.views import answer
@@ -160,18 +161,22 @@ async def enqueued(
 ) -> Response:
     """Those of each queue together; shown are their ids, in the order given."""
     broker = request.app.state.broker
-    by_queue: dict[str, list[tuple[str, asked.Enqueue]]] = defaultdict(list)
+    by_queue: dict[str, list[Draft]] = defaultdict(list)
     ids: list[str] = []
+    pace = Pace()
     for one in messages:
         caller_of(request).require(Action.PRODUCE, one.queue)
-        by_queue[one.queue].append((key := fresh_key(), one))
+        key = fresh_key()
+        by_queue[one.queue].append(broker.drafter.draft_message(_message(key, one)))
         ids.append(str(MessageId(one.queue, key)))
+        if pace.is_up:
+            await pace.rest()
     for name in by_queue:  # before anything is stored
         await _in(broker, name, lambda: broker.app.queues.get(name))  # noqa: B023 - awaited before it changes
 
     async def offer(conn: Any) -> Response:
         for name, some in sorted(by_queue.items()):
-            await broker.queue(name).offer_many([_message(key, one) for key, one in some], conn=conn)
+            await broker.store.offer_many(name, some, conn=conn)
         return show(ids)
 
     return await once(request, offer)

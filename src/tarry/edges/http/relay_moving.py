@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
-from email import message_from_bytes, policy
-from typing import Any
+from typing import Any, cast
 
 import pydantic_core
 from fastapi import APIRouter, Request
@@ -19,7 +18,9 @@ from tarry.core.redriving import DeadFilter
 from tarry.core.states import State
 from tarry.edges.http import relay_contracts as asked
 from tarry.edges.http import relay_views as views
+from tarry.edges.http.forms import BadForm, file_of
 from tarry.edges.http.ids import MessageId
+from tarry.edges.http.pacing import Pace
 from tarry.edges.http.problems import Problem
 from tarry.edges.http.relay import enqueued
 from tarry.edges.http.relay_looking import STATES, pages, placed, readable
@@ -31,7 +32,9 @@ router = APIRouter(prefix="/api/queue", route_class=AccessRoute, include_in_sche
 _ONE = access(Action.PRODUCE, Scope.MESSAGE)
 _ALL = access(Action.ADMIN, Scope.ALL)
 Way = Callable[[Request, MessageId, str | None], Awaitable[bool]]
-_IMPORTED = TypeAdapter(list[asked.Imported])
+_IMPORTED = TypeAdapter(asked.Imported)
+IMPORTED_AT_ONCE = 10_000
+"""Messages that one import may have: it is stored as a whole."""
 
 
 @router.put("/message/{id}", openapi_extra=_ONE)
@@ -117,10 +120,7 @@ async def import_messages(request: Request) -> Response:
         said: Any = pydantic_core.from_json(await _file(request), allow_inf_nan=False)
     except ValueError:
         raise views.problem(400, "not_json", "INVALID_JSON", "the file is not JSON") from None
-    try:
-        messages = _IMPORTED.validate_python(said if isinstance(said, list) else [said])
-    except ValidationError as error:
-        raise views.problem(400, "invalid", "INVALID_MESSAGE", _told(error)) from None
+    messages = await _messages(cast("list[Any]", said) if isinstance(said, list) else [said])
     said = {"message": f"Imported {len(messages)} messages successfully", "count": len(messages)}
     return await enqueued(request, messages, lambda ids: answer(said))
 
@@ -220,11 +220,25 @@ _WAYS: dict[tuple[str, str], Way] = {
 }
 
 
-def _told(error: ValidationError) -> str:
+async def _messages(items: list[Any]) -> list[asked.Imported]:
+    if len(items) > IMPORTED_AT_ONCE:
+        limit = f"an import has at most {IMPORTED_AT_ONCE:,} messages, got {len(items):,}"
+        raise views.problem(413, "too_large", "TOO_MANY_MESSAGES", limit)
+    pace, messages = Pace(), list[asked.Imported]()
+    for number, item in enumerate(items, 1):
+        try:
+            messages.append(_IMPORTED.validate_python(item))
+        except ValidationError as error:
+            raise views.problem(400, "invalid", "INVALID_MESSAGE", _told(number, error)) from None
+        if pace.is_up:
+            await pace.rest()
+    return messages
+
+
+def _told(number: int, error: ValidationError) -> str:
     """What is wrong first, and never the value: it may be a secret."""
     wrong = error.errors(include_input=False)[0]
-    number, *field = wrong["loc"]
-    return f"message {int(number) + 1}: {'.'.join(map(str, field))}: {wrong['msg']}"[:500]
+    return f"message {number}: {'.'.join(map(str, wrong['loc']))}: {wrong['msg']}"[:500]
 
 
 async def _file(request: Request) -> bytes:
@@ -232,9 +246,10 @@ async def _file(request: Request) -> bytes:
     said, body = request.headers.get("content-type", ""), await request.body()
     if not said.lower().startswith("multipart/"):
         return body
-    form = message_from_bytes(b"content-type: " + said.encode("latin-1") + b"\r\n\r\n" + body, policy=policy.HTTP)
-    for part in form.iter_parts():
-        if part.get_param("name", header="content-disposition") == "file":
-            found = part.get_payload(decode=True)
-            return found if isinstance(found, bytes) else b""
-    raise views.problem(400, "invalid", "NO_FILE", "the form has no file: curl -F file=@messages.json")
+    try:
+        found = file_of(said, body)
+    except BadForm as error:
+        raise views.problem(400, "invalid", "INVALID_FORM", f"the form cannot be read: {error}") from None
+    if found is None:
+        raise views.problem(400, "invalid", "NO_FILE", "the form has no file: curl -F file=@messages.json")
+    return found

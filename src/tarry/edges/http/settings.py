@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 
 from tarry.core.errors import InvalidInput
@@ -18,6 +18,8 @@ class BrokerSettings:
     body_limit: int = 1024 * 1024
     body_for: timedelta = timedelta(seconds=30)
     """How long a client may take to send its request."""
+    import_limit: int = 10_000_000
+    """Lines of one import. The broker keeps a byte for each until it answers."""
     batch_limit: int = 1_000
     page_limit: int = 1_000
     wait_limit: timedelta = timedelta(seconds=60)
@@ -38,12 +40,10 @@ class BrokerSettings:
     ping_every: timedelta = timedelta(seconds=15)
 
     def __post_init__(self) -> None:
-        for name in (
-            "body_limit", "batch_limit", "page_limit", "polls_per_key", "streams_per_key", "streams", "stream_buffer",
-            "replay_limit",
-        ):  # fmt: skip
-            if getattr(self, name) < 1:
-                raise InvalidInput(f"{name} must be at least 1")
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if type(value) is int and value < 1:
+                raise InvalidInput(f"{one.name} must be at least 1, got {value}")
         if self.ping_every <= timedelta(0):
             raise InvalidInput("ping_every must be longer than nothing")
         if self.requests_per_s is not None and self.requests_per_s <= 0:

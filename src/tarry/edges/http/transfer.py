@@ -20,6 +20,7 @@ from tarry.core.messages import Draft
 from tarry.edges.http.documented import READ_ERRORS, WRITE_ERRORS
 from tarry.edges.http.gate import Caller, unauthorized
 from tarry.edges.http.guard import takes_a_stream
+from tarry.edges.http.pacing import Pace
 from tarry.edges.http.problems import Problem, of_error
 from tarry.edges.http.routing import AccessRoute, access, caller_of
 from tarry.handles import transfer
@@ -112,13 +113,17 @@ async def import_lines(
     broker: Broker = request.app.state.broker
     name = check_queue_name(queue)
     importing = Importing(broker.store.settings.payload_limit, on_bad=on_bad, dry_run=dry_run)
-    splitting = Lines(broker.settings.body_limit)
+    splitting, pace = Lines(broker.settings.body_limit), Pace()
     # Once it has stopped, the rest is read all the same: a client that cannot get rid of it may never hear the answer.
     try:
         async for chunk in request.stream():
             for line in splitting.split(chunk):
+                if importing.lines >= broker.settings.import_limit:
+                    raise _too_many_lines(broker, importing)
                 if batch := importing.take(line):
                     await _store(broker, name, importing, batch)
+                if pace.is_up:
+                    await pace.rest()
     except ClientDisconnect:
         return Response(status_code=400)  # nobody hears it; what was stored by then stays
     for line in splitting.end():
@@ -126,6 +131,17 @@ async def import_lines(
     if batch := importing.rest():
         await _store(broker, name, importing, batch)
     return StreamingResponse(_told(importing, dry_run=dry_run), media_type=MEDIA_TYPE)
+
+
+def _too_many_lines(broker: Broker, importing: Importing) -> Problem:
+    limit = broker.settings.import_limit
+    return Problem(
+        413,
+        "too_large",
+        f"an import has at most {limit:,} lines",
+        hint="send the lines after stored_lines in another import",
+        stored_lines=importing.stored_lines,
+    )
 
 
 async def _store(broker: Broker, queue: str, importing: Importing, batch: Sequence[Draft]) -> None:

@@ -1,0 +1,27 @@
+"""Long work on the event loop, in slices."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+SLICE_S = 0.005
+
+
+class Pace:
+    """Lets the other tasks of the loop run after every few milliseconds of work.
+
+    To await what is there already (the rest of a body, a lock that is free) does not: only `rest` gives way.
+    """
+
+    def __init__(self) -> None:
+        self._until = time.monotonic() + SLICE_S
+
+    @property
+    def is_up(self) -> bool:
+        """Whether this slice was long enough."""
+        return time.monotonic() >= self._until
+
+    async def rest(self) -> None:
+        await asyncio.sleep(0)
+        self._until = time.monotonic() + SLICE_S
