@@ -23,7 +23,7 @@ BATCH = 500
 BATCH_BYTES = 1024 * 1024
 LONGEST_LINE = 1024 * 1024
 _TOLD = 1_000
-"""Bad lines with a recorded problem; further ones are only counted."""
+"""Bad lines with a recorded problem; further ones are only marked as refused."""
 _MARK = b"\xef\xbb\xbf"
 """The UTF-8 byte order mark, which some editors write at the beginning of a file."""
 OUTCOMES = ("created", "updated", "ignored", "superseded", "refused", "not_stored", "blank", "fine")

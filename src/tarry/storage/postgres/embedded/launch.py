@@ -19,7 +19,7 @@ ENTRY = Path(__file__).parent / "supervisor" / "__main__.py"
 def launch(order: Order, environment: Mapping[str, str], *, deadline: float) -> None:
     """Return when a server is ready or another process is about to start it; raise if the start failed."""
     with _popen(order.to_argv(), environment) as process:
-        assert process.stdout is not None  # noqa: S101 (for the type checker: we asked for a pipe)
+        assert process.stdout is not None  # noqa: S101 (for the type checker: stdout is a pipe)
         said = _read_until_closed(process.stdout.fileno(), deadline)
     if said is None:
         raise EmbeddedError(
