@@ -15,6 +15,8 @@ from tarry.core.schedules import Timetable
 
 MOST_AT_ONCE = 1_000
 """Decisions in one plan; what is left over follows at once, in the next."""
+MOST_BYTES = 16 * 1024 * 1024
+"""Payload bytes of the messages of one plan: a payload is stored with each of them."""
 MOST_COUNTED = 1_000
 """So far the ticks of a skipped run are counted."""
 
@@ -38,22 +40,28 @@ class Plan:
     """Not later than `now` if there is more to decide at once."""
 
 
-def plan(state: ScheduleState, now: datetime) -> Plan:
-    """Decide what was missed, then what lies ahead."""
+def fitting(payload: bytes | None, most: int) -> int:
+    """How many messages with this payload one transaction makes, at most `most`."""
+    return max(1, min(most, MOST_BYTES // max(1, len(payload or b""))))
+
+
+def plan(state: ScheduleState, now: datetime, most: int | None = None) -> Plan:
+    """Decide what was missed, then what lies ahead; `most` decisions, if it is given."""
     policy, timetable = state.spec.policy, state.spec.timetable
+    most = fitting(state.spec.payload, MOST_AT_ONCE) if most is None else most
     if state.paused:
         return Plan(decided=(), cursor_at=state.cursor_at, wake_at=None)
     cursor = _rewound(state, now)
-    decided = _missed(timetable, policy, cursor, now, last_live=state.last_live)
+    decided = _missed(timetable, policy, cursor, now, most, last_live=state.last_live)
     if decided:
         cursor = max(cursor, decided[-1].until or decided[-1].tick)
-    if len(decided) >= MOST_AT_ONCE:
+    if len(decided) >= most:
         return Plan(decided=tuple(decided), cursor_at=cursor, wake_at=now)
     if policy.overlap is Overlap.SKIP:
         # Whether the one before is still live can only be said when the time has come.
         return Plan(decided=tuple(decided), cursor_at=max(cursor, now), wake_at=timetable.next_after(max(cursor, now)))
     for tick in timetable.after(max(cursor, now)):
-        if (cursor > now and tick > now + policy.in_advance_for) or len(decided) >= MOST_AT_ONCE:
+        if (cursor > now and tick > now + policy.in_advance_for) or len(decided) >= most:
             return Plan(decided=tuple(decided), cursor_at=cursor, wake_at=_wake(cursor, tick, policy))
         decided.append(Decided(tick, Verdict.PLANNED, Reason.ON_TIME))
         cursor = tick
@@ -76,14 +84,18 @@ def _rewound(state: ScheduleState, now: datetime) -> datetime:
     return cursor if first is not None and cursor <= first else min(cursor, now - policy.grace_for)
 
 
-def _missed(timetable: Timetable, policy: Policy, cursor: datetime, now: datetime, *, last_live: bool) -> list[Decided]:
+def _missed(
+    timetable: Timetable, policy: Policy, cursor: datetime, now: datetime, most: int, *, last_live: bool
+) -> list[Decided]:
     """The ticks in (cursor, now]: those within the grace are on time, the others are misfires."""
     if cursor >= now:
         return []
-    on_time = timetable.between(max(cursor, now - policy.grace_for), now, MOST_AT_ONCE)
+    on_time = timetable.between(max(cursor, now - policy.grace_for), now, most)
     old_until = now - policy.grace_for
-    decided = _misfires(timetable, policy, cursor, old_until, bool(on_time)) if cursor < old_until else []
-    room = MOST_AT_ONCE - len(decided)
+    decided = (
+        _misfires(timetable, policy, cursor, old_until, most, followed=bool(on_time)) if cursor < old_until else []
+    )
+    room = most - len(decided)
     decided += [Decided(tick, Verdict.PLANNED, Reason.ON_TIME) for tick in on_time[: max(room, 0)]]
     return _without_overlap(decided, last_live=last_live) if policy.overlap is Overlap.SKIP else decided
 
@@ -93,13 +105,15 @@ def _misfires(
     policy: Policy,
     cursor: datetime,
     until: datetime,
-    followed: bool,  # noqa: FBT001
+    most: int,
+    *,
+    followed: bool,
 ) -> list[Decided]:
     """The ticks in (cursor, until]. `followed`: there is one on time, which stands for them where one is enough."""
     match policy.misfire:
         case Misfire.ALL:
             since = max(cursor, until + policy.grace_for - policy.catch_up_for)
-            late = timetable.between(since, until, MOST_AT_ONCE) if since < until else []
+            late = timetable.between(since, until, most) if since < until else []
             skipped = skipped_run(timetable, cursor, min(since, until), Reason.MISFIRE)
             return [*skipped, *(Decided(tick, Verdict.PLANNED, Reason.LATE) for tick in late)]
         case Misfire.SKIP:

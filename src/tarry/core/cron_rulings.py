@@ -20,7 +20,7 @@ from tarry.core.cron import (
     headers,
     tick_key,
 )
-from tarry.core.cron_plan import Decided, Plan, plan, skipped_run
+from tarry.core.cron_plan import Decided, Plan, fitting, plan, skipped_run
 from tarry.core.errors import Refused
 from tarry.core.messages import KEEP, Draft
 from tarry.core.schedules import Ticks, Unreadable
@@ -31,6 +31,8 @@ PayloadOf = Callable[[datetime], Encoded]
 """Makes the payload of a tick; only the program that installed the schedule can."""
 
 MOST_BACKFILLED = 10_000
+MOST_REPLACED = 10_000
+"""Ticks of the past that are decided when a schedule is replaced or paused while planning is behind."""
 _US = timedelta(microseconds=1)
 
 
@@ -63,7 +65,8 @@ def install(
     payload_of: PayloadOf | None,
 ) -> Ruling | None:
     """A schedule as it is to be from now on. What nobody was given yet of an older configuration is taken back with it; of
-    that, what has come and is a tick of the new one as well is made again, as the new one says."""
+    that, what has come and is a tick of the new one as well is made again, as the new one says. The same holds for ticks that
+    have come and were not decided yet: the result is that of a scheduler that had run just before."""
     if found is not None and found.spec == spec:
         return advance(found, now, payload_of)
     same = found is not None and found.spec.hash == spec.hash
@@ -87,8 +90,43 @@ def install(
         after=replace(state, cursor_at=planned.cursor_at, wake_at=planned.wake_at),
         ruled_at=now,
         withdraw=_withdrawn(waiting, Reason.REPLACED),
-        ticks=(*_remade(spec, remade, payload_of), *_made(spec, planned.decided, payload_of)),
+        ticks=_each_once(
+            *_remade(spec, remade, payload_of),
+            *_overdue(found, spec, now, payload_of),
+            *_made(spec, planned.decided, payload_of),
+        ),
     )
+
+
+def _overdue(
+    found: ScheduleState | None, spec: ScheduleSpec, now: datetime, payload_of: PayloadOf | None
+) -> tuple[TickRuling, ...]:
+    """The ticks that a replaced configuration had still to decide. Its policy decides which make a message; the new
+    configuration makes it, if it has the tick too. Without this they would have neither message nor ledger entry."""
+    if found is None or found.spec.hash == spec.hash:
+        return ()
+    old = found.spec
+    if found.paused:
+        return _made(old, skipped_run(old.timetable, found.cursor_at, now, Reason.PAUSED), None)
+    planned = plan(found, now, fitting(spec.payload, MOST_REPLACED))
+    past = [one for one in planned.decided if (one.until or one.tick) <= now]
+    if planned.cursor_at < now:
+        past += skipped_run(old.timetable, planned.cursor_at, now, Reason.REPLACED)
+    made = [one for one in past if one.verdict in MADE and spec.timetable.has(one.tick)]
+    left = [one if one.verdict not in MADE else _withdrawn_tick(one) for one in past if one not in made]
+    return (*_made(spec, made, payload_of), *_made(old, left, None))
+
+
+def _withdrawn_tick(one: Decided) -> Decided:
+    return replace(one, verdict=Verdict.WITHDRAWN, reason=Reason.REPLACED)
+
+
+def _each_once(*ticks: TickRuling) -> tuple[TickRuling, ...]:
+    """A clock that was set back brings a tick up again that waits: the first ruling about it counts."""
+    single: dict[object, TickRuling] = {}
+    for one in ticks:
+        single.setdefault((one.hash, one.tick, one.until), one)
+    return tuple(single.values())
 
 
 def _goes_on(record: TickRecord, spec: ScheduleSpec) -> bool:
@@ -131,7 +169,7 @@ def install_ticks(
         ),
         ruled_at=now,
         withdraw=_withdrawn(old, Reason.REPLACED),
-        ticks=ticks,
+        ticks=_each_once(*ticks, *_overdue(found, spec, now, None)),
     )
 
 
@@ -163,14 +201,16 @@ def pause(
         return None
     # An operator cannot make the payloads of a program's schedule: what is undecided then counts as part of the pause.
     able = found.spec.payload is not None or payload_of is not None
-    past = [one for one in plan(found, now).decided if (one.until or one.tick) <= now] if able else []
+    planned = plan(found, now, fitting(found.spec.payload, MOST_REPLACED)) if able else None
+    past = [] if planned is None else [one for one in planned.decided if (one.until or one.tick) <= now]
     ahead = [record for record in waiting if record.tick > now and record.verdict is Verdict.PLANNED]
     return Ruling(
         prefix=found.prefix,
         expected=found.revision,
         after=replace(
             found,
-            cursor_at=now if able else min(found.cursor_at, now),
+            # What could not be decided is part of the pause, too.
+            cursor_at=min(found.cursor_at if planned is None else planned.cursor_at, now),
             wake_at=None,
             ruled_at=now,
             paused_at=now,

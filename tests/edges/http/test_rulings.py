@@ -55,6 +55,8 @@ BAD: list[dict[str, Any]] = [
     {"ticks": [{"tick": NEXT, "until": THEN, "verdict": "skipped"}]},
     {"ticks": [{"tick": THEN, "verdict": "skipped", "count": 2**31}]},
     {"ticks": [{"tick": THEN, "verdict": "withdrawn"}]},
+    {"ticks": [{"tick": THEN, "verdict": "planned", "hash": "other"}]},
+    {"ticks": [{"tick": THEN, "verdict": "skipped", "hash": "a b"}]},
     {"ticks": [{"tick": THEN, "payload": "x" * 300_000}]},
     {"ticks": [{"tick": THEN, "payload_base64": "!"}]},
     {"after": {**AFTER, "schedule": {**HOURLY, "jitter_for": "3650d"}}, "ticks": [{"tick": LAST}]},

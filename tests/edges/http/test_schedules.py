@@ -67,6 +67,15 @@ class TestInstalling:
         assert message["payload"] == {"kind": "hourly"}
         assert message["headers"]["tarry-schedule"] == "beat"
 
+    def test_ticks_missed_before_a_replacement_are_made(self, ask: Caller, pinned: MutableClock) -> None:
+        put(ask, "beat", {**HOURLY, "misfire": "all"})
+        pinned.advance(timedelta(hours=4))
+        put(ask, "beat", {"cron": "0 * * * *", "zone": "UTC", "queue": "reports"})
+        past = ask("GET", "/v1/schedules/beat:history?until=2024-01-01T04:00:00Z").json()["ticks"]
+        assert sorted(one["tick"] for one in past if one["verdict"] == "planned") == [
+            f"2024-01-01T{hour:02}:00:00+00:00" for hour in (1, 2, 3, 4)
+        ]
+
     def test_another_configuration_replaces_it(self, ask: Caller) -> None:
         put(ask, "beat")
         changed = put(ask, "beat", {**HOURLY, "every": "2h"})

@@ -43,7 +43,10 @@ class TickRequest(Strict):
     """With a verdict that makes a message, its payload is the schedule's, or what is said here."""
 
     tick: Instant
-    verdict: Literal["planned", "skipped", "triggered", "backfilled"] = "planned"
+    hash: Hash | None = Field(
+        default=None, description="Of the configuration that had it, where that is replaced; it makes no message then."
+    )
+    verdict: Literal["planned", "skipped", "withdrawn", "triggered", "backfilled"] = "planned"
     reason: Why = "on_time"
     until: Instant | None = Field(default=None, description="The last of a run of ticks that are skipped together.")
     count: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
@@ -56,6 +59,10 @@ class TickRequest(Strict):
     def _consistent(self) -> TickRequest:
         if self.until is not None and (self.verdict != "skipped" or self.until < self.tick):
             raise InvalidInput("until ends a run of ticks that are skipped, and is not before tick")
+        if self.hash is not None and Verdict(self.verdict) in MADE:
+            raise InvalidInput("a tick of another configuration makes no message: it is skipped or withdrawn")
+        if self.hash is None and self.verdict == "withdrawn":
+            raise InvalidInput("only a tick of another configuration, with its hash, is entered as withdrawn")
         if "payload" in self.model_fields_set and self.payload_base64 is not None:
             raise InvalidInput("give a payload, or a payload_base64, and not both")
         if self.content_type is not None and self.payload_base64 is None:
@@ -65,7 +72,7 @@ class TickRequest(Strict):
     def ruling(self, spec: ScheduleSpec, payload_limit: int) -> TickRuling:
         verdict = Verdict(self.verdict)
         return TickRuling(
-            hash=spec.hash,
+            hash=spec.hash if self.hash is None else self.hash,
             tick=self.tick,
             verdict=verdict,
             reason=Reason(self.reason),
@@ -151,7 +158,7 @@ class Planned(Strict):
 
     def made(self, spec: ScheduleSpec, payload_limit: int) -> tuple[TickRuling, ...]:
         found = tuple(one.ruling(spec, payload_limit) for one in self.ticks)
-        single = [one.tick for one in found if one.until is None]
+        single = [(one.hash, one.tick) for one in found if one.until is None]
         if len(set(single)) < len(single):
             raise InvalidInput("a tick is decided about once: one is there twice")
         return found
@@ -165,6 +172,10 @@ class MoveRequest(Planned, Moved):
     def ruling(self, state: ScheduleState, payload_limit: int) -> Ruling:
         if any(one.verdict not in ("planned", "skipped") or one.reason == "by_hand" for one in self.ticks):
             raise InvalidInput("what is planned is planned or skipped; what is done by hand is a ruling")
+        if any(one.hash is not None for one in self.ticks):
+            raise InvalidInput(
+                "ticks of another configuration are no part of planning: leave hash out, or send a ruling"
+            )
         return Ruling(
             prefix=self.prefix,
             expected=self.expected,

@@ -47,6 +47,8 @@ def _reached(state: ScheduleState) -> dict[str, Any]:
 
 def _tick(one: TickRuling, spec: ScheduleSpec) -> dict[str, Any]:
     said: dict[str, Any] = {"tick": instant(one.tick), "verdict": one.verdict.value, "reason": one.reason.value}
+    if one.hash != spec.hash:
+        said["hash"] = one.hash
     if one.until is not None:
         said["until"] = instant(one.until)
     if one.count is not None:
