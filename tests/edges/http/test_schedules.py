@@ -73,7 +73,7 @@ class TestInstalling:
         put(ask, "beat", {"cron": "0 * * * *", "zone": "UTC", "queue": "reports"})
         past = ask("GET", "/v1/schedules/beat:history?until=2024-01-01T04:00:00Z").json()["ticks"]
         assert sorted(one["tick"] for one in past if one["verdict"] == "planned") == [
-            f"2024-01-01T{hour:02}:00:00+00:00" for hour in (1, 2, 3, 4)
+            f"2024-01-01T{hour:02}:00:00.000000Z" for hour in (1, 2, 3, 4)
         ]
 
     def test_another_configuration_replaces_it(self, ask: Caller) -> None:
