@@ -100,4 +100,5 @@ $(LOCKED): requirements.lock
 
 $(READY): pyproject.toml $(LOCKED)
 	$(PIP) install --no-build-isolation --no-deps --editable .
+	@git rev-parse --git-dir >/dev/null 2>&1 && git config core.hooksPath tools/hooks || true
 	@touch $@

@@ -8,6 +8,7 @@ import tomllib
 import zipfile
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -73,3 +74,23 @@ def test_the_wheel_carries_the_sql_and_the_type_marker(tmp_path: Path) -> None:
     packed = set(zipfile.ZipFile(wheel).namelist())
     expected = {path.relative_to(ROOT / "src").as_posix() for path in SQL_FILES} | {"tarry/py.typed"}
     assert expected <= packed
+
+
+@pytest.mark.parametrize(
+    ("message", "accepted"),
+    [
+        ("Add a lock timeout to group commits", True),
+        ("Add a lock timeout\n\nOne locked row stopped a process.\n# a comment of git", True),
+        ("Merge branch 'other'", True),
+        ("A" * 73, False),
+        ("add a lock timeout", False),
+        ("Add a lock timeout.", False),
+        ("Add a lock timeout\nwithout a blank line", False),
+        ("", False),
+    ],
+)
+def test_the_commit_hook_checks_the_form_of_a_message(message: str, accepted: bool, tmp_path: Path) -> None:
+    (tmp_path / "message").write_text(message)
+    hook = subprocess.run([ROOT / "tools/hooks/commit-msg", tmp_path / "message"], capture_output=True, text=True)
+    assert (hook.returncode == 0) is accepted, hook.stderr
+    assert accepted or "CONTRIBUTING.md" in hook.stderr
