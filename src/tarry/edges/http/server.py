@@ -7,6 +7,8 @@ import contextlib
 import signal
 import socket
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from functools import partial
+from typing import Any, cast
 
 import uvicorn
 from fastapi import FastAPI
@@ -14,11 +16,14 @@ from fastapi import FastAPI
 from tarry.app import AsyncApp
 from tarry.core.errors import Refused
 from tarry.edges.http.broker import Broker, broker_app
+from tarry.edges.http.connections import ACCEPTED_AT_ONCE, Connection, Connections, quiet_about_descriptors
 from tarry.edges.http.hosting import FLUSH_S
 from tarry.edges.http.origins import is_loopback
 from tarry.edges.http.settings import BrokerSettings
 
 BACKLOG = 4096
+_TICKS_PER_CHECK = 5
+"""uvicorn ticks ten times a second."""
 GRACE_S = 10
 """How long answers that are under way may take to finish when the broker stops."""
 
@@ -27,9 +32,13 @@ class BrokerServer(uvicorn.Server):
     """Tells the broker that it is stopping before it waits for the answers under way."""
 
     def __init__(self, served: FastAPI, *, log_level: str = "warning") -> None:
+        self._broker: Broker = served.state.broker
+        self._bounds = Connections(self._broker.settings)
         super().__init__(
             uvicorn.Config(
                 served,
+                # A factory in place of a class: uvicorn does nothing with it but call it.
+                http=cast("Any", partial(Connection, bounds=self._bounds)),
                 lifespan="off",
                 access_log=False,
                 log_level=log_level,
@@ -38,16 +47,27 @@ class BrokerServer(uvicorn.Server):
                 proxy_headers=False,
                 timeout_graceful_shutdown=GRACE_S,
                 timeout_keep_alive=30,
-                backlog=BACKLOG,
+                backlog=ACCEPTED_AT_ONCE,
                 ws="none",
             )
         )
-        self._broker: Broker = served.state.broker
         self.open = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        loop = asyncio.get_running_loop()
+        self._handler = loop.get_exception_handler()
+        loop.set_exception_handler(quiet_about_descriptors(self._handler))
         await super().startup(sockets)
+        for one in sockets or ():
+            one.listen(
+                BACKLOG
+            )  # asyncio takes one number for the queue of the kernel and for how many it accepts at once
         self.open.set()
+
+    async def on_tick(self, counter: int) -> bool:
+        if not counter % _TICKS_PER_CHECK:
+            self._bounds.check()
+        return await super().on_tick(counter)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -64,6 +84,7 @@ class BrokerServer(uvicorn.Server):
         hurrying = asyncio.create_task(self._drop_who_does_not_read(), name="tarry-hang-up")
         await super().shutdown(sockets)
         hurrying.cancel()
+        asyncio.get_running_loop().set_exception_handler(self._handler)
 
     async def _drop_who_does_not_read(self) -> None:
         """Those who have their answer, except that it does not go out."""

@@ -15,6 +15,12 @@ class BrokerSettings:
     """Whether clients on this machine may do everything until the first key is made. Not for use behind a proxy."""
     queue_defaults: QueueSettings | None = field(default_factory=QueueSettings.for_http)
     """What a queue gets that comes into being because somebody offers to it or polls it. None: it does not."""
+    connections: int = 10_000
+    """Of a broker's own server: fewer where the limit of descriptors of its process is lower."""
+    head_for: timedelta = timedelta(seconds=10)
+    """How long a client may take to send the head of a request."""
+    write_for: timedelta = timedelta(seconds=30)
+    """How long a client may take to read an answer, and a second more for each 64 KiB of it."""
     body_limit: int = 1024 * 1024
     body_for: timedelta = timedelta(seconds=30)
     """How long a client may take to send its request."""
@@ -44,7 +50,8 @@ class BrokerSettings:
             value = getattr(self, one.name)
             if type(value) is int and value < 1:
                 raise InvalidInput(f"{one.name} must be at least 1, got {value}")
-        if self.ping_every <= timedelta(0):
-            raise InvalidInput("ping_every must be longer than nothing")
+        for name in ("head_for", "write_for", "body_for", "ping_every"):
+            if getattr(self, name) <= timedelta(0):
+                raise InvalidInput(f"{name} must be positive, got {getattr(self, name)}")
         if self.requests_per_s is not None and self.requests_per_s <= 0:
             raise InvalidInput("requests_per_s must be more than nothing, or None for no limit")

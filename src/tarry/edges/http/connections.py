@@ -1,0 +1,193 @@
+"""Bounds on the connections of a broker's own server: how many there are, and how long a client may keep one busy.
+
+uvicorn has a timer for connections that are idle between two requests, and none for a head that is half sent, for the rest
+of a body whose request was refused, or for an answer that the client does not read. Without a limit such connections hold a
+descriptor and the bytes of the answer for as long as the client likes, and need no key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from tarry.edges.http.settings import BrokerSettings
+
+_log = logging.getLogger("tarry.http")
+READ_BYTES_PER_S = 64 * 1024
+"""How slowly a client may read a long answer, after `write_for`."""
+RESERVED = 128
+"""Descriptors for the database, for files, and for connections that are accepted and closed in one turn of the loop."""
+ACCEPTED_AT_ONCE = 32
+"""In one turn of the loop: fewer than are reserved, or a burst uses up the descriptors before one of them is counted."""
+_OUT_OF_DESCRIPTORS = "socket.accept() out of system resource"
+_LOG_EVERY_S = 10.0
+_BUSY = (
+    b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n"
+    b"content-type: application/problem+json\r\n\r\n"
+    b'{"type":"urn:tarry:problem:too_many","title":"Service Unavailable","status":503,"code":"too_many",'
+    b'"detail":"this broker has as many connections as it may, and all are in use"}'
+)
+
+
+def most_connections(wanted: int) -> int:
+    """As many as wanted, or as the limit of descriptors of this process allows."""
+    if sys.platform == "win32":
+        return wanted
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return wanted
+    return min(wanted, max(soft - RESERVED, soft // 2, 1))
+
+
+class Connections:
+    """The connections of one server. `check` is called about once a second."""
+
+    def __init__(self, settings: BrokerSettings) -> None:
+        self.most = most_connections(settings.connections)
+        self._head_s = settings.head_for.total_seconds()
+        self._write_s = settings.write_for.total_seconds()
+        self.all: set[Connection] = set()
+        # Both in the order in which they began.
+        self._half: dict[Connection, float] = {}
+        self._idle: dict[Connection, None] = {}
+        self._unread: dict[Connection, float] = {}
+        self._warn = Rarely()
+
+    def make_room(self) -> bool:
+        """For one more. A connection without a request gives way, those of a half-sent head first. False: there is none."""
+        if len(self.all) < self.most:
+            return True
+        victim = next(iter(self._half or self._idle), None)
+        if victim is None:
+            self._warn("refused a connection: all %d are in use", self.most)
+            return False
+        self._warn("closed a connection without a request to make room: there are %d", self.most)
+        self.forget(victim)
+        victim.transport.abort()
+        return True
+
+    def begin(self, one: Connection) -> None:
+        self.all.add(one)
+        self._half[one] = time.monotonic()
+
+    def heard(self, one: Connection) -> None:
+        """Bytes came that are no request yet: of a head, or of a body that nothing waits for."""
+        if one not in self._half:
+            self._idle.pop(one, None)
+            self._half[one] = time.monotonic()
+
+    def busy(self, one: Connection) -> None:
+        self._half.pop(one, None)
+        self._idle.pop(one, None)
+
+    def answered(self, one: Connection) -> None:
+        self._idle[one] = None
+
+    def progressed(self, one: Connection) -> None:
+        self._unread.pop(one, None)
+
+    def forget(self, one: Connection) -> None:
+        self.all.discard(one)
+        self.busy(one)
+        self.progressed(one)
+
+    def check(self) -> None:
+        """Close what takes too long. `abort`, for `close` would wait until the client has read what is left."""
+        now = time.monotonic()
+        late: list[Connection] = []
+        for one, since in self._half.items():
+            if since + self._head_s > now:
+                break
+            late.append(one)
+        for one in self.all:
+            size = one.transport.get_write_buffer_size()
+            if not size:
+                self.progressed(one)
+            elif now > self._unread.setdefault(one, now + self._write_s + size / READ_BYTES_PER_S):
+                late.append(one)
+        for one in late:
+            self.forget(one)
+            one.transport.abort()
+
+
+class Connection(H11Protocol):
+    """uvicorn's protocol, which tells `Connections` what its client is doing."""
+
+    def __init__(self, *args: Any, bounds: Connections, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._bounds = bounds
+        self._refused = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        if self._bounds.make_room():
+            super().connection_made(transport)
+            self._bounds.begin(self)
+            return
+        self._refused, self.transport = True, transport
+        transport.write(_BUSY)
+        transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._bounds.forget(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._refused:
+            return
+        super().data_received(data)
+        if self._in_progress:
+            self._bounds.busy(self)
+        else:
+            self._bounds.heard(self)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self._in_progress:  # else the next request was here already
+            self._bounds.answered(self)
+
+    def resume_writing(self) -> None:
+        self._bounds.progressed(self)
+        super().resume_writing()
+
+    @property
+    def _in_progress(self) -> bool:
+        cycle: Any = self.cycle
+        return cycle is not None and not cycle.response_complete
+
+
+class Rarely:
+    """Logs a warning, and no other for a while."""
+
+    def __init__(self) -> None:
+        self._next_s = 0.0
+
+    def __call__(self, message: str, *args: Any) -> None:
+        if time.monotonic() >= self._next_s:
+            self._next_s = time.monotonic() + _LOG_EVERY_S
+            _log.warning(message, *args)
+
+
+Handler = Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object]
+
+
+def quiet_about_descriptors(before: Handler | None) -> Handler:
+    """An exception handler for the loop. asyncio reports each failed `accept` with a traceback: thousands in a second."""
+    warn = Rarely()
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if context.get("message") == _OUT_OF_DESCRIPTORS:
+            warn("no descriptors are left for new connections: %s; raise the limit (ulimit -n)", context["exception"])
+        elif before is not None:
+            before(loop, context)
+        else:
+            loop.default_exception_handler(context)
+
+    return handle

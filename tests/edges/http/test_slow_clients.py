@@ -1,0 +1,237 @@
+"""Clients that send or read slowly, or open connections without end, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+import signal
+import socket
+import subprocess
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import pytest
+
+from tarry import Message
+from tarry.app import AsyncApp
+from tarry.edges.http import connections
+from tarry.edges.http.broker import broker_app
+from tarry.edges.http.connections import most_connections
+from tarry.edges.http.server import BrokerServer, bind
+from tarry.edges.http.settings import BrokerSettings
+from tests.edges.conftest import process as process  # noqa: PLC0414 - a fixture
+from tests.edges.test_cli_broker import address
+from tests.kit.blocking import Loop
+from tests.kit.sleepers import until
+
+PATIENCE_S = 30
+HALF = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Half: "
+WHOLE = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+SOON = timedelta(milliseconds=300)
+
+
+class Served:
+    def __init__(self, server: BrokerServer, port: int) -> None:
+        self._server = server
+        self.port = port
+
+    @property
+    def connections(self) -> int:
+        return len(self._server.server_state.connections)
+
+    @contextmanager
+    def client(self, sent: bytes = b"", *, receive_buffer: int | None = None) -> Iterator[socket.socket]:
+        with socket.socket() as client:
+            if receive_buffer is not None:
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+            client.settimeout(PATIENCE_S)
+            client.connect(("127.0.0.1", self.port))
+            client.sendall(sent)
+            yield client
+
+
+@pytest.fixture
+def serve(behind: AsyncApp, http_loop: Loop) -> Iterator[Callable[..., Served]]:
+    with ExitStack() as stack:
+
+        def start(**settings: Any) -> Served:
+            @asynccontextmanager
+            async def running() -> AsyncIterator[Served]:
+                with bind("127.0.0.1", 0) as listening:
+                    # Inherited by its connections: what a client does not read stays in the process.
+                    listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8_192)
+                    server = BrokerServer(broker_app(behind, BrokerSettings(anonymous=True, **settings)))
+                    task = asyncio.create_task(server.serve([listening]))
+                    await server.open.wait()
+                    yield Served(server, listening.getsockname()[1])
+                    server.should_exit = True
+                    await task
+
+            served = running()
+            stack.callback(lambda: http_loop.run(served.__aexit__(None, None, None)))
+            return http_loop.run(served.__aenter__())
+
+        yield start
+
+
+def is_closed(client: socket.socket) -> bool:
+    """Once the broker closes it; waits for that."""
+    try:
+        while client.recv(65_536):
+            pass
+    except ConnectionResetError:
+        pass
+    return True
+
+
+def trickle(client: socket.socket, data: bytes) -> threading.Thread:
+    """One byte after the other, for as long as the broker takes them."""
+    ended = threading.Event()
+
+    def send() -> None:
+        with contextlib.suppress(OSError):
+            while not ended.wait(0.01):
+                client.sendall(data)
+
+    sending = threading.Thread(target=send, daemon=True)
+    sending.start()
+    return sending
+
+
+class TestSlowSenders:
+    def test_a_head_that_is_not_sent_in_time_ends_the_connection(self, serve: Callable[..., Served]) -> None:
+        served = serve(head_for=SOON)
+        with served.client(HALF) as client:
+            sending = trickle(client, b"x")
+            assert is_closed(client)
+            sending.join(PATIENCE_S)
+
+    def test_a_connection_without_a_byte_ends(self, serve: Callable[..., Served]) -> None:
+        with serve(head_for=SOON).client() as client:
+            assert is_closed(client)
+
+    def test_the_second_head_of_a_connection_has_the_same_limit(self, serve: Callable[..., Served]) -> None:
+        with serve(head_for=SOON).client(WHOLE) as client:
+            assert b"200 OK" in client.recv(65_536)
+            client.sendall(HALF)
+            sending = trickle(client, b"x")
+            assert is_closed(client)
+            sending.join(PATIENCE_S)
+
+    def test_a_body_that_trickles_after_its_refusal_ends_the_connection(self, serve: Callable[..., Served]) -> None:
+        head = b"POST /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n"
+        with serve(head_for=SOON).client(head) as client:
+            assert b"405 Method Not Allowed" in client.recv(65_536)
+            sending = trickle(client, b"x")
+            assert is_closed(client)
+            sending.join(PATIENCE_S)
+
+    def test_a_body_that_is_not_sent_in_time_is_answered_with_408(self, serve: Callable[..., Served]) -> None:
+        head = b"POST /v1/queues/q/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n"
+        with serve(body_for=SOON, head_for=SOON).client(head) as client:
+            sending = trickle(client, b" ")
+            assert b"408 Request Timeout" in client.recv(65_536)
+            assert is_closed(client)
+            sending.join(PATIENCE_S)
+
+    def test_a_request_that_waits_longer_than_a_head_may_take_is_answered(self, serve: Callable[..., Served]) -> None:
+        served = serve(head_for=timedelta(milliseconds=1), write_for=timedelta(milliseconds=1))
+        answer = httpx.post(
+            f"http://127.0.0.1:{served.port}/v1/queues/q/messages:poll", json={"wait": 2}, timeout=PATIENCE_S
+        )
+        assert answer.status_code == 204
+
+
+class TestSlowReaders:
+    @pytest.mark.parametrize("more", [b"", b"Connection: close\r\n"], ids=["kept alive", "closed"])
+    def test_an_answer_that_is_not_read_in_time_ends_the_connection(
+        self,
+        serve: Callable[..., Served],
+        behind: AsyncApp,
+        http_loop: Loop,
+        more: bytes,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(connections, "READ_BYTES_PER_S", 10**9)
+
+        async def fill() -> None:
+            await behind.queues.create("q")
+            for _ in range(4):
+                await behind.queue("q").offer(None, "x" * 200_000)
+
+        http_loop.run(fill())
+        served = serve(write_for=SOON)
+        get = b"GET /v1/queues/q/messages HTTP/1.1\r\nHost: localhost\r\n" + more + b"\r\n"
+        with served.client(get, receive_buffer=4_096) as client:
+            assert client.recv(1) == b"H"
+            until(lambda: not served.connections, "the answer is still held")
+
+    def test_a_client_that_reads_has_all_of_a_long_answer(
+        self, serve: Callable[..., Served], behind: AsyncApp, http_loop: Loop
+    ) -> None:
+        async def fill() -> None:
+            await behind.queues.create("q")
+            await behind.queue("q").offer_many([Message(payload="x" * 200_000) for _ in range(12)])
+
+        http_loop.run(fill())
+        served = serve(write_for=SOON)
+        answer = httpx.get(f"http://127.0.0.1:{served.port}/v1/queues/q/export", timeout=PATIENCE_S)
+        assert len(answer.text.splitlines()) == 12
+
+
+class TestManyConnections:
+    def test_a_connection_without_a_request_gives_way_to_a_new_one(self, serve: Callable[..., Served]) -> None:
+        served = serve(connections=5)
+        with ExitStack() as stack:
+            clients = [stack.enter_context(served.client(HALF)) for _ in range(5)]
+            until(lambda: served.connections == 5)
+            with served.client(WHOLE) as client:
+                assert b"200 OK" in client.recv(65_536)
+            assert is_closed(clients[0])
+
+    def test_while_all_are_in_use_a_new_one_is_refused(self, serve: Callable[..., Served]) -> None:
+        served = serve(connections=3)
+        poll = b'POST /v1/queues/q/messages:poll HTTP/1.1\r\nHost: localhost\r\nContent-Length: 11\r\n\r\n{"wait":60}'
+        with ExitStack() as stack:
+            for n in range(3):
+                stack.enter_context(served.client(poll))
+                until(lambda n=n: served.connections == n + 1)
+            with served.client() as client:
+                refused = client.recv(65_536)
+            assert refused.startswith(b"HTTP/1.1 503 ")
+            assert b'"code":"too_many"' in refused
+        with served.client(WHOLE) as client:  # they have left
+            assert b"200 OK" in client.recv(65_536)
+
+    def test_no_more_than_the_descriptors_of_the_process_allow(self) -> None:
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        assert most_connections(10) == 10
+        assert most_connections(10**9) < soft
+
+    def test_with_few_descriptors_half_sent_heads_stop_no_other_client(
+        self, process: Callable[..., subprocess.Popen[bytes]]
+    ) -> None:
+        def few() -> None:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+
+        serving = process("serve", "--port", "0", preexec_fn=few)
+        url = httpx.URL(address(serving))
+        with ExitStack() as stack:
+            for _ in range(600):
+                client = stack.enter_context(socket.socket())
+                client.settimeout(PATIENCE_S)
+                client.connect((url.host, url.port or 80))
+                with contextlib.suppress(ConnectionError):
+                    client.sendall(HALF)
+            for _ in range(10):
+                assert httpx.get(url.join("/healthz"), timeout=PATIENCE_S).status_code == 200
+        serving.send_signal(signal.SIGTERM)
+        _, said = serving.communicate(timeout=PATIENCE_S)
+        assert serving.returncode == 0
+        assert b"Traceback" not in said
+        assert said.count(b"to make room") == 1
