@@ -12,13 +12,14 @@ from enum import StrEnum
 from typing import Protocol
 
 from tarry.core.events import Event
-from tarry.core.windows import Edge, Mark
+from tarry.core.windows import Edge, Mark, Point
 
 LONGEST_POSITION = 16_000
 """Length of the text: snapshots list the transactions in progress, at most a few thousand."""
 _NUMBER = "[0-9]{1,19}"
 _SNAPSHOT = f"{_NUMBER}:{_NUMBER}:(?:{_NUMBER}(?:,{_NUMBER})*)?"
-_POSITION = re.compile(rf"([0-9a-f.]{{1,60}})~({_SNAPSHOT})(?:~({_SNAPSHOT})~({_NUMBER})~({_NUMBER}))?")
+_POINT = "([0-9a-f]{1,16})[.]([0-9a-f]{1,16})"
+_POSITION = re.compile(rf"([0-9a-f.]{{1,60}})(?:~{_POINT})?~({_SNAPSHOT})(?:~({_SNAPSHOT})~({_NUMBER})~({_NUMBER}))?")
 _MOST = 2**63
 
 
@@ -27,6 +28,9 @@ class Gap(StrEnum):
 
     UNKNOWN = "unknown"
     """Not a position of this journal: malformed, of another database, or of one restored to an earlier time."""
+    FAILOVER = "failover"
+    """A standby took over that had not received everything before it, or it cannot be shown that it had. Events before the
+    position may be lost. What follows begins before the failover, so that nothing new is left out: events may repeat."""
     PRUNED = "pruned"
     """Events after it were pruned from the journal."""
     TOO_FAR = "too_far"
@@ -43,9 +47,10 @@ class Position:
 
     def __str__(self) -> str:
         edge = self.edge
+        journal = self.journal if edge.point is None else f"{self.journal}~{edge.point.branch:x}.{edge.point.lsn:x}"
         if edge.mark is None:
-            return f"{self.journal}~{edge.snapshot}"
-        return f"{self.journal}~{edge.base}~{edge.snapshot}~{edge.mark.xid}~{edge.mark.id}"
+            return f"{journal}~{edge.snapshot}"
+        return f"{journal}~{edge.base}~{edge.snapshot}~{edge.mark.xid}~{edge.mark.id}"
 
     @classmethod
     def parse(cls, text: str) -> Position | None:
@@ -53,14 +58,17 @@ class Position:
         found = _POSITION.fullmatch(text) if len(text) <= LONGEST_POSITION else None
         if found is None:
             return None
-        journal, first, second, xid, id = found.groups()
+        journal, branch, lsn, first, second, xid, id = found.groups()
         if not all(_is_snapshot(one) for one in (first, second) if one is not None):
             return None
+        point = None if branch is None else Point(int(branch, 16), int(lsn, 16))
+        if point is not None and (point.branch >= _MOST or point.lsn >= _MOST):
+            return None
         if second is None:
-            return cls(journal, Edge(first))
+            return cls(journal, Edge(first, point=point))
         if int(xid) >= _MOST or int(id) >= _MOST:
             return None
-        return cls(journal, Edge(second, first, Mark(int(xid), int(id))))
+        return cls(journal, Edge(second, first, Mark(int(xid), int(id)), point))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

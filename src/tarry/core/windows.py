@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from enum import StrEnum
 from typing import Any, Protocol
@@ -20,6 +20,18 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
+class Point:
+    """Evidence for an edge: how far the write-ahead log was when the edge was given out.
+
+    A standby that takes over has everything before `lsn` only if it had received that much. `branch` names a row that was
+    written with it, so it tells the history of one server from that of another that was promoted.
+    """
+
+    branch: int
+    lsn: int
+
+
+@dataclass(frozen=True, slots=True)
 class Edge:
     """A read position: every event whose transaction is visible in `snapshot`.
 
@@ -30,6 +42,8 @@ class Edge:
     snapshot: str
     base: str | None = None
     mark: Mark | None = None
+    point: Point | None = field(default=None, compare=False)
+    """None: it is not to be remembered, or was given out by a version that kept no evidence."""
 
     def __post_init__(self) -> None:
         if (self.base is None) != (self.mark is None):
@@ -39,18 +53,28 @@ class Edge:
     def is_complete(self) -> bool:
         return self.mark is None
 
+    @property
+    def closed(self) -> Edge:
+        """The end of the window that this edge lies in."""
+        return Edge(self.snapshot, point=self.point)
+
     def as_json(self) -> dict[str, Any]:
         """Primitive values only: Spark stores it in checkpoints, PostgreSQL in the manifest."""
-        if self.mark is None:
-            return {"snapshot": self.snapshot}
-        return {"snapshot": self.snapshot, "base": self.base, "xid": self.mark.xid, "id": self.mark.id}
+        written: dict[str, Any] = {"snapshot": self.snapshot}
+        if self.mark is not None:
+            written |= {"base": self.base, "xid": self.mark.xid, "id": self.mark.id}
+        if self.point is not None:
+            written |= {"branch": self.point.branch, "lsn": self.point.lsn}
+        return written
 
     @classmethod
     def from_json(cls, said: Mapping[str, Any]) -> Edge:
         try:
+            point = None if said.get("branch") is None else Point(int(said["branch"]), int(said["lsn"]))
             if said.get("base") is None:
-                return cls(str(said["snapshot"]))
-            return cls(str(said["snapshot"]), str(said["base"]), Mark(int(said["xid"]), int(said["id"])))
+                return cls(str(said["snapshot"]), point=point)
+            mark = Mark(int(said["xid"]), int(said["id"]))
+            return cls(str(said["snapshot"]), str(said["base"]), mark, point)
         except (KeyError, TypeError, ValueError):
             raise InvalidInput(f"this is not a position in the journal: {said!r:.200}") from None
 

@@ -141,16 +141,17 @@ class Live:
         """
         page = await self._journal.follow(after, until=until, limit=limit, most=self._most)
         if page.gap is not None:
-            return Replayed(stream.form.tell(page.position, page.gap), page.position, complete=True, is_gap=True), limit
-        told: list[bytes] = []
+            told = stream.form.tell(page.position, page.gap)
+            return Replayed(told, page.position, complete=page.complete, is_gap=True), limit
+        shown: list[bytes] = []
         size = 0
         for n, (position, event) in enumerate(page.events, 1):
             if stream.wants(event):
-                told.append(_shown(stream.form, position, event)[1])
-                size += len(told[-1])
+                shown.append(_shown(stream.form, position, event)[1])
+                size += len(shown[-1])
                 if size >= REPLAYED_BYTES:
-                    return Replayed(b"".join(told), position, complete=False), n
-        return Replayed(b"".join(told), page.position, complete=page.complete), min(self._page, limit * 2)
+                    return Replayed(b"".join(shown), position, complete=False), n
+        return Replayed(b"".join(shown), page.position, complete=page.complete), min(self._page, limit * 2)
 
     def stop(self) -> None:
         """Stop permanently: current and later subscribers get the ending STOPPING."""

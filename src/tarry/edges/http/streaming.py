@@ -37,6 +37,7 @@ COME_BACK_MS = 1_000
 
 _HINTS = {
     Gap.UNKNOWN: "this is no position of this journal; the stream begins now",
+    Gap.FAILOVER: "a standby took over that lacks events before this position; the stream goes on from before the failover",
     Gap.PRUNED: "events after this position are no longer in the journal; the stream goes on now",
     Gap.TOO_FAR: "too much has happened since; the stream goes on now",
     Gap.UNREADABLE: "an event could not be told; the stream goes on behind it",
@@ -143,7 +144,7 @@ class EventStream(ServerSentEvents):
             if not page.complete:
                 # Also where nothing was wanted, so that who is cut off on a long way back does not begin it again.
                 await self._send(send, _here(page.position, "ping"))
-            after = until if page.is_gap and until is not None else page.position
+            after = until if page.is_gap and page.complete and until is not None else page.position
             if stream.ending is not None:
                 break
         return after

@@ -74,10 +74,10 @@ class EventStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _next_window(self, edge: Edge) -> Window | None:
         """The window after the edge; None if it is empty, so that an idle stream creates no empty batches."""
         if not edge.is_complete:
-            rest = Window(edge, Edge(edge.snapshot))
+            rest = Window(edge, edge.closed)
             if self._windows.has_rows(rest):
                 return rest
-            edge = Edge(edge.snapshot)
+            edge = edge.closed
         if self._target is not None:
             window = Window(edge, self._target)
             return window if edge != self._target and self._windows.has_rows(window) else None

@@ -270,6 +270,17 @@ create table tarry.forecast_minute (
     constraint forecast_minute_pkey PRIMARY KEY (queue_id, minute)
 );
 
+create table tarry.journal_point (
+    branch bigint not null,
+    system_id text not null,
+    timeline text not null,
+    lsn pg_lsn not null,
+    snapshot pg_snapshot not null,
+    constraint journal_point_pkey PRIMARY KEY (branch)
+) with (
+    fillfactor=50
+);
+
 create table tarry.leader (
     name text not null,
     holder text not null,
@@ -692,6 +703,21 @@ begin
     return found;
 end $$;
 
+create function tarry.journal_is_lost(of_branch bigint, at_lsn pg_lsn) returns boolean language sql stable as $$
+    select case
+        when pg_is_in_recovery() then false
+        when of_branch is null then exists (
+            select from pg_control_system() s join tarry.journal_point p on p.system_id = s.system_identifier::text
+            where p.timeline <> substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))
+        else not exists (
+            select from pg_control_system() s join tarry.journal_point p on p.system_id = s.system_identifier::text
+            where p.branch = of_branch
+              and (p.timeline = substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8)
+                or at_lsn <= (select max(o.lsn) from tarry.journal_point o
+                    where o.system_id = p.system_id and o.timeline = p.timeline)))
+    end
+$$;
+
 create function tarry.journal_partition(day date) returns boolean language plpgsql as $$
 declare
     part text := format('event_%s', to_char(day, 'YYYYMMDD'));
@@ -892,4 +918,5 @@ insert into tarry.migration (number, name, checksum) values
     (10, '0010_pre_attempts_asked', '6c8e200da0c5ae8f'),
     (11, '0011_pre_ledger', '54304529f41d565a'),
     (12, '0012_pre_answers', '43712437bfa10aa4'),
-    (13, '0013_pre_told', 'cf2e1397d3c4473d');
+    (13, '0013_pre_told', 'cf2e1397d3c4473d'),
+    (14, '0014_pre_failover', '3f17d48d0d0452fa');

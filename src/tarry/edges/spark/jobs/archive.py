@@ -121,7 +121,7 @@ def clear(spark: SparkSession, app: App, lake: Lake) -> int:
 def _next(app: App, edge: Edge, target: Edge, batch_rows: int) -> Window | None:
     """The window of the next batch: first the rest of a window that was cut, then up to the target."""
     if not edge.is_complete:
-        return app.pipeline.windows.cut(Window(edge, Edge(edge.snapshot)), batch_rows)
+        return app.pipeline.windows.cut(Window(edge, edge.closed), batch_rows)
     window = Window(edge, target)
     return app.pipeline.windows.cut(window, batch_rows) if app.pipeline.windows.has_rows(window) else None
 

@@ -9,9 +9,11 @@ from typing import Any
 from tarry.core.errors import Refused
 from tarry.core.pipeline import OtherCluster
 from tarry.core.windows import BEGINNING, Condition, Digest, Edge, Mark, Picture, Scan, Slice, Window
+from tarry.storage.postgres import journal_edges
+from tarry.storage.postgres.drive import drive
 from tarry.storage.postgres.pipeline import arrow, pictures, scans
 from tarry.storage.postgres.pipeline.reach import Reach
-from tarry.storage.postgres.statement import Row, Statement, sql
+from tarry.storage.postgres.statement import Op, Row, Statement, sql
 
 _FIRST_LOOK = 1_000
 """Transactions in the first search."""
@@ -27,18 +29,23 @@ class PostgresWindows:
         return self._reach.ask(Statement(sql("pipeline_system"), {}, _first_text).run)
 
     def edge(self) -> Edge:
-        return Edge(self._reach.ask(Statement(sql("pipeline_edge"), {}, _first_text).run))
+        return self._reach.ask(journal_edges.head)[1]
 
     def glance(self) -> Edge:
-        return Edge(self._reach.ask(Statement(sql("pipeline_snapshot"), {}, _first_text).run))
+        return self._reach.ask(_glance)
 
     def check(self, edge: Edge, system_id: str) -> None:
-        params = {"snapshot": edge.snapshot, "base": edge.base}
-        here, is_behind, is_pruned = self._reach.ask(Statement(sql("pipeline_check"), params, lambda rows: rows[0]).run)
+        here, is_behind, is_lost, is_pruned = self._reach.ask(lambda: _checked(edge))
         if here != system_id:
             raise OtherCluster(
                 f"the position belongs to the database cluster {system_id}, and this is {here}: restored, or another one",
                 hint="transaction numbers start again after a restore; start anew (startAnew, or another lake)",
+            )
+        if is_lost:
+            raise OtherCluster(
+                "a standby took over that had not received everything before this position: events that were read may be "
+                "lost here, and their transaction numbers given to new events",
+                hint="start anew (startAnew, or another lake): reading on would leave out new events without a trace",
             )
         if is_behind:
             raise OtherCluster(
@@ -67,7 +74,7 @@ class PostgresWindows:
             params = {**limits, "end_xid": end_xid, "most": most_rows}
             found = self._reach.ask(Statement(sql("pipeline_window_cut"), params, lambda rows: rows).run)
             if len(found) == 2:
-                return Window(window.start, Edge(window.until, window.since, Mark(*found[0])))
+                return Window(window.start, Edge(window.until, window.since, Mark(*found[0]), window.end.point))
             if end_xid == limits["end_xid"]:
                 return window
             span *= 4
@@ -80,9 +87,8 @@ class PostgresWindows:
             with self._reach.connection() as conn:
                 return scans.table_slices(conn, scan, partitions)
         with self._reach.connection() as conn:
-            if window is None:
-                row = conn.execute(sql("pipeline_snapshot")).fetchone()
-                window = Window(BEGINNING, Edge(_first_text([row or ()])))
+            here = drive(conn, _glance())
+            window = Window(BEGINNING, here) if window is None else window
             return scans.event_slices(conn, scan, window, partitions)
 
     def batches(self, piece: Slice) -> Iterator[Any]:
@@ -137,6 +143,17 @@ def day_params(edge: Edge, day: date) -> dict[str, Any]:
         "from_at": from_at,
         "to_at": from_at + timedelta(days=1),
     }
+
+
+def _glance() -> Op[Edge]:
+    yield from journal_edges.on_primary()
+    return Edge((yield from Statement(sql("pipeline_snapshot"), {}, _first_text).run()))
+
+
+def _checked(edge: Edge) -> Op[Row]:
+    yield from journal_edges.on_primary()
+    params = {"snapshot": edge.snapshot, "base": edge.base, **journal_edges.evidence(edge)}
+    return (yield from Statement(sql("pipeline_check"), params, lambda rows: rows[0]).run())
 
 
 def _first_text(rows: list[Row]) -> str:

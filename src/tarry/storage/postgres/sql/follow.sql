@@ -1,7 +1,7 @@
 -- What was committed after an edge (`since`), in the order of transactions: up to `until`, or up to now. A statement has one
 -- snapshot, so this is exactly what lies between the two; what commits late lies in a later window, whatever its id.
 -- Counting stops at `most`: whoever is further behind is told so, instead of walking the journal again with every page.
--- What was pruned is asked in the same snapshot. Is everything that is seen here on disk: see pipeline_edge.
+-- What was pruned is asked in the same snapshot. What is seen here may not be on disk: see journal_edge.
 -- `next_xid` and `running` say once more what lies after `since`, in words that event_find understands: else one transaction
 -- that is open for long would make every look walk the journal since it began.
 -- Relies on event_find, after by_bitmaps.
@@ -27,7 +27,8 @@ select edge.until::text,
     exists (select from tarry.archive_day where pruned_xid is not null
         and not pg_visible_in_snapshot(pruned_xid, edge.since)),
     counted.too_far,
-    case when pg_is_in_recovery() then true else pg_current_wal_flush_lsn() >= pg_current_wal_insert_lsn() end,
+    tarry.journal_is_lost(%(branch)s::bigint, %(lsn)s::pg_lsn),
+    pg_is_in_recovery(),
     f.xid, f.id, f.kind::text, f.at, q.name, f.key, f.version, f.attempt, f.priority, f.due_at, f.leased_at,
     f.lease_until, f.consumer, f.size, f.payload_hash, f.error, f.detail
 from edge cross join counted
