@@ -29,14 +29,18 @@ class TestKeys:
         issued = app.keys.create("shop", ["produce"], ["orders", "mail-*"])
         text = KeyText.parse(issued.text)
         assert text is not None
-        found = app.store.find_key(text.id)
+        (found,) = app.store.find_keys([text.id, "0" * 12])
         assert found == issued.key
-        assert found is not None
         assert (found.name, found.actions, found.queues) == ("shop", {Action.PRODUCE}, ("orders", "mail-*"))
         assert (found.created_at, found.expires_at, found.revoked_at) == (START, None, None)
         assert text.proves(found)
         assert not text._replace(secret="0" * 64).proves(found)
         assert not text.proves(None)
+
+    def test_keys_are_found_together(self, app: App) -> None:
+        ids = [app.keys.create(name, ["produce"]).key.id for name in "abc"]
+        assert {key.id for key in app.store.find_keys([ids[2], "0" * 12, ids[0]])} == {ids[0], ids[2]}
+        assert app.store.find_keys([]) == []
 
     def test_nothing_that_is_stored_or_shown_is_the_secret(self, app: App) -> None:
         issued = app.keys.create("shop", ["read"])
@@ -48,9 +52,9 @@ class TestKeys:
         text = KeyText.parse(issued.text)
         assert text is not None
         clock.advance(HOUR - timedelta(microseconds=1))
-        assert text.proves(app.store.find_key(text.id))
+        assert text.proves(app.store.find_keys([text.id])[0])
         clock.advance(timedelta(microseconds=1))
-        assert not text.proves(app.store.find_key(text.id))
+        assert not text.proves(app.store.find_keys([text.id])[0])
 
     def test_a_revoked_key_stays_in_the_list_and_proves_nothing(self, app: App, clock: WatchedClock) -> None:
         issued = app.keys.create("shop", ["read"])

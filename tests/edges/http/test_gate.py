@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +13,7 @@ from starlette.requests import Request
 from tarry.app import AsyncApp
 from tarry.core.errors import StoreUnavailable
 from tarry.core.keys import ApiKey
+from tarry.edges.http import gate as gate_module
 from tarry.edges.http.gate import Gate
 from tarry.edges.http.problems import Problem
 from tarry.edges.http.settings import BrokerSettings
@@ -33,8 +35,8 @@ class Held(AsyncMemoryStore):
     async def keys(self, *, conn: Any = None) -> list[ApiKey]:
         return await self._held(super().keys())
 
-    async def find_key(self, id: str, *, conn: Any = None) -> ApiKey | None:
-        return await self._held(super().find_key(id))
+    async def find_keys(self, ids: Sequence[str], *, conn: Any = None) -> list[ApiKey]:
+        return await self._held(super().find_keys(ids))
 
     async def _held(self, asking: Any) -> Any:
         self.asked += 1
@@ -125,5 +127,43 @@ def test_a_question_that_failed_is_asked_again() -> None:
         store.away = False
         assert (await gate.identify(request())).id == "anonymous"
         assert store.asked == 2
+
+    asyncio.run(story())
+
+
+def test_a_flood_of_keys_that_were_made_up_asks_one_question_at_a_time() -> None:
+    async def story() -> None:
+        store = Held()
+        issued = await AsyncApp(store).keys.create("k", ["read"])
+        gate = Gate(store, BrokerSettings())
+        texts = [f"tarry_{n:012x}_{'0' * 64}" for n in range(1_000)]
+        first = [asyncio.create_task(gate.identify(request(text))) for text in texts[:500]]
+        await store.reached.wait()
+        more = [asyncio.create_task(gate.identify(request(text))) for text in (*texts[500:], issued.text)]
+        for _ in range(10):
+            await asyncio.sleep(0)  # so that all have come as far as they can
+        store.go_on.set()
+        answers = await asyncio.gather(*first, *more, return_exceptions=True)
+        assert {type(one) for one in answers[:-1]} == {Problem}
+        assert answers[-1].id == issued.key.id, "a key that the broker did not know yet is not held up by them"
+        assert store.asked <= 3
+
+    asyncio.run(story())
+
+
+def test_keys_that_were_made_up_push_none_out_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        monkeypatch.setattr(gate_module, "_CACHED", 10)
+        store = Held()
+        store.go_on.set()
+        issued = await AsyncApp(store).keys.create("k", ["read"])
+        gate = Gate(store, BrokerSettings(keys_cached_for=timedelta(hours=1)))
+        await gate.identify(request(issued.text))
+        for n in range(20):
+            with pytest.raises(Problem):
+                await gate.identify(request(f"tarry_{n:012x}_{'0' * 64}"))
+        asked = store.asked
+        await gate.identify(request(issued.text))
+        assert store.asked == asked
 
     asyncio.run(story())

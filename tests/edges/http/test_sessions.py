@@ -138,9 +138,7 @@ def test_where_nobody_needs_a_key_no_page_does(ask: Caller) -> None:
 
 
 def test_a_session_is_for_one_key(behind: AsyncApp, http_loop: Loop, key: Make) -> None:
-    one, other = (http_loop.run(behind.store.find_key(key("read").split("_")[1])) for _ in range(2))
-    assert one is not None
-    assert other is not None
+    one, other = http_loop.run(behind.store.find_keys([key("read").split("_")[1] for _ in range(2)]))
     now = http_loop.run(behind.store.now())
     session = Session.of(one, now + timedelta(minutes=1))
     assert Session.parse(str(session)) == session

@@ -56,6 +56,9 @@ class Gate:
         self._store = store
         self._settings = settings
         self._known: OrderedDict[str, tuple[float, ApiKey | None]] = OrderedDict()
+        self._unknown: OrderedDict[str, tuple[float, ApiKey | None]] = OrderedDict()
+        self._gathered: set[str] | None = None
+        self._lookup: asyncio.Task[dict[str, ApiKey]] | None = None
         self._keyless_until = 0.0
         self._has_had_a_key = False
         self._asking: dict[str, asyncio.Task[Any]] = {}
@@ -89,6 +92,7 @@ class Gate:
     def forget(self) -> None:
         """Keys have changed. What is being asked at this moment is not kept either: its answer may be of before."""
         self._known.clear()
+        self._unknown.clear()
         self._keyless_until = 0.0
         self._asking.clear()
 
@@ -132,17 +136,34 @@ class Gate:
         return found
 
     async def _find(self, id: str) -> ApiKey | None:
-        cached = self._known.get(id)
+        cached = self._known.get(id) or self._unknown.get(id)
         if cached is not None and cached[0] > time.monotonic():
             return cached[1]
 
         def keep(until: float, found: ApiKey | None) -> None:
-            self._known[id] = (until, found)
-            self._known.move_to_end(id)
-            while len(self._known) > _CACHED:
-                self._known.popitem(last=False)
+            # Apart from each other: ids that were made up must not push keys out.
+            cache, other = (self._known, self._unknown) if found is not None else (self._unknown, self._known)
+            other.pop(id, None)
+            cache[id] = (until, found)
+            cache.move_to_end(id)
+            while len(cache) > _CACHED:
+                cache.popitem(last=False)
 
-        return await self._shared(id, lambda: self._store.find_key(id), keep)
+        return await self._shared(id, lambda: self._looked_up(id), keep)
+
+    async def _looked_up(self, id: str) -> ApiKey | None:
+        """With the others wanted at this moment: however many ids a client makes up, one statement runs at a time."""
+        if self._gathered is None or self._lookup is None:
+            self._gathered = set()
+            self._lookup = asyncio.create_task(self._look_up(self._gathered, self._lookup))
+        self._gathered.add(id)
+        return (await asyncio.shield(self._lookup)).get(id)
+
+    async def _look_up(self, ids: set[str], before: asyncio.Task[dict[str, ApiKey]] | None) -> dict[str, ApiKey]:
+        if before is not None:
+            await asyncio.wait({before})
+        self._gathered = None
+        return {key.id: key for key in await self._store.find_keys(sorted(ids))}
 
     async def _never_had_a_key(self) -> bool:
         """Expired and revoked keys count: a broker that was closed by a key is never open again. An error is no answer."""

@@ -236,8 +236,8 @@ class AsyncMemoryStore(AsyncChores):
     async def add_key(self, key: ApiKey, *, expires_for: timedelta | None, conn: Any = None) -> ApiKey:
         return self._store.add_key(key, expires_for=expires_for, conn=conn)
 
-    async def find_key(self, id: str, *, conn: Any = None) -> ApiKey | None:
-        return self._store.find_key(id, conn=conn)
+    async def find_keys(self, ids: Sequence[str], *, conn: Any = None) -> list[ApiKey]:
+        return self._store.find_keys(ids, conn=conn)
 
     async def keys(self, *, conn: Any = None) -> list[ApiKey]:
         return self._store.keys(conn=conn)

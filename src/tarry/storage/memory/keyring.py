@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -30,9 +30,9 @@ class Keyring:
         self._keys[key.id] = replace(key, created_at=now, expires_at=expires_at)
         return self._seen(self._keys[key.id], now)
 
-    def find(self, id: str, now: datetime) -> ApiKey | None:
-        key = self._keys.get(id)
-        return None if key is None else self._seen(key, now)
+    def find(self, ids: Sequence[str], now: datetime) -> list[ApiKey]:
+        wanted = set(ids)
+        return [key for key in self.every(now) if key.id in wanted]
 
     def every(self, now: datetime) -> list[ApiKey]:
         return [self._seen(key, now) for key in sorted(self._keys.values(), key=lambda key: (key.created_at, key.id))]

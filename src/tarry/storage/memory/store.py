@@ -320,9 +320,9 @@ class MemoryStore(Chores, Scheduling):
         with self._locked(conn) as now:
             return self._keyring.add(key, expires_for, now)
 
-    def find_key(self, id: str, *, conn: Any = None) -> ApiKey | None:
+    def find_keys(self, ids: Sequence[str], *, conn: Any = None) -> list[ApiKey]:
         with self._locked(conn) as now:
-            return self._keyring.find(id, now)
+            return self._keyring.find(ids, now)
 
     def keys(self, *, conn: Any = None) -> list[ApiKey]:
         with self._locked(conn) as now:

@@ -289,8 +289,8 @@ class AsyncPostgresStore(AsyncChores, AsyncScheduling, AsyncAnswering):
     async def add_key(self, key: ApiKey, *, expires_for: timedelta | None, conn: Any = None) -> ApiKey:
         return await self._run(lambda verbs: verbs.add_key(key, expires_for), conn)
 
-    async def find_key(self, id: str, *, conn: Any = None) -> ApiKey | None:
-        return await self._run(lambda verbs: verbs.find_key(id), conn)
+    async def find_keys(self, ids: Sequence[str], *, conn: Any = None) -> list[ApiKey]:
+        return await self._run(lambda verbs: verbs.find_keys(ids), conn)
 
     async def keys(self, *, conn: Any = None) -> list[ApiKey]:
         return await self._run(Verbs.keys, conn)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -33,12 +33,12 @@ def add(key: ApiKey, expires_for: timedelta | None, now: datetime | None) -> Sta
     return Statement(sql("key_add"), params, decode)
 
 
-def find(id: str, now: datetime | None) -> Statement[ApiKey | None]:
-    return Statement(sql("keys"), {"id": id, "now": now}, _maybe_key)
+def find(ids: Sequence[str], now: datetime | None) -> Statement[list[ApiKey]]:
+    return Statement(sql("keys"), {"ids": list(ids), "now": now}, lambda rows: [_key(row) for row in rows])
 
 
 def every(now: datetime | None) -> Statement[list[ApiKey]]:
-    return Statement(sql("keys"), {"id": None, "now": now}, lambda rows: [_key(row) for row in rows])
+    return Statement(sql("keys"), {"ids": None, "now": now}, lambda rows: [_key(row) for row in rows])
 
 
 def revoke(id: str, now: datetime | None) -> Statement[ApiKey | None]:

@@ -255,8 +255,8 @@ class PostgresStore(Chores, Scheduling, Answering):
     def add_key(self, key: ApiKey, *, expires_for: timedelta | None, conn: Any = None) -> ApiKey:
         return self._run(lambda verbs: verbs.add_key(key, expires_for), conn)
 
-    def find_key(self, id: str, *, conn: Any = None) -> ApiKey | None:
-        return self._run(lambda verbs: verbs.find_key(id), conn)
+    def find_keys(self, ids: Sequence[str], *, conn: Any = None) -> list[ApiKey]:
+        return self._run(lambda verbs: verbs.find_keys(ids), conn)
 
     def keys(self, *, conn: Any = None) -> list[ApiKey]:
         return self._run(Verbs.keys, conn)

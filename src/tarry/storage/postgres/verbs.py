@@ -201,8 +201,8 @@ class Verbs(ChoreVerbs):
     def add_key(self, key: ApiKey, expires_for: timedelta | None) -> Op[ApiKey]:
         return ops.single(key_statements.add(key, expires_for, self._clock.pinned()))
 
-    def find_key(self, id: str) -> Op[ApiKey | None]:
-        return ops.single(key_statements.find(id, self._clock.pinned()))
+    def find_keys(self, ids: Sequence[str]) -> Op[list[ApiKey]]:
+        return ops.single(key_statements.find(ids, self._clock.pinned()))
 
     def keys(self) -> Op[list[ApiKey]]:
         return ops.single(key_statements.every(self._clock.pinned()))
