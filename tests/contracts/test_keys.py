@@ -56,6 +56,13 @@ class TestKeys:
         clock.advance(timedelta(microseconds=1))
         assert not text.proves(app.store.find_keys([text.id])[0])
 
+    def test_keys_end_at_their_bound_at_the_latest(self, app: App) -> None:
+        made = [
+            app.keys.create("shop", ["read"], expires_for=expires_for, expires_by=START + HOUR).key.expires_at
+            for expires_for in (None, 2 * HOUR, MINUTE)
+        ]
+        assert made == [START + HOUR, START + HOUR, START + MINUTE]
+
     def test_a_revoked_key_stays_in_the_list_and_proves_nothing(self, app: App, clock: WatchedClock) -> None:
         issued = app.keys.create("shop", ["read"])
         revoked = app.keys.revoke(issued.key.id)

@@ -20,10 +20,16 @@ class ApiKeys:
         self._store = store
 
     def create(
-        self, name: str, actions: Iterable[str], queues: Sequence[str] = ("*",), *, expires_for: timedelta | None = None
+        self,
+        name: str,
+        actions: Iterable[str],
+        queues: Sequence[str] = ("*",),
+        *,
+        expires_for: timedelta | None = None,
+        expires_by: datetime | None = None,
     ) -> IssuedKey:
-        """The text of the result is the key; it is stored nowhere else."""
-        text, key = _drawn(name, actions, queues, expires_for)
+        """The text of the result is the key; it is stored nowhere else. The key ends at the earlier of both bounds."""
+        text, key = _drawn(name, actions, queues, expires_for, expires_by)
         return IssuedKey(self._store.add_key(key, expires_for=expires_for), str(text))
 
     def list(self) -> builtins.list[ApiKey]:
@@ -38,9 +44,15 @@ class AsyncApiKeys:
         self._store = store
 
     async def create(
-        self, name: str, actions: Iterable[str], queues: Sequence[str] = ("*",), *, expires_for: timedelta | None = None
+        self,
+        name: str,
+        actions: Iterable[str],
+        queues: Sequence[str] = ("*",),
+        *,
+        expires_for: timedelta | None = None,
+        expires_by: datetime | None = None,
     ) -> IssuedKey:
-        text, key = _drawn(name, actions, queues, expires_for)
+        text, key = _drawn(name, actions, queues, expires_for, expires_by)
         return IssuedKey(await self._store.add_key(key, expires_for=expires_for), str(text))
 
     async def list(self) -> builtins.list[ApiKey]:
@@ -51,7 +63,11 @@ class AsyncApiKeys:
 
 
 def _drawn(
-    name: str, actions: Iterable[str], queues: Sequence[str], expires_for: timedelta | None
+    name: str,
+    actions: Iterable[str],
+    queues: Sequence[str],
+    expires_for: timedelta | None,
+    expires_by: datetime | None,
 ) -> tuple[KeyText, ApiKey]:
     if expires_for is not None:
         limits.check_delay(expires_for, "expires_for")
@@ -63,5 +79,6 @@ def _drawn(
         queues=check_patterns(queues),
         secret_hash=text.secret_hash,
         created_at=_UNKNOWN,
+        expires_at=None if expires_by is None else limits.check_instant(expires_by, "expires_by"),
     )
     return text, key

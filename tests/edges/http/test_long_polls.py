@@ -100,8 +100,8 @@ def test_a_client_that_leaves_during_the_hand_over_has_its_lease_given_back(
     given_back = threading.Event()
     waited, take_back = polling._waited, polling._HandOver._take_back
 
-    async def leased_and_left(broker: Any, queue: Any, asked: Any, gone: Any) -> Any:
-        found = await waited(broker, queue, asked, gone)
+    async def leased_and_left(broker: Any, queue: Any, caller: Any, asked: Any, gone: Any) -> Any:
+        found = await waited(broker, queue, caller, asked, gone)
         raw[0].close()
         await gone
         return found

@@ -74,7 +74,11 @@ def test_a_page_of_another_site_gets_nothing_by_it(guarded: Caller, key: Make) -
     cookie = signed_in(guarded, key("read"))
     for origin in ("http://evil.example", "null", "http://localhost:9"):
         assert code(guarded("GET", "/v1/events", headers={**cookie, "origin": origin})) == (403, "forbidden")
-    assert guarded("GET", "/v1/events", headers={**cookie, "origin": "http://localhost"}).status_code == 200
+    for site in ("cross-site", "same-site", ""):
+        assert code(guarded("GET", "/v1/events", headers={**cookie, "sec-fetch-site": site})) == (403, "forbidden")
+        assert code(guarded("DELETE", "/v1/session", headers={**cookie, "sec-fetch-site": site})) == (403, "forbidden")
+    own = {**cookie, "origin": "http://localhost", "sec-fetch-site": "same-origin"}
+    assert guarded("GET", "/v1/events", headers=own).status_code == 200
 
 
 def test_it_ends_after_half_a_day_or_with_its_key(guarded: Caller, key: Make, pinned: MutableClock) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Coroutine, Generator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from starlette.requests import Request
 
+from tarry.core.errors import TarryError
 from tarry.core.keys import Action, ApiKey, KeyText
 from tarry.core.ports import AsyncStore
 from tarry.core.sessions import Session
@@ -22,6 +23,14 @@ from tarry.edges.http.settings import BrokerSettings
 R = TypeVar("R")
 
 _CACHED = 10_000
+_WATCH_EVERY_S = 0.1
+
+
+class _End:
+    """Behind the last item of a stream."""
+
+
+_END = _End()
 SESSION = "tarry_events"
 """The cookie of a browser that has signed in for live events."""
 
@@ -64,6 +73,8 @@ class Gate:
         self._asking: dict[str, asyncio.Task[Any]] = {}
         self._buckets: dict[str, tuple[float, float]] = {}
         self._slots: Counter[tuple[str, str]] = Counter()
+        self._watches: dict[tuple[str, float | None], tuple[asyncio.Task[None], int]] = {}
+        self._changed = asyncio.Event()
 
     async def identify(self, request: Request, *, by_cookie: bool = False, changes_by_get: bool = False) -> Caller:
         """`by_cookie`: the session of a browser will do. `changes_by_get`: the route is a GET and yet changes something."""
@@ -89,12 +100,63 @@ class Gate:
         in_time = caller.until_s is None or time.monotonic() < caller.until_s
         return in_time and found is not None and found.active
 
+    async def require_valid(self, caller: Caller) -> None:
+        if not await self.still_valid(caller):
+            raise unauthorized("this API key is no longer valid")
+
+    @contextmanager
+    def watched(self, caller: Caller) -> Generator[asyncio.Task[None]]:
+        """A task that is done once the caller would be refused; one for all long requests of a key."""
+        place = (caller.id, caller.until_s)
+        task, users = self._watches.get(place, (None, 0))
+        if task is None:
+            task = asyncio.create_task(self._watch(caller), name="tarry-key")
+        self._watches[place] = (task, users + 1)
+        try:
+            yield task
+        finally:
+            users = self._watches[place][1] - 1
+            self._watches[place] = (task, users)
+            if not users:
+                del self._watches[place]
+                task.cancel()
+
+    async def while_valid(self, caller: Caller, items: AsyncIterator[R]) -> AsyncGenerator[R]:
+        """The items as they come, and 401 as soon as the caller would be refused, whether or not another one comes."""
+        with self.watched(caller) as ended:
+            while True:
+                coming = asyncio.ensure_future(anext(items, _END))
+                try:
+                    await asyncio.wait({coming, ended}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    if not coming.done():
+                        coming.cancel()
+                        await asyncio.wait({coming})
+                if ended.done():
+                    _ = coming.cancelled() or coming.exception()
+                    raise unauthorized("this API key is no longer valid")
+                if isinstance(item := coming.result(), _End):
+                    return
+                yield item
+
+    async def _watch(self, caller: Caller) -> None:
+        while True:
+            changed = self._changed
+            with suppress(TarryError):  # without a database the key can do nothing, and it is asked again
+                if not await self.still_valid(caller):
+                    return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(self._settings.keys_cached_for.total_seconds(), _WATCH_EVERY_S)):
+                    await changed.wait()
+
     def forget(self) -> None:
         """Keys have changed. What is being asked at this moment is not kept either: its answer may be of before."""
         self._known.clear()
         self._unknown.clear()
         self._keyless_until = 0.0
         self._asking.clear()
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     @contextmanager
     def slot(self, caller: Caller, kind: str, most: int) -> Generator[None]:

@@ -13,6 +13,7 @@ from tarry.edges.http.documented import ADMIN_ERRORS, READ_ERRORS
 from tarry.edges.http.problems import Problem
 from tarry.edges.http.routing import AccessRoute, Scope, access, caller_of
 from tarry.edges.http.views import answer
+from tarry.edges.times import exact
 
 router = APIRouter(prefix="/v1", tags=["keys"], route_class=AccessRoute)
 _ADMIN = access(Action.ADMIN, Scope.ALL)
@@ -20,12 +21,18 @@ _ADMIN = access(Action.ADMIN, Scope.ALL)
 
 @router.post("/keys", status_code=201, response_model=answers.IssuedKey, responses=ADMIN_ERRORS, openapi_extra=_ADMIN)
 async def create_key(request: Request, body: contracts.KeyRequest) -> Response:
-    """Make a key that may no more than the key that makes it. Its text is shown this once."""
+    """Make a key that may no more than the key that makes it, and ends no later. Its text is shown this once."""
     broker, caller = request.app.state.broker, caller_of(request)
     for action in body.actions:
         if not caller.may(Action(action)):
             raise Problem(403, "forbidden", f"this key may not {action}, and so cannot make one that may")
-    issued = await broker.app.keys.create(body.name, body.actions, body.queues, expires_for=body.expires_for)
+    ends = None if caller.key is None else caller.key.expires_at
+    if ends is not None and (body.expires_for is None or body.expires_for > ends - await broker.store.now()):
+        detail = f"this key expires at {exact(ends)}, and so cannot make one that expires later or never"
+        raise Problem(403, "forbidden", detail, hint="give a shorter expires_for")
+    issued = await broker.app.keys.create(
+        body.name, body.actions, body.queues, expires_for=body.expires_for, expires_by=ends
+    )
     broker.gate.forget()
     return answer({**views.key(issued.key), "key": issued.text}, 201)
 

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from tarry.edges.http import contracts, views
-from tarry.edges.http.gate import unauthorized
+from tarry.edges.http.gate import Caller, unauthorized
 from tarry.edges.http.routing import caller_of
 from tarry.handles.aio import AsyncQueue
 from tarry.handles.content import Content
@@ -37,11 +37,7 @@ async def long_poll(
     gone = asyncio.create_task(_gone(request))
     try:
         with broker.host.long_answer(request.scope):
-            found = await _waited(broker, queue, asked, gone)
-        if found and asked.wait and not await broker.gate.still_valid(caller_of(request)):
-            # Revoked or expired while it waited: nothing is handed to it any more.
-            await asyncio.shield(queue.release_many([one.hold for one in found]))
-            raise unauthorized("this API key is no longer valid")
+            found = await _waited(broker, queue, caller_of(request), asked, gone)
     except BaseException:
         gone.cancel()
         raise
@@ -52,21 +48,32 @@ async def long_poll(
 
 
 async def _waited(
-    broker: Broker, queue: AsyncQueue[Content], asked: contracts.PollRequest, gone: asyncio.Task[None]
+    broker: Broker,
+    queue: AsyncQueue[Content],
+    caller: Caller,
+    asked: contracts.PollRequest,
+    gone: asyncio.Task[None],
 ) -> list[AsyncDelivery[Content]]:
     if not asked.wait:
         return await queue.try_poll_many(asked.max, **_options(asked))
     polling = asyncio.create_task(queue.poll_many(asked.max, asked.wait, **_options(asked)))
     stopping = asyncio.create_task(broker.stopping.wait())
     try:
-        await asyncio.wait({polling, gone, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        with broker.gate.watched(caller) as ended:
+            await asyncio.wait({polling, gone, stopping, ended}, return_when=asyncio.FIRST_COMPLETED)
+            is_over = ended.done()
         if not polling.done():
             polling.cancel()  # a cancelled poll gives back what was on its way to it
             await asyncio.wait({polling})
-        return [] if polling.cancelled() else polling.result()
+        found = [] if polling.cancelled() else polling.result()
     finally:
         polling.cancel()
         stopping.cancel()
+    if is_over or (found and not await broker.gate.still_valid(caller)):
+        # Revoked or expired while it waited: nothing is handed to it any more.
+        await asyncio.shield(queue.release_many([one.hold for one in found]))
+        raise unauthorized("this API key is no longer valid")
+    return found
 
 
 def _options(asked: contracts.PollRequest) -> dict[str, Any]:

@@ -125,12 +125,16 @@ async def import_messages(request: Request) -> Response:
     return await enqueued(request, messages, lambda ids: answer(said))
 
 
-async def purged(store: Any, queue: str, place: str) -> int:
-    """Those that are in this place now. Nothing is taken from a worker who got it meanwhile."""
+async def purged(request: Request, queue: str, place: str) -> int:
+    """Those that are in this place now. Nothing is taken from a worker that leased it meanwhile; a key that ends stops it."""
+    broker = request.app.state.broker
+    store = broker.store
+    await broker.gate.require_valid(caller_of(request))
     if place == "dead":
         return await store.purge_dead(queue)
     dropped = 0
     async for page in pages(store, queue, place):
+        await broker.gate.require_valid(caller_of(request))
         for one in page:
             dropped += await store.drop(queue, one.key, version=one.version, unless_leased=place == "main")
     return dropped
@@ -138,7 +142,7 @@ async def purged(store: Any, queue: str, place: str) -> int:
 
 async def _cleared(request: Request, place: str) -> None:
     for name in await readable(request, Action.ADMIN):
-        await _if_known(lambda name=name: purged(request.app.state.broker.store, name, place))
+        await _if_known(lambda name=name: purged(request, name, place))
 
 
 def _parsed(request: Request, ids: Sequence[str], action: Action) -> list[MessageId]:

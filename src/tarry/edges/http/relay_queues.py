@@ -102,7 +102,7 @@ async def purge_queue(request: Request, queue: str, body: asked.Purge | None = N
         deleted = await store.drop_all(queue) + await store.purge_dead(queue)
     else:
         place = {"queued": "main"}.get(status, status)
-        deleted = await purged(store, queue, place) if place in STATES else 0
+        deleted = await purged(request, queue, place) if place in STATES else 0
     return answer({"message": f"Purged {deleted} messages from queue '{queue}'", "deleted_count": deleted})
 
 

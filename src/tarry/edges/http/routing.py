@@ -63,6 +63,14 @@ BY_COOKIE = {"x-tarry-cookie": True}
 
 
 class StrictRequest(Request):
+    async def body(self) -> bytes:
+        """Read once, and checked then: a client may take long to send it, and its key may have ended meanwhile."""
+        is_new = not hasattr(self, "_body")
+        body = await super().body()
+        if is_new and "tarry.caller" in self.scope:
+            await self.app.state.broker.gate.require_valid(caller_of(self))
+        return body
+
     async def json(self) -> Any:
         try:
             return pydantic_core.from_json(await self.body(), allow_inf_nan=False)
@@ -88,6 +96,8 @@ class AccessRoute(APIRoute):
             request.scope["tarry.caller"] = caller
             queue = await _judge(broker.store, caller, action, scope, request)
             request = StrictRequest(_with_json(request.scope, takes_body=takes_body), request.receive)
+            if takes_body:
+                await request.body()
             if action is not Action.ADMIN or request.method == "GET":
                 return await inner(request)
             return await audited(request, queue, lambda: inner(request))

@@ -111,21 +111,27 @@ async def import_lines(
         raise Problem(415, "not_json", "the body must be JSON lines", hint=f"send Content-Type: {MEDIA_TYPE}")
     takes_a_stream(request.scope)
     broker: Broker = request.app.state.broker
+    caller = caller_of(request)
     name = check_queue_name(queue)
     importing = Importing(broker.store.settings.payload_limit, on_bad=on_bad, dry_run=dry_run)
     splitting, pace = Lines(broker.settings.body_limit), Pace()
     # Once it has stopped, the rest is read all the same: a client that cannot get rid of it may never hear the answer.
     try:
-        async for chunk in request.stream():
+        async for chunk in broker.gate.while_valid(caller, request.stream()):
             for line in splitting.split(chunk):
                 if importing.lines >= broker.settings.import_limit:
                     raise _too_many_lines(broker, importing)
                 if batch := importing.take(line):
+                    await broker.gate.require_valid(caller)
                     await _store(broker, name, importing, batch)
                 if pace.is_up:
                     await pace.rest()
+        await broker.gate.require_valid(caller)
     except ClientDisconnect:
         return Response(status_code=400)  # nobody hears it; what was stored by then stays
+    except Problem as problem:
+        problem.more.setdefault("stored_lines", importing.stored_lines)
+        raise
     for line in splitting.end():
         importing.take(line)
     if batch := importing.rest():

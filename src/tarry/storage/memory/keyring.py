@@ -26,8 +26,8 @@ class Keyring:
     def add(self, key: ApiKey, expires_for: timedelta | None, now: datetime) -> ApiKey:
         if key.id in self._keys:
             raise Refused("there is a key with this id already", hint="try again: ids are random")
-        expires_at = None if expires_for is None else now + expires_for
-        self._keys[key.id] = replace(key, created_at=now, expires_at=expires_at)
+        ends = [end for end in (None if expires_for is None else now + expires_for, key.expires_at) if end is not None]
+        self._keys[key.id] = replace(key, created_at=now, expires_at=min(ends, default=None))
         return self._seen(self._keys[key.id], now)
 
     def find(self, ids: Sequence[str], now: datetime) -> list[ApiKey]:

@@ -22,6 +22,7 @@ def add(key: ApiKey, expires_for: timedelta | None, now: datetime | None) -> Sta
         "actions": TextArray(sorted(key.actions)),
         "queues": TextArray(key.queues),
         "expires_for": None if expires_for is None else expires_for.total_seconds(),
+        "expires_by": key.expires_at,
         "now": now,
     }
 
