@@ -11,10 +11,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from tarry.core.errors import SchemaMismatch
+from tarry.core.errors import HeldUp, SchemaMismatch
 from tarry.storage.postgres import migrate
 from tarry.storage.postgres.migrate import Migration
 from tests.kit.servers import Server
+from tests.kit.sleepers import until
+from tests.kit.steps import PATIENCE_S, in_background
 from tests.migrations.catalogue import described
 from tests.migrations.conftest import NewDatabase
 
@@ -152,3 +154,58 @@ def test_migrating_waits_for_nobody_who_only_reads_and_writes_messages(bare: str
         busy.execute("lock table tarry.message, tarry.event, tarry.queue in access exclusive mode")
         conn.execute("set lock_timeout = '2s'")
         assert migrate.migrate(conn) == []
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(migrate, "LOCK_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(migrate, "PAUSES_S", (0.01, 0.01))
+
+
+def test_a_migration_gives_way_to_an_open_reader_and_names_it(
+    database: str, monkeypatch: pytest.MonkeyPatch, impatient: None
+) -> None:
+    with_extra(monkeypatch, extra("alter table tarry.message add column extra int"))
+    with (
+        psycopg.connect(database, application_name="a report") as reader,
+        psycopg.connect(database, autocommit=True) as conn,
+    ):
+        reader.execute("select count(*) from tarry.message")
+        with pytest.raises(HeldUp, match="a report") as held:
+            migrate.migrate(conn)
+        for part in (
+            f"pid {reader.info.backend_pid} ",
+            "open for",
+            "select count(*) from tarry.message",
+            "9001_pre_extra",
+        ):
+            assert part in str(held.value)
+        assert "9001_pre_extra" not in applied(conn)
+        reader.rollback()
+        assert [migration.number for migration in migrate.migrate(conn)] == [9001]
+
+
+def test_other_statements_are_answered_while_a_migration_waits_for_a_reader(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An ALTER TABLE that waits stops every statement behind it: so it gives way again and again."""
+    monkeypatch.setattr(migrate, "LOCK_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(migrate, "PAUSES_S", (0.2,) * 1_000)
+    with_extra(monkeypatch, extra("alter table tarry.message add column extra int"))
+    waits = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like 'alter table tarry.message%'"
+    with (
+        psycopg.connect(database) as reader,
+        psycopg.connect(database, autocommit=True) as watcher,
+        psycopg.connect(database, autocommit=True, options="-c statement_timeout=30s") as other,
+        connect(database) as conn,
+    ):
+        reader.execute("select count(*) from tarry.message")
+        with in_background(migrate.migrate, conn) as migrated:
+            try:
+                for _ in range(3):
+                    until(lambda: watcher.execute(waits).fetchone() == (1,), "the migration does not wait")
+                    other.execute("select count(*) from tarry.message")  # behind the ALTER TABLE, which gives way
+                assert not migrated.done()
+            finally:
+                reader.rollback()
+        assert [migration.number for migration in migrated.result(PATIENCE_S)] == [9001]

@@ -9,6 +9,8 @@ import pytest
 
 import tarry
 from tarry.core.errors import Refused
+from tests.kit.sleepers import until
+from tests.kit.steps import PATIENCE_S, in_background, take
 
 
 @pytest.mark.chaos
@@ -27,3 +29,25 @@ def test_a_leader_gives_up_on_a_step_that_somebody_holds_up(database: str) -> No
         theirs.commit()
         app.store.advance_redrive(redrive.id, lead=held)
         assert (redrive.refresh().redriven, redrive.job.skipped) == (0, 1)
+
+
+def test_a_job_redrives_a_letter_that_another_transaction_has_locked_for_a_moment(database: str) -> None:
+    """As the sweeper does when it writes fingerprints down."""
+    with (
+        tarry.connect(database) as app,
+        psycopg.connect(database) as labelling,
+        psycopg.connect(database, autocommit=True) as watcher,
+    ):
+        orders = app.queue("orders")
+        for key in ("a", "b", "c"):
+            orders.offer(key, 1)
+            take(orders).bury("x")
+        redrive = orders.dead_letters.start_redrive()
+        labelling.execute("update tarry.dead_letter set fingerprint = 'f' where key = 'b'")
+        waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+        with in_background(app.store.advance_redrive, redrive.id) as step:
+            until(lambda: step.done() or watcher.execute(waits).fetchone() == (1,), "the step does not wait")
+            labelling.commit()
+            step.result(PATIENCE_S)
+        assert (redrive.refresh().redriven, redrive.job.skipped) == (3, 0)
+        assert sorted(one.key for one in orders.try_poll_many(10)) == ["a", "b", "c"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import time
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -12,10 +13,16 @@ from typing import Any, LiteralString, NamedTuple, cast
 
 from psycopg import Connection, errors
 
-from tarry.core.errors import Refused, SchemaMismatch
+from tarry.core.errors import HeldUp, Refused, SchemaMismatch
+from tarry.storage.postgres.blockers import Blocker, watched
 from tarry.storage.postgres.drive import transaction
 
 _NAME = re.compile(r"(?P<number>\d{4})_(?P<phase>pre|post)_\w+\.sql")
+LOCK_TIMEOUT_S = 2.0
+"""How long a migration waits for a lock before it gives way and tries again."""
+PAUSES_S = (1.0, 2.0, 4.0, 8.0)
+TURN_S = 300.0
+"""How long a process waits while another one migrates. Nothing queues behind it."""
 # "tarr" in ASCII: any number will do, as long as every version of Tarry uses the same.
 _LOCK: LiteralString = "select pg_advisory_xact_lock(1952542322)"
 _BOOTSTRAP: tuple[LiteralString, ...] = (
@@ -98,14 +105,15 @@ def pending(conn: Connection[Any]) -> list[Migration]:
 def migrate(conn: Connection[Any], *, post: bool = True) -> list[Migration]:
     """Apply what is pending, each file in a transaction of its own, and say what was applied.
 
-    Any number of processes may do this at once: they take turns, and the later ones find nothing to do.
+    Any number of processes may do this at once: they take turns, and the later ones find nothing to do. Where an open
+    transaction of another session is in the way for too long, `HeldUp` names it; what was applied before stays applied.
     """
     done: list[Migration] = []
-    for migration in known():
+    for migration in known() if pending(conn) else ():
         if migration.phase == "post" and not post:
             break
         try:
-            if _apply(conn, migration):
+            if _apply_patiently(conn, migration):
                 done.append(migration)
         except errors.InsufficientPrivilege as error:
             raise Refused(
@@ -115,9 +123,36 @@ def migrate(conn: Connection[Any], *, post: bool = True) -> list[Migration]:
     return done
 
 
+def _apply_patiently(conn: Connection[Any], migration: Migration) -> bool:
+    """Try again while other sessions hold what the migration needs; between the tries their statements go on."""
+    for pause_s in (*PAUSES_S, None):
+        with watched(conn, after_s=LOCK_TIMEOUT_S / 2) as blockers:
+            try:
+                return _apply(conn, migration)
+            except errors.LockNotAvailable as error:
+                locked = error
+        if pause_s is None:
+            raise _held_up(migration, blockers) from locked
+        time.sleep(pause_s)
+    raise AssertionError("unreachable")
+
+
+def _held_up(migration: Migration, blockers: list[Blocker]) -> HeldUp:
+    held = "; ".join(str(blocker) for blocker in blockers) or "a session that ended meanwhile"
+    end = f", or end it: select pg_terminate_backend({blockers[0].pid})" if blockers else ""
+    return HeldUp(
+        f"migration {migration.name} was not applied: {len(PAUSES_S) + 1} tries of {LOCK_TIMEOUT_S:g} s each found "
+        f"its tables locked by {held}",
+        hint=f"wait for that transaction{end}; then migrate again: tarry db migrate",
+    )
+
+
 def _apply(conn: Connection[Any], migration: Migration) -> bool:
     with transaction(conn):
+        conn.execute("select set_config('lock_timeout', %s, true)", (f"{round(TURN_S * 1000)}ms",))
         conn.execute(_LOCK)
+        # Statements of other sessions queue behind a waiting ALTER TABLE: so it never waits for long.
+        conn.execute("select set_config('lock_timeout', %s, true)", (f"{round(LOCK_TIMEOUT_S * 1000)}ms",))
         for statement in _BOOTSTRAP:
             conn.execute(statement)
         if migration not in pending(conn):

@@ -1,7 +1,8 @@
 -- One step of a redrive job: these dead letters live again, and the job moves on, in one statement: after a crash both are
--- there, or neither. `step` says which step is meant, so nobody's is done twice. What cannot live (its key is live, it is
--- gone, or in other hands) is skipped, and stays dead. Locks, order and who is woken as in `redrive`.
--- Somebody's open transaction may hold a key back: a leader does not wait for it for long, since its successor would too.
+-- there, or neither. `step` says which step is meant, so nobody's is done twice. What cannot live (its key is live, or it is
+-- gone) is skipped. Locks, order and who is woken as in `redrive`.
+-- Another transaction may hold a key or a letter (which is being labelled, say): skipping it would leave it dead for good, so
+-- the step waits, in the order of versions; a leader only for 5 s, and then tries the step again.
 with patience as materialized (
     select set_config('lock_timeout',
         case when %(leader)s::text is null then current_setting('lock_timeout') else '5s' end, true)
@@ -23,7 +24,7 @@ with patience as materialized (
       and not exists (select from tarry.message m where m.key = d.key and m.queue = d.queue)
     order by d.key, d.died_at, d.version
 ), locked as materialized (
-    select * from tarry.dead_letter where version = any (array(select version from free)) for update skip locked
+    select * from tarry.dead_letter where version = any (array(select version from free)) order by version for update
 ), numbered as materialized (
     select array(select nextval('tarry.version_seq') from locked) as versions
 ), revived as (
