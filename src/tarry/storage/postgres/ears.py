@@ -2,7 +2,7 @@
 
 It runs in a thread of its own, so it serves code that blocks and code that awaits, and outlives their event loops. It is
 opened by the first store that waits, and closed by the last that leaves. Why it is shared by a whole process, with the state
-that this takes: docs/decisions/0022-one-ear.md.
+that this takes: docs/decisions/0020-shared-listen-connection.md.
 """
 
 from __future__ import annotations
