@@ -52,6 +52,7 @@ def test_settings_are_frozen_and_compare_by_value(settings: Any) -> None:
         (StoreSettings, {"scan_every": ZERO}),
         (StoreSettings, {"listening_scan_every": ZERO}),
         (StoreSettings, {"connect_for": -SECOND}),
+        (StoreSettings, {"lock_for": ZERO}),
     ],
     ids=lambda case: case.__name__ if isinstance(case, type) else repr(case),
 )

@@ -92,14 +92,18 @@ def test_no_plan_settles_anything_but_what_is_held(
     caller.prepare_threshold = 0
     for setting in FORCED[forced]:
         caller.execute("select set_config(%s, 'off', false)", (setting,))
+    nothing, everything = statements.SettledKeys(frozenset()), statements.SettledKeys(None)
     for make in (statements.ack, statements.release):
-        assert drive(caller, make(QUEUE, stale, None).run()) == frozenset()
-    assert drive(caller, statements.touch(QUEUE, stale, None, None).run()) == frozenset()
-    assert drive(caller, statements.nack(QUEUE, [statements.Failed(hold) for hold in stale], None).run()) == frozenset()
-    assert drive(caller, statements.touch(QUEUE, holds, None, None).run()) is None
-    assert drive(caller, statements.ack(QUEUE, holds[:10], None).run()) is None
-    assert drive(caller, statements.release(QUEUE, holds[10:20], None).run()) is None
-    assert drive(caller, statements.nack(QUEUE, [statements.Failed(hold) for hold in holds[20:]], None).run()) is None
+        assert drive(caller, make(QUEUE, stale, None).run()) == nothing
+    assert drive(caller, statements.touch(QUEUE, stale, None, None).run()) == nothing
+    assert drive(caller, statements.nack(QUEUE, [statements.Failed(hold) for hold in stale], None).run()) == nothing
+    assert drive(caller, statements.touch(QUEUE, holds, None, None).run()) == everything
+    assert drive(caller, statements.ack(QUEUE, holds[:10], None).run()) == everything
+    assert drive(caller, statements.release(QUEUE, holds[10:20], None).run()) == everything
+    assert (
+        drive(caller, statements.nack(QUEUE, [statements.Failed(hold) for hold in holds[20:]], None).run())
+        == everything
+    )
     count = "select count(*), count(token) from tarry.message"
     assert caller.execute(count).fetchone() == (20, 0)
 

@@ -36,6 +36,8 @@ class Delivery:
         self.hold = Hold(key, uuid4())
         self.asked_s = asked_s
         self.lease_for = timedelta(seconds=lease_s)
+        self.settled: Settled | None = None
+        self.unconfirmed: str | None = None
 
 
 class Beating:
@@ -212,6 +214,37 @@ def test_while_a_beat_is_under_way_it_looks_again_in_time_for_another() -> None:
         answered.set()
         assert await beating.beat_at(350.0) == 50.0
         assert await beating.beat_at(400.0) == 50.0
+        assert beating.lost == []
+
+    asyncio.run(test())
+
+
+def test_a_busy_message_is_not_lost_however_long_it_is_busy() -> None:
+    async def test() -> None:
+        beating, queue = Beating(), Queue()
+        beating.hold(queue, "a")
+        queue.answer = lambda: Settled.BUSY
+        now_s = 110.0
+        while now_s < 400.0:
+            now_s += max(0.1, await beating.beat_at(now_s))
+        assert beating.lost == []
+        queue.answer = lambda: LEASE_LOST
+        await beating.beat_at(now_s)
+        assert [key for key, _ in beating.lost] == ["a"]
+
+    asyncio.run(test())
+
+
+def test_what_its_handler_has_settled_is_not_prolonged_and_not_lost() -> None:
+    async def test() -> None:
+        beating, queue = Beating(), Queue()
+        settled, doubtful = beating.hold(queue, "settled"), beating.hold(queue, "doubtful")
+        settled.handed.settled = DONE
+        doubtful.handed.settled, doubtful.handed.unconfirmed = DONE, "ack"
+        queue.answer = lambda: GONE
+        await beating.beat_at(110.0)
+        await beating.beat_at(500.0)
+        assert [keys for keys, _ in queue.touches] == [["doubtful"]]
         assert beating.lost == []
 
     asyncio.run(test())

@@ -42,7 +42,10 @@ class Flushing:
 
 
 def gathering(flush: Flushing, identity: Callable[[str], Hashable] = lambda item: item) -> Gatherer[str, str]:
-    return Gatherer(flush, identity=identity)
+    async def none_locked(items: Sequence[str]) -> list[bool]:
+        return [False] * len(items)
+
+    return Gatherer(flush, identity=identity, locked=none_locked, lock_for_s=1.0)
 
 
 async def waiting(gatherer: Gatherer[str, str], flush: Flushing, items: Sequence[str]) -> list[asyncio.Task[str]]:
@@ -192,13 +195,25 @@ def test_draining_waits_until_everything_is_answered() -> None:
         flush = Flushing(open=False)
         gatherer = gathering(flush)
         tasks = await waiting(gatherer, flush, ["first", "a", "b"])
-        draining = asyncio.create_task(gatherer.drain())
+        draining = asyncio.create_task(gatherer.drain(60.0))
         await asyncio.sleep(0)
         assert not draining.done()
         flush.gate.set()
         await draining
         assert all(task.done() for task in tasks)
-        await gatherer.drain()
+        await gatherer.drain(60.0)
+
+    ran(work)
+
+
+def test_draining_cancels_what_is_not_answered_in_time() -> None:
+    async def work() -> None:
+        flush = Flushing(open=False)
+        gatherer = gathering(flush)
+        tasks = await waiting(gatherer, flush, ["first", "a"])
+        await gatherer.drain(0.01)
+        answers = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [type(answer) for answer in answers] == [asyncio.CancelledError] * 2
 
     ran(work)
 

@@ -24,7 +24,7 @@ def test_a_leader_gives_up_on_a_step_that_somebody_holds_up(database: str) -> No
         redrive = orders.dead_letters.start_redrive()
         orders.offer("a", 2, conn=theirs)
         held = app.store.lead("sweeper", "alice", timedelta(minutes=1))
-        with pytest.raises(Refused, match="held what this needs for too long"):
+        with pytest.raises(Refused, match="has locked what this needs"):
             app.store.advance_redrive(redrive.id, lead=held)
         theirs.commit()
         app.store.advance_redrive(redrive.id, lead=held)

@@ -39,3 +39,6 @@ class Settled(Enum):
     """The message lives, but this token is no longer its lease: it was offered again, taken over or given back."""
     GONE = "gone"
     """The message is no longer live: settled already (also by this very token), dropped, or dead."""
+    BUSY = "busy"
+    """Answered by touch only: another transaction has locked the message, so nothing was changed. While that transaction
+    is open no consumer can lease the message; touch again to learn what became of the lease."""

@@ -109,6 +109,8 @@ class StoreSettings:
     """Where to listen, if not where the statements go: a way around a pooler that does not pass notifications on."""
     connect_for: timedelta = timedelta(seconds=10)
     """How long to wait for a connection before the database counts as away."""
+    lock_for: timedelta = timedelta(seconds=5)
+    """How long to wait in all for a row or table that another transaction has locked, before `HeldUp`."""
     create_queues: bool = True
     """Whether a queue that is used before it was created comes into being with the default settings."""
 
@@ -117,8 +119,9 @@ class StoreSettings:
             raise InvalidInput("pool_size must be at least 1")
         if self.payload_limit < 1:
             raise InvalidInput("payload_limit must be at least 1 byte")
-        if min(self.scan_every, self.listening_scan_every, self.connect_for) <= timedelta(0):
-            raise InvalidInput("scan_every, listening_scan_every and connect_for must be longer than nothing")
+        for name in ("scan_every", "listening_scan_every", "connect_for", "lock_for"):
+            if getattr(self, name) <= timedelta(0):
+                raise InvalidInput(f"{name} must be positive, got {getattr(self, name)}")
 
     @classmethod
     def for_tests(cls) -> StoreSettings:

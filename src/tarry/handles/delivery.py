@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 from uuid import UUID
 
+from tarry.core.errors import StoreUnavailable
 from tarry.core.failures import described
 from tarry.core.messages import Failure, Hold, Lease
 from tarry.core.outcomes import Settled
@@ -66,7 +68,7 @@ class AsyncSettling(Protocol):
 class Handed(Generic[P]):
     """The message of a delivery, shared by the blocking and the async class."""
 
-    __slots__ = ("_lease", "asked_s", "lost", "settled")
+    __slots__ = ("_lease", "asked_s", "lost", "settled", "unconfirmed")
 
     def __init__(self, lease: Lease[P], asked_s: float) -> None:
         self._lease = lease
@@ -76,6 +78,9 @@ class Handed(Generic[P]):
         """Set by a worker whose lease on this message is lost: stop, the result will be discarded."""
         self.settled: Settled | None = None
         """The result of the last ack, nack, release or bury; None while unsettled."""
+        self.unconfirmed: str | None = None
+        """The verb of a settle whose effect is not certain: it is under way, its reply was lost, or it is part of a
+        transaction of the caller (`conn=`), which may still be rolled back."""
 
     @property
     def lease(self) -> Lease[P]:
@@ -137,6 +142,23 @@ class Handed(Generic[P]):
     def hold(self) -> Hold:
         return self._lease.hold
 
+    @contextmanager
+    def _settling(self, verb: str, conn: Any) -> Generator[Callable[[list[Settled]], Settled]]:
+        """Around a settle. What it gives notes the answer, and returns it."""
+
+        def note(answers: list[Settled]) -> Settled:
+            self.settled, self.unconfirmed = answers[0], None if conn is None else verb
+            return answers[0]
+
+        self.unconfirmed = verb
+        try:
+            yield note
+        except StoreUnavailable:
+            raise  # it may have been done
+        except Exception:
+            self.unconfirmed = None
+            raise
+
     def __repr__(self) -> str:
         # Never the payload or the token: this ends up in logs.
         return f"<{type(self).__name__} {self.key!r} version {self.version} attempt {self.attempt}>"
@@ -159,23 +181,24 @@ class Delivery(Handed[P]):
         return self._queue.name
 
     def ack(self, *, conn: Any = None) -> Settled:
-        return self._note(self._queue.ack_many([self.hold], conn=conn))
+        with self._settling("ack", conn) as note:
+            return note(self._queue.ack_many([self.hold], conn=conn))
 
     def nack(self, error: str | None = None, *, delay: timedelta | None = None, conn: Any = None) -> Settled:
-        return self._note(self._queue.nack_many([Failure(self.hold, error, delay)], conn=conn))
+        with self._settling("nack", conn) as note:
+            return note(self._queue.nack_many([Failure(self.hold, error, delay)], conn=conn))
 
     def touch(self, lease_for: timedelta | None = None, *, conn: Any = None) -> Settled:
+        """Hold it for longer. `BUSY`: another transaction has locked the message, and the lease ends when it did before."""
         return self._queue.touch_many([self.hold], lease_for, conn=conn)[0]
 
     def release(self, *, at: datetime | None = None, after: timedelta | None = None, conn: Any = None) -> Settled:
-        return self._note(self._queue.release_many([self.hold], at=at, after=after, conn=conn))
+        with self._settling("release", conn) as note:
+            return note(self._queue.release_many([self.hold], at=at, after=after, conn=conn))
 
     def bury(self, error: str | None = None, *, conn: Any = None) -> Settled:
-        return self._note(self._queue.bury_many([self.hold], error, conn=conn))
-
-    def _note(self, answers: list[Settled]) -> Settled:
-        self.settled = answers[0]
-        return answers[0]
+        with self._settling("bury", conn) as note:
+            return note(self._queue.bury_many([self.hold], error, conn=conn))
 
     def __enter__(self) -> Self:
         return self
@@ -207,23 +230,23 @@ class AsyncDelivery(Handed[P]):
         return self._queue.name
 
     async def ack(self, *, conn: Any = None) -> Settled:
-        return self._note(await self._queue.ack_many([self.hold], conn=conn))
+        with self._settling("ack", conn) as note:
+            return note(await self._queue.ack_many([self.hold], conn=conn))
 
     async def nack(self, error: str | None = None, *, delay: timedelta | None = None, conn: Any = None) -> Settled:
-        return self._note(await self._queue.nack_many([Failure(self.hold, error, delay)], conn=conn))
+        with self._settling("nack", conn) as note:
+            return note(await self._queue.nack_many([Failure(self.hold, error, delay)], conn=conn))
 
     async def touch(self, lease_for: timedelta | None = None, *, conn: Any = None) -> Settled:
         return (await self._queue.touch_many([self.hold], lease_for, conn=conn))[0]
 
     async def release(self, *, at: datetime | None = None, after: timedelta | None = None, conn: Any = None) -> Settled:
-        return self._note(await self._queue.release_many([self.hold], at=at, after=after, conn=conn))
+        with self._settling("release", conn) as note:
+            return note(await self._queue.release_many([self.hold], at=at, after=after, conn=conn))
 
     async def bury(self, error: str | None = None, *, conn: Any = None) -> Settled:
-        return self._note(await self._queue.bury_many([self.hold], error, conn=conn))
-
-    def _note(self, answers: list[Settled]) -> Settled:
-        self.settled = answers[0]
-        return answers[0]
+        with self._settling("bury", conn) as note:
+            return note(await self._queue.bury_many([self.hold], error, conn=conn))
 
     async def __aenter__(self) -> Self:
         return self

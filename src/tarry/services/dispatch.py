@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from typing import Any, NamedTuple, cast
 
 from tarry.core.answers import Answer, Bury, Release, Snooze
-from tarry.core.errors import InvalidPayload, StoreUnavailable
+from tarry.core.errors import HeldUp, InvalidPayload, StoreUnavailable
 from tarry.core.failures import described
 from tarry.core.messages import Failure
 from tarry.core.outcomes import Settled
@@ -108,6 +108,7 @@ class Dispatch:
             job.handed = AsyncDelivery(job.queue, lease, raw.asked_s)
         else:
             job.handed = Delivery(self._blocking(job.queue.name), lease, raw.asked_s)
+        job.held.handed = job.handed
         self._hooks.started(job.handed)
         args = (payload, job.handed) if handler.wants_delivery else (payload,)
         if not handler.is_async:
@@ -171,20 +172,23 @@ class Dispatch:
             error = answer.error
         settled: Settled | None = None
         job.held.settling = True
-        if job.handed.settled is not None and error is None:
+        if job.held.is_settled:
             ending, settled = Ending.SETTLED, job.handed.settled
         else:
             failures = 0
+            if job.handed.unconfirmed is not None:
+                job.held.began(self._timer())  # to learn what came of a settle takes no lease, only an end
             while job.lost is None and not job.held.is_over(self._timer()):
                 try:
                     async with asyncio.timeout(job.held.expires_s - self._timer()):
-                        ending, settled = await self._say(job, answer)
+                        ending, settled = await (self._confirm if job.handed.unconfirmed else self._say)(job, answer)
                     break
                 except TimeoutError:
                     continue  # the heart-beat may have prolonged it meanwhile
-                except StoreUnavailable as away:
+                except (StoreUnavailable, HeldUp) as passing:
                     failures += 1
-                    detail = f"the database is away: {away}"
+                    away = isinstance(passing, StoreUnavailable)
+                    detail = f"{'the database is away' if away else 'it could not be settled'}: {passing}"
                     await asyncio.wait({job.stopped}, timeout=pause_s(failures))
                 except Exception as refused:
                     detail = f"it could not be settled: {refused}"
@@ -192,6 +196,8 @@ class Dispatch:
                     break
         if settled is Settled.DONE:
             detail = answer.reason if isinstance(answer, (Bury, Unreadable)) else None
+            if ending is Ending.FAILED and error is None:
+                detail = _rolled_back(job)
         else:
             why = "it was not there any more" if settled is Settled.GONE else "the lease was lost"
             ending, detail = Ending.LOST, detail or (job.lost.why if job.lost else why)
@@ -226,6 +232,23 @@ class Dispatch:
                 self._remark(handler, answer)
                 return Ending.ACKED, (await queue.ack_many([hold]))[0]
 
+    async def _confirm(self, job: Job, answer: Any) -> tuple[Ending, Settled]:
+        """What came of a settle that may have been rolled back with the handler's transaction: while the lease is valid,
+        nothing did. Then it counts as a failure, unless the handler answers otherwise."""
+        verb, raw = job.handed.unconfirmed, job.raw
+        found = await job.queue.read(raw.key)
+        if found is None or found.version != raw.version or found.lease_until is None:
+            return Ending.SETTLED, Settled.DONE
+        if isinstance(answer, (Raised, Bury, Snooze, Release, Stopped)):
+            ending, settled = await self._say(job, answer)
+        else:
+            failure = Failure(raw.hold, _rolled_back(job))
+            ending, settled = Ending.FAILED, (await job.queue.nack_many([failure], retry=job.handler.retry))[0]
+        # Committed meanwhile. A message that was given back or failed may be in other hands already.
+        if settled is Settled.GONE or (settled is Settled.LEASE_LOST and verb in ("nack", "release")):
+            return Ending.SETTLED, Settled.DONE
+        return ending, settled
+
     def _remark(self, handler: Handler, answer: Answer) -> None:
         if answer is not None and handler.name not in self._told:
             self._told.add(handler.name)
@@ -235,6 +258,10 @@ class Dispatch:
 
 class Unreadable(NamedTuple):
     reason: str
+
+
+def _rolled_back(job: Job) -> str:
+    return f"the handler's {job.handed.unconfirmed} was rolled back with its transaction"
 
 
 def _checked(answer: Any) -> Any:

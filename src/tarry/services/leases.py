@@ -15,7 +15,7 @@ from typing import Any
 from tarry.core.errors import TarryError
 from tarry.core.outcomes import Settled
 from tarry.handles.aio import AsyncQueue
-from tarry.handles.delivery import AsyncDelivery
+from tarry.handles.delivery import AsyncDelivery, Handed
 
 _log = logging.getLogger("tarry.worker")
 _BEAT = 1 / 3
@@ -30,13 +30,17 @@ IDLE_S = 1.0
 class Held:
     """One lease, for as long as its handler needs it."""
 
-    __slots__ = ("beating", "delivery", "expires_s", "lose", "next_s", "queue", "settling", "span_s")
+    __slots__ = ("beating", "delivery", "expires_s", "handed", "lose", "next_s", "queue", "settling", "span_s")
 
     def __init__(self, queue: AsyncQueue[Any], delivery: AsyncDelivery[Any], lose: Callable[[str], None]) -> None:
         self.queue = queue
         self.delivery = delivery
+        self.handed: Handed[Any] = delivery
+        """What the handler has, which may settle the message itself."""
         self.lose = lose
-        self.span_s = delivery.lease_for.total_seconds()
+        # The database reads its clock twice for it: without this a lease of 1 s would be asked for again as 0.999999 s,
+        # which is refused, and no two leases would share a touch.
+        self.span_s = round(delivery.lease_for.total_seconds(), 3)
         self.beating = False
         self.settling = False
         self.began(delivery.asked_s)
@@ -45,8 +49,18 @@ class Held:
         self.expires_s = asked_s + self.span_s
         self.next_s = asked_s + self.span_s * _BEAT
 
+    def busy(self, now_s: float) -> None:
+        """Another transaction has locked the message: until that ends it is nobody else's, whatever the lease says."""
+        self.next_s = now_s + self.span_s * _AGAIN
+        self.expires_s = max(self.expires_s, now_s + self.span_s * _BEAT)
+
     def is_over(self, now_s: float) -> bool:
         return now_s >= self.expires_s
+
+    @property
+    def is_settled(self) -> bool:
+        """By the handler, and for certain: there is nothing to prolong, and nothing to lose."""
+        return self.handed.settled is not None and self.handed.unconfirmed is None
 
 
 class Leases:
@@ -66,6 +80,7 @@ class Leases:
     async def run_once(self) -> float:
         """Prolong what is due, give up what is over. Says in how many seconds to look again."""
         now_s = self._timer()
+        self._held = {held for held in self._held if not held.is_settled}
         self._remark(now_s - self.next_look_s)
         due: dict[tuple[str, float], list[Held]] = {}
         for held in [held for held in self._held if not held.beating or held.is_over(now_s)]:
@@ -100,10 +115,14 @@ class Leases:
             for held in group:
                 held.beating = False
         for held, answer in zip(group, answers, strict=True):
-            if held not in self._held:
+            if held not in self._held or held.is_settled:
                 continue  # settled meanwhile
             if answer is Settled.DONE:
                 held.began(asked_s)
+            elif answer is Settled.BUSY:
+                held.busy(self._timer())
+            elif held.handed.unconfirmed is not None:
+                self._held.discard(held)  # its handler settled it: that is no reason to stop the handler
             elif not held.settling:  # else the settle has the answer
                 gone = "it was settled, dropped or buried by somebody else"
                 self._lost(held, gone if answer is Settled.GONE else "somebody else has it, or it was offered again")

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
-from tarry.core.errors import StoreUnavailable
+from tarry.core.errors import HeldUp, StoreUnavailable
 
 _log = logging.getLogger("tarry")
 _FIRST_PAUSE_S = 0.1
@@ -48,7 +48,7 @@ class Loop:
             try:
                 asked_s = await self._run_once()
                 failures, rest_s = 0, self._every_s if asked_s is None else asked_s
-            except StoreUnavailable as error:
+            except (StoreUnavailable, HeldUp) as error:
                 failures += 1
                 rest_s = pause_s(failures)
                 if failures == 1:

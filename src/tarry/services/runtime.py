@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Protocol
 
-from tarry.core.errors import StoreUnavailable, TarryError
+from tarry.core.errors import HeldUp, StoreUnavailable, TarryError
 from tarry.core.ports import AsyncStore
 from tarry.handles.aio import AsyncQueue
 from tarry.handles.delivery import AsyncDelivery, Settling
@@ -185,7 +185,7 @@ class Runtime:
         while self._timer() < last_s:
             try:
                 await queue.release_many([delivery.hold for delivery in unstarted])
-            except StoreUnavailable:
+            except (StoreUnavailable, HeldUp):
                 failures += 1
                 await asyncio.sleep(pause_s(failures))
             except TarryError as error:

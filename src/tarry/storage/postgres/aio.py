@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 import psycopg
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, errors
 from psycopg_pool import AsyncConnectionPool
 
 from tarry.core.audit import Audited
@@ -43,9 +43,9 @@ from tarry.storage.postgres.answering import AsyncAnswering
 from tarry.storage.postgres.answers import OfferOnce
 from tarry.storage.postgres.arrays import teach
 from tarry.storage.postgres.chores import AsyncChores, ChoreVerbs
-from tarry.storage.postgres.connections import aconfigure, keywords, pool_now
+from tarry.storage.postgres.connections import aconfigure, keeps_state, keywords, pool_now
 from tarry.storage.postgres.drive import adrive, atransaction
-from tarry.storage.postgres.faults import is_transient, translated
+from tarry.storage.postgres.faults import LOCK_PAUSE_S, is_transient, translated
 from tarry.storage.postgres.gather import Gatherer
 from tarry.storage.postgres.guests import guest_connection
 from tarry.storage.postgres.insights import PostgresInsights
@@ -62,8 +62,10 @@ R = TypeVar("R")
 I = TypeVar("I")  # noqa: E741
 O = TypeVar("O")  # noqa: E741
 
-CLOSE_WITHIN_S = 5.0
-"""Whoever closes a store waits so long for statements that have begun."""
+CLOSE_WITHIN_S = 3.0
+"""`close` waits so long for statements that have begun."""
+CUT_OFF_WITHIN_S = 0.5
+"""… and then so long for what was cut off to notice."""
 
 
 class AsyncPostgresStore(AsyncChores, AsyncScheduling, AsyncAnswering):
@@ -103,18 +105,26 @@ class AsyncPostgresStore(AsyncChores, AsyncScheduling, AsyncAnswering):
         await self._pool.open()
 
     async def close(self) -> None:
+        """Within `CLOSE_WITHIN_S` and a moment, whatever the database does: what has not ended by then is cut off."""
+        end_s = time.monotonic() + CLOSE_WITHIN_S
         await self._under_way.ended(CLOSE_WITHIN_S)
-        for gatherer in [*self._offers.values(), *self._once_offers.values(), *self._acks.values()]:
-            await gatherer.drain()
-        await asyncio.to_thread(self._listening.close)  # the ear is in a thread of its own
-        await self._pool.close()
+        gatherers = [*self._offers.values(), *self._once_offers.values(), *self._acks.values()]
+        await asyncio.gather(*(gatherer.drain(max(0.0, end_s - time.monotonic())) for gatherer in gatherers))
+        self._under_way.cut_off()
+        leaving = asyncio.create_task(asyncio.to_thread(self._listening.close))  # the ear is in a thread of its own
+        await self._pool.close(timeout=max(CUT_OFF_WITHIN_S, end_s - time.monotonic()))
+        await asyncio.wait({leaving}, timeout=CUT_OFF_WITHIN_S)
         self.lobby.ring_all()  # who still waits is told by the next statement
 
     async def offer(self, queue: str, draft: Draft, *, conn: Any = None) -> Outcome:
         """Offers of many tasks share a commit; in the caller's own transaction they are the caller's."""
         if conn is None:
-            return await self._gathered(self._offers, queue, self.offer_many, _key_of).submit(draft)
+            return await self._gathered(self._offers, queue, self._offer_together, _key_of, _key_of).submit(draft)
         return (await self._run(Offering(queue, [draft]), conn))[0]
+
+    async def _offer_together(self, queue: str, drafts: Sequence[Draft]) -> list[Outcome]:
+        atomic = ops.takes_several_steps(drafts)
+        return await self._run(Offering(queue, drafts), None, atomic=atomic, wait_for_locks=False)
 
     async def offer_many(self, queue: str, drafts: Sequence[Draft], *, conn: Any = None) -> list[Outcome]:
         return await self._run(Offering(queue, drafts), conn, atomic=ops.takes_several_steps(drafts))
@@ -124,10 +134,11 @@ class AsyncPostgresStore(AsyncChores, AsyncScheduling, AsyncAnswering):
     ) -> Answered | None:
         """These share a commit, too, each with its answer."""
         item = OfferOnce(draft, request, show)
-        return await self._gathered(self._once_offers, queue, self._offer_once_together, _key_of_item).submit(item)
+        together = self._offer_once_together
+        return await self._gathered(self._once_offers, queue, together, _key_of_item, _key_of_item).submit(item)
 
     async def _offer_once_together(self, queue: str, items: Sequence[OfferOnce]) -> list[Answered | None]:
-        return await self._run(lambda verbs: verbs.offer_once(queue, items), None, atomic=True)
+        return await self._run(lambda verbs: verbs.offer_once(queue, items), None, atomic=True, wait_for_locks=False)
 
     async def lease(
         self,
@@ -167,11 +178,11 @@ class AsyncPostgresStore(AsyncChores, AsyncScheduling, AsyncAnswering):
 
     async def ack(self, queue: str, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]:
         if conn is None and len(holds) == 1:
-            return [await self._gathered(self._acks, queue, self._ack_together, _itself).submit(holds[0])]
-        return await self._ack_together(queue, holds, conn)
-
-    async def _ack_together(self, queue: str, holds: Sequence[Hold], conn: Any = None) -> list[Settled]:
+            return [await self._gathered(self._acks, queue, self._ack_together, _itself, _key_of_hold).submit(holds[0])]
         return await self._run(lambda verbs: verbs.ack(queue, holds), conn, atomic=len(holds) > ops.CHUNK)
+
+    async def _ack_together(self, queue: str, holds: Sequence[Hold]) -> list[Settled]:
+        return await self._run(lambda verbs: verbs.ack(queue, holds), None, wait_for_locks=False)
 
     async def nack(
         self, queue: str, failures: Sequence[Failure], *, retry: Retry | None = None, conn: Any = None
@@ -330,39 +341,63 @@ class AsyncPostgresStore(AsyncChores, AsyncScheduling, AsyncAnswering):
         queue: str,
         together: Callable[[str, Sequence[I]], Awaitable[Sequence[O]]],
         identity: Callable[[I], Hashable],
+        key: Callable[[I], str],
     ) -> Gatherer[I, O]:
+        async def locked(items: Sequence[I]) -> list[bool]:
+            keys = [key(item) for item in items]
+            found = await self._run(lambda verbs: verbs.locked(queue, keys), None, wait_for_locks=False)
+            return [key in found for key in keys]
+
         if queue not in gatherers:
-            gatherers[queue] = Gatherer(lambda items: together(queue, items), identity=identity)
+            gatherers[queue] = Gatherer(
+                lambda items: together(queue, items),
+                identity=identity,
+                locked=locked,
+                lock_for_s=self.settings.lock_for.total_seconds(),
+            )
         return gatherers[queue]
 
     async def _look(self, make: Callable[[], Op[R]], *, atomic: bool = False) -> R:
         return await self._run(lambda verbs: make(), None, atomic=atomic)
 
-    async def _do(self, make: Callable[[ChoreVerbs], Op[R]], conn: Any) -> R:
-        return await self._run(make, conn)
+    async def _do(self, make: Callable[[ChoreVerbs], Op[R]], conn: Any, *, wait_for_locks: bool = True) -> R:
+        return await self._run(make, conn, wait_for_locks=wait_for_locks)
 
     async def _run(
-        self, make: Callable[[Verbs], Op[R]], conn: AsyncConnection[Any] | None, *, atomic: bool = False
+        self,
+        make: Callable[[Verbs], Op[R]],
+        conn: AsyncConnection[Any] | None,
+        *,
+        atomic: bool = False,
+        wait_for_locks: bool = True,
     ) -> R:
         """A fresh op for every try, since a generator cannot be rewound. The caller's own transaction is tried once."""
         if conn is not None:
             return await self._run_as_guest(make, conn)
-        return await self._retried(lambda own: self._driven(own, make, atomic=atomic))
+        return await self._retried(lambda own: self._driven(own, make, atomic=atomic), wait_for_locks=wait_for_locks)
 
     async def _driven(self, own: AsyncConnection[Any], make: Callable[[Verbs], Op[R]], *, atomic: bool) -> R:
-        if not atomic:
+        if not atomic and keeps_state(own):
             return await adrive(own, make(self._verbs))
-        async with atransaction(own):
+        async with atransaction(own, bounded=not keeps_state(own)):
             return await adrive(own, make(self._verbs))
 
-    async def _retried(self, work: Callable[[AsyncConnection[Any]], Awaitable[R]]) -> R:
+    async def _retried(self, work: Callable[[AsyncConnection[Any]], Awaitable[R]], *, wait_for_locks: bool = True) -> R:
         """With a connection of ours, again and again while what went wrong passes by itself."""
         patience, failures, started = self.settings.patience, 0, time.monotonic()
+        locked_s: float | None = None
         while True:
+            tried_s = time.monotonic()
             try:
                 with self._under_way:
                     async with self._pool.connection() as own:
-                        return await work(own)
+                        with self._under_way.using(own):
+                            return await work(own)
+            except errors.LockNotAvailable as error:
+                locked_s = tried_s if locked_s is None else locked_s
+                if not wait_for_locks or time.monotonic() - locked_s >= self.settings.lock_for.total_seconds():
+                    raise translated(error, 1) from error
+                await asyncio.sleep(LOCK_PAUSE_S)
             except psycopg.Error as error:
                 failures += 1
                 pause = patience.pause(failures).total_seconds()
@@ -395,3 +430,7 @@ def _key_of_item(item: OfferOnce) -> str:
 
 def _itself(hold: Hold) -> Hold:
     return hold
+
+
+def _key_of_hold(hold: Hold) -> str:
+    return hold.key

@@ -12,6 +12,7 @@ from psycopg import AsyncConnection, Connection
 from tarry.core.leading import Leadership
 from tarry.core.once import Answered, AsyncDoing, Doing, Once
 from tarry.core.settings import QueueInfo, QueueSettings, StoreSettings
+from tarry.storage.postgres.connections import keeps_state
 from tarry.storage.postgres.drive import adrive, atransaction, drive, transaction
 from tarry.storage.postgres.statement import Op
 from tarry.storage.postgres.statements import MissingQueue
@@ -43,7 +44,7 @@ class Answering(ABC):
         return self._retried(lambda own: self._once(own, request, do))
 
     def _once(self, own: Connection[Any], request: Once, do: Doing) -> Answered | None:
-        with transaction(own):
+        with transaction(own, bounded=not keeps_state(own)):
             found = drive(own, self._verbs.recall(request))
             if found:
                 return found[0]
@@ -85,7 +86,7 @@ class AsyncAnswering(ABC):
         return await self._retried(lambda own: self._once(own, request, do))
 
     async def _once(self, own: AsyncConnection[Any], request: Once, do: AsyncDoing) -> Answered | None:
-        async with atransaction(own):
+        async with atransaction(own, bounded=not keeps_state(own)):
             found = await adrive(own, self._verbs.recall(request))
             if found:
                 return found[0]

@@ -102,7 +102,7 @@ class Chores(ABC):
     """The shell for code that blocks."""
 
     @abstractmethod
-    def _do(self, make: Callable[[ChoreVerbs], Op[R]], conn: Any) -> R: ...
+    def _do(self, make: Callable[[ChoreVerbs], Op[R]], conn: Any, *, wait_for_locks: bool = True) -> R: ...
 
     def dead_letters(
         self, queue: str, *, where: DeadFilter = EVERY_LETTER, limit: int = 100, conn: Any = None
@@ -183,7 +183,8 @@ class Chores(ABC):
         return self._do(lambda verbs: verbs.label_dead(limit, lead), conn)
 
     def make_partitions(self, days: int, *, lead: Leadership | None = None, conn: Any = None) -> Partitions:
-        return self._do(lambda verbs: verbs.make_partitions(days, lead), conn)
+        # Once: while it waits for the journal, every writer waits behind it.
+        return self._do(lambda verbs: verbs.make_partitions(days, lead), conn, wait_for_locks=False)
 
     def strains(self, *, conn: Any = None) -> list[Strain]:
         return self._do(lambda verbs: verbs.strains(), conn)
@@ -193,7 +194,7 @@ class AsyncChores(ABC):
     """The shell for code that awaits."""
 
     @abstractmethod
-    async def _do(self, make: Callable[[ChoreVerbs], Op[R]], conn: Any) -> R: ...
+    async def _do(self, make: Callable[[ChoreVerbs], Op[R]], conn: Any, *, wait_for_locks: bool = True) -> R: ...
 
     async def dead_letters(
         self, queue: str, *, where: DeadFilter = EVERY_LETTER, limit: int = 100, conn: Any = None
@@ -280,7 +281,8 @@ class AsyncChores(ABC):
         return await self._do(lambda verbs: verbs.label_dead(limit, lead), conn)
 
     async def make_partitions(self, days: int, *, lead: Leadership | None = None, conn: Any = None) -> Partitions:
-        return await self._do(lambda verbs: verbs.make_partitions(days, lead), conn)
+        # Once: while it waits for the journal, every writer waits behind it.
+        return await self._do(lambda verbs: verbs.make_partitions(days, lead), conn, wait_for_locks=False)
 
     async def strains(self, *, conn: Any = None) -> list[Strain]:
         return await self._do(lambda verbs: verbs.strains(), conn)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, LiteralString
 
 import psycopg
@@ -21,14 +23,21 @@ if TYPE_CHECKING:
 # Behind a pooler in transaction mode the pid we were told is not the pid that answers. There we neither prepare nor set
 # anything, and each statement is planned when it runs, with the table as it is. On a connection of our own a plan is
 # kept, so it must not depend on how full the table was when it was made: the only ways left are the ones the indexes give.
+# A statement that waits for a lock gives its connection back after `lock_timeout` and is tried again until `lock_for` is
+# over (`_retried`): so blocked statements never keep the whole pool. Behind a pooler, `transaction` sets it for each one.
 _TUNE: Final[LiteralString] = """
     select pg_backend_pid() = %(pid)s::int, case when pg_backend_pid() = %(pid)s::int then
         set_config('enable_seqscan', 'off', false) || set_config('enable_hashjoin', 'off', false)
         || set_config('enable_mergejoin', 'off', false) || set_config('enable_bitmapscan', 'off', false)
         || set_config('plan_cache_mode', 'force_generic_plan', false) || set_config('jit', 'off', false)
-        || set_config('timezone', 'UTC', false)
+        || set_config('timezone', 'UTC', false) || set_config('lock_timeout', '200ms', false)
     end
 """
+
+
+def keeps_state(conn: Connection[Any] | AsyncConnection[Any]) -> bool:
+    """Whether `configure` found a session of our own, with its `lock_timeout`; else a pooler is between."""
+    return conn.prepare_threshold is not None
 
 
 def configure(conn: Connection[Any]) -> None:
@@ -94,6 +103,12 @@ def connected(dsn: str) -> Generator[Connection[Any]]:
         if (named := translated(error, 1)) is error:
             raise
         raise named from error
+
+
+def cut(conn: Connection[Any] | AsyncConnection[Any]) -> None:
+    """Shut the socket down. Closing the connection would not do: its reader would wait for the closed descriptor."""
+    with suppress(psycopg.Error, OSError), socket.socket(fileno=os.dup(conn.pgconn.socket)) as shared:
+        shared.shutdown(socket.SHUT_RDWR)
 
 
 def pool_now(stats: Mapping[str, int]) -> Connections:

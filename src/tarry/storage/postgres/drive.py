@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, TypeVar
+from typing import Any, LiteralString, TypeVar
 
 from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
 from psycopg.pq import Format
@@ -64,10 +64,17 @@ def _ours(cursor: C, *, guest: bool) -> C:
     return cursor
 
 
+_BEGIN_BOUNDED: LiteralString = "begin; set local lock_timeout = '200ms'"
+"""For a connection without session state (a pooler is between), in one round trip; else `connections._TUNE` has said it."""
+
+
 @contextmanager
-def transaction(conn: Connection[Any]) -> Generator[None]:
-    """All or nothing. The driver reports success when the server answered COMMIT with ROLLBACK; this does not."""
-    conn.execute("begin")
+def transaction(conn: Connection[Any], *, bounded: bool = False) -> Generator[None]:
+    """All or nothing. The driver reports success when the server answered COMMIT with ROLLBACK; this does not.
+
+    `bounded`: with the `lock_timeout` that a session of our own has.
+    """
+    conn.execute(_BEGIN_BOUNDED if bounded else "begin")
     try:
         yield
     except BaseException:
@@ -77,8 +84,8 @@ def transaction(conn: Connection[Any]) -> Generator[None]:
 
 
 @asynccontextmanager
-async def atransaction(conn: AsyncConnection[Any]) -> AsyncGenerator[None]:
-    await conn.execute("begin")
+async def atransaction(conn: AsyncConnection[Any], *, bounded: bool = False) -> AsyncGenerator[None]:
+    await conn.execute(_BEGIN_BOUNDED if bounded else "begin")
     try:
         yield
     except BaseException:

@@ -23,7 +23,7 @@ from psycopg import AsyncConnection
 from psycopg.conninfo import conninfo_to_dict
 
 from tarry.core.waiting import LineKey
-from tarry.storage.postgres.connections import keywords
+from tarry.storage.postgres.connections import cut, keywords
 from tarry.storage.postgres.drive import adrive
 from tarry.storage.postgres.wait_statements import forget_waiters, leave
 
@@ -84,7 +84,7 @@ class Ear:
         if self._cancel is not None and self._thread.is_alive():
             with suppress(RuntimeError):  # its loop has just been closed
                 self._cancel()
-            self._thread.join(5.0)
+            self._thread.join(2 * TICK_S)
 
     @property
     def is_alive(self) -> bool:
@@ -138,7 +138,7 @@ class Ear:
         try:
             if (await (await conn.execute("select pg_backend_pid()")).fetchone()) != (conn.info.backend_pid,):
                 raise _Pooled
-            await conn.execute("listen tarry")
+            await conn.execute("set lock_timeout = '5s'; listen tarry")
             await adrive(conn, forget_waiters().run(), guest=True)
             self._opened()
             while True:
@@ -150,8 +150,10 @@ class Ear:
                         await adrive(conn, leave(hearer.name, key.queue, key.type).run(), guest=True)
                 await self._forget_left(conn)
         except asyncio.CancelledError:
-            with suppress(psycopg.Error, TimeoutError):
-                await asyncio.wait_for(self._forget_left(conn), TICK_S)
+            # Not a time-out around it: a cancelled statement waits for the server once more, which may be frozen.
+            asyncio.get_running_loop().call_later(TICK_S, cut, conn)
+            with suppress(psycopg.Error):
+                await self._forget_left(conn)
             raise
         finally:
             await conn.close()

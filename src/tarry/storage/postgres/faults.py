@@ -16,6 +16,9 @@ _TRANSIENT = (
     errors.CannotConnectNow,
     PoolTimeout,
 )
+LOCK_PAUSE_S = 0.05
+"""After a statement met a lock for as long as `lock_timeout`, before it is tried again: others get its connection first."""
+
 # The connection went away: what was under way may or may not have happened. All our verbs may be said twice: an offer of
 # a stored message is ignored or updates it, a poll leaves a lease that runs out, a settle finds the message gone, a redrive
 # names what it moves beforehand. The second answer may be less flattering than the first: see docs/decisions/0011.
@@ -47,8 +50,9 @@ def translated(error: psycopg.Error, tries: int) -> BaseException:
         return Refused("this store is closed", hint="use it inside its with block, or connect again")
     if isinstance(error, errors.LockNotAvailable):
         return HeldUp(
-            "other transactions held what this needs for too long; nothing was changed",
-            hint="try again, or look for a transaction that was left open: select * from pg_stat_activity",
+            "another transaction has locked what this needs, and stayed open for too long; nothing was changed",
+            hint="try again, or find the open transaction: select pid, state, xact_start, query from pg_stat_activity "
+            "where backend_xid is not null order by xact_start",
         )
     if isinstance(error, errors.InsufficientPrivilege):
         return Refused(f"this role lacks a right: {_said(error)}", hint="see what it lacks: tarry doctor")

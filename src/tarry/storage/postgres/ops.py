@@ -229,14 +229,16 @@ def settle(how: Settlement, holds: Sequence[Hold]) -> Op[list[Settled]]:
 def _unsettled(how: Settlement, holds: list[Hold]) -> Op[dict[str, Settled]]:
     """Settle what is held, each key once, and say why the rest was not. A stale token leaves a mark in the journal."""
     answers: dict[str, Settled] = {}
+    locked: set[str] = set()
     holds.sort(key=itemgetter(0))
     for _ in range(_MOST_TOUCHES):
         missed: list[Hold] = []
         for start in range(0, len(holds), CHUNK):
             chunk = holds[start : start + CHUNK]
-            done = yield from how.statement(chunk).run()
+            done, busy = yield from how.statement(chunk).run()
+            locked |= busy
             if done is not None:
-                missed += [hold for hold in chunk if hold.key not in done]
+                missed += [hold for hold in chunk if hold.key not in done and hold.key not in busy]
         for hold in holds:
             answers.pop(hold.key, None)
         if not missed:
@@ -249,7 +251,7 @@ def _unsettled(how: Settlement, holds: list[Hold]) -> Op[dict[str, Settled]]:
             break
     if stale := [key for key, answer in answers.items() if answer is Settled.LEASE_LOST]:
         yield from statements.refused(how.queue, how.verb, stale, how.now).run()
-    return answers
+    return answers | dict.fromkeys(locked, Settled.BUSY)
 
 
 def nack(queue: str, failures: Sequence[Failure], retry: Retry | None, now: datetime | None) -> Op[list[Settled]]:

@@ -71,8 +71,11 @@ class MissingQueue(UnknownQueue):
     """A verb about messages found no queue, which is where queues come into being. The registry says `UnknownQueue`."""
 
 
-SettledKeys = frozenset[str] | None
-"""The keys of what was settled; None: every one that was asked for."""
+class SettledKeys(NamedTuple):
+    """The keys of what was settled; None: every one that was asked for. `busy`: what another transaction has locked."""
+
+    done: frozenset[str] | None
+    busy: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +195,7 @@ def touch(
     queue: str, holds: Sequence[Hold], lease_for: timedelta | None, now: datetime | None
 ) -> Statement[SettledKeys]:
     params = {"queue": queue, "now": now, "lease_for": lease_for, **_held(holds)}
-    return Statement(sql("touch"), params, _settling(queue))
+    return Statement(sql("touch"), params, _touching(queue))
 
 
 def release(
@@ -228,6 +231,12 @@ def nack(
 def live_holds(queue: str, keys: Sequence[str]) -> Statement[dict[str, UUID | None]]:
     """The live ones of these keys, each with the token that holds it now, if any."""
     return Statement(sql("live_holds"), {"queue": queue, "keys": TextArray(keys)}, lambda rows: dict(map(tuple, rows)))
+
+
+def locked(queue: str, keys: Sequence[str]) -> Statement[frozenset[str]]:
+    """Which of these keys are live and locked by another transaction at this moment."""
+    params = {"queue": queue, "keys": TextArray(keys)}
+    return Statement(sql("locked"), params, lambda rows: frozenset(row[0] for row in rows))
 
 
 def refused(queue: str, verb: str, keys: Sequence[str], now: datetime | None) -> Statement[None]:
@@ -343,7 +352,16 @@ def _held(holds: Sequence[Hold]) -> dict[str, Any]:
 def _settling(queue: str) -> Callable[[list[Row]], SettledKeys]:
     def decode(rows: list[Row]) -> SettledKeys:
         n, keys = known(queue, rows)[0][:2]
-        return frozenset() if n == 0 else None if keys is None else frozenset(keys)
+        return SettledKeys(frozenset() if n == 0 else None if keys is None else frozenset(keys))
+
+    return decode
+
+
+def _touching(queue: str) -> Callable[[list[Row]], SettledKeys]:
+    settling = _settling(queue)
+
+    def decode(rows: list[Row]) -> SettledKeys:
+        return settling(rows)._replace(busy=frozenset(rows[0][2] or ()))
 
     return decode
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 import psycopg
-from psycopg import Connection
+from psycopg import Connection, errors
 from psycopg_pool import ConnectionPool
 
 from tarry.core.audit import Audited
@@ -40,9 +40,9 @@ from tarry.storage.postgres import ops
 from tarry.storage.postgres.answering import Answering
 from tarry.storage.postgres.arrays import teach
 from tarry.storage.postgres.chores import Chores, ChoreVerbs
-from tarry.storage.postgres.connections import configure, keywords, pool_now
+from tarry.storage.postgres.connections import configure, keeps_state, keywords, pool_now
 from tarry.storage.postgres.drive import drive, transaction
-from tarry.storage.postgres.faults import is_transient, translated
+from tarry.storage.postgres.faults import LOCK_PAUSE_S, is_transient, translated
 from tarry.storage.postgres.guests import guest_connection
 from tarry.storage.postgres.home import Home
 from tarry.storage.postgres.listen import Listening
@@ -249,8 +249,8 @@ class PostgresStore(Chores, Scheduling, Answering):
     def now(self, *, conn: Any = None) -> datetime:
         return self._run(Verbs.now, conn)
 
-    def _do(self, make: Callable[[ChoreVerbs], Op[R]], conn: Any) -> R:
-        return self._run(make, conn)
+    def _do(self, make: Callable[[ChoreVerbs], Op[R]], conn: Any, *, wait_for_locks: bool = True) -> R:
+        return self._run(make, conn, wait_for_locks=wait_for_locks)
 
     def add_key(self, key: ApiKey, *, expires_for: timedelta | None, conn: Any = None) -> ApiKey:
         return self._run(lambda verbs: verbs.add_key(key, expires_for), conn)
@@ -290,26 +290,43 @@ class PostgresStore(Chores, Scheduling, Answering):
     def connections(self) -> Connections:
         return pool_now(self._pool.get_stats())
 
-    def _run(self, make: Callable[[Verbs], Op[R]], conn: Connection[Any] | None, *, atomic: bool = False) -> R:
+    def _run(
+        self,
+        make: Callable[[Verbs], Op[R]],
+        conn: Connection[Any] | None,
+        *,
+        atomic: bool = False,
+        wait_for_locks: bool = True,
+    ) -> R:
         """A fresh op for every try, since a generator cannot be rewound. The caller's own transaction is tried once."""
         if conn is not None:
             return self._run_as_guest(make, conn)
-        return self._retried(lambda own: self._driven(own, make, atomic=atomic))
+        return self._retried(lambda own: self._driven(own, make, atomic=atomic), wait_for_locks=wait_for_locks)
 
     def _driven(self, own: Connection[Any], make: Callable[[Verbs], Op[R]], *, atomic: bool) -> R:
-        if not atomic:
+        if not atomic and keeps_state(own):
             return drive(own, make(self._verbs))
-        with transaction(own):
+        with transaction(own, bounded=not keeps_state(own)):
             return drive(own, make(self._verbs))
 
-    def _retried(self, work: Callable[[Connection[Any]], R]) -> R:
-        """With a connection of ours, again and again while what went wrong passes by itself."""
+    def _retried(self, work: Callable[[Connection[Any]], R], *, wait_for_locks: bool = True) -> R:
+        """With a connection of ours, again and again while what went wrong passes by itself.
+
+        `wait_for_locks`: locks of other transactions, too, for `lock_for`, without keeping a connection in between.
+        """
         self._home.check()
         patience, failures, started = self.settings.patience, 0, time.monotonic()
+        locked_s: float | None = None
         while True:
+            tried_s = time.monotonic()
             try:
                 with self._pool.connection() as own:
                     return work(own)
+            except errors.LockNotAvailable as error:
+                locked_s = tried_s if locked_s is None else locked_s
+                if not wait_for_locks or time.monotonic() - locked_s >= self.settings.lock_for.total_seconds():
+                    raise translated(error, 1) from error
+                time.sleep(LOCK_PAUSE_S)
             except psycopg.Error as error:
                 failures += 1
                 pause = patience.pause(failures).total_seconds()

@@ -118,6 +118,9 @@ class Verbs(ChoreVerbs):
     def nack(self, queue: str, failures: Sequence[Failure], retry: Retry | None) -> Op[list[Settled]]:
         return self._in(queue, lambda now: ops.nack(queue, failures, retry, now))
 
+    def locked(self, queue: str, keys: Sequence[str]) -> Op[frozenset[str]]:
+        return statements.locked(queue, keys).run()
+
     def touch(self, queue: str, holds: Sequence[Hold], lease_for: timedelta | None) -> Op[list[Settled]]:
         return self._in(queue, lambda now: ops.touch(queue, holds, lease_for, now))
 

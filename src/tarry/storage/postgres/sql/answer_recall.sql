@@ -1,6 +1,6 @@
--- What was answered before, by the place of the request. Always one row more, for the patience of this transaction: whoever says
--- the same at the same time is waited for, but not for long.
-with patience as materialized (select set_config('lock_timeout', '5s', true) as said)
+-- What was answered before, by the place of the request. Always one row more, for the patience of this transaction: a request
+-- that another transaction is carrying out is waited for in short pieces, so that group commits can set it aside.
+with patience as materialized (select set_config('lock_timeout', '200ms', true) as said)
 select p.said, found.place, found.fingerprint, found.status, found.body
 from patience p
 left join (

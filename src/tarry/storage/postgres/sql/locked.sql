@@ -1,0 +1,12 @@
+-- Which of these messages another transaction has locked at this moment: those that a lock without waiting passes by.
+-- A key that another transaction has created and not committed is not seen. Relies on message_key.
+with q as materialized (
+    select id from tarry.queue where name = %(queue)s and deleted_at is null
+), free as materialized (
+    select m.key from tarry.message m
+    where m.key = any (%(keys)s::text[]) and m.queue = (select id from q)
+    for update skip locked
+)
+select m.key from tarry.message m
+where m.key = any (%(keys)s::text[]) and m.queue = (select id from q)
+  and m.key <> all (array(select key from free))

@@ -1,0 +1,299 @@
+"""Row locks of other transactions: what they delay, what they do not, and for how long."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
+from datetime import timedelta
+from time import monotonic
+from typing import Any
+
+import psycopg
+import pytest
+
+from tarry.core.errors import HeldUp
+from tarry.core.messages import Draft, Failure, Hold
+from tarry.core.outcomes import Outcome, Settled
+from tarry.core.settings import QueueSettings, StoreSettings
+from tarry.storage.postgres.aio import AsyncPostgresStore
+from tarry.storage.postgres.sync import PostgresStore
+from tests.storage.bouncers import pgbouncer
+
+QUEUE = "locked"
+LONG_S = 30.0
+"""Much longer than any limit under test, much shorter than for ever."""
+LOCK_FOR = timedelta(seconds=1)
+SETTINGS = StoreSettings(lock_for=LOCK_FOR, connect_for=timedelta(seconds=30))
+
+
+def plain(data: bytes, content_type: str | None) -> bytes:
+    return data
+
+
+@contextmanager
+def row_locked(dsn: str, *keys: str) -> Iterator[psycopg.Connection[Any]]:
+    """These messages are locked by a transaction that stays open until the block ends, or until it is ended."""
+    with psycopg.connect(dsn) as conn:
+        found = conn.execute("select key from tarry.message where key = any (%s) for update", [list(keys)]).fetchall()
+        assert len(found) == len(keys)
+        yield conn
+        conn.rollback()
+
+
+@asynccontextmanager
+async def opened(dsn: str, settings: StoreSettings = SETTINGS) -> AsyncIterator[AsyncPostgresStore]:
+    store = AsyncPostgresStore(dsn, settings=settings)
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def with_store(dsn: str, work: Callable[[AsyncPostgresStore], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with asyncio.timeout(LONG_S), opened(dsn) as store:
+            await work(store)
+
+    asyncio.run(run())
+
+
+async def leased(store: AsyncPostgresStore, *keys: str) -> dict[str, Hold]:
+    for key in keys:
+        await store.offer(QUEUE, Draft(key, b""))
+    return {lease.key: lease.hold for lease in await store.lease(QUEUE, len(keys), plain)}
+
+
+def blocked(dsn: str, n: int = 1) -> bool:
+    """Whether that many statements wait for a lock in this database."""
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        row = conn.execute(
+            "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+        ).fetchone()
+    return row is not None and row[0] >= n
+
+
+def test_an_unrelated_ack_and_offer_do_not_wait_for_a_locked_row(database: str) -> None:
+    async def work(store: AsyncPostgresStore) -> None:
+        holds = await leased(store, "a", "b", "hot")
+        with row_locked(database, "hot") as foreign:
+            hot = asyncio.create_task(store.ack(QUEUE, [holds["hot"]]))
+            hot_offer = asyncio.create_task(store.offer(QUEUE, Draft("hot", b"new")))
+            while not await asyncio.to_thread(blocked, database):
+                assert not hot.done()
+            others = [
+                store.ack(QUEUE, [holds["a"]]),
+                store.ack(QUEUE, [holds["b"]]),
+                store.offer(QUEUE, Draft("c", b"")),
+                store.offer(QUEUE, Draft("d", b"")),
+            ]
+            answers = await asyncio.gather(*others)
+            assert answers == [[Settled.DONE], [Settled.DONE], Outcome.CREATED, Outcome.CREATED]
+            assert not hot.done()
+            assert not hot_offer.done()
+            foreign.rollback()
+            await asyncio.gather(hot, hot_offer)
+        assert await store.contains(QUEUE, "hot") == (hot_offer.result() is Outcome.CREATED)
+
+    # Its own limit is out of reach here: only the end of the other transaction lets the two go on.
+    async def run() -> None:
+        patient = StoreSettings(lock_for=timedelta(seconds=LONG_S), connect_for=timedelta(minutes=1))
+        async with asyncio.timeout(LONG_S / 2), opened(database, patient) as store:
+            await work(store)
+
+    asyncio.run(run())
+
+
+def test_an_unrelated_offer_does_not_wait_for_a_key_that_another_transaction_is_creating(database: str) -> None:
+    async def work(store: AsyncPostgresStore) -> None:
+        await store.create_queue(QUEUE, QueueSettings(), exist_ok=True)
+        async with await psycopg.AsyncConnection.connect(database) as foreign:
+            await store.offer(QUEUE, Draft("new", b"theirs"), conn=foreign)
+            ours = asyncio.create_task(store.offer(QUEUE, Draft("new", b"ours")))
+            others = [store.offer(QUEUE, Draft(f"k{i}", b"")) for i in range(20)]
+            assert await asyncio.gather(*others) == [Outcome.CREATED] * 20
+            assert not ours.done()
+            await foreign.commit()
+            assert await ours is Outcome.UPDATED
+
+    async def run() -> None:
+        patient = StoreSettings(lock_for=timedelta(seconds=LONG_S), connect_for=timedelta(minutes=1))
+        async with asyncio.timeout(LONG_S / 2), opened(database, patient) as store:
+            await work(store)
+
+    asyncio.run(run())
+
+
+def test_offers_of_a_locked_key_keep_their_order(database: str) -> None:
+    async def work(store: AsyncPostgresStore) -> None:
+        await store.offer(QUEUE, Draft("hot", b"0"))
+        with row_locked(database, "hot") as foreign:
+            offers = [asyncio.create_task(store.offer(QUEUE, Draft("hot", b"%d" % i))) for i in range(1, 4)]
+            while not await asyncio.to_thread(blocked, database):
+                pass
+            offers.append(asyncio.create_task(store.offer(QUEUE, Draft("hot", b"4"))))
+            assert await store.offer(QUEUE, Draft("other", b"")) is Outcome.CREATED
+            foreign.rollback()
+            assert await asyncio.gather(*offers) == [Outcome.UPDATED] * 4
+        found = await store.read(QUEUE, "hot")
+        assert found is not None
+        assert found.payload == b"4"
+
+    async def run() -> None:
+        patient = StoreSettings(lock_for=timedelta(seconds=LONG_S), connect_for=timedelta(minutes=1))
+        async with asyncio.timeout(LONG_S / 2), opened(database, patient) as store:
+            await work(store)
+
+    asyncio.run(run())
+
+
+def test_a_touch_passes_by_a_locked_row_and_calls_it_busy(database: str) -> None:
+    async def work(store: AsyncPostgresStore) -> None:
+        holds = await leased(store, "a", "b", "hot")
+        wanted = [holds["a"], holds["hot"], holds["b"]]
+        with row_locked(database, "hot"):
+            assert await store.touch(QUEUE, wanted) == [Settled.DONE, Settled.BUSY, Settled.DONE]
+        assert await store.touch(QUEUE, wanted) == [Settled.DONE] * 3
+        kinds = [event.kind.value for event in await store.timeline(QUEUE, "hot")]
+        assert "refused" not in kinds
+
+    with_store(database, work)
+
+
+def test_a_touch_of_a_row_that_the_same_transaction_has_locked_is_done(database: str) -> None:
+    with psycopg.connect(database) as conn, contextstore(database) as store:
+        store.offer(QUEUE, Draft("k", b""))
+        (lease,) = store.lease(QUEUE, 1, plain)
+        conn.execute("select from tarry.message where key = 'k' for update")
+        assert store.touch(QUEUE, [lease.hold], conn=conn) == [Settled.DONE]
+
+
+@contextmanager
+def contextstore(dsn: str, settings: StoreSettings = SETTINGS) -> Iterator[PostgresStore]:
+    store = PostgresStore(dsn, settings=settings)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+Act = Callable[[PostgresStore, list[Hold]], Any]
+WAITING: dict[str, Act] = {
+    "ack": lambda store, holds: store.ack(QUEUE, holds),
+    "nack": lambda store, holds: store.nack(QUEUE, [Failure(hold) for hold in holds]),
+    "release": lambda store, holds: store.release(QUEUE, holds),
+    "bury": lambda store, holds: store.bury(QUEUE, holds),
+    "offer_many": lambda store, holds: store.offer_many(QUEUE, [Draft(hold.key, b"new") for hold in holds]),
+    "drop": lambda store, holds: store.drop(QUEUE, "hot"),
+    "purge": lambda store, holds: store.drop_all(QUEUE),
+}
+
+
+@pytest.mark.parametrize("verb", WAITING)
+def test_a_batch_that_meets_a_locked_row_fails_in_time_and_changes_nothing(database: str, verb: str) -> None:
+    with contextstore(database) as store:
+        store.offer_many(QUEUE, [Draft(key, b"") for key in ("a", "b", "hot")])
+        holds = [lease.hold for lease in store.lease(QUEUE, 3, plain)]
+        before = [(m.key, m.version, m.state) for m in store.messages(QUEUE)]
+        with row_locked(database, "hot"):
+            started = monotonic()
+            with pytest.raises(HeldUp, match="locked") as caught:
+                WAITING[verb](store, holds)
+            assert monotonic() - started < LONG_S
+            assert "pg_stat_activity" in (caught.value.hint or "")
+        assert [(m.key, m.version, m.state) for m in store.messages(QUEUE)] == before
+
+
+def test_an_awaiting_caller_of_a_locked_row_is_told_in_time(database: str) -> None:
+    async def work(store: AsyncPostgresStore) -> None:
+        holds = await leased(store, "hot")
+        with row_locked(database, "hot"):
+            answers = await asyncio.gather(
+                store.ack(QUEUE, [holds["hot"]]), store.offer(QUEUE, Draft("hot", b"")), return_exceptions=True
+            )
+        assert [type(answer) for answer in answers] == [HeldUp, HeldUp]
+        assert await store.ack(QUEUE, [holds["hot"]]) == [Settled.DONE]
+
+    with_store(database, work)
+
+
+def test_ten_blocked_drops_do_not_keep_another_queue_from_its_answer(database: str) -> None:
+    async def work(store: AsyncPostgresStore) -> None:
+        await store.offer(QUEUE, Draft("hot", b""))
+        with row_locked(database, "hot") as foreign:
+            drops = [asyncio.create_task(store.drop(QUEUE, "hot")) for _ in range(10)]
+            while not await asyncio.to_thread(blocked, database, 5):
+                pass
+            assert await store.offer("another", Draft("k", b"")) is Outcome.CREATED
+            assert not any(drop.done() for drop in drops)
+            foreign.rollback()
+            assert sum(await asyncio.gather(*drops)) == 1
+
+    async def run() -> None:
+        patient = StoreSettings(lock_for=timedelta(seconds=LONG_S), connect_for=timedelta(minutes=1))
+        async with asyncio.timeout(LONG_S / 2), opened(database, patient) as store:
+            await work(store)
+
+    asyncio.run(run())
+
+
+def test_ten_blocked_threads_do_not_keep_another_queue_from_its_answer(database: str) -> None:
+    patient = StoreSettings(lock_for=timedelta(seconds=LONG_S), connect_for=timedelta(minutes=1))
+    with contextstore(database, patient) as store, ThreadPoolExecutor(10) as threads:
+        store.offer(QUEUE, Draft("hot", b""))
+        with row_locked(database, "hot") as foreign:
+            drops = [threads.submit(store.drop, QUEUE, "hot") for _ in range(10)]
+            while not blocked(database, 5):
+                pass
+            assert store.offer("another", Draft("k", b"")) is Outcome.CREATED
+            assert not any(drop.done() for drop in drops)
+            foreign.rollback()
+            assert sum(drop.result(LONG_S) for drop in drops) == 1
+
+
+def test_closing_does_not_wait_for_a_group_commit_that_hangs(database: str) -> None:
+    async def work() -> None:
+        patient = StoreSettings(lock_for=timedelta(hours=1), connect_for=timedelta(hours=2))
+        store = AsyncPostgresStore(database, settings=patient)
+        await store.open()
+        await store.offer(QUEUE, Draft("hot", b""))
+        with psycopg.connect(database) as foreign:
+            foreign.execute("lock table tarry.message in access exclusive mode")
+            offers = [asyncio.create_task(store.offer(QUEUE, Draft(f"k{i}", b""))) for i in range(3)]
+            while not await asyncio.to_thread(blocked, database):
+                pass
+            offers[0].cancel()
+            async with asyncio.timeout(LONG_S):
+                await store.close()
+                answers = await asyncio.gather(*offers, return_exceptions=True)
+        assert all(isinstance(answer, BaseException) for answer in answers)
+
+    asyncio.run(work())
+
+
+def test_a_blocking_store_closes_in_time_while_its_threads_are_blocked(database: str) -> None:
+    patient = StoreSettings(lock_for=timedelta(hours=1), connect_for=timedelta(hours=2))
+    store = PostgresStore(database, settings=patient)
+    store.offer(QUEUE, Draft("hot", b""))
+    with row_locked(database, "hot"), ThreadPoolExecutor(3) as threads:
+        drops = [threads.submit(store.drop, QUEUE, "hot") for _ in range(3)]
+        while not blocked(database):
+            pass
+        closing = threading.Thread(target=store.close)
+        closing.start()
+        closing.join(LONG_S)
+        assert not closing.is_alive()
+        assert all(drop.exception(LONG_S) is not None for drop in drops)
+
+
+def test_behind_a_pooler_a_statement_waits_no_longer(database: str) -> None:
+    with pgbouncer(database, pool_size=2) as pooled, contextstore(pooled) as store:
+        store.offer_many(QUEUE, [Draft(key, b"") for key in ("a", "hot")])
+        with row_locked(database, "hot"):
+            with pytest.raises(HeldUp):
+                store.drop(QUEUE, "hot")
+            assert store.drop(QUEUE, "a")
+        assert store.drop(QUEUE, "hot")
