@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import psycopg
 import pytest
 
 from tarry import Queue
-from tarry.core.cron import CronMessage
+from tarry.app import App
+from tarry.core.cron import CronMessage, tick_key
 from tarry.services.cron import Cron
 from tests.kit.backends import POSTGRES, Backend
 from tests.kit.callers import Caller
@@ -65,3 +67,19 @@ class TestInATransaction:
         caller.rollback()
         assert queue.try_poll() is None
         assert {verdict for _, verdict, _ in verdicts(cron.schedules.history(prefix))} == {"planned"}
+
+
+@pytest.mark.parametrize("backend", POSTGRES, indirect=True)
+def test_without_a_transaction_ticks_and_their_ledger_are_stored_together_or_not_at_all(
+    backend: Backend, app: App, cron: Cron, queue: Queue[Any], prefix: str
+) -> None:
+    queue.offer("before", 1, after=9 * HOUR)
+    with backend.caller(autocommit=True) as caller, backend.caller() as other:
+        caller.execute("set lock_timeout = '100ms'")
+        queue.offer(tick_key(prefix, "h1", START), "in the way", conn=other.conn)
+        with pytest.raises(psycopg.errors.LockNotAvailable):
+            cron.install_tick("h1", prefix, [CronMessage("x", START)], queue=queue.name, conn=caller.conn)
+        other.rollback()
+        assert app.store.ticks(prefix) == []
+        cron.install_tick("h1", prefix, [CronMessage("x", START)], queue=queue.name, conn=caller.conn)
+    assert take(queue).payload == "x"

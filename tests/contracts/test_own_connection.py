@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
 
+import psycopg
 import pytest
 
 from tarry import Message, Outcome, Queue, QueueSettings, Settled
@@ -189,3 +190,34 @@ class TestInMemory:
     def test_there_are_no_transactions_to_be_part_of(self, queue: Queue[Any], verb: Any) -> None:
         with pytest.raises(InvalidInput, match="memory"):
             verb(queue, object())
+
+
+@pytest.mark.parametrize("backend", POSTGRES, indirect=True)
+class TestWithoutATransaction:
+    """A connection in autocommit mode, outside of any transaction: Django's outside of `atomic`."""
+
+    @pytest.fixture
+    def caller(self, backend: Backend) -> Iterator[Caller]:
+        with backend.caller(autocommit=True) as caller:
+            yield caller
+
+    def test_a_batch_of_several_statements_is_stored_as_a_whole_or_not_at_all(
+        self, backend: Backend, app: App, queue: Queue[Any], caller: Caller
+    ) -> None:
+        queue.offer("key-5999", 1)
+        caller.execute("set lock_timeout = '100ms'")
+        batch = [Message(key=f"key-{i}", payload=2) for i in range(6_000)]
+        with backend.caller() as other:
+            other.execute("select from tarry.message where key = 'key-5999' for update")
+            with pytest.raises(psycopg.errors.LockNotAvailable):
+                queue.offer_many(batch, conn=caller.conn)
+            other.rollback()
+        assert app.queues.counts(queue.name).ready.n == 1
+        assert set(queue.offer_many(batch, conn=caller.conn)) == {Outcome.CREATED, Outcome.UPDATED}
+        assert app.queues.counts(queue.name).ready.n == 6_000
+
+    def test_inside_a_transaction_of_the_caller_it_is_part_of_that(self, queue: Queue[Any], caller: Caller) -> None:
+        caller.execute("begin")
+        queue.offer_many([Message(key=f"key-{i}", payload=2) for i in range(2_000)], conn=caller.conn)
+        caller.execute("rollback")
+        assert not queue.contains("key-0")

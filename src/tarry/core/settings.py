@@ -111,6 +111,9 @@ class StoreSettings:
     """How long to wait for a connection before the database counts as away."""
     lock_for: timedelta = timedelta(seconds=5)
     """How long to wait in all for a row or table that another transaction has locked, before `HeldUp`."""
+    notify_with_conn: bool = True
+    """Whether what is done with `conn=` wakes waiting consumers. False for two-phase commit: PostgreSQL prepares no
+    transaction that has notified. Consumers then find the message at their next scan."""
     create_queues: bool = True
     """Whether a queue that is used before it was created comes into being with the default settings."""
 

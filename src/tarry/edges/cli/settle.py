@@ -121,6 +121,11 @@ def _report(cli: Session, done: str, queue: str, key: str, settled: Settled) -> 
             f"this token does not hold {key!r} any more; nothing was changed",
             hint="the lease ran out and somebody else took it, or the message was sent again",
         )
+    if settled is Settled.BUSY:
+        raise Conflicting(
+            f"another transaction has locked {key!r}; nothing was changed",
+            hint="try again: no other consumer can lease it before that transaction ends",
+        )
     cli.printer.record(
         "tarry.message.settle/1",
         {"queue": queue, "key": key, "settled": settled.value, "verb": done},

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 At = Annotated[str, WithJsonSchema({"type": "string", "format": "date-time"})]
 Token = Annotated[str, WithJsonSchema({"type": "string", "format": "uuid"})]
 Outcome = Literal["created", "updated", "ignored", "superseded"]
-Settled = Literal["done", "lease_lost", "gone"]
+Settled = Literal["done", "lease_lost", "gone", "busy"]
 
 
 class Answer(BaseModel):

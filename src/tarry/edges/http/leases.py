@@ -19,7 +19,7 @@ from tarry.edges.http import answers, contracts
 from tarry.edges.http.documented import SETTLE_ERRORS, WRITE_ERRORS
 from tarry.edges.http.ids import MessageId
 from tarry.edges.http.polling import long_poll
-from tarry.edges.http.problems import Problem, lease_lost, message_gone
+from tarry.edges.http.problems import Problem, busy, lease_lost, message_gone
 from tarry.edges.http.routing import AccessRoute, Scope, access, caller_of, message_of
 from tarry.edges.http.views import answer
 from tarry.edges.times import exact
@@ -151,6 +151,8 @@ def _settled(answers_: Sequence[Settled]) -> Response:
         raise lease_lost()
     if outcome is Settled.GONE:
         raise message_gone()
+    if outcome is Settled.BUSY:
+        raise busy()
     return answer({"outcome": outcome.value})
 
 

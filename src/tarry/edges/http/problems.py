@@ -60,6 +60,16 @@ def lease_lost() -> Problem:
     )
 
 
+def busy() -> Problem:
+    return Problem(
+        409,
+        "held_up",
+        "another transaction has locked this message: nothing was changed",
+        hint="wait for Retry-After and touch it again; no other consumer can have it meanwhile",
+        headers={"retry-after": "1"},
+    )
+
+
 # The first that fits.
 _STATUS: Sequence[tuple[type[errors.TarryError], int, str]] = (
     (errors.InvalidPayload, 422, "invalid_payload"),

@@ -25,6 +25,7 @@ from tarry.edges.http.ids import MessageId, storable
 from tarry.edges.http.once import offer_once, once
 from tarry.edges.http.pacing import Pace
 from tarry.edges.http.polling import long_poll
+from tarry.edges.http.problems import busy
 from tarry.edges.http.routing import AccessRoute, Scope, access, caller_of, message_of
 from tarry.edges.http.views import answer
 from tarry.handles.aio import AsyncQueue
@@ -260,6 +261,8 @@ def _told(items: Sequence[I], outcomes: Sequence[Settled]) -> tuple[list[str], l
 
 
 def _raise_unless_done(outcome: Settled) -> None:
+    if outcome is Settled.BUSY:
+        raise busy()
     if outcome is Settled.GONE:
         raise views.not_found()
     if outcome is Settled.LEASE_LOST:

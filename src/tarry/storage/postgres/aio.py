@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from contextlib import nullcontext
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -47,7 +48,7 @@ from tarry.storage.postgres.connections import aconfigure, keeps_state, keywords
 from tarry.storage.postgres.drive import adrive, atransaction
 from tarry.storage.postgres.faults import LOCK_PAUSE_S, is_transient, translated
 from tarry.storage.postgres.gather import Gatherer
-from tarry.storage.postgres.guests import guest_connection
+from tarry.storage.postgres.guests import commits_each_statement, guest_connection
 from tarry.storage.postgres.insights import PostgresInsights
 from tarry.storage.postgres.listen import Listening
 from tarry.storage.postgres.scheduling import AsyncScheduling
@@ -373,7 +374,7 @@ class AsyncPostgresStore(AsyncChores, AsyncScheduling, AsyncAnswering):
     ) -> R:
         """A fresh op for every try, since a generator cannot be rewound. The caller's own transaction is tried once."""
         if conn is not None:
-            return await self._run_as_guest(make, conn)
+            return await self._run_as_guest(make, conn, atomic=atomic)
         return await self._retried(lambda own: self._driven(own, make, atomic=atomic), wait_for_locks=wait_for_locks)
 
     async def _driven(self, own: AsyncConnection[Any], make: Callable[[Verbs], Op[R]], *, atomic: bool) -> R:
@@ -407,17 +408,22 @@ class AsyncPostgresStore(AsyncChores, AsyncScheduling, AsyncAnswering):
                 await asyncio.sleep(pause)
                 await self._pool.check()
 
-    async def _run_as_guest(self, make: Callable[[Verbs], Op[R]], conn: AsyncConnection[Any]) -> R:
+    async def _run_as_guest(self, make: Callable[[Verbs], Op[R]], conn: AsyncConnection[Any], *, atomic: bool) -> R:
         teach(guest_connection(conn, AsyncConnection).adapters)
         try:
-            return await adrive(conn, make(self._guest_verbs), guest=True)
+            return await self._driven_as_guest(conn, make, atomic=atomic)
         except MissingQueue as missing:
             if not self.settings.create_queues or conn in self._lent:
                 raise
             name = missing.name
         # Not in the caller's transaction: there, the new name would keep everybody else waiting until it ends.
         await self.create_queue(name, QueueSettings(), exist_ok=True)
-        return await adrive(conn, make(self._guest_verbs), guest=True)
+        return await self._driven_as_guest(conn, make, atomic=atomic)
+
+    async def _driven_as_guest(self, conn: AsyncConnection[Any], make: Callable[[Verbs], Op[R]], *, atomic: bool) -> R:
+        notify = self.settings.notify_with_conn or conn in self._lent
+        async with conn.transaction() if atomic and commits_each_statement(conn) else nullcontext():
+            return await adrive(conn, make(self._guest_verbs), guest=True, notify=notify)
 
 
 def _key_of(draft: Draft) -> str:

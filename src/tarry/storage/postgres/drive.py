@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
+from functools import cache
 from typing import Any, LiteralString, TypeVar
 
 from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
@@ -19,7 +20,7 @@ R = TypeVar("R")
 C = TypeVar("C", Cursor[Any], AsyncCursor[Any])
 
 
-def drive(conn: Connection[Any], op: Op[R], *, guest: bool = False) -> R:
+def drive(conn: Connection[Any], op: Op[R], *, guest: bool = False, notify: bool = True) -> R:
     """`guest`: on a connection that is not ours. There nothing is prepared: what a session prepared outlives the plan."""
     try:
         step = next(op)
@@ -31,14 +32,14 @@ def drive(conn: Connection[Any], op: Op[R], *, guest: bool = False) -> R:
                             copy.write(block)
                     rows: list[Row] = []
                 else:
-                    cursor.execute(step.sql, step.params, prepare=False if guest else None)
+                    cursor.execute(_text(step.sql, notify), step.params, prepare=False if guest else None)
                     rows = cursor.fetchall() if _has_rows(cursor.pgresult) else []
             step = op.send(rows)
     except StopIteration as stop:
         return stop.value
 
 
-async def adrive(conn: AsyncConnection[Any], op: Op[R], *, guest: bool = False) -> R:
+async def adrive(conn: AsyncConnection[Any], op: Op[R], *, guest: bool = False, notify: bool = True) -> R:
     try:
         step = next(op)
         while True:
@@ -49,11 +50,21 @@ async def adrive(conn: AsyncConnection[Any], op: Op[R], *, guest: bool = False) 
                             await copy.write(block)
                     rows: list[Row] = []
                 else:
-                    await cursor.execute(step.sql, step.params, prepare=False if guest else None)
+                    await cursor.execute(_text(step.sql, notify), step.params, prepare=False if guest else None)
                     rows = await cursor.fetchall() if _has_rows(cursor.pgresult) else []
             step = op.send(rows)
     except StopIteration as stop:
         return stop.value
+
+
+def _text(sql: LiteralString, notify: bool) -> LiteralString:  # noqa: FBT001
+    return sql if notify else silent(sql)
+
+
+@cache
+def silent(sql: LiteralString) -> LiteralString:
+    """The same statement, which wakes no consumer: a transaction that has notified cannot be prepared (two-phase commit)."""
+    return sql.replace("pg_notify('tarry', ", "concat(")
 
 
 def _ours(cursor: C, *, guest: bool) -> C:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from psycopg import AsyncConnection, Connection
+from psycopg.pq import TransactionStatus
 
 from tarry.core.errors import InvalidInput
 
@@ -19,6 +20,11 @@ _INSIDE = {
     "psycopg2": "Tarry works with psycopg 3 only",
     "asyncpg": "Tarry works with psycopg 3 only",
 }
+
+
+def commits_each_statement(conn: Connection[Any] | AsyncConnection[Any]) -> bool:
+    """Whether the caller is in no transaction, and begins none: what must be done as a whole needs one of its own."""
+    return conn.autocommit and conn.info.transaction_status is TransactionStatus.IDLE
 
 
 def guest_connection(conn: object, kind: type[C]) -> C:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -43,7 +44,7 @@ from tarry.storage.postgres.chores import Chores, ChoreVerbs
 from tarry.storage.postgres.connections import configure, keeps_state, keywords, pool_now
 from tarry.storage.postgres.drive import drive, transaction
 from tarry.storage.postgres.faults import LOCK_PAUSE_S, is_transient, translated
-from tarry.storage.postgres.guests import guest_connection
+from tarry.storage.postgres.guests import commits_each_statement, guest_connection
 from tarry.storage.postgres.home import Home
 from tarry.storage.postgres.listen import Listening
 from tarry.storage.postgres.scheduling import Scheduling
@@ -300,7 +301,7 @@ class PostgresStore(Chores, Scheduling, Answering):
     ) -> R:
         """A fresh op for every try, since a generator cannot be rewound. The caller's own transaction is tried once."""
         if conn is not None:
-            return self._run_as_guest(make, conn)
+            return self._run_as_guest(make, conn, atomic=atomic)
         return self._retried(lambda own: self._driven(own, make, atomic=atomic), wait_for_locks=wait_for_locks)
 
     def _driven(self, own: Connection[Any], make: Callable[[Verbs], Op[R]], *, atomic: bool) -> R:
@@ -336,14 +337,19 @@ class PostgresStore(Chores, Scheduling, Answering):
                 time.sleep(pause)
                 self._pool.check()
 
-    def _run_as_guest(self, make: Callable[[Verbs], Op[R]], conn: Connection[Any]) -> R:
+    def _run_as_guest(self, make: Callable[[Verbs], Op[R]], conn: Connection[Any], *, atomic: bool) -> R:
         teach(guest_connection(conn, Connection).adapters)
         try:
-            return drive(conn, make(self._guest_verbs), guest=True)
+            return self._driven_as_guest(conn, make, atomic=atomic)
         except MissingQueue as missing:
             if not self.settings.create_queues or conn in self._lent:
                 raise
             name = missing.name
         # Not in the caller's transaction: there, the new name would keep everybody else waiting until it ends.
         self.create_queue(name, QueueSettings(), exist_ok=True)
-        return drive(conn, make(self._guest_verbs), guest=True)
+        return self._driven_as_guest(conn, make, atomic=atomic)
+
+    def _driven_as_guest(self, conn: Connection[Any], make: Callable[[Verbs], Op[R]], *, atomic: bool) -> R:
+        notify = self.settings.notify_with_conn or conn in self._lent
+        with conn.transaction() if atomic and commits_each_statement(conn) else nullcontext():
+            return drive(conn, make(self._guest_verbs), guest=True, notify=notify)

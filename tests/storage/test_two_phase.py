@@ -1,0 +1,102 @@
+"""Two-phase commit: PostgreSQL prepares no transaction that has notified, so a store can be told not to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from tarry.core.messages import Draft, Failure
+from tarry.core.outcomes import Settled
+from tarry.core.settings import QueueSettings, StoreSettings
+from tarry.storage.postgres.aio import AsyncPostgresStore
+from tarry.storage.postgres.drive import silent
+from tarry.storage.postgres.statement import sql
+from tarry.storage.postgres.sync import PostgresStore
+from tests.storage.fallible import FallibleServer, fallible_server
+
+QUEUE = "prepared"
+SILENT = StoreSettings(notify_with_conn=False)
+
+
+@pytest.fixture(scope="module")
+def preparing() -> Iterator[FallibleServer]:
+    """A server that prepares transactions."""
+    with fallible_server() as server:
+        with psycopg.connect(server.dsn, autocommit=True) as conn:
+            conn.execute("alter system set max_prepared_transactions = 10")
+        server.restart()
+        yield server
+
+
+@pytest.fixture
+def waiter(preparing: FallibleServer) -> Iterator[PostgresStore]:
+    """A consumer of the queue that waits for anything, so that every offer has a reason to notify."""
+    store = PostgresStore(preparing.dsn)
+    store.create_queue(QUEUE, QueueSettings(), exist_ok=True)
+    store.drop_all(QUEUE)
+    while True:
+        with psycopg.connect(preparing.dsn) as conn:
+            row = conn.execute("select count(*) from tarry.waiter").fetchone()
+        if row is not None and row[0]:
+            break
+        store.wait(QUEUE, sleep_for=timedelta(minutes=10))
+    yield store
+    store.close()
+
+
+def test_a_transaction_that_has_notified_cannot_be_prepared(preparing: FallibleServer, waiter: PostgresStore) -> None:
+    with psycopg.connect(preparing.dsn) as conn:
+        conn.tpc_begin("loud")
+        waiter.offer(QUEUE, Draft("k", b""), conn=conn)
+        with pytest.raises(psycopg.errors.FeatureNotSupported, match="NOTIFY"):
+            conn.tpc_prepare()
+        conn.close()
+
+
+def test_every_verb_of_a_silent_store_can_be_prepared(preparing: FallibleServer, waiter: PostgresStore) -> None:
+    store = PostgresStore(preparing.dsn, settings=SILENT)
+    with psycopg.connect(preparing.dsn) as conn:
+        conn.tpc_begin("silent")
+        store.offer(QUEUE, Draft("a", b""), conn=conn)
+        store.offer(QUEUE, Draft("b", b"", fresh=True), conn=conn)
+        store.offer_many(QUEUE, [Draft(f"k{i}", b"", fresh=True) for i in range(2_000)], conn=conn)
+        first, second, third = store.lease(QUEUE, 3, lambda data, _: data, conn=conn)
+        assert store.nack(QUEUE, [Failure(first.hold)], conn=conn) == [Settled.DONE]
+        assert store.release(QUEUE, [second.hold], conn=conn) == [Settled.DONE]
+        assert store.bury(QUEUE, [third.hold], conn=conn) == [Settled.DONE]
+        assert store.redrive(QUEUE, conn=conn) == 1
+        store.pause(QUEUE, conn=conn)
+        store.resume(QUEUE, conn=conn)
+        conn.tpc_prepare()
+        assert not waiter.contains(QUEUE, "a")
+        conn.tpc_commit()
+    assert waiter.contains(QUEUE, "a")
+    store.close()
+
+
+def test_an_awaiting_store_can_be_silent_too(preparing: FallibleServer, waiter: PostgresStore) -> None:
+    async def work() -> None:
+        store = AsyncPostgresStore(preparing.dsn, settings=SILENT)
+        await store.open()
+        async with await psycopg.AsyncConnection.connect(preparing.dsn) as conn:
+            await conn.tpc_begin("awaited")
+            await store.offer(QUEUE, Draft("awaited", b""), conn=conn)
+            await conn.tpc_prepare()
+            await conn.tpc_commit()
+        assert await store.contains(QUEUE, "awaited")
+        await store.close()
+
+    asyncio.run(work())
+
+
+def test_no_statement_notifies_in_another_way() -> None:
+    """What `silent` takes out is all there is."""
+    verbs: Any = ("offer", "offer_fresh", "nack", "release", "redrive", "redrive_step", "edit", "queue_pause", "ring")
+    for verb in verbs:
+        assert "pg_notify" in sql(verb)
+        assert "notify" not in silent(sql(verb))
