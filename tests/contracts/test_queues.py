@@ -79,11 +79,23 @@ class TestCreation:
         app.queues.create(name, SPECIAL)
         assert app.queues.create(name, exist_ok=True).settings == SPECIAL
 
-    @pytest.mark.parametrize("odd", ["a", "A.b_c-9", "-", "..", "9" * 100, "_", "select"])
+    @pytest.mark.parametrize("odd", ["a", "A.b_c-9", "-", "...", "..a", ".-", "9" * 100, "_", "select"])
     def test_names_of_all_allowed_kinds_work(self, app: App, odd: str) -> None:
         assert app.queues.create(odd, exist_ok=True).name == odd
         assert app.queue(odd).offer("a", 1) is Outcome.CREATED
         app.queues.delete(odd, force=True)
+
+    @pytest.mark.parametrize("path", [".", ".."])
+    def test_names_that_are_directories_in_a_path_are_refused(self, app: App, name: str, path: str) -> None:
+        app.queues.create(name)
+        for use in (
+            lambda: app.queues.create(path),
+            lambda: app.queue(path).offer("a", 1),
+            lambda: app.queues.rename(name, path),
+        ):
+            with pytest.raises(InvalidInput):
+                use()
+        assert path not in [queue.name for queue in app.queues.list()]
 
     def test_names_differ_by_case(self, app: App, name: str) -> None:
         app.queue(name.lower()).offer("a", 1)

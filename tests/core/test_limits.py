@@ -49,6 +49,8 @@ def test_what_is_allowed_passes_unchanged(check: Any, value: Any) -> None:
     [
         (limits.check_queue_name, "q" * 101, "1 to 100"),
         (limits.check_queue_name, "a/b", "A-Z a-z 0-9"),
+        (limits.check_queue_name, ".", "cannot be named"),
+        (limits.check_queue_name, "..", "cannot be named"),
         (limits.check_queue_name, "a\n", "A-Z a-z 0-9"),
         (limits.check_key, "", "must not be empty"),
         (limits.check_key, "k" * 201, "at most 200"),

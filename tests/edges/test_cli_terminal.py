@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +141,22 @@ def test_a_key_cannot_act_on_a_terminal(cli: Run, app: App, key: str) -> None:
     assert (message["key"], message["payload"], message["headers"]) == (key, key, {key: key})
     assert cli("message", "drop", "orders", key, "--yes", "--json").data["key"] == key
     assert not app.queue("orders").contains(key)
+
+
+def test_an_export_cannot_act_on_a_terminal_and_is_imported_as_it_was(process: Process, cli: Run, app: App) -> None:
+    orders = app.queue("orders")
+    for key in HOSTILE:
+        orders.offer(key, {key: key}, type=key[:100], headers={key: key}, at=datetime(2030, 1, 1, tzinfo=UTC))
+    terminal = Terminal(process, "queue", "export", "orders", "--quiet")
+    assert terminal.end() == 0
+    piped, _ = process("queue", "export", "orders").communicate()
+    assert terminal.seen.replace("\r\n", "\n") == piped.decode()
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u202e]", piped.decode())
+    found = app.queues.import_lines("copy", piped.splitlines(keepends=True))
+    assert found.created == len(HOSTILE)
+    for key in HOSTILE:
+        message: Any = app.queue("copy").read(key)
+        assert (message.payload, message.type, message.headers) == ({key: key}, key[:100], {key: key})
 
 
 def test_markup_in_a_key_is_shown_as_it_is(process: Process, app: App) -> None:

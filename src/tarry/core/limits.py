@@ -26,6 +26,13 @@ DROP_ALL_CONFIRMATION = "Yes, please, I know what I'm doing!"
 
 
 def check_queue_name(name: object) -> str:
+    if check_existing_queue_name(name) in (".", ".."):
+        raise InvalidInput(f"a queue cannot be named {name!r}: in a path that is a directory, and clients leave it out")
+    return cast("str", name)
+
+
+def check_existing_queue_name(name: object) -> str:
+    """For what ends or renames a queue: older versions allowed `.` and `..`."""
     if not isinstance(name, str) or not QUEUE_NAME.fullmatch(name):
         raise InvalidInput(f"a queue name is 1 to 100 of the characters A-Z a-z 0-9 . _ -, not {name!r:.120}")
     return name

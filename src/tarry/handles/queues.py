@@ -46,7 +46,7 @@ class Queues:
         return self._store.create_queue(limits.check_queue_name(name), valid(settings), exist_ok=exist_ok, conn=conn)
 
     def get(self, name: str, *, conn: Any = None) -> QueueInfo:
-        return self._store.queue_info(limits.check_queue_name(name), conn=conn)
+        return self._store.queue_info(limits.check_existing_queue_name(name), conn=conn)
 
     def list(self, *, conn: Any = None) -> builtins.list[QueueInfo]:
         return self._store.queue_infos(conn=conn)
@@ -57,11 +57,13 @@ class Queues:
         return self._store.edit_queue(name, checked(changes), only=frozenset(changes), conn=conn)
 
     def rename(self, name: str, new_name: str, *, conn: Any = None) -> QueueInfo:
-        return self._store.rename_queue(limits.check_queue_name(name), limits.check_queue_name(new_name), conn=conn)
+        return self._store.rename_queue(
+            limits.check_existing_queue_name(name), limits.check_queue_name(new_name), conn=conn
+        )
 
     def delete(self, name: str, *, force: bool = False, conn: Any = None) -> None:
         """Refused while it has messages, including dead letters, unless `force`."""
-        self._store.delete_queue(limits.check_queue_name(name), force=force, conn=conn)
+        self._store.delete_queue(limits.check_existing_queue_name(name), force=force, conn=conn)
 
     def pause(self, name: str, *, reason: str | None = None, conn: Any = None) -> QueueInfo:
         why = checked_text(reason, "reason")
@@ -71,7 +73,9 @@ class Queues:
         return self._store.resume(limits.check_queue_name(name), conn=conn)
 
     def counts(self, name: str, *, limit: int = 10_000, conn: Any = None) -> Counts:
-        return self._store.counts(limits.check_queue_name(name), limit=limits.check_count(limit, "limit"), conn=conn)
+        return self._store.counts(
+            limits.check_existing_queue_name(name), limit=limits.check_count(limit, "limit"), conn=conn
+        )
 
     def export(self, name: str, *, conn: Any = None) -> Iterator[bytes]:
         """All live messages in due order, as JSON lines for `import_lines`. Read page by page, not in one snapshot:
@@ -117,7 +121,7 @@ class AsyncQueues:
         )
 
     async def get(self, name: str, *, conn: Any = None) -> QueueInfo:
-        return await self._store.queue_info(limits.check_queue_name(name), conn=conn)
+        return await self._store.queue_info(limits.check_existing_queue_name(name), conn=conn)
 
     async def list(self, *, conn: Any = None) -> builtins.list[QueueInfo]:
         return await self._store.queue_infos(conn=conn)
@@ -128,11 +132,11 @@ class AsyncQueues:
 
     async def rename(self, name: str, new_name: str, *, conn: Any = None) -> QueueInfo:
         return await self._store.rename_queue(
-            limits.check_queue_name(name), limits.check_queue_name(new_name), conn=conn
+            limits.check_existing_queue_name(name), limits.check_queue_name(new_name), conn=conn
         )
 
     async def delete(self, name: str, *, force: bool = False, conn: Any = None) -> None:
-        await self._store.delete_queue(limits.check_queue_name(name), force=force, conn=conn)
+        await self._store.delete_queue(limits.check_existing_queue_name(name), force=force, conn=conn)
 
     async def pause(self, name: str, *, reason: str | None = None, conn: Any = None) -> QueueInfo:
         why = checked_text(reason, "reason")

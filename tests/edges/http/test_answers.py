@@ -85,14 +85,28 @@ class TestOffering:
 
 
 class TestKeysAndNames:
-    @pytest.mark.parametrize("queue", ["docs", "health", "..", ".", "openapi.json", "messages", "reference", "a:b"[:1]])
+    @pytest.mark.parametrize("queue", ["docs", "health", "...", "openapi.json", "messages", "reference"])
     def test_a_queue_of_any_name_is_only_a_queue(self, ask: Caller, queue: str) -> None:
-        path = queue if queue.strip(".") else queue.replace(".", "%2E")
-        assert ask("POST", f"/v1/queues/{path}/messages", {"payload": 1, "key": "k"}).status_code == 201
-        assert ask("GET", f"/v1/queues/{path}").json()["name"] == queue
-        assert polled(ask, path)["id"] == str(MessageId(queue, "k"))
-        assert ask("DELETE", f"/v1/queues/{path}?force=true").status_code == 200
-        assert code(ask("GET", f"/v1/queues/{path}")) == (404, "unknown_queue")
+        assert ask("POST", f"/v1/queues/{queue}/messages", {"payload": 1, "key": "k"}).status_code == 201
+        assert ask("GET", f"/v1/queues/{queue}").json()["name"] == queue
+        assert polled(ask, queue)["id"] == str(MessageId(queue, "k"))
+        assert ask("DELETE", f"/v1/queues/{queue}?force=true").status_code == 200
+        assert code(ask("GET", f"/v1/queues/{queue}")) == (404, "unknown_queue")
+
+    @pytest.mark.parametrize("path", ["%2E", "%2E%2E"])
+    def test_a_queue_is_not_named_like_a_directory(self, ask: Caller, path: str) -> None:
+        name = path.replace("%2E", ".")
+        ask("POST", "/v1/queues", {"name": "q"})
+        for method, asked, body in (
+            ("POST", f"/v1/queues/{path}/messages", {"payload": 1}),
+            ("POST", f"/v1/queues/{path}/messages:poll", {}),
+            ("POST", "/v1/queues", {"name": name}),
+            ("POST", "/v1/queues/q/rename", {"new_name": name}),
+            ("POST", "/api/queue/message", {"type": "t", "queue": name}),
+            ("PUT", "/v1/schedules/s", {"every": "1h", "queue": name}),
+        ):
+            assert code(ask(method, asked, body)) == (422, "invalid"), asked
+        assert [queue["name"] for queue in ask("GET", "/v1/queues").json()["queues"]] == ["q"]
 
     @pytest.mark.parametrize(
         "name", ["a/b", "%2F", "ä/ö", "..", "😀", " ", "a?b#c", "\n", "x" * 200, "'; drop table tarry.message; --"]

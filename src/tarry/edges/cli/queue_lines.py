@@ -15,7 +15,7 @@ from tarry.edges.cli.exits import ExitCode, Usage
 from tarry.edges.cli.output import Cell, Value
 from tarry.edges.cli.queue import Name, app
 from tarry.edges.cli.session import Session, command
-from tarry.edges.cli.text import plural
+from tarry.edges.cli.text import plural, safe_json
 
 if TYPE_CHECKING:
     from tarry.app import App
@@ -48,7 +48,8 @@ def export(cli: Session, name: Name) -> None:
     out, count = sys.stdout.buffer, 0
     with cli.open() as opened, _progress(cli, "exported") as show:
         for line in opened.queues.export(name):
-            out.write(line)
+            # The same JSON, so an import reads the same; and harmless, whether it goes to a terminal now or by `cat` later.
+            out.write(safe_json(line.decode()).encode())
             count += 1
             show(count)
         out.flush()

@@ -10,6 +10,7 @@ from dataclasses import replace
 from tarry.app import connect_async
 from tarry.core.settings import StoreSettings
 from tarry.edges.cli.session import Session
+from tarry.edges.cli.text import shown, without_secrets
 from tarry.edges.http.server import bind, check_bind, serve
 
 _SETTINGS = StoreSettings(create_queues=False, pool_size=10)
@@ -27,9 +28,16 @@ async def run(cli: Session, host: str, port: int, rate: float | None, *, sweeper
     cli.note("stopped")
 
 
+class _Escaped(logging.Formatter):
+    """Errors quote what clients sent: control characters are escaped, as in every output of the command line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return "\n".join(map(shown, without_secrets(super().format(record)).split("\n")))
+
+
 def _log_to_stderr(level: int) -> None:
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    handler.setFormatter(_Escaped("%(asctime)s %(levelname)s %(name)s %(message)s"))
     for name in ("tarry", "uvicorn"):
         logging.getLogger(name).addHandler(handler)
     logging.getLogger("tarry.http.access").setLevel(level)

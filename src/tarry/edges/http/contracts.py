@@ -71,7 +71,9 @@ LockToken = Annotated[
 RequestName = Annotated[UUID, BeforeValidator(_uuid), WithJsonSchema({"type": "string", "format": "uuid"})]
 Key = Annotated[str, Field(min_length=1, max_length=limits.KEY_LENGTH, examples=["order-17"])]
 TypeName = Annotated[str, Field(min_length=1, max_length=limits.TYPE_LENGTH, examples=["invoice"])]
-QueueName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,100}$", examples=["orders"])]
+NAME_PATTERN = r"^(\.{0,2}[A-Za-z0-9_-]|\.{3})[A-Za-z0-9._-]*$"
+"""As `limits.check_queue_name` allows it: neither `.` nor `..`. Without look-ahead, which pydantic does not have."""
+QueueName = Annotated[str, Field(pattern=NAME_PATTERN, max_length=100, examples=["orders"])]
 ContentType = Annotated[str, Field(pattern=r"^[A-Za-z0-9.+-]{1,60}/[A-Za-z0-9.+-]{1,60}$")]
 Priority = Annotated[int, Field(ge=0, le=9)]
 MaxAttempts = Annotated[int, Field(ge=1, le=limits.MAX_ATTEMPTS)]

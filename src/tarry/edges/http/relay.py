@@ -43,7 +43,7 @@ _AT_ONCE = timedelta(0)
 """A message that failed in Relay is queued again at once."""
 _LONGEST_LEASE_S = 43_200
 
-QueueName = Annotated[str, Query(pattern=r"^[A-Za-z0-9._-]{1,100}$")]
+QueueName = Annotated[str, Query(pattern=contracts.NAME_PATTERN, max_length=100)]
 AckTimeout = Annotated[float | None, Query(ge=1, le=_LONGEST_LEASE_S)]
 Text = Annotated[str | None, Query(min_length=1, max_length=200)]
 
