@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import httpx
@@ -91,3 +91,62 @@ class TestAudit:
     def test_a_body_that_is_not_json_is_kept_from_its_first_character(self, ask: Caller) -> None:
         assert code(ask("POST", "/v1/queues", content=b" " * 5_000 + b"{nonsense")) == (400, "not_json")
         assert ask("GET", "/v1/audit").json()["audit"][0]["detail"]["body"] == "{nonsense"
+
+
+class TestNewQueues:
+    @pytest.fixture
+    def guarded(self, behind: AsyncApp, http_loop: Loop) -> Caller:
+        return Caller(broker_app(behind, BrokerSettings(queues_per_key=3)), http_loop)
+
+    def test_a_key_that_may_only_consume_creates_no_queue(self, guarded: Caller, key: Callable[..., str]) -> None:
+        consumer = guarded.with_key(key("consume", "read"))
+        answer = consumer("POST", "/v1/queues/new/messages:poll", {})
+        assert code(answer) == (404, "unknown_queue")
+        assert consumer("GET", "/v1/queues").json()["queues"] == []
+
+    def test_a_key_that_may_also_produce_creates_the_queue_that_it_polls(
+        self, guarded: Caller, key: Callable[..., str]
+    ) -> None:
+        both = guarded.with_key(key("consume", "produce", "read"))
+        assert both("POST", "/v1/queues/new/messages:poll", {}).status_code == 204
+        assert [one["name"] for one in both("GET", "/v1/queues").json()["queues"]] == ["new"]
+
+    def test_a_key_creates_queues_until_so_many_fit_it(self, guarded: Caller, key: Callable[..., str]) -> None:
+        mine, other, admin = (
+            guarded.with_key(text)
+            for text in (
+                key("produce", queues=("mine-*",)),
+                key("produce", queues=("other-*",)),
+                key("produce", "admin", "read"),
+            )
+        )
+
+        def offer(caller: Caller, queue: str) -> int:
+            return caller("POST", f"/v1/queues/{queue}/messages", {"payload": 1}).status_code
+
+        for n in range(3):
+            assert offer(mine, f"mine-{n}") == 201
+        assert offer(mine, "mine-3") == 409
+        assert offer(mine, "mine-0") == 201, "into what there is, it goes on offering"
+        assert offer(other, "other-0") == 201, "the quota of a key is no other's"
+        assert offer(admin, "mine-4") == 201, "an administrator may create as many as there is need for"
+        assert offer(mine, "mine-5") == 409
+        assert {one["name"] for one in admin("GET", "/v1/queues").json()["queues"]} == {
+            "mine-0", "mine-1", "mine-2", "mine-4", "other-0",
+        }  # fmt: skip
+
+    def test_offers_that_come_together_create_no_more(
+        self, guarded: Caller, http_loop: Loop, key: Callable[..., str]
+    ) -> None:
+        producer = guarded.with_key(key("produce"))
+
+        async def together() -> list[int]:
+            offers = [producer.answer("POST", f"/v1/queues/q{n}/messages", {"payload": 1}) for n in range(10)]
+            return sorted(answer.status_code for answer in await asyncio.gather(*offers))
+
+        assert http_loop.run(together()) == [201] * 3 + [409] * 7
+
+    def test_relays_default_queue_is_there_for_every_key(self, guarded: Caller, key: Callable[..., str]) -> None:
+        consumer = guarded.with_key(key("consume"))
+        assert consumer("GET", "/api/queue/message").status_code in (200, 204, 404)
+        assert "unknown_queue" not in consumer("GET", "/api/queue/message").text

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from fastapi import FastAPI
 
 from tarry.app import AsyncApp
-from tarry.core.errors import UnknownQueue
+from tarry.core.errors import Refused, UnknownQueue
+from tarry.core.keys import Action
 from tarry.core.ports import AsyncStore
+from tarry.core.settings import QueueSettings
 from tarry.edges.http import (
     dead,
     edits,
@@ -36,7 +39,7 @@ from tarry.edges.http import (
 )
 from tarry.edges.http.answers import ProblemAnswer
 from tarry.edges.http.examples import EXAMPLES
-from tarry.edges.http.gate import Gate
+from tarry.edges.http.gate import Caller, Gate
 from tarry.edges.http.guard import Guard
 from tarry.edges.http.hosting import Host
 from tarry.edges.http.metering import Meter
@@ -77,6 +80,8 @@ class Broker:
             most=settings.replay_limit,
             check_every=settings.keys_cached_for,
         )
+        self._creating = asyncio.Lock()
+        self._full_until_s: dict[str, float] = {}
         self.stopping = asyncio.Event()
         """Set when the process is about to end: polls and streams are answered at once."""
         self.host = Host(on_stop=self.stop)
@@ -92,15 +97,44 @@ class Broker:
     def queue(self, name: str, consumer: str | None = None) -> AsyncQueue[Content]:
         return AsyncQueue(self.app.store, name, CONTENT, consumer=consumer)
 
-    async def in_queue(self, name: str, do: Callable[[], Awaitable[R]]) -> R:
-        """Where a queue comes into being: at the first offer or poll, so that neither has to wait for an administrator."""
+    async def in_queue(self, name: str, do: Callable[[], Awaitable[R]], caller: Caller | None) -> R:
+        """Do it, and if the queue is unknown, create that and do it again. `caller` None: any may create this queue."""
         try:
             return await do()
         except UnknownQueue:
-            if self.settings.queue_defaults is None:
+            if not self.may_create(name, caller):
                 raise
-        await self.app.queues.create(name, self.settings.queue_defaults, exist_ok=True)
+        await self.create_queue(name, caller)
         return await do()
+
+    def may_create(self, name: str, caller: Caller | None) -> bool:
+        """A key that may only consume or read creates no queues."""
+        if self.settings.queue_defaults is None:
+            return False
+        return caller is None or caller.allows(Action.PRODUCE, name) or caller.allows(Action.ADMIN, name)
+
+    async def create_queue(self, name: str, caller: Caller | None) -> None:
+        """With the settings of the broker. A key without the right to administer the queue creates a limited number."""
+        settings = self.settings.queue_defaults or QueueSettings.for_http()
+        if caller is None or caller.allows(Action.ADMIN, name):
+            await self.app.queues.create(name, settings, exist_ok=True)
+            return
+        async with self._creating:  # or requests that come together would each find room for one
+            await self._check_quota(caller)
+            await self.app.queues.create(name, settings, exist_ok=True)
+
+    async def _check_quota(self, caller: Caller) -> None:
+        """By the queues that its key is for: needs no record of which key created which queue."""
+        most, now_s = self.settings.queues_per_key, time.monotonic()
+        if self._full_until_s.get(caller.id, 0.0) <= now_s:
+            found = sum(caller.allows(Action.PRODUCE, info.name) for info in await self.app.queues.list())
+            if found < most:
+                return
+            self._full_until_s[caller.id] = now_s + self.settings.keys_cached_for.total_seconds()
+        raise Refused(
+            f"this key is for {most:,} queues or more, so it creates no other",
+            hint="create the queue with a key that may admin: POST /v1/queues",
+        )
 
 
 def broker_app(app: AsyncApp, settings: BrokerSettings = _DEFAULTS) -> FastAPI:

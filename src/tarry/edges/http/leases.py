@@ -47,7 +47,7 @@ async def poll(request: Request, queue: str, body: contracts.PollRequest | None 
     caller = caller_of(request)
     with broker.gate.slot(caller, "polls", broker.settings.polls_per_key):
         handle = broker.queue(queue, asked.consumer or caller.id)
-        return await broker.in_queue(queue, lambda: long_poll(request, broker, handle, asked))
+        return await broker.in_queue(queue, lambda: long_poll(request, broker, handle, asked), caller)
 
 
 @router.post("/messages/{id}/ack", response_model=answers.SettledAnswer, responses=SETTLE_ERRORS, openapi_extra=_ONE)

@@ -19,7 +19,7 @@ from tarry.edges.http.documented import READ_ERRORS, SETTLE_ERRORS
 from tarry.edges.http.ids import PLACE, MessageId, parse_place, show_place, storable
 from tarry.edges.http.once import ONCE, offer_once, once
 from tarry.edges.http.problems import message_gone
-from tarry.edges.http.routing import AccessRoute, Scope, access, message_of
+from tarry.edges.http.routing import AccessRoute, Scope, access, caller_of, message_of
 from tarry.edges.http.views import answer
 from tarry.edges.times import exact
 from tarry.handles.content import Content
@@ -46,7 +46,7 @@ async def offer(request: Request, queue: str, body: contracts.OfferRequest) -> R
     def show(outcome: Outcome) -> Response:
         return answer(_offered(name, key, outcome), 201 if outcome is Outcome.CREATED else 200)
 
-    return await broker.in_queue(name, lambda: offer_once(request, name, draft, show))
+    return await broker.in_queue(name, lambda: offer_once(request, name, draft, show), caller_of(request))
 
 
 @router.post(
@@ -64,7 +64,7 @@ async def offer_batch(request: Request, queue: str, body: contracts.OfferBatch) 
         outcomes = await broker.queue(queue).offer_many(messages, conn=conn)
         return answer({"messages": [_offered(queue, key, o) for key, o in zip(keys, outcomes, strict=True)]})
 
-    return await broker.in_queue(queue, lambda: once(request, offer_all))
+    return await broker.in_queue(queue, lambda: once(request, offer_all), caller_of(request))
 
 
 @router.get("/queues/{queue}/messages", response_model=answers.Messages, responses=READ_ERRORS, openapi_extra=_READ)

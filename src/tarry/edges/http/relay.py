@@ -185,7 +185,7 @@ async def enqueued(
 
 async def _in(broker: Any, queue: str, do: Callable[[], Awaitable[R]]) -> R:
     """Only the default queue comes into being by itself: it is always there in Relay, and others are created."""
-    return await (broker.in_queue(queue, do) if queue == asked.DEFAULT else do())
+    return await (broker.in_queue(queue, do, None) if queue == asked.DEFAULT else do())
 
 
 def _message(key: str, body: asked.Enqueue) -> Message[Content]:

@@ -3,7 +3,7 @@ holds if nothing has changed since it was read; so any number of them need no le
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -117,15 +117,12 @@ async def _ruled(request: Request, made: Sequence[Ruling | None], *, together: b
         return answer({"held": [one is not None and next(told) for one in made]})
 
     queues = {tick.queue for one in standing for tick in one.ticks if tick.queue is not None}
-    return await _in_queues(broker, sorted(queues), lambda: once(request, apply))
-
-
-async def _in_queues(broker: Broker, queues: Sequence[str], do: Callable[[], Awaitable[Response]]) -> Response:
+    caller = caller_of(request)
     try:
-        return await do()
+        return await once(request, apply)
     except UnknownQueue:
-        if broker.settings.queue_defaults is None:
+        if not all(broker.may_create(queue, caller) for queue in queues):
             raise
-    for queue in queues:
-        await broker.app.queues.create(queue, broker.settings.queue_defaults, exist_ok=True)
-    return await do()
+    for queue in sorted(queues):
+        await broker.create_queue(queue, caller)
+    return await once(request, apply)

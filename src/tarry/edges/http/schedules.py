@@ -112,7 +112,7 @@ async def put_schedule(request: Request, schedule: str, body: schedule_shapes.Sc
         # Prefixes are common property, like names of queues: that this one is taken cannot be kept from who wants it.
         caller.require(Action.ADMIN, before[0].spec.queue)
     spec = body.spec(prefix, broker.store.settings.payload_limit)
-    state = await broker.in_queue(spec.queue, lambda: broker.app.schedules.put(spec))
+    state = await broker.in_queue(spec.queue, lambda: broker.app.schedules.put(spec), caller)
     return answer(shown(state, await broker.store.now()), 200 if before else 201)
 
 

@@ -15,6 +15,8 @@ class BrokerSettings:
     """Whether clients on this machine may do everything until the first key is made. Not for use behind a proxy."""
     queue_defaults: QueueSettings | None = field(default_factory=QueueSettings.for_http)
     """What a queue gets that comes into being because somebody offers to it or polls it. None: it does not."""
+    queues_per_key: int = 1_000
+    """A key without `admin` creates no more queues once it is for so many, whichever key created those."""
     connections: int = 10_000
     """Of a broker's own server: fewer where the limit of descriptors of its process is lower."""
     head_for: timedelta = timedelta(seconds=10)

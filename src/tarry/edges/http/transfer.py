@@ -123,7 +123,7 @@ async def import_lines(
                     raise _too_many_lines(broker, importing)
                 if batch := importing.take(line):
                     await broker.gate.require_valid(caller)
-                    await _store(broker, name, importing, batch)
+                    await _store(request, name, importing, batch)
                 if pace.is_up:
                     await pace.rest()
         await broker.gate.require_valid(caller)
@@ -135,7 +135,7 @@ async def import_lines(
     for line in splitting.end():
         importing.take(line)
     if batch := importing.rest():
-        await _store(broker, name, importing, batch)
+        await _store(request, name, importing, batch)
     return StreamingResponse(_told(importing, dry_run=dry_run), media_type=MEDIA_TYPE)
 
 
@@ -150,9 +150,10 @@ def _too_many_lines(broker: Broker, importing: Importing) -> Problem:
     )
 
 
-async def _store(broker: Broker, queue: str, importing: Importing, batch: Sequence[Draft]) -> None:
+async def _store(request: Request, queue: str, importing: Importing, batch: Sequence[Draft]) -> None:
+    broker, caller = request.app.state.broker, caller_of(request)
     try:
-        importing.stored(await broker.in_queue(queue, lambda: broker.store.offer_many(queue, batch)))
+        importing.stored(await broker.in_queue(queue, lambda: broker.store.offer_many(queue, batch), caller))
     except TarryError as error:
         problem = of_error(error)
         problem.more["stored_lines"] = importing.stored_lines
