@@ -11,6 +11,7 @@ PY := $(BIN)/python
 # Twice quiet: errors only. A configured extra index that lacks a package would print a warning for each.
 PIP := $(PY) -m pip -qq --disable-pip-version-check
 ARGS ?=
+CHAOS ?=
 
 # The first Python on the PATH that runs and is new enough; `make setup PYTHON=…` chooses another.
 # Each is tried, not only looked up: version managers leave commands that name a version they do not have.
@@ -25,7 +26,7 @@ REQUIRE_PYTHON = "$(PYTHON)" -c '$(NEW_ENOUGH)' 2>/dev/null || { echo "$(TOO_OLD
 LOCKED := $(VENV)/.locked
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test check format schema bench bench-anomalies bench-pipeline bench-timers chaos soak lock clean \
+.PHONY: help setup demo test check format schema bench bench-anomalies bench-pipeline bench-timers chaos chaos-run soak lock clean \
   system-packages
 
 help: ## List these commands
@@ -69,8 +70,13 @@ bench-timers: $(READY) ## Measure the ways to wait for a timer: lateness, CPU, c
 	$(PY) -m benchmarks.timers $(ARGS)
 
 # The per-test time limit catches hangs in short tests; these are long on purpose.
-chaos: $(READY) ## Run the tests that break things while traffic flows
+chaos: $(READY) ## Run the tests that break things while traffic flows, then the big fault-injected run
 	$(PY) -m pytest -m chaos --timeout=0 $(ARGS)
+	$(PY) -m tests.chaos.run $(CHAOS)
+
+# CHAOS="--operations 20000 --faults 40 --seed 1" sizes it; --help lists all options.
+chaos-run: $(READY) ## Run only the fault-injected run: a million calls, 320 faults, every promise checked
+	$(PY) -m tests.chaos.run $(CHAOS)
 
 soak: $(READY) ## Run the tests that look for leaks over a long time
 	$(PY) -m pytest -m soak --timeout=0 $(ARGS)

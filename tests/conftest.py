@@ -23,7 +23,7 @@ settings.register_profile(
 settings.register_profile("deep", settings.get_profile("ci"), max_examples=2_000, stateful_step_count=80)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
-_LONGEST_FILES_FIRST = ("spark", "concurrency", "docs", "services", "storage", "edges", "plans", "migrations")
+_LONGEST_FILES_FIRST = ("spark", "chaos", "concurrency", "docs", "services", "storage", "edges", "plans", "migrations")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -60,9 +60,9 @@ class FallibleServer:
         self.stop()
         self.start()
 
-    def await_answer(self) -> None:
+    def await_answer(self, within_s: float = PATIENCE_S) -> None:
         """Until it takes connections and statements."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + within_s
         while True:
             try:
                 with psycopg.connect(self.dsn, connect_timeout=5) as conn:

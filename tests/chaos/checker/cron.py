@@ -1,0 +1,84 @@
+"""S13 and S14: each tick of a schedule makes one message, and a change of the configuration is atomic.
+
+The schedules change between periods of which one divides the other. So a tick of the longest period is a tick of every
+configuration, and must be delivered under exactly one of them, whenever the change was committed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from datetime import UTC, datetime
+
+from tests.chaos.checker.index import Grant, Index
+from tests.chaos.checker.verdict import Verdict
+from tests.chaos.layout import CRON, PERIODS_S
+from tests.chaos.recording import OK, Operation
+
+SECOND = 1_000_000
+COMMON = max(PERIODS_S) * SECOND
+AROUND_A_FAILOVER = 10 * SECOND
+
+
+def tick_of(key: str) -> tuple[str, str, int]:
+    """Schedule, configuration hash and tick (in microseconds) of a message's key: `name/hash/yyyyMMdd-HHmmss.nnnnnnnnn`."""
+    name, config, moment = key.rsplit("/", 2)
+    seconds, nanos = moment.split(".")
+    at = datetime.strptime(seconds, "%Y%m%d-%H%M%S").replace(tzinfo=UTC)
+    return name, config, int(at.timestamp()) * SECOND + int(nanos) // 1_000
+
+
+def check_cron(index: Index, verdict: Verdict) -> None:
+    puts: dict[str, list[Operation]] = defaultdict(list)
+    for op in index.history.operations:
+        if op.name == "put":
+            puts[op.facts[0]].append(op)
+    delivered: dict[str, dict[int, set[tuple[str, int]]]] = defaultdict(lambda: defaultdict(set))
+    for place, grants in index.grants.items():
+        if place[0] == CRON.name:
+            _collect(place[1], grants, delivered)
+    for name, changes in puts.items():
+        changes.sort(key=lambda op: op.invoked)
+        ticks = delivered[name]
+        verdict.report("ticks", len(ticks))
+        for tick, messages in ticks.items():
+            if len(messages) > 1 and not _forgot(index, tick):
+                verdict.count("tick_doubled", (name, tick, messages))
+        _check_stale(name, changes, ticks, index, verdict)
+        if index.history.left is not None:
+            _check_missing(name, changes, ticks, index, verdict)
+
+
+def _collect(key: str, grants: list[Grant], delivered: dict[str, dict[int, set[tuple[str, int]]]]) -> None:
+    name, config, tick = tick_of(key)
+    for grant in grants:
+        delivered[name][tick].add((config, grant.version))
+
+
+def _check_stale(
+    name: str, changes: list[Operation], ticks: dict[int, set[tuple[str, int]]], index: Index, verdict: Verdict
+) -> None:
+    """While one configuration was surely in force, no tick came that only another one has."""
+    for put, following in zip(changes, [*changes[1:], None], strict=True):
+        if put.answer != OK:
+            continue
+        until = float("inf") if following is None else following.invoked
+        for tick, messages in ticks.items():
+            if put.returned < tick < until and tick % put.facts[1] and not _forgot(index, tick):
+                verdict.count("tick_stale", (name, put, tick, messages))
+
+
+def _check_missing(
+    name: str, changes: list[Operation], ticks: dict[int, set[tuple[str, int]]], index: Index, verdict: Verdict
+) -> None:
+    assert index.history.left is not None
+    begun = min((int(op.returned) for op in changes if op.answer == OK), default=None)
+    if begun is None:
+        return
+    first = -(-begun // COMMON) * COMMON
+    for tick in range(first, index.history.left.planned_until + 1, COMMON):
+        if tick not in ticks and not _forgot(index, tick):
+            verdict.count("tick_missing", (name, tick))
+
+
+def _forgot(index: Index, tick: int) -> bool:
+    return index.faults.forgot(tick - AROUND_A_FAILOVER, tick + AROUND_A_FAILOVER)

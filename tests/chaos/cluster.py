@@ -1,0 +1,131 @@
+"""The PostgreSQL of a run: a primary that may be crashed, fail over to a standby, and run out of disk."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from tests.chaos.recording import now_us
+from tests.kit.rooms import room
+from tests.kit.standby import Standby
+from tests.storage.fallible import FallibleServer
+
+TUNING = ("max_wal_size = '1GB'", "checkpoint_timeout = '2min'", "log_min_messages = 'panic'")
+DISK = "12g"
+SPARE_KB = 64
+"""What is left of a full disk."""
+
+
+class Cluster:
+    """`front` is a directory that always leads to the socket of the current primary, whichever that is."""
+
+    def __init__(self, binaries: str) -> None:
+        self.place = room("tarry-chaos-")
+        self.has_own_disk = _mounted(self.place)
+        self._homes = 0
+        self.server = FallibleServer(self._new_home(), binaries)
+        with psycopg.connect(self.server.dsn, autocommit=True) as conn:
+            for setting in TUNING:
+                conn.execute(f"alter system set {setting}")  # pyright: ignore[reportArgumentType]
+            conn.execute("select pg_reload_conf()")
+        self.front = self.place / "front"
+        self._lead()
+        self.dsn = make_conninfo(self.server.dsn, host=str(self.front))
+
+    @property
+    def socket(self) -> str:
+        """The path of the primary's socket, by way of the front."""
+        return str(self.front / f".s.PGSQL.{conninfo_to_dict(self.server.dsn).get('port', 5432)}")
+
+    def proxied_dsn(self, folder: Path) -> str:
+        return make_conninfo(self.server.dsn, host=str(folder))
+
+    def fail_over(self, load: Callable[[], None], *, synchronous: bool) -> int:
+        """Promote a standby after the primary has stopped at once. `load` lets clients work for a while.
+
+        Since when what was answered may be missing; a synchronous standby has everything.
+        """
+        standby = Standby(self.server.dsn, self._new_home(), f"standby{self._homes}")
+        if synchronous:
+            standby.require()
+        standby.await_caught_up()
+        load()
+        begun = now_us()
+        if not synchronous:
+            standby.pause_receive()
+            load()
+        self.server.stop()
+        standby.promote()
+        old, self.server = self.server, standby
+        self._lead()
+        standby.await_answer()
+        shutil.rmtree(old.home, ignore_errors=True)
+        return begun
+
+    def fill_disk(self, seconds: float) -> None:
+        """For a while nothing can be written. A server that cannot write its log panics, and starts when it can again."""
+        used_kb = -(-_used(self.place) // 1024)
+        _remount(self.place, f"{used_kb + SPARE_KB}k")
+        try:
+            time.sleep(seconds)
+        finally:
+            _remount(self.place, DISK)
+        try:
+            self.server.await_answer(within_s=5)
+        except AssertionError:
+            with contextlib.suppress(Exception):  # its supervisor gave up while the disk was full
+                self.server.close()
+            self.server.start()
+            self.server.await_answer()
+
+    def close(self) -> None:
+        try:
+            self.server.close()
+        finally:
+            if self.has_own_disk:
+                subprocess.run(["umount", "--lazy", str(self.place)], check=False)
+            shutil.rmtree(self.place, ignore_errors=True)
+
+    def _new_home(self) -> Path:
+        self._homes += 1
+        return self.place / f"home{self._homes}"
+
+    def _lead(self) -> None:
+        new = self.place / "front.new"
+        new.symlink_to(str(conninfo_to_dict(self.server.dsn)["host"]))
+        new.replace(self.front)
+
+
+def _mounted(place: Path) -> bool:
+    """A disk of its own, in memory, which can be made full. Only root may; elsewhere the fault is left out."""
+    if os.geteuid() != 0:
+        return False
+    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK},mode=0755", "tarry-chaos", str(place)]
+    return subprocess.run(command, check=False, capture_output=True).returncode == 0
+
+
+def _remount(place: Path, size: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,size={size}", str(place)], check=True)
+
+
+def _used(place: Path) -> int:
+    disk = os.statvfs(place)
+    return (disk.f_blocks - disk.f_bfree) * disk.f_frsize
+
+
+@contextmanager
+def cluster(binaries: str = "18") -> Generator[Cluster]:
+    made = Cluster(binaries)
+    try:
+        yield made
+    finally:
+        made.close()

@@ -1,0 +1,125 @@
+"""Bugs for the checker to find: our own statements with one condition taken out, as other queues have shipped them."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from tarry.storage.postgres import statement
+
+_STATEMENT_NOW = "coalesce(%(now)s::timestamptz, statement_timestamp())"
+_CLOCK_NOW = "coalesce(%(now)s::timestamptz, clock_timestamp())"
+_LIVE_QUEUE = "where name = %(queue)s and deleted_at is null ), numbered"
+
+
+@dataclass(frozen=True, slots=True)
+class Bug:
+    """`changes`: what is taken out of which statement, and what is put there instead."""
+
+    found_as: str
+    changes: dict[str, list[tuple[str, str]]]
+    weights: dict[str, int]
+    """The queues that the clients use, so that the bug has many chances."""
+    ends: bool = False
+    """It can be seen only when everything was drained."""
+    roles: tuple[str, ...] = ()
+    """Other roles that must run."""
+
+
+_MAIN = {"main": 1}
+
+BUGS = {
+    # pgmq, graphile-worker, Oban: a client that knows the message may finish it.
+    "ack by key": Bug("stale_settle_won", {"ack": [(" and m.token = h.token", "")]}, _MAIN),
+    # An offer replaces the message, and the old lease settles the new one.
+    "token kept on re-offer": Bug("replaced_settle_won", {"offer": [("token = null, ", "")]}, _MAIN),
+    "lease that ignores leases": Bug(
+        "overlapping", {"lease": [(f" and c.lease_until <= {_STATEMENT_NOW}", "")]}, _MAIN
+    ),
+    "touch after expiry": Bug("late_touch_won", {"touch": [(f" and m.lease_until > {_CLOCK_NOW}", "")]}, _MAIN),
+    "lease that ignores the time": Bug("early", {"lease": [(f" and c.due_at <= {_STATEMENT_NOW}", "")]}, _MAIN),
+    # An ack that marks nothing: the message comes back when its lease runs out.
+    "ack that removes nothing": Bug(
+        "delivered_after_ack",
+        {
+            "ack": [
+                ("delete from tarry.message m using held h", "update tarry.message m set consumer = null from held h")
+            ]
+        },
+        _MAIN,
+    ),
+    # A lease that does not count, so that a failing message never dies.
+    "attempts that do not count": Bug("attempts_wrong", {"lease": [("attempt = attempt + 1,", "attempt = 1,")]}, _MAIN),
+    # A limit inside of a subquery: as many for every priority.
+    "limit that does not limit": Bug(
+        "batch_wrong", {"lease": [("picked limit %(n)s::int))", "picked))")]}, {"main": 1}
+    ),
+    # A key with a percent sign is a pattern, and takes keys of others along.
+    "drop by pattern": Bug("lost", {"drop": [("m.key = %(key)s", "m.key like %(key)s")]}, {"register": 1}, ends=True),
+    # A message that is being worked on looks as if it were gone.
+    "read that misses what is leased": Bug(
+        "not_linearizable",
+        {"read": [("and m.queue = q.id", f"and m.queue = q.id and m.lease_until <= {_CLOCK_NOW}")]},
+        {"register": 1},
+    ),
+    "keep that replaces": Bug(
+        "not_linearizable", {"offer": [("where excluded.conflict <> 1 and", "where")]}, {"register": 1}
+    ),
+    "pause that does not pause": Bug(
+        "delivered_while_paused",
+        {"lease": [("select id from q where paused_at is null", "select id from q")]},
+        {"main-paused": 1},
+    ),
+    "ack without its event": Bug(
+        "journal_wrong", {"ack": [("where q.journal <> 'off'", "where false")]}, _MAIN, ends=True
+    ),
+    # A reader that remembers a number instead of a snapshot: what commits late is never read.
+    "journal read by the highest number": Bug(
+        "event_missing",
+        {"follow": [("not pg_visible_in_snapshot(e.xid, edge.since)", "e.xid >= pg_snapshot_xmax(edge.since)")]},
+        {},
+        ends=True,
+        roles=("follower",),
+    ),
+    # A new configuration that leaves the messages of the old one where they are.
+    "replaced ticks that stay": Bug(
+        "tick_stale",
+        {"cron_withdraw": [("where m.ctid = l.place", "where m.ctid = l.place and false")]},
+        {"cron": 1},
+        roles=("configurer", "scheduler"),
+    ),
+    # Accepted, and in the memory of the server only: needs a crash to be found.
+    "offer that does not wait for the disk": Bug(
+        "lost",
+        {
+            "offer": [
+                (
+                    f"from tarry.queue {_LIVE_QUEUE}",
+                    f"from (select set_config('synchronous_commit', 'off', true)) o, tarry.queue {_LIVE_QUEUE}",
+                )
+            ]
+        },
+        _MAIN,
+        ends=True,
+    ),
+}
+
+
+def plant(name: str) -> None:
+    """From now on this process runs the modified statements. Call it when the store's modules have been imported."""
+    changes = BUGS[name].changes
+    original = statement.sql
+
+    def sql(verb: Any) -> Any:
+        text = original(verb)
+        for old, new in changes.get(verb, []):
+            assert old in text, f"{verb}.sql changed, and the bug cannot be planted: {old!r} is not in it"
+            text = text.replace(old, new)
+        return text
+
+    for verb in changes:
+        sql(verb)
+    for module in list(sys.modules.values()):
+        if getattr(module, "sql", None) is original:
+            module.sql = sql  # pyright: ignore[reportAttributeAccessIssue]
