@@ -87,7 +87,7 @@ async def work(order: Order, stopping: Callable[[], bool]) -> None:
     from tests.chaos.transactions import Transactions
     from tests.chaos.workload import Task
 
-    quick = timedelta(milliseconds=500)
+    quick = timedelta(seconds=1)
     patience = (
         Patience(retries=8, cap_for=quick, total_for=timedelta(seconds=15))
         if order.role == "patient"

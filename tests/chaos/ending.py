@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,6 @@ from typing import Any
 import psycopg
 
 import tarry
-from tarry.core.errors import TarryError
 from tarry.core.settings import Patience, QueueSettings, StoreSettings
 from tarry.services.scheduler import Scheduler
 from tarry.storage.postgres.sync import PostgresStore
@@ -58,8 +55,6 @@ def drain(dsn: str, folder: Path) -> Left:
         planned_until = us(app.store.now())
         while Scheduler(app.store).run_once().more:
             pass
-        for schedule in app.schedules.list():
-            app.schedules.delete(schedule.prefix)
         names = [info.name for info in app.queues.list()]
         deadline = time.monotonic() + DRAINED_IN_S
         while _first(conn, "select 1 from tarry.message limit 1") and time.monotonic() < deadline:
@@ -98,9 +93,7 @@ def _left(conn: psycopg.Connection[Any], planned_until: int) -> Left:
 
 
 def _text(payload: bytes) -> str:
-    with suppress(ValueError):
-        return json.loads(payload)
-    return repr(payload)
+    return payload.decode(errors="replace")
 
 
 def _first(conn: psycopg.Connection[Any], query: str) -> Any:
@@ -114,7 +107,3 @@ def journal(dsn: str) -> Iterator[Event]:
         rows.execute(_EVENTS)
         for name, *rest in rows:
             yield Event(layout.stored_name(name), *rest)
-
-
-def unavailable(error: BaseException) -> bool:
-    return isinstance(error, (psycopg.Error, TarryError))

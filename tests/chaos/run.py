@@ -24,13 +24,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from tests.chaos.checker.check import check
 from tests.chaos.checker.verdict import BROKEN, REPORTS, Verdict
 from tests.chaos.cluster import cluster
 from tests.chaos.crowd import ROOT, WORKING, Crowd, ProxyProcess, free_port
 from tests.chaos.ending import drain, journal, prepare
 from tests.chaos.faults import KINDS, QUICK, Nemesis, Scene, available, schedule
-from tests.chaos.recording import Fault, History, read, read_faults
+from tests.chaos.recording import Fault, History, Left, read, read_faults
 
 FOLDER = ROOT / "build" / "chaos"
 
@@ -42,6 +44,11 @@ class Size:
     seed: int
     kinds: tuple[str, ...] = tuple(KINDS)
     binaries: str = "18"
+    small: bool = False
+    """Fewer clients, for a run that is part of the ordinary suite."""
+
+
+DEFAULT = Size(operations=1_000_000, faults=320, seed=20261116)
 
 
 @dataclass(slots=True)
@@ -103,19 +110,20 @@ def scene(folder: Path, size: Size) -> Generator[Scene]:
         crowd = Crowd(server.dsn, folder, seed=size.seed, proxied=server.proxied_dsn(proxied), url=url)
         stack.callback(crowd.abandon)
         crowd.start_command("broker", "serve", "--port", str(port), "--no-access-log")
-        for _ in range(2):
-            crowd.start_command("scheduler", "scheduler")
+        crowd.start_command("scheduler", "scheduler")
         crowd.start("configurer")
         crowd.start("follower")
         crowd.start("follower", url=url)
-        crowd.start("library")
         crowd.start("library", proxied=True)
         crowd.start("library", tasks=8)
-        crowd.start("library", tasks=8, proxied=True)
-        crowd.start("patient", tasks=4, proxied=True)
-        crowd.start("remote")
-        crowd.start("remote", tasks=6)
+        crowd.start("remote", tasks=4)
         crowd.start("worker", proxied=True)
+        if not size.small:
+            crowd.start_command("scheduler", "scheduler")
+            crowd.start("library")
+            crowd.start("library", tasks=8, proxied=True)
+            crowd.start("patient", tasks=4, proxied=True)
+            crowd.start("remote")
         yield Scene(server, crowd, proxy, broker_proxy)
 
 
@@ -159,6 +167,7 @@ def run(folder: Path, size: Size, say: Any = print) -> Result:
         crowd.stop("follower")
         crowd.stop("broker")
         say(f"{time.monotonic() - begun:7.1f} s checking")
+        (folder / "left.json").write_bytes(msgspec.json.encode(left))
         verdict = check(History(read(folder), nemesis.faults, left), journal(server.dsn))
     result = Result(verdict, nemesis.faults, left_out, version, load_s, time.monotonic() - begun, size)
     (folder / "verdict.json").write_text(json.dumps(result.data(), indent=1))
@@ -182,18 +191,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.chaos.run", description=__doc__.split("\n")[0] if __doc__ else ""
     )
-    parser.add_argument("--operations", type=int, default=1_000_000)
-    parser.add_argument("--faults", type=int, default=320)
-    parser.add_argument("--seed", type=int, default=20261116)
+    parser.add_argument("--operations", type=int, default=DEFAULT.operations)
+    parser.add_argument("--faults", type=int, default=DEFAULT.faults)
+    parser.add_argument("--seed", type=int, default=DEFAULT.seed)
     parser.add_argument("--kinds", help="comma-separated; 'quick' for those that take no seconds", default="all")
+    parser.add_argument("--small", action="store_true", help="fewer clients")
     parser.add_argument("--binaries", default="18", help="PostgreSQL: 18, 16, system, or a bin directory")
     parser.add_argument("--folder", type=Path, default=FOLDER)
-    parser.add_argument(
-        "--check", type=Path, help="check the histories in this folder, except for what needs the tables"
-    )
+    parser.add_argument("--check", type=Path, help="check the recording in this folder again, without the journal")
     given = parser.parse_args()
     if given.check is not None:
-        verdict = check(History(read(given.check), read_faults(given.check)))
+        left = given.check / "left.json"
+        found = msgspec.json.decode(left.read_bytes(), type=Left) if left.exists() else None
+        verdict = check(History(read(given.check), read_faults(given.check), found))
         print(verdict.table(), verdict.explained(), sep="\n\n")
         return bool(verdict.broken)
     chosen = {"all": tuple(KINDS), "quick": QUICK}.get(given.kinds) or tuple(

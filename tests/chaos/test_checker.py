@@ -220,7 +220,7 @@ def test_no_tick_of_a_replaced_configuration_fires() -> None:
 
 
 def feed(at: int, *ids: int, gap: str | None = None) -> Operation:
-    return Operation("f", "feed", "", [None], at, at + 10, OK, [[[n, n * T] for n in ids], gap, "", True])
+    return Operation("f", "feed", "", [None], at, at + 10, OK, [[[n, n * T] for n in ids], gap, "x", True])
 
 
 def journaled(*feeds: Operation, kinds: tuple[str, ...] = (), faults: tuple[Fault, ...] = ()) -> dict[str, int]:

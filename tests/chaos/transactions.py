@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 import psycopg
@@ -15,13 +16,17 @@ _INSERT = "insert into public.chaos_effect (payload) values (%s)"
 _KILL = "select pg_terminate_backend(%s)"
 
 
+_numbers = count(1)
+"""Of this process: its tasks write into one file."""
+
+
 class Transactions:
     """For one task. `connect` opens a connection of the caller's own, blocking or awaiting as the task's app does."""
 
     def __init__(self, task: Task, connect: Any) -> None:
         self._task = task
         self._connect = connect
-        self._numbers = 0
+        self._number = 0
         self._conn: Any = None
 
     async def run(self) -> None:
@@ -31,11 +36,11 @@ class Transactions:
             await self._discard()
 
     async def _run(self) -> None:
-        task, self._numbers = self._task, self._numbers + 1
+        task, self._number = self._task, next(_numbers)
         if self._conn is None or self._conn.closed:
             self._conn = await awaited(self._connect())
         kind = layout.KINDS[task.chance.choice(["main", "register", "mortal"])]
-        await task.offer(kind, conn=self._conn, transaction=self._numbers)
+        await task.offer(kind, conn=self._conn, transaction=self._number)
         done = await self._ack_with_effect() if task.held and task.chance.random() < 0.7 else True
         ending = task.chance.choices(["commit", "rollback", "killed"], [70, 20, 10])[0]
         if ending == "killed":
@@ -49,10 +54,10 @@ class Transactions:
         """False: the lease was lost, so the effect must not be committed either."""
         task = self._task
         held = task.held.pop(0)
-        answers = await task.settle("ack", held.queue, [held.hold], conn=self._conn, transaction=self._numbers)
+        answers = await task.settle("ack", held.queue, [held.hold], conn=self._conn, transaction=self._number)
         if answers != ["done"]:
             return False
-        number = task.recorder.begin("effect", held.queue, held.payload, transaction=self._numbers)
+        number = task.recorder.begin("effect", held.queue, held.payload, transaction=self._number)
         await awaited(self._conn.execute(_INSERT, [held.payload]))
         task.recorder.end(number, OK)
         return True
@@ -62,7 +67,7 @@ class Transactions:
         return self._conn.info.transaction_status is not psycopg.pq.TransactionStatus.INTRANS
 
     async def _end(self, how: str) -> None:
-        number = self._task.recorder.begin(how, "", transaction=self._numbers)
+        number = self._task.recorder.begin(how, "", transaction=self._number)
         try:
             await awaited(self._conn.commit() if how == "commit" else self._conn.rollback())
         except psycopg.Error as error:

@@ -97,7 +97,9 @@ class Reader:
         self._last = 0.0
 
     def take(self, op: Operation, verdict: Verdict) -> None:
-        events, gap, _, complete = op.result
+        events, gap, position, complete = op.result
+        if position is None:
+            return  # it has not been connected yet
         if self._begun is None:
             self._begun = op.returned
         elif gap is not None:
