@@ -35,9 +35,12 @@ class Proxy:
         self.mode = "pass"
         self.chance = random.Random(0)
         self.links: set[Link] = set()
+        self.hits = 0
+        """Connections that the last mode has met."""
 
     async def command(self, mode: str, seconds: float, seed: int) -> int:
         self.chance = random.Random(seed)
+        self.hits = 0
         for link in self.links:
             link.hit = link.damaged = False
             link.spared = self.chance.random() >= _SHARE
@@ -47,7 +50,7 @@ class Proxy:
         for link in list(self.links):
             if link.damaged:
                 link.abort()
-        return sum(link.hit for link in self.links)
+        return self.hits
 
 
 class Link:
@@ -63,13 +66,16 @@ class Link:
         self.spared = proxy.chance.random() >= _SHARE
         proxy.links.add(self)
 
-    @property
-    def mode(self) -> str:
-        return "pass" if self.spared else self.proxy.mode
+    def met(self) -> str:
+        """The mode, as this connection meets it."""
+        mode = "pass" if self.spared else self.proxy.mode
+        if mode != "pass" and not self.hit:
+            self.hit = True
+            self.proxy.hits += 1
+        return mode
 
     def from_client(self, data: bytes) -> None:
-        mode = self.mode
-        self.hit = self.hit or mode != "pass"
+        mode = self.met()
         if mode == "cut":
             self.server.write(data[: len(data) // 2])
             self.abort(gently=True)
@@ -82,8 +88,7 @@ class Link:
             self.pass_on(self.server, data, delayed=mode == "delay")
 
     def from_server(self, data: bytes) -> None:
-        mode = self.mode
-        self.hit = self.hit or mode != "pass"
+        mode = self.met()
         if mode == "swallow":
             self.abort()
         elif mode == "mute" or self.damaged:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from datetime import UTC, datetime
 
-from tests.chaos.checker.index import Grant, Index
+from tests.chaos.checker.index import DONE, Grant, Index
 from tests.chaos.checker.verdict import Verdict
 from tests.chaos.layout import CRON, PERIODS_S
 from tests.chaos.recording import OK, Operation
@@ -17,6 +17,8 @@ from tests.chaos.recording import OK, Operation
 SECOND = 1_000_000
 COMMON = max(PERIODS_S) * SECOND
 AROUND_A_FAILOVER = 10 * SECOND
+Ticks = dict[int, list[tuple[str, Grant]]]
+"""Tick → the deliveries of its messages, each with its configuration."""
 
 
 def tick_of(key: str) -> tuple[str, str, int]:
@@ -32,31 +34,40 @@ def check_cron(index: Index, verdict: Verdict) -> None:
     for op in index.history.operations:
         if op.name == "put":
             puts[op.facts[0]].append(op)
-    delivered: dict[str, dict[int, set[tuple[str, int]]]] = defaultdict(lambda: defaultdict(set))
+    delivered: dict[str, Ticks] = defaultdict(lambda: defaultdict(list))
     for place, grants in index.grants.items():
         if place[0] == CRON.name:
-            _collect(place[1], grants, delivered)
+            name, config, tick = tick_of(place[1])
+            delivered[name][tick] += [(config, grant) for grant in grants]
     for name, changes in puts.items():
         changes.sort(key=lambda op: op.invoked)
         ticks = delivered[name]
         verdict.report("ticks", len(ticks))
-        for tick, messages in ticks.items():
-            if len(messages) > 1 and not _forgot(index, tick):
-                verdict.count("tick_doubled", (name, tick, messages))
+        for tick, grants in ticks.items():
+            if len(_kept(index, grants)) > 1 and not _forgot(index, tick):
+                verdict.count("tick_doubled", (name, tick, grants))
         _check_stale(name, changes, ticks, index, verdict)
         if index.history.left is not None:
             _check_missing(name, changes, ticks, index, verdict)
 
 
-def _collect(key: str, grants: list[Grant], delivered: dict[str, dict[int, set[tuple[str, int]]]]) -> None:
-    name, config, tick = tick_of(key)
-    for grant in grants:
-        delivered[name][tick].add((config, grant.version))
+def _kept(index: Index, grants: list[tuple[str, Grant]]) -> set[tuple[str, int]]:
+    """The messages of a tick that a client kept. One that was released, or whose lease a crash took back, counts as never
+    delivered: a change of the configuration may replace it by a message of the new one."""
+    last = max(grant.leased_at for _, grant in grants)
+    return {
+        (config, grant.version)
+        for config, grant in grants
+        if not any(s.op.name == "release" and s.may_be_done for s in grant.settles)
+        and not (grant.leased_at < last and index.faults.crashed(grant.leased_at, last) and not _acked(grant))
+    }
 
 
-def _check_stale(
-    name: str, changes: list[Operation], ticks: dict[int, set[tuple[str, int]]], index: Index, verdict: Verdict
-) -> None:
+def _acked(grant: Grant) -> bool:
+    return any(s.op.name == "ack" and s.outcome == DONE for s in grant.settles)
+
+
+def _check_stale(name: str, changes: list[Operation], ticks: Ticks, index: Index, verdict: Verdict) -> None:
     """While one configuration was surely in force, no tick came that only another one has."""
     for put, following in zip(changes, [*changes[1:], None], strict=True):
         if put.answer != OK:
@@ -67,9 +78,7 @@ def _check_stale(
                 verdict.count("tick_stale", (name, put, tick, messages))
 
 
-def _check_missing(
-    name: str, changes: list[Operation], ticks: dict[int, set[tuple[str, int]]], index: Index, verdict: Verdict
-) -> None:
+def _check_missing(name: str, changes: list[Operation], ticks: Ticks, index: Index, verdict: Verdict) -> None:
     assert index.history.left is not None
     begun = min((int(op.returned) for op in changes if op.answer == OK), default=None)
     if begun is None:
