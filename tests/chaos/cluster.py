@@ -19,7 +19,7 @@ from tests.kit.rooms import room
 from tests.kit.standby import Standby
 from tests.storage.fallible import FallibleServer
 
-TUNING = ("max_wal_size = '1GB'", "checkpoint_timeout = '2min'", "log_min_messages = 'panic'")
+TUNING = ("alter system set max_wal_size = '1GB'", "alter system set checkpoint_timeout = '2min'")
 DISK = "12g"
 SPARE_KB = 64
 """What is left of a full disk."""
@@ -35,7 +35,7 @@ class Cluster:
         self.server = FallibleServer(self._new_home(), binaries)
         with psycopg.connect(self.server.dsn, autocommit=True) as conn:
             for setting in TUNING:
-                conn.execute(f"alter system set {setting}")  # pyright: ignore[reportArgumentType]
+                conn.execute(setting)
             conn.execute("select pg_reload_conf()")
         self.front = self.place / "front"
         self._lead()

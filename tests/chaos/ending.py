@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 
@@ -96,8 +96,8 @@ def _text(payload: bytes) -> str:
     return payload.decode(errors="replace")
 
 
-def _first(conn: psycopg.Connection[Any], query: str) -> Any:
-    return conn.execute(query).fetchone()  # pyright: ignore[reportArgumentType]
+def _first(conn: psycopg.Connection[Any], query: LiteralString) -> Any:
+    return conn.execute(query).fetchone()
 
 
 def journal(dsn: str) -> Iterator[Event]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import LiteralString
 
 import msgspec
 import psycopg
@@ -176,11 +177,11 @@ def _hold_rows(scene: Scene, chance: random.Random) -> object:
     return len(held)
 
 
-def _maintain(*statements: str) -> Callable[[Scene, random.Random], object]:
+def _maintain(*statements: LiteralString) -> Callable[[Scene, random.Random], object]:
     def act(scene: Scene, chance: random.Random) -> object:
         with psycopg.connect(scene.dsn, autocommit=True, application_name="foreign") as conn:
             for statement in statements:
-                conn.execute(statement)  # pyright: ignore[reportArgumentType]
+                conn.execute(statement)
 
     return act
 
@@ -251,8 +252,8 @@ KINDS = {
         Kind("connections half-open", _through("half-open"), 10, missing=_no_proxy),
         Kind("partition: replies lost", _through("mute"), 10, missing=_no_proxy),
         Kind("partition: requests lost", _through("deaf"), 8, missing=_no_proxy),
-        Kind("failover, synchronous standby", _fail_over, 5, crash=True, slow=True),
-        Kind("failover, asynchronous standby", _fail_over_behind, 2, crash=True, forgets=True, slow=True),
+        Kind("failover to a synchronous standby", _fail_over, 5, crash=True, slow=True),
+        Kind("failover to an asynchronous standby", _fail_over_behind, 2, crash=True, forgets=True, slow=True),
         Kind("broker killed", _replace("broker"), 10, missing=_none_of("broker")),
         Kind("broker's replies cut", _through("swallow", broker=True), 12, missing=_no_broker),
         Kind("broker partitioned: replies lost", _through("mute", broker=True), 6, missing=_no_broker),
