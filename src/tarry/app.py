@@ -284,6 +284,7 @@ def prepare(dsn: str, *, migrate: bool, allow_unsafe: bool) -> None:
         if migrate:
             apply_migrations(conn)
         health.check_schema(conn)
+        health.check_journal(conn, allow_unsafe=allow_unsafe)
         try:
             drive(conn, queue_statements.journal_partitions(JOURNAL_DAYS_AHEAD).run())
         except psycopg.errors.InsufficientPrivilege:

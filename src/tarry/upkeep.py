@@ -27,7 +27,7 @@ from tarry.edges.env import dsn_from
 from tarry.storage.postgres import health, queue_statements, upkeep_statements
 from tarry.storage.postgres import migrate as migrations
 from tarry.storage.postgres.connections import connected, keywords
-from tarry.storage.postgres.drive import drive
+from tarry.storage.postgres.drive import drive, transaction
 from tarry.storage.postgres.health import Finding
 
 LARGEST_SKEW = timedelta(seconds=2)
@@ -104,6 +104,15 @@ def migrate(place: Place, *, post: bool) -> list[MigrationStatus]:
         done = {migration.number for migration in migrations.migrate(conn, post=post)}
         drive(conn, queue_statements.journal_partitions(JOURNAL_DAYS_AHEAD).run())
         return [status for status in statuses(conn) if status.number in done]
+
+
+def adopt(place: Place) -> int:
+    """Give a journal that came with a dump to this server, and say how many events that were. A second time does nothing."""
+    with connection(place) as conn:
+        health.check_safety(conn)
+        health.check_schema(conn)
+        with transaction(conn):
+            return drive(conn, queue_statements.adopt_journal())
 
 
 def statuses(conn: Connection[Any]) -> list[MigrationStatus]:
@@ -186,7 +195,7 @@ def _schema(conn: Connection[Any]) -> list[Finding]:
         applied = Finding("migrations", True, f"{len(listed)} applied")
         privileges = _privileges(conn)
         found = [applied, privileges, *_journal(conn)]
-        return [*found, _vacuum(conn), _sweeper(conn)] if privileges.ok else found
+        return [*found, _origin(conn), _vacuum(conn), _sweeper(conn)] if privileges.ok else found
     hint = "run: tarry db migrate"
     if any(status.state != "pending" for status in odd):
         hint = "this database belongs to another version of Tarry: use that one, or look at: tarry db status"
@@ -240,6 +249,12 @@ def _journal(conn: Connection[Any]) -> list[Finding]:
             "events of a day without partition; they move when the partition of their day is made",
         ),
     ]
+
+
+def _origin(conn: Connection[Any]) -> Finding:
+    is_foreign = health.journal_is_foreign(conn)
+    found = health.FOREIGN_JOURNAL if is_foreign else "of this server"
+    return Finding("journal origin", not is_foreign, found, health.ADOPT)
 
 
 def _vacuum(conn: Connection[Any]) -> Finding:

@@ -41,7 +41,7 @@ def test_the_page_of_exit_codes_names_every_code() -> None:
 
 
 def test_every_command_that_was_promised_is_there() -> None:
-    promised = """db migrate, db status, db sql, queue list, queue show, queue create, queue edit, queue pause,
+    promised = """db migrate, db adopt, db status, db sql, queue list, queue show, queue create, queue edit, queue pause,
         queue resume, queue purge, queue delete, queue rename, send, receive, message show, message timeline, message list,
         message drop, dlq groups, dlq list, dlq show, dlq redrive, dlq discard,
         redrive list, redrive watch, sweeper, doctor, version, demo"""

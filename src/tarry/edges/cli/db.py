@@ -66,6 +66,23 @@ def status(cli: Session) -> ExitCode:
     return ExitCode.OK if good else ExitCode.CHECK_FAILED
 
 
+@command(app, "adopt", examples=("tarry db adopt",))
+def adopt(cli: Session) -> None:
+    """Take over a journal that was restored from a dump.
+
+    Run it once after pg_restore, before anything else uses the database. The events of a dump carry the transaction
+    numbers of the server they came from; live streams and the archive would leave them out, and report them as new
+    later. A second run changes nothing.
+    """
+    from tarry import upkeep
+
+    cli.prepare()
+    with upkeep.reach(cli.dsn) as place:
+        adopted = upkeep.adopt(place)
+    cli.printer.record("tarry.db.adopt/1", {"adopted": adopted}, (("events adopted", f"{adopted:,}"),))
+    cli.note(f"{plural(adopted, 'event')} adopted" if adopted else "nothing to adopt: the journal is this server's own")
+
+
 @command(app, "sql", examples=("tarry db sql > tarry.sql", "tarry db sql | psql mydatabase"))
 def sql(cli: Session) -> None:
     """Print the schema as SQL; needs no database.

@@ -8,7 +8,8 @@ from typing import Any
 from psycopg import Connection
 
 from tarry.core.errors import SchemaMismatch, UnsafeDatabase
-from tarry.storage.postgres import migrate
+from tarry.storage.postgres import migrate, queue_statements
+from tarry.storage.postgres.drive import drive, transaction
 
 OLDEST_SERVER = 150_000
 
@@ -62,6 +63,21 @@ def check_safety(conn: Connection[Any], *, allow_unsafe: bool = False) -> None:
             "this database cannot keep Tarry's promises: " + ", ".join(f"{b.check} is {b.found}" for b in bad),
             hint=f"{first.hint} (or accept the risk with allow_unsafe=True)",
         )
+
+
+FOREIGN_JOURNAL = "the journal came with a dump: its events carry transaction numbers that lie ahead of this server"
+ADOPT = "run once, before anything else uses the database: tarry db adopt"
+
+
+def journal_is_foreign(conn: Connection[Any]) -> bool:
+    with transaction(conn):
+        return drive(conn, queue_statements.journal_is_foreign())
+
+
+def check_journal(conn: Connection[Any], *, allow_unsafe: bool = False) -> None:
+    """Refuse a restored journal that was not adopted: old events would be read as new ones."""
+    if not allow_unsafe and journal_is_foreign(conn):
+        raise UnsafeDatabase(FOREIGN_JOURNAL, hint=ADOPT)
 
 
 def check_schema(conn: Connection[Any]) -> None:

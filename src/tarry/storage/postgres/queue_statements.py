@@ -7,8 +7,8 @@ from typing import Any
 
 from tarry.core.events import JournalLevel
 from tarry.core.settings import QueueInfo, QueueSettings
-from tarry.storage.postgres.statement import Row, Statement, sql
-from tarry.storage.postgres.statements import retry_numbers, retry_of
+from tarry.storage.postgres.statement import Op, Row, Statement, sql
+from tarry.storage.postgres.statements import by_bitmaps, retry_numbers, retry_of
 
 
 def create(name: str, settings: QueueSettings, now: datetime | None) -> Statement[QueueInfo | None]:
@@ -55,6 +55,18 @@ def delete(name: str, now: datetime | None) -> Statement[bool]:
 
 def now(pinned: datetime | None) -> Statement[datetime]:
     return Statement(sql("now"), {"now": pinned}, lambda rows: rows[0][0])
+
+
+def journal_is_foreign() -> Op[bool]:
+    """In a transaction of its own: whether the journal came with a dump and was not adopted."""
+    yield from by_bitmaps().run()
+    return (yield from Statement(sql("journal_is_foreign"), {}, lambda rows: bool(rows[0][0])).run())
+
+
+def adopt_journal() -> Op[int]:
+    """In a transaction of its own: give a journal that came with a dump to this server. How many events it has adopted."""
+    yield from by_bitmaps().run()
+    return (yield from Statement(sql("journal_adopt"), {}, lambda rows: rows[0][0]).run())
 
 
 def journal_partitions(days: int) -> Statement[int]:
