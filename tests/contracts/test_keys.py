@@ -95,6 +95,12 @@ class TestAudit:
         app.store.audited(row, 200)
         assert app.store.audits(limit=1)[0].status == 200
 
+    def test_what_is_known_at_the_end_is_added_to_the_row(self, app: App) -> None:
+        for before, after in (({"why": "not"}, {"why": "not", "id": "k"}), (None, {"id": "k"})):
+            row = app.store.audit("me", "create", detail=before)
+            app.store.audited(row, 201, detail={"id": "k"})
+            assert app.store.audits(limit=1)[0].detail == after
+
 
 class TestPages:
     def shown(self, app: App, queue: Queue[Any], **wanted: Any) -> list[str]:

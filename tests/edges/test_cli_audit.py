@@ -28,6 +28,14 @@ def test_every_change_leaves_a_row_and_looking_leaves_none(cli: Run, app: App) -
     assert app.store.audits()[1].detail == {"name": "orders", "reason": "stock-taking"}
 
 
+def test_the_row_of_a_new_key_has_its_id(cli: Run, app: App) -> None:
+    made = cli("key", "create", "shop", "--action", "read", "--json").data
+    detail = app.store.audits()[0].detail
+    assert detail is not None
+    assert detail["created_key"] == made["id"]
+    assert made["key"] not in str(detail)
+
+
 def test_what_failed_has_no_answer(cli: Run, app: App) -> None:
     assert cli("queue", "pause", "nowhere").code != 0
     assert rows(app) == [("tarry queue pause", "nowhere", None)]

@@ -17,6 +17,7 @@ from tarry.core.errors import StoreUnavailable
 from tarry.core.keys import Action
 from tarry.core.schedules import Periodic
 from tarry.core.settings import QueueSettings
+from tarry.edges.http import refusals
 from tarry.edges.http.broker import PARTS, broker_app
 from tarry.edges.http.ids import MessageId
 from tarry.edges.http.routing import Scope
@@ -257,7 +258,7 @@ def test_a_poll_that_waits_gets_nothing_once_its_key_is_revoked(guarded: Caller,
 def test_what_was_done_is_answered_although_the_audit_could_not_hear_of_it(
     guarded: Caller, behind: AsyncApp, key: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def away(row: int, status: int) -> None:
+    async def away(row: int, status: int, **more: Any) -> None:
         raise StoreUnavailable("away")
 
     admin = guarded.with_key(key("admin", "produce"))
@@ -346,9 +347,67 @@ class TestAudit:
         assert rows[2]["request_id"] == "r-1"
         assert rows[2]["detail"]["body"] == '{"reason":"why not"}'
 
-    def test_what_was_refused_for_want_of_rights_was_not_tried(self, guarded: Caller, key: Make) -> None:
-        guarded.with_key(key("read"))("DELETE", "/v1/queues/own")
-        assert guarded.with_key(key("admin"))("GET", "/v1/audit").json() == {"audit": []}
+    def test_the_row_of_a_new_key_has_its_id(self, guarded: Caller, key: Make) -> None:
+        admin = guarded.with_key(key("admin"))
+        made = admin("POST", "/v1/keys", {"name": "x", "actions": ["admin"]}).json()
+        (row,) = admin("GET", "/v1/audit").json()["audit"]
+        assert (row["action"], row["status"], row["detail"]["created_key"]) == ("POST /v1/keys", 201, made["id"])
+
+    def test_a_refusal_leaves_a_row_with_who_asked_for_what(self, guarded: Caller, key: Make) -> None:
+        reader, ended, admin = key("read"), key("read"), guarded.with_key(key("admin"))
+        admin("DELETE", f"/v1/keys/{ended.split('_')[1]}")
+        guarded.with_key(reader)("DELETE", "/v1/queues/own")
+        guarded.with_key(reader)("POST", "/api/queue/message", {"type": "t", "queue": "own"})
+        guarded.with_key(ended)("GET", "/v1/queues")
+        guarded("GET", "/v1/queues/own", headers={"x-request-id": "r-1"})
+        guarded.with_key(key("produce", queues=("own",)))("POST", "/api/queue/message", {"type": "t", "queue": "x"})
+        *rows, _ = reversed(admin("GET", "/v1/audit").json()["audit"][:5])
+        id = reader.split("_")[1]
+        assert [(row["actor"], row["action"], row["status"]) for row in rows] == [
+            (id, "DELETE /v1/queues/{queue}", 403),
+            (id, "POST /api/queue/message", 403),
+            ("unknown", "GET /v1/queues", 401),
+            ("unknown", "GET /v1/queues/{queue}", 401),
+        ]
+        assert rows[0]["detail"]["path"] == {"queue": "own"}
+        assert rows[2]["detail"]["claimed_key"] == ended.split("_")[1]
+        assert (rows[3]["request_id"], rows[3]["detail"]["peer"]) == ("r-1", "127.0.0.1")
+        assert ended.split("_")[2] not in admin("GET", "/v1/audit").text
+
+    def test_a_flood_of_refusals_fills_no_audit_and_hides_no_key(self, guarded: Caller, key: Make) -> None:
+        for n in range(3 * refusals.ROWS):
+            guarded.with_key(f"tarry_{n:012x}_{'0' * 64}")("GET", "/v1/queues")
+            guarded.with_key(f"tarry_{n:012x}_{'0' * 64}")("GET", "/v1/queues")
+        reader = key("read")
+        for _ in range(5):
+            guarded.with_key(reader)("DELETE", "/v1/queues/own")
+        rows = guarded.with_key(key("admin"))("GET", "/v1/audit?limit=1000").json()["audit"]
+        assert [row["status"] for row in rows] == [403] + [401] * refusals.ROWS
+
+    def test_a_refusal_that_cannot_be_written_down_is_one(
+        self, guarded: Caller, behind: AsyncApp, key: Make, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def away(*args: Any, **options: Any) -> int:
+            raise StoreUnavailable("away")
+
+        monkeypatch.setattr(behind.store, "audit", away)
+        assert code(guarded("GET", "/v1/queues")) == (401, "unauthorized")
+
+    def test_what_a_producer_takes_away_leaves_a_row(self, guarded: Caller, key: Make) -> None:
+        text = key("produce")
+        producer, id = guarded.with_key(text), str(MessageId("own", "k"))
+        producer("POST", "/v1/queues/own/messages", {"payload": 1, "key": "k"})
+        producer("PATCH", f"/v1/messages/{id}", {"priority": 1})
+        producer("PATCH", f"/v1/messages/{id}?force=true", {"priority": 2})
+        producer("DELETE", f"/v1/messages/{id}")
+        producer("DELETE", f"/v1/messages/{id}?force=true")
+        rows = guarded.with_key(key("admin"))("GET", "/v1/audit").json()["audit"]
+        assert {row["actor"] for row in rows} == {text.split("_")[1]}
+        assert [(row["action"], row["queue"], row["detail"]["query"], row["status"]) for row in rows] == [
+            ("DELETE /v1/messages/{id}", "own", {"force": "true"}, 404),
+            ("DELETE /v1/messages/{id}", "own", {}, 200),
+            ("PATCH /v1/messages/{id}", "own", {"force": "true"}, 200),
+        ]
 
 
 def test_no_answer_and_no_log_contains_a_key(guarded: Caller, key: Make, caplog: pytest.LogCaptureFixture) -> None:

@@ -140,6 +140,7 @@ def test_what_an_administrator_does_leaves_a_row(guarded: Caller, key: Make) -> 
     admin("DELETE", f"/api/queue/message/{id}")
     rows = admin("GET", "/v1/audit").json()["audit"]
     assert [(row["action"], row["queue"], row["status"]) for row in rows] == [
+        ("DELETE /api/queue/message/{id}", "own", 200),
         ("POST /api/queue/move", None, 200),
         ("POST /api/queue/messages/delete", None, 200),
         ("DELETE /api/queue/message/{id}", "own", 200),

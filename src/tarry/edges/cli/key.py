@@ -56,6 +56,7 @@ def create(
     expires_for = None if expires is None else delay(expires, "--expires")
     with cli.open() as opened:
         issued = opened.keys.create(name, actions, queue or ["*"], expires_for=expires_for)
+        cli.audit_also(created_key=issued.key.id)
     cli.printer.record(
         "tarry.key/1", {**_data(issued.key), "key": issued.text}, [*_fields(issued.key), ("key", issued.text)]
     )

@@ -78,7 +78,12 @@ class Session:
                 "command line", self.audited.action, queue=self.audited.queue, detail=self.audited.detail
             )
             yield app
-            app.store.audited(row, _DONE)
+            app.store.audited(row, _DONE, detail=self.audited.detail)
+
+    def audit_also(self, **detail: str) -> None:
+        """For what the audit shall have and is known only when it is done; called while the session is open."""
+        if self.audited is not None:
+            self.audited.detail.update(detail)
 
     def prepare(self) -> None:
         """Before any connection: refuse an address that cannot be one, and say which database is meant if nobody did."""

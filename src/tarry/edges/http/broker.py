@@ -43,6 +43,7 @@ from tarry.edges.http.gate import Caller, Gate
 from tarry.edges.http.guard import Guard
 from tarry.edges.http.hosting import Host
 from tarry.edges.http.metering import Meter
+from tarry.edges.http.refusals import Refusals
 from tarry.edges.http.settings import BrokerSettings
 from tarry.edges.http.streaming import PLAIN
 from tarry.handles.aio import AsyncQueue
@@ -71,6 +72,7 @@ class Broker:
         self.app = app
         self.settings = settings
         self.gate = Gate(app.store, settings)
+        self.refusals = Refusals(app.store)
         self.drafter = Drafter(CONTENT, app.store.settings.payload_limit)
         self.meter = Meter()
         self.live = Live(

@@ -78,9 +78,8 @@ class Gate:
 
     async def identify(self, request: Request, *, by_cookie: bool = False, changes_by_get: bool = False) -> Caller:
         """`by_cookie`: the session of a browser will do. `changes_by_get`: the route is a GET and yet changes something."""
-        given = request.headers.get("authorization")
-        text = request.headers.get("x-api-key") if given is None else _bearer(given)
-        if text is None and given is None:
+        text = key_text(request)
+        if text is None:
             if self._settings.anonymous and await self._never_had_a_key():
                 require_this_machine(request)
                 refuse_other_sites(request, changes_by_get=changes_by_get)
@@ -88,7 +87,7 @@ class Gate:
             if by_cookie and SESSION in request.cookies:
                 return await self._signed_in(request)
             raise unauthorized("this needs an API key: Authorization: Bearer tarry_…")
-        caller = Caller(await self._proven(text or ""))
+        caller = Caller(await self._proven(text))
         self._spend(caller)
         return caller
 
@@ -274,6 +273,12 @@ class Gate:
                 429, "rate_limited", f"this key may ask {rate:g} times a second", headers={"retry-after": str(wait_s)}
             )
         self._buckets[caller.id] = (left - 1, now)
+
+
+def key_text(request: Request) -> str | None:
+    """What was sent as a key, valid or not. None: nothing was."""
+    header = request.headers.get("authorization")
+    return request.headers.get("x-api-key") if header is None else _bearer(header)
 
 
 def _bearer(header: str) -> str:

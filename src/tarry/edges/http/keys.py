@@ -11,7 +11,7 @@ from tarry.core.keys import Action
 from tarry.edges.http import answers, contracts, views
 from tarry.edges.http.documented import ADMIN_ERRORS, READ_ERRORS
 from tarry.edges.http.problems import Problem
-from tarry.edges.http.routing import AccessRoute, Scope, access, caller_of
+from tarry.edges.http.routing import AccessRoute, Scope, access, audit_also, caller_of
 from tarry.edges.http.views import answer
 from tarry.edges.times import exact
 
@@ -33,6 +33,7 @@ async def create_key(request: Request, body: contracts.KeyRequest) -> Response:
     issued = await broker.app.keys.create(
         body.name, body.actions, body.queues, expires_for=body.expires_for, expires_by=ends
     )
+    audit_also(request, created_key=issued.key.id)
     broker.gate.forget()
     return answer({**views.key(issued.key), "key": issued.text}, 201)
 
@@ -56,6 +57,6 @@ async def revoke_key(request: Request, key_id: str) -> Response:
 
 @router.get("/audit", response_model=answers.Audit, responses=READ_ERRORS, openapi_extra=_ADMIN)
 async def audit(request: Request, limit: Annotated[int, Query(ge=1, le=contracts.MOST)] = 100) -> Response:
-    """Who changed what, the newest first. A row without a status was not answered."""
+    """Who changed what and who was refused, the newest first. A row without a status was not answered."""
     rows = await request.app.state.broker.store.audits(limit=limit)
     return answer({"audit": [views.audited(row) for row in rows]})

@@ -77,7 +77,7 @@ async def delete_batch(request: Request, body: asked.Ids, queueType: asked.Place
         deleted = sum([await _if_known(lambda id=id: _removed(request, id, queueType)) for id in ids])
         return answer({"success": True, "deletedCount": deleted, "message": f"{deleted} messages deleted"})
 
-    return await (audited(request, None, remove) if queueType == "dead" else remove())
+    return await audited(request, None, remove)
 
 
 @router.post("/move", openapi_extra=access(Action.ADMIN, Scope.BODY))

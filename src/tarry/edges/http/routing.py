@@ -20,7 +20,8 @@ from tarry.core.errors import TarryError, UnknownRedrive, UnknownSchedule
 from tarry.core.keys import Action
 from tarry.core.ports import AsyncStore
 from tarry.core.redriving import RedriveJob
-from tarry.edges.http.gate import Caller
+from tarry.edges.http import refusals
+from tarry.edges.http.gate import Caller, key_text
 from tarry.edges.http.ids import MessageId, parse_prefix
 from tarry.edges.http.problems import Problem, message_gone, problem_of
 
@@ -30,6 +31,8 @@ _AUDITED_ITEMS = 100
 _AUDITED_TEXT = 100
 """Items of a list and characters of a text that the audit keeps of a body that is too long for it."""
 _log = logging.getLogger("tarry.http")
+_AUDITED = "tarry.audited"
+"""In the scope of a request that has a row: what is added to it with the answer."""
 
 
 class Scope(StrEnum):
@@ -88,21 +91,41 @@ class AccessRoute(APIRoute):
             return _open(inner)
         action, scope = Action(said["x-tarry-access"]), Scope(said["x-tarry-scope"])
         takes_body, by_cookie = self.body_field is not None, "x-tarry-cookie" in said
-        leases_by_get = action is Action.CONSUME and "GET" in self.methods
+        leases_by_get = action is Action.CONSUME and "GET" in (self.methods or ())
 
         async def handle(request: Request) -> Response:
             broker = request.app.state.broker
-            caller: Caller = await broker.gate.identify(request, by_cookie=by_cookie, changes_by_get=leases_by_get)
-            request.scope["tarry.caller"] = caller
-            queue = await _judge(broker.store, caller, action, scope, request)
-            request = StrictRequest(_with_json(request.scope, takes_body=takes_body), request.receive)
-            if takes_body:
-                await request.body()
-            if action is not Action.ADMIN or request.method == "GET":
-                return await inner(request)
-            return await audited(request, queue, lambda: inner(request))
+            try:
+                caller: Caller = await broker.gate.identify(request, by_cookie=by_cookie, changes_by_get=leases_by_get)
+                request.scope["tarry.caller"] = caller
+                queue = await _judge(broker.store, caller, action, scope, request)
+                request = StrictRequest(_with_json(request.scope, takes_body=takes_body), request.receive)
+                if takes_body:
+                    await request.body()
+                if not _is_audited(action, request):
+                    return await inner(request)
+                return await audited(request, queue, lambda: inner(request))
+            except Problem as problem:
+                if problem.status in refusals.STATUSES and _AUDITED not in request.scope:
+                    named = f"{request.method} {self.path_format}"
+                    await broker.refusals.note(request, named, problem, key_text(request))
+                raise
 
         return handle
+
+
+def _is_audited(action: Action, request: Request) -> bool:
+    """What an administrator changes, and what a producer takes away: messages, and leases of others by force."""
+    if action is Action.ADMIN:
+        return request.method != "GET"
+    if action is not Action.PRODUCE:
+        return False
+    return request.method == "DELETE" or (request.method == "PATCH" and "force" in request.query_params)
+
+
+def audit_also(request: Request, **detail: Any) -> None:
+    """For what the audit shall have and is known only when it is done, such as the id of a new key."""
+    request.scope.setdefault(_AUDITED, {}).update(detail)
 
 
 def caller_of(request: Request) -> Caller:
@@ -183,7 +206,10 @@ def _with_json(scope: Any, *, takes_body: bool) -> Any:
 
 
 async def audited(request: Request, queue: str | None, do: Callable[[], Awaitable[Response]]) -> Response:
-    """The row is there before the action is tried; the answer is added when there is one."""
+    """The row is there before the action is tried; the answer is added when there is one. Once for each request."""
+    if _AUDITED in request.scope:
+        return await do()
+    request.scope[_AUDITED] = {}
     store: AsyncStore = request.app.state.broker.store
     route: Any = request.scope["route"]
     action, body = f"{request.method} {route.path_format}", await request.body()
@@ -207,7 +233,7 @@ async def audited(request: Request, queue: str | None, do: Callable[[], Awaitabl
         raise
     finally:
         try:
-            await store.audited(row, status)
+            await store.audited(row, status, detail=request.scope[_AUDITED] or None)
         except TarryError as error:
             # The row is there, without its answer. What was done is done, and its caller must hear of it: a new key is
             # shown once.

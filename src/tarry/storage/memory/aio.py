@@ -257,8 +257,8 @@ class AsyncMemoryStore(AsyncChores):
     ) -> int:
         return self._store.audit(actor, action, queue=queue, detail=detail, request_id=request_id, conn=conn)
 
-    async def audited(self, id: int, status: int, *, conn: Any = None) -> None:
-        return self._store.audited(id, status, conn=conn)
+    async def audited(self, id: int, status: int, *, detail: Mapping[str, Any] | None = None, conn: Any = None) -> None:
+        return self._store.audited(id, status, detail=detail, conn=conn)
 
     async def audits(self, *, limit: int = 100, conn: Any = None) -> list[Audited]:
         return self._store.audits(limit=limit, conn=conn)

@@ -61,10 +61,11 @@ class Keyring:
         )
         return self._last
 
-    def audited(self, id: int, status: int) -> None:
+    def audited(self, id: int, status: int, detail: Mapping[str, Any] | None) -> None:
         for place, row in enumerate(self._audits):
             if row.id == id:
-                self._audits[place] = replace(row, status=status)
+                merged = row.detail if detail is None else {**(row.detail or {}), **detail}
+                self._audits[place] = replace(row, status=status, detail=merged)
 
     def audits(self, limit: int) -> list[Audited]:
         return list(reversed(self._audits))[: max(limit, 0)]

@@ -345,9 +345,9 @@ class MemoryStore(Chores, Scheduling):
         with self._locked(conn) as now:
             return self._keyring.audit(actor, action, queue, detail, request_id, now)
 
-    def audited(self, id: int, status: int, *, conn: Any = None) -> None:
+    def audited(self, id: int, status: int, *, detail: Mapping[str, Any] | None = None, conn: Any = None) -> None:
         with self._locked(conn):
-            self._keyring.audited(id, status)
+            self._keyring.audited(id, status, detail)
 
     def audits(self, *, limit: int = 100, conn: Any = None) -> list[Audited]:
         with self._locked(conn):

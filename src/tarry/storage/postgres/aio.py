@@ -322,8 +322,8 @@ class AsyncPostgresStore(AsyncChores, AsyncScheduling, AsyncAnswering):
     ) -> int:
         return await self._run(lambda verbs: verbs.audit(actor, action, queue, detail, request_id), conn)
 
-    async def audited(self, id: int, status: int, *, conn: Any = None) -> None:
-        return await self._run(lambda verbs: verbs.audited(id, status), conn)
+    async def audited(self, id: int, status: int, *, detail: Mapping[str, Any] | None = None, conn: Any = None) -> None:
+        return await self._run(lambda verbs: verbs.audited(id, status, detail), conn)
 
     async def audits(self, *, limit: int = 100, conn: Any = None) -> list[Audited]:
         return await self._run(lambda verbs: verbs.audits(limit), conn)

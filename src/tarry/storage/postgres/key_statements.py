@@ -65,8 +65,9 @@ def audit(
     return Statement(sql("audit"), params, lambda rows: rows[0][0])
 
 
-def audited(id: int, status: int) -> Statement[None]:
-    return Statement(sql("audited"), {"id": id, "status": status}, lambda rows: None)
+def audited(id: int, status: int, detail: Mapping[str, Any] | None) -> Statement[None]:
+    params = {"id": id, "status": status, "detail": None if detail is None else json.dumps(detail)}
+    return Statement(sql("audited"), params, lambda rows: None)
 
 
 def audits(limit: int) -> Statement[list[Audited]]:

@@ -277,8 +277,8 @@ class PostgresStore(Chores, Scheduling, Answering):
     ) -> int:
         return self._run(lambda verbs: verbs.audit(actor, action, queue, detail, request_id), conn)
 
-    def audited(self, id: int, status: int, *, conn: Any = None) -> None:
-        return self._run(lambda verbs: verbs.audited(id, status), conn)
+    def audited(self, id: int, status: int, *, detail: Mapping[str, Any] | None = None, conn: Any = None) -> None:
+        return self._run(lambda verbs: verbs.audited(id, status, detail), conn)
 
     def audits(self, *, limit: int = 100, conn: Any = None) -> list[Audited]:
         return self._run(lambda verbs: verbs.audits(limit), conn)

@@ -218,8 +218,8 @@ class Verbs(ChoreVerbs):
     ) -> Op[int]:
         return ops.single(key_statements.audit(actor, action, queue, detail, request_id, self._clock.pinned()))
 
-    def audited(self, id: int, status: int) -> Op[None]:
-        return ops.single(key_statements.audited(id, status))
+    def audited(self, id: int, status: int, detail: Mapping[str, Any] | None) -> Op[None]:
+        return ops.single(key_statements.audited(id, status, detail))
 
     def audits(self, limit: int) -> Op[list[Audited]]:
         return ops.single(key_statements.audits(limit))

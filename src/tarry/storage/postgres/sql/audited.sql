@@ -1,2 +1,5 @@
--- How it ended.
-update tarry.audit set status = %(status)s where id = %(id)s returning id
+-- How it ended, and what was only known then: it is added to the detail.
+update tarry.audit
+set status = %(status)s, detail = coalesce(detail || %(detail)s::jsonb, detail, %(detail)s::jsonb)
+where id = %(id)s
+returning id

@@ -1,0 +1,72 @@
+"""Refused requests in the audit, in a bounded number: a client without a key must not be able to fill it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter, OrderedDict
+
+from starlette.requests import Request
+
+from tarry.core.errors import TarryError
+from tarry.core.keys import KeyText
+from tarry.core.ports import AsyncStore
+from tarry.edges.http.problems import Problem
+
+STATUSES = (401, 403)
+WINDOW_S = 60.0
+ROWS = 20
+"""In each window and for each status: unknown keys cannot keep the refusals of known ones out of the audit."""
+_REMEMBERED = 1_000
+_log = logging.getLogger("tarry.http")
+
+
+class Refusals:
+    """The first refusal of a caller on a route is a row; the same within a minute is counted, and the next row says so."""
+
+    def __init__(self, store: AsyncStore) -> None:
+        self._store = store
+        self._seen: OrderedDict[tuple[str, str, int], tuple[float, int]] = OrderedDict()
+        self._began = 0.0
+        self._rows: Counter[int] = Counter()
+        self._left_out: Counter[int] = Counter()
+
+    async def note(self, request: Request, action: str, problem: Problem, given: str | None) -> None:
+        """`given` is the text of the key that the client sent."""
+        status, caller, text = problem.status, request.scope.get("tarry.caller"), KeyText.parse(given or "")
+        claimed = None if text is None else text.id
+        actor = "unknown" if caller is None else caller.id
+        place, now = (caller.id if caller is not None else claimed or "", action, status), time.monotonic()
+        began, times = self._seen.get(place, (0.0, 0))
+        if times and now < began + WINDOW_S:
+            self._seen[place] = (began, times + 1)
+            return
+        if now >= self._began + WINDOW_S:
+            self._began = now
+            self._rows.clear()
+        if self._rows[status] >= ROWS:
+            self._left_out[status] += 1
+            return
+        self._rows[status] += 1
+        self._seen[place] = (now, 1)
+        self._seen.move_to_end(place)
+        while len(self._seen) > _REMEMBERED:
+            self._seen.popitem(last=False)
+        detail = {
+            "reason": problem.detail,
+            "path": {name: str(value)[:200].replace("\x00", "") for name, value in request.path_params.items()},
+            "peer": None if request.client is None else request.client.host,
+            "claimed_key": claimed if caller is None else None,
+            "repeated_before": times - 1 if times else None,
+            "left_out_before": self._left_out.pop(status, None),
+        }
+        try:
+            row = await self._store.audit(
+                actor,
+                action,
+                detail={name: value for name, value in detail.items() if value},
+                request_id=request.scope.get("tarry.request_id"),
+            )
+            await self._store.audited(row, status)
+        except TarryError as error:
+            _log.warning("the refusal of %s is not in the audit: %s", action, error)
