@@ -20,10 +20,10 @@ from tarry.core.cron import (
     headers,
     tick_key,
 )
-from tarry.core.cron_plan import Decided, Plan, fitting, plan, skipped_run
+from tarry.core.cron_plan import MOST_BYTES, Decided, Plan, fitting, plan, skipped_run
 from tarry.core.errors import Refused
 from tarry.core.messages import KEEP, Draft
-from tarry.core.schedules import Ticks, Unreadable
+from tarry.core.schedules import BEGIN, Ticks, Unreadable
 
 Encoded = tuple[bytes, str | None]
 """A payload and its content type."""
@@ -288,15 +288,26 @@ def missing(
             hint="begin after that, so that nothing runs twice; for what is older, offer messages of your own",
         )
     made = {record.tick for record in records if record.verdict in FIRED}
-    ticks = found.spec.timetable.between(since - _US, min(until - _US, now), MOST_BACKFILLED + len(made) + 1)
+    before, last = max(since, BEGIN) - _US, min(max(until, BEGIN) - _US, now)
+    ticks = found.spec.timetable.between(before, last, MOST_BACKFILLED + len(made) + 1)
     left = [tick for tick in ticks if tick not in made]
     if len(left) > MOST_BACKFILLED:
         raise Refused(f"this range has more than {MOST_BACKFILLED:,} ticks to fill in", hint="fill it in by parts")
     return left
 
 
+def check_backfilled(found: ScheduleState, ticks: Sequence[datetime]) -> Sequence[datetime]:
+    """Refused if the payload, which is stored with each of them, would be too much for one transaction."""
+    if len(ticks) > (most := fitting(found.spec.payload, MOST_BACKFILLED)):
+        raise Refused(
+            f"{len(ticks):,} messages of this schedule have more than {MOST_BYTES >> 20} MiB of payloads; {most:,} have not",
+            hint="fill the range in by parts",
+        )
+    return ticks
+
+
 def backfill(found: ScheduleState, ticks: Sequence[datetime], now: datetime, payload_of: PayloadOf | None) -> Ruling:
-    return _by_hand(found, now, ticks, Verdict.BACKFILLED, None, payload_of)
+    return _by_hand(found, now, check_backfilled(found, ticks), Verdict.BACKFILLED, None, payload_of)
 
 
 def _by_hand(

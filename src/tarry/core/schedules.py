@@ -12,9 +12,10 @@ Two kinds of time, told apart by what a schedule is about:
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from itertools import islice
 from typing import Protocol
@@ -24,12 +25,16 @@ from tarry.core.errors import InvalidInput
 
 SHORTEST_PERIOD = timedelta(seconds=1)
 LONGEST_PERIOD = timedelta(days=3653)
+MOST_HOURS = 24 * 60
+"""Of a daily schedule, each counted once."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 _US = timedelta(microseconds=1)
 _MINUTE = timedelta(minutes=1)
 _LAST_YEAR = 9990
 """Ticks beyond it would leave Python's calendar."""
+BEGIN = _EPOCH
+"""Timetables begin with 1970: nothing is looked for in the centuries before."""
 
 
 class Schedule(Protocol):
@@ -91,7 +96,7 @@ class Daily:
     def __init__(self, hours: Iterable[str | time], zone: str) -> None:
         if isinstance(hours, str):
             raise InvalidInput(f"hours is a list of times such as ['02:00', '14:30'], not {hours!r:.80}")
-        self.hours = tuple(sorted({_time_of_day(hour) for hour in hours}))
+        self.hours = _different(hours)
         self._zone = zones.zone_of(zone)
         if not self.hours:
             raise InvalidInput("a daily schedule needs at least one hour", hint="hours=['02:00']")
@@ -111,12 +116,15 @@ class Daily:
     def next_after(self, at: datetime) -> datetime | None:
         day = zones.reading(self._zone, at).date()
         while day.year < _LAST_YEAR:
-            for hour in self.hours:
-                found = zones.instant(self._zone, datetime.combine(day, hour))
-                if found > at:
-                    return found
+            # Later readings never come earlier, so the first one after `at` is found by halving.
+            first = bisect_right(self.hours, at, key=lambda hour: self._instant(day, hour))
+            if first < len(self.hours):
+                return self._instant(day, self.hours[first])
             day += timedelta(days=1)
         return None
+
+    def _instant(self, day: date, hour: time) -> datetime:
+        return zones.instant(self._zone, datetime.combine(day, hour))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Daily) and (self.hours, self.zone) == (other.hours, other.zone)
@@ -170,8 +178,9 @@ class Cron:
 
     def _next_by_elapsed_time(self, at: datetime) -> datetime | None:
         shift = zones.offset(self._zone, at)
-        wall = (at + shift).replace(tzinfo=None)
-        while (fits := self.expression.next_reading(wall)) is not None:
+        wall = searched = (at + shift).replace(tzinfo=None)
+        fits = self.expression.next_reading(wall)
+        while fits is not None:
             found = fits.replace(tzinfo=UTC) - shift
             change = zones.first_change(self._zone, at, found)
             if change is None:
@@ -179,6 +188,8 @@ class Cron:
             # The clock is set on the way there: look again from the first instant after that, which counts too.
             at, shift = change, zones.offset(self._zone, change)
             wall = (change + shift - timedelta(seconds=1)).replace(tzinfo=None)
+            if not searched <= wall < fits:  # else nothing fits before it: a rare expression is searched for once
+                fits, searched = self.expression.next_reading(wall), wall
         return None
 
     def __eq__(self, other: object) -> bool:
@@ -243,13 +254,12 @@ class Timetable:
     end_at: datetime | None = None
 
     def next_after(self, at: datetime) -> datetime | None:
-        if self.start_at is not None and at < self.start_at:
-            at = self.start_at - _US
+        at = max(at, (BEGIN if self.start_at is None else max(self.start_at, BEGIN)) - _US)
         found = _next_after(self.schedule, at)
         return None if found is None or (self.end_at is not None and found > self.end_at) else found
 
     def has(self, tick: datetime) -> bool:
-        return self.next_after(tick - _US) == tick
+        return tick >= BEGIN and self.next_after(tick - _US) == tick
 
     def after(self, at: datetime, until: datetime | None = None) -> Iterator[datetime]:
         """The ticks in (at, until]."""
@@ -279,16 +289,19 @@ class Timetable:
         return list(islice(self.after(at, until), limit))
 
     def last_until(self, at: datetime, after: datetime) -> datetime | None:
-        """The last tick in (after, at], however many there are before it."""
-        reach = timedelta(minutes=1)
-        while True:
-            start = max(after, at - reach)
-            found = None
-            for found in self.after(start, at):  # noqa: B007 - the last one is wanted
-                pass
-            if found is not None or start == after:
-                return found
-            reach *= 8
+        """The last tick in (after, at], however many there are before it: found by halving, to the millisecond."""
+        found = self.next_after(after)
+        if found is None or found > at:
+            return None
+        steps = range(int((at - found) / _MS) + 1)
+        # From `found` on, how many milliseconds later there is no further tick until `at`.
+        first = found
+        over = bisect_left(steps, True, key=lambda ms: not self._has_more(first + ms * _MS, at))
+        return self.next_after(found + (over - 1) * _MS) if over else found
+
+    def _has_more(self, at: datetime, until: datetime) -> bool:
+        following = self.next_after(at)
+        return following is not None and following <= until
 
     def coming(self, now: datetime, in_advance_for: timedelta) -> list[datetime]:
         """What lies ahead: everything within the horizon, and at least the next tick, however far it is."""
@@ -325,6 +338,18 @@ def stored_schedule(kind: str, text: str, zone: str | None, config_hash: str) ->
 
 def hash_of(text: str) -> str:
     return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
+
+
+def _different(hours: Iterable[str | time]) -> tuple[time, ...]:
+    found: set[time] = set()
+    for hour in hours:
+        found.add(_time_of_day(hour))
+        if len(found) > MOST_HOURS:
+            raise InvalidInput(
+                f"a daily schedule has at most {MOST_HOURS:,} different hours",
+                hint="write what fires more often as a cron expression, or with a period",
+            )
+    return tuple(sorted(found))
 
 
 def _time_of_day(hour: object) -> time:

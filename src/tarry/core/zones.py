@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import re
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, lru_cache
 from zoneinfo import ZoneInfo, available_timezones
 
 from tarry.core.errors import InvalidInput
@@ -80,13 +80,33 @@ def comes(zone: ZoneInfo, wall: datetime) -> int:
 
 def first_change(zone: ZoneInfo, after: datetime, until: datetime) -> datetime | None:
     """The first instant in (after, until] at which the clock has been set, to the second; None if it was not."""
-    before, low = offset(zone, after), after
-    while low < until:
-        high = min(low + _NO_TWO_CHANGES_WITHIN, until)
-        if offset(zone, high) != before:
-            return _narrowed(zone, before, low, high)
-        low = high
+    if zone.utcoffset(None) is not None:
+        return None  # a fixed offset, such as UTC
+    for year in range(after.year, until.year + 1):
+        for change in _changes(zone, year):
+            if change > until:
+                return None
+            if change > after:
+                return change
     return None
+
+
+@lru_cache(maxsize=4_096)
+def _changes(zone: ZoneInfo, year: int) -> tuple[datetime, ...]:
+    """The instants of a year, by UTC, at which the clock is set; the end of the year is included.
+
+    Cached: the search takes 700 steps, and an expression that fires every 28 years needs all years up to each tick.
+    """
+    found: list[datetime] = []
+    low, end = datetime(year, 1, 1, tzinfo=UTC), datetime(year + 1, 1, 1, tzinfo=UTC)
+    before = offset(zone, low)
+    while low < end:
+        high = min(low + _NO_TWO_CHANGES_WITHIN, end)
+        if offset(zone, high) != before:
+            found.append(_narrowed(zone, before, low, high))
+            before = offset(zone, high)
+        low = high
+    return tuple(found)
 
 
 def _narrowed(zone: ZoneInfo, before: timedelta, low: datetime, high: datetime) -> datetime:

@@ -4,7 +4,7 @@ faster.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -12,15 +12,20 @@ from typing import Any, NamedTuple
 from tarry.core import cron_plan, cron_rulings
 from tarry.core.cron import Ruling, ScheduleSpec, ScheduleState, TickRecord, Verdict
 from tarry.core.cron_rulings import PayloadOf, PlannedMessage
-from tarry.core.errors import Refused, TarryError, UnknownSchedule
+from tarry.core.errors import InvalidInput, Refused, TarryError, UnknownSchedule
 from tarry.handles.asking import Ask, question
 
 _TRIES = 20
 """How many lost races in a row are tolerated before an error."""
 _MOST_RECORDS = 100_000
 """Maximum number of ledger entries that a backfill compares with."""
+PAGE = 2_000
+"""Ledger entries read by one statement: decoding a page blocks an event loop."""
 AT_ONCE = 500
 """Maximum number of schedules that a scheduler plans in one transaction."""
+MOST_PREVIEWED = 1_000
+_MOST_TICKS = 10_000
+"""Maximum number of ticks that a scheduler decides in one transaction; their payloads have at most `MOST_BYTES`."""
 
 Make = Callable[["Found"], Ruling | None]
 
@@ -169,15 +174,21 @@ def missing(prefix: str, since: datetime, until: datetime, conn: Any) -> Ask[lis
 
 def _recorded(prefix: str, since: datetime, until: datetime, conn: Any) -> Ask[tuple[ScheduleState, list[TickRecord]]]:
     state = yield from found(prefix, conn)
-    records = yield from question(
-        lambda store: store.ticks(prefix, since=since, until=until, limit=_MOST_RECORDS + 1, conn=conn)
-    )
-    if len(records) > _MOST_RECORDS:
-        raise Refused(
-            f"the ledger has more than {_MOST_RECORDS:,} entries of this range",
-            hint="ask for it, or fill it in, by parts",
+    records: dict[tuple[str, datetime, datetime | None], TickRecord] = {}
+    while True:
+        page = yield from question(
+            lambda store, until=until: store.ticks(prefix, since=since, until=until, limit=PAGE, conn=conn)
         )
-    return state, records
+        known = len(records)
+        records |= {(record.hash, record.tick, record.until): record for record in page}
+        if len(records) > _MOST_RECORDS:
+            raise Refused(
+                f"the ledger has more than {_MOST_RECORDS:,} entries of this range",
+                hint="ask for it, or fill it in, by parts",
+            )
+        if len(page) < PAGE or len(records) == known:
+            return state, list(records.values())
+        until = page[-1].tick  # inclusive: other configurations may have decided the same tick
 
 
 def backfill(
@@ -265,13 +276,27 @@ def schedule_once(owned: Mapping[str, Owned], limit: int = AT_ONCE) -> Ask[Ran]:
             continue
         rulings += [] if ruling is None else [ruling]
     ran.more = len(due) == limit
-    yield from _apply_each(rulings, ran)
+    for group in _grouped(rulings):
+        yield from _apply_each(group, ran)
     return ran
 
 
+def _grouped(rulings: Iterable[Ruling]) -> Iterator[list[Ruling]]:
+    """Split rulings into transactions of a bounded size: a payload is stored with each tick."""
+    group: list[Ruling] = []
+    ticks = size = 0
+    for ruling in rulings:
+        added = sum(len(one.draft.payload) for one in ruling.ticks if one.draft is not None)
+        ticks, size = ticks + len(ruling.ticks), size + added
+        if group and (ticks > _MOST_TICKS or size > cron_plan.MOST_BYTES):
+            yield group
+            group, ticks, size = [], len(ruling.ticks), added
+        group.append(ruling)
+    if group:
+        yield group
+
+
 def _apply_each(rulings: list[Ruling], ran: Ran) -> Ask[None]:
-    if not rulings:
-        return
     try:
         held = yield from question(lambda store: store.rule(rulings, together=False))
     except ConnectionError:
@@ -307,6 +332,8 @@ def explanation(prefix: str, tick: datetime, conn: Any) -> Ask[tuple[ScheduleSta
 
 
 def preview(prefix: str, n: int, conn: Any) -> Ask[list[cron_plan.Fire]]:
+    if n > MOST_PREVIEWED:
+        raise InvalidInput(f"a preview shows at most {MOST_PREVIEWED:,} ticks, not {n:,}")
     state = yield from found(prefix, conn)
     now = yield from question(lambda store: store.now(conn=conn))
     fires = cron_plan.preview(state, now, n)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from tarry.core import cron_explain, limits
 from tarry.core.cron import ScheduleSpec, ScheduleState, TickRecord, check_prefix
@@ -16,9 +16,12 @@ from tarry.core.ports import AsyncStore, Store
 from tarry.core.schedules import Ticks
 from tarry.core.settings import StoreSettings
 from tarry.handles import cron_asks
-from tarry.handles.asking import answered, answered_async
+from tarry.handles.aside import Aside
+from tarry.handles.asking import Ask, answered, answered_aside, answered_async
 from tarry.handles.cron_asks import Owned
 from tarry.handles.texts import checked_text
+
+R = TypeVar("R")
 
 
 def declared(specs: Iterable[ScheduleSpec], settings: StoreSettings) -> list[ScheduleSpec]:
@@ -142,72 +145,69 @@ class AsyncSchedules:
     def __init__(self, store: AsyncStore, owned: Mapping[str, Owned] | None = None) -> None:
         self._store = store
         self._owned: Mapping[str, Owned] = {} if owned is None else owned
+        self.aside = Aside("tarry-schedules")
+        """Where ticks are computed: a rare expression or a long backfill would keep the event loop from answering."""
 
     async def list(self, *, conn: Any = None) -> builtins.list[ScheduleState]:
         return await self._store.schedules(conn=conn)
 
     async def get(self, prefix: str, *, conn: Any = None) -> ScheduleState:
-        return await answered_async(self._store, cron_asks.found(check_prefix(prefix), conn))
+        return await self._answered(cron_asks.found(check_prefix(prefix), conn))
 
     async def put(self, spec: ScheduleSpec, *, conn: Any = None) -> ScheduleState:
         """Install a configuration that needs no code: any scheduler can plan it."""
         (wanted,) = declared([spec], self._store.settings)
-        return await answered_async(self._store, cron_asks.install(wanted, None, conn))
+        return await self._answered(cron_asks.install(wanted, None, conn))
 
     async def apply(self, specs: Sequence[ScheduleSpec], *, remove: Iterable[str] = (), conn: Any = None) -> None:
         """Install many and remove others, all or nothing."""
         wanted = declared(specs, self._store.settings)
-        return await answered_async(self._store, cron_asks.apply(wanted, list(remove), conn))
+        return await self._answered(cron_asks.apply(wanted, list(remove), conn))
 
     async def delete(self, prefix: str, *, conn: Any = None) -> bool:
         """Remove a schedule and its undelivered messages. False if there was none."""
-        return await answered_async(self._store, cron_asks.uninstall(check_prefix(prefix), None, conn))
+        return await self._answered(cron_asks.uninstall(check_prefix(prefix), None, conn))
 
     async def pause(self, prefix: str, *, reason: str | None = None, conn: Any = None) -> ScheduleState:
         """Stop firing. Messages that are already due are still delivered."""
         why = checked_text(reason, "reason")
-        return await answered_async(
-            self._store, cron_asks.pause(check_prefix(prefix), why, self._payload_of(prefix), conn)
-        )
+        return await self._answered(cron_asks.pause(check_prefix(prefix), why, self._payload_of(prefix), conn))
 
     async def resume(self, prefix: str, *, conn: Any = None) -> ScheduleState:
         """Continue with the next tick; ticks during the pause are skipped."""
-        return await answered_async(self._store, cron_asks.resume(check_prefix(prefix), self._payload_of(prefix), conn))
+        return await self._answered(cron_asks.resume(check_prefix(prefix), self._payload_of(prefix), conn))
 
     async def trigger(self, prefix: str, *, conn: Any = None) -> datetime:
         """Fire now, in addition to the schedule. Returns the tick of this run."""
-        return await answered_async(
-            self._store, cron_asks.trigger(check_prefix(prefix), self._payload_of(prefix), conn)
-        )
+        return await self._answered(cron_asks.trigger(check_prefix(prefix), self._payload_of(prefix), conn))
 
     async def skip_next(self, prefix: str, *, conn: Any = None) -> datetime:
         """Skip the next tick that would fire, and return it."""
-        return await answered_async(self._store, cron_asks.skip(check_prefix(prefix), conn))
+        return await self._answered(cron_asks.skip(check_prefix(prefix), conn))
 
     async def missing(
         self, prefix: str, since: datetime, until: datetime, *, conn: Any = None
     ) -> builtins.list[datetime]:
         """The ticks in [since, until) without a message: what `backfill` would create."""
         span = checked_range(since, until)
-        return await answered_async(self._store, cron_asks.missing(check_prefix(prefix), *span, conn))
+        return await self._answered(cron_asks.missing(check_prefix(prefix), *span, conn))
 
     async def backfill(
         self, prefix: str, since: datetime, until: datetime, *, conn: Any = None
     ) -> builtins.list[datetime]:
         """Create the messages of those ticks now. Returns the ticks."""
         span = checked_range(since, until)
-        return await answered_async(
-            self._store, cron_asks.backfill(check_prefix(prefix), *span, self._payload_of(prefix), conn)
-        )
+        return await self._answered(cron_asks.backfill(check_prefix(prefix), *span, self._payload_of(prefix), conn))
 
     async def preview(self, prefix: str, n: int = 10, *, conn: Any = None) -> builtins.list[Fire]:
         """The next `n` ticks, from the code that plans them."""
-        return await answered_async(self._store, cron_asks.preview(check_prefix(prefix), limits.check_count(n), conn))
+        return await self._answered(cron_asks.preview(check_prefix(prefix), limits.check_count(n), conn))
 
     async def explain(self, prefix: str, tick: datetime, *, conn: Any = None) -> str:
         """The verdict of a tick and its reason, past or expected."""
         at = limits.check_instant(tick, "tick")
-        return explained(at, await answered_async(self._store, cron_asks.explanation(check_prefix(prefix), at, conn)))
+        seen = await self._answered(cron_asks.explanation(check_prefix(prefix), at, conn))
+        return await self.aside.run(explained, at, seen)
 
     async def history(
         self,
@@ -227,3 +227,8 @@ class AsyncSchedules:
     def _payload_of(self, prefix: str) -> PayloadOf | None:
         own = self._owned.get(prefix)
         return None if own is None else own.payload_of
+
+    async def _answered(self, ask: Ask[R]) -> R:
+        if self._owned:  # payload functions of a program run in the thread of its event loop
+            return await answered_async(self._store, ask)
+        return await answered_aside(self._store, ask, self.aside)

@@ -6,17 +6,19 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from tarry.core.cron import CronMessage, ScheduleSpec
 from tarry.core.ports import AsyncStore, Store
 from tarry.handles import cron_asks
-from tarry.handles.asking import Ask, answered, answered_async, question
+from tarry.handles.aside import Aside
+from tarry.handles.asking import Ask, answered, answered_aside, answered_async, question
 from tarry.handles.cron_asks import Owned, Ran
 from tarry.handles.elapsed import elapsed_s
 from tarry.handles.schedule_specs import planned
 
 _log = logging.getLogger("tarry.cron")
+R = TypeVar("R")
 
 SCAN_EVERY = timedelta(seconds=5)
 """Interval of checks when nothing is due: a schedule may have been installed, or the clock set."""
@@ -134,9 +136,15 @@ class AsyncScheduler:
     def __init__(self, store: AsyncStore, *, scan_every: timedelta = SCAN_EVERY) -> None:
         self._store = store
         self.duty = Duty(store.settings.payload_limit, scan_every=scan_every)
+        self._aside = Aside("tarry-scheduler")
 
     async def run_once(self) -> Ran:
-        return await answered_async(self._store, self.duty.run_once())
+        return await self._answered(self.duty.run_once())
 
     async def cycle(self) -> float:
-        return await answered_async(self._store, self.duty.cycle())
+        return await self._answered(self.duty.cycle())
+
+    async def _answered(self, ask: Ask[R]) -> R:
+        if self.duty.owned or self.duty.generators:  # functions of a program run in the thread of its event loop
+            return await answered_async(self._store, ask)
+        return await answered_aside(self._store, ask, self._aside)

@@ -5,6 +5,7 @@ What the broker knows itself is not taken from the wire: keys, headers and prior
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -33,6 +34,9 @@ from tarry.edges.http.schedule_shapes import ScheduleAnswer, ScheduleRequest
 from tarry.handles.content import Content
 
 MOST_TICKS = 20_000
+"""Of a request: its rulings together."""
+MOST_BYTES = 32 * 1024 * 1024
+"""Payload bytes of the messages that a request makes. The payload of a schedule counts with each of its ticks."""
 Prefix = Annotated[str, Field(min_length=1, max_length=PREFIX_LENGTH), AfterValidator(check_prefix)]
 Hash = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 Why = Literal["on_time", "late", "misfire", "coalesced", "overlap", "paused", "by_hand", "replaced"]
@@ -237,10 +241,38 @@ class RulingRequest(Planned):
 class PlanRequest(Strict):
     rulings: Annotated[list[MoveRequest], Field(min_length=1, max_length=MOST)]
 
+    @model_validator(mode="after")
+    def _bounded(self) -> PlanRequest:
+        _check_ticks(self.rulings)
+        return self
+
 
 class RuleRequest(Strict):
     rulings: Annotated[list[RulingRequest], Field(min_length=1, max_length=MOST)]
     together: bool = Field(default=True, description="All of them, or none.")
+
+    @model_validator(mode="after")
+    def _bounded(self) -> RuleRequest:
+        _check_ticks(self.rulings)
+        return self
+
+
+def _check_ticks(rulings: Sequence[Planned]) -> None:
+    if (ticks := sum(len(one.ticks) for one in rulings)) > MOST_TICKS:
+        raise InvalidInput(
+            f"the rulings have {ticks:,} ticks, and {MOST_TICKS:,} are allowed in one request",
+            hint="send several requests with fewer rulings each",
+        )
+
+
+def checked_size(made: Sequence[Ruling | None]) -> Sequence[Ruling | None]:
+    drafts = [tick.draft for one in made if one is not None for tick in one.ticks if tick.draft is not None]
+    if (size := sum(len(draft.payload) for draft in drafts)) > MOST_BYTES:
+        raise InvalidInput(
+            f"the messages have {size:,} bytes of payload, and {MOST_BYTES:,} are allowed in one request",
+            hint="send several requests with fewer ticks each; a tick without a payload has that of its schedule",
+        )
+    return made
 
 
 class DueRequest(Strict):

@@ -47,7 +47,8 @@ async def due(request: Request, body: ruling_shapes.DueRequest) -> Response:
         found = [one for *_, one in sorted(waiting, key=lambda row: row[:2])[: body.limit]]
         wake_in = min((one.wake_at - now for one in mine if one.wake_at is not None), default=None)
     seconds = None if wake_in is None else wake_in / timedelta(seconds=1)
-    return answer({"schedules": [shown(one, now) for one in found], "wake_in": seconds})
+    states = await broker.app.schedules.aside.run(lambda: [shown(one, now) for one in found])
+    return answer({"schedules": states, "wake_in": seconds})
 
 
 def _may_plan(state: ScheduleState, caller: Caller, owned: Sequence[str]) -> bool:
@@ -68,8 +69,11 @@ async def plan(request: Request, body: ruling_shapes.PlanRequest) -> Response:
     states = await _states(broker, body.rulings)
     mine = {prefix: state for prefix, state in states.items() if caller.allows(Action.PRODUCE, state.spec.queue)}
     # What is foreign is answered like what is not there any more.
-    made = [one.ruling(mine[one.prefix], limit) if one.prefix in mine else None for one in body.rulings]
-    return await _ruled(request, made, together=False)
+    return await _ruled(
+        request,
+        lambda: [one.ruling(mine[one.prefix], limit) if one.prefix in mine else None for one in body.rulings],
+        together=False,
+    )
 
 
 @router.post(
@@ -93,8 +97,11 @@ async def rule(request: Request, body: ruling_shapes.RuleRequest) -> Response:
         if one.after is not None and one.after.schedule is not None:
             caller.require(Action.ADMIN, state.spec.queue)  # as for PUT: that a prefix is taken cannot be kept secret
         del states[one.prefix]
-    made = [one.ruling(states.get(one.prefix), limit) for one in body.rulings]
-    return await _ruled(request, made, together=body.together)
+    return await _ruled(
+        request,
+        lambda: [one.ruling(states.get(one.prefix), limit) for one in body.rulings],
+        together=body.together,
+    )
 
 
 async def _states(broker: Broker, rulings: Sequence[ruling_shapes.Planned]) -> dict[str, ScheduleState]:
@@ -105,9 +112,11 @@ async def _states(broker: Broker, rulings: Sequence[ruling_shapes.Planned]) -> d
     return {state.prefix: state for state in found if state.prefix in prefixes}
 
 
-async def _ruled(request: Request, made: Sequence[Ruling | None], *, together: bool) -> Response:
-    """None among them: about a schedule that is not there, so it does not hold."""
+async def _ruled(request: Request, make: Callable[[], Sequence[Ruling | None]], *, together: bool) -> Response:
+    """None among what is made: a ruling about a schedule that is not there does not hold. Thousands of ticks are made beside
+    the event loop."""
     broker: Broker = request.app.state.broker
+    made = await broker.app.schedules.aside.run(lambda: ruling_shapes.checked_size(make()))
     standing = [one for one in made if one is not None]
 
     async def apply(conn: Any) -> Response:

@@ -28,7 +28,7 @@ class ScheduleRequest(Strict):
     """All of it: what is not said is as it is by default, and not as it was."""
 
     cron: Annotated[str, Field(max_length=200)] | None = Field(default=None, description="Five or six fields.")
-    daily: Annotated[list[Hour], Field(min_length=1, max_length=1_000)] | None = None
+    daily: Annotated[list[Hour], Field(min_length=1, max_length=schedules.MOST_HOURS)] | None = None
     every: Duration | None = Field(default=None, description="Elapsed time; has no zone.")
     zone: Annotated[str, Field(max_length=100, examples=["Europe/Berlin"])] | None = None
     queue: QueueName

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from tarry.core.cron import ScheduleState
 from tarry.core.errors import UnknownSchedule
 from tarry.core.keys import Action
 from tarry.edges.http import contracts, schedule_shapes
@@ -31,6 +32,13 @@ _ADMIN_ONCE: dict[str, Any] = {
 Moment = Annotated[str, Query(max_length=40, description="RFC 3339, with its zone.")]
 
 
+async def _shown(request: Request, *states: ScheduleState) -> list[dict[str, Any]]:
+    """Beside the event loop: the next tick of each has to be found."""
+    broker = request.app.state.broker
+    now = await broker.store.now()
+    return await broker.app.schedules.aside.run(lambda: [shown(state, now) for state in states])
+
+
 def _of(request: Request) -> tuple[AsyncSchedules, str]:
     return request.app.state.broker.app.schedules, schedule_of(request).prefix
 
@@ -44,9 +52,8 @@ def _of(request: Request) -> tuple[AsyncSchedules, str]:
 async def list_schedules(request: Request) -> Response:
     """All whose queue this key may read, by prefix."""
     broker, caller = request.app.state.broker, caller_of(request)
-    now = await broker.store.now()
     states = [one for one in await broker.app.schedules.list() if caller.allows(Action.READ, one.spec.queue)]
-    return answer({"schedules": [shown(state, now) for state in states]})
+    return answer({"schedules": await _shown(request, *states)})
 
 
 @router.get("/schedules/{schedule}:preview", response_model=schedule_shapes.Fires, **_READ)
@@ -92,7 +99,7 @@ async def waiting(request: Request, schedule: str) -> Response:
 @router.get("/schedules/{schedule}", response_model=schedule_shapes.ScheduleAnswer, **_READ)
 async def show_schedule(request: Request, schedule: str) -> Response:
     """One schedule. Its `id` is its prefix, or, of one with other characters than A-Z a-z 0-9 . _ -, `~` and base64url."""
-    return answer(shown(schedule_of(request), await request.app.state.broker.store.now()))
+    return answer(*await _shown(request, schedule_of(request)))
 
 
 @router.put(
@@ -113,7 +120,7 @@ async def put_schedule(request: Request, schedule: str, body: schedule_shapes.Sc
         caller.require(Action.ADMIN, before[0].spec.queue)
     spec = body.spec(prefix, broker.store.settings.payload_limit)
     state = await broker.in_queue(spec.queue, lambda: broker.app.schedules.put(spec), caller)
-    return answer(shown(state, await broker.store.now()), 200 if before else 201)
+    return answer(*await _shown(request, state), 200 if before else 201)
 
 
 @router.delete("/schedules/{schedule}", response_model=Deleted, **_ADMIN)
@@ -129,14 +136,14 @@ async def pause_schedule(request: Request, schedule: str, body: contracts.Reason
     """From now on it does not fire. What fired before is still delivered."""
     schedules, prefix = _of(request)
     state = await schedules.pause(prefix, reason=None if body is None else body.reason)
-    return answer(shown(state, await request.app.state.broker.store.now()))
+    return answer(*await _shown(request, state))
 
 
 @router.post("/schedules/{schedule}:resume", response_model=schedule_shapes.ScheduleAnswer, **_ADMIN)
 async def resume_schedule(request: Request, schedule: str) -> Response:
     """Go on with the next tick; those of the pause are skipped."""
     schedules, prefix = _of(request)
-    return answer(shown(await schedules.resume(prefix), await request.app.state.broker.store.now()))
+    return answer(*await _shown(request, await schedules.resume(prefix)))
 
 
 @router.post("/schedules/{schedule}:trigger", response_model=schedule_shapes.Tick, **_ADMIN_ONCE)
