@@ -3,7 +3,7 @@ holds if nothing has changed since it was read; so any number of them need no le
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
