@@ -210,7 +210,8 @@ _LACKING: LiteralString = """
         where c.relnamespace = 'tarry'::regnamespace and case c.relkind
             when 'S' then c.relname in ('version_seq', 'event_seq') and not has_sequence_privilege(c.oid, 'usage')
             else c.relname = any (%s) and not (has_table_privilege(c.oid, 'select') and has_table_privilege(c.oid, 'insert')
-                and has_table_privilege(c.oid, 'update') and has_table_privilege(c.oid, 'delete')) end
+                and (c.relname = 'event'
+                    or has_table_privilege(c.oid, 'update') and has_table_privilege(c.oid, 'delete'))) end
         order by c.relname)
 """
 
