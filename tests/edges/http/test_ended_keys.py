@@ -12,12 +12,14 @@ from urllib.parse import urlsplit
 import pytest
 
 from tarry.app import AsyncApp
+from tarry.core.keys import Action
 from tarry.core.messages import Filter
 from tarry.edges.http.broker import broker_app
 from tarry.edges.http.settings import BrokerSettings
 from tarry.testing import MutableClock
 from tests.edges.http.conftest import Caller
 from tests.edges.http.test_answers import code
+from tests.edges.http.test_keyless import every_refusal
 from tests.kit.blocking import Loop
 from tests.kit.brokers import broker_on
 from tests.kit.sleepers import until
@@ -84,6 +86,16 @@ def end(how: str, app: AsyncApp, loop: Loop, clock: MutableClock, key: str) -> N
 @pytest.fixture(params=["revoked", "expired"])
 def how(request: pytest.FixtureRequest) -> str:
     return request.param
+
+
+def test_a_key_that_has_ended_opens_no_route(
+    behind: AsyncApp, http_loop: Loop, pinned: MutableClock, key: Make, how: str
+) -> None:
+    text = key(*Action, expires_for=HOUR)
+    ask = Caller(broker_app(behind, FRESH), http_loop, text)
+    assert ask("GET", "/v1/queues").status_code == 200
+    end(how, behind, http_loop, pinned, text)
+    assert every_refusal(ask) == {(401, "unauthorized")}
 
 
 class TestAnImport:
