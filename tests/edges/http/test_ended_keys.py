@@ -7,15 +7,19 @@ import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from typing import Any
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
 
 from tarry.app import AsyncApp
 from tarry.core.keys import Action
 from tarry.core.messages import Filter
+from tarry.edges.http import relay_looking
 from tarry.edges.http.broker import broker_app
 from tarry.edges.http.settings import BrokerSettings
+from tarry.handles import transfer
 from tarry.testing import MutableClock
 from tests.edges.http.conftest import Caller
 from tests.edges.http.test_answers import code
@@ -207,3 +211,27 @@ class TestAKeyThatExpires:
 def test_a_key_that_never_expires_makes_one_that_never_does(behind: AsyncApp, http_loop: Loop, key: Make) -> None:
     admin = Caller(broker_app(behind, FRESH), http_loop, key("admin"))
     assert admin("POST", "/v1/keys", {"name": "x", "actions": ["admin"]}).json()["expires_at"] is None
+
+
+@pytest.mark.parametrize("path", ["/v1/queues/q/export", "/api/queue/main/export?queueName=q"])
+def test_an_export_reads_no_further_page_once_its_key_has_ended(
+    behind: AsyncApp, http_loop: Loop, key: Make, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    http_loop.run(behind.queues.create("q"))
+    for n in range(5):
+        http_loop.run(behind.queue("q").offer(str(n), n))
+    text, pages, read = key("read"), 0, behind.store.messages
+
+    async def messages(*args: Any, **options: Any) -> Any:
+        nonlocal pages
+        pages += 1
+        found = await read(*args, **options)
+        await behind.store.revoke_key(text.split("_")[1])
+        return found
+
+    monkeypatch.setattr(behind.store, "messages", messages)
+    monkeypatch.setattr(transfer, "PAGE", 1)
+    monkeypatch.setattr(relay_looking, "PAGE", 1)
+    with broker_on(behind, http_loop, FRESH) as url, pytest.raises(httpx.RemoteProtocolError):
+        httpx.get(url + path, headers={"x-api-key": text})
+    assert pages == 1
