@@ -6,7 +6,7 @@
 |---|---|
 | library | tasks on the library; one task blocks, several await |
 | patient | the same with retries switched on, on keys that are used once |
-| remote | tasks on a broker, through the library's HTTP client |
+| remote | tasks on a broker, through the library's HTTP client; several tasks retry |
 | worker | a `tarry.Worker` on the queue `work` |
 | configurer | changes the schedules, all the time |
 | follower | reads the journal as it grows, from where its predecessor ended; with a URL, the broker's event stream |
@@ -88,11 +88,9 @@ async def work(order: Order, stopping: Callable[[], bool]) -> None:
     from tests.chaos.workload import Task
 
     quick = timedelta(seconds=1)
-    patience = (
-        Patience(retries=8, cap_for=quick, total_for=timedelta(seconds=15))
-        if order.role == "patient"
-        else Patience.none()
-    )
+    # An offer to the broker carries an idempotency key: sent again after a lost reply, it must still be stored once.
+    is_patient = order.role == "patient" or (order.role == "remote" and order.tasks > 1)
+    patience = Patience(retries=8, cap_for=quick, total_for=timedelta(seconds=15)) if is_patient else Patience.none()
     # Short waits: a connection that cannot be had is an answer like any other, and the next call comes soon.
     settings = StoreSettings(pool_size=4, patience=patience, connect_for=quick, create_queues=False)
     recorder = Recorder(order.file)

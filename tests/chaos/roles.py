@@ -146,7 +146,7 @@ async def follower(order: Order, stopping: Callable[[], bool]) -> None:
 
 async def _follow_stream(order: Order, recorder: Recorder, after: str | None, stopping: Callable[[], bool]) -> None:
     """One operation per batch of events that came within a tenth of a second. It ends after a second without any."""
-    settings = StoreSettings(patience=Patience(retries=100, cap_for=QUICK), connect_for=QUICK)
+    settings = StoreSettings(patience=Patience(retries=100, cap_for=QUICK), connect_for=timedelta(seconds=5))
     arrived: asyncio.Queue[LiveEvent | Missed] = asyncio.Queue()
 
     async def listen(client: tarry.http.AsyncClient) -> None:
@@ -175,7 +175,8 @@ async def _follow_stream(order: Order, recorder: Recorder, after: str | None, st
                     batch.append([event.event.id, us(event.event.at)])
                 else:
                     gap = event.reason.value
-            recorder.end(number, OK, batch, gap, after, now_us() - quiet_since > 1_000_000)
+            # A stream does not say when it is complete. What came tells how far it is.
+            recorder.end(number, OK, batch, gap, after, False)
         listening.cancel()
 
 

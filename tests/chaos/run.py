@@ -162,7 +162,7 @@ def run(folder: Path, size: Size, say: Any = print) -> Result:
         load_s = time.monotonic() - begun
         say(f"{load_s:7.1f} s load ends, draining")
         crowd.stop(*WORKING, "worker", "configurer")
-        crowd.stop("scheduler")
+        crowd.stop("scheduler", "pipeline")
         left = drain(server.dsn, folder)
         crowd.stop("follower")
         crowd.stop("broker")

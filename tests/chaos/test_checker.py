@@ -235,6 +235,8 @@ def test_a_reader_of_the_journal_gets_every_event_once_or_hears_of_a_gap() -> No
     assert journaled(feed(0), feed(5 * T, 1, 2, 3, 3), feed(6 * T), kinds=kinds) == {"event_doubled": 1}
     assert journaled(feed(0), feed(5 * T, 1, 2, 3, 4), feed(6 * T), kinds=kinds) == {"event_unknown": 1}
     assert journaled(feed(0), feed(5 * T, 3, gap="too_far"), feed(6 * T), kinds=kinds) == {}
+    again = feed(6 * T, 1, 2, 3)
+    assert journaled(feed(0), feed(5 * T, 1, 2, gap="failover"), again, feed(7 * T), kinds=kinds) == {}
 
 
 def test_the_journal_adds_up_to_the_tables() -> None:

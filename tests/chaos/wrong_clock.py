@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import datetime
 import time
+import warnings
 from typing import Any
 
 
 def set_off(seconds: float) -> None:
     """`time.time`, `datetime.now` and their kin are off from now on; the monotonic clock is right."""
+    # Extension modules that are imported later find that the class has another size, and say so.
+    warnings.filterwarnings("ignore", message="datetime.datetime size changed")
     real, true_s, true_ns = datetime.datetime, time.time, time.time_ns
     off = datetime.timedelta(seconds=seconds)
 

@@ -86,4 +86,4 @@ class Verdict:
 
     def explained(self) -> str:
         """What to look at when a promise was broken."""
-        return "\n".join(f"{name} × {self.counts[name]}: {self.examples[name]}" for name in self.broken)
+        return "\n".join(f"{name} × {self.counts[name]}: {self.examples[name]!r:.3000}" for name in self.broken)
