@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,7 +51,9 @@ BUGS = {
         _MAIN,
     ),
     # A lease that does not count, so that a failing message never dies.
-    "attempts that do not count": Bug("attempts_wrong", {"lease": [("attempt = attempt + 1,", "attempt = 1,")]}, _MAIN),
+    "attempts that do not count": Bug(
+        "attempts_wrong", {"lease": [("attempt = attempt +", "attempt = 0 * attempt +")]}, _MAIN
+    ),
     # A limit inside of a subquery: as many for every priority.
     "limit that does not limit": Bug(
         "batch_wrong", {"lease": [("picked limit %(n)s::int))", "picked))")]}, {"main": 1}
@@ -85,7 +88,7 @@ BUGS = {
     # A new configuration that leaves the messages of the old one where they are.
     "replaced ticks that stay": Bug(
         "tick_stale",
-        {"cron_withdraw": [("where m.ctid = l.place", "where m.ctid = l.place and false")]},
+        {"cron_withdraw": [("using locked l where", "using locked l where false and")]},
         {"cron": 1},
         roles=("configurer", "scheduler"),
     ),
@@ -106,20 +109,18 @@ BUGS = {
 }
 
 
+def planted(name: str, verb: Any, original: Callable[[Any], Any] = statement.sql) -> Any:
+    """The text of a statement with this bug in it."""
+    text = original(verb)
+    for old, new in BUGS[name].changes.get(verb, []):
+        assert old in text, f"{verb}.sql changed, and the bug cannot be planted: {old!r} is not in it"
+        text = text.replace(old, new)
+    return text
+
+
 def plant(name: str) -> None:
     """From now on this process runs the modified statements. Call it when the store's modules have been imported."""
-    changes = BUGS[name].changes
     original = statement.sql
-
-    def sql(verb: Any) -> Any:
-        text = original(verb)
-        for old, new in changes.get(verb, []):
-            assert old in text, f"{verb}.sql changed, and the bug cannot be planted: {old!r} is not in it"
-            text = text.replace(old, new)
-        return text
-
-    for verb in changes:
-        sql(verb)
     for module in list(sys.modules.values()):
         if getattr(module, "sql", None) is original:
-            module.sql = sql  # pyright: ignore[reportAttributeAccessIssue]
+            module.sql = lambda verb: planted(name, verb, original)  # pyright: ignore[reportAttributeAccessIssue]

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from tarry.storage.postgres import statement
 from tests.chaos.checker.check import check
 from tests.chaos.checker.verdict import BROKEN, Verdict
 from tests.chaos.cluster import cluster
 from tests.chaos.crowd import Crowd
 from tests.chaos.ending import drain, journal, prepare
 from tests.chaos.faults import Nemesis, Scene
-from tests.chaos.planted import BUGS
+from tests.chaos.planted import BUGS, planted
 from tests.chaos.recording import History, read
 
 WITHIN_S = 60.0
@@ -43,6 +44,12 @@ def crowd_with(bug: str, dsn: str, folder: Path) -> Generator[Crowd]:
 def test_there_are_at_least_twelve_bugs_and_each_has_a_count() -> None:
     assert len(BUGS) >= 12
     assert {bug.found_as for bug in BUGS.values()} <= BROKEN.keys()
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_the_statements_still_have_what_a_bug_takes_out(bug: str) -> None:
+    for verb in BUGS[bug].changes:
+        assert planted(bug, verb) != statement.sql(verb)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("bug", [name for name, bug in BUGS.items() if not bug.ends])

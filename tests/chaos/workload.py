@@ -134,7 +134,9 @@ class Task:
 
     async def offer_many(self, kind: QueueKind) -> None:
         """The keys in any order; hot keys may be in it twice. In the queue `bulk` so many that they are copied."""
-        n = layout.BULK + self.chance.randrange(500) if kind is layout.BULKY else self.chance.choice([2, 5, 20])
+        n = self.chance.choice([2, 5, 20])
+        if kind is layout.BULKY and self.chance.random() < 0.3:
+            n = layout.BULK + self.chance.randrange(500)
         items: list[list[Any]] = []
         for _ in range(n):
             payload = self.fresh()
