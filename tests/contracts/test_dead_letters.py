@@ -10,6 +10,7 @@ import pytest
 
 from tarry import Message, Outcome, Queue, Retry, Settled
 from tarry.app import App
+from tarry.core.redriving import DeadFilter, DeadPlace
 from tarry.core.states import State
 from tests.kit.clocks import START, WatchedClock
 from tests.kit.steps import EMPTY, MINUTE, SECOND, keys, numbers, seen, take
@@ -30,6 +31,22 @@ def bury(queue: Queue[Any], *names: str, payload: Any = 0) -> list[int]:
         assert delivery.bury(f"{key} is hopeless") is Settled.DONE
         versions.append(delivery.version)
     return versions
+
+
+def test_dead_letters_are_read_page_by_page(app: App, queue: Queue[Any], clock: WatchedClock) -> None:
+    bury(queue, "a", "b", "c")  # at the same moment
+    clock.advance(SECOND)
+    bury(queue, "d", "e")
+    place, seen_keys = None, list[str]()
+    while page := app.store.dead_letters(queue.name, limit=2, before=place):
+        assert len(page) <= 2
+        seen_keys += [letter.key for letter in page]
+        place = DeadPlace(page[-1].died_at, page[-1].version)
+    assert seen_keys == ["e", "d", "c", "b", "a"]
+    (last,) = app.store.dead_letters(
+        queue.name, where=DeadFilter(key_prefix="a"), limit=2, before=DeadPlace(START, 2**62)
+    )
+    assert last.key == "a"
 
 
 class TestBury:

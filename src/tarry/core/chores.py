@@ -9,13 +9,19 @@ from uuid import UUID
 
 from tarry.core.leading import Leadership
 from tarry.core.messages import DeadLetter
-from tarry.core.redriving import EVERY_LETTER, DeadFilter, DeadGroup, Matching, RedriveJob, RedriveState
+from tarry.core.redriving import EVERY_LETTER, DeadFilter, DeadGroup, DeadPlace, Matching, RedriveJob, RedriveState
 from tarry.core.sweeping import Partitions, Strain, SweepPlace, Swept
 
 
 class DeadLettering(Protocol):
     def dead_letters(
-        self, queue: str, *, where: DeadFilter = EVERY_LETTER, limit: int = 100, conn: Any = None
+        self,
+        queue: str,
+        *,
+        where: DeadFilter = EVERY_LETTER,
+        limit: int = 100,
+        before: DeadPlace | None = None,
+        conn: Any = None,
     ) -> list[DeadLetter[bytes]]: ...
     def dead_groups(self, queue: str, *, limit: int = 100, cap: int = 10_000, conn: Any = None) -> list[DeadGroup]:
         """By what they died of; at most `limit` groups, none counted beyond `cap`."""
@@ -105,7 +111,13 @@ class Sweeping(Protocol):
 
 class AsyncDeadLettering(Protocol):
     async def dead_letters(
-        self, queue: str, *, where: DeadFilter = EVERY_LETTER, limit: int = 100, conn: Any = None
+        self,
+        queue: str,
+        *,
+        where: DeadFilter = EVERY_LETTER,
+        limit: int = 100,
+        before: DeadPlace | None = None,
+        conn: Any = None,
     ) -> list[DeadLetter[bytes]]: ...
     async def dead_groups(
         self, queue: str, *, limit: int = 100, cap: int = 10_000, conn: Any = None

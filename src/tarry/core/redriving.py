@@ -85,6 +85,13 @@ class DeadFilter:
 EVERY_LETTER = DeadFilter()
 
 
+class DeadPlace(NamedTuple):
+    """The position of a dead letter in a list, which begins with the newest."""
+
+    died_at: datetime
+    version: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadGroup:
     """Dead letters with the same fingerprint. Types and attempts are taken from the newest of them."""

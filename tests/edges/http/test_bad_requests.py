@@ -38,7 +38,7 @@ def test_a_body_that_cannot_be_taken(ask: Caller, name: str) -> None:
     answer = ask("POST", OFFER, content=body, headers={"content-type": "application/json"})
     assert code(answer)[0] == status
     assert (code(answer)[1] == "not_json") == (status == 400)
-    assert ask("GET", "/v1/queues").json() == {"queues": []}
+    assert ask("GET", "/v1/queues").json()["queues"] == []
 
 
 FIELDS: list[dict[str, Any]] = [
@@ -96,10 +96,10 @@ def test_a_message_with_something_wrong_is_not_stored(ask: Caller, body: dict[st
     answer = ask("POST", OFFER, body)
     assert code(answer)[0] == 422, answer.text
     assert answer.json()["detail"]
-    assert ask("GET", "/v1/queues").json() == {"queues": []}
+    assert ask("GET", "/v1/queues").json()["queues"] == []
     batch = ask("POST", OFFER + ":batch", {"messages": [{"payload": 1}, body]})
     assert code(batch)[0] == 422
-    assert ask("GET", "/v1/queues").json() == {"queues": []}
+    assert ask("GET", "/v1/queues").json()["queues"] == []
 
 
 OTHERS: list[tuple[str, str, Any]] = [

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import pytest
@@ -14,10 +14,13 @@ import pytest
 from tarry.app import AsyncApp
 from tarry.edges.http import relay_moving
 from tarry.edges.http.broker import broker_app
+from tarry.edges.http.pages import LARGEST_SLICE, bounded
 from tarry.edges.http.settings import BrokerSettings
+from tarry.http import Client
 from tests.edges.http.conftest import Caller
 from tests.edges.http.test_answers import code
 from tests.kit.blocking import Loop
+from tests.kit.brokers import broker_on
 
 
 def test_a_duration_that_is_too_long_to_parse_is_refused(ask: Caller) -> None:
@@ -150,3 +153,91 @@ class TestNewQueues:
         consumer = guarded.with_key(key("consume"))
         assert consumer("GET", "/api/queue/message").status_code in (200, 204, 404)
         assert "unknown_queue" not in consumer("GET", "/api/queue/message").text
+
+
+class TestPages:
+    @pytest.fixture
+    def small(self, behind: AsyncApp, http_loop: Loop) -> Caller:
+        return Caller(broker_app(behind, BrokerSettings(anonymous=True, page_bytes=1_000)), http_loop)
+
+    def test_a_page_of_messages_ends_early_when_its_payloads_are_large(self, small: Caller) -> None:
+        for n in range(5):
+            small("POST", "/v1/queues/q/messages", {"key": f"k{n}", "payload": "x" * 600})
+        keys, after = list[str](), ""
+        while after is not None:
+            page = small("GET", f"/v1/queues/q/messages?limit=1000{after and '&after=' + after}").json()
+            assert len(page["messages"]) <= 2
+            keys += [one["key"] for one in page["messages"]]
+            after = page["next"]
+        assert keys == [f"k{n}" for n in range(5)]
+
+    def test_a_page_of_dead_letters_ends_early_when_its_payloads_are_large(
+        self, small: Caller, behind: AsyncApp, http_loop: Loop
+    ) -> None:
+        self.bury(behind, http_loop, 5)
+        keys, after = list[str](), ""
+        while after is not None:
+            page = small("GET", f"/v1/queues/q/dead?limit=10000{after and '&after=' + after}").json()
+            assert len(page["dead_letters"]) <= 2
+            keys += [one["key"] for one in page["dead_letters"]]
+            after = page["next"]
+        assert keys == [f"k{n}" for n in reversed(range(5))]
+
+    def test_no_more_is_read_for_a_page_than_a_slice_beyond_it(self, behind: AsyncApp, http_loop: Loop) -> None:
+        """Rows that are left out cost memory, too."""
+        read = 0
+
+        async def rows(place: int | None, n: int) -> list[Row]:
+            nonlocal read
+            read += n
+            return [Row(b"x" * 1_000, place or 0) for _ in range(n)]
+
+        page = bounded(rows, lambda row: row.n, start=None, limit=10_000, most_bytes=100_000)
+        found, _ = http_loop.run(page)
+        assert len(found) == 100
+        assert read <= len(found) + LARGEST_SLICE
+
+    def test_the_python_client_follows(self, behind: AsyncApp, http_loop: Loop) -> None:
+        self.bury(behind, http_loop, 5)
+        names = [f"q{n:03}" for n in range(205)]
+
+        async def create() -> None:
+            for name in names:
+                await behind.queues.create(name)
+
+        http_loop.run(create())
+        with (
+            broker_on(behind, http_loop, BrokerSettings(anonymous=True, page_bytes=1_000)) as url,
+            Client(url) as client,
+        ):
+            assert [info.name for info in client.queues.list()] == ["q", *names]
+            letters = client.queue("q").dead_letters
+            assert [one.key for one in letters.list(limit=10)] == [f"k{n}" for n in reversed(range(5))]
+            assert [one.key for one in letters.list(limit=3)] == ["k4", "k3", "k2"]
+
+    def test_queues_are_listed_page_by_page(self, ask: Caller) -> None:
+        for name in "abcde":
+            ask("POST", "/v1/queues", {"name": name})
+        first = ask("GET", "/v1/queues?limit=3").json()
+        assert ([one["name"] for one in first["queues"]], first["next"]) == (["a", "b", "c"], "c")
+        last = ask("GET", f"/v1/queues?limit=3&after={first['next']}").json()
+        assert ([one["name"] for one in last["queues"]], last["next"]) == (["d", "e"], None)
+        assert code(ask("GET", "/v1/queues?limit=0")) == (422, "invalid")
+        assert code(ask("GET", "/v1/queues?after=%00")) == (422, "invalid")
+
+    def bury(self, behind: AsyncApp, loop: Loop, n: int) -> None:
+        async def story() -> None:
+            await behind.queues.create("q")
+            queue = behind.queue("q")
+            for number in range(n):
+                await queue.offer(f"k{number}", "x" * 600)
+                delivery = await queue.try_poll()
+                assert delivery is not None
+                await delivery.bury("hopeless")
+
+        loop.run(story())
+
+
+class Row(NamedTuple):
+    payload: bytes
+    n: int

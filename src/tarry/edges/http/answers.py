@@ -140,6 +140,7 @@ class DeadLetter(Answer):
 
 class DeadLetters(Answer):
     dead_letters: list[DeadLetter]
+    next: str | None = Field(description="Give it as `after` for the next page; null on the last.")
 
 
 class Count(Answer):
@@ -210,6 +211,7 @@ class CountedQueue(Queue):
 
 class Queues(Answer):
     queues: list[CountedQueue]
+    next: str | None = Field(description="Give it as `after` for the next page; null on the last.")
 
 
 class Dropped(Answer):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from datetime import datetime
 from typing import Annotated, Any
 from uuid import uuid4
@@ -11,11 +12,13 @@ from starlette.responses import Response
 
 from tarry.core import limits
 from tarry.core.keys import Action
-from tarry.core.redriving import DeadFilter
+from tarry.core.messages import DeadLetter, Place
+from tarry.core.redriving import DeadFilter, DeadPlace
 from tarry.edges.http import answers, contracts, dead_shapes, views
 from tarry.edges.http.documented import ADMIN_ERRORS, READ_ERRORS
-from tarry.edges.http.ids import storable
+from tarry.edges.http.ids import PLACE, parse_place, show_place, storable
 from tarry.edges.http.once import ONCE, once
+from tarry.edges.http.pages import bounded
 from tarry.edges.http.routing import AccessRoute, access, caller_of
 from tarry.edges.http.views import answer
 
@@ -60,13 +63,28 @@ router = APIRouter(prefix="/v1", tags=["dead letters"], route_class=AccessRoute)
     openapi_extra=access(Action.READ),
 )
 async def list_dead(
-    request: Request, queue: str, where: Which, limit: Annotated[int, Query(ge=1, le=10_000)] = 100
+    request: Request,
+    queue: str,
+    where: Which,
+    limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
+    after: Annotated[str | None, Query(pattern=PLACE, description="`next` of the page before.")] = None,
 ) -> Response:
-    """The newest first."""
+    """The newest first. A page ends early when its payloads reach 8 MiB."""
     broker = request.app.state.broker
     await broker.app.queues.get(queue)
-    found = await broker.store.dead_letters(queue, where=where, limit=limit)
-    return answer({"dead_letters": [views.dead_letter(one) for one in found]})
+
+    def read(behind: DeadPlace | None, n: int) -> Awaitable[list[DeadLetter[bytes]]]:
+        return broker.store.dead_letters(queue, where=where, limit=n, before=behind)
+
+    found, last = await bounded(
+        read,
+        lambda one: DeadPlace(one.died_at, one.version),
+        start=None if after is None else DeadPlace(*parse_place(after)),
+        limit=limit,
+        most_bytes=broker.settings.page_bytes,
+    )
+    following = None if last is None else show_place(Place(*last))
+    return answer({"dead_letters": [views.dead_letter(one) for one in found], "next": following})
 
 
 @router.get(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
@@ -9,7 +11,7 @@ from starlette.responses import Response
 
 from tarry.core import limits
 from tarry.core.keys import Action
-from tarry.core.messages import Filter, Message, Place
+from tarry.core.messages import Filter, Message, Place, StoredMessage
 from tarry.core.outcomes import Outcome
 from tarry.core.retry import Retry
 from tarry.core.states import State
@@ -18,6 +20,7 @@ from tarry.edges.http import answers, contracts, views
 from tarry.edges.http.documented import READ_ERRORS, SETTLE_ERRORS
 from tarry.edges.http.ids import PLACE, MessageId, parse_place, show_place, storable
 from tarry.edges.http.once import ONCE, offer_once, once
+from tarry.edges.http.pages import bounded
 from tarry.edges.http.problems import message_gone
 from tarry.edges.http.routing import AccessRoute, Scope, access, caller_of, message_of
 from tarry.edges.http.views import answer
@@ -85,10 +88,19 @@ async def browse(
     wanted = Filter(
         after=place, type=storable(type, "type"), priority=priority, key_prefix=storable(key_prefix, "key_prefix")
     )
-    found = await broker.store.messages(
-        queue, state=None if state is None else State(state), limit=limit, filter=wanted
+
+    def read(behind: Place | None, n: int) -> Awaitable[list[StoredMessage[bytes]]]:
+        chosen = None if state is None else State(state)
+        return broker.store.messages(queue, state=chosen, limit=n, filter=replace(wanted, after=behind))
+
+    found, last = await bounded(
+        read,
+        lambda one: Place(one.due_at, one.version),
+        start=place,
+        limit=limit,
+        most_bytes=broker.settings.page_bytes,
     )
-    following = show_place(Place(found[-1].due_at, found[-1].version)) if len(found) == limit else None
+    following = None if last is None else show_place(last)
     return answer({"messages": [views.message(one) for one in found], "next": following})
 
 

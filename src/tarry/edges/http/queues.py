@@ -19,6 +19,7 @@ from tarry.edges.http.routing import AccessRoute, Scope, access, caller_of
 from tarry.edges.http.views import answer
 
 router = APIRouter(prefix="/v1", tags=["queues"], route_class=AccessRoute)
+NAME = r"^[A-Za-z0-9._-]{1,100}$"
 _ADMIN = access(Action.ADMIN)
 _READ = access(Action.READ)
 
@@ -52,14 +53,23 @@ async def create_queue(request: Request, body: contracts.QueueRequest) -> Respon
     responses=READ_ERRORS,
     openapi_extra=access(Action.READ, Scope.LISTED),
 )
-async def list_queues(request: Request) -> Response:
-    """The queues that this key may read, with counts that stop at 1,000."""
+async def list_queues(
+    request: Request,
+    limit: Annotated[int, Query(ge=1, le=contracts.MOST)] = 100,
+    after: Annotated[str | None, Query(pattern=NAME, description="`next` of the page before.")] = None,
+) -> Response:
+    """The queues that this key may read, by name, with counts that stop at 1,000."""
     queues, caller = request.app.state.broker.app.queues, caller_of(request)
-    infos = [info for info in await queues.list() if caller.allows(Action.READ, info.name)]
-    shown = [
-        {**views.queue(info), "counts": views.counts(await queues.counts(info.name, limit=1_000))} for info in infos
+    infos = [
+        info
+        for info in await queues.list()
+        if caller.allows(Action.READ, info.name) and (after is None or info.name > after)
     ]
-    return answer({"queues": shown})
+    page = infos[:limit]
+    shown = [
+        {**views.queue(info), "counts": views.counts(await queues.counts(info.name, limit=1_000))} for info in page
+    ]
+    return answer({"queues": shown, "next": page[-1].name if len(infos) > limit else None})
 
 
 @router.get("/queues/{queue}", response_model=answers.CountedQueue, responses=READ_ERRORS, openapi_extra=_READ)

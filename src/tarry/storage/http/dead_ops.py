@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 from uuid import UUID
 
 import msgspec
 
 from tarry.core.errors import InvalidInput, UnknownRedrive
-from tarry.core.messages import Counted, DeadLetter
-from tarry.core.redriving import EVERY_LETTER, DeadFilter, DeadGroup, Matching, RedriveJob, RedriveState
+from tarry.core.messages import Counted, DeadLetter, Place
+from tarry.core.redriving import EVERY_LETTER, DeadFilter, DeadGroup, DeadPlace, Matching, RedriveJob, RedriveState
 from tarry.storage.http import reading, writing
 from tarry.storage.http.call import Call, Op, ask, drawn, named
 from tarry.storage.http.ops import VERSIONS
@@ -18,14 +19,23 @@ _VERBS = {RedriveState.PAUSED: "pause", RedriveState.RUNNING: "resume", RedriveS
 _UNKNOWN = ("unknown_redrive",)
 
 
-def dead_letters(queue: str, *, where: DeadFilter = EVERY_LETTER, limit: int = 100) -> Op[list[DeadLetter[bytes]]]:
+def dead_letters(
+    queue: str, *, where: DeadFilter = EVERY_LETTER, limit: int = 100, before: DeadPlace | None = None
+) -> Op[list[DeadLetter[bytes]]]:
     if where.versions == ():
         return []
-    params = {"limit": max(1, min(limit, 10_000)), **writing.which(where)}
-    answer = yield from ask(Call("GET", f"/v1/queues/{named(queue)}/dead", params=params, queue=queue))
-    return [
-        one.letter() for one in msgspec.json.decode(answer.body, type=reading.DeadPage).dead_letters[: max(limit, 0)]
-    ]
+    found: list[DeadLetter[bytes]] = []
+    params: dict[str, Any] = {"limit": 1, **writing.which(where)}
+    if before is not None:
+        params["after"] = writing.place(Place(before.died_at, before.version))
+    while True:
+        params["limit"] = max(1, min(limit - len(found), 10_000))
+        answer = yield from ask(Call("GET", f"/v1/queues/{named(queue)}/dead", params=params, queue=queue))
+        page = msgspec.json.decode(answer.body, type=reading.DeadPage)
+        found += [one.letter() for one in page.dead_letters]
+        params["after"] = page.next
+        if page.next is None or len(found) >= limit:
+            return found[: max(limit, 0)]
 
 
 def redrive(queue: str, *, versions: Sequence[int] | None = None, limit: int = 1000) -> Op[int]:

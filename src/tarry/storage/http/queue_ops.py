@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tarry.core.errors import UnknownQueue
 from tarry.core.settings import QueueInfo, QueueSettings
 from tarry.storage.http import reading
@@ -42,7 +44,14 @@ def queue_info(name: str) -> Op[QueueInfo]:
 
 
 def queue_infos() -> Op[list[QueueInfo]]:
-    return [reading.queue_info(one) for one in (yield from ask(Call("GET", "/v1/queues"))).json()["queues"]]
+    found: list[QueueInfo] = []
+    params: dict[str, Any] | None = None
+    while True:
+        page = (yield from ask(Call("GET", "/v1/queues", params=params))).json()
+        found += [reading.queue_info(one) for one in page["queues"]]
+        if page.get("next") is None:
+            return found
+        params = {"after": page["next"]}
 
 
 def pause(name: str, *, reason: str | None = None) -> Op[QueueInfo]:

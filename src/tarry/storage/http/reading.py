@@ -114,6 +114,7 @@ class Page(msgspec.Struct):
 
 class DeadPage(msgspec.Struct):
     dead_letters: list[Dead]
+    next: str | None = None
 
 
 def event(said: dict[str, Any]) -> Event:

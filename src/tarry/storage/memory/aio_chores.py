@@ -11,7 +11,7 @@ from tarry.core.leading import Leadership
 from tarry.core.messages import DeadLetter
 from tarry.core.once import Answered, Once
 from tarry.core.once import AsyncDoing as Doing
-from tarry.core.redriving import EVERY_LETTER, DeadFilter, DeadGroup, Matching, RedriveJob, RedriveState
+from tarry.core.redriving import EVERY_LETTER, DeadFilter, DeadGroup, DeadPlace, Matching, RedriveJob, RedriveState
 from tarry.core.sweeping import Partitions, Strain, SweepPlace, Swept
 from tarry.storage.memory.store import MemoryStore
 
@@ -20,9 +20,15 @@ class AsyncChores:
     _store: MemoryStore
 
     async def dead_letters(
-        self, queue: str, *, where: DeadFilter = EVERY_LETTER, limit: int = 100, conn: Any = None
+        self,
+        queue: str,
+        *,
+        where: DeadFilter = EVERY_LETTER,
+        limit: int = 100,
+        before: DeadPlace | None = None,
+        conn: Any = None,
     ) -> list[DeadLetter[bytes]]:
-        return self._store.dead_letters(queue, where=where, limit=limit, conn=conn)
+        return self._store.dead_letters(queue, where=where, limit=limit, before=before, conn=conn)
 
     async def dead_groups(
         self, queue: str, *, limit: int = 100, cap: int = 10_000, conn: Any = None

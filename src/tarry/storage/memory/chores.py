@@ -12,7 +12,7 @@ from uuid import UUID
 from tarry.core.leading import Leadership
 from tarry.core.messages import DeadLetter
 from tarry.core.once import Answered, Doing, Once
-from tarry.core.redriving import EVERY_LETTER, DeadFilter, DeadGroup, Matching, RedriveJob, RedriveState
+from tarry.core.redriving import EVERY_LETTER, DeadFilter, DeadGroup, DeadPlace, Matching, RedriveJob, RedriveState
 from tarry.core.sweeping import Partitions, Strain, SweepPlace, Swept
 from tarry.storage.memory import redrives, removals, sweeps
 from tarry.storage.memory.answers import Answers
@@ -41,10 +41,16 @@ class Chores(ABC):
     # Dead letters
 
     def dead_letters(
-        self, queue: str, *, where: DeadFilter = EVERY_LETTER, limit: int = 100, conn: Any = None
+        self,
+        queue: str,
+        *,
+        where: DeadFilter = EVERY_LETTER,
+        limit: int = 100,
+        before: DeadPlace | None = None,
+        conn: Any = None,
     ) -> list[DeadLetter[bytes]]:
         with self._using(queue, conn) as (state, _):
-            return state.dead_letters(where, limit)
+            return state.dead_letters(where, limit, before)
 
     def dead_groups(self, queue: str, *, limit: int = 100, cap: int = 10_000, conn: Any = None) -> list[DeadGroup]:
         with self._using(queue, conn) as (state, _):

@@ -17,7 +17,7 @@ from tarry.core.messages import (
     Filter,
     StoredMessage,
 )
-from tarry.core.redriving import EVERY_LETTER, DeadFilter
+from tarry.core.redriving import EVERY_LETTER, DeadFilter, DeadPlace
 from tarry.core.settings import QueueInfo, QueueSettings
 from tarry.core.states import State
 from tarry.storage.memory.journal import Journal, Timelines, last
@@ -131,8 +131,10 @@ class MemoryQueue:
         found = heapq.nsmallest(max(limit, 0), rows, key=lambda row: (row.due_at, row.version))
         return [row.stored(self.name, self.settings, now) for row in found]
 
-    def dead_letters(self, where: DeadFilter, limit: int) -> list[DeadLetter[bytes]]:
-        found = (dead for dead in self.dead.values() if dead.fits(where))
+    def dead_letters(self, where: DeadFilter, limit: int, before: DeadPlace | None) -> list[DeadLetter[bytes]]:
+        found = (
+            dead for dead in self.dead.values() if dead.fits(where) and (before is None or dead.age_order < before)
+        )
         newest = heapq.nlargest(max(limit, 0), found, key=lambda dead: dead.age_order)
         return [dead.letter(self.name) for dead in newest]
 

@@ -14,7 +14,7 @@ from uuid import UUID
 from tarry.core.clock import Clock
 from tarry.core.leading import Leadership
 from tarry.core.messages import DeadLetter
-from tarry.core.redriving import EVERY_LETTER, DeadFilter, DeadGroup, Matching, RedriveJob, RedriveState
+from tarry.core.redriving import EVERY_LETTER, DeadFilter, DeadGroup, DeadPlace, Matching, RedriveJob, RedriveState
 from tarry.core.sweeping import Partitions, Strain, SweepPlace, Swept
 from tarry.storage.postgres import dead_ops, dead_statements, upkeep_statements
 from tarry.storage.postgres.statement import Op
@@ -30,8 +30,10 @@ class ChoreVerbs(ABC):
     @abstractmethod
     def _in(self, queue: str, make: Callable[[datetime | None], Op[R]]) -> Op[R]: ...
 
-    def dead_letters(self, queue: str, where: DeadFilter, limit: int) -> Op[list[DeadLetter[bytes]]]:
-        return self._in(queue, lambda now: dead_ops.dead_letters(queue, where, limit, now))
+    def dead_letters(
+        self, queue: str, where: DeadFilter, limit: int, before: DeadPlace | None
+    ) -> Op[list[DeadLetter[bytes]]]:
+        return self._in(queue, lambda now: dead_ops.dead_letters(queue, where, limit, before, now))
 
     def dead_groups(self, queue: str, limit: int, cap: int) -> Op[list[DeadGroup]]:
         return self._in(queue, lambda now: dead_ops.groups(queue, limit, cap, now))
@@ -105,9 +107,15 @@ class Chores(ABC):
     def _do(self, make: Callable[[ChoreVerbs], Op[R]], conn: Any, *, wait_for_locks: bool = True) -> R: ...
 
     def dead_letters(
-        self, queue: str, *, where: DeadFilter = EVERY_LETTER, limit: int = 100, conn: Any = None
+        self,
+        queue: str,
+        *,
+        where: DeadFilter = EVERY_LETTER,
+        limit: int = 100,
+        before: DeadPlace | None = None,
+        conn: Any = None,
     ) -> list[DeadLetter[bytes]]:
-        return self._do(lambda verbs: verbs.dead_letters(queue, where, limit), conn)
+        return self._do(lambda verbs: verbs.dead_letters(queue, where, limit, before), conn)
 
     def dead_groups(self, queue: str, *, limit: int = 100, cap: int = 10_000, conn: Any = None) -> list[DeadGroup]:
         return self._do(lambda verbs: verbs.dead_groups(queue, limit, cap), conn)
@@ -197,9 +205,15 @@ class AsyncChores(ABC):
     async def _do(self, make: Callable[[ChoreVerbs], Op[R]], conn: Any, *, wait_for_locks: bool = True) -> R: ...
 
     async def dead_letters(
-        self, queue: str, *, where: DeadFilter = EVERY_LETTER, limit: int = 100, conn: Any = None
+        self,
+        queue: str,
+        *,
+        where: DeadFilter = EVERY_LETTER,
+        limit: int = 100,
+        before: DeadPlace | None = None,
+        conn: Any = None,
     ) -> list[DeadLetter[bytes]]:
-        return await self._do(lambda verbs: verbs.dead_letters(queue, where, limit), conn)
+        return await self._do(lambda verbs: verbs.dead_letters(queue, where, limit, before), conn)
 
     async def dead_groups(
         self, queue: str, *, limit: int = 100, cap: int = 10_000, conn: Any = None

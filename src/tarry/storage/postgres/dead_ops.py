@@ -18,6 +18,7 @@ from tarry.core.redriving import (
     LOOK_AGAIN_FOR,
     DeadFilter,
     DeadGroup,
+    DeadPlace,
     Matching,
     Phase,
     RedriveJob,
@@ -56,10 +57,12 @@ def groups(queue: str, limit: int, cap: int, now: datetime | None) -> Op[list[De
     return (yield from statements.groups(queue, limit, cap).run())
 
 
-def dead_letters(queue: str, where: DeadFilter, limit: int, now: datetime | None) -> Op[list[DeadLetter[bytes]]]:
+def dead_letters(
+    queue: str, where: DeadFilter, limit: int, before: DeadPlace | None, now: datetime | None
+) -> Op[list[DeadLetter[bytes]]]:
     if where.fingerprint is not None:
         yield from _label_all(queue, now)
-    return (yield from statements.dead_letters(queue, where, limit).run())
+    return (yield from statements.dead_letters(queue, where, limit, before).run())
 
 
 def count(queue: str, where: DeadFilter, limit: int, now: datetime | None) -> Op[Matching]:

@@ -15,6 +15,7 @@ from tarry.core.redriving import (
     Canary,
     DeadFilter,
     DeadGroup,
+    DeadPlace,
     Matching,
     Phase,
     RedriveJob,
@@ -30,7 +31,9 @@ LOOKED_THROUGH = 10_000
 MOST_GROUPS = 1_000
 
 
-def dead_letters(queue: str, where: DeadFilter, limit: int) -> Statement[list[DeadLetter[bytes]]]:
+def dead_letters(
+    queue: str, where: DeadFilter, limit: int, before: DeadPlace | None = None
+) -> Statement[list[DeadLetter[bytes]]]:
     def decode(rows: list[Row]) -> list[DeadLetter[bytes]]:
         return [
             DeadLetter(
@@ -43,7 +46,14 @@ def dead_letters(queue: str, where: DeadFilter, limit: int) -> Statement[list[De
         ]  # fmt: skip
 
     rows = storable(limit)
-    params = {"queue": queue, "limit": rows, "walk": max(rows, LOOKED_THROUGH), **filtered(where)}
+    params = {
+        "queue": queue,
+        "limit": rows,
+        "walk": max(rows, LOOKED_THROUGH),
+        "before_at": before and before.died_at,
+        "before_version": before and before.version,
+        **filtered(where),
+    }
     return Statement(sql("dead_letters"), params, decode)
 
 

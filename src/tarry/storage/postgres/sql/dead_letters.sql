@@ -1,4 +1,4 @@
--- Dead letters of a queue that fit a filter, the newest first. Relies on dead_letter_order, dead_letter_group for one
+-- Dead letters of a queue that fit a filter, the newest first, behind a place. Relies on dead_letter_order, dead_letter_group for one
 -- fingerprint, or the primary key. The walk is bounded, so that looking cannot hurt.
 -- Each way has a condition on the queue that no other index has: no plan can take the wrong one.
 with q as materialized (
@@ -11,20 +11,20 @@ from q left join lateral (
         (select * from tarry.dead_letter
          where %(versions)s::bigint[] is null and %(fingerprint)s::text is null and queue = q.id
            and died_at >= coalesce(%(died_from)s::timestamptz, '-infinity')
-           and died_at < coalesce(%(died_to)s::timestamptz, 'infinity')
+           and died_at < coalesce(%(died_to)s::timestamptz, 'infinity') and (died_at, version) < (coalesce(%(before_at)s::timestamptz, 'infinity'), coalesce(%(before_version)s::bigint, 0))
          order by died_at desc, version desc limit %(walk)s::int)
         union all
         (select * from tarry.dead_letter
          where %(versions)s::bigint[] is null and fingerprint = %(fingerprint)s::text and (queue + 0) = q.id
            and died_at >= coalesce(%(died_from)s::timestamptz, '-infinity')
-           and died_at < coalesce(%(died_to)s::timestamptz, 'infinity')
+           and died_at < coalesce(%(died_to)s::timestamptz, 'infinity') and (died_at, version) < (coalesce(%(before_at)s::timestamptz, 'infinity'), coalesce(%(before_version)s::bigint, 0))
          order by died_at desc, version desc limit %(walk)s::int)
         union all
         (select named.* from (select distinct unnest(%(versions)s::bigint[]) as version) v
          cross join lateral (select * from tarry.dead_letter where version = v.version offset 0) named
          where named.queue = q.id and (%(fingerprint)s::text is null or named.fingerprint = %(fingerprint)s)
            and named.died_at >= coalesce(%(died_from)s::timestamptz, '-infinity')
-           and named.died_at < coalesce(%(died_to)s::timestamptz, 'infinity')
+           and named.died_at < coalesce(%(died_to)s::timestamptz, 'infinity') and (named.died_at, named.version) < (coalesce(%(before_at)s::timestamptz, 'infinity'), coalesce(%(before_version)s::bigint, 0))
          order by named.died_at desc, named.version desc limit %(walk)s::int)
     ) w
     where (%(type)s::text is null or w.type = %(type)s)
