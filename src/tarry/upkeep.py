@@ -247,7 +247,7 @@ def _journal(conn: Connection[Any]) -> list[Finding]:
             "journal overflow",
             not overflowing,
             "has events" if overflowing else "empty",
-            "events of a day without partition; they move when the partition of their day is made",
+            "events of a day without partition; a few move when it is made, many stay until the pipeline prunes them",
         ),
     ]
 

@@ -16,7 +16,7 @@ import tarry
 from tarry.core.events import EventKind
 from tarry.core.messages import Draft
 from tarry.core.settings import QueueSettings, StoreSettings
-from tarry.storage.postgres import queue_statements
+from tarry.storage.postgres import queue_statements, upkeep_statements
 from tarry.storage.postgres.drive import drive
 from tarry.storage.postgres.sync import PostgresStore
 from tarry.testing import MutableClock
@@ -184,3 +184,75 @@ def test_a_long_read_of_the_journal_keeps_nobody_from_starting(
     assert "the journal is being read" in caplog.text
     tarry.connect(database).close()
     assert conn.execute("select to_regclass(%s) is not null", (f"tarry.{row[0]}",)).fetchone() == (True,)
+
+
+@pytest.fixture
+def unattended(conn: psycopg.Connection[Any]) -> date:
+    """A database whose partitions were not made ahead, with many events of today in the overflow. Today."""
+    names = conn.execute("select relname from pg_class where relname ~ '^event_[0-9]{8}$' and relkind = 'r'").fetchall()
+    for (name,) in names:
+        conn.execute(sql.SQL("drop table tarry.{}").format(sql.Identifier(name)))
+    conn.execute(
+        "insert into tarry.event (kind, at, queue, key) "
+        "select 'leased', clock_timestamp(), 1, repeat('k', 100) from generate_series(1, 20000)"
+    )
+    row = conn.execute("select (clock_timestamp() at time zone 'UTC')::date").fetchone()
+    assert row is not None
+    return row[0]
+
+
+def partitions(conn: psycopg.Connection[Any]) -> list[str]:
+    query = "select inhrelid::regclass::text from pg_inherits where inhparent = 'tarry.event'::regclass order by 1"
+    return [row[0].removeprefix("tarry.") for row in conn.execute(query)]
+
+
+def test_partitions_are_made_beside_a_large_overflow_without_moving_or_reading_it_under_the_lock(
+    conn: psycopg.Connection[Any], unattended: date
+) -> None:
+    said: list[str] = []
+    conn.execute("set client_min_messages = debug1")
+    conn.add_notice_handler(lambda notice: said.append(notice.message_primary or ""))
+    rows = "select count(*), min(ctid::text), max(ctid::text) from tarry.event_overflow"
+    before = conn.execute(rows).fetchone()
+    drive(conn, queue_statements.journal_partitions(7).run())
+    assert partitions(conn) == ["event_overflow"], "whoever connects does not wait for a large overflow"
+    steps = [drive(conn, upkeep_statements.make_partitions(7, None, None)) for _ in range(3)]
+    assert [step.more for step in steps] == [True, True, False]
+    there = partitions(conn)
+    assert f"event_{unattended:%Y%m%d}" not in there, "what the overflow has of today stays there"
+    assert len(there) - 1 == steps[-1].made >= 6
+    assert conn.execute(rows).fetchone() == before
+    implied = 'updated partition constraint for default partition "event_overflow" is implied by existing constraints'
+    assert said.count(implied) == steps[-1].made, "ATTACH has read the overflow"
+    assert conn.execute("select count(*) from tarry.journal_closed() where name is not null").fetchone() == (0,)
+    after = drive(conn, upkeep_statements.make_partitions(7, None, None))
+    assert (after.made, after.more) == (0, False), "nothing is left to do until the days ahead are fewer"
+
+
+def test_writers_do_not_wait_while_a_large_overflow_is_proven(
+    conn: psycopg.Connection[Any], database: str, unattended: date
+) -> None:
+    assert drive(conn, upkeep_statements.make_partitions(7, None, None)).more
+    with psycopg.connect(database) as writer:
+        write = "insert into tarry.event (kind, at, queue) values ('leased', clock_timestamp(), 1)"
+        writer.execute(write)
+        conn.execute("begin")
+        assert drive(conn, upkeep_statements.make_partitions(7, None, None)).more  # reads all of it
+        held = "select count(*) from pg_locks where relation = 'tarry.event_overflow'::regclass and mode like '%%Exclusive' "
+        stronger = held + "and pid = pg_backend_pid() and mode not in ('RowExclusiveLock', 'ShareUpdateExclusiveLock')"
+        assert conn.execute(stronger).fetchone() == (0,)
+        writer.execute(write)
+        conn.execute("commit")
+
+
+def test_an_overflow_that_was_left_closed_is_opened_before_its_days_begin(
+    conn: psycopg.Connection[Any], unattended: date
+) -> None:
+    """Whoever closed it was killed. Its days are near: an event of them would find no place."""
+    name = f"closed_{unattended:%Y%m%d}_{unattended:%Y%m%d}"
+    check = sql.SQL(
+        "alter table tarry.event_overflow add constraint {} check (at < '1999-01-01' or at >= '2999-01-01') not valid"
+    )
+    conn.execute(check.format(sql.Identifier(name)))
+    drive(conn, upkeep_statements.make_partitions(7, None, None))
+    assert conn.execute("select name from tarry.journal_closed()").fetchone() in (None, (None,))

@@ -25,7 +25,9 @@ class Partitions(NamedTuple):
     ahead: int
     wanted: int
     overflowing: bool
-    """Events came in on a day without a partition; they move when it is made."""
+    """Events came in on a day without a partition. A few move when it is made; many stay until they are pruned."""
+    more: bool = False
+    """The work is done in steps, and this was not the last."""
 
 
 class Strain(NamedTuple):

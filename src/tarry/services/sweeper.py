@@ -27,6 +27,7 @@ from tarry.services.loop import Loop
 _log = logging.getLogger("tarry")
 NAME = "sweeper"
 _RAREST_S = 60.0
+PARTITION_STEPS = 3
 """Longest interval for a queue without expiries, which is checked progressively less often: many quiet queues cost
 little.
 """
@@ -175,7 +176,10 @@ class Sweeper:
         report.labelled = await self._store.label_dead(lead=lead)
         report.forgotten = await self._forget_answers(lead)
         try:
-            report.partitions = await self._store.make_partitions(self._settings.partition_days, lead=lead)
+            for _ in range(PARTITION_STEPS):
+                report.partitions = await self._store.make_partitions(self._settings.partition_days, lead=lead)
+                if not report.partitions.more:
+                    break
         except Refused as error:
             # The journal is being read. Partitions exist for days ahead, followed by the overflow partition.
             _log.info("sweeper: no partitions were made ahead: %s", error)

@@ -94,7 +94,7 @@ class ChoreVerbs(ABC):
         return dead_ops.label(None, limit, lead, self._clock.pinned())
 
     def make_partitions(self, days: int, lead: Leadership | None) -> Op[Partitions]:
-        return upkeep_statements.make_partitions(days, lead, self._clock.pinned()).run()
+        return upkeep_statements.make_partitions(days, lead, self._clock.pinned())
 
     def strains(self) -> Op[list[Strain]]:
         return upkeep_statements.strains().run()

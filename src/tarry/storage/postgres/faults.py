@@ -32,7 +32,9 @@ def is_transient(error: BaseException) -> bool:
         return False
     if isinstance(error, errors.CheckViolation):
         # Its event was on the way into the overflow while the partition of its day was made: next time it finds that.
-        return error.diag.table_name == "event_overflow" and error.diag.constraint_name is None
+        # Or the overflow was closed to that day a moment before (tarry.journal_step).
+        constraint = error.diag.constraint_name
+        return error.diag.table_name == "event_overflow" and (constraint is None or constraint.startswith("closed_"))
     # Without an SQLSTATE it is libpq that speaks: connection refused, reset, or closed in the middle. Class 08 is how
     # a pooler says that it lost the server behind it (PgBouncer: 08P01, "server conn crashed?").
     broken = isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))

@@ -75,8 +75,11 @@ def journal_is_foreign(conn: Connection[Any]) -> bool:
 
 
 def check_journal(conn: Connection[Any], *, allow_unsafe: bool = False) -> None:
-    """Refuse a restored journal that was not adopted: old events would be read as new ones."""
-    if not allow_unsafe and journal_is_foreign(conn):
+    """Refuse a restored journal that was not adopted: old events would be read as new ones.
+
+    By its first event; doctor looks at all of them.
+    """
+    if not allow_unsafe and drive(conn, queue_statements.journal_first_is_foreign().run()):
         raise UnsafeDatabase(FOREIGN_JOURNAL, hint=ADOPT)
 
 

@@ -63,6 +63,11 @@ def journal_is_foreign() -> Op[bool]:
     return (yield from Statement(sql("journal_is_foreign"), {}, lambda rows: bool(rows[0][0])).run())
 
 
+def journal_first_is_foreign() -> Statement[bool]:
+    """The same of the first event only."""
+    return Statement(sql("journal_first_is_foreign"), {}, lambda rows: bool(rows[0][0]))
+
+
 def adopt_journal() -> Op[int]:
     """In a transaction of its own: give a journal that came with a dump to this server. How many events it has adopted."""
     yield from by_bitmaps().run()

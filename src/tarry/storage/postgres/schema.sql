@@ -680,6 +680,12 @@ create function tarry.event_hash(e tarry.event) returns bigint language sql stab
         # coalesce(hashtextextended(encode(sha256(e.payload), 'hex') collate "C", 18), 18), 0)
 $$;
 
+create function tarry.journal_closed(OUT name text, OUT first date, OUT last date, OUT is_proven boolean) returns record language sql stable as $$
+    select conname::text, to_date(split_part(conname::text, '_', 2), 'YYYYMMDD'),
+        to_date(split_part(conname::text, '_', 3), 'YYYYMMDD'), convalidated
+    from pg_constraint where conrelid = 'tarry.event_overflow'::regclass and conname ~ '^closed_[0-9]{8}_[0-9]{8}$'
+$$;
+
 create function tarry.journal_drop(day date, expected bigint) returns bigint language plpgsql as $$
 declare
     part text := format('event_%s', to_char(day, 'YYYYMMDD'));
@@ -718,13 +724,21 @@ create function tarry.journal_is_lost(of_branch bigint, at_lsn pg_lsn) returns b
     end
 $$;
 
+create function tarry.journal_overflow_is_large() returns boolean language sql stable as $$
+    select pg_relation_size('tarry.event_overflow') > 2097152
+$$;
+
 create function tarry.journal_partition(day date) returns boolean language plpgsql as $$
 declare
     part text := format('event_%s', to_char(day, 'YYYYMMDD'));
     from_at timestamptz := day::timestamp at time zone 'UTC';
     to_at timestamptz := (day + 1)::timestamp at time zone 'UTC';
+    is_proven boolean := coalesce((select c.is_proven and day between c.first and c.last from tarry.journal_closed() c), false);
 begin
     if exists (select from pg_class where relname = part and relnamespace = 'tarry'::regnamespace) then
+        return false;
+    end if;
+    if not is_proven and tarry.journal_overflow_is_large() then
         return false;
     end if;
     perform pg_advisory_xact_lock(hashtext('tarry.journal_partition'));
@@ -732,15 +746,46 @@ begin
         return false;
     end if;
     execute format('create table tarry.%I (like tarry.event including defaults including storage)', part);
+    -- A row that came in between would be in the way of the partition.
     lock table tarry.event_overflow in access exclusive mode;
-    execute format(
-        'with moved as (delete from tarry.event_overflow where at >= %L and at < %L returning *) '
-        'insert into tarry.%I select * from moved', from_at, to_at, part);
+    if not is_proven then
+        execute format(
+            'with moved as (delete from tarry.event_overflow where at >= %L and at < %L returning *) '
+            'insert into tarry.%I select * from moved', from_at, to_at, part);
+    end if;
     execute format('alter table tarry.event attach partition tarry.%I for values from (%L) to (%L)', part, from_at, to_at);
     -- An empty table is born with its first range summarised, and every event would rewrite that summary: 1.2 KB of WAL.
     perform brin_desummarize_range(i.indexrelid, 0)
     from pg_index i join pg_class c on c.oid = i.indexrelid
     where i.indrelid = format('tarry.%I', part)::regclass and c.relam = (select oid from pg_am where amname = 'brin');
+    return true;
+end $$;
+
+create function tarry.journal_step(days integer) returns boolean language plpgsql as $$
+declare
+    today date := (clock_timestamp() at time zone 'UTC')::date;
+    first date := ((clock_timestamp() + interval '1 hour') at time zone 'UTC')::date + 1;
+    last date := today + days;
+    closed record;
+begin
+    select * into closed from tarry.journal_closed();
+    if closed.name is not null then
+        if not closed.is_proven and closed.first::timestamp at time zone 'UTC' > clock_timestamp() + interval '15 minutes' then
+            execute format('alter table tarry.event_overflow validate constraint %I', closed.name);
+            return true;
+        end if;
+        execute format('alter table tarry.event_overflow drop constraint %I', closed.name);
+        return false;
+    end if;
+    if not tarry.journal_overflow_is_large() or not exists (
+        select from generate_series(first, last, '1 day') day where not exists (
+            select from pg_class where relnamespace = 'tarry'::regnamespace and relname = 'event_' || to_char(day, 'YYYYMMDD')))
+    then
+        return false;
+    end if;
+    execute format('alter table tarry.event_overflow add constraint %I check (at < %L or at >= %L) not valid',
+        format('closed_%s_%s', to_char(first, 'YYYYMMDD'), to_char(last, 'YYYYMMDD')),
+        first::timestamp at time zone 'UTC', (last + 1)::timestamp at time zone 'UTC');
     return true;
 end $$;
 
@@ -919,4 +964,5 @@ insert into tarry.migration (number, name, checksum) values
     (11, '0011_pre_ledger', '54304529f41d565a'),
     (12, '0012_pre_answers', '43712437bfa10aa4'),
     (13, '0013_pre_told', 'cf2e1397d3c4473d'),
-    (14, '0014_pre_failover', '3f17d48d0d0452fa');
+    (14, '0014_pre_failover', '3f17d48d0d0452fa'),
+    (15, '0015_pre_overflow', '0bb0d1b48434e066');

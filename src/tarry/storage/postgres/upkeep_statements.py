@@ -9,7 +9,7 @@ from tarry.core.limits import PRIORITIES
 from tarry.core.sweeping import LONGEST_SNAPSHOT, MOST_DEAD_ROWS, Partitions, Strain, SweepPlace, Swept
 from tarry.storage.postgres.arrays import MINUS_INFINITY, BigintArray, SmallintArray, TimestampArray
 from tarry.storage.postgres.dead_statements import leading
-from tarry.storage.postgres.statement import Row, Statement, sql
+from tarry.storage.postgres.statement import Op, Row, Statement, sql
 from tarry.storage.postgres.statements import storable
 
 
@@ -59,9 +59,11 @@ def sweep(
     return Statement(sql("sweep"), params, decode)
 
 
-def make_partitions(days: int, lead: Leadership | None, now: datetime | None) -> Statement[Partitions]:
+def make_partitions(days: int, lead: Leadership | None, now: datetime | None) -> Op[Partitions]:
     params = {"days": days, **leading(lead, now)}
-    return Statement(sql("partitions_ahead"), params, lambda rows: Partitions(*rows[0]))
+    made = yield from Statement(sql("partitions_ahead"), params, lambda rows: Partitions(*rows[0])).run()
+    more = yield from Statement(sql("partitions_step"), params, lambda rows: bool(rows[0][0])).run()
+    return made._replace(more=more)
 
 
 def strains() -> Statement[list[Strain]]:

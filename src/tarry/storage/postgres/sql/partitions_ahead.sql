@@ -1,5 +1,5 @@
--- See to it that today and the next days have their partition of the journal, where this role may, and say how many were
--- made, how many there are, and whether events had to go to the overflow. Waits as shortly as `journal_partitions`.
+-- Create the journal partitions of today and the next days, where this role may, and return how many were created, how many
+-- exist, and whether the overflow has events. Waits as shortly as `journal_partitions`.
 with lead as materialized (
     select 1 from tarry.leader
     where name = %(leader)s and fence = %(fence)s and lease_until > coalesce(%(now)s::timestamptz, clock_timestamp())

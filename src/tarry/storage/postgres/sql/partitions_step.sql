@@ -1,0 +1,12 @@
+-- The next step on the way to partitions beside a large overflow, where this role may; true: there is another one. A statement
+-- of its own: the overflow is altered, so nothing else in the statement may read it.
+with lead as materialized (
+    select 1 from tarry.leader
+    where name = %(leader)s and fence = %(fence)s and lease_until > coalesce(%(now)s::timestamptz, clock_timestamp())
+    for share
+), patience as materialized (
+    select set_config('lock_timeout', '2s', true)
+)
+select case when has_schema_privilege('tarry', 'create') and pg_has_role(c.relowner, 'usage')
+    and (%(leader)s::text is null or exists (select from lead)) then tarry.journal_step(%(days)s::int) else false end
+from pg_class c cross join patience where c.oid = 'tarry.event'::regclass
