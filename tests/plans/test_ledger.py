@@ -73,7 +73,7 @@ def test_the_gate_asks_for_other_configurations_by_the_tick(ledger: psycopg.Conn
         ledger.execute("delete from pg_statistic where starelid = 'tarry.tick'::regclass")
     decided = [(_ruling(f"p{n % 100}"), _tick(SINCE + n * MINUTE)) for n in range(50)]
     with undone(ledger):
-        plan = fresh(ledger, cron_statements.ledger(decided), run=True)
+        plan = fresh(ledger, cron_statements.ledger(decided, {f"p{n}": f"p{n}" for n in range(100)}), run=True)
     assert plan.ways("tick") == {"tick_once"}
     assert plan.rows("tick") <= 50
 

@@ -177,6 +177,9 @@ class ScheduleState:
     forgotten_until: datetime | None = None
     """The ledger has forgotten ticks of this schedule up to here: they are over, and are not made again."""
 
+    ledger: str = field(default="", compare=False, repr=False)
+    """The ledger of this installation, as the store names it."""
+
     @property
     def prefix(self) -> str:
         return self.spec.prefix
@@ -208,6 +211,8 @@ class TickRecord:
     version: int | None = None
     due_at: datetime | None = None
     live: bool = False
+    ledger: str = field(default="", compare=False, repr=False)
+    """As in `ScheduleState`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

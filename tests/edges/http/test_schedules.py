@@ -211,6 +211,43 @@ def test_a_foreign_schedule_is_answered_like_one_that_is_not_there(
     assert admin("GET", "/v1/schedules/theirs").json()["paused"] is False
 
 
+class TestTenants:
+    """Two keys, each for a queue of its own, that use the same prefix one after the other."""
+
+    def test_a_later_owner_of_a_prefix_sees_nothing_of_the_one_before_and_gets_all_its_ticks(
+        self, behind: AsyncApp, http_loop: Loop, key: Callable[..., str], pinned: MutableClock
+    ) -> None:
+        ask = Caller(broker_app(behind, BrokerSettings()), http_loop)
+        first, second = (
+            ask.with_key(key("admin", "read", "produce", "consume", queues=(name,))) for name in ("a", "b")
+        )
+        put(first, "beat", {**HOURLY, "queue": "a", "in_advance_for": "5h"})
+        pinned.advance(timedelta(hours=5))
+        assert len(first("POST", "/v1/queues/a/messages:poll", {"max": 9}).json()["messages"]) == 5
+        assert first("DELETE", "/v1/schedules/beat").status_code == 200
+        pinned.advance(-timedelta(hours=5))
+        put(second, "beat", {"cron": "0 * * * *", "zone": "UTC", "queue": "b", "in_advance_for": "5h"})
+        ticks = second("GET", "/v1/schedules/beat:history").json()["ticks"]
+        assert {(one["queue"], one["verdict"]) for one in ticks} == {("b", "planned")}
+        assert len(ticks) == 5
+        pinned.advance(timedelta(hours=5))
+        assert len(second("POST", "/v1/queues/b/messages:poll", {"max": 9}).json()["messages"]) == 5
+        assert code(first("GET", "/v1/schedules/beat:history")) == (404, "unknown_schedule")
+
+    def test_messages_of_a_queue_that_a_key_may_not_read_are_left_out_of_a_moved_schedule(
+        self, behind: AsyncApp, http_loop: Loop, key: Callable[..., str]
+    ) -> None:
+        ask = Caller(broker_app(behind, BrokerSettings()), http_loop)
+        admin, second = ask.with_key(key("admin", "read")), ask.with_key(key("read", queues=("b",)))
+        put(admin, "beat", {**HOURLY, "queue": "a"})
+        admin("POST", "/v1/schedules/beat:trigger")
+        put(admin, "beat", {**HOURLY, "queue": "b"})
+        shown = second("GET", "/v1/schedules/beat:history").json()["ticks"]
+        assert {one["queue"] for one in shown} <= {None, "b"}
+        assert all((one["queue"] is None) == (one["key"] is None) for one in shown)
+        assert {one["queue"] for one in admin("GET", "/v1/schedules/beat:history").json()["ticks"]} >= {"a", "b"}
+
+
 def test_a_client_looks_after_schedules_as_the_library_does(
     broker_url: str, behind: AsyncApp, http_loop: Loop, pinned: MutableClock
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -216,3 +217,7 @@ def shown_tick(record: TickRecord) -> dict[str, Any]:
         "due_at": exact(record.due_at),
         "live": record.live,
     }
+
+
+def without_message(record: TickRecord) -> TickRecord:
+    return replace(record, queue=None, key=None, version=None)

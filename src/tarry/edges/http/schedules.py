@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from tarry.core.cron import ScheduleState
+from tarry.core.cron import ScheduleState, TickRecord
 from tarry.core.errors import UnknownSchedule
 from tarry.core.keys import Action
 from tarry.edges.http import contracts, schedule_shapes
@@ -16,7 +17,7 @@ from tarry.edges.http.documented import ADMIN_ERRORS, READ_ERRORS
 from tarry.edges.http.ids import parse_prefix
 from tarry.edges.http.once import ONCE, once
 from tarry.edges.http.routing import AccessRoute, Scope, access, caller_of, schedule_of
-from tarry.edges.http.schedule_shapes import shown, shown_fire, shown_tick
+from tarry.edges.http.schedule_shapes import shown, shown_fire, shown_tick, without_message
 from tarry.edges.http.views import answer
 from tarry.edges.times import exact
 from tarry.handles.schedules import AsyncSchedules
@@ -86,14 +87,25 @@ async def history(
     }
     schedules: AsyncSchedules = request.app.state.broker.app.schedules
     found = await schedules.history(parse_prefix(schedule) or "", **span, limit=limit)
-    return answer({"ticks": [shown_tick(one) for one in found]})
+    return answer({"ticks": _visible(request, found)})
 
 
 @router.get("/schedules/{schedule}:waiting", response_model=schedule_shapes.History, **_LEDGER)
 async def waiting(request: Request, schedule: str) -> Response:
     """The ticks whose messages nobody was given yet, of whatever configuration, the oldest first."""
     found = await request.app.state.broker.store.waiting_ticks(parse_prefix(schedule) or "")
-    return answer({"ticks": [shown_tick(one) for one in found]})
+    return answer({"ticks": _visible(request, found)})
+
+
+def _visible(request: Request, records: Sequence[TickRecord]) -> list[dict[str, Any]]:
+    """Entries of the installation that the caller was let in for: its prefix may have another owner by now. Of a schedule
+    that was moved from a queue that the caller may not read, its messages there are left out."""
+    caller, state = caller_of(request), request.scope.get("tarry.schedule")
+    own = [one for one in records if state is None or one.ledger == state.ledger]
+    return [
+        shown_tick(one if one.queue is None or caller.allows(Action.READ, one.queue) else without_message(one))
+        for one in own
+    ]
 
 
 @router.get("/schedules/{schedule}", response_model=schedule_shapes.ScheduleAnswer, **_READ)

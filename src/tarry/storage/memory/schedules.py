@@ -11,11 +11,12 @@ from tarry.core.cron import FIRED, Overlap, Reason, Ruling, ScheduleState, TickR
 from tarry.core.events import EventKind
 from tarry.core.outcomes import Outcome
 from tarry.storage.memory import offers
+from tarry.storage.memory.ledgers import Ledgers
 from tarry.storage.memory.queues import MemoryQueue
 from tarry.storage.memory.rows import Row
 
 Ledger = dict[datetime, dict[str, "Entry"]]
-"""Of one prefix: by tick, then by hash."""
+"""By tick, then by hash."""
 
 
 class Entry:
@@ -47,10 +48,11 @@ class Schedules:
         self._used = used
         self._revisions = count(1)
         self._states: dict[str, ScheduleState] = {}
+        self._ledgers = Ledgers()
         self._ledger: dict[str, Ledger] = {}
         self._runs: dict[str, list[TickRecord]] = {}
         self._forgotten: dict[str, dict[str, datetime]] = {}
-        """The last tick that was removed from the ledger, by prefix and hash."""
+        """The last tick that was removed from the ledger, by ledger and hash."""
 
     def all(self, prefix: str | None) -> list[ScheduleState]:
         return [self._seen(state) for name, state in sorted(self._states.items()) if prefix is None or name == prefix]
@@ -79,7 +81,8 @@ class Schedules:
         return held
 
     def ticks(self, prefix: str, since: datetime | None, until: datetime | None, limit: int) -> list[TickRecord]:
-        found = [entry.told() for entry in self._entries(prefix)] + self._runs.get(prefix, [])
+        ledger = self._ledger_of(prefix)
+        found = [entry.told() for entry in self._entries(ledger)] + self._runs.get(ledger, [])
         within = [
             record
             for record in found
@@ -89,37 +92,44 @@ class Schedules:
         return within[: max(limit, 0)]
 
     def waiting(self, prefix: str) -> list[TickRecord]:
-        found = [entry.told() for entry in self._entries(prefix) if (row := entry.row) is not None and row.attempt == 0]
+        entries = self._entries(self._ledger_of(prefix))
+        found = [entry.told() for entry in entries if (row := entry.row) is not None and row.attempt == 0]
         return sorted(found, key=lambda record: record.tick)
 
     def forget(self, before: datetime) -> int:
         old = [
             entry.record
-            for prefix in self._ledger
-            for entry in self._entries(prefix)
+            for ledger in self._ledger
+            for entry in self._entries(ledger)
             if _is_old(entry.record, before) and entry.row is None
         ]
         for record in old:
-            same_tick = self._ledger[record.prefix][record.tick]
+            same_tick = self._ledger[record.ledger][record.tick]
             del same_tick[record.hash]
             if not same_tick:
-                del self._ledger[record.prefix][record.tick]
-        for prefix, runs in self._runs.items():
+                del self._ledger[record.ledger][record.tick]
+        for ledger, runs in self._runs.items():
             old += [run for run in runs if _is_old(run, before)]
-            self._runs[prefix] = [run for run in runs if not _is_old(run, before)]
+            self._runs[ledger] = [run for run in runs if not _is_old(run, before)]
         for record in old:
-            noted, until = self._forgotten.setdefault(record.prefix, {}), record.until or record.tick
+            noted, until = self._forgotten.setdefault(record.ledger, {}), record.until or record.tick
             noted[record.hash] = max(until, noted.get(record.hash, until))
         return len(old)
 
     def renamed(self, name: str, new_name: str) -> None:
+        self._ledgers.renamed(name, new_name)
         for prefix, state in self._states.items():
             if state.spec.queue == name:
                 spec = replace(state.spec, queue=new_name)
                 self._states[prefix] = replace(state, spec=spec, revision=next(self._revisions))
 
-    def _entries(self, prefix: str) -> Iterator[Entry]:
-        return (entry for same_tick in self._ledger.get(prefix, {}).values() for entry in same_tick.values())
+    def _ledger_of(self, prefix: str) -> str:
+        """Of a schedule that is gone, the one that its prefix used last."""
+        state = self._states.get(prefix)
+        return self._ledgers.last(prefix) if state is None else state.ledger
+
+    def _entries(self, ledger: str) -> Iterator[Entry]:
+        return (entry for same_tick in self._ledger.get(ledger, {}).values() for entry in same_tick.values())
 
     def _plannable(self, owned: Sequence[str]) -> Iterator[ScheduleState]:
         return (state for state in self._states.values() if not state.spec.by_code or state.prefix in owned)
@@ -127,14 +137,14 @@ class Schedules:
     def _seen(self, state: ScheduleState) -> ScheduleState:
         return replace(
             state,
-            last_live=state.spec.policy.overlap is Overlap.SKIP and self._last_is_live(state.prefix),
-            forgotten_until=self._forgotten_until(state.prefix),
+            last_live=state.spec.policy.overlap is Overlap.SKIP and self._last_is_live(state.ledger),
+            forgotten_until=self._forgotten_until(state.ledger),
         )
 
-    def _last_is_live(self, prefix: str) -> bool:
+    def _last_is_live(self, ledger: str) -> bool:
         made = [
             (entry.record.tick, entry)
-            for entry in self._entries(prefix)
+            for entry in self._entries(ledger)
             if entry.record.key is not None and entry.record.verdict is not Verdict.WITHDRAWN
         ]
         if not made:
@@ -143,8 +153,8 @@ class Schedules:
         # Also if it was offered again, or redriven: what counts is a live message of this key.
         return last.queue is not None and last.record.key in last.queue.rows
 
-    def _forgotten_until(self, prefix: str, config_hash: str | None = None) -> datetime | None:
-        found = self._forgotten.get(prefix, {})
+    def _forgotten_until(self, ledger: str, config_hash: str | None = None) -> datetime | None:
+        found = self._forgotten.get(ledger, {})
         return max(found.values(), default=None) if config_hash is None else found.get(config_hash)
 
     def _stands(self, ruling: Ruling) -> bool:
@@ -152,30 +162,34 @@ class Schedules:
         return (None if state is None else state.revision) == ruling.expected
 
     def _apply(self, ruling: Ruling, now: datetime) -> None:
-        if ruling.after is None:
+        before, after = self._states.get(ruling.prefix), ruling.after
+        name = None if before is None else before.ledger
+        if name is None or (after is not None and not ruling.moves_only):
+            name = self._ledgers.adopt(ruling.prefix, "" if after is None else after.spec.queue, name)
+        if after is None:
             self._states.pop(ruling.prefix, None)
         else:
-            self._states[ruling.prefix] = replace(ruling.after, revision=next(self._revisions))
-        ledger = self._ledger.setdefault(ruling.prefix, {})
+            self._states[ruling.prefix] = replace(after, revision=next(self._revisions), ledger=name)
+        ledger = self._ledger.setdefault(name, {})
         for config_hash, tick, reason in ruling.withdraw:
             if (entry := ledger.get(tick, {}).get(config_hash)) is not None:
                 _withdraw(entry, reason, ruling.ruled_at, now)
         for one in ruling.ticks:
             if one.until is not None:
-                self._runs.setdefault(ruling.prefix, []).append(_record(ruling, one))
+                self._runs.setdefault(name, []).append(_record(ruling, one, name))
                 continue
             same_tick = ledger.setdefault(one.tick, {})
-            if self._is_open(same_tick, one, ruling):
-                same_tick[one.hash] = self._entered(ruling, one, now)
+            if self._is_open(same_tick, one, ruling, name):
+                same_tick[one.hash] = self._entered(ruling, one, name, now)
 
-    def _is_open(self, same_tick: Mapping[str, Entry], one: TickRuling, ruling: Ruling) -> bool:
+    def _is_open(self, same_tick: Mapping[str, Entry], one: TickRuling, ruling: Ruling, ledger: str) -> bool:
         """Whether the ledger accepts this tick; equals the rule in `cron_ledger.sql` and `cron_unmake.sql`."""
         others = (other.record.verdict for config_hash, other in same_tick.items() if config_hash != one.hash)
         if ruling.by_instant(one) and not FIRED.isdisjoint(others):
             return False
         entry = same_tick.get(one.hash)
         if entry is None:
-            forgotten = self._forgotten_until(ruling.prefix, None if ruling.by_instant(one) else one.hash)
+            forgotten = self._forgotten_until(ledger, None if ruling.by_instant(one) else one.hash)
             doubtful = one.draft is not None and one.tick <= ruling.ruled_at
             return not doubtful or forgotten is None or one.tick > forgotten
         record = entry.record
@@ -185,8 +199,8 @@ class Schedules:
             record.reason is not Reason.BY_HAND and record.decided_at > ruling.ruled_at
         )
 
-    def _entered(self, ruling: Ruling, one: TickRuling, now: datetime) -> Entry:
-        record = _record(ruling, one)
+    def _entered(self, ruling: Ruling, one: TickRuling, ledger: str, now: datetime) -> Entry:
+        record = _record(ruling, one, ledger)
         if one.draft is None or one.queue is None:
             return Entry(record)
         queue = self._used(one.queue, now)
@@ -209,8 +223,9 @@ def _withdraw(entry: Entry, reason: Reason, decided_at: datetime, now: datetime)
     entry.record = replace(record, verdict=Verdict.WITHDRAWN, reason=reason, decided_at=decided_at)
 
 
-def _record(ruling: Ruling, one: TickRuling) -> TickRecord:
+def _record(ruling: Ruling, one: TickRuling, ledger: str) -> TickRecord:
     return TickRecord(
+        ledger=ledger,
         prefix=ruling.prefix,
         hash=one.hash,
         tick=one.tick,

@@ -11,7 +11,7 @@ from tarry.core.errors import Refused
 from tarry.core.messages import Draft
 from tarry.core.outcomes import Outcome
 from tarry.storage.postgres import cron_statements as statements
-from tarry.storage.postgres.cron_statements import Tick
+from tarry.storage.postgres.cron_statements import Ledgers, Tick
 from tarry.storage.postgres.statement import Op
 
 Offer = Callable[[str, Sequence[Draft]], Op[list[Outcome]]]
@@ -37,40 +37,41 @@ def rule(rulings: Sequence[Ruling], offer: Offer, now: datetime | None, *, toget
         raise Refused("somebody else installed one of these schedules at the same moment", hint="try again")
     standing = [ruling for ruling in rulings if ruling.prefix in held]
     if any(ruling.withdraw for ruling in standing):
-        yield from statements.withdraw(standing, now).run()
+        yield from statements.withdraw(standing, held, now).run()
     decided = [(ruling, one) for ruling in standing for one in ruling.ticks]
     if decided:
-        entered = yield from _entered(decided)
-        made: dict[str, list[tuple[Tick, Draft]]] = defaultdict(list)
+        entered = yield from _entered(decided, held)
+        made: dict[str, list[tuple[str, Tick, Draft]]] = defaultdict(list)
         for ruling, one in decided:
-            tick = (ruling.prefix, one.hash, one.tick)
+            tick = (held[ruling.prefix], one.hash, one.tick)
             if one.draft is not None and one.queue is not None and tick in entered:
-                made[one.queue].append((tick, one.draft))
+                made[one.queue].append((ruling.prefix, tick, one.draft))
         for queue in sorted(made):
             yield from _make(queue, made[queue], offer, now)
     return [ruling.prefix in held for ruling in rulings]
 
 
-def _claimed(rulings: Sequence[Ruling]) -> Op[set[str]]:
+def _claimed(rulings: Sequence[Ruling]) -> Op[Ledgers]:
+    """The schedules whose rulings hold, with the names of their ledgers."""
     moves = [ruling for ruling in rulings if ruling.moves_only]
     puts = [ruling for ruling in rulings if not ruling.moves_only and ruling.after is not None]
     removals = [ruling for ruling in rulings if not ruling.moves_only and ruling.after is None]
-    held: set[str] = set()
+    held: Ledgers = {}
     if moves:
         held |= yield from statements.move(moves).run()
-    if puts:
-        held |= yield from statements.put(puts).run()
+    if puts and (there := (yield from statements.put(puts).run())):
+        held |= yield from statements.adopt(there).run()
     if removals:
         held |= yield from statements.remove(removals).run()
     return held
 
 
-def _entered(decided: Sequence[tuple[Ruling, TickRuling]]) -> Op[set[Tick]]:
+def _entered(decided: Sequence[tuple[Ruling, TickRuling]], ledgers: Ledgers) -> Op[set[Tick]]:
     """The ticks that the ledger let in. Of those that have come, it may have known some before it forgot them; what lies
     ahead costs no second question."""
-    entered = yield from statements.ledger(decided).run()
+    entered = yield from statements.ledger(decided, ledgers).run()
     past = {
-        (ruling.prefix, one.hash, one.tick): ruling.by_instant(one)
+        (ledgers[ruling.prefix], one.hash, one.tick): ruling.by_instant(one)
         for ruling, one in decided
         if one.draft and one.tick <= ruling.ruled_at
     }
@@ -79,11 +80,13 @@ def _entered(decided: Sequence[tuple[Ruling, TickRuling]]) -> Op[set[Tick]]:
     return entered.keys() - forgotten
 
 
-def _make(queue: str, made: Sequence[tuple[Tick, Draft]], offer: Offer, now: datetime | None) -> Op[None]:
-    outcomes = yield from offer(queue, [draft for _, draft in made])
+def _make(queue: str, made: Sequence[tuple[str, Tick, Draft]], offer: Offer, now: datetime | None) -> Op[None]:
+    outcomes = yield from offer(queue, [draft for _, _, draft in made])
     # A key that somebody else's message has is left to it: the ledger then names no message.
     created = [
-        (tick, draft.key) for (tick, draft), outcome in zip(made, outcomes, strict=True) if outcome is Outcome.CREATED
+        (prefix, tick, draft.key)
+        for (prefix, tick, draft), outcome in zip(made, outcomes, strict=True)
+        if outcome is Outcome.CREATED
     ]
     if created:
         yield from statements.note(queue, created, now).run()

@@ -24,8 +24,10 @@ from tarry.core.scheduling import DueCount
 from tarry.storage.postgres.arrays import BigintArray, BooleanArray, IntArray, TextArray, TimestampArray
 from tarry.storage.postgres.statement import Row, Statement, sql
 
+Ledgers = dict[str, str]
+"""Schedules that a statement has changed, by prefix, and the names of their ledgers."""
 Tick = tuple[str, str, datetime]
-"""Prefix, hash and tick: what the ledger is compared by."""
+"""Name of a ledger, hash and tick: what entries are compared by."""
 
 
 def schedules(prefix: str | None) -> Statement[list[ScheduleState]]:
@@ -45,14 +47,19 @@ def lock(prefixes: Sequence[str]) -> Statement[dict[str, int]]:
     return Statement(sql("cron_lock"), {"prefixes": TextArray(prefixes)}, lambda rows: {row[0]: row[1] for row in rows})
 
 
-def put(rulings: Sequence[Ruling]) -> Statement[set[str]]:
+def put(rulings: Sequence[Ruling]) -> Statement[list[str]]:
     rows = [_row(ruling.after) for ruling in rulings if ruling.after is not None]
     expected = {ruling.prefix: ruling.expected for ruling in rulings if ruling.expected is not None}
     params = {"rows": json.dumps(rows), "expected": json.dumps(expected)}
-    return Statement(sql("cron_put"), params, _prefixes)
+    return Statement(sql("cron_put"), params, lambda rows: [row[0] for row in rows])
 
 
-def move(rulings: Sequence[Ruling]) -> Statement[set[str]]:
+def adopt(prefixes: Sequence[str]) -> Statement[Ledgers]:
+    """The ledgers of schedules that were just installed."""
+    return Statement(sql("cron_adopt"), {"prefixes": TextArray(prefixes)}, _ledgers)
+
+
+def move(rulings: Sequence[Ruling]) -> Statement[Ledgers]:
     moved = [(ruling, ruling.after) for ruling in rulings if ruling.after is not None]
     params = {
         "prefixes": TextArray([ruling.prefix for ruling, _ in moved]),
@@ -61,21 +68,22 @@ def move(rulings: Sequence[Ruling]) -> Statement[set[str]]:
         "wakes": TimestampArray([after.wake_at for _, after in moved]),
         "ruled": TimestampArray([after.ruled_at for _, after in moved]),
     }
-    return Statement(sql("cron_move"), params, _prefixes)
+    return Statement(sql("cron_move"), params, _ledgers)
 
 
-def remove(rulings: Sequence[Ruling]) -> Statement[set[str]]:
+def remove(rulings: Sequence[Ruling]) -> Statement[Ledgers]:
     params = {
         "prefixes": TextArray([ruling.prefix for ruling in rulings]),
         "expected": BigintArray([ruling.expected or 0 for ruling in rulings]),
     }
-    return Statement(sql("cron_remove"), params, _prefixes)
+    return Statement(sql("cron_remove"), params, _ledgers)
 
 
-def withdraw(rulings: Sequence[Ruling], now: datetime | None) -> Statement[int]:
+def withdraw(rulings: Sequence[Ruling], ledgers: Ledgers, now: datetime | None) -> Statement[int]:
     asked = [(ruling.prefix, *one, ruling.ruled_at) for ruling in rulings for one in ruling.withdraw]
     params = {
         "prefixes": TextArray([prefix for prefix, *_ in asked]),
+        "ledgers": TextArray([ledgers[prefix] for prefix, *_ in asked]),
         "hashes": TextArray([config_hash for _, config_hash, *_ in asked]),
         "ticks": TimestampArray([tick for _, _, tick, _, _ in asked]),
         "reasons": TextArray([reason for _, _, _, reason, _ in asked]),
@@ -85,10 +93,10 @@ def withdraw(rulings: Sequence[Ruling], now: datetime | None) -> Statement[int]:
     return Statement(sql("cron_withdraw"), params, len)
 
 
-def ledger(decided: Sequence[tuple[Ruling, TickRuling]]) -> Statement[dict[Tick, bool]]:
+def ledger(decided: Sequence[tuple[Ruling, TickRuling]], ledgers: Ledgers) -> Statement[dict[Tick, bool]]:
     """The ticks that were entered, and of each whether the ledger did not know it."""
     params = {
-        "prefixes": TextArray([ruling.prefix for ruling, _ in decided]),
+        "prefixes": TextArray([ledgers[ruling.prefix] for ruling, _ in decided]),
         "hashes": TextArray([one.hash for _, one in decided]),
         "ticks": TimestampArray([one.tick for _, one in decided]),
         "untils": TimestampArray([one.until for _, one in decided]),
@@ -113,14 +121,15 @@ def unmake(doubtful: Mapping[Tick, bool]) -> Statement[set[Tick]]:
     return Statement(sql("cron_unmake"), params, lambda rows: {(row[0], row[1], row[2]) for row in rows})
 
 
-def note(queue: str, made: Sequence[tuple[Tick, str]], now: datetime | None) -> Statement[int]:
+def note(queue: str, made: Sequence[tuple[str, Tick, str]], now: datetime | None) -> Statement[int]:
     """Each tick with the key of its message."""
     params = {
         "queue": queue,
-        "prefixes": TextArray([tick[0] for tick, _ in made]),
-        "hashes": TextArray([tick[1] for tick, _ in made]),
-        "ticks": TimestampArray([tick[2] for tick, _ in made]),
-        "keys": TextArray([key for _, key in made]),
+        "prefixes": TextArray([prefix for prefix, _, _ in made]),
+        "ledgers": TextArray([tick[0] for _, tick, _ in made]),
+        "hashes": TextArray([tick[1] for _, tick, _ in made]),
+        "ticks": TimestampArray([tick[2] for _, tick, _ in made]),
+        "keys": TextArray([key for _, _, key in made]),
         "now": now,
     }
     return Statement(sql("cron_note"), params, lambda rows: rows[0][0])
@@ -211,11 +220,23 @@ def _state(row: Row) -> ScheduleState:
         ),
         source=source,
     )
-    generation, revision, cursor_at, wake_at, ruled_at, installed_at, paused_at, reason, last_live, forgotten = state
+    (
+        generation,
+        revision,
+        cursor_at,
+        wake_at,
+        ruled_at,
+        installed_at,
+        paused_at,
+        reason,
+        last_live,
+        forgotten,
+        ledger,
+    ) = state
     return ScheduleState(
         spec=spec, generation=generation, revision=revision, cursor_at=cursor_at, wake_at=wake_at, ruled_at=ruled_at,
         installed_at=installed_at, paused_at=paused_at, paused_reason=reason, last_live=last_live,
-        forgotten_until=forgotten,
+        forgotten_until=forgotten, ledger=ledger,
     )  # fmt: skip
 
 
@@ -224,10 +245,11 @@ def _records(rows: list[Row]) -> list[TickRecord]:
         TickRecord(
             prefix=row[0], hash=row[1], tick=row[2], verdict=Verdict(row[3]), reason=Reason(row[4]), decided_at=row[5],
             until=row[6], count=row[7], queue=row[8], key=row[9], version=row[10], due_at=row[11], live=row[12],
+            ledger=row[14],
         )
         for row in rows
     ]  # fmt: skip
 
 
-def _prefixes(rows: list[Row]) -> set[str]:
-    return {row[0] for row in rows}
+def _ledgers(rows: list[Row]) -> Ledgers:
+    return {row[0]: row[1] for row in rows}

@@ -290,6 +290,15 @@ create table tarry.leader (
     constraint leader_pkey PRIMARY KEY (name)
 );
 
+create table tarry.ledger (
+    name text collate "C" not null,
+    prefix text collate "C" not null,
+    queue text not null,
+    installed_at timestamp with time zone not null,
+    constraint ledger_pkey PRIMARY KEY (name)
+);
+create index ledger_owner ON tarry.ledger USING btree (prefix, queue, installed_at);
+
 create table tarry.message (
     version bigint not null default nextval('tarry.version_seq'::regclass),
     due_at timestamp with time zone not null,
@@ -532,6 +541,7 @@ create table tarry.schedule (
     installed_at timestamp with time zone not null,
     paused_at timestamp with time zone,
     paused_reason text,
+    ledger text collate "C",
     constraint schedule_pkey PRIMARY KEY (prefix),
     constraint schedule_kind_check CHECK ((kind = ANY (ARRAY['periodic'::text, 'daily'::text, 'cron'::text, 'ticks'::text]))),
     constraint schedule_misfire_check CHECK ((misfire = ANY (ARRAY['skip'::text, 'once'::text, 'all'::text]))),
@@ -965,4 +975,5 @@ insert into tarry.migration (number, name, checksum) values
     (12, '0012_pre_answers', '43712437bfa10aa4'),
     (13, '0013_pre_told', 'cf2e1397d3c4473d'),
     (14, '0014_pre_failover', '3f17d48d0d0452fa'),
-    (15, '0015_pre_overflow', '0bb0d1b48434e066');
+    (15, '0015_pre_overflow', '0bb0d1b48434e066'),
+    (16, '0016_pre_ledgers', 'cf3e9b7e79cd4f7f');

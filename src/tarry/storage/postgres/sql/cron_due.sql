@@ -7,10 +7,11 @@ select s.prefix, s.hash, s.kind, s.text, s.zone, s.queue, s.payload, s.content_t
     s.overlap = 'skip' and exists (
         select from (
             select t.queue, t.key from tarry.tick t
-            where t.prefix = s.prefix and t.until is null and t.key is not null and t.verdict <> 'withdrawn'
+            where t.prefix = coalesce(s.ledger, s.prefix) and t.until is null and t.key is not null and t.verdict <> 'withdrawn'
             order by t.prefix, t.tick desc limit 1) l
         join tarry.message m on m.key = l.key and m.queue = l.queue),
-    (select max(f.until) from tarry.tick_forgotten f where f.prefix = s.prefix)
+    (select max(f.until) from tarry.tick_forgotten f where f.prefix = coalesce(s.ledger, s.prefix)),
+    coalesce(s.ledger, s.prefix)
 from (
     (select * from tarry.schedule
      where wake_at <= coalesce(%(now)s::timestamptz, statement_timestamp())

@@ -13,4 +13,4 @@ update tarry.schedule s
 set cursor_at = w.cursor_at, wake_at = w.wake_at, ruled_at = w.ruled_at, revision = nextval('tarry.version_seq')
 from wanted w
 where s.prefix = w.prefix
-returning s.prefix
+returning s.prefix, coalesce(s.ledger, s.prefix)

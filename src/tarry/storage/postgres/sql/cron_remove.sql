@@ -2,4 +2,4 @@
 delete from tarry.schedule s
 using unnest(%(prefixes)s::text[], %(expected)s::bigint[]) as w(prefix, expected)
 where s.prefix = w.prefix and s.revision = w.expected
-returning s.prefix
+returning s.prefix, coalesce(s.ledger, s.prefix)

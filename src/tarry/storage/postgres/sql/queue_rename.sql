@@ -9,6 +9,8 @@ with made as (
 ), followed as (
     update tarry.schedule s set queue = made.name, revision = nextval('tarry.version_seq') from made
     where s.queue = %(name)s
+), kept as (
+    update tarry.ledger l set queue = made.name from made where l.queue = %(name)s
 ), noted as (
     insert into tarry.event (kind, at, queue, detail)
     select 'queue_renamed', updated_at, id, jsonb_build_object('from', %(name)s::text, 'to', name) from made
