@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
@@ -22,6 +22,9 @@ from tarry.edges.http.views import answer
 from tarry.edges.times import exact
 from tarry.handles.schedules import AsyncSchedules
 
+if TYPE_CHECKING:
+    from tarry.edges.http.broker import Broker
+
 router = APIRouter(prefix="/v1", tags=["schedules"], route_class=AccessRoute)
 _READ: dict[str, Any] = {"responses": READ_ERRORS, "openapi_extra": access(Action.READ, Scope.SCHEDULE)}
 _LEDGER: dict[str, Any] = {"responses": READ_ERRORS, "openapi_extra": access(Action.READ, Scope.LEDGER)}
@@ -33,11 +36,15 @@ _ADMIN_ONCE: dict[str, Any] = {
 Moment = Annotated[str, Query(max_length=40, description="RFC 3339, with its zone.")]
 
 
-async def _shown(request: Request, *states: ScheduleState) -> list[dict[str, Any]]:
+async def _shown(request: Request, states: Sequence[ScheduleState]) -> list[dict[str, Any]]:
     """Beside the event loop: the next tick of each has to be found."""
-    broker = request.app.state.broker
+    broker: Broker = request.app.state.broker
     now = await broker.store.now()
     return await broker.app.schedules.aside.run(lambda: [shown(state, now) for state in states])
+
+
+async def _shown_one(request: Request, state: ScheduleState) -> dict[str, Any]:
+    return (await _shown(request, [state]))[0]
 
 
 def _of(request: Request) -> tuple[AsyncSchedules, str]:
@@ -54,7 +61,7 @@ async def list_schedules(request: Request) -> Response:
     """All whose queue this key may read, by prefix."""
     broker, caller = request.app.state.broker, caller_of(request)
     states = [one for one in await broker.app.schedules.list() if caller.allows(Action.READ, one.spec.queue)]
-    return answer({"schedules": await _shown(request, *states)})
+    return answer({"schedules": await _shown(request, states)})
 
 
 @router.get("/schedules/{schedule}:preview", response_model=schedule_shapes.Fires, **_READ)
@@ -111,7 +118,7 @@ def _visible(request: Request, records: Sequence[TickRecord]) -> list[dict[str, 
 @router.get("/schedules/{schedule}", response_model=schedule_shapes.ScheduleAnswer, **_READ)
 async def show_schedule(request: Request, schedule: str) -> Response:
     """One schedule. Its `id` is its prefix, or, of one with other characters than A-Z a-z 0-9 . _ -, `~` and base64url."""
-    return answer(*await _shown(request, schedule_of(request)))
+    return answer(await _shown_one(request, schedule_of(request)))
 
 
 @router.put(
@@ -132,7 +139,7 @@ async def put_schedule(request: Request, schedule: str, body: schedule_shapes.Sc
         caller.require(Action.ADMIN, before[0].spec.queue)
     spec = body.spec(prefix, broker.store.settings.payload_limit)
     state = await broker.in_queue(spec.queue, lambda: broker.app.schedules.put(spec), caller)
-    return answer(*await _shown(request, state), 200 if before else 201)
+    return answer(await _shown_one(request, state), 200 if before else 201)
 
 
 @router.delete("/schedules/{schedule}", response_model=Deleted, **_ADMIN)
@@ -148,14 +155,14 @@ async def pause_schedule(request: Request, schedule: str, body: contracts.Reason
     """From now on it does not fire. What fired before is still delivered."""
     schedules, prefix = _of(request)
     state = await schedules.pause(prefix, reason=None if body is None else body.reason)
-    return answer(*await _shown(request, state))
+    return answer(await _shown_one(request, state))
 
 
 @router.post("/schedules/{schedule}:resume", response_model=schedule_shapes.ScheduleAnswer, **_ADMIN)
 async def resume_schedule(request: Request, schedule: str) -> Response:
     """Go on with the next tick; those of the pause are skipped."""
     schedules, prefix = _of(request)
-    return answer(*await _shown(request, await schedules.resume(prefix)))
+    return answer(await _shown_one(request, await schedules.resume(prefix)))
 
 
 @router.post("/schedules/{schedule}:trigger", response_model=schedule_shapes.Tick, **_ADMIN_ONCE)
