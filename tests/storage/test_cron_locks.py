@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import LiteralString
 
 import psycopg
 import pytest
@@ -32,7 +33,7 @@ def app(database: str, clock: WatchedClock) -> Iterator[App]:
         yield app
 
 
-def await_row(dsn: str, sql: str) -> None:
+def await_row(dsn: str, sql: LiteralString) -> None:
     deadline = time.monotonic() + PATIENCE_S
     with psycopg.connect(dsn, autocommit=True) as conn:
         while conn.execute(sql).fetchone() is None:
