@@ -12,6 +12,7 @@ from tarry.app import App
 from tarry.core.errors import InvalidInput
 from tarry.core.keys import Action, KeyText
 from tarry.core.messages import Filter, Place
+from tarry.handles.keys import drawn
 from tests.kit.backends import HTTP, Backend
 from tests.kit.clocks import START, WatchedClock
 from tests.kit.steps import HOUR, MINUTE
@@ -58,7 +59,9 @@ class TestKeys:
 
     def test_keys_end_at_their_bound_at_the_latest(self, app: App) -> None:
         made = [
-            app.keys.create("shop", ["read"], expires_for=expires_for, expires_by=START + HOUR).key.expires_at
+            app.store.add_key(
+                drawn("shop", ["read"], ["*"], expires_for, START + HOUR)[1], expires_for=expires_for
+            ).expires_at
             for expires_for in (None, 2 * HOUR, MINUTE)
         ]
         assert made == [START + HOUR, START + HOUR, START + MINUTE]

@@ -26,10 +26,9 @@ class ApiKeys:
         queues: Sequence[str] = ("*",),
         *,
         expires_for: timedelta | None = None,
-        expires_by: datetime | None = None,
     ) -> IssuedKey:
-        """The text of the result is the key; it is stored nowhere else. The key ends at the earlier of both bounds."""
-        text, key = _drawn(name, actions, queues, expires_for, expires_by)
+        """The text of the result is the key; it is stored nowhere else."""
+        text, key = drawn(name, actions, queues, expires_for)
         return IssuedKey(self._store.add_key(key, expires_for=expires_for), str(text))
 
     def list(self) -> builtins.list[ApiKey]:
@@ -50,9 +49,8 @@ class AsyncApiKeys:
         queues: Sequence[str] = ("*",),
         *,
         expires_for: timedelta | None = None,
-        expires_by: datetime | None = None,
     ) -> IssuedKey:
-        text, key = _drawn(name, actions, queues, expires_for, expires_by)
+        text, key = drawn(name, actions, queues, expires_for)
         return IssuedKey(await self._store.add_key(key, expires_for=expires_for), str(text))
 
     async def list(self) -> builtins.list[ApiKey]:
@@ -62,13 +60,14 @@ class AsyncApiKeys:
         return await self._store.revoke_key(id)
 
 
-def _drawn(
+def drawn(
     name: str,
     actions: Iterable[str],
     queues: Sequence[str],
     expires_for: timedelta | None,
-    expires_by: datetime | None,
+    expires_by: datetime | None = None,
 ) -> tuple[KeyText, ApiKey]:
+    """A new key, not stored yet. It expires at `expires_by` at the latest."""
     if expires_for is not None:
         limits.check_delay(expires_for, "expires_for")
     text = KeyText.made_of(os.urandom(38))

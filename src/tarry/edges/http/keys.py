@@ -7,13 +7,14 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from tarry.core.keys import Action
+from tarry.core.keys import Action, IssuedKey
 from tarry.edges.http import answers, contracts, views
 from tarry.edges.http.documented import ADMIN_ERRORS, READ_ERRORS
 from tarry.edges.http.problems import Problem
 from tarry.edges.http.routing import AccessRoute, Scope, access, audit_also, caller_of
 from tarry.edges.http.views import answer
 from tarry.edges.times import exact
+from tarry.handles.keys import drawn
 
 router = APIRouter(prefix="/v1", tags=["keys"], route_class=AccessRoute)
 _ADMIN = access(Action.ADMIN, Scope.ALL)
@@ -30,9 +31,8 @@ async def create_key(request: Request, body: contracts.KeyRequest) -> Response:
     if ends is not None and (body.expires_for is None or body.expires_for > ends - await broker.store.now()):
         detail = f"this key expires at {exact(ends)}, and so cannot make one that expires later or never"
         raise Problem(403, "forbidden", detail, hint="give a shorter expires_for")
-    issued = await broker.app.keys.create(
-        body.name, body.actions, body.queues, expires_for=body.expires_for, expires_by=ends
-    )
+    text, drawn_key = drawn(body.name, body.actions, body.queues, body.expires_for, ends)
+    issued = IssuedKey(await broker.store.add_key(drawn_key, expires_for=body.expires_for), str(text))
     audit_also(request, created_key=issued.key.id)
     broker.gate.forget()
     return answer({**views.key(issued.key), "key": issued.text}, 201)
