@@ -114,6 +114,8 @@ class StoreSettings:
     notify_with_conn: bool = True
     """Whether what is done with `conn=` wakes waiting consumers. False for two-phase commit: PostgreSQL prepares no
     transaction that has notified. Consumers then find the message at their next scan."""
+    statement_for: timedelta | None = timedelta(seconds=60)
+    """How long one statement may run, except for COPY, purge and deletion of a queue. None: as the role has it set."""
     create_queues: bool = True
     """Whether a queue that is used before it was created comes into being with the default settings."""
 
@@ -125,6 +127,9 @@ class StoreSettings:
         for name in ("scan_every", "listening_scan_every", "connect_for", "lock_for"):
             if getattr(self, name) <= timedelta(0):
                 raise InvalidInput(f"{name} must be positive, got {getattr(self, name)}")
+
+        if self.statement_for is not None and self.statement_for <= timedelta(0):
+            raise InvalidInput(f"statement_for must be positive, or None for no limit, got {self.statement_for}")
 
     @classmethod
     def for_tests(cls) -> StoreSettings:

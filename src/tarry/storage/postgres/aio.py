@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 import psycopg
@@ -92,7 +93,7 @@ class AsyncPostgresStore(AsyncChores, AsyncScheduling, AsyncAnswering):
             kwargs=keywords(dsn),
             min_size=0,
             max_size=settings.pool_size,
-            configure=aconfigure,
+            configure=partial(aconfigure, statement_for=settings.statement_for),
             timeout=settings.connect_for.total_seconds(),
             # Less than a caller waits: then its next try begins afresh, instead of waiting for a pause that has doubled
             # for as long as the server was away.
@@ -267,7 +268,7 @@ class AsyncPostgresStore(AsyncChores, AsyncScheduling, AsyncAnswering):
         return await self._run(lambda verbs: verbs.drop(queue, key, version, unless_leased=unless_leased), conn)
 
     async def drop_all(self, queue: str, *, conn: Any = None) -> int:
-        return await self._run(lambda verbs: verbs.drop_all(queue), conn)
+        return await self._run(lambda verbs: verbs.drop_all(queue), conn, atomic=True)
 
     async def create_queue(self, name: str, settings: QueueSettings, *, exist_ok: bool, conn: Any = None) -> QueueInfo:
         return await self._run(lambda verbs: verbs.create_queue(name, settings, exist_ok=exist_ok), conn)
@@ -361,8 +362,10 @@ class AsyncPostgresStore(AsyncChores, AsyncScheduling, AsyncAnswering):
     async def _look(self, make: Callable[[], Op[R]], *, atomic: bool = False) -> R:
         return await self._run(lambda verbs: make(), None, atomic=atomic)
 
-    async def _do(self, make: Callable[[ChoreVerbs], Op[R]], conn: Any, *, wait_for_locks: bool = True) -> R:
-        return await self._run(make, conn, wait_for_locks=wait_for_locks)
+    async def _do(
+        self, make: Callable[[ChoreVerbs], Op[R]], conn: Any, *, atomic: bool = False, wait_for_locks: bool = True
+    ) -> R:
+        return await self._run(make, conn, atomic=atomic, wait_for_locks=wait_for_locks)
 
     async def _run(
         self,

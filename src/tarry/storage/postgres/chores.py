@@ -104,7 +104,9 @@ class Chores(ABC):
     """The shell for code that blocks."""
 
     @abstractmethod
-    def _do(self, make: Callable[[ChoreVerbs], Op[R]], conn: Any, *, wait_for_locks: bool = True) -> R: ...
+    def _do(
+        self, make: Callable[[ChoreVerbs], Op[R]], conn: Any, *, atomic: bool = False, wait_for_locks: bool = True
+    ) -> R: ...
 
     def dead_letters(
         self,
@@ -130,7 +132,7 @@ class Chores(ABC):
         return self._do(lambda verbs: verbs.redrive(queue, named, limit), conn)
 
     def purge_dead(self, queue: str, *, where: DeadFilter = EVERY_LETTER, conn: Any = None) -> int:
-        return self._do(lambda verbs: verbs.purge_dead(queue, where), conn)
+        return self._do(lambda verbs: verbs.purge_dead(queue, where), conn, atomic=True)
 
     def start_redrive(
         self,
@@ -192,7 +194,7 @@ class Chores(ABC):
 
     def make_partitions(self, days: int, *, lead: Leadership | None = None, conn: Any = None) -> Partitions:
         # Once: while it waits for the journal, every writer waits behind it.
-        return self._do(lambda verbs: verbs.make_partitions(days, lead), conn, wait_for_locks=False)
+        return self._do(lambda verbs: verbs.make_partitions(days, lead), conn, atomic=True, wait_for_locks=False)
 
     def strains(self, *, conn: Any = None) -> list[Strain]:
         return self._do(lambda verbs: verbs.strains(), conn)
@@ -202,7 +204,9 @@ class AsyncChores(ABC):
     """The shell for code that awaits."""
 
     @abstractmethod
-    async def _do(self, make: Callable[[ChoreVerbs], Op[R]], conn: Any, *, wait_for_locks: bool = True) -> R: ...
+    async def _do(
+        self, make: Callable[[ChoreVerbs], Op[R]], conn: Any, *, atomic: bool = False, wait_for_locks: bool = True
+    ) -> R: ...
 
     async def dead_letters(
         self,
@@ -232,7 +236,7 @@ class AsyncChores(ABC):
         return await self._do(lambda verbs: verbs.redrive(queue, named, limit), conn)
 
     async def purge_dead(self, queue: str, *, where: DeadFilter = EVERY_LETTER, conn: Any = None) -> int:
-        return await self._do(lambda verbs: verbs.purge_dead(queue, where), conn)
+        return await self._do(lambda verbs: verbs.purge_dead(queue, where), conn, atomic=True)
 
     async def start_redrive(
         self,
@@ -296,7 +300,7 @@ class AsyncChores(ABC):
 
     async def make_partitions(self, days: int, *, lead: Leadership | None = None, conn: Any = None) -> Partitions:
         # Once: while it waits for the journal, every writer waits behind it.
-        return await self._do(lambda verbs: verbs.make_partitions(days, lead), conn, wait_for_locks=False)
+        return await self._do(lambda verbs: verbs.make_partitions(days, lead), conn, atomic=True, wait_for_locks=False)
 
     async def strains(self, *, conn: Any = None) -> list[Strain]:
         return await self._do(lambda verbs: verbs.strains(), conn)

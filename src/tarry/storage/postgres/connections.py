@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, LiteralString
 
 import psycopg
@@ -31,6 +32,7 @@ _TUNE: Final[LiteralString] = """
         || set_config('enable_mergejoin', 'off', false) || set_config('enable_bitmapscan', 'off', false)
         || set_config('plan_cache_mode', 'force_generic_plan', false) || set_config('jit', 'off', false)
         || set_config('timezone', 'UTC', false) || set_config('lock_timeout', '200ms', false)
+        || set_config('statement_timeout', coalesce(%(statement_ms)s::text, current_setting('statement_timeout')), false)
     end
 """
 
@@ -40,25 +42,30 @@ def keeps_state(conn: Connection[Any] | AsyncConnection[Any]) -> bool:
     return conn.prepare_threshold is not None
 
 
-def configure(conn: Connection[Any]) -> None:
+def configure(conn: Connection[Any], statement_for: timedelta | None = None) -> None:
     teach(conn.adapters)
     conn.prepare_threshold = None
-    row = conn.execute(_TUNE, {"pid": conn.info.backend_pid}).fetchone()
+    row = conn.execute(_TUNE, _tuning(conn, statement_for)).fetchone()
     if row and row[0]:
         conn.prepare_threshold = 0
     else:
         read_in_utc(conn.adapters)
 
 
-async def aconfigure(conn: AsyncConnection[Any]) -> None:
+async def aconfigure(conn: AsyncConnection[Any], statement_for: timedelta | None = None) -> None:
     teach(conn.adapters)
     conn.prepare_threshold = None
-    cursor = await conn.execute(_TUNE, {"pid": conn.info.backend_pid})
+    cursor = await conn.execute(_TUNE, _tuning(conn, statement_for))
     row = await cursor.fetchone()
     if row and row[0]:
         conn.prepare_threshold = 0
     else:
         read_in_utc(conn.adapters)
+
+
+def _tuning(conn: Connection[Any] | AsyncConnection[Any], statement_for: timedelta | None) -> dict[str, Any]:
+    limit = None if statement_for is None else str(max(1, round(statement_for.total_seconds() * 1_000)))
+    return {"pid": conn.info.backend_pid, "statement_ms": limit}
 
 
 KEYWORDS: Final[dict[str, Any]] = {

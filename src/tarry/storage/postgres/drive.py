@@ -75,6 +75,8 @@ def _ours(cursor: C, *, guest: bool) -> C:
     return cursor
 
 
+_BEGIN: LiteralString = "begin; set local statement_timeout = 0"
+"""What takes several steps (bulk loads, purges, deletions) may take long; `statement_for` is for single statements."""
 _BEGIN_BOUNDED: LiteralString = "begin; set local lock_timeout = '200ms'"
 """For a connection without session state (a pooler is between), in one round trip; else `connections._TUNE` has said it."""
 
@@ -85,7 +87,7 @@ def transaction(conn: Connection[Any], *, bounded: bool = False) -> Generator[No
 
     `bounded`: with the `lock_timeout` that a session of our own has.
     """
-    conn.execute(_BEGIN_BOUNDED if bounded else "begin")
+    conn.execute(_BEGIN_BOUNDED if bounded else _BEGIN, prepare=False)
     try:
         yield
     except BaseException:
@@ -96,7 +98,7 @@ def transaction(conn: Connection[Any], *, bounded: bool = False) -> Generator[No
 
 @asynccontextmanager
 async def atransaction(conn: AsyncConnection[Any], *, bounded: bool = False) -> AsyncGenerator[None]:
-    await conn.execute(_BEGIN_BOUNDED if bounded else "begin")
+    await conn.execute(_BEGIN_BOUNDED if bounded else _BEGIN, prepare=False)
     try:
         yield
     except BaseException:

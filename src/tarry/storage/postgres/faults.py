@@ -56,6 +56,11 @@ def translated(error: psycopg.Error, tries: int) -> BaseException:
             hint="try again, or find the open transaction: select pid, state, xact_start, query from pg_stat_activity "
             "where backend_xid is not null order by xact_start",
         )
+    if isinstance(error, errors.QueryCanceled):
+        return StoreUnavailable(
+            f"the database ended a statement: {_said(error)}; nothing of it was stored",
+            hint="try again when the database is less busy, or give it longer: StoreSettings(statement_for=…)",
+        )
     if isinstance(error, errors.InsufficientPrivilege):
         return Refused(f"this role lacks a right: {_said(error)}", hint="see what it lacks: tarry doctor")
     if isinstance(error, errors.ReadOnlySqlTransaction):

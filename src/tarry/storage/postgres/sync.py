@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 import psycopg
@@ -77,7 +78,7 @@ class PostgresStore(Chores, Scheduling, Answering):
             kwargs=keywords(dsn),
             min_size=0,
             max_size=settings.pool_size,
-            configure=configure,
+            configure=partial(configure, statement_for=settings.statement_for),
             timeout=settings.connect_for.total_seconds(),
             # Less than a caller waits: then its next try begins afresh, instead of waiting for a pause that has doubled
             # for as long as the server was away.
@@ -221,7 +222,7 @@ class PostgresStore(Chores, Scheduling, Answering):
         return self._run(lambda verbs: verbs.drop(queue, key, version, unless_leased=unless_leased), conn)
 
     def drop_all(self, queue: str, *, conn: Any = None) -> int:
-        return self._run(lambda verbs: verbs.drop_all(queue), conn)
+        return self._run(lambda verbs: verbs.drop_all(queue), conn, atomic=True)
 
     def create_queue(self, name: str, settings: QueueSettings, *, exist_ok: bool, conn: Any = None) -> QueueInfo:
         return self._run(lambda verbs: verbs.create_queue(name, settings, exist_ok=exist_ok), conn)
@@ -250,8 +251,10 @@ class PostgresStore(Chores, Scheduling, Answering):
     def now(self, *, conn: Any = None) -> datetime:
         return self._run(Verbs.now, conn)
 
-    def _do(self, make: Callable[[ChoreVerbs], Op[R]], conn: Any, *, wait_for_locks: bool = True) -> R:
-        return self._run(make, conn, wait_for_locks=wait_for_locks)
+    def _do(
+        self, make: Callable[[ChoreVerbs], Op[R]], conn: Any, *, atomic: bool = False, wait_for_locks: bool = True
+    ) -> R:
+        return self._run(make, conn, atomic=atomic, wait_for_locks=wait_for_locks)
 
     def add_key(self, key: ApiKey, *, expires_for: timedelta | None, conn: Any = None) -> ApiKey:
         return self._run(lambda verbs: verbs.add_key(key, expires_for), conn)
