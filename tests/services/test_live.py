@@ -379,3 +379,40 @@ def test_one_that_was_waited_for_in_vain_does_not_hold_up_the_others_again(monke
                 sleeper.take(1_000_000)
 
     played(story)
+
+
+class FailedOver(Watched):
+    """A store whose server has lost what was before one position."""
+
+    lost: str | None = None
+    safe: str = ""
+
+    async def follow(
+        self, after: str | None, *, until: str | None = None, limit: int = 1_000, most: int = 20_000
+    ) -> EventPage:
+        if after is not None and after == self.lost:
+            return EventPage(position=self.safe, gap=Gap.FAILOVER, complete=False)
+        return await super().follow(after, until=until, limit=limit, most=most)
+
+
+def test_after_a_failover_every_reader_gets_a_gap_and_then_all_that_is_new() -> None:
+    async def story() -> None:
+        store = FailedOver()
+        await store.make("before")
+        live = live_on(store)
+        async with live.stream(anything, allowed=everybody) as one, live.stream(anything, allowed=everybody) as other:
+            store.safe = await live.join(one)
+            await store.make("a")
+            assert await got(one, 1) == ["a"]
+            assert one.position is not None
+            store.lost = one.position
+            await store.make("new")
+            assert await got(one, 3) == ["gap:failover", "a", "new"]
+            pages = [page async for page in live.replay(other, store.lost)]
+            assert "".join(page.text.decode() for page in pages).split() == ["gap:failover", "a", "new"]
+
+    async def bounded() -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            await story()
+
+    asyncio.run(bounded())
