@@ -37,6 +37,10 @@ class FallibleServer:
         assert row is not None
         return row[0].split()[0]
 
+    @property
+    def postmaster(self) -> int:
+        return self._await_postmaster()
+
     def kill(self) -> None:
         """Kill -9 of the postmaster. Its supervisor starts it again, and it replays its log; this does not wait for that."""
         state = read_state(Layout(self.home))

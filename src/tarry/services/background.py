@@ -10,6 +10,7 @@ from datetime import timedelta
 from tarry.services.loop import Loop
 
 _STOP_S = 30.0
+_END_S = 5.0
 
 
 class Background:
@@ -40,7 +41,7 @@ class Background:
             return
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._inner.stop)
-            self._thread.join(_STOP_S)
+            self._thread.join(_END_S)
         self._thread = None
 
     async def _run(self) -> None:

@@ -15,7 +15,7 @@ from tarry.handles.asking import answered, answered_async
 from tarry.handles.schedules import AsyncSchedules, Schedules
 from tarry.services.background import Background
 from tarry.services.installing import Generate, Given, Installed, Installing
-from tarry.services.loop import Loop
+from tarry.services.loop import Loop, ended
 from tarry.services.scheduler import SCAN_EVERY, AsyncScheduler, Scheduler
 
 
@@ -155,5 +155,5 @@ class AsyncCron:
         """Stop planning. Planned messages stay."""
         if self._task is not None and self._loop is not None:
             self._loop.stop()
-            await asyncio.wait([self._task])
+            await ended(self._task)
         self._loop = self._task = self._installing.plans = None

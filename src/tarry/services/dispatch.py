@@ -24,6 +24,8 @@ from tarry.services.threads import Threads
 _log = logging.getLogger("tarry.worker")
 CLEAN_UP_S = 5.0
 """How long a cancelled handler may take to put its things away."""
+STOPPED_CLEAN_UP_S = 2.0
+"""… when the worker is being stopped, after its grace."""
 
 
 class Stopped(NamedTuple):
@@ -160,7 +162,7 @@ class Dispatch:
         job.handed.lost = True  # a handler in a thread can only be told
         if job.handler.is_async:
             call.cancel()
-            await asyncio.wait({call}, timeout=CLEAN_UP_S)
+            await asyncio.wait({call}, timeout=STOPPED_CLEAN_UP_S if job.abandoned else CLEAN_UP_S)
         if not job.stopped.done():
             return Raised(TimeoutError(f"the handler took longer than {timeout}"))
         ended = call.done() and not call.cancelled()

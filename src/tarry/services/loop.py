@@ -13,11 +13,22 @@ from tarry.core.errors import HeldUp, StoreUnavailable
 _log = logging.getLogger("tarry")
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
+_END_WITHIN_S = (1.5, 0.5)
 
 
 def pause_s(failures: int) -> float:
     """Back-off after this many consecutive failures."""
     return min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(failures - 1, 10))
+
+
+async def ended(task: asyncio.Task[None]) -> None:
+    """Wait for a task that was told to stop, for a moment: where the database is away it would take as long as its patience.
+    Then it is cancelled, and waited for again."""
+    for within_s in _END_WITHIN_S:
+        await asyncio.wait({task}, timeout=within_s)
+        if task.done():
+            return
+        task.cancel()
 
 
 class Loop:

@@ -15,7 +15,7 @@ from tarry.handles.aio import AsyncQueue
 from tarry.handles.delivery import AsyncDelivery, Settling
 from tarry.handles.elapsed import elapsed_s
 from tarry.handles.queues import AsyncQueues
-from tarry.services.dispatch import CLEAN_UP_S, Dispatch, Job
+from tarry.services.dispatch import STOPPED_CLEAN_UP_S, Dispatch, Job
 from tarry.services.handlers import RAW, Raw
 from tarry.services.lanes import Lane, Room
 from tarry.services.leases import IDLE_S, Leases
@@ -27,6 +27,11 @@ from tarry.services.threads import Threads
 _log = logging.getLogger("tarry.worker")
 _LOOK_EVERY = timedelta(milliseconds=500)
 """Interval of checks for paused queues: a pause takes effect within a second."""
+
+
+_GIVE_BACK_S = 1.0
+"""How long a stopping worker waits for the database to take unstarted messages back."""
+_LOOPS_S = 0.5
 
 
 class Blocking(Protocol):
@@ -199,28 +204,30 @@ class Runtime:
     async def _shut_down(
         self, feeders: Sequence[asyncio.Task[None]], loops: Sequence[asyncio.Task[None]], grace_s: float
     ) -> None:
+        """Within the grace and about four seconds: what the database does not answer by then is left to run out."""
         self._stopping = True
+        grace_until_s = self._timer() + grace_s
         if self._alarm is not None:
             self._alarm.cancel()
         for feeder in feeders:
             feeder.cancel()
-        await asyncio.gather(*feeders, return_exceptions=True)
+        await asyncio.wait(feeders, timeout=_GIVE_BACK_S)
         for lane in self._lanes:
             self._give_back(lane, lane.unstarted())
         if (unsettled := [task for task, job in self._jobs.items() if not job.settled]) and grace_s > 0:
             _log.info("stopping: %d still running, for at most %g s", len(unsettled), grace_s)
-            await asyncio.wait(unsettled, timeout=grace_s)
+            await asyncio.wait(unsettled, timeout=max(0.0, grace_until_s - self._timer()))
         for task, job in list(self._jobs.items()):
             job.stop()
             if job.settled:
                 task.cancel()  # it only waits for a thread that ignores cancellation
         if rest := [*self._jobs, *self._errands]:
-            await asyncio.wait(rest, timeout=2 * CLEAN_UP_S)
+            await asyncio.wait(rest, timeout=STOPPED_CLEAN_UP_S + _GIVE_BACK_S)
         for loop in self._loops:
             loop.stop()
         for task in (*self._jobs, *self._errands):
             task.cancel()
-        await asyncio.wait(loops, timeout=CLEAN_UP_S)
+        await asyncio.wait(loops, timeout=_LOOPS_S)
         for task in loops:
             task.cancel()
         self._threads.close()

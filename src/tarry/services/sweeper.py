@@ -22,10 +22,11 @@ from tarry.core.ports import AsyncStore
 from tarry.core.settings import SweeperSettings
 from tarry.core.sweeping import Partitions, Strain, SweepPlace
 from tarry.services.leader import Leader
-from tarry.services.loop import Loop
+from tarry.services.loop import Loop, ended
 
 _log = logging.getLogger("tarry")
 NAME = "sweeper"
+RESIGN_WITHIN_S = 1.0
 _RAREST_S = 60.0
 PARTITION_STEPS = 3
 """Longest interval for a queue without expiries, which is checked progressively less often: many quiet queues cost
@@ -110,7 +111,13 @@ class Sweeper:
         try:
             await self._loop.run()
         finally:
-            await asyncio.shield(self.resign())
+            # Also if this task is cancelled, but not for as long as the database is away: the lease runs out by itself.
+            resigning = asyncio.create_task(self.resign(), name="tarry-resign")
+            await asyncio.wait({resigning}, timeout=RESIGN_WITHIN_S)
+            if not resigning.done():
+                resigning.cancel()
+            elif (error := resigning.exception()) is not None:
+                _log.warning("the sweeper's leadership ends with its lease: %s", error)
 
     def stop(self) -> None:
         self._loop.stop()
@@ -124,7 +131,7 @@ class Sweeper:
     ) -> None:
         self.stop()
         if self._task is not None:
-            await self._task
+            await ended(self._task)
 
     async def _round(self) -> float | None:
         report = await self._work()

@@ -22,7 +22,7 @@ async def run(cli: Session, target: str | None, port: int) -> None:
     plan = None if target is None else _plan(target)
     worker = None if plan is None else plan.load()  # what is wrong with it is said before anything starts
     stop = asyncio.Event()
-    heed(stop, first="stopping", again="ending at once")
+    heed(stop, first="stopping", again="ending at once", grace=_GRACE if worker is not None else timedelta(0))
     async with (
         connect_async(cli.dsn, settings=_BROKER) as behind,
         connect_async(behind.dsn) as app,  # for a program of one's own queues come into being when they are used

@@ -24,7 +24,7 @@ _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 30.0
 _SETTLED_S = 60.0
 """Whoever lived that long did not die of its start."""
-_PATIENCE_S = 30.0
+_PATIENCE_S = 5.0
 """Beyond the grace, before a process that does not end is killed."""
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tarry.edges.cli.session import Session
+from tarry.edges.cli.signals import end_within
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -87,6 +88,7 @@ def _told_to_stop() -> Generator[None]:
         return
 
     def stop(*_: object) -> None:
+        end_within()  # Spark or the database may not answer; a run that was cut off is abandoned by the next
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGTERM, stop)

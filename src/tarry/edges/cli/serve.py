@@ -8,6 +8,7 @@ import typer
 
 from tarry.edges.cli.exits import CommandFailed, ExitCode
 from tarry.edges.cli.session import Session, command
+from tarry.edges.times import delay
 
 
 def register(app: typer.Typer) -> None:
@@ -25,6 +26,9 @@ def serve(
     rate: Annotated[
         float | None, typer.Option("--rate", metavar="N", min=0.001, help="Requests a second for each key.")
     ] = None,
+    grace: Annotated[
+        str, typer.Option("--grace", metavar="DURATION", help="For answers under way, when told to stop.")
+    ] = "10s",
     sweeper: Annotated[
         bool, typer.Option("--sweeper/--no-sweeper", help="Clean up beside it; of all sweepers one works.")
     ] = True,
@@ -47,4 +51,7 @@ def serve(
         raise CommandFailed(
             f"the broker is not installed: {error}", ExitCode.FAILED, hint="pip install 'tarry[http]'"
         ) from error
-    asyncio.run(running.run(cli, host, port, rate, sweeper=sweeper, access_log=not no_access_log and not cli.quiet))
+    allowed = delay(grace, "--grace")
+    asyncio.run(
+        running.run(cli, host, port, rate, allowed, sweeper=sweeper, access_log=not no_access_log and not cli.quiet)
+    )

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
+from datetime import timedelta
 
 from tarry.app import connect_async
 from tarry.core.settings import StoreSettings
 from tarry.edges.cli.session import Session
+from tarry.edges.cli.signals import heed
 from tarry.edges.cli.text import shown, without_secrets
 from tarry.edges.http.server import bind, check_bind, serve
 
 _SETTINGS = StoreSettings(create_queues=False, pool_size=10)
 
 
-async def run(cli: Session, host: str, port: int, rate: float | None, *, sweeper: bool, access_log: bool) -> None:
+async def run(
+    cli: Session, host: str, port: int, rate: float | None, grace: timedelta, *, sweeper: bool, access_log: bool
+) -> None:
+    stop = asyncio.Event()
+    heed(stop, first="stopping", again="ending at once", grace=grace)
     async with connect_async(cli.dsn, settings=_SETTINGS) as app:
-        settings = replace(await check_bind(app, host), requests_per_s=rate)
+        settings = replace(await check_bind(app, host), requests_per_s=rate, grace=grace)
         listening = bind(host, port)
         shown = f"[{host}]" if ":" in host else host
         url = f"http://{shown}:{listening.getsockname()[1]}"
         _log_to_stderr(logging.INFO if access_log else logging.WARNING)
         async with app.sweeper() if sweeper else nullcontext():
-            await serve(app, [listening], settings, lambda: cli.note(f"Tarry answers at {url}"))
+            await serve(app, [listening], settings, stop, lambda: cli.note(f"Tarry answers at {url}"))
     cli.note("stopped")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,8 +13,6 @@ from tarry.edges.times import duration
 
 if TYPE_CHECKING:
     from tarry.services.sweeper import SweepReport
-
-_ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
 def register(app: typer.Typer) -> None:
@@ -63,6 +60,7 @@ async def _until_told(cli: Session, settings: SweeperSettings) -> None:
     import asyncio
 
     from tarry.app import connect_async
+    from tarry.edges.cli.signals import heed
 
     led: bool | None = None
 
@@ -80,11 +78,10 @@ async def _until_told(cli: Session, settings: SweeperSettings) -> None:
             cli.printer.flush()
 
     async with connect_async(cli.dsn, settings=_STORE) as app:
-        working = app.sweeper(settings, on_report=tell)
-        loop = asyncio.get_running_loop()
-        for number in _ENDING:
-            loop.add_signal_handler(number, working.stop)
-        await working.run()
+        stop = asyncio.Event()
+        heed(stop, first="stopping", again="ending at once")
+        async with app.sweeper(settings, on_report=tell):
+            await stop.wait()
 
 
 _STORE = StoreSettings(create_queues=False, pool_size=2)

@@ -11,7 +11,7 @@ from datetime import timedelta
 from tarry.app import connect_async
 from tarry.core.errors import Refused
 from tarry.edges.cli.exits import ExitCode
-from tarry.edges.cli.signals import heed
+from tarry.edges.cli.signals import end_within, heed
 from tarry.edges.cli.targets import imported, of_another_kind
 from tarry.edges.cli.text import plural
 from tarry.services.worker import Worker, WorkerSettings
@@ -66,9 +66,10 @@ async def _run(worker: Worker, plan: Plan, dsn: str | None, parent: int | None) 
         stop,
         first="no new messages",
         again="ending at once; what is held comes back when its lease runs out",
+        grace=plan.grace,
     )
     if parent is not None:
-        _heed_parent(parent, stop)
+        _heed_parent(parent, stop, plan.grace)
     async with connect_async(dsn) as app:
         queues = plan.queues or worker.queues
         _log.info("working on %s with %s", ", ".join(queues), plural(plan.concurrency, "place"))
@@ -78,12 +79,13 @@ async def _run(worker: Worker, plan: Plan, dsn: str | None, parent: int | None) 
     return ExitCode.OK
 
 
-def _heed_parent(pipe: int, stop: asyncio.Event) -> None:
+def _heed_parent(pipe: int, stop: asyncio.Event, grace: timedelta) -> None:
     """Nothing is ever written to the pipe: it is readable when its other end is closed, however that came about."""
     loop = asyncio.get_running_loop()
 
     def orphaned() -> None:
         loop.remove_reader(pipe)
+        end_within(grace)
         _log.info("the process that started this one lets go: no new messages")
         stop.set()
 

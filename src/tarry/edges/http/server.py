@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 import socket
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from functools import partial
@@ -24,8 +23,6 @@ from tarry.edges.http.settings import BrokerSettings
 BACKLOG = 4096
 _TICKS_PER_CHECK = 5
 """uvicorn ticks ten times a second."""
-GRACE_S = 10
-"""How long answers that are under way may take to finish when the broker stops."""
 
 
 class BrokerServer(uvicorn.Server):
@@ -45,7 +42,7 @@ class BrokerServer(uvicorn.Server):
                 log_config=None,
                 server_header=False,
                 proxy_headers=False,
-                timeout_graceful_shutdown=GRACE_S,
+                timeout_graceful_shutdown=cast("int", self._broker.settings.grace.total_seconds()),
                 timeout_keep_alive=30,
                 backlog=ACCEPTED_AT_ONCE,
                 ws="none",
@@ -71,13 +68,8 @@ class BrokerServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
-        """Signals are `serve`'s business: uvicorn would raise them again, and a broker that was told to stop ends well."""
+        """Signals are handled by the process: uvicorn would raise them again after a good end."""
         yield
-
-    def stop(self) -> None:
-        """Once: let answers under way finish. Twice: end now."""
-        self.force_exit = self.should_exit
-        self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._broker.stop()
@@ -125,19 +117,22 @@ async def serve(
     app: AsyncApp,
     sockets: Sequence[socket.socket],
     settings: BrokerSettings,
+    stop: asyncio.Event,
     announce: Callable[[], None] = lambda: None,
 ) -> None:
-    """Until SIGINT or SIGTERM. `announce` is called when both clients and signals find somebody."""
+    """Serve until `stop` is set. `announce` is called when clients may come."""
     server = BrokerServer(broker_app(app, settings))
-    loop = asyncio.get_running_loop()
-    for sign in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(sign, server.stop)
+
+    async def stop_it() -> None:
+        await stop.wait()
+        server.should_exit = True
+
+    stopping = asyncio.create_task(stop_it(), name="tarry-broker-stop")
     announce()
     try:
         await server.serve(list(sockets))
     finally:
-        for sign in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(sign)
+        stopping.cancel()
 
 
 @contextlib.asynccontextmanager

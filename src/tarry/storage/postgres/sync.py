@@ -58,6 +58,10 @@ P = TypeVar("P")
 R = TypeVar("R")
 
 
+CLOSE_WITHIN_S = 2.0
+"""`close` waits so long for the threads of the pool, which may be connecting. Other threads fail at their next statement."""
+
+
 class PostgresStore(Chores, Scheduling, Answering):
     def __init__(self, dsn: str, *, clock: Clock | None = None, settings: StoreSettings = StoreSettings()) -> None:
         self.settings = settings
@@ -91,7 +95,7 @@ class PostgresStore(Chores, Scheduling, Answering):
         if not self._home.is_here:
             return
         self._listening.close()
-        self._pool.close()
+        self._pool.close(timeout=CLOSE_WITHIN_S)
         self.lobby.ring_all()  # who still waits is told by the next statement
 
     def offer(self, queue: str, draft: Draft, *, conn: Any = None) -> Outcome:
