@@ -18,7 +18,9 @@ from tarry.core.errors import HeldUp
 from tarry.core.messages import Draft, Failure, Hold
 from tarry.core.outcomes import Outcome, Settled
 from tarry.core.settings import QueueSettings, StoreSettings
+from tarry.storage.postgres import statements
 from tarry.storage.postgres.aio import AsyncPostgresStore
+from tarry.storage.postgres.pipeline import reach
 from tarry.storage.postgres.sync import PostgresStore
 from tests.storage.bouncers import pgbouncer
 
@@ -297,3 +299,12 @@ def test_behind_a_pooler_a_statement_waits_no_longer(database: str) -> None:
                 store.drop(QUEUE, "hot")
             assert store.drop(QUEUE, "a")
         assert store.drop(QUEUE, "hot")
+
+
+def test_the_pipeline_waits_no_longer_than_its_limit(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reach, "LOCK_LIMIT", "set local lock_timeout = '100ms'")
+    with contextstore(database) as store:
+        store.offer(QUEUE, Draft("hot", b""))
+    with row_locked(database, "hot"), pytest.raises(HeldUp):
+        reach.Reach(database).tell(statements.drop(QUEUE, "hot", None, None).run())
+    reach.Reach(database).tell(statements.drop(QUEUE, "hot", None, None).run())

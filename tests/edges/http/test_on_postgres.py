@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
 
+import psycopg
 import pytest
 
 from tarry.app import AsyncApp
@@ -112,3 +113,16 @@ def test_nonsense_on_postgresql(ask: Caller, documented: dict[str, Any]) -> None
             assert not wrong, f"{method} {route.path_format} {text!r:.20}: {wrong}"
             asked += len(tries)
     assert asked > 200
+
+
+def test_a_touch_of_a_locked_message_is_held_up_and_loses_nothing(ask: Caller, database: str) -> None:
+    ask("POST", "/v1/queues/jobs/messages", {"key": "hot", "payload": 1})
+    (held,) = ask("POST", "/v1/queues/jobs/messages:poll", {}).json()["messages"]
+    token = {"lock_token": held["lock_token"]}
+    with psycopg.connect(database) as foreign:
+        foreign.execute("select from tarry.message where key = 'hot' for update")
+        answer = ask("POST", f"/v1/messages/{held['id']}/touch", token)
+        assert (code(answer), answer.headers["retry-after"]) == ((409, "held_up"), "1")
+        answer = ask("POST", "/v1/messages:touch", {"messages": [{"id": held["id"], **token}]})
+        assert answer.json()["messages"] == [{"id": held["id"], "outcome": "busy"}]
+    assert ask("POST", f"/v1/messages/{held['id']}/touch", token).status_code == 200

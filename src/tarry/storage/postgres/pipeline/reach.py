@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, LiteralString, TypeVar
 
 import psycopg
 from psycopg import Connection
@@ -18,6 +18,8 @@ from tarry.storage.postgres.statement import Op
 R = TypeVar("R")
 
 _TRIES = 3
+LOCK_LIMIT: LiteralString = "set local lock_timeout = '5min'"
+"""Longer than that of a store: jobs wait for each other's merges. Its own transaction: a pooler keeps no session state."""
 
 
 class Reach:
@@ -55,6 +57,7 @@ class Reach:
         """Run an op once, in one transaction."""
         try:
             with self.connection() as conn, transaction(conn):
+                conn.execute(LOCK_LIMIT)
                 return drive(conn, op)
         except psycopg.Error as error:
             raise translated(error, 1) from error

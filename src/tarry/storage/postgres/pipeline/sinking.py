@@ -31,7 +31,7 @@ from tarry.storage.postgres.arrays import teach
 from tarry.storage.postgres.drive import drive, transaction
 from tarry.storage.postgres.faults import translated
 from tarry.storage.postgres.pipeline import sink_statements as say
-from tarry.storage.postgres.pipeline.reach import Reach
+from tarry.storage.postgres.pipeline.reach import LOCK_LIMIT, Reach
 from tarry.storage.postgres.pipeline.staging import Tally, copy_rows
 from tarry.storage.postgres.statement import Op
 
@@ -94,6 +94,7 @@ class PostgresSinking:
             with self._reach.connection() as conn:
                 teach(conn.adapters)
                 with transaction(conn):
+                    conn.execute(LOCK_LIMIT)
                     return drive(conn, op)
         except psycopg.Error as error:
             raise translated(error, 1) from error
