@@ -116,6 +116,12 @@ class Crowd:
         name = order.name if order.role == "follower" else f"{order.role}-{self.started:03d}"
         self.start_client(msgspec.structs.replace(order, name=name, clock_off_s=clock_off_s))
 
+    def revive(self) -> None:
+        """Start brokers and schedulers again that ended because the database was away when they started."""
+        for member in self.of("broker", "scheduler"):
+            if member.process.poll() is not None:
+                self.replace(member)
+
     @contextmanager
     def paused(self, member: Member) -> Generator[None]:
         """It stands still, and finds afterwards that time has passed."""

@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import platform
+import resource
 import shutil
 import signal
 import subprocess
@@ -59,6 +60,8 @@ class Result:
     server: str
     load_s: float
     total_s: float
+    cpu_s: float
+    """Of the processes of the run, without PostgreSQL."""
     size: Size
 
     @property
@@ -87,6 +90,7 @@ class Result:
             "platform": platform.platform(),
             "load_s": round(self.load_s, 1),
             "total_s": round(self.total_s, 1),
+            "cpu_s": round(self.cpu_s, 1),
             "faults": dict(self.kinds.most_common()),
             "left_out": self.left_out,
             "reports": {name: self.verdict.counts[name] for name in REPORTS},
@@ -152,12 +156,14 @@ def run(folder: Path, size: Size, say: Any = print) -> Result:
         crowd.await_operations(1)
         for number, name in enumerate(plan, 1):
             crowd.await_operations(max(1, pause * number - crowd.operations()))
+            crowd.revive()
             fault = nemesis.strike(name)
             took = f"{(fault.ended - fault.begun) / 1e6:.1f} s {fault.detail}".strip()
             done = f"{crowd.operations():9,} operations"
             say(f"{time.monotonic() - begun:7.1f} s {done}, fault {number}: {name} ({took})")
         while (missing := size.operations - crowd.operations()) > 0:
             crowd.await_operations(min(missing, 10_000), patience_s=300)
+        crowd.revive()
         crowd.await_operations(200)
         load_s = time.monotonic() - begun
         say(f"{load_s:7.1f} s load ends, draining")
@@ -169,7 +175,9 @@ def run(folder: Path, size: Size, say: Any = print) -> Result:
         say(f"{time.monotonic() - begun:7.1f} s checking")
         (folder / "left.json").write_bytes(msgspec.json.encode(left))
         verdict = check(History(read(folder), nemesis.faults, left), journal(server.dsn))
-    result = Result(verdict, nemesis.faults, left_out, version, load_s, time.monotonic() - begun, size)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_s = used.ru_utime + used.ru_stime
+    result = Result(verdict, nemesis.faults, left_out, version, load_s, time.monotonic() - begun, cpu_s, size)
     (folder / "verdict.json").write_text(json.dumps(result.data(), indent=1))
     return result
 

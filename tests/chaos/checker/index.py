@@ -44,8 +44,9 @@ class Settle(NamedTuple):
 
     @property
     def may_be_done(self) -> bool:
-        """A settle that was sent again finds its own effect: then the answer is that the lease is gone."""
-        return self.outcome in (DONE, UNKNOWN) or self.op.facts[2]
+        """A settle that was sent again finds its own effect: the message is gone, or leased by another client by now."""
+        found_own_effect = self.outcome == "gone" or self.op.name != "ack"
+        return self.outcome in (DONE, UNKNOWN) or (self.op.facts[2] and found_own_effect)
 
     @property
     def delay(self) -> int:
