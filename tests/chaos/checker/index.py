@@ -99,7 +99,7 @@ class Index:
         self.offers: dict[Place, list[Item]] = defaultdict(list)
         self.by_payload: dict[str, list[Item]] = defaultdict(list)
         self.removals: dict[Place, list[Operation]] = defaultdict(list)
-        """Drops and edits that may have worked."""
+        """Drops that may have worked."""
         self.purges: dict[str, list[Operation]] = defaultdict(list)
         self.grants: dict[Place, list[Grant]] = defaultdict(list)
         self.by_token: dict[str, Grant] = {}
@@ -126,8 +126,10 @@ class Index:
                 offers.append(op)
             elif op.name in SETTLES:
                 settles.append(op)
-            elif op.name in ("drop", "edit") and _may_change(op):
+            elif op.name == "drop" and (op.answer == UNKNOWN or (op.answer == OK and op.result[0])):
                 self.removals[op.queue, op.facts[0]].append(op)
+            elif op.name == "edit" and op.answer in (OK, UNKNOWN):
+                self._edit(op)
             elif op.name == "purge" and op.answer in (OK, UNKNOWN):
                 self.purges[op.queue].append(op)
         for grants in self.grants.values():
@@ -176,6 +178,16 @@ class Index:
             if forgotten:
                 self.forgotten.append(item)
 
+    def _edit(self, op: Operation) -> None:
+        """An edit that changed something is an accepted message like any other."""
+        key, payload = op.facts
+        known = op.answer == OK and not self.faults.forgot(op.returned, op.returned)
+        outcome = op.result[0] if known else UNKNOWN
+        item = Item(op, key, payload, 0, "edit", True, outcome)
+        if item.may_be_stored:
+            self.offers[op.queue, key].append(item)
+            self.by_payload[payload].append(item)
+
     def _settle(self, op: Operation, verdict: Verdict) -> None:
         if op.answer in (REFUSED, UNDONE):
             return
@@ -188,7 +200,3 @@ class Index:
             verdict.report("settles_refused", outcome not in (DONE, UNKNOWN))
             if grant is not None:
                 grant.settles.append(Settle(op, outcome))
-
-
-def _may_change(op: Operation) -> bool:
-    return op.answer == UNKNOWN or (op.answer == OK and op.result[0] in (True, "updated"))
