@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -82,10 +82,10 @@ class Crowd:
 
     def _spawn(self, role: str, name: str, command: list[str], order: Order | None) -> Member:
         environment = {**os.environ, recording.OFFSET_VARIABLE: recording.clock_offset(), "TARRY_DSN": self.dsn}
-        quiet = subprocess.DEVNULL if order is None else None
-        process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, cwd=ROOT, env=environment
-        )
+        with (self.folder / f"{name}.log").open("wb") if order is None else nullcontext() as log:
+            process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=ROOT, env=environment
+            )
         member = Member(role, name, process, order)
         self.members.append(member)
         return member

@@ -57,8 +57,9 @@ class Transactions:
         answers = await task.settle("ack", held.queue, [held.hold], conn=self._conn, transaction=self._number)
         if answers != ["done"]:
             return False
-        number = task.recorder.begin("effect", held.queue, held.payload, transaction=self._number)
-        await awaited(self._conn.execute(_INSERT, [held.payload]))
+        effect = f"{held.payload}@{held.hold.key}"  # messages of schedules differ in their keys only
+        number = task.recorder.begin("effect", held.queue, effect, transaction=self._number)
+        await awaited(self._conn.execute(_INSERT, [effect]))
         task.recorder.end(number, OK)
         return True
 
