@@ -161,6 +161,7 @@ class TestAllOrNothing:
     @pytest.mark.parametrize(
         "bad", [message(""), message("k" * 201), message("ok", float("nan"))], ids=["empty", "long", "nan"]
     )
+    @pytest.mark.usefixtures("queue_exists")
     def test_one_bad_message_keeps_the_whole_batch_out(self, app: App, queue: Queue[Any], bad: Message[Any]) -> None:
         with pytest.raises(InvalidInput):
             queue.offer_many([message("a"), bad, message("b")])

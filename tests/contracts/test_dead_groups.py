@@ -43,9 +43,11 @@ class TestGroups:
         assert [letter.fingerprint for letter in queue.dead_letters.list()] == [group.fingerprint]
         assert group.fingerprint == fingerprint("buried", "x 1")
 
+    @pytest.mark.usefixtures("queue_exists")
     def test_a_queue_without_dead_letters_has_no_groups(self, queue: Queue[Any]) -> None:
         assert queue.dead_letters.groups() == []
 
+    @pytest.mark.usefixtures("queue_exists")
     def test_groups_are_of_one_queue(self, app: App, queue: Queue[Any]) -> None:
         die(app.queue(queue.name + "-other"), "a", "x")
         assert queue.dead_letters.groups() == []

@@ -96,6 +96,7 @@ class TestList:
         assert keys(queue.dead_letters.list(limit=2)) == ["c", "b"]
         assert queue.dead_letters.list(limit=0) == []
 
+    @pytest.mark.usefixtures("queue_exists")
     def test_a_queue_without_any_has_none(self, queue: Queue[Any]) -> None:
         assert queue.dead_letters.list() == []
         assert queue.dead_letters.redrive() == 0
@@ -137,6 +138,7 @@ class TestRedrive:
         assert keys(queue.dead_letters.list()) == ["b"]
         assert queue.dead_letters.redrive([]) == 0
 
+    @pytest.mark.usefixtures("queue_exists")
     def test_only_letters_of_this_queue(self, app: App, queue: Queue[Any]) -> None:
         other = app.queue(queue.name + "-other")
         (version,) = bury(other, "a")

@@ -85,6 +85,7 @@ class TestWhatChanges:
         assert queue.edit("a", **same, version=version - 1) is Edited.IGNORED
         assert seen(queue, "a").version == version
 
+    @pytest.mark.usefixtures("queue_exists")
     def test_what_is_not_there_is_gone(self, queue: Queue[Any]) -> None:
         assert queue.edit("nothing", priority=1) is Edited.GONE
         queue.offer("a", 1)

@@ -251,6 +251,7 @@ class TestWho:
         assert sorted(key for some in got for key in some) == [f"k{i}" for i in range(10)]
         assert numbers(backend.app(), queue) == (0, 0, 10, 0)
 
+    @pytest.mark.usefixtures("queue_exists")
     def test_looking_into_an_empty_queue_finds_nothing_in_any_state(self, app: App, queue: Queue[Any]) -> None:
         assert numbers(app, queue) == EMPTY
         assert app.store.messages(queue.name) == []

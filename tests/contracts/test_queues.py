@@ -13,6 +13,7 @@ from tarry import Message, Outcome, Queue, QueueSettings, Retry, Settled
 from tarry.app import App
 from tarry.core.errors import InvalidInput, Refused, UnknownQueue
 from tarry.core.events import JournalLevel
+from tarry.core.messages import Hold
 from tests.kit.backends import SETTINGS, Backend, new_name
 from tests.kit.clocks import START, WatchedClock
 from tests.kit.steps import EMPTY, HOUR, MINUTE, SECOND, all_at_once, keys, numbers, take
@@ -99,6 +100,7 @@ class TestCreation:
 
     def test_names_differ_by_case(self, app: App, name: str) -> None:
         app.queue(name.lower()).offer("a", 1)
+        app.queue(name.upper()).offer("b", 1)
         assert not app.queue(name.upper()).contains("a")
 
     def test_many_first_uses_at_once_make_one_queue(self, app: App, name: str) -> None:
@@ -115,6 +117,7 @@ class TestCreation:
 
 
 class TestLag:
+    @pytest.mark.usefixtures("queue_exists")
     def test_it_is_the_age_of_the_oldest_that_could_be_delivered(
         self, app: App, queue: Queue[Any], clock: WatchedClock
     ) -> None:
@@ -138,7 +141,7 @@ class TestLag:
 
 
 class TestUnknownQueues:
-    """Where a store may not create queues by itself."""
+    """Where a store may not create queues by itself, and what never creates one."""
 
     @pytest.mark.parametrize("verb", VERBS_OF_MESSAGES)
     def test_every_verb_says_that_there_is_no_such_queue(self, backend: Backend, name: str, verb: str) -> None:
@@ -160,6 +163,26 @@ class TestUnknownQueues:
         settings = dataclasses.replace(SETTINGS, create_queues=False)
         with backend.own_app(settings) as app, pytest.raises(UnknownQueue, match=name):
             ask(app, name)
+
+    @pytest.mark.parametrize(
+        "verb", [verb for verb in VERBS_OF_MESSAGES if not verb.startswith(("offer", "try", "poll"))]
+    )
+    def test_only_an_offer_or_a_poll_creates_its_queue(self, app: App, name: str, verb: str) -> None:
+        with pytest.raises(UnknownQueue, match=name):
+            VERBS_OF_MESSAGES[verb](app.queue(name))
+        with pytest.raises(UnknownQueue):
+            app.queues.get(name)
+
+    @pytest.mark.parametrize("verb", ["ack", "nack", "touch", "release", "bury"])
+    def test_a_settle_in_a_deleted_queue_says_gone_and_creates_nothing(
+        self, app: App, queue: Queue[Any], verb: str
+    ) -> None:
+        queue.offer("a", 1)
+        delivery = take(queue)
+        app.queues.delete(queue.name, force=True)
+        assert getattr(delivery, verb)() is Settled.GONE
+        with pytest.raises(UnknownQueue):
+            app.queues.get(queue.name)
 
     @pytest.mark.parametrize(
         "ask",
@@ -263,6 +286,54 @@ class TestRename:
         with pytest.raises(UnknownQueue):
             app.queues.get(queue.name)
 
+    @pytest.mark.parametrize("verb", ["ack", "nack", "touch", "release", "bury"])
+    @pytest.mark.parametrize("old_name_is_used_again", [False, True])
+    def test_a_settle_in_flight_is_done_and_creates_no_queue(
+        self, app: App, queue: Queue[Any], name: str, verb: str, *, old_name_is_used_again: bool
+    ) -> None:
+        queue.offer("a", 1)
+        delivery = take(queue)
+        app.queues.rename(queue.name, name)
+        if old_name_is_used_again:
+            queue.offer("a", 2, after=HOUR)
+        assert getattr(delivery, verb)() is Settled.DONE
+        settled = {
+            "ack": EMPTY,
+            "nack": (1, 0, 0, 0),
+            "touch": (0, 0, 1, 0),
+            "release": (0, 1, 0, 0),
+            "bury": (0, 0, 0, 1),
+        }
+        assert numbers(app, app.queue(name)) == settled[verb]
+        if old_name_is_used_again:
+            assert numbers(app, queue) == (1, 0, 0, 0)
+        else:
+            with pytest.raises(UnknownQueue):
+                app.queues.get(queue.name)
+
+    def test_a_batch_is_settled_wherever_its_messages_are(self, app: App, queue: Queue[Any], name: str) -> None:
+        queue.offer_many([Message(key=key, payload=1) for key in "ab"])
+        a, b = (delivery.hold for delivery in queue.try_poll_many(2))
+        app.queues.rename(queue.name, name)
+        queue.offer("c", 1)
+        c = take(queue).hold
+        assert queue.ack_many([b, c, Hold("none", b.token), a, b]) == [
+            Settled.DONE,
+            Settled.DONE,
+            Settled.GONE,
+            Settled.DONE,
+            Settled.GONE,
+        ]
+
+    def test_a_stale_token_settles_nothing_under_either_name(self, app: App, queue: Queue[Any], name: str) -> None:
+        queue.offer("a", 1)
+        stale = take(queue)
+        stale.release()
+        take(queue)
+        app.queues.rename(queue.name, name)
+        assert stale.ack() is Settled.GONE
+        assert app.queue(name).ack_many([stale.hold]) == [Settled.LEASE_LOST]
+
     def test_the_history_follows(self, app: App, queue: Queue[Any], name: str) -> None:
         queue.offer("a", 1)
         app.queues.rename(queue.name, name)
@@ -315,6 +386,7 @@ class TestDelete:
         dying.bury()
         app.queues.delete(queue.name, force=True)
         assert held.ack() is Settled.GONE
+        app.queues.create(queue.name)
         assert numbers(app, queue) == EMPTY
 
     def test_a_new_queue_of_the_name_starts_afresh(self, app: App, name: str) -> None:

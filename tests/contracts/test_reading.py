@@ -17,6 +17,7 @@ from tests.kit.steps import EMPTY, HOUR, MINUTE, SECOND, keys, numbers, seen, ta
 
 
 class TestRead:
+    @pytest.mark.usefixtures("queue_exists")
     def test_an_unknown_key_is_not_there(self, queue: Queue[Any]) -> None:
         assert queue.read("nobody") is None
         assert not queue.contains("nobody")
@@ -74,6 +75,7 @@ class TestDrop:
         assert not queue.contains("a")
         assert not queue.drop("a")
 
+    @pytest.mark.usefixtures("queue_exists")
     def test_an_unknown_key_is_not_dropped(self, queue: Queue[Any]) -> None:
         assert not queue.drop("nobody")
 

@@ -112,6 +112,7 @@ class TestToTheEnd:
         assert redrive.job.redriven == 3
         assert len(queue.dead_letters.list()) == 1
 
+    @pytest.mark.usefixtures("queue_exists")
     def test_nothing_to_do_is_done_at_once(self, queue: Queue[Any]) -> None:
         redrive = queue.dead_letters.start_redrive(canary=5)
         assert redrive.advance().state is RedriveState.DONE
@@ -226,6 +227,7 @@ class TestOrders:
         assert (redrive.advance().redriven, redrive.job.ended_at) == (2, START)
         assert len(queue.dead_letters.list()) == 2
 
+    @pytest.mark.usefixtures("queue_exists")
     def test_what_has_ended_cannot_go_on(self, queue: Queue[Any]) -> None:
         redrive = queue.dead_letters.start_redrive()
         finish(redrive)
@@ -240,6 +242,7 @@ class TestOrders:
             app.store.turn_redrive(99_999_999, RedriveState.PAUSED)
         assert app.store.advance_redrive(99_999_999) is None
 
+    @pytest.mark.usefixtures("queue_exists")
     def test_jobs_are_listed_the_newest_first(self, app: App, queue: Queue[Any]) -> None:
         first = queue.dead_letters.start_redrive(key_prefix="a", rate=2)
         second = queue.dead_letters.start_redrive()
@@ -248,6 +251,7 @@ class TestOrders:
         assert (app.redrives.get(first.id).job.where.key_prefix, first.refresh().rate) == ("a", 2.0)
         assert first.id in [job.id for job in app.redrives.list()]
 
+    @pytest.mark.usefixtures("queue_exists")
     def test_the_same_request_is_the_same_job(self, app: App, queue: Queue[Any]) -> None:
         request = uuid4()
         made = [

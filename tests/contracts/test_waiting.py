@@ -174,6 +174,7 @@ class TestNextDue:
     def ask(self, app: App, queue: Queue[Any], **options: Any) -> timedelta | None:
         return app.store.wait(queue.name, sleep_for=SECOND, **options).due_in
 
+    @pytest.mark.usefixtures("queue_exists")
     def test_nothing_waits_in_an_empty_queue(self, app: App, queue: Queue[Any]) -> None:
         assert self.ask(app, queue) is None
 

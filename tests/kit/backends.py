@@ -159,5 +159,11 @@ def queue(app: App) -> Queue[Any]:
     return app.queue(new_name())
 
 
+@pytest.fixture
+def queue_exists(app: App, queue: Queue[Any]) -> None:
+    """For tests that begin with a verb that creates no queue."""
+    app.queues.create(queue.name)
+
+
 def new_name() -> str:
     return f"q-{uuid4().hex[:16]}"

@@ -8,12 +8,15 @@ from datetime import timedelta
 from typing import Any, TypeVar, cast
 
 from tarry.core.conditions import Condition
+from tarry.core.errors import UnknownQueue
 from tarry.core.waiting import Ask, LineKey, Lobby, Look, Waited, waiting
 
 D = TypeVar("D")
 
 _LONGEST_S = 3_600.0
 """Upper bound of a single wait, for all platforms; the plan then waits again."""
+_LOOK_AGAIN = Waited(timedelta(0))
+"""The queue was renamed or deleted since the last look. Waiting creates no queue; the next look creates it, or raises."""
 
 
 class ThreadTicket:
@@ -71,7 +74,10 @@ def wait_for(
             if isinstance(step, Look):
                 answer = look()
             elif isinstance(step, Ask):
-                answer = ask(timedelta(seconds=step.sleep_s))
+                try:
+                    answer = ask(timedelta(seconds=step.sleep_s))
+                except UnknownQueue:
+                    answer = _LOOK_AGAIN
             else:
                 ticket.park(step.seconds)
             step = plan.send(answer)
@@ -97,7 +103,10 @@ async def await_for(
             if isinstance(step, Look):
                 answer = await look()
             elif isinstance(step, Ask):
-                answer = await ask(timedelta(seconds=step.sleep_s))
+                try:
+                    answer = await ask(timedelta(seconds=step.sleep_s))
+                except UnknownQueue:
+                    answer = _LOOK_AGAIN
             else:
                 await ticket.park(step.seconds)
             step = plan.send(answer)

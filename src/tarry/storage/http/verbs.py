@@ -42,6 +42,8 @@ OF_QUEUE: Mapping[str, Verb] = {
     )
 }
 """About the messages of a queue, which is their first argument."""
+_CREATING = frozenset({"offer", "offer_many", "lease"})
+"""The verbs that create their queue if it is missing."""
 VERBS: Mapping[str, Verb] = {
     **OF_QUEUE,
     **{
@@ -74,7 +76,7 @@ VERBS: Mapping[str, Verb] = {
 
 def op_of(name: str, args: tuple[Any, ...], options: dict[str, Any], *, create: bool) -> Op[Any]:
     verb = VERBS[name]
-    if name in OF_QUEUE:
+    if name in _CREATING:
         queues = [args[0] if args else options["queue"]]
     elif name == "rule":
         queues = [queue for ruling in (args[0] if args else options["rulings"]) for queue in queues_of(ruling)]
@@ -84,7 +86,7 @@ def op_of(name: str, args: tuple[Any, ...], options: dict[str, Any], *, create: 
 
 
 def _in_queues(queues: Iterable[str], make: Callable[[], Op[R]], *, create: bool) -> Op[R]:
-    """As the library has it: a queue comes into being when it is first used, if this client's key may create it."""
+    """As in the library: a missing queue is created by an offer or a poll, if this client's key may create it."""
     try:
         return (yield from make())
     except UnknownQueue:

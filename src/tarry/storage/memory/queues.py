@@ -38,6 +38,7 @@ class MemoryQueue:
         next_version: Callable[[], int],
     ) -> None:
         self.name = name
+        self.former_names: set[str] = set()
         self.settings = settings
         self.created_at = created_at
         self.paused_at: datetime | None = None

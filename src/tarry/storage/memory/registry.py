@@ -10,6 +10,7 @@ from itertools import count
 from tarry.core import limits
 from tarry.core.errors import Refused, UnknownQueue
 from tarry.core.events import EventKind
+from tarry.core.messages import Hold
 from tarry.core.scheduling import DueCount
 from tarry.core.settings import QueueInfo, QueueSettings
 from tarry.storage.memory.journal import Journal
@@ -27,7 +28,7 @@ class Registry:
         self._queues: dict[str, MemoryQueue] = {}
 
     def known(self, name: str) -> MemoryQueue:
-        """An existing queue, for verbs on the queue itself."""
+        """For all verbs that never create a queue."""
         queue = self._queues.get(name)
         if queue is None:
             raise UnknownQueue(name)
@@ -36,11 +37,21 @@ class Registry:
     def found(self, name: str) -> MemoryQueue | None:
         return self._queues.get(name)
 
+    def holding(self, name: str, hold: Hold) -> MemoryQueue | None:
+        """The queue of this name, or the one that had it before and whose message this lease holds."""
+        named = self._queues.get(name)
+        renamed = (queue for queue in self._queues.values() if name in queue.former_names)
+        for queue in (named, *renamed):
+            row = None if queue is None else queue.rows.get(hold.key)
+            if row is not None and row.token == hold.token:
+                return queue
+        return named
+
     def queues(self) -> list[MemoryQueue]:
         return list(self._queues.values())
 
     def used(self, name: str, now: datetime) -> MemoryQueue:
-        """A queue for verbs on messages: the first use of a name may create it."""
+        """For offers and polls, which create their queue if it is missing."""
         queue = self._queues.get(name)
         if queue is None:
             if not self._create_on_use:
@@ -67,6 +78,7 @@ class Registry:
         queue = self.known(name)
         if new_name in self._queues:
             raise _taken(new_name)
+        queue.former_names.add(name)
         del self._queues[name]
         queue.name = new_name
         self._queues[new_name] = queue

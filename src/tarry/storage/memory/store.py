@@ -96,11 +96,11 @@ class MemoryStore(Chores, Scheduling):
     # Offering
 
     def offer(self, queue: str, draft: Draft, *, conn: Any = None) -> Outcome:
-        with self._changing(queue, conn) as (state, now):
+        with self._changing(queue, conn, create=True) as (state, now):
             return offers.offer(state, draft, now)
 
     def offer_many(self, queue: str, drafts: Sequence[Draft], *, conn: Any = None) -> list[Outcome]:
-        with self._changing(queue, conn) as (state, now):
+        with self._changing(queue, conn, create=True) as (state, now):
             return offers.offer_many(state, drafts, now)
 
     def offer_once(
@@ -160,20 +160,24 @@ class MemoryStore(Chores, Scheduling):
             return Waited(None if next_at is None else look_in(next_at - now, self._strategy), ALWAYS)
 
     def ack(self, queue: str, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]:
-        with self._using(queue, conn) as (state, now):
-            return settles.ack(state, holds, now)
+        return self._settle(queue, holds, lambda state, hold, now: settles.ack(state, [hold], now), conn)
 
     def nack(
         self, queue: str, failures: Sequence[Failure], *, retry: Retry | None = None, conn: Any = None
     ) -> list[Settled]:
-        with self._changing(queue, conn) as (state, now):
-            return settles.nack(state, failures, now, self._random, retry)
+        by_hold = {failure.hold: failure for failure in reversed(failures)}
+        return self._settle(
+            queue,
+            [failure.hold for failure in failures],
+            lambda state, hold, now: settles.nack(state, [by_hold[hold]], now, self._random, retry),
+            conn,
+            ring=True,
+        )
 
     def touch(
         self, queue: str, holds: Sequence[Hold], *, lease_for: timedelta | None = None, conn: Any = None
     ) -> list[Settled]:
-        with self._using(queue, conn) as (state, now):
-            return settles.touch(state, holds, now, lease_for)
+        return self._settle(queue, holds, lambda state, hold, now: settles.touch(state, [hold], now, lease_for), conn)
 
     def release(
         self,
@@ -184,8 +188,13 @@ class MemoryStore(Chores, Scheduling):
         delay: timedelta | None = None,
         conn: Any = None,
     ) -> list[Settled]:
-        with self._changing(queue, conn) as (state, now):
-            return settles.release(state, holds, now, due_at if delay is None else now + delay)
+        return self._settle(
+            queue,
+            holds,
+            lambda state, hold, now: settles.release(state, [hold], now, due_at if delay is None else now + delay),
+            conn,
+            ring=True,
+        )
 
     def bury(
         self,
@@ -196,8 +205,9 @@ class MemoryStore(Chores, Scheduling):
         reason: BuryReason = "buried",
         conn: Any = None,
     ) -> list[Settled]:
-        with self._using(queue, conn) as (state, now):
-            return settles.bury(state, holds, now, error, reason)
+        return self._settle(
+            queue, holds, lambda state, hold, now: settles.bury(state, [hold], now, error, reason), conn
+        )
 
     # Browsing
 
@@ -369,14 +379,36 @@ class MemoryStore(Chores, Scheduling):
     @contextmanager
     def _using(self, queue: str, conn: Any) -> Generator[tuple[MemoryQueue, datetime], None, None]:
         with self._locked(conn) as now:
-            yield self._registry.used(queue, now), now
+            yield self._registry.known(queue), now
 
     @contextmanager
-    def _changing(self, queue: str, conn: Any) -> Generator[tuple[MemoryQueue, datetime], None, None]:
+    def _changing(
+        self, queue: str, conn: Any, *, create: bool = False
+    ) -> Generator[tuple[MemoryQueue, datetime], None, None]:
         """A change after which a message may be due earlier than before."""
-        with self._using(queue, conn) as (state, now):
+        with self._locked(conn) as now:
+            state = self._registry.used(queue, now) if create else self._registry.known(queue)
             yield state, now
             self._ring(state, now)
+
+    def _settle(
+        self,
+        queue: str,
+        holds: Sequence[Hold],
+        settle: Callable[[MemoryQueue, Hold, datetime], list[Settled]],
+        conn: Any,
+        *,
+        ring: bool = False,
+    ) -> list[Settled]:
+        """One by one, each where its message is: a queue may have been renamed since the lease."""
+        settled: list[Settled] = []
+        with self._locked(conn) as now:
+            for hold in holds:
+                state = self._registry.holding(queue, hold)
+                settled += [Settled.GONE] if state is None else settle(state, hold, now)
+                if ring and state is not None:
+                    self._ring(state, now)
+        return settled
 
     def _ring(self, state: MemoryQueue, now: datetime) -> None:
         for key in self.lobby.lines_of(state.name):

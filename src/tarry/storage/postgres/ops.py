@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from operator import itemgetter
 from typing import TypeVar
@@ -62,6 +62,14 @@ def in_queue(queue: str, now: datetime | None, make: Callable[[], Op[R]], *, cre
             raise
     yield from queue_statements.create(check_queue_name(queue), QueueSettings(), now).run()
     return (yield from make())
+
+
+def in_known_queue(make: Callable[[], Op[R]]) -> Op[R]:
+    """Run an op that never creates its queue, also not on behalf of a caller's connection (see `MissingQueue`)."""
+    try:
+        return (yield from make())
+    except MissingQueue as missing:
+        raise UnknownQueue(missing.name) from None
 
 
 def offer_many(queue: str, drafts: Sequence[Draft], now: datetime | None) -> Op[list[Outcome]]:
@@ -208,7 +216,8 @@ class Settlement:
     verb: str
     queue: str
     now: datetime | None
-    statement: Callable[[Sequence[Hold]], Statement[SettledKeys]]
+    statement: Callable[[str, Sequence[Hold]], Statement[SettledKeys]]
+    """Takes the name of the queue: a message may be in another queue than the caller names, see `_unsettled`."""
 
 
 def settle(how: Settlement, holds: Sequence[Hold]) -> Op[list[Settled]]:
@@ -227,7 +236,11 @@ def settle(how: Settlement, holds: Sequence[Hold]) -> Op[list[Settled]]:
 
 
 def _unsettled(how: Settlement, holds: list[Hold]) -> Op[dict[str, Settled]]:
-    """Settle what is held, each key once, and say why the rest was not. A stale token leaves a mark in the journal."""
+    """Settle what is held, each key once, and return why the rest was not. A stale token is journaled.
+
+    What is not found under the given name is settled in the queue that was called so before. So a settle that was in flight
+    while its queue was renamed is done, and creates no queue.
+    """
     answers: dict[str, Settled] = {}
     locked: set[str] = set()
     holds.sort(key=itemgetter(0))
@@ -235,7 +248,10 @@ def _unsettled(how: Settlement, holds: list[Hold]) -> Op[dict[str, Settled]]:
         missed: list[Hold] = []
         for start in range(0, len(holds), CHUNK):
             chunk = holds[start : start + CHUNK]
-            done, busy = yield from how.statement(chunk).run()
+            try:
+                done, busy = yield from how.statement(how.queue, chunk).run()
+            except MissingQueue:
+                done, busy = frozenset[str](), frozenset[str]()
             locked |= busy
             if done is not None:
                 missed += [hold for hold in chunk if hold.key not in done and hold.key not in busy]
@@ -243,10 +259,19 @@ def _unsettled(how: Settlement, holds: list[Hold]) -> Op[dict[str, Settled]]:
             answers.pop(hold.key, None)
         if not missed:
             break
-        live = yield from statements.live_holds(how.queue, [hold.key for hold in missed]).run()
+        live = yield from statements.live_holds(how.queue, missed).run()
         answers |= {hold.key: Settled.LEASE_LOST if hold.key in live else Settled.GONE for hold in missed}
-        # Still ours, yet not settled: somebody touched the row in the moment between finding and settling it.
-        holds = [hold for hold in missed if live.get(hold.key) == hold.token]
+        # Still ours, yet not settled: another statement touched the row between finding and settling it.
+        holds = [hold for hold in missed if live.get(hold.key) == (how.queue, hold.token)]
+        elsewhere: dict[str, list[Hold]] = {}
+        for hold in missed:
+            name, token = live.get(hold.key, (how.queue, None))
+            if name != how.queue and token == hold.token:
+                elsewhere.setdefault(name, []).append(hold)
+        for name, moved in elsewhere.items():
+            for hold in moved:
+                del answers[hold.key]
+            answers |= yield from _unsettled(replace(how, queue=name), moved)
         if not holds:
             break
     if stale := [key for key, answer in answers.items() if answer is Settled.LEASE_LOST]:
@@ -258,7 +283,9 @@ def nack(queue: str, failures: Sequence[Failure], retry: Retry | None, now: date
     by_hold = {
         f.hold: Failed(f.hold, None if f.error is None else clip_error(f.error), f.delay) for f in reversed(failures)
     }
-    how = Settlement("nack", queue, now, lambda holds: statements.nack(queue, [by_hold[h] for h in holds], now, retry))
+    how = Settlement(
+        "nack", queue, now, lambda name, holds: statements.nack(name, [by_hold[h] for h in holds], now, retry)
+    )
     return settle(how, [f.hold for f in failures])
 
 
@@ -270,17 +297,18 @@ def bury(
         "bury",
         queue,
         now,
-        lambda some: statements.nack(queue, [Failed(h, error=text, reason=reason) for h in some], now),
+        lambda name, some: statements.nack(name, [Failed(h, error=text, reason=reason) for h in some], now),
     )
     return settle(how, holds)
 
 
 def ack(queue: str, holds: Sequence[Hold], now: datetime | None) -> Op[list[Settled]]:
-    return settle(Settlement("ack", queue, now, lambda some: statements.ack(queue, some, now)), holds)
+    return settle(Settlement("ack", queue, now, lambda name, some: statements.ack(name, some, now)), holds)
 
 
 def touch(queue: str, holds: Sequence[Hold], lease_for: timedelta | None, now: datetime | None) -> Op[list[Settled]]:
-    return settle(Settlement("touch", queue, now, lambda some: statements.touch(queue, some, lease_for, now)), holds)
+    how = Settlement("touch", queue, now, lambda name, some: statements.touch(name, some, lease_for, now))
+    return settle(how, holds)
 
 
 def release(
@@ -292,7 +320,7 @@ def release(
     delay: timedelta | None = None,
 ) -> Op[list[Settled]]:
     how = Settlement(
-        "release", queue, now, lambda some: statements.release(queue, some, now, due_at=due_at, delay=delay)
+        "release", queue, now, lambda name, some: statements.release(name, some, now, due_at=due_at, delay=delay)
     )
     return settle(how, holds)
 

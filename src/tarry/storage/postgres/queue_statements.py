@@ -20,6 +20,11 @@ def edit(name: str, settings: QueueSettings, only: frozenset[str], now: datetime
     return Statement(sql("queue_edit"), params, _maybe_info)
 
 
+def renamed(name: str) -> Statement[str | None]:
+    """The present name of the queue that was last called so, if any."""
+    return Statement(sql("queue_renamed"), {"name": name}, lambda rows: rows[0][0] if rows else None)
+
+
 def rename(name: str, new_name: str, now: datetime | None) -> Statement[QueueInfo | None]:
     return Statement(sql("queue_rename"), {"name": name, "new_name": new_name, "now": now}, _maybe_info)
 

@@ -456,6 +456,7 @@ create table tarry.queue (
     created_at timestamp with time zone not null,
     updated_at timestamp with time zone not null,
     deleted_at timestamp with time zone,
+    former_names text[] not null default '{}'::text[],
     constraint queue_pkey PRIMARY KEY (id),
     constraint queue_lease_for_check CHECK (((lease_for >= '00:00:01'::interval) AND (lease_for <= '12:00:00'::interval))),
     constraint queue_max_attempts_check CHECK ((max_attempts >= 1)),
@@ -976,4 +977,5 @@ insert into tarry.migration (number, name, checksum) values
     (13, '0013_pre_told', 'cf2e1397d3c4473d'),
     (14, '0014_pre_failover', '3f17d48d0d0452fa'),
     (15, '0015_pre_overflow', '0bb0d1b48434e066'),
-    (16, '0016_pre_ledgers', 'cf3e9b7e79cd4f7f');
+    (16, '0016_pre_ledgers', 'cf3e9b7e79cd4f7f'),
+    (17, '0017_pre_former_names', '903fb7179500a930');

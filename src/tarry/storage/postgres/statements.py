@@ -68,7 +68,7 @@ class Position(NamedTuple):
 
 
 class MissingQueue(UnknownQueue):
-    """A verb about messages found no queue, which is where queues come into being. The registry says `UnknownQueue`."""
+    """A statement about messages found no such queue. Offers and polls may create it; others raise `UnknownQueue`."""
 
 
 class SettledKeys(NamedTuple):
@@ -228,9 +228,11 @@ def nack(
     return Statement(sql("nack"), params, _settling(queue))
 
 
-def live_holds(queue: str, keys: Sequence[str]) -> Statement[dict[str, UUID | None]]:
-    """The live ones of these keys, each with the token that holds it now, if any."""
-    return Statement(sql("live_holds"), {"queue": queue, "keys": TextArray(keys)}, lambda rows: dict(map(tuple, rows)))
+def live_holds(queue: str, holds: Sequence[Hold]) -> Statement[dict[str, tuple[str, UUID | None]]]:
+    """By key: the queue of the live message and the token that holds it now, if any. A message that these holds hold comes
+    before one that only has the same key."""
+    params = {"queue": queue, **_held(holds)}
+    return Statement(sql("live_holds"), params, lambda rows: {key: (name, token) for key, name, token in rows})
 
 
 def locked(queue: str, keys: Sequence[str]) -> Statement[frozenset[str]]:

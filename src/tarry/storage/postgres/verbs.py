@@ -54,7 +54,7 @@ R = TypeVar("R")
 
 class Verbs(ChoreVerbs):
     def __init__(self, clock: Clock, *, create: bool) -> None:
-        """`create`: a queue that is missing is made on the way."""
+        """`create`: an offer or a poll creates its queue if it is missing."""
         self._clock = clock
         self._create = create
         self._cursors: dict[tuple[str, str | None], Cursor] = {}
@@ -62,10 +62,10 @@ class Verbs(ChoreVerbs):
 
     def offer_many(self, queue: str, drafts: Sequence[Draft], *, again: bool = False) -> Op[list[Outcome]]:
         offer = ops.offer_again if again else ops.offer_many
-        return self._in(queue, lambda now: offer(queue, drafts, now))
+        return self._creating(queue, lambda now: offer(queue, drafts, now))
 
     def offer_once(self, queue: str, items: Sequence[answers.OfferOnce]) -> Op[list[Answered | None]]:
-        return self._in(queue, lambda now: answers.offer_once(queue, items, now))
+        return self._creating(queue, lambda now: answers.offer_once(queue, items, now))
 
     def recall(self, request: Once) -> Op[answers.Recalled]:
         return answers.recall([request]).run()
@@ -107,7 +107,7 @@ class Verbs(ChoreVerbs):
             )
             return ops.lease(request, decode, cursor, monotonic)
 
-        return self._in(queue, make)
+        return self._creating(queue, make)
 
     def wait(self, queue: str, type: str | None, sleeper: wait_statements.Sleeper) -> Op[Waited]:
         return self._one(queue, lambda now: wait_statements.wait(queue, type, sleeper, now))
@@ -199,7 +199,7 @@ class Verbs(ChoreVerbs):
         def reserved(now: datetime | None) -> Op[None]:
             yield from statements.reserve(queue, 0, now).run()
 
-        return self._in(queue, reserved)
+        return self._creating(queue, reserved)
 
     def add_key(self, key: ApiKey, expires_for: timedelta | None) -> Op[ApiKey]:
         return ops.single(key_statements.add(key, expires_for, self._clock.pinned()))
@@ -227,9 +227,14 @@ class Verbs(ChoreVerbs):
     def follow(self, after: str | None, until: str | None, limit: int, most: int) -> Op[EventPage]:
         return following.follow(after, until, limit, most)
 
-    def _in(self, queue: str, make: Callable[[datetime | None], Op[R]]) -> Op[R]:
+    def _creating(self, queue: str, make: Callable[[datetime | None], Op[R]]) -> Op[R]:
+        """For an offer or a poll: the queue is created if it is missing."""
         now = self._clock.pinned()
         return ops.in_queue(queue, now, lambda: make(now), create=self._create)
+
+    def _in(self, queue: str, make: Callable[[datetime | None], Op[R]]) -> Op[R]:
+        """For all other verbs: a missing queue is unknown, and stays so."""
+        return ops.in_known_queue(lambda: make(self._clock.pinned()))
 
     def _one(self, queue: str, make: Callable[[datetime | None], Statement[R]]) -> Op[R]:
         return self._in(queue, lambda now: make(now).run())

@@ -11,7 +11,7 @@ with made as (
     returning *
 ), noted as (
     insert into tarry.event (kind, at, queue, detail)
-    select 'queue_created', created_at, id, to_jsonb(made) - 'id' - 'created_at' - 'updated_at' - 'deleted_at' from made
+    select 'queue_created', created_at, id, to_jsonb(made) - 'id' - 'created_at' - 'updated_at' - 'deleted_at' - 'former_names' from made
 )
 select name, extract(epoch from lease_for)::float8, max_attempts, retry, journal::text,
     extract(epoch from retention_for)::float8, extract(epoch from target_lag_for)::float8, created_at, paused_at, paused_reason

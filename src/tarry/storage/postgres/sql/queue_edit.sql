@@ -16,7 +16,7 @@ with made as (
     returning *
 ), noted as (
     insert into tarry.event (kind, at, queue, detail)
-    select 'queue_edited', updated_at, id, to_jsonb(made) - 'id' - 'created_at' - 'updated_at' - 'deleted_at' from made
+    select 'queue_edited', updated_at, id, to_jsonb(made) - 'id' - 'created_at' - 'updated_at' - 'deleted_at' - 'former_names' from made
 )
 select name, extract(epoch from lease_for)::float8, max_attempts, retry, journal::text,
     extract(epoch from retention_for)::float8, extract(epoch from target_lag_for)::float8, created_at, paused_at, paused_reason

@@ -2,7 +2,8 @@
 -- when there is no such queue, or when the new name is taken (the unique index has the last word in a race).
 with made as (
     update tarry.queue
-    set name = %(new_name)s, updated_at = coalesce(%(now)s::timestamptz, clock_timestamp())
+    set name = %(new_name)s, former_names = (former_names || %(name)s::text)[greatest(cardinality(former_names) - 8, 1):],
+        updated_at = coalesce(%(now)s::timestamptz, clock_timestamp())
     where name = %(name)s and deleted_at is null
       and not exists (select from tarry.queue where name = %(new_name)s and deleted_at is null)
     returning *
