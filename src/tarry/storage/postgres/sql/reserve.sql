@@ -1,4 +1,9 @@
--- What an offer in several steps needs to know: the queue, the hour, and one version for each message.
+-- What an offer in several steps needs to know: the queue, the time, and one version for each message.
+-- The update writes nothing. It takes the lock of a writer, which is kept until the transaction ends, before the snapshot is
+-- taken: a deletion of the queue waits for the steps that follow, or it was first, and the queue is not found.
+with writing as (
+    update tarry.message set version = version where false
+)
 select q.id, q.journal::text, coalesce(%(now)s::timestamptz, statement_timestamp()),
     array(select nextval('tarry.version_seq') from generate_series(1, %(n)s::int))
 from tarry.queue q
