@@ -28,8 +28,8 @@ class CutsOffBurials:
     def __init__(self) -> None:
         self._real = sync.drive
 
-    def __call__(self, conn: psycopg.Connection[Any], op: Op[Any], *, guest: bool = False) -> Any:
-        return self._real(conn, self._watched(op), guest=guest)
+    def __call__(self, conn: psycopg.Connection[Any], op: Op[Any], **options: Any) -> Any:
+        return self._real(conn, self._watched(op), **options)
 
     def _watched(self, op: Op[Any]) -> Op[Any]:
         rows: Any = None
