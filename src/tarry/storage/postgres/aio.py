@@ -48,6 +48,7 @@ from tarry.storage.postgres.chores import AsyncChores, ChoreVerbs
 from tarry.storage.postgres.connections import aconfigure, keeps_state, keywords, pool_now
 from tarry.storage.postgres.drive import adrive, atransaction
 from tarry.storage.postgres.faults import LOCK_PAUSE_S, is_transient, translated
+from tarry.storage.postgres.fencing import Fence, Session
 from tarry.storage.postgres.gather import Gatherer
 from tarry.storage.postgres.guests import commits_each_statement, guest_connection
 from tarry.storage.postgres.insights import PostgresInsights
@@ -77,6 +78,7 @@ class AsyncPostgresStore(AsyncChores, AsyncScheduling, AsyncAnswering):
         self._verbs = Verbs(clock, create=settings.create_queues)
         self._guest_verbs = Verbs(clock, create=False)
         self._lent = set()
+        self._left_sessions: list[Session] = []
         self.lobby = Lobby(
             scan_every=settings.scan_every,
             listening_scan_every=settings.listening_scan_every,
@@ -390,12 +392,14 @@ class AsyncPostgresStore(AsyncChores, AsyncScheduling, AsyncAnswering):
         """With a connection of ours, again and again while what went wrong passes by itself."""
         patience, failures, started = self.settings.patience, 0, time.monotonic()
         locked_s: float | None = None
+        fence = Fence(self._left_sessions)
         while True:
-            tried_s = time.monotonic()
+            tried_s, own = time.monotonic(), None
             try:
                 with self._under_way:
                     async with self._pool.connection() as own:
                         with self._under_way.using(own):
+                            await adrive(own, fence.close())
                             return await work(own)
             except errors.LockNotAvailable as error:
                 locked_s = tried_s if locked_s is None else locked_s
@@ -403,10 +407,12 @@ class AsyncPostgresStore(AsyncChores, AsyncScheduling, AsyncAnswering):
                     raise translated(error, 1) from error
                 await asyncio.sleep(LOCK_PAUSE_S)
             except psycopg.Error as error:
+                fence.lost(own)
                 failures += 1
                 pause = patience.pause(failures).total_seconds()
                 spent = time.monotonic() - started + pause
                 if not is_transient(error) or failures > patience.retries or spent > patience.total_for.total_seconds():
+                    fence.give_up()
                     raise translated(error, failures) from error
                 await asyncio.sleep(pause)
                 await self._pool.check()

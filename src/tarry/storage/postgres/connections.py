@@ -16,6 +16,7 @@ from psycopg.conninfo import conninfo_to_dict
 from tarry.core.errors import InvalidInput, StoreUnavailable
 from tarry.storage.postgres.arrays import teach
 from tarry.storage.postgres.faults import translated
+from tarry.storage.postgres.fencing import note_session
 from tarry.storage.postgres.instants import read_in_utc
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ _TUNE: Final[LiteralString] = """
         || set_config('plan_cache_mode', 'force_generic_plan', false) || set_config('jit', 'off', false)
         || set_config('timezone', 'UTC', false) || set_config('lock_timeout', '200ms', false)
         || set_config('statement_timeout', coalesce(%(statement_ms)s::text, current_setting('statement_timeout')), false)
-    end
+    end, (select backend_start from pg_stat_get_activity(pg_backend_pid()))
 """
 
 
@@ -48,6 +49,7 @@ def configure(conn: Connection[Any], statement_for: timedelta | None = None) -> 
     row = conn.execute(_TUNE, _tuning(conn, statement_for)).fetchone()
     if row and row[0]:
         conn.prepare_threshold = 0
+        note_session(conn, row[2])
     else:
         read_in_utc(conn.adapters)
 
@@ -59,6 +61,7 @@ async def aconfigure(conn: AsyncConnection[Any], statement_for: timedelta | None
     row = await cursor.fetchone()
     if row and row[0]:
         conn.prepare_threshold = 0
+        note_session(conn, row[2])
     else:
         read_in_utc(conn.adapters)
 

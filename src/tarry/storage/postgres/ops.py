@@ -105,9 +105,15 @@ def offer_many(queue: str, drafts: Sequence[Draft], now: datetime | None) -> Op[
 def offer_again(queue: str, drafts: Sequence[Draft], now: datetime | None) -> Op[list[Outcome]]:
     """After a try whose answer was lost, and which may have been stored. Under a key that was made for it nobody else can
     have put anything: what is there now is ours, is left as it is, and was created."""
-    outcomes = yield from offer_many(
-        queue, [d._replace(fresh=False, conflict=KEEP) if d.fresh else d for d in drafts], now
-    )
+    kept = [d._replace(fresh=False, conflict=KEEP) if d.fresh else d for d in drafts]
+    try:
+        outcomes = yield from offer_many(queue, kept, now)
+    except MissingQueue:
+        # Renamed since the first try: that one, if it was stored, is in the renamed queue, and so must be the second.
+        renamed = yield from queue_statements.renamed(queue).run()
+        if renamed is None:
+            raise
+        outcomes = yield from offer_many(renamed, kept, now)
     return [
         Outcome.CREATED if draft.fresh and outcome is Outcome.IGNORED else outcome
         for draft, outcome in zip(drafts, outcomes, strict=True)

@@ -45,6 +45,7 @@ from tarry.storage.postgres.chores import Chores, ChoreVerbs
 from tarry.storage.postgres.connections import configure, keeps_state, keywords, pool_now
 from tarry.storage.postgres.drive import drive, transaction
 from tarry.storage.postgres.faults import LOCK_PAUSE_S, is_transient, translated
+from tarry.storage.postgres.fencing import Fence, Session
 from tarry.storage.postgres.guests import commits_each_statement, guest_connection
 from tarry.storage.postgres.home import Home
 from tarry.storage.postgres.listen import Listening
@@ -70,6 +71,7 @@ class PostgresStore(Chores, Scheduling, Answering):
         self._verbs = Verbs(clock, create=settings.create_queues)
         self._guest_verbs = Verbs(clock, create=False)
         self._lent = set()
+        self._left_sessions: list[Session] = []
         self.lobby = Lobby(
             scan_every=settings.scan_every,
             listening_scan_every=settings.listening_scan_every,
@@ -325,10 +327,12 @@ class PostgresStore(Chores, Scheduling, Answering):
         self._home.check()
         patience, failures, started = self.settings.patience, 0, time.monotonic()
         locked_s: float | None = None
+        fence = Fence(self._left_sessions)
         while True:
-            tried_s = time.monotonic()
+            tried_s, own = time.monotonic(), None
             try:
                 with self._pool.connection() as own:
+                    drive(own, fence.close())
                     return work(own)
             except errors.LockNotAvailable as error:
                 locked_s = tried_s if locked_s is None else locked_s
@@ -336,10 +340,12 @@ class PostgresStore(Chores, Scheduling, Answering):
                     raise translated(error, 1) from error
                 time.sleep(LOCK_PAUSE_S)
             except psycopg.Error as error:
+                fence.lost(own)
                 failures += 1
                 pause = patience.pause(failures).total_seconds()
                 spent = time.monotonic() - started + pause
                 if not is_transient(error) or failures > patience.retries or spent > patience.total_for.total_seconds():
+                    fence.give_up()
                     raise translated(error, failures) from error
                 time.sleep(pause)
                 self._pool.check()

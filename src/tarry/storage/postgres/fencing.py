@@ -1,0 +1,85 @@
+"""Fencing of retries: before an operation is tried again, the session of its last try must have ended.
+
+A broken connection tells nothing about the server process behind it. That process may be frozen, or not yet have read what
+it was sent, and execute it after the retry was answered: an older offer would replace a newer one, and a drop would delete a
+message that was accepted later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+from psycopg import AsyncConnection, Connection
+
+from tarry.core.errors import StoreUnavailable
+from tarry.storage.postgres.statement import Op, Statement, sql
+
+AnyConnection = Connection[Any] | AsyncConnection[Any]
+
+END_WITHIN_S = 5.0
+"""How long a retry waits for the server process of the last try to end. A healthy one ends within milliseconds."""
+
+
+class Session(NamedTuple):
+    """A server process. Its number alone may be that of another process by now."""
+
+    pid: int
+    started_at: datetime
+
+
+_sessions: WeakKeyDictionary[AnyConnection, Session] = WeakKeyDictionary()
+
+
+def note_session(conn: AnyConnection, started_at: datetime | None) -> None:
+    """When a connection of our own is opened: of a broken one the driver does not know the process any more."""
+    if started_at is not None:
+        _sessions[conn] = Session(conn.info.backend_pid, started_at)
+
+
+class Fence:
+    """The sessions that may still execute something of one operation.
+
+    Behind a pooler the session is not known, and nothing is fenced.
+    """
+
+    def __init__(self, left: list[Session]) -> None:
+        """`left`: the sessions of operations of this store that ended without an answer, for want of a connection."""
+        self._left = left
+        self._open: list[Session] = []
+
+    def lost(self, conn: AnyConnection | None) -> None:
+        """A try failed on this connection; if it broke, nothing is known about what it has done, or will do."""
+        session = None if conn is None or not conn.closed else _sessions.get(conn)
+        if session is not None and session not in self._open:
+            self._open.append(session)
+
+    def give_up(self) -> None:
+        """No further try: the next operation that gets a connection tells these sessions to end."""
+        self._left += self._open
+
+    def close(self) -> Op[None]:
+        """On a new connection, before the next try."""
+        left, self._left[:] = list(self._left), []
+        yield from _end(left, 0)
+        still = yield from _end(self._open, END_WITHIN_S)
+        if still:
+            raise StoreUnavailable(
+                f"the connection was lost, and the server process that may still carry out this operation does not end "
+                f"(pid {', '.join(str(session.pid) for session in still)}): the outcome is unknown",
+                hint="read the state before you repeat the operation; look at the process on the database server",
+            )
+        self._open.clear()
+
+
+def _end(sessions: Sequence[Session], within_s: float) -> Op[list[Session]]:
+    """End these sessions; those that have not ended in time."""
+    still: list[Session] = []
+    for session in sessions:
+        params = {"pid": session.pid, "started_at": session.started_at, "within_ms": round(within_s * 1_000)}
+        ended = yield from Statement(sql("session_end"), params, lambda rows: not rows or bool(rows[0][0])).run()
+        if not ended:
+            still.append(session)
+    return still

@@ -1,0 +1,6 @@
+-- End a session of our own, and wait for that if a time is given. No row: it has ended. The start time tells it from a later
+-- process of the same number.
+select case when %(within_ms)s::bigint = 0 then pg_terminate_backend(pid)
+    else pg_terminate_backend(pid, %(within_ms)s::bigint) end
+from pg_stat_activity
+where pid = %(pid)s::int and backend_start = %(started_at)s::timestamptz

@@ -1,0 +1,180 @@
+"""A server process freezes with a statement in its hands, and the connection to it is lost: what it does later must not
+undo what was answered in the meantime."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from tarry.core.errors import StoreUnavailable, UnknownQueue
+from tarry.core.messages import Draft
+from tarry.core.outcomes import Outcome
+from tarry.core.settings import Patience, QueueSettings, StoreSettings
+from tarry.storage.postgres import fencing
+from tarry.storage.postgres.aio import AsyncPostgresStore
+from tarry.storage.postgres.sync import PostgresStore
+from tests.kit.fault_proxy import proxied
+from tests.kit.sleepers import until
+
+OLD, NEW = Draft("k", b'"old"'), Draft("k", b'"new"')
+ONE = StoreSettings(pool_size=1)
+WARM: dict[str, tuple[Any, ...]] = {"offer": ("q", Draft("warm", b"2")), "drop": ("q", "warm"), "drop_all": ("q",)}
+
+
+class Client:
+    """A store of either kind with one connection, and the server process at the other end of it."""
+
+    def __init__(self, dsn: str, kind: str, settings: StoreSettings) -> None:
+        self._loop = asyncio.new_event_loop() if kind == "awaiting" else None
+        made = PostgresStore if self._loop is None else AsyncPostgresStore
+        self.store: Any = made(dsn, settings=settings)
+        if self._loop is not None:
+            self._loop.run_until_complete(self.store.open())
+
+    def run(self, verb: str, *args: Any) -> Any:
+        answer = getattr(self.store, verb)(*args)
+        return answer if self._loop is None else self._loop.run_until_complete(answer)
+
+    def close(self) -> None:
+        self.run("close")
+        if self._loop is not None:
+            self._loop.close()
+
+
+class Frozen(NamedTuple):
+    first: Future[Any]
+    pid: int
+    client: Client
+
+
+@contextmanager
+def frozen_while(dsn: str, kind: str, verb: str, *args: Any, settings: StoreSettings = ONE) -> Iterator[Frozen]:
+    """A verb is sent to a server process that is frozen, and the connection is cut. The process goes on after the block."""
+    with proxied(dsn) as (proxy, through), ThreadPoolExecutor(max_workers=1) as thread:
+        client = Client(through, kind, settings)
+        client.run("offer", "q", Draft("warm", b"1"))
+        client.run(verb, *WARM[verb])  # prepares its statement: the frozen process has only to execute it
+        (pid,) = processes(dsn)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            sent = proxy.forwarded["to_server"]
+            future = thread.submit(client.run, verb, *args)
+            until(lambda: proxy.forwarded["to_server"] > sent, "the statement was not sent")
+            proxy.cut()
+            yield Frozen(future, pid, client)
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+            until(lambda: pid not in processes(dsn), "the process does not end")
+            future.exception()
+            client.close()
+
+
+def processes(dsn: str) -> list[int]:
+    with psycopg.connect(dsn, application_name="test", autocommit=True) as conn:
+        rows = conn.execute(
+            "select pid from pg_stat_activity where application_name = 'tarry' and datname = current_database()"
+        )
+        return [pid for (pid,) in rows]
+
+
+def is_being_ended(dsn: str) -> bool:
+    with psycopg.connect(dsn, application_name="test", autocommit=True) as conn:
+        query = "select from pg_stat_activity where wait_event = 'BackendTermination' and datname = current_database()"
+        return conn.execute(query).fetchone() is not None
+
+
+@pytest.fixture
+def other(database: str) -> Iterator[PostgresStore]:
+    store = PostgresStore(make_conninfo(database, application_name="other"))
+    yield store
+    store.close()
+
+
+KINDS = pytest.mark.parametrize("kind", ["blocking", "awaiting"])
+
+
+@KINDS
+def test_an_offer_that_was_frozen_does_not_replace_a_newer_answered_one(
+    database: str, other: PostgresStore, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(fencing, "END_WITHIN_S", 0.5)
+    with frozen_while(database, kind, "offer", "q", OLD) as (first, pid, _):
+        with pytest.raises(StoreUnavailable, match=rf"(?s){pid}.*the outcome is unknown"):
+            first.result()
+        other.offer("q", NEW)
+    stored = other.read("q", "k")
+    assert stored is not None
+    assert stored.payload == NEW.payload
+
+
+@KINDS
+@pytest.mark.parametrize("verb", ["drop", "drop_all"])
+def test_a_removal_that_was_frozen_deletes_nothing_that_was_accepted_later(
+    database: str, other: PostgresStore, monkeypatch: pytest.MonkeyPatch, kind: str, verb: str
+) -> None:
+    monkeypatch.setattr(fencing, "END_WITHIN_S", 0.5)
+    arguments = ("q", "k") if verb == "drop" else ("q",)
+    with frozen_while(database, kind, verb, *arguments) as (first, _, _):
+        with pytest.raises(StoreUnavailable):
+            first.result()
+        other.offer("q", NEW)
+    assert other.contains("q", "k")
+
+
+@KINDS
+def test_a_retry_waits_until_the_process_of_the_first_try_has_ended(
+    database: str, other: PostgresStore, kind: str
+) -> None:
+    with frozen_while(database, kind, "offer", "q", OLD) as (first, pid, _):
+        until(lambda: first.done() or is_being_ended(database), "the first try is not fenced")
+        assert not first.done()
+        os.kill(pid, signal.SIGCONT)
+        assert first.result() is Outcome.CREATED
+        assert other.offer("q", NEW) is Outcome.UPDATED
+    assert [event.kind.value for event in other.timeline("q", "k")] == ["offered", "updated"]
+
+
+def test_a_first_try_without_a_retry_is_ended_by_the_next_operation_of_the_store(
+    database: str, other: PostgresStore
+) -> None:
+    settings = StoreSettings(pool_size=1, patience=Patience.none())
+    with frozen_while(database, "blocking", "offer", "q", OLD, settings=settings) as frozen:
+        with pytest.raises(StoreUnavailable):
+            frozen.first.result()
+        frozen.client.run("offer", "q", NEW)
+    stored = other.read("q", "k")
+    assert stored is not None
+    assert stored.payload == NEW.payload
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+def test_an_offer_whose_queue_was_renamed_before_the_retry_is_stored_once_in_the_renamed_queue(
+    database: str, other: PostgresStore, key: str | None
+) -> None:
+    settings = StoreSettings(pool_size=1, create_queues=False)
+    with proxied(database) as (proxy, through), ThreadPoolExecutor(max_workers=1) as thread:
+        other.create_queue("q", QueueSettings(), exist_ok=False)
+        store = PostgresStore(through, settings=settings)
+        store.offer("q", Draft("warm", b"1", fresh=key is None))  # prepares the statement
+        proxy.swallow_replies()
+        draft = Draft(key or "generated", b"1", fresh=key is None)
+        first = thread.submit(store.offer, "q", draft)
+        until(lambda: other.contains("q", draft.key), "the first try was not stored")
+        other.rename_queue("q", "renamed")
+        proxy.heal()
+        proxy.cut()
+        assert first.result() is (Outcome.CREATED if key is None else Outcome.UPDATED)
+        store.close()
+    assert [message.key for message in other.messages("renamed")] == ["warm", draft.key]
+    with pytest.raises(UnknownQueue):
+        other.queue_info("q")
