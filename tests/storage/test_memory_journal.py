@@ -7,6 +7,7 @@ from hashlib import sha256
 
 import pytest
 
+from tarry.core.errors import UnknownQueue
 from tarry.core.events import Event, EventKind, JournalLevel
 from tarry.core.messages import Draft, Failure
 from tarry.core.settings import QueueSettings
@@ -103,7 +104,8 @@ def test_a_timeline_follows_a_queue_to_its_new_name(store: MemoryStore) -> None:
         (EventKind.OFFERED, "new"),
         (EventKind.DROPPED, "new"),
     ]
-    assert store.timeline("old", "a") == []
+    with pytest.raises(UnknownQueue):
+        store.timeline("old", "a")
 
 
 def test_a_forced_deletion_tells_of_every_message(store: MemoryStore) -> None:

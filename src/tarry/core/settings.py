@@ -14,7 +14,7 @@ from tarry.core.retry import Retry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSettings:
-    """How one queue behaves. A request, then a message, may say otherwise for itself."""
+    """Settings of one queue. A message, a poll or a handler may have its own: see docs/reference/settings-and-limits.md."""
 
     lease_for: timedelta = timedelta(seconds=30)
     max_attempts: int | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
 
 import typer
@@ -14,6 +14,9 @@ from tarry.edges.cli.exits import Conflicting, NotFound
 from tarry.edges.cli.message import Key, QueueName, app
 from tarry.edges.cli.session import Session, command
 from tarry.edges.times import delay, duration
+
+if TYPE_CHECKING:
+    from tarry.app import App
 
 Token = Annotated[str, typer.Argument(metavar="TOKEN", help="The token of the lease.", show_default=False)]
 
@@ -27,6 +30,7 @@ def ack(cli: Session, queue: QueueName, key: Key, token: Token) -> None:
     hold = _hold(key, token)
     with cli.open() as opened:
         (settled,) = opened.queue(queue).ack_many([hold])
+        _require_queue(opened, queue, settled)
     _report(cli, "acked", queue, key, settled)
 
 
@@ -56,6 +60,7 @@ def nack(
     failure = Failure(_hold(key, token), error, None if in_ is None else delay(in_, "--in"))
     with cli.open() as opened:
         (settled,) = opened.queue(queue).nack_many([failure])
+        _require_queue(opened, queue, settled)
     _report(cli, "nacked", queue, key, settled)
 
 
@@ -77,6 +82,7 @@ def touch(
     lease_for = None if lease is None else duration(lease, "--lease")
     with cli.open() as opened:
         (settled,) = opened.queue(queue).touch_many([hold], lease_for)
+        _require_queue(opened, queue, settled)
     _report(cli, "touched", queue, key, settled)
 
 
@@ -100,6 +106,7 @@ def release(
     after = None if in_ is None else delay(in_, "--in")
     with cli.open() as opened:
         (settled,) = opened.queue(queue).release_many([hold], after=after)
+        _require_queue(opened, queue, settled)
     _report(cli, "released", queue, key, settled)
 
 
@@ -108,6 +115,12 @@ def _hold(key: str, token: str) -> Hold:
         return Hold(key, UUID(token))
     except ValueError:
         raise InvalidInput(f"this is not a token: {token!r:.80}", hint="tarry receive --hold prints it") from None
+
+
+def _require_queue(opened: App, queue: str, settled: Settled) -> None:
+    """For a misspelled name: a settle in an unknown queue answers GONE, as in one that was deleted."""
+    if settled is Settled.GONE:
+        opened.queues.get(queue)
 
 
 def _report(cli: Session, done: str, queue: str, key: str, settled: Settled) -> None:

@@ -182,7 +182,7 @@ class AsyncPostgresStore(AsyncChores, AsyncScheduling, AsyncAnswering):
 
     async def ack(self, queue: str, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]:
         if conn is None and len(holds) == 1:
-            return [await self._gathered(self._acks, queue, self._ack_together, _itself, _key_of_hold).submit(holds[0])]
+            return [await self._gathered(self._acks, queue, self._ack_together, _itself, _key_of).submit(holds[0])]
         return await self._run(lambda verbs: verbs.ack(queue, holds), conn, atomic=len(holds) > ops.CHUNK)
 
     async def _ack_together(self, queue: str, holds: Sequence[Hold]) -> list[Settled]:
@@ -435,8 +435,8 @@ class AsyncPostgresStore(AsyncChores, AsyncScheduling, AsyncAnswering):
             return await adrive(conn, make(self._guest_verbs), guest=True, notify=notify)
 
 
-def _key_of(draft: Draft) -> str:
-    return draft.key
+def _key_of(keyed: Draft | Hold) -> str:
+    return keyed.key
 
 
 def _key_of_item(item: OfferOnce) -> str:
@@ -445,7 +445,3 @@ def _key_of_item(item: OfferOnce) -> str:
 
 def _itself(hold: Hold) -> Hold:
     return hold
-
-
-def _key_of_hold(hold: Hold) -> str:
-    return hold.key

@@ -3,7 +3,7 @@
 -- One statement, so a racing writer is a row and not an error. Rows arrive sorted by key (lock order) and without
 -- duplicates; message_key decides conflicts. An offer that changes nothing keeps the lease, any other ends it.
 -- A version was taken before the row was locked; if somebody else's higher one is there by now, a still higher one is
--- taken, so the versions of a key only grow.
+-- taken, so the versions of a live key only grow.
 -- Who sleeps for later than one of them is woken, if anybody does. For a second after its time a sleeper is about to sleep
 -- again, and has looked already: it is woken for what is due at once.
 -- `places` says in which order they were given: versions grow in that order, so what is due together stays in line.
