@@ -75,7 +75,6 @@ def frozen_while(dsn: str, kind: str, verb: str, *args: Any, settings: StoreSett
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
             until(lambda: pid not in processes(dsn), "the process does not end")
-            future.exception()
             client.close()
 
 
