@@ -14,7 +14,7 @@ import pytest
 from tarry.core.errors import StoreUnavailable
 from tarry.core.messages import Draft
 from tarry.core.outcomes import Outcome, Settled
-from tarry.core.settings import Patience, StoreSettings
+from tarry.core.settings import Patience, QueueSettings, StoreSettings
 from tarry.storage.postgres.aio import AsyncPostgresStore
 from tarry.storage.postgres.sync import PostgresStore
 from tests.storage.fallible import FallibleServer, fallible_server
@@ -35,6 +35,7 @@ def server() -> Iterator[FallibleServer]:
 @pytest.fixture
 def store(server: FallibleServer) -> Iterator[PostgresStore]:
     store = PostgresStore(server.dsn, settings=PATIENT)
+    store.create_queue(QUEUE, QueueSettings(), exist_ok=True)
     store.drop_all(QUEUE)
     yield store
     store.close()
