@@ -20,7 +20,7 @@ from tests.chaos import recording
 from tests.chaos.client import Order
 
 ROOT = Path(__file__).parents[2]
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 WORKING = ("library", "patient", "remote")
 
 

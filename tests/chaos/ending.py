@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, LiteralString
@@ -45,8 +45,12 @@ def prepare(dsn: str) -> None:
         conn.execute(EFFECTS)
 
 
-def drain(dsn: str, folder: Path) -> Left:
-    """Plan what is due, ack everything as its leases run out, and read what is left then."""
+def drain(dsn: str, folder: Path, stop_others: Callable[[], None] = lambda: None) -> Left:
+    """Plan what is due, ack everything as its leases run out, and read what is left then.
+
+    `stop_others` ends the processes that need a drained queue to end well. A sweeper among them may revive dead letters until
+    then, so the queues are drained once more.
+    """
     recorder = Recorder(folder / "drain.history")
     with tarry.App(PostgresStore(dsn, settings=PATIENT), dsn=dsn) as app, psycopg.connect(dsn, autocommit=True) as conn:
         number = recorder.begin("resume", layout.PAUSED.name)
@@ -55,12 +59,18 @@ def drain(dsn: str, folder: Path) -> Left:
         planned_until = us(app.store.now())
         while Scheduler(app.store).run_once().more:
             pass
-        names = [info.name for info in app.queues.list()]
-        deadline = time.monotonic() + DRAINED_IN_S
-        while _first(conn, "select 1 from tarry.message limit 1") and time.monotonic() < deadline:
-            if not sum(_ack_all(app, name, recorder) for name in names):
-                time.sleep(0.1)
+        _empty(app, conn, recorder)
+        stop_others()
+        _empty(app, conn, recorder)
         return _left(conn, planned_until)
+
+
+def _empty(app: tarry.App, conn: psycopg.Connection[Any], recorder: Recorder) -> None:
+    names = [info.name for info in app.queues.list()]
+    deadline = time.monotonic() + DRAINED_IN_S
+    while _first(conn, "select 1 from tarry.message limit 1") and time.monotonic() < deadline:
+        if not sum(_ack_all(app, name, recorder) for name in names):
+            time.sleep(0.1)
 
 
 def _ack_all(app: tarry.App, name: str, recorder: Recorder) -> int:

@@ -169,9 +169,12 @@ def run(folder: Path, size: Size, say: Any = print) -> Result:
         say(f"{load_s:7.1f} s load ends, draining")
         crowd.stop(*WORKING, "worker", "configurer")
         crowd.stop("scheduler", "pipeline")
-        left = drain(server.dsn, folder)
-        crowd.stop("follower")
-        crowd.stop("broker")
+
+        def stop_others() -> None:
+            crowd.stop("follower")
+            crowd.stop("broker")
+
+        left = drain(server.dsn, folder, stop_others)
         say(f"{time.monotonic() - begun:7.1f} s checking")
         (folder / "left.json").write_bytes(msgspec.json.encode(left))
         verdict = check(History(read(folder), nemesis.faults, left), journal(server.dsn))
