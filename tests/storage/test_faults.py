@@ -51,7 +51,6 @@ LASTING = [
     errors.InvalidTextRepresentation("22P02"),
     errors.ReadOnlySqlTransaction("25006"),
     errors.QueryCanceled("57014"),
-    errors.LockNotAvailable("55P03"),
 ]
 
 
