@@ -86,6 +86,7 @@ def test_the_role_of_an_application_offers_polls_and_settles(granted: Grant) -> 
         with psycopg.connect(dsn) as own:
             orders.offer("with mine", 1, conn=own)
         assert orders.contains("with mine")
+        assert app.queues.rename("orders", "sales").name == "sales"
     assert [found for found in diagnose(dsn) if not found.ok] == []
 
 
