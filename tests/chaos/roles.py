@@ -139,7 +139,7 @@ async def follower(order: Order, stopping: Callable[[], bool]) -> None:
         after = page.position
         if ending and page.complete and not events:
             break
-        if not events:
+        if page.complete:
             await asyncio.sleep(0.1)
     await store.close()
 

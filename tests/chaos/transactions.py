@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from itertools import count
 from typing import Any
 
@@ -42,6 +43,8 @@ class Transactions:
         kind = layout.KINDS[task.chance.choice(["main", "register", "mortal"])]
         await task.offer(kind, conn=self._conn, transaction=self._number)
         done = await self._ack_with_effect() if task.held and task.chance.random() < 0.7 else True
+        # Other work of the caller: readers of the journal meet open transactions, and other clients wait for its rows.
+        await asyncio.sleep(task.chance.choice([0, 0.02, 0.1, 0.3]))
         ending = task.chance.choices(["commit", "rollback", "killed"], [70, 20, 10])[0]
         if ending == "killed":
             await self._kill()
