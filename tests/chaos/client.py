@@ -142,7 +142,7 @@ def main() -> None:
     order = msgspec.json.decode(sys.argv[1], type=Order)
     logging.disable()  # the pool's complaints about a server that was killed
     if order.clock_off_s:
-        wrong_clock.set_off(order.clock_off_s)
+        wrong_clock.set_off(order.clock_off_s, datetimes=order.role != "remote")
     from tests.chaos import roles
 
     if order.bug is not None:

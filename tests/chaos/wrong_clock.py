@@ -11,8 +11,11 @@ import warnings
 from typing import Any
 
 
-def set_off(seconds: float) -> None:
-    """`time.time`, `datetime.now` and their kin are off from now on; the monotonic clock is right."""
+def set_off(seconds: float, *, datetimes: bool = True) -> None:
+    """`time.time`, `datetime.now` and their kin are off from now on; the monotonic clock is right.
+
+    Without `datetimes` the class stays as it is: decoders that are generated from types would not know another one.
+    """
     # Extension modules that are imported later find that the class has another size, and say so.
     warnings.filterwarnings("ignore", message="datetime.datetime size changed")
     real, true_s, true_ns = datetime.datetime, time.time, time.time_ns
@@ -31,6 +34,7 @@ def set_off(seconds: float) -> None:
         def utcnow(cls) -> Any:
             return real.now(datetime.UTC).replace(tzinfo=None) + off
 
-    datetime.datetime = Wrong  # pyright: ignore[reportAttributeAccessIssue]
+    if datetimes:
+        datetime.datetime = Wrong  # pyright: ignore[reportAttributeAccessIssue]
     time.time = lambda: true_s() + seconds
     time.time_ns = lambda: true_ns() + int(seconds * 1e9)
