@@ -86,7 +86,6 @@ def test_the_role_of_an_application_offers_polls_and_settles(granted: Grant) -> 
         with psycopg.connect(dsn) as own:
             orders.offer("with mine", 1, conn=own)
         assert orders.contains("with mine")
-        assert app.queues.rename("orders", "sales").name == "sales"
     assert [found for found in diagnose(dsn) if not found.ok] == []
 
 
@@ -123,6 +122,7 @@ def test_the_role_of_a_scheduler_plans_redrives_sweeps_and_follows(granted: Gran
         delivery.bury("broken")
         assert app.queue("orders").dead_letters.start_redrive().job.queue == "orders"
         assert app.store.follow(None).position
+        assert app.queues.rename("orders", "sales").name == "sales"
 
     async def sweep() -> None:
         async with connect_async(dsn) as app, app.sweeper():
