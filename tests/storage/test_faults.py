@@ -21,7 +21,7 @@ from tarry.core.outcomes import Outcome
 from tarry.core.settings import Patience, StoreSettings
 from tarry.storage.postgres import aio, sync
 from tarry.storage.postgres.aio import AsyncPostgresStore
-from tarry.storage.postgres.faults import is_transient, translated
+from tarry.storage.postgres.faults import LOCK_PAUSE_S, is_transient, translated
 from tarry.storage.postgres.sync import PostgresStore
 
 QUEUE = "tried"
@@ -143,6 +143,14 @@ def test_what_does_not_pass_is_raised_at_once(tried: Tried, error: psycopg.Error
         tried(flaky, Patience())
     assert flaky.calls == 1
     assert flaky.pauses == []
+
+
+def test_a_lock_that_another_transaction_holds_is_tried_again_without_using_up_retries(tried: Tried) -> None:
+    """Until `lock_for` is over: see test_locks.py."""
+    flaky = Flaky([errors.LockNotAvailable("55P03")] * 3)
+    assert tried(flaky, Patience(retries=1)) is Outcome.CREATED
+    assert flaky.calls == 4
+    assert flaky.pauses == [LOCK_PAUSE_S] * 3
 
 
 def test_trying_ends_after_the_retries_allowed(tried: Tried) -> None:
