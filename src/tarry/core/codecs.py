@@ -6,8 +6,9 @@ because the bytes decide whether an offer changes a message.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from math import isfinite
 from typing import Any, Generic, TypeVar, cast
 
@@ -182,14 +183,21 @@ def _inside(value: Any) -> Iterable[Any]:
     return cast("Iterable[Any]", value) if isinstance(value, (list, tuple)) else ()
 
 
+def _levels(value: Any) -> Iterator[list[Any]]:
+    """The values of each depth. Level by level it is several times as fast as by recursion."""
+    level: list[Any] = [value]
+    while level:
+        yield level
+        level = [inner for item in level if isinstance(item, (dict, list, tuple)) and item for inner in _inside(item)]
+
+
 def _has_nan(value: Any) -> bool:
-    return (isinstance(value, float) and not isfinite(value)) or any(_has_nan(item) for item in _inside(value))
+    return any(isinstance(item, float) and not isfinite(item) for level in _levels(value) for item in level)
 
 
 def _deeper_than(value: Any, levels: int) -> bool:
-    if not isinstance(value, (dict, list)):
-        return False
-    return levels == 0 or any(_deeper_than(item, levels - 1) for item in _inside(value))
+    """Whether a list or an object is inside that many others."""
+    return any(isinstance(item, (dict, list)) for level in islice(_levels(value), levels, levels + 1) for item in level)
 
 
 _DECODER = msgspec.json.Decoder()

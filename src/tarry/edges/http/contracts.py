@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self, cast
 from uuid import UUID
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 
 from tarry.core import limits
 from tarry.core.errors import InvalidInput
@@ -16,6 +25,8 @@ from tarry.edges.times import duration, moment
 
 MOST = 1_000
 """Messages in one batch, rows on one page."""
+MOST_ERRORS = 1_000
+"""Errors of one request that are listed."""
 
 
 def _duration(value: object) -> timedelta:
@@ -33,6 +44,13 @@ def instant(value: object) -> datetime:
     if not isinstance(found, datetime):
         raise InvalidInput("write an instant in RFC 3339 with its zone: 2030-01-31T18:00:00Z")
     return found
+
+
+def _few_headers(value: Any) -> Any:
+    """Before each of them is validated."""
+    if isinstance(value, dict) and (n := len(cast("dict[Any, Any]", value))) > limits.HEADER_BYTES:
+        raise InvalidInput(f"{n:,} headers have more than the {limits.HEADER_BYTES:,} bytes that are allowed")
+    return cast("Any", value)
 
 
 def _uuid(value: object) -> UUID:
@@ -80,11 +98,25 @@ MaxAttempts = Annotated[int, Field(ge=1, le=limits.MAX_ATTEMPTS)]
 Version = Annotated[int, Field(ge=1, le=2**63 - 1)]
 Versions = Annotated[list[Version], Field(min_length=1, max_length=MOST)]
 Id = Annotated[str, Field(min_length=1, max_length=1300, examples=["b3JkZXJzL29yZGVyLTE3"])]
+Headers = Annotated[dict[str, str], BeforeValidator(_few_headers)]
 ErrorText = Annotated[str, Field(max_length=100_000)]
 
 
 class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _with_few_errors(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """Replace a long list of errors by one: listing 100,000 takes more than half a second of the event loop."""
+        if isinstance(value, dict) and (members := len(cast("dict[Any, Any]", value))) > len(cls.model_fields) + 20:
+            raise InvalidInput(f"it has {members:,} fields, and only {len(cls.model_fields)} are known")
+        try:
+            return handler(value)
+        except ValidationError as error:
+            if error.error_count() > MOST_ERRORS:
+                raise InvalidInput(f"{error.error_count():,} fields are wrong") from None
+            raise
 
 
 def clipped(text: str) -> str:
@@ -123,7 +155,7 @@ class OfferRequest(Strict):
     delay: Duration | None = None
     priority: Priority = 0
     type: TypeName | None = None
-    headers: dict[str, str] | None = None
+    headers: Headers | None = None
     max_attempts: MaxAttempts | None = None
     lease_for: Duration | None = None
     retry: RetryPolicy | None = None
@@ -159,7 +191,7 @@ class EditRequest(Strict):
     delay: Duration | None = None
     priority: Priority | None = None
     type: TypeName | None = None
-    headers: dict[str, str] | None = None
+    headers: Headers | None = None
     max_attempts: MaxAttempts | None = None
     lease_for: Duration | None = None
     retry: RetryPolicy | None = None

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, FailFast, Field, model_validator
 
 from tarry.core import limits, schedules
 from tarry.core.cron import (
@@ -158,7 +158,7 @@ class Withdrawn(Strict):
 class Planned(Strict):
     prefix: Prefix
     ruled_at: Instant = Field(description="When it was worked out, by GET /v1/now.")
-    ticks: Annotated[list[TickRequest], Field(max_length=MOST_TICKS)] = Field(default=[])
+    ticks: Annotated[list[TickRequest], Field(max_length=MOST_TICKS), FailFast()] = Field(default=[])
 
     def made(self, spec: ScheduleSpec, payload_limit: int) -> tuple[TickRuling, ...]:
         found = tuple(one.ruling(spec, payload_limit) for one in self.ticks)
@@ -193,7 +193,7 @@ class MoveRequest(Planned, Moved):
 class RulingRequest(Planned):
     expected: Number | None = Field(description="The `revision` that was read; null: there was no such schedule.")
     after: AfterRequest | None = Field(description="null removes it. The ledger stays.")
-    withdraw: Annotated[list[Withdrawn], Field(max_length=MOST_TICKS)] = Field(
+    withdraw: Annotated[list[Withdrawn], Field(max_length=MOST_TICKS), FailFast()] = Field(
         default=[], description="Ticks whose messages are taken back, if nobody was given them yet."
     )
 
@@ -276,7 +276,7 @@ def checked_size(made: Sequence[Ruling | None]) -> Sequence[Ruling | None]:
 
 
 class DueRequest(Strict):
-    owned: Annotated[list[Prefix], Field(max_length=10_000)] = Field(
+    owned: Annotated[list[Prefix], Field(max_length=10_000), FailFast()] = Field(
         default=[], description="Schedules whose payloads the caller can make."
     )
     limit: Annotated[int, Field(ge=0, le=10_000)] = 1_000
