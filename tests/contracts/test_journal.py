@@ -255,6 +255,13 @@ class TestTimelines:
         assert app.store.timeline(queue.name, "a", limit=2) == whole[-2:]
         assert app.store.timeline(queue.name, "a", limit=0) == []
 
+    def test_it_is_read_backwards_page_by_page(self, app: App, queue: Queue[Any]) -> None:
+        for n in range(5):
+            queue.offer("a", n)
+        whole = told(app, queue)
+        assert app.store.timeline(queue.name, "a", limit=2, before=whole[-2].id) == whole[1:3]
+        assert app.store.timeline(queue.name, "a", before=whole[0].id) == []
+
     def test_it_survives_the_message(self, app: App, queue: Queue[Any]) -> None:
         for payload in (1, 2):
             queue.offer("a", payload)

@@ -124,7 +124,12 @@ class Browsing(Protocol):
         filter: Filter = EVERYTHING,
         conn: Any = None,
     ) -> list[StoredMessage[bytes]]: ...
-    def timeline(self, queue: str, key: str, *, limit: int = 1000, conn: Any = None) -> list[Event]: ...
+    def timeline(
+        self, queue: str, key: str, *, limit: int = 1000, before: int | None = None, conn: Any = None
+    ) -> list[Event]:
+        """The last `limit` events of a key, oldest first; `before`: of those before the event of this id."""
+        ...
+
     def counts(self, queue: str, *, limit: int = 10_000, conn: Any = None) -> Counts: ...
 
 
@@ -300,7 +305,12 @@ class AsyncBrowsing(Protocol):
         filter: Filter = EVERYTHING,
         conn: Any = None,
     ) -> list[StoredMessage[bytes]]: ...
-    async def timeline(self, queue: str, key: str, *, limit: int = 1000, conn: Any = None) -> list[Event]: ...
+    async def timeline(
+        self, queue: str, key: str, *, limit: int = 1000, before: int | None = None, conn: Any = None
+    ) -> list[Event]:
+        """The last `limit` events of a key, oldest first; `before`: of those before the event of this id."""
+        ...
+
     async def counts(self, queue: str, *, limit: int = 10_000, conn: Any = None) -> Counts: ...
 
 

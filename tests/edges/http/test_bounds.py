@@ -5,16 +5,23 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+from base64 import b64decode
 from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple
 
 import httpx
 import pytest
+from fastapi.exceptions import RequestValidationError
 
 from tarry.app import AsyncApp
-from tarry.edges.http import relay_moving
+from tarry.core.errors import StoreUnavailable
+from tarry.core.events import JournalLevel
+from tarry.core.settings import QueueSettings
+from tarry.edges.http import problems, relay_moving
 from tarry.edges.http.broker import broker_app
-from tarry.edges.http.pages import LARGEST_SLICE, bounded
+from tarry.edges.http.contracts import MOST_ERRORS
+from tarry.edges.http.ids import MessageId
+from tarry.edges.http.pages import LARGEST_SLICE, SLICE, SLICE_BYTES, bounded, slices
 from tarry.edges.http.settings import BrokerSettings
 from tarry.http import Client
 from tests.edges.http.conftest import Caller
@@ -155,6 +162,42 @@ class TestNewQueues:
         assert "unknown_queue" not in consumer("GET", "/api/queue/message").text
 
 
+WRONG: list[tuple[str, Any]] = [
+    ("/v1/queues/q/messages", {"payload": 1, **{f"{n:x}": 1 for n in range(50_000)}}),
+    ("/v1/queues/q/messages", {"payload": 1, "headers": {f"{n:x}": 1 for n in range(50_000)}}),
+    ("/v1/queues/q/messages", {"payload": 1, "headers": {f"{n:x}": 1 for n in range(8_000)}}),
+    ("/v1/queues/q/messages:batch", {"messages": [dict.fromkeys("abcdefghijklmnopqr", 1)] * 1_000}),
+    ("/v1/queues/q/messages:batch", {"messages": [1] * 400_000}),
+    ("/v1/messages:ack", {"messages": [{"id": 1, "lock_token": 1, "a": 1}] * 1_000}),
+    ("/v1/schedules:rule", {"rulings": [{"ticks": [0] * 9_000, "withdraw": [0] * 9_000}] * 20}),
+    ("/v1/schedules:due", {"owned": [0] * 10_000}),
+]
+
+
+class TestErrors:
+    """By number: FastAPI makes a dict of each error, on the event loop."""
+
+    @pytest.mark.parametrize(("path", "body"), WRONG, ids=range(len(WRONG)))
+    def test_no_body_has_a_long_list_of_errors(
+        self, ask: Caller, monkeypatch: pytest.MonkeyPatch, path: str, body: Any
+    ) -> None:
+        built, of_validation = list[int](), problems.of_validation
+
+        def counted(error: RequestValidationError) -> problems.Problem:
+            built.append(len(error.errors()))
+            return of_validation(error)
+
+        monkeypatch.setattr(problems, "of_validation", counted)
+        answer = ask("POST", path, body)
+        assert code(answer) == (422, "invalid")
+        assert built
+        assert max(built) <= MOST_ERRORS
+
+    def test_a_few_unknown_fields_are_named(self, ask: Caller) -> None:
+        answer = ask("POST", "/v1/queues/q/messages", {"payload": 1, "a": 1, "b": 2})
+        assert [one["field"] for one in answer.json()["errors"]] == ["a", "b"]
+
+
 class TestPages:
     @pytest.fixture
     def small(self, behind: AsyncApp, http_loop: Loop) -> Caller:
@@ -183,6 +226,86 @@ class TestPages:
             after = page["next"]
         assert keys == [f"k{n}" for n in reversed(range(5))]
 
+    @pytest.mark.parametrize("wait", [0, 5])
+    def test_a_poll_leases_no_more_than_a_slice_beyond_the_bytes_of_a_page(self, small: Caller, wait: int) -> None:
+        for n in range(100):
+            small("POST", "/v1/queues/q/messages", {"key": f"k{n:02}", "payload": "x" * 600})
+        keys = list[str]()
+        for _ in range(4):
+            answer = small("POST", "/v1/queues/q/messages:poll", {"max": 1_000, "wait": wait})
+            leased = [one["key"] for one in answer.json()["messages"]]
+            assert len(leased) <= SLICE
+            keys += leased
+        assert keys == [f"k{n:02}" for n in range(100)]
+
+    def test_a_poll_of_small_messages_is_filled_slice_by_slice(self, ask: Caller) -> None:
+        ask("POST", "/v1/queues/q/messages:batch", {"messages": [{"payload": n} for n in range(300)]})
+        answer = ask("POST", "/v1/queues/q/messages:poll", {"max": 250}).json()
+        assert [one["payload"] for one in answer["messages"]] == list(range(250))
+        rest = ask("POST", "/v1/queues/q/messages:poll", {"max": 250}).json()
+        assert len(rest["messages"]) == 50
+
+    def test_a_poll_hands_over_what_it_leased_before_the_database_failed(
+        self, ask: Caller, behind: AsyncApp, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ask("POST", "/v1/queues/q/messages:batch", {"messages": [{"payload": n} for n in range(100)]})
+        lease, calls = behind.store.lease, 0
+
+        async def failing(*args: Any, **options: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls > 1:
+                raise StoreUnavailable("the database is away")
+            return await lease(*args, **options)
+
+        monkeypatch.setattr(behind.store, "lease", failing)
+        answer = ask("POST", "/v1/queues/q/messages:poll", {"max": 100})
+        assert (answer.status_code, len(answer.json()["messages"]), calls) == (200, SLICE, 2)
+
+    def test_a_batch_of_relay_ends_early_when_its_payloads_are_large(self, small: Caller) -> None:
+        for _ in range(50):
+            small("POST", "/api/queue/message", {"type": "t", "payload": "x" * 600})
+        counts = [small("GET", "/api/queue/messages/batch?count=100").json()["count"] for _ in range(3)]
+        assert counts == [SLICE, 50 - SLICE, 0]
+
+    def test_a_timeline_ends_early_when_its_payloads_are_large(self, small: Caller) -> None:
+        small("POST", "/v1/queues", {"name": "q", "journal": "payloads"})
+        id = MessageId("q", "k")
+        for n in range(5):
+            small("POST", "/v1/queues/q/messages", {"key": "k", "payload": f"{n}" * 600})
+        whole, before = list[Any](), ""
+        while before is not None:
+            page = small("GET", f"/v1/messages/{id}/timeline{before and f'?before={before}'}").json()
+            assert len(page["events"]) <= 2
+            whole = page["events"] + whole
+            before = page["next"]
+        assert [b64decode(one["payload_base64"])[:1] for one in whole] == [b"0", b"1", b"2", b"3", b"4"]
+        history = small("GET", f"/api/queue/activity/message/{id}").json()["history"]
+        assert len(history) == 5  # without payloads
+
+    def test_the_python_client_reads_a_whole_timeline(self, behind: AsyncApp, http_loop: Loop) -> None:
+        async def story() -> None:
+            await behind.queues.create("q", QueueSettings(journal=JournalLevel.PAYLOADS))
+            for n in range(5):
+                await behind.queue("q").offer("k", f"{n}" * 600)
+
+        http_loop.run(story())
+        settings = BrokerSettings(anonymous=True, page_bytes=1_000)
+        with broker_on(behind, http_loop, settings) as url, Client(url) as client:
+            events = client.store.timeline("q", "k")
+            assert [(event.payload or b"")[:1] for event in events] == [b"0", b"1", b"2", b"3", b"4"]
+            assert client.store.timeline("q", "k", limit=3) == events[-3:]
+
+    def test_lists_of_relay_say_where_they_end_for_large_payloads(self, small: Caller) -> None:
+        for _ in range(5):
+            small("POST", "/api/queue/message", {"type": "t", "payload": "x" * 600})
+        first = small("GET", "/api/queue/main/messages?limit=2").json()
+        assert (len(first["messages"]), first["pagination"]["total"]) == (2, 5)
+        beyond = small("GET", "/api/queue/main/messages?limit=2&page=2")
+        assert code(beyond) == (422, "invalid")
+        assert "pages end after 2 messages" in beyond.json()["detail"]
+        assert len(small("GET", "/api/queue/main/export").json()) == 5
+
     def test_no_more_is_read_for_a_page_than_a_slice_beyond_it(self, behind: AsyncApp, http_loop: Loop) -> None:
         """Rows that are left out cost memory, too."""
         read = 0
@@ -196,6 +319,22 @@ class TestPages:
         found, _ = http_loop.run(page)
         assert len(found) == 100
         assert read <= len(found) + LARGEST_SLICE
+
+    def test_slices_grow_only_while_payloads_are_small(self, http_loop: Loop) -> None:
+        sizes = [1, 1, 1, SLICE_BYTES, 1, 1]
+
+        async def rows(place: int | None, n: int) -> list[Row]:
+            return [Row(b"x" * (sizes[place or 0] // n), (place or 0) + 1)] * n
+
+        async def walk() -> list[int]:
+            found = list[int]()
+            async for some in slices(rows, lambda row: row.n):
+                found.append(len(some))
+                if len(found) == len(sizes):
+                    break
+            return found
+
+        assert http_loop.run(walk()) == [32, 64, 128, 128, 32, 64]
 
     def test_the_python_client_follows(self, behind: AsyncApp, http_loop: Loop) -> None:
         self.bury(behind, http_loop, 5)

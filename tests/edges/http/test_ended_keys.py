@@ -16,7 +16,7 @@ import pytest
 from tarry.app import AsyncApp
 from tarry.core.keys import Action
 from tarry.core.messages import Filter
-from tarry.edges.http import relay_looking
+from tarry.edges.http import pages as slicing
 from tarry.edges.http.broker import broker_app
 from tarry.edges.http.settings import BrokerSettings
 from tarry.handles import transfer
@@ -231,7 +231,7 @@ def test_an_export_reads_no_further_page_once_its_key_has_ended(
 
     monkeypatch.setattr(behind.store, "messages", messages)
     monkeypatch.setattr(transfer, "PAGE", 1)
-    monkeypatch.setattr(relay_looking, "PAGE", 1)
+    monkeypatch.setattr(slicing, "SLICE", 1)
     with broker_on(behind, http_loop, FRESH) as url, pytest.raises(httpx.RemoteProtocolError):
         httpx.get(url + path, headers={"x-api-key": text})
     assert pages == 1

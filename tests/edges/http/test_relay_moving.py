@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tarry.app import AsyncApp
-from tarry.edges.http import relay_looking
+from tarry.edges.http import pages, relay_looking
 from tarry.testing import MutableClock
 from tests.edges.http.conftest import Caller
 from tests.edges.http.test_relay_queues import OFFER
@@ -20,6 +20,11 @@ def ids(ask: Caller, place: str, query: str = "") -> list[str]:
     answer = ask("GET", f"/api/queue/{place}/messages?{query}")
     assert answer.status_code == 200, answer.text
     return [one["id"] for one in answer.json()["messages"]]
+
+
+def in_slices_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "SLICE", 2)
+    monkeypatch.setattr(pages, "LARGEST_SLICE", 2)
 
 
 class TestStatus:
@@ -88,7 +93,8 @@ class TestLooking:
     ) -> None:
         for n in range(10):
             ask("POST", OFFER, {"type": "t", "payload": n})
-        monkeypatch.setattr(relay_looking, "PAGE", 2)
+        in_slices_of_two(monkeypatch)
+        monkeypatch.setattr(relay_looking, "SLICE", 2)
         monkeypatch.setattr(relay_looking, "LOOKED", 4)
         asked, messages = list[Any](), behind.store.messages
 
@@ -102,7 +108,7 @@ class TestLooking:
         assert len(ask("GET", "/api/queue/main/export").json()) == 10, "a file has all of them"
 
     def test_dead_letters_of_one_instant_are_all_found(self, ask: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(relay_looking, "PAGE", 2)
+        in_slices_of_two(monkeypatch)
         for n in range(7):  # the clock stands still
             ask("POST", OFFER, {"type": "t", "payload": n, "maxAttempts": 1})
             held = ask("GET", OFFER).json()
@@ -113,7 +119,7 @@ class TestLooking:
 
 class TestFiles:
     def test_what_was_exported_is_imported_again(self, ask: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(relay_looking, "PAGE", 2)
+        in_slices_of_two(monkeypatch)
         for n in range(5):
             ask("POST", OFFER, {"type": "t", "payload": {"n": n}, "priority": n, "maxAttempts": 7, "ackTimeout": 60})
         file = ask("GET", "/api/queue/main/export")

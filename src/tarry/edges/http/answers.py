@@ -170,6 +170,7 @@ class Event(Answer):
 
 class Timeline(Answer):
     events: list[Event]
+    next: int | None = Field(description="Give it as `before` for the events before these; null if there are none.")
 
 
 class Why(Answer):

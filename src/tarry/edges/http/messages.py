@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from tarry.core import limits
+from tarry.core.events import Event
 from tarry.core.keys import Action
 from tarry.core.messages import Filter, Message, Place, StoredMessage
 from tarry.core.outcomes import Outcome
@@ -113,13 +114,26 @@ async def inspect(request: Request, id: str) -> Response:
 @router.get(
     "/messages/{id}/timeline", response_model=answers.Timeline, responses=READ_ERRORS, openapi_extra=_READ_MESSAGE
 )
-async def timeline(request: Request, id: str, limit: Annotated[int, Query(ge=1, le=10_000)] = 1_000) -> Response:
-    """What happened to this key, oldest first, also after its end; as far back as the journal goes."""
+async def timeline(
+    request: Request,
+    id: str,
+    limit: Annotated[int, Query(ge=1, le=10_000)] = 1_000,
+    before: Annotated[int | None, Query(ge=1, le=2**63 - 1, description="`next` of the page before.")] = None,
+) -> Response:
+    """What happened to this key, oldest first, also after its end; as far back as the journal goes.
+
+    The first page has the newest events. A page ends early when its payloads reach 8 MiB."""
     queue, key = message_of(request)
     broker = request.app.state.broker
     await broker.app.queues.get(queue)
-    events = await broker.store.timeline(queue, key, limit=limit)
-    return answer({"events": [views.event(one) for one in events]})
+
+    async def read(before: int | None, n: int) -> list[Event]:
+        return (await broker.store.timeline(queue, key, limit=n, before=before))[::-1]
+
+    events, last = await bounded(
+        read, lambda one: one.id, start=before, limit=limit, most_bytes=broker.settings.page_bytes
+    )
+    return answer({"events": [views.event(one) for one in reversed(events)], "next": last})
 
 
 @router.get("/messages/{id}/why", response_model=answers.Why, responses=READ_ERRORS, openapi_extra=_READ_MESSAGE)

@@ -11,8 +11,10 @@ from fastapi import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from tarry.core.errors import TarryError
 from tarry.edges.http import contracts, views
 from tarry.edges.http.gate import Caller, unauthorized
+from tarry.edges.http.pages import SLICE, next_slice
 from tarry.edges.http.routing import caller_of
 from tarry.handles.aio import AsyncQueue
 from tarry.handles.content import Content
@@ -55,8 +57,9 @@ async def _waited(
     gone: asyncio.Task[None],
 ) -> list[AsyncDelivery[Content]]:
     if not asked.wait:
-        return await queue.try_poll_many(asked.max, **_options(asked))
-    polling = asyncio.create_task(queue.poll_many(asked.max, asked.wait, **_options(asked)))
+        first = await queue.try_poll_many(min(asked.max, SLICE), **_options(asked))
+        return await _filled(broker, queue, asked, gone, first)
+    polling = asyncio.create_task(queue.poll_many(min(asked.max, SLICE), asked.wait, **_options(asked)))
     stopping = asyncio.create_task(broker.stopping.wait())
     try:
         with broker.gate.watched(caller) as ended:
@@ -69,11 +72,42 @@ async def _waited(
     finally:
         polling.cancel()
         stopping.cancel()
+    if not is_over:
+        found = await _filled(broker, queue, asked, gone, found)
     if is_over or (found and not await broker.gate.still_valid(caller)):
         # Revoked or expired while it waited: nothing is handed to it any more.
         await asyncio.shield(queue.release_many([one.hold for one in found]))
         raise unauthorized("this API key is no longer valid")
     return found
+
+
+async def _filled(
+    broker: Broker,
+    queue: AsyncQueue[Content],
+    asked: contracts.PollRequest,
+    gone: asyncio.Task[None],
+    first: list[AsyncDelivery[Content]],
+) -> list[AsyncDelivery[Content]]:
+    """Lease more after the first slice, until there are `max` messages, or `page_bytes` of payloads, or no more.
+
+    An error ends it early: the messages that are leased already are handed over.
+    """
+    held, some, rows, size = list(first), first, min(asked.max, SLICE), 0
+    while True:
+        size_of_slice = sum(len(one.payload.data) for one in some)
+        size += size_of_slice
+        is_full = len(held) >= asked.max or size >= broker.settings.page_bytes
+        if is_full or len(some) < rows or gone.done() or broker.stopping.is_set():
+            return held
+        rows = min(next_slice(rows, size_of_slice), asked.max - len(held))
+        try:
+            some = await queue.try_poll_many(rows, **_options(asked))
+        except TarryError:
+            return held
+        except BaseException:
+            await asyncio.shield(queue.release_many([one.hold for one in held]))
+            raise
+        held += some
 
 
 def _options(asked: contracts.PollRequest) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -21,6 +22,7 @@ from tarry.core.keys import Action
 from tarry.edges.http import relay_views as views
 from tarry.edges.http.events import wanted
 from tarry.edges.http.ids import MessageId, storable
+from tarry.edges.http.pages import slices
 from tarry.edges.http.relay import QueueName, Text
 from tarry.edges.http.routing import BY_COOKIE, AccessRoute, Scope, access, caller_of, message_of
 from tarry.edges.http.streaming import EventStream, ServerSentEvents, told, written
@@ -75,10 +77,9 @@ async def activity(
     elif (id := MessageId.parse(message_id)) is not None:
         caller_of(request).require(Action.READ, id.queue)
         with suppress(UnknownQueue):
-            told = await request.app.state.broker.store.timeline(id.queue, id.key, limit=offset + limit + 1)
             found = [
                 one
-                for one in reversed(told)
+                for one in await _life(request, id, offset + limit + 1)
                 if one.kind in kinds and consumer in (None, one.consumer) and asked.covers(one.queue, one.at)
             ]
     logs, total = [views.event(one) for one in found[offset : offset + limit]], len(found)
@@ -90,11 +91,10 @@ async def activity(
 @router.get("/activity/message/{id}", openapi_extra=access(Action.READ, Scope.MESSAGE))
 async def history(request: Request, id: str) -> Response:
     """The life of a message, oldest first; an empty list if there is none."""
-    name, key = message_of(request)
     events: list[Event] = []
     with suppress(UnknownQueue):
-        events = await request.app.state.broker.store.timeline(name, key)
-    return answer({"message_id": id, "history": [views.event(one) for one in events]})
+        events = await _life(request, message_of(request), 1_000)
+    return answer({"message_id": id, "history": [views.event(one) for one in reversed(events)]})
 
 
 @router.get("/activity/anomalies", openapi_extra=_LISTED)
@@ -158,6 +158,15 @@ def _shown(position: str, event: Event) -> bytes:
 
 
 RELAY = Form(_shown, told)
+
+
+async def _life(request: Request, id: MessageId, most: int) -> list[Event]:
+    """The last events of a message, the newest first. Relay shows no payloads, so none are kept between slices."""
+
+    async def read(before: int | None, n: int) -> list[Event]:
+        return (await request.app.state.broker.store.timeline(id.queue, id.key, limit=n, before=before))[::-1]
+
+    return [replace(one, payload=None) async for some in slices(read, lambda one: one.id, limit=most) for one in some]
 
 
 async def _looked_back(

@@ -6,9 +6,9 @@ is in the journal. A look goes through so many messages and so many bytes, whoev
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -18,12 +18,13 @@ from starlette.responses import Response
 from tarry.core.errors import UnknownQueue
 from tarry.core.keys import Action
 from tarry.core.messages import DeadLetter, Filter, Place, StoredMessage
-from tarry.core.redriving import DeadFilter
+from tarry.core.redriving import EVERY_LETTER, DeadFilter, DeadPlace
 from tarry.core.states import State
 from tarry.edges.http import contracts
 from tarry.edges.http import relay_views as views
 from tarry.edges.http.gate import unauthorized
 from tarry.edges.http.ids import storable
+from tarry.edges.http.pages import SLICE, size_of, slices
 from tarry.edges.http.problems import Problem
 from tarry.edges.http.relay import QueueName, Text
 from tarry.edges.http.routing import AccessRoute, Scope, access, caller_of
@@ -34,11 +35,8 @@ Found = StoredMessage[bytes] | DeadLetter[bytes]
 
 router = APIRouter(prefix="/api/queue", route_class=AccessRoute, include_in_schema=False)
 _LISTED = access(Action.READ, Scope.LISTED)
-PAGE = 200
 LOOKED = 10_000
 """As deep as pages go: /v1 has a place to go on from instead of numbers."""
-BYTES = 64 * 1024 * 1024
-"""Payloads that one answer may hold."""
 _SHOWN_OF_EACH = 1_000
 STATES = {"main": (State.READY, State.DELAYED), "processing": (State.LEASED,), "dead": ()}
 _PAGED = {"page", "limit", "sortBy", "sortOrder"}
@@ -109,7 +107,7 @@ async def status(
     lengths, types = await counted(request, names), set[str]()
     groups: dict[str, Any] = {}
     for place, name in (("main", "mainQueue"), ("processing", "processingQueue"), ("dead", "deadLetterQueue")):
-        found = await _gathered(_walked(request, names, place, Sought(), most=LOOKED), _SHOWN_OF_EACH, BYTES // 4)
+        found = await _gathered(_walked(request, names, place, Sought(), most=LOOKED), _SHOWN_OF_EACH, _share(request))
         types |= {one.type for one in found if one.type is not None}
         shown = [views.found(one) for one in found] if include_messages != "false" else []
         groups[name] = {"name": place, "length": lengths[place], "messages": shown}
@@ -130,7 +128,7 @@ async def by_date(
     wanted = Sought(since=contracts.instant(startTimestamp), until=contracts.instant(endTimestamp))
     names, found = await _named(request, None), list[Found]()
     for place in STATES:
-        found += await _gathered(_walked(request, names, place, wanted, most=LOOKED), LOOKED, BYTES // 4)
+        found += await _gathered(_walked(request, names, place, wanted, most=LOOKED), LOOKED, _share(request))
     found.sort(key=views.created_at, reverse=True)
     return Response(msgspec.json.encode([views.found(one) for one in found[:limit]]), media_type="application/json")
 
@@ -149,9 +147,12 @@ async def browse(
     """What waits (`main`), is being worked on (`processing`), or is `dead`, a page at a time."""
     _only(request, _FILTERS | _PAGED)
     if page * limit > LOOKED:
-        raise Problem(422, "invalid", f"pages end after {LOOKED:,} messages", hint="GET /v1/queues/{queue}/messages")
+        raise _too_far(f"{LOOKED:,} messages")
     place, names = placed(queueType), await _named(request, queueName)
-    found = await _gathered(_walked(request, names, place, wanted, most=LOOKED), LOOKED, BYTES)
+    most_bytes = request.app.state.broker.settings.page_bytes
+    found = await _gathered(_walked(request, names, place, wanted, most=LOOKED), LOOKED, most_bytes)
+    if (page - 1) * limit >= len(found) and size_of(found) >= most_bytes:
+        raise _too_far(f"{len(found):,} messages, whose payloads have {most_bytes:,} bytes")
     found.sort(key=_SORTS[sortBy], reverse=sortOrder.lower() == "desc")
     total = len(found) if wanted != Sought() else max(len(found), (await counted(request, names))[place])
     rows = [views.found(one) for one in found[(page - 1) * limit : page * limit]]
@@ -205,31 +206,25 @@ async def readable(request: Request, action: Action = Action.READ) -> list[str]:
 async def pages(store: Any, queue: str, place: str) -> AsyncIterator[Sequence[Found]]:
     """What is in this place now, each page as it is by then."""
     if place == "dead":
-        async for page in _dead_pages(store, queue):
+        async for page in dead_pages(store, queue):
             yield page
         return
-    after: Place | None = None
     only = State.LEASED if place == "processing" else None
-    while True:
-        page = await store.messages(queue, state=only, limit=PAGE, filter=Filter(after=after))
+
+    def read(after: Place | None, n: int) -> Awaitable[list[StoredMessage[bytes]]]:
+        return store.messages(queue, state=only, limit=n, filter=Filter(after=after))
+
+    async for page in slices(read, lambda one: Place(one.due_at, one.version)):
         yield [one for one in page if one.state in STATES[place]]
-        if len(page) < PAGE:
-            return
-        after = Place(page[-1].due_at, page[-1].version)
 
 
-async def _dead_pages(store: Any, queue: str) -> AsyncIterator[Sequence[Found]]:
-    """The newest first. Others may have died in the instant of the last one of a page: they come again, and are left out."""
-    until: datetime | None = None
-    seen = frozenset[int]()
-    while True:
-        limit = len(seen) + PAGE
-        page = await store.dead_letters(queue, where=DeadFilter(died_to=until), limit=limit)
-        yield [one for one in page if one.version not in seen]
-        if len(page) < limit:
-            return
-        last = page[-1].died_at
-        seen, until = frozenset(one.version for one in page if one.died_at == last), last + timedelta(microseconds=1)
+def dead_pages(store: Any, queue: str, where: DeadFilter = EVERY_LETTER) -> AsyncIterator[Sequence[DeadLetter[bytes]]]:
+    """The newest first."""
+
+    def read(before: DeadPlace | None, n: int) -> Awaitable[list[DeadLetter[bytes]]]:
+        return store.dead_letters(queue, where=where, limit=n, before=before)
+
+    return slices(read, lambda one: DeadPlace(one.died_at, one.version))
 
 
 async def _walked(
@@ -241,7 +236,7 @@ async def _walked(
         try:
             async for page in pages(request.app.state.broker.store, name, place):
                 yield [one for one in page if wanted.admits(one)]
-                looked += PAGE
+                looked += max(len(page), SLICE)  # a page may have none that are in this place
                 if most is not None and looked >= most:
                     return
         except UnknownQueue:
@@ -278,6 +273,15 @@ async def _named(request: Request, queue: str | None) -> list[str]:
     caller_of(request).require(Action.READ, queue)
     await request.app.state.broker.app.queues.get(queue)
     return [queue]
+
+
+def _share(request: Request) -> int:
+    """Payload bytes of each place in an answer about all of them."""
+    return request.app.state.broker.settings.page_bytes // len(STATES)
+
+
+def _too_far(end: str) -> Problem:
+    return Problem(422, "invalid", f"pages end after {end}", hint="GET /v1/queues/{queue}/messages")
 
 
 def _only(request: Request, known: set[str]) -> None:

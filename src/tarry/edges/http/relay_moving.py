@@ -23,7 +23,7 @@ from tarry.edges.http.ids import MessageId
 from tarry.edges.http.pacing import Pace
 from tarry.edges.http.problems import Problem
 from tarry.edges.http.relay import enqueued
-from tarry.edges.http.relay_looking import STATES, pages, placed, readable
+from tarry.edges.http.relay_looking import STATES, dead_pages, pages, placed, readable
 from tarry.edges.http.routing import AccessRoute, Scope, access, audited, caller_of, message_of
 from tarry.edges.http.views import answer
 from tarry.handles.content import Content
@@ -169,8 +169,8 @@ async def _removed(request: Request, id: MessageId, place: str) -> bool:
 
 
 async def _dead_versions(store: Any, id: MessageId) -> tuple[int, ...]:
-    found = await store.dead_letters(id.queue, where=DeadFilter(key_prefix=id.key), limit=1_000)
-    return tuple(one.version for one in found if one.key == id.key)
+    found = dead_pages(store, id.queue, DeadFilter(key_prefix=id.key))
+    return tuple([one.version async for page in found for one in page if one.key == id.key])
 
 
 async def _revived(request: Request, id: MessageId, reason: str | None) -> bool:

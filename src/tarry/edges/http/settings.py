@@ -33,7 +33,7 @@ class BrokerSettings:
     batch_limit: int = 1_000
     page_limit: int = 1_000
     page_bytes: int = 8 * 1024 * 1024
-    """Payloads of one page of messages or dead letters: it ends early at the message that fills it."""
+    """Payloads of one page of messages, dead letters or events, and of one poll: it ends early when they reach this."""
     wait_limit: timedelta = timedelta(seconds=60)
     keys_cached_for: timedelta = timedelta(seconds=2)
     """For so long a revoked key may still be taken by a broker other than the one that revoked it."""

@@ -184,12 +184,17 @@ def messages(
     return found
 
 
-def timeline(queue: str, key: str, *, limit: int = 1000) -> Op[list[Event]]:
-    if limit <= 0:
-        return []
-    params = {"limit": min(limit, 10_000)}
-    answer = yield from ask(Call("GET", _message(queue, key) + "/timeline", params=params, queue=queue))
-    return [reading.event(one) for one in answer.json()["events"]]
+def timeline(queue: str, key: str, *, limit: int = 1000, before: int | None = None) -> Op[list[Event]]:
+    found: list[Event] = []
+    while (missing := limit - len(found)) > 0:
+        params = {"limit": min(missing, 10_000)} | ({} if before is None else {"before": before})
+        answer = yield from ask(Call("GET", _message(queue, key) + "/timeline", params=params, queue=queue))
+        page = answer.json()
+        found = [*map(reading.event, page["events"]), *found]
+        before = page.get("next")
+        if before is None:
+            break
+    return found
 
 
 def counts(queue: str, *, limit: int = 10_000) -> Op[Counts]:

@@ -139,8 +139,10 @@ class AsyncMemoryStore(AsyncChores):
     ) -> list[StoredMessage[bytes]]:
         return self._store.messages(queue, state=state, limit=limit, filter=filter, conn=conn)
 
-    async def timeline(self, queue: str, key: str, *, limit: int = 1000, conn: Any = None) -> list[Event]:
-        return self._store.timeline(queue, key, limit=limit, conn=conn)
+    async def timeline(
+        self, queue: str, key: str, *, limit: int = 1000, before: int | None = None, conn: Any = None
+    ) -> list[Event]:
+        return self._store.timeline(queue, key, limit=limit, before=before, conn=conn)
 
     async def counts(self, queue: str, *, limit: int = 10_000, conn: Any = None) -> Counts:
         return self._store.counts(queue, limit=limit, conn=conn)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from hashlib import sha256
@@ -119,7 +119,7 @@ class Journal:
             del timelines[event.key]
 
 
-def last(timeline: deque[Event], limit: int) -> list[Event]:
+def last(timeline: Sequence[Event], limit: int) -> list[Event]:
     """The last `limit` events, oldest first."""
     return list(islice(timeline, max(len(timeline) - max(limit, 0), 0), None))
 

@@ -122,8 +122,9 @@ class MemoryQueue:
     def note_queue(self, kind: EventKind, at: datetime, detail: Mapping[str, Any] | None = None) -> None:
         self._journal.write_queue(self.name, kind, at, detail)
 
-    def timeline(self, key: str, limit: int) -> list[Event]:
-        events = last(self._timelines.get(key, deque()), limit)
+    def timeline(self, key: str, limit: int, before: int | None) -> list[Event]:
+        events = self._timelines.get(key, deque())
+        events = last(events if before is None else [event for event in events if event.id < before], limit)
         # Events before a renaming are returned under the current name of the queue.
         return [event if event.queue == self.name else replace(event, queue=self.name) for event in events]
 

@@ -232,9 +232,11 @@ class MemoryStore(Chores, Scheduling):
         with self._using(queue, conn) as (of_queue, now):
             return of_queue.messages(state, limit, filter, now)
 
-    def timeline(self, queue: str, key: str, *, limit: int = 1000, conn: Any = None) -> list[Event]:
+    def timeline(
+        self, queue: str, key: str, *, limit: int = 1000, before: int | None = None, conn: Any = None
+    ) -> list[Event]:
         with self._using(queue, conn) as (state, _):
-            return state.timeline(key, limit)
+            return state.timeline(key, limit, before)
 
     def counts(self, queue: str, *, limit: int = 10_000, conn: Any = None) -> Counts:
         with self._using(queue, conn) as (state, now):

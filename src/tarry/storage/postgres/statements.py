@@ -315,7 +315,7 @@ def by_bitmaps() -> Statement[None]:
     return Statement(sql("by_bitmaps"), {}, lambda rows: None)
 
 
-def timeline(queue: str, key: str, limit: int) -> Statement[list[Event]]:
+def timeline(queue: str, key: str, limit: int, before: int | None = None) -> Statement[list[Event]]:
     def decode(rows: list[Row]) -> list[Event]:
         return [
             Event(
@@ -324,10 +324,12 @@ def timeline(queue: str, key: str, limit: int) -> Statement[list[Event]]:
                 consumer=row[11], size=row[12], payload_hash=row[13], payload=row[14], error=row[15], detail=row[16],
             )
             for row in known(queue, rows)
-            if row[1] in KINDS
+            if row[0] is not None
         ]  # fmt: skip
 
-    return Statement(sql("timeline"), {"queue": queue, "key": key, "limit": storable(limit)}, decode)
+    # Filtered in the statement: fewer rows than `limit` mean that there are no more.
+    params = {"queue": queue, "key": key, "before": before, "limit": storable(limit), "kinds": TextArray(sorted(KINDS))}
+    return Statement(sql("timeline"), params, decode)
 
 
 def storable(limit: int) -> int:

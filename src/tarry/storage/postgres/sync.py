@@ -199,8 +199,10 @@ class PostgresStore(Chores, Scheduling, Answering):
     ) -> list[StoredMessage[bytes]]:
         return self._run(lambda verbs: verbs.messages(queue, state, limit, filter), conn)
 
-    def timeline(self, queue: str, key: str, *, limit: int = 1000, conn: Any = None) -> list[Event]:
-        return self._run(lambda verbs: verbs.timeline(queue, key, limit, own=conn is None), conn, atomic=True)
+    def timeline(
+        self, queue: str, key: str, *, limit: int = 1000, before: int | None = None, conn: Any = None
+    ) -> list[Event]:
+        return self._run(lambda verbs: verbs.timeline(queue, key, limit, before, own=conn is None), conn, atomic=True)
 
     def counts(self, queue: str, *, limit: int = 10_000, conn: Any = None) -> Counts:
         return self._run(lambda verbs: verbs.counts(queue, limit), conn)

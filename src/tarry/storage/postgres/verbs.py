@@ -144,13 +144,13 @@ class Verbs(ChoreVerbs):
     def messages(self, queue: str, state: State | None, limit: int, filter: Filter) -> Op[list[StoredMessage[bytes]]]:
         return self._one(queue, lambda now: statements.messages(queue, state, limit, filter, now))
 
-    def timeline(self, queue: str, key: str, limit: int, *, own: bool) -> Op[list[Event]]:
+    def timeline(self, queue: str, key: str, limit: int, before: int | None, *, own: bool) -> Op[list[Event]]:
         """`own`: in a transaction of ours."""
 
         def told(now: datetime | None) -> Op[list[Event]]:
             if own:
                 yield from statements.by_bitmaps().run()
-            return (yield from statements.timeline(queue, key, limit).run())
+            return (yield from statements.timeline(queue, key, limit, before).run())
 
         return self._in(queue, told)
 
