@@ -6,6 +6,7 @@ with tarry.http.Client("http://localhost:8080", key="tarry_…") as client:
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator, Coroutine, Iterator, Sequence
 from datetime import timedelta
@@ -36,6 +37,8 @@ __all__ = ["AsyncClient", "Client"]
 P = TypeVar("P")
 
 _LONGEST_WAIT = timedelta(seconds=50)
+_PAUSE_S = 0.02
+"""Before the next request of a poll that waits: messages whose decoder raises are answered at once, and may be due again."""
 _DEFAULTS = StoreSettings()
 
 
@@ -62,8 +65,9 @@ class _RemoteQueue(Queue[P]):
             left = _left(until_s)
             patient = cast("Store", _Patient(self._store, left))
             found = Queue(patient, self.name, self._codec, consumer=self._consumer).try_poll_many(n, **options)
-            if found or n <= 0 or left < _LONGEST_WAIT:
+            if found or n <= 0 or not _left(until_s):
                 return found
+            time.sleep(_PAUSE_S)
 
 
 class _AsyncRemoteQueue(AsyncQueue[P]):
@@ -74,8 +78,9 @@ class _AsyncRemoteQueue(AsyncQueue[P]):
             patient = cast("AsyncStore", _Patient(self._store, left))
             queue = _AsyncRemoteQueue(patient, self.name, self._codec, consumer=self._consumer)
             found = await queue.try_poll_many(n, **options)
-            if found or n <= 0 or left < _LONGEST_WAIT:
+            if found or n <= 0 or not _left(until_s):
                 return found
+            await asyncio.sleep(_PAUSE_S)
 
     async def _unless_cancelled(self, asking: Coroutine[Any, Any, list[Lease[P]]]) -> list[Lease[P]]:
         """A cancelled request is a connection that closes, and what the broker was about to hand over it gives back."""

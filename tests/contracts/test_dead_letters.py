@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import pydantic
@@ -13,7 +15,7 @@ from tarry.app import App
 from tarry.core.redriving import DeadFilter, DeadPlace
 from tarry.core.states import State
 from tests.kit.clocks import START, WatchedClock
-from tests.kit.steps import EMPTY, MINUTE, SECOND, keys, numbers, seen, take
+from tests.kit.steps import EMPTY, MINUTE, PATIENCE, SECOND, keys, numbers, seen, take
 
 
 @dataclass
@@ -289,6 +291,7 @@ class TestADecoderThatRaises:
         queue.offer("broken", {"n": 0}, priority=9)
         queue.offer_many([Message(key=f"good{n}", payload={"n": n}) for n in (1, 2, 3)])
         fragile = app.queue(queue.name, Fragile)
+        assert fragile.try_poll() is None
         assert take(fragile).payload == Fragile(n=1)
         assert [delivery.payload.n for delivery in fragile.try_poll_many(10)] == [2, 3]
         stored = seen(queue, "broken")
@@ -321,3 +324,46 @@ class TestADecoderThatRaises:
         queue.offer("a", {"n": 0}, retry=Retry.at_once())
         assert app.queue(queue.name, Fragile).try_poll() is None
         assert (take(queue).payload, queue.dead_letters.list()) == ({"n": 0}, [])
+
+    def test_a_poll_fails_at_most_as_many_messages_as_it_asks_for(self, app: App, queue: Queue[Any]) -> None:
+        queue.offer_many([Message(key=f"broken{n}", payload={"n": 0}, priority=9) for n in range(100)])
+        queue.offer_many([Message(key=f"good{n}", payload={"n": n}) for n in (1, 2, 3)])
+        fragile = app.queue(queue.name, Fragile)
+        assert fragile.try_poll() is None
+        assert numbers(app, queue) == (1, 102, 0, 0)
+        assert fragile.try_poll_many(10) == []
+        assert numbers(app, queue) == (11, 92, 0, 0)
+        assert [delivery.payload.n for delivery in fragile.try_poll_many(91)] == [1, 2], (
+            "in the round of the last broken"
+        )
+        assert take(fragile).payload.n == 3
+        assert numbers(app, queue) == (100, 0, 3, 0)
+        assert {seen(queue, f"broken{n}").attempt for n in range(100)} == {1}
+
+    def test_undecodable_messages_before_it_are_replaced_and_it_ends_the_poll(
+        self, app: App, queue: Queue[Any]
+    ) -> None:
+        queue.offer("undecodable", {"n": "x"}, priority=9)
+        queue.offer("broken", {"n": 0}, priority=8)
+        queue.offer("good", {"n": 1})
+        fragile = app.queue(queue.name, Fragile)
+        assert fragile.try_poll() is None
+        assert numbers(app, queue) == (1, 1, 0, 1)
+        assert take(fragile).key == "good"
+
+    def test_a_poll_that_waits_goes_on_to_the_messages_behind_it(self, app: App, queue: Queue[Any]) -> None:
+        queue.offer_many([Message(key=f"broken{n}", payload={"n": 0}, priority=9) for n in range(5)])
+        queue.offer("good", {"n": 1})
+        delivery = app.queue(queue.name, Fragile).poll(PATIENCE)
+        assert delivery is not None
+        assert delivery.key == "good"
+        assert {seen(queue, f"broken{n}").attempt for n in range(5)} == {1}
+
+    def test_a_poll_that_waits_neither_gives_up_early_nor_tries_it_all_the_time(
+        self, app: App, queue: Queue[Any]
+    ) -> None:
+        queue.offer("broken", {"n": 0}, retry=Retry.at_once(), max_attempts=10_000)
+        began = time.monotonic()
+        assert app.queue(queue.name, Fragile).poll(timedelta(seconds=0.5)) is None
+        assert time.monotonic() - began >= 0.5
+        assert seen(queue, "broken").attempt <= 60

@@ -69,7 +69,8 @@ def lease(
     wait_for: timedelta = timedelta(0),
 ) -> Op[list[Lease[P]]]:
     """Up to n. What cannot be decoded is buried, and others take its place. The broker waits for a first one, at most a
-    minute. A message whose decoder raised has failed; it is nacked last, so that no further request meets it again."""
+    minute. A message whose decoder raised has failed and is nacked; no further request follows, so that a bug of a decoder
+    costs one call at most n attempts."""
     taken: list[Lease[P]] = []
     broken: list[Failure] = []
     while (missing := min(n - len(taken), LARGEST_PAGE)) > 0:
@@ -89,7 +90,7 @@ def lease(
         rows = [one.lease() for one in msgspec.json.decode(answer.body, type=reading.Deliveries).messages]
         taken_before = len(taken)
         yield from _judged(queue, rows, decode, taken, broken)
-        if len(taken) - taken_before == len(rows) < missing:
+        if broken or len(taken) - taken_before == len(rows) < missing:
             break
     if broken:
         yield from nack(queue, broken)

@@ -139,6 +139,8 @@ class MemoryStore(Chores, Scheduling):
                 if not fresh:
                     break
                 verdicts += [leases.judge(claim, decode) for claim in fresh]
+                if any(isinstance(verdict, Broken) for verdict in verdicts):
+                    break  # a bug of a decoder costs one call at most n attempts
             with self._lock:
                 now = self._now()
                 leased = leases.settle(

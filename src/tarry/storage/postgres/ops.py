@@ -153,8 +153,8 @@ class LeaseRequest:
 def lease(request: LeaseRequest, decode: Decode[P], cursor: Cursor, timer: Callable[[], float]) -> Op[list[Lease[P]]]:
     """Up to n leases in order. What is exhausted or cannot be decoded is buried, and others take its place.
 
-    A message whose decoder raised anything else has failed this attempt. It is nacked after the last round: until then it
-    stays leased, so that no round meets it again.
+    A message whose decoder raised anything else has failed this attempt. The round that meets one is the last, so that a bug
+    of a decoder costs one call at most n attempts, and not one of every message that waits.
     """
     taken: list[Lease[P]] = []
     broken: list[Failed] = []
@@ -180,6 +180,8 @@ def lease(request: LeaseRequest, decode: Decode[P], cursor: Cursor, timer: Calla
         unfit = _judge(rows, decode, taken, broken)
         if unfit:
             yield from statements.nack(request.queue, _in_key_order(unfit), request.now).run()
+        if broken:
+            break
         if len(taken) - taken_before < len(rows):
             continue
         if len(rows) < missing and scan is not HEAD and not (cursor.head_is_dear and ended < cursor.head_due):
