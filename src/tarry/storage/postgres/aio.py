@@ -244,9 +244,7 @@ class AsyncPostgresStore(AsyncChores, AsyncScheduling, AsyncAnswering):
     async def timeline(
         self, queue: str, key: str, *, limit: int = 1000, before: int | None = None, conn: Any = None
     ) -> list[Event]:
-        return await self._run(
-            lambda verbs: verbs.timeline(queue, key, limit, before, own=conn is None), conn, atomic=True
-        )
+        return await self._run(lambda v: v.timeline(queue, key, limit, before, own=conn is None), conn, atomic=True)
 
     async def counts(self, queue: str, *, limit: int = 10_000, conn: Any = None) -> Counts:
         return await self._run(lambda verbs: verbs.counts(queue, limit), conn)
