@@ -22,6 +22,7 @@ from tarry.core.settings import Patience, StoreSettings
 from tarry.storage.postgres import aio, sync
 from tarry.storage.postgres.aio import AsyncPostgresStore
 from tarry.storage.postgres.faults import LOCK_PAUSE_S, is_transient, translated
+from tarry.storage.postgres.fencing import Fence
 from tarry.storage.postgres.sync import PostgresStore
 
 QUEUE = "tried"
@@ -74,6 +75,11 @@ class Flaky:
 Tried = Callable[[Flaky, Patience], Any]
 
 
+def is_fence(op: Any) -> bool:
+    """Whether this ends the session of the try before, which is no try of its own."""
+    return op.__qualname__ == Fence.close.__qualname__
+
+
 def noting(pauses: list[float]) -> SimpleNamespace:
     """The store's own sight of `time`. The module itself belongs to every thread of this process, and some of them sleep."""
     return SimpleNamespace(monotonic=time.monotonic, sleep=pauses.append)
@@ -86,10 +92,10 @@ def tried(request: pytest.FixtureRequest, database: str, monkeypatch: pytest.Mon
     def blocking(flaky: Flaky, patience: Patience) -> Outcome:
         real = sync.drive
 
-        def drive(*args: Any, **kwargs: Any) -> Any:
-            if failure := flaky.next_failure():
+        def drive(conn: Any, op: Any, **kwargs: Any) -> Any:
+            if not is_fence(op) and (failure := flaky.next_failure()):
                 raise failure
-            return real(*args, **kwargs)
+            return real(conn, op, **kwargs)
 
         monkeypatch.setattr(sync, "drive", drive)
         monkeypatch.setattr(sync, "time", noting(flaky.pauses))
@@ -102,10 +108,10 @@ def tried(request: pytest.FixtureRequest, database: str, monkeypatch: pytest.Mon
     async def awaiting(flaky: Flaky, patience: Patience) -> Outcome:
         real, sleep = aio.adrive, asyncio.sleep
 
-        async def adrive(*args: Any, **kwargs: Any) -> Any:
-            if failure := flaky.next_failure():
+        async def adrive(conn: Any, op: Any, **kwargs: Any) -> Any:
+            if not is_fence(op) and (failure := flaky.next_failure()):
                 raise failure
-            return await real(*args, **kwargs)
+            return await real(conn, op, **kwargs)
 
         async def nap(seconds: float) -> None:
             if asyncio.current_task() is task or seconds:
