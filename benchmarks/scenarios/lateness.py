@@ -133,9 +133,9 @@ class Counting(PostgresStore):
 
     statements = 0
 
-    def _run(self, make: Any, conn: Any, *, atomic: bool = False) -> Any:
+    def _run(self, make: Any, conn: Any, **options: Any) -> Any:
         self.statements += 1
-        return super()._run(make, conn, atomic=atomic)
+        return super()._run(make, conn, **options)
 
 
 def _idle_statements(dsn: str, seconds: float) -> dict[str, float]:

@@ -78,7 +78,7 @@ HOT: dict[str, Callable[[int], Statement[Any]]] = {
     "bury": lambda n: statements.nack(QUEUE, [statements.Failed(hold, reason="buried") for hold in held(n)], None),
     "touch": lambda n: statements.touch(QUEUE, held(n), None, None),
     "release": lambda n: statements.release(QUEUE, held(n), None),
-    "live_holds": lambda n: statements.live_holds(QUEUE, [hold.key for hold in held(n)]),
+    "live_holds": lambda n: statements.live_holds(QUEUE, held(n)),
     "refused": lambda n: statements.refused(QUEUE, "ack", [hold.key for hold in held(n)], None),
     "read": lambda n: statements.read(QUEUE, held(1)[0].key, None),
     "wait": lambda n: wait_statements.wait(QUEUE, None, SLEEPER, None),

@@ -284,9 +284,9 @@ def test_fifty_idle_consumers_ask_once_and_a_message_wakes_one_of_them(
     asked: list[str] = []
 
     class Counting(PostgresStore):
-        def _run(self, make: Any, conn: Any, *, atomic: bool = False) -> Any:
+        def _run(self, make: Any, conn: Any, **options: Any) -> Any:
             asked.append("statement")
-            return super()._run(make, conn, atomic=atomic)
+            return super()._run(make, conn, **options)
 
     store = Counting(database, settings=StoreSettings(scan_every=NEVER, listening_scan_every=NEVER))
     with App(store, dsn=database) as app:
