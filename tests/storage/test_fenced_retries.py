@@ -9,6 +9,7 @@ import signal
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import psycopg
@@ -154,6 +155,21 @@ def test_a_first_try_without_a_retry_is_ended_by_the_next_operation_of_the_store
     stored = other.read("q", "k")
     assert stored is not None
     assert stored.payload == NEW.payload
+
+
+def test_a_session_that_could_not_be_ended_is_left_to_the_next_operation() -> None:
+    first, second = (fencing.Session(pid, datetime(2026, 1, 1, tzinfo=UTC)) for pid in (1, 2))
+    left = [first, second]
+    failing = fencing.Fence(left).close()
+    next(failing)
+    failing.send([(True,)])
+    failing.close()  # the connection breaks before the second session is ended
+    assert left == [second]
+    closing = fencing.Fence(left).close()
+    next(closing)
+    with pytest.raises(StopIteration):
+        closing.send([(True,)])
+    assert left == []
 
 
 @pytest.mark.parametrize("key", [None, "k"])

@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tarry.core.errors import HeldUp
+from tarry.core.errors import HeldUp, InvalidPayload
 from tarry.core.messages import Draft, Failure, Hold
 from tarry.core.outcomes import Outcome, Settled
 from tarry.core.settings import QueueSettings, StoreSettings
@@ -254,6 +254,57 @@ def test_ten_blocked_threads_do_not_keep_another_queue_from_its_answer(database:
             assert not any(drop.done() for drop in drops)
             foreign.rollback()
             assert sum(drop.result(LONG_S) for drop in drops) == 1
+
+
+@pytest.mark.parametrize("error", [KeyError("no such field"), InvalidPayload("not a number")])
+def test_a_poll_returns_its_leases_although_a_message_that_it_must_nack_is_locked(
+    database: str, error: Exception
+) -> None:
+    with contextstore(database) as store, psycopg.connect(database) as foreign:
+        store.offer_many(QUEUE, [Draft(key, key.encode()) for key in ("a", "bad", "c")])
+
+        def decode(data: bytes, content_type: str | None) -> bytes:
+            if data == b"bad":
+                foreign.execute("select from tarry.message where key = 'bad' for update")
+                raise error
+            return data
+
+        assert {lease.key for lease in store.lease(QUEUE, 10, decode)} == {"a", "c"}
+        foreign.rollback()
+        assert {message.key: message.attempt for message in store.messages(QUEUE)} == {"a": 1, "bad": 1, "c": 1}
+
+
+def test_an_awaiting_poll_returns_its_leases_although_a_message_that_it_must_nack_is_locked(database: str) -> None:
+    async def work(store: AsyncPostgresStore) -> None:
+        await store.offer_many(QUEUE, [Draft(key, key.encode()) for key in ("a", "bad", "c")])
+
+        def decode(data: bytes, content_type: str | None) -> bytes:
+            if data == b"bad":
+                foreign.execute("select from tarry.message where key = 'bad' for update")
+                raise KeyError("no such field")
+            return data
+
+        with psycopg.connect(database) as foreign:
+            assert {lease.key for lease in await store.lease(QUEUE, 10, decode)} == {"a", "c"}
+
+    with_store(database, work)
+
+
+def test_an_ack_that_was_done_is_not_called_gone_after_the_next_step_met_a_lock(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = statements.refused
+    with psycopg.connect(database) as foreign, contextstore(database) as store:
+
+        def refused_while_locked(*args: Any) -> Any:
+            foreign.execute("lock table tarry.event in access exclusive mode")
+            return refused(*args)
+
+        monkeypatch.setattr(statements, "refused", refused_while_locked)
+        store.offer_many(QUEUE, [Draft(key, b"") for key in ("a", "stale")])
+        holds = {lease.key: lease.hold for lease in store.lease(QUEUE, 2, plain)}
+        store.offer(QUEUE, Draft("stale", b"new"))
+        assert store.ack(QUEUE, [holds["a"], holds["stale"]]) == [Settled.DONE, Settled.LEASE_LOST]
 
 
 def test_closing_does_not_wait_for_a_group_commit_that_hangs(database: str) -> None:

@@ -8,7 +8,8 @@ from functools import cache
 from typing import Any, LiteralString, TypeVar
 
 from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
-from psycopg.pq import Format
+from psycopg.errors import LockNotAvailable
+from psycopg.pq import Format, TransactionStatus
 from psycopg.pq.abc import PGresult
 from psycopg.rows import tuple_row
 
@@ -21,20 +22,30 @@ C = TypeVar("C", Cursor[Any], AsyncCursor[Any])
 
 
 def drive(conn: Connection[Any], op: Op[R], *, guest: bool = False, notify: bool = True) -> R:
-    """`guest`: on a connection that is not ours. There nothing is prepared: what a session prepared outlives the plan."""
+    """`guest`: on a connection that is not ours. There nothing is prepared: what a session prepared outlives the plan.
+
+    A lock that is not granted is raised inside the op, unless a transaction has failed with it: where earlier steps have
+    committed, only the op knows what to answer.
+    """
     try:
         step = next(op)
         while True:
-            with _ours(Cursor(conn, row_factory=tuple_row), guest=guest) as cursor:
-                if isinstance(step, Copy):
-                    with cursor.copy(step.sql) as copy:
-                        for block in step.blocks:
-                            copy.write(block)
-                    rows: list[Row] = []
-                else:
-                    cursor.execute(_text(step.sql, notify), step.params, prepare=False if guest else None)
-                    rows = cursor.fetchall() if _has_rows(cursor.pgresult) else []
-            step = op.send(rows)
+            try:
+                with _ours(Cursor(conn, row_factory=tuple_row), guest=guest) as cursor:
+                    if isinstance(step, Copy):
+                        with cursor.copy(step.sql) as copy:
+                            for block in step.blocks:
+                                copy.write(block)
+                        rows: list[Row] = []
+                    else:
+                        cursor.execute(_text(step.sql, notify), step.params, prepare=False if guest else None)
+                        rows = cursor.fetchall() if _has_rows(cursor.pgresult) else []
+            except LockNotAvailable as error:
+                if conn.info.transaction_status != TransactionStatus.IDLE:
+                    raise
+                step = op.throw(error)
+            else:
+                step = op.send(rows)
     except StopIteration as stop:
         return stop.value
 
@@ -43,16 +54,22 @@ async def adrive(conn: AsyncConnection[Any], op: Op[R], *, guest: bool = False, 
     try:
         step = next(op)
         while True:
-            async with _ours(AsyncCursor(conn, row_factory=tuple_row), guest=guest) as cursor:
-                if isinstance(step, Copy):
-                    async with cursor.copy(step.sql) as copy:
-                        for block in step.blocks:
-                            await copy.write(block)
-                    rows: list[Row] = []
-                else:
-                    await cursor.execute(_text(step.sql, notify), step.params, prepare=False if guest else None)
-                    rows = await cursor.fetchall() if _has_rows(cursor.pgresult) else []
-            step = op.send(rows)
+            try:
+                async with _ours(AsyncCursor(conn, row_factory=tuple_row), guest=guest) as cursor:
+                    if isinstance(step, Copy):
+                        async with cursor.copy(step.sql) as copy:
+                            for block in step.blocks:
+                                await copy.write(block)
+                        rows: list[Row] = []
+                    else:
+                        await cursor.execute(_text(step.sql, notify), step.params, prepare=False if guest else None)
+                        rows = await cursor.fetchall() if _has_rows(cursor.pgresult) else []
+            except LockNotAvailable as error:
+                if conn.info.transaction_status != TransactionStatus.IDLE:
+                    raise
+                step = op.throw(error)
+            else:
+                step = op.send(rows)
     except StopIteration as stop:
         return stop.value
 

@@ -8,6 +8,7 @@ message that was accepted later.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -62,8 +63,10 @@ class Fence:
 
     def close(self) -> Op[None]:
         """On a new connection, before the next try."""
-        left, self._left[:] = list(self._left), []
-        yield from _end(left, 0)
+        for session in list(self._left):  # other threads may do the same: to end a session twice does no harm
+            yield from _end([session], 0)
+            with suppress(ValueError):  # only now: if this fails, the next operation ends the session
+                self._left.remove(session)
         still = yield from _end(self._open, END_WITHIN_S)
         if still:
             raise StoreUnavailable(

@@ -8,6 +8,8 @@ from datetime import datetime, timedelta
 from operator import itemgetter
 from typing import TypeVar
 
+from psycopg.errors import LockNotAvailable
+
 from tarry.core import batches
 from tarry.core.editing import Edit
 from tarry.core.errors import InvalidPayload, Refused, UnknownQueue
@@ -36,7 +38,7 @@ from tarry.storage.postgres import (
 )
 from tarry.storage.postgres.cursor import HEAD, Cursor
 from tarry.storage.postgres.statement import Op, Statement
-from tarry.storage.postgres.statements import Failed, LeasedRow, MissingQueue, SettledKeys
+from tarry.storage.postgres.statements import NONE_SETTLED, Failed, LeasedRow, MissingQueue, SettledKeys
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -51,6 +53,17 @@ _MOST_TOUCHES = 5
 
 def single(statement: Statement[R]) -> Op[R]:
     return statement.run()
+
+
+def _unless_locked(step: Op[R], otherwise: R, *, begun: bool = True) -> Op[R]:
+    """Run a step. `begun`: earlier steps have committed a change. Then a lock that is not granted must not make the shell run
+    the operation again, which would forget that change; the answer is `otherwise`."""
+    try:
+        return (yield from step)
+    except LockNotAvailable:
+        if not begun:
+            raise
+        return otherwise
 
 
 def in_queue(queue: str, now: datetime | None, make: Callable[[], Op[R]], *, create: bool) -> Op[R]:
@@ -162,7 +175,7 @@ def lease(request: LeaseRequest, decode: Decode[P], cursor: Cursor, timer: Calla
     while (missing := request.n - len(taken)) > 0:
         started = timer()
         scan = HEAD if from_head else cursor.scan(started)
-        rows = yield from statements.lease(
+        look = statements.lease(
             request.queue,
             missing,
             scan,
@@ -173,13 +186,14 @@ def lease(request: LeaseRequest, decode: Decode[P], cursor: Cursor, timer: Calla
             lowest_first=request.lowest_first,
             durable=request.durable,
             now=request.now,
-        ).run()
+        )
+        rows = yield from _unless_locked(look.run(), [], begun=bool(taken))
         ended = timer()
         cursor.learn(scan, ended - started, ended, rows)
         taken_before = len(taken)
         unfit = _judge(rows, decode, taken, broken)
         if unfit:
-            yield from statements.nack(request.queue, _in_key_order(unfit), request.now).run()
+            yield from _nack_leased(request, unfit)
         if broken:
             break
         if len(taken) - taken_before < len(rows):
@@ -189,7 +203,7 @@ def lease(request: LeaseRequest, decode: Decode[P], cursor: Cursor, timer: Calla
         else:
             break
     if broken:
-        yield from statements.nack(request.queue, _in_key_order(broken), request.now).run()
+        yield from _nack_leased(request, broken)
     taken.sort(key=lambda lease: (-lease.priority, lease.due_at, lease.version))
     return taken
 
@@ -213,8 +227,12 @@ def _judge(rows: Sequence[LeasedRow], decode: Decode[P], taken: list[Lease[P]], 
     return unfit
 
 
-def _in_key_order(failures: Sequence[Failed]) -> list[Failed]:
-    return sorted(failures, key=lambda failure: failure.hold.key)
+def _nack_leased(request: LeaseRequest, failures: Sequence[Failed]) -> Op[None]:
+    """Nack what this poll has leased and does not return. What another transaction has locked stays leased until that lease
+    runs out: the other leases of this poll must be returned."""
+    in_key_order = sorted(failures, key=lambda failure: failure.hold.key)
+    nack = statements.nack(request.queue, in_key_order, request.now)
+    yield from _unless_locked(nack.run(), NONE_SETTLED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,26 +246,29 @@ class Settlement:
     """Takes the name of the queue: a message may be in another queue than the caller names, see `_unsettled`."""
 
 
-def settle(how: Settlement, holds: Sequence[Hold]) -> Op[list[Settled]]:
-    """Run the statement, then tell for what it did not settle whether the message is gone or only the lease."""
+def settle(how: Settlement, holds: Sequence[Hold], *, begun: bool = False) -> Op[list[Settled]]:
+    """Run the statement, then tell for what it did not settle whether the message is gone or only the lease. `begun`: see
+    `_unless_locked`."""
     first: dict[str, int] = {}
     again = [i for i, hold in enumerate(holds) if first.setdefault(hold.key, i) != i]
     answers = [Settled.DONE] * len(holds)
-    unsettled = yield from _unsettled(how, [holds[i] for i in first.values()])
+    unsettled = yield from _unsettled(how, [holds[i] for i in first.values()], begun=begun)
     for key, answer in unsettled.items():
         answers[first[key]] = answer
     if again:  # the same key twice in one batch: one after the other, as if said one after the other
-        later = yield from settle(how, [holds[i] for i in again])
+        begun = begun or Settled.DONE in answers
+        later = yield from settle(how, [holds[i] for i in again], begun=begun)
         for i, answer in zip(again, later, strict=True):
             answers[i] = answer
     return answers
 
 
-def _unsettled(how: Settlement, holds: list[Hold]) -> Op[dict[str, Settled]]:
+def _unsettled(how: Settlement, holds: list[Hold], *, begun: bool) -> Op[dict[str, Settled]]:
     """Settle what is held, each key once, and return why the rest was not. A stale token is journaled.
 
     What is not found under the given name is settled in the queue that was called so before. So a settle that was in flight
-    while its queue was renamed is done, and creates no queue.
+    while its queue was renamed is done, and creates no queue. What meets a lock after something was settled is tried again
+    here, a few times, and not with the whole batch, whose settled messages would then be gone.
     """
     answers: dict[str, Settled] = {}
     locked: set[str] = set()
@@ -257,9 +278,10 @@ def _unsettled(how: Settlement, holds: list[Hold]) -> Op[dict[str, Settled]]:
         for start in range(0, len(holds), CHUNK):
             chunk = holds[start : start + CHUNK]
             try:
-                done, busy = yield from how.statement(how.queue, chunk).run()
+                done, busy = yield from _unless_locked(how.statement(how.queue, chunk).run(), NONE_SETTLED, begun=begun)
             except MissingQueue:
-                done, busy = frozenset[str](), frozenset[str]()
+                done, busy = NONE_SETTLED
+            begun = begun or done is None or bool(done)
             locked |= busy
             if done is not None:
                 missed += [hold for hold in chunk if hold.key not in done and hold.key not in busy]
@@ -267,7 +289,9 @@ def _unsettled(how: Settlement, holds: list[Hold]) -> Op[dict[str, Settled]]:
             answers.pop(hold.key, None)
         if not missed:
             break
-        live = yield from statements.live_holds(how.queue, missed).run()
+        still_held = {hold.key: (how.queue, hold.token) for hold in missed}
+        look = statements.live_holds(how.queue, missed)
+        live = yield from _unless_locked(look.run(), still_held, begun=begun)
         answers |= {hold.key: Settled.LEASE_LOST if hold.key in live else Settled.GONE for hold in missed}
         # Still ours, yet not settled: another statement touched the row between finding and settling it.
         holds = [hold for hold in missed if live.get(hold.key) == (how.queue, hold.token)]
@@ -279,11 +303,12 @@ def _unsettled(how: Settlement, holds: list[Hold]) -> Op[dict[str, Settled]]:
         for name, moved in elsewhere.items():
             for hold in moved:
                 del answers[hold.key]
-            answers |= yield from _unsettled(replace(how, queue=name), moved)
+            answers |= yield from _unsettled(replace(how, queue=name), moved, begun=begun)
+            begun = begun or any(hold.key not in answers for hold in moved)
         if not holds:
             break
     if stale := [key for key, answer in answers.items() if answer is Settled.LEASE_LOST]:
-        yield from statements.refused(how.queue, how.verb, stale, how.now).run()
+        yield from _unless_locked(statements.refused(how.queue, how.verb, stale, how.now).run(), None, begun=begun)
     return answers | dict.fromkeys(locked, Settled.BUSY)
 
 

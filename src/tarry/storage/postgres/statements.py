@@ -78,6 +78,9 @@ class SettledKeys(NamedTuple):
     busy: frozenset[str] = frozenset()
 
 
+NONE_SETTLED = SettledKeys(frozenset())
+
+
 @dataclass(frozen=True, slots=True)
 class Failed:
     """One message that failed: retried if `reason` is None and attempts are left, else dead."""
