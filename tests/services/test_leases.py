@@ -235,6 +235,23 @@ def test_a_busy_message_is_not_lost_however_long_it_is_busy() -> None:
     asyncio.run(test())
 
 
+def test_a_late_answer_that_a_message_is_busy_does_not_revive_a_lease_that_has_ended() -> None:
+    async def test() -> None:
+        beating, queue = Beating(), Queue()
+        beating.hold(queue, "a")
+
+        def frozen() -> Settled:
+            beating.now_s += 600.0  # the process stood still while the answer lay in its socket
+            return Settled.BUSY
+
+        queue.answer = frozen
+        await beating.beat_at(110.0)
+        await beating.beat_at(beating.now_s)
+        assert [key for key, _ in beating.lost] == ["a"]
+
+    asyncio.run(test())
+
+
 def test_what_its_handler_has_settled_is_not_prolonged_and_not_lost() -> None:
     async def test() -> None:
         beating, queue = Beating(), Queue()

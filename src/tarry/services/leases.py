@@ -49,10 +49,11 @@ class Held:
         self.expires_s = asked_s + self.span_s
         self.next_s = asked_s + self.span_s * _BEAT
 
-    def busy(self, now_s: float) -> None:
-        """Another transaction has locked the message: until that ends it is nobody else's, whatever the lease says."""
-        self.next_s = now_s + self.span_s * _AGAIN
-        self.expires_s = max(self.expires_s, now_s + self.span_s * _BEAT)
+    def busy(self, asked_s: float) -> None:
+        """Another transaction had locked the message when the touch was sent: until that ends no other consumer can lease
+        it, whatever the lease says. An answer that is read late proves nothing about the time since."""
+        self.next_s = asked_s + self.span_s * _AGAIN
+        self.expires_s = max(self.expires_s, asked_s + self.span_s * _BEAT)
 
     def is_over(self, now_s: float) -> bool:
         return now_s >= self.expires_s
@@ -120,7 +121,7 @@ class Leases:
             if answer is Settled.DONE:
                 held.began(asked_s)
             elif answer is Settled.BUSY:
-                held.busy(self._timer())
+                held.busy(asked_s)
             elif held.handed.unconfirmed is not None:
                 self._held.discard(held)  # its handler settled it: that is no reason to stop the handler
             elif not held.settling:  # else the settle has the answer
