@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -171,6 +172,36 @@ def test_a_settle_that_was_committed_is_reported_as_settled(database: str, verb:
 
     asyncio.run(test(1))
     asyncio.run(test(2))
+
+
+@pytest.mark.parametrize("verb", ["ack", "nack", "release", "bury"])
+@pytest.mark.parametrize("committed", [False, True], ids=["rolled back", "committed"])
+def test_a_settle_is_confirmed_also_when_its_queue_was_renamed(database: str, verb: str, *, committed: bool) -> None:
+    worker = Worker()
+
+    async def test() -> None:
+        settings = replace(StoreSettings.for_tests(), create_queues=False)
+        async with tarry.connect_async(database, settings=settings) as app:
+
+            @worker.handler("orders", retry=Retry.fixed(MINUTE))
+            async def handle(order: int, delivery: tarry.AsyncDelivery[Any]) -> None:
+                async with await psycopg.AsyncConnection.connect(database) as conn:
+                    assert await getattr(delivery, verb)(conn=conn) is tarry.Settled.DONE
+                    await (conn.commit() if committed else conn.rollback())
+                await app.queues.rename("orders", "sales")
+
+            await app.queues.create("orders")
+            await app.queue("orders").offer("k", 1, retry=Retry.fixed(MINUTE))
+            async with running(worker, app, concurrency=1) as run:
+                handled = (await run.until(1))[0]
+            assert handled.ending is (Ending.SETTLED if committed else Ending.FAILED)
+            if not committed:
+                stored = await app.queue("sales").read("k")
+                assert stored is not None
+                assert (stored.attempt, stored.lease_until) == (1, None)
+                assert f"{verb} was rolled back" in str(stored.last_error)
+
+    asyncio.run(test())
 
 
 def test_a_transaction_that_outlives_its_handler_is_waited_for(database: str) -> None:

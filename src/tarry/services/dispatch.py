@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from typing import Any, NamedTuple, cast
 
 from tarry.core.answers import Answer, Bury, Release, Snooze
-from tarry.core.errors import HeldUp, InvalidPayload, StoreUnavailable
+from tarry.core.errors import HeldUp, InvalidPayload, StoreUnavailable, UnknownQueue
 from tarry.core.failures import described
 from tarry.core.messages import Failure
 from tarry.core.outcomes import Settled
@@ -238,9 +238,12 @@ class Dispatch:
         """What came of a settle that may have been rolled back with the handler's transaction: while the lease is valid,
         nothing did. Then it counts as a failure, unless the handler answers otherwise."""
         verb, raw = job.handed.unconfirmed, job.raw
-        found = await job.queue.read(raw.key)
-        if found is None or found.version != raw.version or found.lease_until is None:
-            return Ending.SETTLED, Settled.DONE
+        try:
+            found = await job.queue.read(raw.key)
+            if found is None or found.version != raw.version or found.lease_until is None:
+                return Ending.SETTLED, Settled.DONE
+        except UnknownQueue:
+            pass  # renamed since the lease, or deleted: a settle follows the former name, and its answer decides
         if isinstance(answer, (Raised, Bury, Snooze, Release, Stopped)):
             ending, settled = await self._say(job, answer)
         else:
