@@ -26,7 +26,9 @@ from tarry.core.ports import AsyncStore, Store
 from tarry.core.settings import QueueSettings, StoreSettings
 from tarry.core.states import State
 from tarry.storage.memory import AsyncMemoryStore, MemoryStore
+from tarry.storage.memory.journal import Journal
 from tarry.storage.memory.lanes import Lane
+from tarry.storage.memory.registry import Registry
 from tarry.storage.memory.rows import new_row
 from tarry.testing import MutableClock
 
@@ -288,6 +290,7 @@ def test_a_message_that_goes_while_it_is_decoded_is_gone(store: MemoryStore, ver
         "delete_queue": lambda: store.delete_queue("q", force=True),
     }
     assert while_decoding(store, verbs[verb]) == []
+    store.create_queue("q", QueueSettings(), exist_ok=True)
     assert store.messages("q") == []
     assert store.wait("q", sleep_for=timedelta(0)).due_in is None
 
@@ -395,3 +398,18 @@ def test_an_earliest_that_beat_a_replace_of_its_batch_replaces_also_an_earlier_l
     message = store.read("q", "k")
     assert message is not None
     assert message.payload == b"earliest"
+
+
+def test_a_settle_in_the_named_queue_looks_at_no_other_queue() -> None:
+    class Untouched(set[str]):
+        def __contains__(self, name: object) -> bool:
+            raise AssertionError("the former names of another queue were read")
+
+    registry = Registry(Journal(kept=None), create_on_use=True)
+    named, other = registry.used("q", START), registry.used("other", START)
+    other.former_names = Untouched()
+    row = new_row(Draft("a", b""), version=1, planned_at=START, due_limit=None, created_at=START)
+    row.hold(uuid4(), since=START, until=START + seconds(30), consumer=None)
+    named.rows["a"] = row
+    assert row.token is not None
+    assert registry.holding("q", Hold("a", row.token)) is named

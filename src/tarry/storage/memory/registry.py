@@ -40,12 +40,10 @@ class Registry:
     def holding(self, name: str, hold: Hold) -> MemoryQueue | None:
         """The queue of this name, or the one that had it before and whose message this lease holds."""
         named = self._queues.get(name)
-        renamed = (queue for queue in self._queues.values() if name in queue.former_names)
-        for queue in (named, *renamed):
-            row = None if queue is None else queue.rows.get(hold.key)
-            if row is not None and row.token == hold.token:
-                return queue
-        return named
+        if named is not None and _holds(named, hold):
+            return named  # without a look at the other queues, of which there may be many
+        renamed = (queue for queue in self._queues.values() if name in queue.former_names and _holds(queue, hold))
+        return next(renamed, named)
 
     def queues(self) -> list[MemoryQueue]:
         return list(self._queues.values())
@@ -140,6 +138,11 @@ class Registry:
         self._queues[name] = queue
         queue.note_queue(EventKind.QUEUE_CREATED, now)
         return queue
+
+
+def _holds(queue: MemoryQueue, hold: Hold) -> bool:
+    row = queue.rows.get(hold.key)
+    return row is not None and row.token == hold.token
 
 
 def _taken(name: str) -> Refused:
