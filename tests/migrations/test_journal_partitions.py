@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,9 +14,10 @@ import pytest
 from psycopg import sql
 
 import tarry
+from tarry.core.errors import StoreUnavailable
 from tarry.core.events import EventKind
 from tarry.core.messages import Draft
-from tarry.core.settings import QueueSettings, StoreSettings
+from tarry.core.settings import Patience, QueueSettings, StoreSettings
 from tarry.storage.postgres import queue_statements, upkeep_statements
 from tarry.storage.postgres.drive import drive
 from tarry.storage.postgres.sync import PostgresStore
@@ -256,3 +258,44 @@ def test_an_overflow_that_was_left_closed_is_opened_before_its_days_begin(
     conn.execute(check.format(sql.Identifier(name)))
     drive(conn, upkeep_statements.make_partitions(7, None, None))
     assert conn.execute("select name from tarry.journal_closed()").fetchone() in (None, (None,))
+
+
+@pytest.fixture
+def left_closed(conn: psycopg.Connection[Any], database: str, unattended: date) -> str:
+    """A database with an expired lease whose overflow was closed to today by a process that died before it proved it."""
+    with tarry.connect(database) as app:
+        app.queue(QUEUE).offer("leased", 1)
+        assert app.queue(QUEUE).try_poll() is not None
+    conn.execute("update tarry.message set lease_until = clock_timestamp() - interval '1 minute'")
+    check = sql.SQL("alter table tarry.event_overflow add constraint {} check (at < {}) not valid")
+    name = f"closed_{unattended:%Y%m%d}_{unattended:%Y%m%d}"
+    conn.execute(check.format(sql.Identifier(name), sql.Literal(datetime(2000, 1, 1, tzinfo=UTC))))
+    return name
+
+
+def test_a_day_that_begins_while_the_overflow_is_closed_to_it_is_explained(database: str, left_closed: str) -> None:
+    settings = StoreSettings(patience=Patience(retries=1))
+    with tarry.connect(database, settings=settings) as app, pytest.raises(StoreUnavailable) as raised:
+        app.queue(QUEUE).offer("k", 1)
+    assert left_closed in str(raised.value)
+    assert "cannot be reached" not in str(raised.value)
+    assert "tarry sweeper --once" in str(raised.value.hint)
+
+
+@pytest.mark.parametrize("by", ["sweeper", "statement"])
+def test_what_the_explanation_names_opens_the_overflow_again(
+    conn: psycopg.Connection[Any], database: str, left_closed: str, by: str
+) -> None:
+    """Also while the sweeper has events of its own to write, such as the end of a lease."""
+
+    async def sweep() -> None:
+        settings = StoreSettings(patience=Patience(retries=1))
+        async with tarry.connect_async(database, settings=settings) as app:
+            assert (await app.sweeper().run_once()).expired == 1
+
+    if by == "sweeper":
+        asyncio.run(sweep())
+    else:
+        conn.execute("select tarry.journal_step(7)")
+    with tarry.connect(database) as app:
+        assert app.queue(QUEUE).offer("k", 1) is tarry.Outcome.CREATED

@@ -125,6 +125,17 @@ async def test_upkeep_comes_round_less_often_and_its_troubles_stop_nothing(
     assert [record.levelname for record in caplog.records].count("WARNING") == 1, "said once, not every minute"
 
 
+async def test_partitions_that_cannot_be_made_do_not_keep_expired_leases_waiting(
+    app: AsyncApp, pinned_clock: MutableClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def too_slow(*args: Any, **options: Any) -> Partitions:
+        raise StoreUnavailable("the database ended a statement")
+
+    monkeypatch.setattr(app.store, "make_partitions", too_slow)
+    await die_with_consumers(app, pinned_clock, max_attempts=2)
+    assert (await app.sweeper().run_once()).expired == 3
+
+
 async def test_a_job_that_is_held_up_by_somebody_waits_for_the_next_round(
     app: AsyncApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,8 +33,7 @@ def is_transient(error: BaseException) -> bool:
     if isinstance(error, errors.CheckViolation):
         # Its event was on the way into the overflow while the partition of its day was made: next time it finds that.
         # Or the overflow was closed to that day a moment before (tarry.journal_step).
-        constraint = error.diag.constraint_name
-        return error.diag.table_name == "event_overflow" and (constraint is None or constraint.startswith("closed_"))
+        return error.diag.table_name == "event_overflow" and (error.diag.constraint_name is None or _is_closed(error))
     # Without an SQLSTATE it is libpq that speaks: connection refused, reset, or closed in the middle. Class 08 is how
     # a pooler says that it lost the server behind it (PgBouncer: 08P01, "server conn crashed?").
     broken = isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))
@@ -73,6 +72,12 @@ def translated(error: psycopg.Error, tries: int) -> BaseException:
             f"the server has run out of something: {_said(error)}",
             hint="make room on the server (disk, memory); nothing of this was stored",
         )
+    if _is_closed(error):
+        return StoreUnavailable(
+            "the journal has no partition for this day, and its overflow is closed to it (constraint "
+            f"{error.diag.constraint_name}): a process ended before it had made the partitions; nothing was stored",
+            hint="run as the owner of the tables: tarry sweeper --once   (or in SQL: select tarry.journal_step(7))",
+        )
     if is_transient(error):
         again = "" if tries <= 1 else f", also not after {tries - 1} more {'try' if tries == 2 else 'tries'}"
         return StoreUnavailable(
@@ -80,6 +85,12 @@ def translated(error: psycopg.Error, tries: int) -> BaseException:
             hint="check the address and that the server runs: tarry doctor",
         )
     return error
+
+
+def _is_closed(error: psycopg.Error) -> bool:
+    """No partition for an event, and the overflow is closed to its day (tarry.journal_step)."""
+    of_overflow = isinstance(error, errors.CheckViolation) and error.diag.table_name == "event_overflow"
+    return of_overflow and (error.diag.constraint_name or "").startswith("closed_")
 
 
 def _said(error: psycopg.Error) -> str:
