@@ -14,7 +14,7 @@ import pytest
 from fastapi.exceptions import RequestValidationError
 
 from tarry.app import AsyncApp
-from tarry.core.errors import StoreUnavailable
+from tarry.core.errors import StoreUnavailable, UnknownQueue
 from tarry.core.events import JournalLevel
 from tarry.core.settings import QueueSettings
 from tarry.edges.http import problems, relay_moving
@@ -120,6 +120,34 @@ class TestNewQueues:
         both = guarded.with_key(key("consume", "produce", "read"))
         assert both("POST", "/v1/queues/new/messages:poll", {}).status_code == 204
         assert [one["name"] for one in both("GET", "/v1/queues").json()["queues"]] == ["new"]
+
+    def test_of_two_first_offers_at_once_to_the_last_queue_of_a_key_both_are_stored(
+        self,
+        guarded: Caller,
+        key: Callable[..., str],
+        behind: AsyncApp,
+        http_loop: Loop,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        producer = guarded.with_key(key("produce"))
+        for name in ("a", "b"):
+            assert producer("POST", f"/v1/queues/{name}/messages", {"payload": 1}).status_code == 201
+        offer, missed = behind.store.offer, asyncio.Barrier(2)
+
+        async def missing_at_first(*args: Any, **options: Any) -> Any:
+            try:
+                return await offer(*args, **options)
+            except UnknownQueue:
+                await missed.wait()  # both have found that there is no such queue before one of them creates it
+                raise
+
+        monkeypatch.setattr(behind.store, "offer", missing_at_first)
+
+        async def both() -> list[httpx.Response]:
+            offers = (producer.answer("POST", "/v1/queues/last/messages", {"payload": n}) for n in range(2))
+            return await asyncio.gather(*offers)
+
+        assert [answer.status_code for answer in http_loop.run(both())] == [201, 201]
 
     def test_a_key_creates_queues_until_so_many_fit_it(self, guarded: Caller, key: Callable[..., str]) -> None:
         mine, other, admin = (

@@ -122,15 +122,16 @@ class Broker:
             await self.app.queues.create(name, settings, exist_ok=True)
             return
         async with self._creating:  # or requests that come together would each find room for one
-            await self._check_quota(caller)
+            await self._check_quota(caller, name)
             await self.app.queues.create(name, settings, exist_ok=True)
 
-    async def _check_quota(self, caller: Caller) -> None:
-        """By the queues that its key is for: needs no record of which key created which queue."""
+    async def _check_quota(self, caller: Caller, name: str) -> None:
+        """By the queues that its key is for: needs no record of which key created which queue. A queue that another request
+        has created meanwhile is within it."""
         most, now_s = self.settings.queues_per_key, time.monotonic()
         if self._full_until_s.get(caller.id, 0.0) <= now_s:
-            found = sum(caller.allows(Action.PRODUCE, info.name) for info in await self.app.queues.list())
-            if found < most:
+            names = [info.name for info in await self.app.queues.list()]
+            if name in names or sum(caller.allows(Action.PRODUCE, one) for one in names) < most:
                 return
             self._full_until_s[caller.id] = now_s + self.settings.keys_cached_for.total_seconds()
         raise Refused(
