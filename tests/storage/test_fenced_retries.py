@@ -193,3 +193,45 @@ def test_an_offer_whose_queue_was_renamed_before_the_retry_is_stored_once_in_the
     assert [message.key for message in other.messages("renamed")] == ["warm", draft.key]
     with pytest.raises(UnknownQueue):
         other.queue_info("q")
+
+
+def blocked_statements(dsn: str) -> set[tuple[Any, ...]]:
+    """Which statements of a store wait for a lock at this moment."""
+    with psycopg.connect(dsn, application_name="test", autocommit=True) as conn:
+        query = (
+            "select pid, query_start from pg_stat_activity "
+            "where wait_event_type = 'Lock' and application_name = 'tarry' and datname = current_database()"
+        )
+        return set(conn.execute(query).fetchall())
+
+
+@KINDS
+def test_an_offer_whose_reply_was_lost_and_whose_retry_met_a_lock_is_stored_once(
+    database: str, other: PostgresStore, kind: str
+) -> None:
+    other.create_queue("q", QueueSettings(), exist_ok=False)
+    draft = Draft("generated", b"1", fresh=True)
+    with (
+        proxied(database) as (proxy, through),
+        psycopg.connect(database, application_name="test") as foreign,
+        ThreadPoolExecutor(max_workers=1) as thread,
+    ):
+        client = Client(through, kind, ONE)
+        client.run("offer", "q", Draft("warm", b"1", fresh=True))
+        proxy.swallow_replies()
+        first = thread.submit(client.run, "offer", "q", draft)
+        until(lambda: other.contains("q", draft.key), "the first try was not stored")
+        foreign.execute("lock table tarry.message in share row exclusive mode")
+        proxy.heal()
+        proxy.cut()
+        seen: set[tuple[Any, ...]] = set()
+
+        def met_it_twice() -> bool:
+            seen.update(blocked_statements(database))
+            return len(seen) >= 2
+
+        until(met_it_twice, "the offer does not meet the lock again")
+        foreign.rollback()
+        assert first.result() is Outcome.CREATED
+        client.close()
+    assert [event.kind.value for event in other.timeline("q", draft.key)] == ["offered"]

@@ -30,7 +30,7 @@ class Flushing:
         if open:
             self.gate.set()
 
-    async def __call__(self, items: Sequence[str]) -> list[str]:
+    async def __call__(self, items: Sequence[str], *, again: bool = False, brief: bool = False) -> list[str]:
         self.batches.append(list(items))
         self.entered.set()
         await self.gate.wait()

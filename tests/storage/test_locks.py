@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from time import monotonic
 from typing import Any
@@ -23,59 +22,17 @@ from tarry.storage.postgres.aio import AsyncPostgresStore
 from tarry.storage.postgres.pipeline import reach
 from tarry.storage.postgres.sync import PostgresStore
 from tests.storage.bouncers import pgbouncer
-
-QUEUE = "locked"
-LONG_S = 30.0
-"""Much longer than any limit under test, much shorter than for ever."""
-LOCK_FOR = timedelta(seconds=1)
-SETTINGS = StoreSettings(lock_for=LOCK_FOR, connect_for=timedelta(seconds=30))
-
-
-def plain(data: bytes, content_type: str | None) -> bytes:
-    return data
-
-
-@contextmanager
-def row_locked(dsn: str, *keys: str) -> Iterator[psycopg.Connection[Any]]:
-    """These messages are locked by a transaction that stays open until the block ends, or until it is ended."""
-    with psycopg.connect(dsn) as conn:
-        found = conn.execute("select key from tarry.message where key = any (%s) for update", [list(keys)]).fetchall()
-        assert len(found) == len(keys)
-        yield conn
-        conn.rollback()
-
-
-@asynccontextmanager
-async def opened(dsn: str, settings: StoreSettings = SETTINGS) -> AsyncIterator[AsyncPostgresStore]:
-    store = AsyncPostgresStore(dsn, settings=settings)
-    await store.open()
-    try:
-        yield store
-    finally:
-        await store.close()
-
-
-def with_store(dsn: str, work: Callable[[AsyncPostgresStore], Awaitable[None]]) -> None:
-    async def run() -> None:
-        async with asyncio.timeout(LONG_S), opened(dsn) as store:
-            await work(store)
-
-    asyncio.run(run())
-
-
-async def leased(store: AsyncPostgresStore, *keys: str) -> dict[str, Hold]:
-    for key in keys:
-        await store.offer(QUEUE, Draft(key, b""))
-    return {lease.key: lease.hold for lease in await store.lease(QUEUE, len(keys), plain)}
-
-
-def blocked(dsn: str, n: int = 1) -> bool:
-    """Whether that many statements wait for a lock in this database."""
-    with psycopg.connect(dsn, autocommit=True) as conn:
-        row = conn.execute(
-            "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
-        ).fetchone()
-    return row is not None and row[0] >= n
+from tests.storage.locking import (
+    LONG_S,
+    QUEUE,
+    blocked,
+    contextstore,
+    leased,
+    opened,
+    plain,
+    row_locked,
+    with_store,
+)
 
 
 def test_an_unrelated_ack_and_offer_do_not_wait_for_a_locked_row(database: str) -> None:
@@ -171,15 +128,6 @@ def test_a_touch_of_a_row_that_the_same_transaction_has_locked_is_done(database:
         (lease,) = store.lease(QUEUE, 1, plain)
         conn.execute("select from tarry.message where key = 'k' for update")
         assert store.touch(QUEUE, [lease.hold], conn=conn) == [Settled.DONE]
-
-
-@contextmanager
-def contextstore(dsn: str, settings: StoreSettings = SETTINGS) -> Iterator[PostgresStore]:
-    store = PostgresStore(dsn, settings=settings)
-    try:
-        yield store
-    finally:
-        store.close()
 
 
 Act = Callable[[PostgresStore, list[Hold]], Any]

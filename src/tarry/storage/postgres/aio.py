@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import datetime, timedelta
 from functools import partial
@@ -49,7 +49,7 @@ from tarry.storage.postgres.connections import aconfigure, keeps_state, keywords
 from tarry.storage.postgres.drive import adrive, atransaction
 from tarry.storage.postgres.faults import LOCK_PAUSE_S, is_transient, translated
 from tarry.storage.postgres.fencing import Fence, Session
-from tarry.storage.postgres.gather import Gatherer
+from tarry.storage.postgres.group_commits import GroupCommits
 from tarry.storage.postgres.guests import commits_each_statement, guest_connection
 from tarry.storage.postgres.insights import PostgresInsights
 from tarry.storage.postgres.listen import Listening
@@ -62,8 +62,6 @@ from tarry.storage.postgres.wait_statements import Sleeper
 
 P = TypeVar("P")
 R = TypeVar("R")
-I = TypeVar("I")  # noqa: E741
-O = TypeVar("O")  # noqa: E741
 
 CLOSE_WITHIN_S = 3.0
 """`close` waits so long for statements that have begun."""
@@ -87,9 +85,7 @@ class AsyncPostgresStore(AsyncChores, AsyncScheduling, AsyncAnswering):
         trusted = isinstance(clock, AuthorityClock)
         self._listening = Listening(settings.listen_dsn or dsn, self.lobby, trusted=trusted)
         self._under_way = UnderWay()
-        self._offers: dict[str, Gatherer[Draft, Outcome]] = {}
-        self._once_offers: dict[str, Gatherer[OfferOnce, Answered | None]] = {}
-        self._acks: dict[str, Gatherer[Hold, Settled]] = {}
+        self._group_commits = GroupCommits(self._run_in_group, lock_for_s=settings.lock_for.total_seconds())
         self._pool = AsyncConnectionPool[AsyncConnection[Any]](
             dsn,
             kwargs=keywords(dsn),
@@ -112,8 +108,7 @@ class AsyncPostgresStore(AsyncChores, AsyncScheduling, AsyncAnswering):
         """Within `CLOSE_WITHIN_S` and a moment, whatever the database does: what has not ended by then is cut off."""
         end_s = time.monotonic() + CLOSE_WITHIN_S
         await self._under_way.ended(CLOSE_WITHIN_S)
-        gatherers = [*self._offers.values(), *self._once_offers.values(), *self._acks.values()]
-        await asyncio.gather(*(gatherer.drain(max(0.0, end_s - time.monotonic())) for gatherer in gatherers))
+        await self._group_commits.drain(end_s)
         self._under_way.cut_off()
         leaving = asyncio.create_task(asyncio.to_thread(self._listening.close))  # the ear is in a thread of its own
         await self._pool.close(timeout=max(CUT_OFF_WITHIN_S, end_s - time.monotonic()))
@@ -123,12 +118,8 @@ class AsyncPostgresStore(AsyncChores, AsyncScheduling, AsyncAnswering):
     async def offer(self, queue: str, draft: Draft, *, conn: Any = None) -> Outcome:
         """Offers of many tasks share a commit; in the caller's own transaction they are the caller's."""
         if conn is None:
-            return await self._gathered(self._offers, queue, self._offer_together, _key_of, _key_of).submit(draft)
+            return await self._group_commits.offer(queue, draft)
         return (await self._run(Offering(queue, [draft]), conn))[0]
-
-    async def _offer_together(self, queue: str, drafts: Sequence[Draft]) -> list[Outcome]:
-        atomic = ops.takes_several_steps(drafts)
-        return await self._run(Offering(queue, drafts), None, atomic=atomic, wait_for_locks=False)
 
     async def offer_many(self, queue: str, drafts: Sequence[Draft], *, conn: Any = None) -> list[Outcome]:
         return await self._run(Offering(queue, drafts), conn, atomic=ops.takes_several_steps(drafts))
@@ -137,12 +128,7 @@ class AsyncPostgresStore(AsyncChores, AsyncScheduling, AsyncAnswering):
         self, queue: str, draft: Draft, request: Once, show: Callable[[Outcome], Answered]
     ) -> Answered | None:
         """These share a commit, too, each with its answer."""
-        item = OfferOnce(draft, request, show)
-        together = self._offer_once_together
-        return await self._gathered(self._once_offers, queue, together, _key_of_item, _key_of_item).submit(item)
-
-    async def _offer_once_together(self, queue: str, items: Sequence[OfferOnce]) -> list[Answered | None]:
-        return await self._run(lambda verbs: verbs.offer_once(queue, items), None, atomic=True, wait_for_locks=False)
+        return await self._group_commits.offer_once(queue, OfferOnce(draft, request, show))
 
     async def lease(
         self,
@@ -182,11 +168,8 @@ class AsyncPostgresStore(AsyncChores, AsyncScheduling, AsyncAnswering):
 
     async def ack(self, queue: str, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]:
         if conn is None and len(holds) == 1:
-            return [await self._gathered(self._acks, queue, self._ack_together, _itself, _key_of).submit(holds[0])]
+            return [await self._group_commits.ack(queue, holds[0])]
         return await self._run(lambda verbs: verbs.ack(queue, holds), conn, atomic=len(holds) > ops.CHUNK)
-
-    async def _ack_together(self, queue: str, holds: Sequence[Hold]) -> list[Settled]:
-        return await self._run(lambda verbs: verbs.ack(queue, holds), None, wait_for_locks=False)
 
     async def nack(
         self, queue: str, failures: Sequence[Failure], *, retry: Retry | None = None, conn: Any = None
@@ -341,27 +324,10 @@ class AsyncPostgresStore(AsyncChores, AsyncScheduling, AsyncAnswering):
     async def connections(self) -> Connections:
         return pool_now(self._pool.get_stats())
 
-    def _gathered(
-        self,
-        gatherers: dict[str, Gatherer[I, O]],
-        queue: str,
-        together: Callable[[str, Sequence[I]], Awaitable[Sequence[O]]],
-        identity: Callable[[I], Hashable],
-        key: Callable[[I], str],
-    ) -> Gatherer[I, O]:
-        async def locked(items: Sequence[I]) -> list[bool]:
-            keys = [key(item) for item in items]
-            found = await self._run(lambda verbs: verbs.locked(queue, keys), None, wait_for_locks=False)
-            return [key in found for key in keys]
-
-        if queue not in gatherers:
-            gatherers[queue] = Gatherer(
-                lambda items: together(queue, items),
-                identity=identity,
-                locked=locked,
-                lock_for_s=self.settings.lock_for.total_seconds(),
-            )
-        return gatherers[queue]
+    async def _run_in_group(self, make: Callable[[Verbs], Op[R]], *, atomic: bool = False, brief: bool = False) -> R:
+        return await self._retried(
+            lambda own: self._driven(own, make, atomic=atomic, brief=brief), wait_for_locks=False
+        )
 
     async def _look(self, make: Callable[[], Op[R]], *, atomic: bool = False) -> R:
         return await self._run(lambda verbs: make(), None, atomic=atomic)
@@ -384,10 +350,12 @@ class AsyncPostgresStore(AsyncChores, AsyncScheduling, AsyncAnswering):
             return await self._run_as_guest(make, conn, atomic=atomic)
         return await self._retried(lambda own: self._driven(own, make, atomic=atomic), wait_for_locks=wait_for_locks)
 
-    async def _driven(self, own: AsyncConnection[Any], make: Callable[[Verbs], Op[R]], *, atomic: bool) -> R:
-        if not atomic and keeps_state(own):
+    async def _driven(
+        self, own: AsyncConnection[Any], make: Callable[[Verbs], Op[R]], *, atomic: bool, brief: bool = False
+    ) -> R:
+        if not atomic and not brief and keeps_state(own):
             return await adrive(own, make(self._verbs))
-        async with atransaction(own, bounded=not keeps_state(own)):
+        async with atransaction(own, bounded=not keeps_state(own), brief=brief):
             return await adrive(own, make(self._verbs))
 
     async def _retried(self, work: Callable[[AsyncConnection[Any]], Awaitable[R]], *, wait_for_locks: bool = True) -> R:
@@ -435,15 +403,3 @@ class AsyncPostgresStore(AsyncChores, AsyncScheduling, AsyncAnswering):
         notify = self.settings.notify_with_conn or conn in self._lent
         async with conn.transaction() if atomic and commits_each_statement(conn) else nullcontext():
             return await adrive(conn, make(self._guest_verbs), guest=True, notify=notify)
-
-
-def _key_of(keyed: Draft | Hold) -> str:
-    return keyed.key
-
-
-def _key_of_item(item: OfferOnce) -> str:
-    return item.draft.key
-
-
-def _itself(hold: Hold) -> Hold:
-    return hold

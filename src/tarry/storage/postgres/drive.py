@@ -97,6 +97,9 @@ _BEGIN: LiteralString = "begin; set local statement_timeout = 0"
 _BEGIN_BOUNDED: LiteralString = "begin; set local lock_timeout = '200ms'"
 """For a connection without session state (a pooler is between), in one round trip; else `connections._TUNE` has said it."""
 
+_BEGIN_BRIEF: LiteralString = "begin; set local lock_timeout = '20ms'"
+"""To find out by trying which of many items are blocked: each try that fails takes this long."""
+
 
 @contextmanager
 def transaction(conn: Connection[Any], *, bounded: bool = False) -> Generator[None]:
@@ -114,8 +117,11 @@ def transaction(conn: Connection[Any], *, bounded: bool = False) -> Generator[No
 
 
 @asynccontextmanager
-async def atransaction(conn: AsyncConnection[Any], *, bounded: bool = False) -> AsyncGenerator[None]:
-    await conn.execute(_BEGIN_BOUNDED if bounded else _BEGIN, prepare=False)
+async def atransaction(
+    conn: AsyncConnection[Any], *, bounded: bool = False, brief: bool = False
+) -> AsyncGenerator[None]:
+    """`brief`: waits for a lock for a few milliseconds only."""
+    await conn.execute(_BEGIN_BRIEF if brief else _BEGIN_BOUNDED if bounded else _BEGIN, prepare=False)
     try:
         yield
     except BaseException:

@@ -1,37 +1,52 @@
 """Group commit in the client: what many tasks ask for at the same time becomes one statement and one commit.
 
-One flush is under way at a time; what arrives meanwhile goes with the next. There is no timer, so an idle caller waits
-for nobody, and every caller awaits its own durable answer. A flush that meets a row which another transaction has locked
-fails after the short `lock_timeout` of our sessions; the blocked items are then set aside and tried again on their own,
-and the others are flushed without them.
+One flush of new items is under way at a time; what arrives meanwhile goes with the next. There is no timer, so an idle
+caller does not wait, and every caller awaits its own durable answer. A flush that meets a row which another transaction has
+locked fails after the short `lock_timeout` of our sessions. Its items are then set aside: a second task finds out which of
+them are blocked and answers the others, while new items are flushed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 from tarry.core.errors import HeldUp, StoreUnavailable
 
 I = TypeVar("I")  # noqa: E741 - I and O are what goes in and what comes out
 O = TypeVar("O")  # noqa: E741
+I_contra = TypeVar("I_contra", contravariant=True)
+O_co = TypeVar("O_co", covariant=True)
 
 LARGEST = 1_000
 ASIDE_PAUSE_S = 0.05
-"""Between two tries of what was set aside."""
+"""Before blocked items are tried again."""
 
 
-class Entry(NamedTuple, Generic[I, O]):
+class Flush(Protocol[I_contra, O_co]):
+    def __call__(self, items: Sequence[I_contra], /, *, again: bool, brief: bool) -> Awaitable[Sequence[O_co]]:
+        """`again`: the items were in a flush that failed, and which may have stored them. `brief`: wait for locks for a few
+        milliseconds only."""
+        ...
+
+
+@dataclass(eq=False, slots=True)
+class Entry(Generic[I, O]):
     item: I
+    identity: Hashable
     future: asyncio.Future[O]
+    until_s: float
+    """When a blocked item fails."""
 
 
 class Gatherer(Generic[I, O]):
     def __init__(
         self,
-        flush: Callable[[Sequence[I]], Awaitable[Sequence[O]]],
+        flush: Flush[I, O],
         *,
         identity: Callable[[I], Hashable],
         locked: Callable[[Sequence[I]], Awaitable[Sequence[bool]]],
@@ -43,15 +58,22 @@ class Gatherer(Generic[I, O]):
         self._identity = identity
         self._locked = locked
         self._lock_for_s = lock_for_s
+        self._unanswered: set[asyncio.Future[O]] = set()
         self._waiting: list[Entry[I, O]] = []
         self._flusher: asyncio.Task[None] | None = None
-        self._aside: dict[Hashable, tuple[Entry[I, O], float]] = {}
-        """Blocked items by identity, each with the moment at which it fails. Later ones of the same identity wait."""
+        self._aside: dict[Hashable, Entry[I, O]] = {}
+        """What met a lock, by identity. Later items of the same identity wait."""
+        self._undecided: deque[Sequence[Entry[I, O]]] = deque()
+        """Groups of what is aside that are to be tried. Those that are in none are known to be blocked."""
         self._retrier: asyncio.Task[None] | None = None
+        self._held_up: HeldUp
+        """What the last flush that met a lock has raised."""
 
     async def submit(self, item: I) -> O:
         future: asyncio.Future[O] = asyncio.get_running_loop().create_future()
-        self._waiting.append(Entry(item, future))
+        self._unanswered.add(future)
+        future.add_done_callback(self._unanswered.discard)
+        self._waiting.append(Entry(item, self._identity(item), future, time.monotonic() + self._lock_for_s))
         self._start()
         return await future
 
@@ -69,14 +91,22 @@ class Gatherer(Generic[I, O]):
             for task in (self._flusher, self._retrier):
                 if task is not None:
                     task.cancel()
+            self._abandon()
+
+    def _abandon(self) -> None:
+        """Cancel every caller, wherever its item is."""
+        self._waiting.clear()
+        self._aside.clear()
+        self._undecided.clear()
+        for future in list(self._unanswered):
+            future.cancel()
 
     async def _flush_until_empty(self) -> None:
         try:
             while batch := self._next_batch():
-                await self._answer(batch)
+                await self._answer(batch, again=False)
         except asyncio.CancelledError:
-            for entry in self._waiting:  # no other task answers them
-                entry.future.cancel()
+            self._abandon()
             raise
         finally:
             self._flusher = None
@@ -88,99 +118,102 @@ class Gatherer(Generic[I, O]):
         for entry in self._waiting:
             if entry.future.done():  # its caller gave up
                 continue
-            identity = self._identity(entry.item)
-            if len(batch) < LARGEST and identity not in taken:
+            if len(batch) < LARGEST and entry.identity not in taken:
                 batch.append(entry)
             else:
                 later.append(entry)
-            taken.add(identity)
+            taken.add(entry.identity)
         self._waiting = later
         return batch
 
-    async def _answer(self, batch: Sequence[Entry[I, O]]) -> None:
+    async def _answer(self, batch: Sequence[Entry[I, O]], *, again: bool) -> None:
         try:
-            answers = await self._flush([entry.item for entry in batch])
-        except asyncio.CancelledError:
-            for entry in batch:
-                entry.future.cancel()
-            raise
+            await self._flush_and_answer(batch, again=again, brief=again)
         except HeldUp as error:
-            await self._part(batch, error)
+            self._set_aside(batch, error)
         except Exception as error:
-            # When the database is away nobody is to blame, and alone each would wait as long again.
-            if len(batch) == 1 or isinstance(error, StoreUnavailable):
+            if self._is_for_all(batch, error):
                 self._fail(batch, error)
                 return
-            # One of them is to blame, and the others must not pay for it.
             for entry in batch:
-                await self._answer([entry])
-        else:
-            for entry, answer in zip(batch, answers, strict=True):
-                self._aside.pop(self._identity(entry.item), None)
-                if not entry.future.done():
-                    entry.future.set_result(answer)
+                await self._answer([entry], again=True)
 
-    async def _part(self, batch: Sequence[Entry[I, O]], error: HeldUp) -> None:
-        """Set the blocked ones aside and answer the others. Where it is not known which these are (another transaction has
-        created the key, and no snapshot shows it), each half is tried for itself."""
-        if len(batch) == 1:
-            self._set_aside(batch[0], error)
-            return
-        known = await self._known_locked(batch)
-        if any(known):
-            for entry, is_locked in zip(batch, known, strict=True):
-                if is_locked:
-                    self._set_aside(entry, error)
-            parts = [[entry for entry, is_locked in zip(batch, known, strict=True) if not is_locked]]
-        else:
-            parts = [batch[: len(batch) // 2], batch[len(batch) // 2 :]]
-        for part in parts:
-            if part:
-                await self._answer(part)
+    async def _flush_and_answer(self, batch: Sequence[Entry[I, O]], *, again: bool, brief: bool) -> None:
+        answers = await self._flush([entry.item for entry in batch], again=again, brief=brief)
+        for entry, answer in zip(batch, answers, strict=True):
+            self._aside.pop(entry.identity, None)
+            if not entry.future.done():
+                entry.future.set_result(answer)
 
-    async def _known_locked(self, batch: Sequence[Entry[I, O]]) -> Sequence[bool]:
-        if not batch:
-            return ()
-        try:
-            return await self._locked([entry.item for entry in batch])
-        except asyncio.CancelledError:
-            for entry in batch:
-                entry.future.cancel()
-            raise
-        except Exception:
-            return [False] * len(batch)  # what fails here fails the next flush, too, and is reported by that
+    def _is_for_all(self, batch: Sequence[Entry[I, O]], error: Exception) -> bool:
+        """Else one of the items is the cause, and each is tried alone. If the database is unavailable, that would repeat the
+        time-out for each."""
+        return len(batch) == 1 or isinstance(error, StoreUnavailable)
 
-    def _set_aside(self, entry: Entry[I, O], error: HeldUp) -> None:
-        identity, now_s = self._identity(entry.item), time.monotonic()
-        _, until_s = self._aside.setdefault(identity, (entry, now_s + self._lock_for_s))
-        if now_s >= until_s:
-            self._fail([entry], error)
-        elif self._retrier is None:
+    def _set_aside(self, batch: Sequence[Entry[I, O]], error: HeldUp) -> None:
+        self._held_up = error
+        self._aside |= {entry.identity: entry for entry in batch}
+        self._undecided.append(batch)
+        if self._retrier is None:
             self._retrier = asyncio.create_task(self._retry_until_empty(), name="tarry-gather-aside")
 
     async def _retry_until_empty(self) -> None:
-        """One connection for a moment at a time, however many are blocked: what still is, is known without waiting."""
+        """One connection at a time, however many are blocked. A group that meets a lock is halved, and its halves take their
+        turn after what was set aside meanwhile."""
         try:
             while self._aside:
-                await asyncio.sleep(ASIDE_PAUSE_S)
-                for identity in [identity for identity, (entry, _) in self._aside.items() if entry.future.done()]:
-                    del self._aside[identity]  # its caller gave up
-                entries = [entry for entry, _ in self._aside.values()]
-                blocked = await self._known_locked(entries)
-                for entry, is_locked in zip(entries, blocked, strict=True):
-                    if is_locked and time.monotonic() < self._aside[self._identity(entry.item)][1]:
-                        continue
-                    await self._answer([entry])
+                if self._undecided:
+                    await self._retry(self._undecided.popleft(), brief=True)
+                else:  # all are blocked: often by one transaction, whose end lets all of them go on
+                    await asyncio.sleep(ASIDE_PAUSE_S)
+                    await self._retry(list(self._aside.values()), brief=False)
                 self._start()  # those of the same identity that came later
         except asyncio.CancelledError:
-            for entry, _ in self._aside.values():
-                entry.future.cancel()
+            self._abandon()
             raise
         finally:
             self._retrier = None
 
+    async def _retry(self, group: Sequence[Entry[I, O]], *, brief: bool) -> None:
+        self._expire()
+        group = [entry for entry in group if not entry.future.done()]
+        known = await self._known_locked(group)
+        group = [entry for entry, is_locked in zip(group, known, strict=True) if not is_locked]
+        if not group:
+            return
+        try:
+            await self._flush_and_answer(group, again=True, brief=brief)
+        except HeldUp as error:
+            # Another transaction has created one of the keys, which no snapshot shows: only trying tells which.
+            self._held_up = error
+            if len(group) > 1:
+                self._undecided += [group[: len(group) // 2], group[len(group) // 2 :]]
+        except Exception as error:
+            if self._is_for_all(group, error):
+                self._fail(group, error)
+            else:
+                self._undecided += [[entry] for entry in group]
+
+    async def _known_locked(self, group: Sequence[Entry[I, O]]) -> Sequence[bool]:
+        if not group:
+            return ()
+        try:
+            return await self._locked([entry.item for entry in group])
+        except Exception:
+            return [False] * len(group)  # what fails here fails the next flush, too, and is reported by that
+
+    def _expire(self) -> None:
+        """Fail what was blocked for too long, and what has waited behind it for as long. Nothing of it is being flushed."""
+        now_s = time.monotonic()
+        over = [entry for entry in self._aside.values() if entry.future.done() or now_s >= entry.until_s]
+        if not over:
+            return
+        identities = {entry.identity for entry in over}
+        over += [entry for entry in self._waiting if entry.identity in identities and now_s >= entry.until_s]
+        self._fail(over, self._held_up)
+
     def _fail(self, batch: Sequence[Entry[I, O]], error: Exception) -> None:
         for entry in batch:
-            self._aside.pop(self._identity(entry.item), None)
+            self._aside.pop(entry.identity, None)
             if not entry.future.done():
                 entry.future.set_exception(error)

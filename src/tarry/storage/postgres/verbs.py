@@ -243,10 +243,11 @@ class Verbs(ChoreVerbs):
 class Offering:
     """The op of an offer, for each try of it: a second one must know that it is the second."""
 
-    def __init__(self, queue: str, drafts: Sequence[Draft]) -> None:
+    def __init__(self, queue: str, drafts: Sequence[Draft], *, again: bool = False) -> None:
+        """`again`: an earlier operation has tried the same, and may have stored it."""
         self._queue = queue
         self._drafts = drafts
-        self._tried = False
+        self._tried = again
 
     def __call__(self, verbs: Verbs) -> Op[list[Outcome]]:
         again, self._tried = self._tried, True
