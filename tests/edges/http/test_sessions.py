@@ -146,11 +146,11 @@ def test_a_session_is_for_one_key(behind: AsyncApp, http_loop: Loop, key: Make) 
     now = http_loop.run(behind.store.now())
     session = Session.of(one, now + timedelta(minutes=1))
     assert Session.parse(str(session)) == session
-    assert session.proves(one, now)
-    assert not session.proves(other, now)
-    assert not session._replace(key_id=other.id).proves(other, now)
-    assert not session._replace(until_s=session.until_s + 1).proves(one, now)
-    assert not session.proves(None, now)
+    assert session.proves(one)
+    assert not session.proves(other)
+    assert not session._replace(key_id=other.id).proves(other)
+    assert not session._replace(until_s=session.until_s + 1).proves(one)
+    assert not session.proves(None)
 
 
 def test_mounted_elsewhere_the_cookie_is_for_that_place(behind: AsyncApp, http_loop: Loop, key: Make) -> None:

@@ -73,6 +73,7 @@ class Broker:
         self.settings = settings
         self.gate = Gate(app.store, settings)
         self.refusals = Refusals(app.store)
+        self.is_ready = health.Readiness(app.store)
         self.drafter = Drafter(CONTENT, app.store.settings.payload_limit)
         self.meter = Meter()
         self.live = Live(

@@ -2,16 +2,50 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from tarry.core.errors import TarryError
 from tarry.core.keys import Action
+from tarry.core.ports import AsyncStore
 from tarry.edges.http import answers
 from tarry.edges.http.documented import READ_ERRORS
 from tarry.edges.http.routing import AccessRoute, Scope, access, caller_of
 from tarry.edges.http.views import answer
 from tarry.edges.times import exact
+
+CACHED_FOR_S = 1.0
+
+
+class Readiness:
+    """Whether the database answers. Anyone may ask, so requests share one statement, and its result for a second."""
+
+    def __init__(self, store: AsyncStore) -> None:
+        self._store = store
+        self._ready = False
+        self._until_s = 0.0
+        self._check: asyncio.Task[bool] | None = None
+
+    async def __call__(self) -> bool:
+        if time.monotonic() < self._until_s:
+            return self._ready
+        if self._check is None:
+            self._check = asyncio.create_task(self._ask(), name="tarry-ready")
+        return await asyncio.shield(self._check)
+
+    async def _ask(self) -> bool:
+        try:
+            await self._store.now()
+            self._ready = True
+        except TarryError:
+            self._ready = False
+        finally:
+            self._check = None
+        self._until_s = time.monotonic() + CACHED_FOR_S
+        return self._ready
 
 
 class PrometheusText(Response):
@@ -33,9 +67,7 @@ async def readyz(request: Request) -> Response:
     broker = request.app.state.broker
     if broker.stopping.is_set():
         return answer({"status": "stopping"}, 503)
-    try:
-        await broker.store.now()
-    except TarryError:
+    if not await broker.is_ready():
         return answer({"status": "the database cannot be used"}, 503)
     return answer({"status": "ok"})
 
