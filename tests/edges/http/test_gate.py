@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -169,3 +170,59 @@ def test_keys_that_were_made_up_push_none_out_that_is_known(monkeypatch: pytest.
         assert store.asked == asked
 
     asyncio.run(story())
+
+
+class TestAWatchedKey:
+    def test_is_looked_up_when_its_cached_answer_expires_and_not_a_full_period_later(self) -> None:
+        async def story() -> None:
+            store = Held()
+            store.go_on.set()
+            issued = await AsyncApp(store).keys.create("k", ["read"])
+            gate = Gate(store, BrokerSettings(keys_cached_for=timedelta(hours=1)))
+            caller = await gate.identify(request(issued.text))
+            # As if another request had looked it up nearly an hour ago.
+            gate._known[issued.key.id] = (time.monotonic() + 0.5, issued.key)
+            await store.revoke_key(issued.key.id)
+            with gate.watched(caller) as ended:
+                assert await asyncio.wait({ended}, timeout=30) == ({ended}, set())
+
+        asyncio.run(story())
+
+    def test_stays_valid_when_a_look_up_fails_in_an_unexpected_way(self) -> None:
+        class Broken(Held):
+            broken = False
+
+            def __init__(self) -> None:
+                super().__init__()
+                self.look_ups = asyncio.Semaphore(0)
+
+            async def find_keys(self, ids: Sequence[str], *, conn: Any = None) -> list[ApiKey]:
+                self.look_ups.release()
+                found = await super().find_keys(ids)
+                if self.broken:
+                    raise RuntimeError("not an error of Tarry")
+                return found
+
+        async def asked_twice(store: Broken) -> None:
+            async with asyncio.timeout(30):
+                for _ in range(2):
+                    await store.look_ups.acquire()
+
+        async def story() -> None:
+            store = Broken()
+            store.go_on.set()
+            issued = await AsyncApp(store).keys.create("k", ["read"])
+            gate = Gate(store, BrokerSettings(keys_cached_for=timedelta(0)))
+            caller = await gate.identify(request(issued.text))
+            await store.look_ups.acquire()
+            store.broken = True
+            with gate.watched(caller) as ended:
+                await asked_twice(store)
+                assert not ended.done()
+                store.broken = False
+                await asked_twice(store)
+                assert not ended.done()
+                await store.revoke_key(issued.key.id)
+                assert await asyncio.wait({ended}, timeout=30) == ({ended}, set())
+
+        asyncio.run(story())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator
@@ -24,6 +25,7 @@ R = TypeVar("R")
 
 _CACHED = 10_000
 _WATCH_EVERY_S = 0.1
+_log = logging.getLogger("tarry.http")
 
 
 class _End:
@@ -140,13 +142,27 @@ class Gate:
 
     async def _watch(self, caller: Caller) -> None:
         while True:
-            changed = self._changed
-            with suppress(TarryError):  # without a database the key can do nothing, and it is asked again
+            changed, wait_s = self._changed, self._settings.keys_cached_for.total_seconds()
+            try:
                 if not await self.still_valid(caller):
                     return
+                wait_s = self._outdated_in_s(caller, wait_s)
+            except TarryError:
+                pass  # without a database the key can do nothing, and it is asked again
+            except Exception:
+                # An error says nothing about the key: to end the task would refuse a valid one.
+                _log.exception("the look-up of key %s failed and is repeated", caller.id)
             with suppress(TimeoutError):
-                async with asyncio.timeout(max(self._settings.keys_cached_for.total_seconds(), _WATCH_EVERY_S)):
+                async with asyncio.timeout(max(wait_s, _WATCH_EVERY_S)):
                     await changed.wait()
+
+    def _outdated_in_s(self, caller: Caller, cached_for_s: float) -> float:
+        """Until the cached answer expires, which other requests may have stored earlier; a full period where none is."""
+        now, cached = time.monotonic(), self._known.get(caller.id)
+        until = now + cached_for_s if cached is None else cached[0]
+        if caller.key is None:
+            until = self._keyless_until
+        return min(until, caller.until_s or until) - now
 
     def forget(self) -> None:
         """Keys have changed. What is being asked at this moment is not kept either: its answer may be of before."""
