@@ -12,6 +12,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from datetime import timedelta
+from http.client import HTTPResponse
 from typing import Any
 
 import httpx
@@ -33,6 +34,9 @@ PATIENCE_S = 30
 HALF = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Half: "
 WHOLE = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 SOON = timedelta(milliseconds=300)
+DOCUMENT = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
+PAGE = b"GET /v1/queues/q/messages HTTP/1.1\r\nHost: localhost\r\n\r\n"
+SMALL = 4_096
 
 
 class Served:
@@ -43,6 +47,12 @@ class Served:
     @property
     def connections(self) -> int:
         return len(self._server.server_state.connections)
+
+    @property
+    def unread(self) -> list[int]:
+        """Bytes that the process keeps for each client that does not read."""
+        open_now = list(self._server.server_state.connections)
+        return [size for one in open_now if (size := one.transport.get_write_buffer_size())]
 
     @contextmanager
     def client(self, sent: bytes = b"", *, receive_buffer: int | None = None) -> Iterator[socket.socket]:
@@ -77,6 +87,19 @@ def serve(behind: AsyncApp, http_loop: Loop) -> Iterator[Callable[..., Served]]:
             return http_loop.run(served.__aenter__())
 
         yield start
+
+
+@pytest.fixture
+def large_page(behind: AsyncApp, http_loop: Loop) -> int:
+    """A queue `q` whose first page has at least so many bytes."""
+
+    async def fill() -> None:
+        await behind.queues.create("q")
+        for _ in range(4):
+            await behind.queue("q").offer(None, "x" * 200_000)
+
+    http_loop.run(fill())
+    return 800_000
 
 
 def is_closed(client: socket.socket) -> bool:
@@ -182,6 +205,55 @@ class TestSlowReaders:
         served = serve(write_for=SOON)
         answer = httpx.get(f"http://127.0.0.1:{served.port}/v1/queues/q/export", timeout=PATIENCE_S)
         assert len(answer.text.splitlines()) == 12
+
+    def test_all_pipelined_requests_of_a_client_that_reads_slowly_are_answered(
+        self, serve: Callable[..., Served]
+    ) -> None:
+        served = serve(head_for=SOON)
+        with served.client(DOCUMENT * 3 + DOCUMENT[:20], receive_buffer=SMALL) as client:
+            until(lambda: bool(served.unread))
+            client.sendall(DOCUMENT[20:].replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+            received = bytearray()
+            while data := client.recv(65_536):
+                received += data
+        assert received.count(b"HTTP/1.1 200 OK") == 4
+        assert received.endswith(b"}")
+
+    @pytest.mark.parametrize("get", [DOCUMENT, PAGE], ids=["without a key", "with a key"])
+    def test_pipelined_requests_of_clients_that_do_not_read_lock_out_no_other_client(
+        self, serve: Callable[..., Served], large_page: int, get: bytes
+    ) -> None:
+        served = serve(connections=5)
+        with ExitStack() as stack:
+            for _ in range(5):
+                stack.enter_context(served.client(get * 40, receive_buffer=SMALL))
+            until(lambda: len(served.unread) == 5)
+            for _ in range(6):
+                with served.client(WHOLE) as client:
+                    assert b"200 OK" in client.recv(65_536)
+
+    def test_a_response_that_is_still_being_read_is_not_cut_while_an_idle_connection_can_give_way(
+        self, serve: Callable[..., Served], large_page: int
+    ) -> None:
+        served = serve(connections=3)
+        with ExitStack() as stack:
+            reading = stack.enter_context(served.client(PAGE, receive_buffer=SMALL))
+            until(lambda: bool(served.unread))
+            idle = [stack.enter_context(served.client(WHOLE)) for _ in range(2)]
+            for client in idle:
+                assert b"200 OK" in client.recv(65_536)
+            with served.client(WHOLE) as client:
+                assert b"200 OK" in client.recv(65_536)
+            assert is_closed(idle[0])
+            assert len(response_on(reading)) > large_page
+
+
+def response_on(client: socket.socket) -> bytes:
+    """The body of the next response. Raises if the broker cuts it."""
+    response = HTTPResponse(client)
+    response.begin()
+    assert response.status == 200
+    return response.read()
 
 
 class TestManyConnections:

@@ -12,8 +12,10 @@ import logging
 import sys
 import time
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tarry.edges.http.settings import BrokerSettings
@@ -54,18 +56,18 @@ class Connections:
         self.most = most_connections(settings.connections)
         self._head_s = settings.head_for.total_seconds()
         self._write_s = settings.write_for.total_seconds()
-        self.all: set[Connection] = set()
-        # Both in the order in which they began.
+        # All in the order in which they began.
+        self.all: dict[Connection, None] = {}
         self._half: dict[Connection, float] = {}
         self._idle: dict[Connection, None] = {}
         self._unread: dict[Connection, float] = {}
         self._warn = Rarely()
 
     def make_room(self) -> bool:
-        """For one more. A connection without a request gives way, those of a half-sent head first. False: there is none."""
+        """For one more. A connection without a request gives way. False: there is none."""
         if len(self.all) < self.most:
             return True
-        victim = next(iter(self._half or self._idle), None)
+        victim = self._victim()
         if victim is None:
             self._warn("refused a connection: all %d are in use", self.most)
             return False
@@ -74,8 +76,27 @@ class Connections:
         victim.transport.abort()
         return True
 
+    def _victim(self) -> Connection | None:
+        """The connection that is missed least: responses that a client with a key still reads (leases are in them) come last.
+
+        1. A client without a key had unread bytes at the last check: before connections that have just begun, or a few
+           clients that do not read would leave one place for all others.
+        2. Nothing is in progress: half-sent heads, then idle connections.
+        3. A client without a key has unread bytes.
+        4. The client has not read all of its last response.
+        """
+        return next(
+            chain(
+                (one for one in self._unread if not one.is_identified),
+                (one for one in chain(self._half, self._idle) if not one.unread),
+                (one for one in self.all if one.unread and not one.is_identified),
+                chain(self._half, self._idle),
+            ),
+            None,
+        )
+
     def begin(self, one: Connection) -> None:
-        self.all.add(one)
+        self.all[one] = None
         self._half[one] = time.monotonic()
 
     def heard(self, one: Connection) -> None:
@@ -95,7 +116,7 @@ class Connections:
         self._unread.pop(one, None)
 
     def forget(self, one: Connection) -> None:
-        self.all.discard(one)
+        self.all.pop(one, None)
         self.busy(one)
         self.progressed(one)
 
@@ -108,10 +129,9 @@ class Connections:
                 break
             late.append(one)
         for one in self.all:
-            size = one.transport.get_write_buffer_size()
-            if not size:
+            if not one.unread:
                 self.progressed(one)
-            elif now > self._unread.setdefault(one, now + self._write_s + size / READ_BYTES_PER_S):
+            elif now > self._unread.setdefault(one, now + self._write_s + one.unread / READ_BYTES_PER_S):
                 late.append(one)
         for one in late:
             self.forget(one)
@@ -125,6 +145,7 @@ class Connection(H11Protocol):
         super().__init__(*args, **options)
         self._bounds = bounds
         self._refused = False
+        self._is_held = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         if self._bounds.make_room():
@@ -143,10 +164,20 @@ class Connection(H11Protocol):
         if self._refused:
             return
         super().data_received(data)
-        if self._in_progress:
-            self._bounds.busy(self)
+        self._note_request()
+
+    def handle_events(self) -> None:
+        """Hold the next request while the responses before it are unread.
+
+        Its response could not be sent. In progress, it would keep the connection from giving way to another.
+        """
+        is_next = self.conn.our_state is h11.IDLE and self.conn.their_state is h11.IDLE
+        if is_next and self.flow.write_paused and self.conn.trailing_data[0]:
+            self._is_held = True
+            self.flow.pause_reading()
+            self._unset_keepalive_if_required()
         else:
-            self._bounds.heard(self)
+            super().handle_events()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
@@ -156,6 +187,28 @@ class Connection(H11Protocol):
     def resume_writing(self) -> None:
         self._bounds.progressed(self)
         super().resume_writing()
+        if self._is_held and not self.transport.is_closing():
+            self._is_held = False
+            self.flow.resume_reading()
+            self.handle_events()
+            self._note_request()
+
+    @property
+    def unread(self) -> int:
+        """Bytes that wait in this process for the client to read. What the kernel holds is not counted."""
+        return self.transport.get_write_buffer_size()
+
+    @property
+    def is_identified(self) -> bool:
+        """Whether the caller of the current or last request was identified: by a key, or because none is needed."""
+        cycle: Any = self.cycle
+        return cycle is not None and "tarry.caller" in cycle.scope
+
+    def _note_request(self) -> None:
+        if self._in_progress:
+            self._bounds.busy(self)
+        elif not self._is_held:
+            self._bounds.heard(self)
 
     @property
     def _in_progress(self) -> bool:
