@@ -136,16 +136,27 @@ class TestPagesOfOtherSites:
         [
             {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors", "sec-fetch-dest": "image"},
             {"user-agent": "Mozilla/5.0 (X11; Linux x86_64) a browser without Sec-Fetch-Site"},
+            {"sec-fetch-site": "none", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"},
+            {"sec-fetch-site": "none"},
+            {"sec-fetch-site": "same-origin", "sec-fetch-mode": "navigate"},
+            {"sec-fetch-mode": "navigate"},
         ],
-        ids=["new browser", "old browser"],
+        ids=["new browser", "old browser", "link in a mail", "typed", "link on a page of the broker", "no site"],
     )
-    def test_an_image_on_another_site_leases_nothing(self, ask: Caller, path: str, headers: dict[str, str]) -> None:
+    def test_an_image_on_another_site_or_a_link_leases_nothing(
+        self, ask: Caller, path: str, headers: dict[str, str]
+    ) -> None:
         ask("POST", "/v1/queues", {"name": "default"})
         ask("POST", "/v1/queues/default/messages", {"key": "k", "payload": 1})
         assert code(ask("GET", path, headers=headers)) == (403, "forbidden")
         (message,) = ask("GET", "/v1/queues/default/messages").json()["messages"]
         assert (message["state"], message["attempt"]) == ("ready", 0)
         assert ask("GET", path).status_code == 200, "what is no browser may"
+
+    def test_a_script_of_the_brokers_own_page_may_lease_by_get(self, ask: Caller) -> None:
+        ask("POST", "/v1/queues", {"name": "default"})
+        own = {"sec-fetch-site": "same-origin", "sec-fetch-mode": "cors", "user-agent": "Mozilla/5.0"}
+        assert ask("GET", "/api/queue/messages/batch?count=1", headers=own).status_code == 200
 
     def test_a_key_is_worth_more_than_where_it_comes_from(self, behind: AsyncApp, http_loop: Loop, key: Make) -> None:
         caller = Caller(broker_app(behind, OPEN), http_loop, key("read"))

@@ -57,8 +57,9 @@ def require_this_machine(request: Request) -> None:
 def refuse_other_sites(request: Request, *, changes_by_get: bool = False) -> None:
     """A browser sends requests for pages of any site; only those of the broker's own pages count, and what its user typed.
 
-    `changes_by_get`: an image can ask for it, and an image sends no Origin. A browser that does not send Sec-Fetch-Site
-    either is refused.
+    `changes_by_get`: an image or a link can ask for it, and neither sends an Origin. Browsers send `Sec-Fetch-Site: none`
+    also for links in other programs, so only scripts of the broker's own pages may, and programs that are no browser
+    (`fetch` of Node.js sends Sec-Fetch-Mode: cors and no Sec-Fetch-Site).
     """
     origin = request.headers.get("origin")
     if origin is not None and _netloc(origin) != request.headers.get("host"):
@@ -66,7 +67,11 @@ def refuse_other_sites(request: Request, *, changes_by_get: bool = False) -> Non
     sites = request.headers.getlist("sec-fetch-site")
     if not _OWN_PAGES.issuperset(sites):
         raise _refused("without a key the broker does not answer to pages of other sites")
-    if changes_by_get and not sites and request.headers.get("user-agent", "").startswith("Mozilla/"):
+    if not changes_by_get:
+        return
+    if "none" in sites or "navigate" in request.headers.getlist("sec-fetch-mode"):
+        raise _refused("without a key a link that is opened in a browser does not lease")
+    if not sites and request.headers.get("user-agent", "").startswith("Mozilla/"):
         raise _refused("without a key a browser must send Sec-Fetch-Site to lease by GET")
 
 
