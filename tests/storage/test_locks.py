@@ -21,8 +21,10 @@ from tarry.storage.postgres import statements
 from tarry.storage.postgres.aio import AsyncPostgresStore
 from tarry.storage.postgres.pipeline import reach
 from tarry.storage.postgres.sync import PostgresStore
+from tests.kit.sleepers import until
 from tests.storage.bouncers import pgbouncer
 from tests.storage.locking import (
+    LOCK_FOR,
     LONG_S,
     QUEUE,
     blocked,
@@ -202,6 +204,54 @@ def test_ten_blocked_threads_do_not_keep_another_queue_from_its_answer(database:
             assert not any(drop.done() for drop in drops)
             foreign.rollback()
             assert sum(drop.result(LONG_S) for drop in drops) == 1
+
+
+FEW = StoreSettings(pool_size=4, lock_for=timedelta(seconds=LONG_S), connect_for=timedelta(minutes=1))
+
+
+def test_many_blocked_drops_leave_half_of_the_pool_to_others(database: str) -> None:
+    async def run() -> None:
+        async with asyncio.timeout(LONG_S), opened(database, FEW) as store:
+            await store.offer(QUEUE, Draft("hot", b""))
+            with row_locked(database, "hot") as foreign:
+                drops = [asyncio.create_task(store.drop(QUEUE, "hot")) for _ in range(40)]
+                while not await asyncio.to_thread(blocked, database, 4):
+                    pass
+                while (await store.connections()).waiting:  # the first try of each
+                    await asyncio.to_thread(blocked, database)
+                assert await store.offer("another", Draft("k", b"")) is Outcome.CREATED
+                assert not any(drop.done() for drop in drops)
+                foreign.rollback()
+                assert sum(await asyncio.gather(*drops)) == 1
+
+    asyncio.run(run())
+
+
+def test_many_blocked_threads_leave_half_of_the_pool_to_others(database: str) -> None:
+    with contextstore(database, FEW) as store, ThreadPoolExecutor(40) as threads:
+        store.offer(QUEUE, Draft("hot", b""))
+        with row_locked(database, "hot") as foreign:
+            drops = [threads.submit(store.drop, QUEUE, "hot") for _ in range(40)]
+            while not blocked(database, 4):
+                pass
+            until(lambda: not store.connections().waiting, "blocked drops wait for connections all the time")
+            assert store.offer("another", Draft("k", b"")) is Outcome.CREATED
+            assert not any(drop.done() for drop in drops)
+            foreign.rollback()
+            assert sum(drop.result(LONG_S) for drop in drops) == 1
+
+
+def test_many_blocked_drops_fail_in_time(database: str) -> None:
+    async def run() -> None:
+        few = StoreSettings(pool_size=2, lock_for=LOCK_FOR, connect_for=timedelta(seconds=30))
+        async with asyncio.timeout(LONG_S), opened(database, few) as store:
+            await store.offer(QUEUE, Draft("hot", b""))
+            with row_locked(database, "hot"):
+                drops = [store.drop(QUEUE, "hot") for _ in range(20)]
+                answers = await asyncio.gather(*drops, return_exceptions=True)
+            assert [type(answer) for answer in answers] == [HeldUp] * 20
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize("error", [KeyError("no such field"), InvalidPayload("not a number")])

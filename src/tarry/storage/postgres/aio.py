@@ -53,6 +53,7 @@ from tarry.storage.postgres.group_commits import GroupCommits
 from tarry.storage.postgres.guests import commits_each_statement, guest_connection
 from tarry.storage.postgres.insights import PostgresInsights
 from tarry.storage.postgres.listen import Listening
+from tarry.storage.postgres.lock_turns import LockWait, share
 from tarry.storage.postgres.scheduling import AsyncScheduling
 from tarry.storage.postgres.statement import Op
 from tarry.storage.postgres.statements import MissingQueue
@@ -84,6 +85,7 @@ class AsyncPostgresStore(AsyncChores, AsyncScheduling, AsyncAnswering):
         )
         trusted = isinstance(clock, AuthorityClock)
         self._listening = Listening(settings.listen_dsn or dsn, self.lobby, trusted=trusted)
+        self._lock_turns = asyncio.Semaphore(share(settings.pool_size))
         self._under_way = UnderWay()
         self._group_commits = GroupCommits(self._run_in_group, lock_for_s=settings.lock_for.total_seconds())
         self._pool = AsyncConnectionPool[AsyncConnection[Any]](
@@ -361,19 +363,19 @@ class AsyncPostgresStore(AsyncChores, AsyncScheduling, AsyncAnswering):
     async def _retried(self, work: Callable[[AsyncConnection[Any]], Awaitable[R]], *, wait_for_locks: bool = True) -> R:
         """With a connection of ours, again and again while what went wrong passes by itself."""
         patience, failures, started = self.settings.patience, 0, time.monotonic()
-        locked_s: float | None = None
+        lock_wait = LockWait(self.settings.lock_for.total_seconds())
         fence = Fence(self._left_sessions)
         while True:
             tried_s, own = time.monotonic(), None
             try:
                 with self._under_way:
-                    async with self._pool.connection() as own:
+                    async with lock_wait.aturn(self._lock_turns), self._pool.connection() as own:
                         with self._under_way.using(own):
                             await adrive(own, fence.close())
                             return await work(own)
             except errors.LockNotAvailable as error:
-                locked_s = tried_s if locked_s is None else locked_s
-                if not wait_for_locks or time.monotonic() - locked_s >= self.settings.lock_for.total_seconds():
+                lock_wait.met(error, tried_s)
+                if not wait_for_locks or lock_wait.is_over:
                     raise translated(error, 1) from error
                 await asyncio.sleep(LOCK_PAUSE_S)
             except psycopg.Error as error:

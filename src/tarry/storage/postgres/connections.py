@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # anything, and each statement is planned when it runs, with the table as it is. On a connection of our own a plan is
 # kept, so it must not depend on how full the table was when it was made: the only ways left are the ones the indexes give.
 # A statement that waits for a lock gives its connection back after `lock_timeout` and is tried again until `lock_for` is
-# over (`_retried`): so blocked statements never keep the whole pool. Behind a pooler, `transaction` sets it for each one.
+# over (`_retried`, `lock_turns`). Behind a pooler, `transaction` sets it for each one.
 _TUNE: Final[LiteralString] = """
     select pg_backend_pid() = %(pid)s::int, case when pg_backend_pid() = %(pid)s::int then
         set_config('enable_seqscan', 'off', false) || set_config('enable_hashjoin', 'off', false)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -49,6 +50,7 @@ from tarry.storage.postgres.fencing import Fence, Session
 from tarry.storage.postgres.guests import commits_each_statement, guest_connection
 from tarry.storage.postgres.home import Home
 from tarry.storage.postgres.listen import Listening
+from tarry.storage.postgres.lock_turns import LockWait, share
 from tarry.storage.postgres.scheduling import Scheduling
 from tarry.storage.postgres.statement import Op
 from tarry.storage.postgres.statements import MissingQueue
@@ -72,6 +74,7 @@ class PostgresStore(Chores, Scheduling, Answering):
         self._guest_verbs = Verbs(clock, create=False)
         self._lent = set()
         self._left_sessions: list[Session] = []
+        self._lock_turns = threading.Semaphore(share(settings.pool_size))
         self.lobby = Lobby(
             scan_every=settings.scan_every,
             listening_scan_every=settings.listening_scan_every,
@@ -328,17 +331,17 @@ class PostgresStore(Chores, Scheduling, Answering):
         """
         self._home.check()
         patience, failures, started = self.settings.patience, 0, time.monotonic()
-        locked_s: float | None = None
+        lock_wait = LockWait(self.settings.lock_for.total_seconds())
         fence = Fence(self._left_sessions)
         while True:
             tried_s, own = time.monotonic(), None
             try:
-                with self._pool.connection() as own:
+                with lock_wait.turn(self._lock_turns), self._pool.connection() as own:
                     drive(own, fence.close())
                     return work(own)
             except errors.LockNotAvailable as error:
-                locked_s = tried_s if locked_s is None else locked_s
-                if not wait_for_locks or time.monotonic() - locked_s >= self.settings.lock_for.total_seconds():
+                lock_wait.met(error, tried_s)
+                if not wait_for_locks or lock_wait.is_over:
                     raise translated(error, 1) from error
                 time.sleep(LOCK_PAUSE_S)
             except psycopg.Error as error:
