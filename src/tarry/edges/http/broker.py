@@ -150,6 +150,7 @@ def broker_app(app: AsyncApp, settings: BrokerSettings = _DEFAULTS) -> FastAPI:
         title="Tarry",
         version="1",
         description=_DESCRIPTION,
+        openapi_url=None,  # the route of FastAPI makes and serialises the document on the event loop
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,  # a redirect would name the host that the client wrote, and plain HTTP behind TLS
@@ -173,4 +174,5 @@ def broker_app(app: AsyncApp, settings: BrokerSettings = _DEFAULTS) -> FastAPI:
         return said
 
     made.openapi = openapi
+    made.state.description = page.Description(made)
     return made

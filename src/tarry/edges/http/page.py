@@ -1,12 +1,15 @@
-"""The OpenAPI document for people: one page without a script, which asks for nothing and has no secret in it."""
+"""The OpenAPI document, for programs as JSON and for people as one page without a script. Neither has a secret in it."""
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import json
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 
-from fastapi import APIRouter, Request
+import msgspec
+from fastapi import APIRouter, FastAPI, Request
 from starlette.responses import Response
 
 from tarry.edges.http.routing import AccessRoute
@@ -21,9 +24,58 @@ _HEADERS = {"content-security-policy": "default-src 'none'; style-src 'unsafe-in
 router = APIRouter(route_class=AccessRoute, include_in_schema=False)
 
 
+class Made(NamedTuple):
+    document: bytes
+    page: bytes
+    etag: str
+
+
+class Description:
+    """Document and page as bytes. Needs no key and takes more than a second: made once, in a thread, for all requests."""
+
+    def __init__(self, app: FastAPI) -> None:
+        self._app = app
+        self._made: Made | None = None
+        self._making: asyncio.Task[Made] | None = None
+
+    async def __call__(self) -> Made:
+        if self._made is not None:
+            return self._made
+        if self._making is None:
+            self._making = asyncio.create_task(self._make_once(), name="tarry-description")
+        return await asyncio.shield(self._making)
+
+    async def _make_once(self) -> Made:
+        try:
+            self._made = await asyncio.to_thread(self._both)
+        finally:
+            self._making = None
+        return self._made
+
+    def _both(self) -> Made:
+        said = self._app.openapi()
+        document = msgspec.json.encode(said)
+        return Made(document, page(said).encode(), f'"{hashlib.sha256(document).hexdigest()[:32]}"')
+
+
 @router.get("/docs")
 async def docs(request: Request) -> Response:
-    return Response(page(request.app.openapi()), headers=_HEADERS, media_type="text/html")
+    made = await request.app.state.description()
+    return Response(made.page, headers=_HEADERS, media_type="text/html")
+
+
+async def openapi(request: Request) -> Response:
+    made: Made = await request.app.state.description()
+    known = request.headers.get("if-none-match", "")
+    if made.etag in (tag.strip().removeprefix("W/") for tag in known.split(",")):
+        return Response(status_code=304, headers={"etag": made.etag})
+    body, mounted_at = made.document, request.scope.get("root_path", "").rstrip("/")
+    if mounted_at:
+        body = b'{"servers":%b,%b' % (msgspec.json.encode([{"url": mounted_at}]), body[1:])
+    return Response(body, headers={"etag": made.etag}, media_type="application/json")
+
+
+router.add_route("/openapi.json", openapi, include_in_schema=False)
 
 
 def page(document: dict[str, Any]) -> str:
