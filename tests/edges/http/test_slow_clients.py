@@ -247,6 +247,18 @@ class TestSlowReaders:
             assert is_closed(idle[0])
             assert len(response_on(reading)) > large_page
 
+    def test_bytes_that_clients_do_not_read_have_a_bound_over_all_connections(
+        self, serve: Callable[..., Served], large_page: int
+    ) -> None:
+        served = serve(unread_bytes=large_page * 3 // 2)
+        with ExitStack() as stack:
+            small = stack.enter_context(served.client(DOCUMENT, receive_buffer=SMALL))
+            for large in [stack.enter_context(served.client(PAGE, receive_buffer=SMALL)) for _ in range(4)]:
+                with contextlib.suppress(ConnectionResetError):  # answered, and perhaps closed by now
+                    assert large.recv(1) == b"H"
+            until(lambda: sum(served.unread) <= large_page * 3 // 2)
+            assert response_on(small), "the largest are closed"
+
 
 def response_on(client: socket.socket) -> bytes:
     """The body of the next response. Raises if the broker cuts it."""

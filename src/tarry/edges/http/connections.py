@@ -56,6 +56,7 @@ class Connections:
         self.most = most_connections(settings.connections)
         self._head_s = settings.head_for.total_seconds()
         self._write_s = settings.write_for.total_seconds()
+        self._unread_bytes = settings.unread_bytes
         # All in the order in which they began.
         self.all: dict[Connection, None] = {}
         self._half: dict[Connection, float] = {}
@@ -128,14 +129,32 @@ class Connections:
             if since + self._head_s > now:
                 break
             late.append(one)
+        kept: dict[Connection, int] = {}
         for one in self.all:
-            if not one.unread:
+            size = one.unread
+            if not size:
                 self.progressed(one)
-            elif now > self._unread.setdefault(one, now + self._write_s + one.unread / READ_BYTES_PER_S):
+            elif now > self._unread.setdefault(one, now + self._write_s + size / READ_BYTES_PER_S):
                 late.append(one)
-        for one in late:
+            else:
+                kept[one] = size
+        for one in (*late, *self._beyond_budget(kept)):
             self.forget(one)
             one.transport.abort()
+
+    def _beyond_budget(self, kept: dict[Connection, int]) -> list[Connection]:
+        """The largest, until the rest fits."""
+        total = sum(kept.values())
+        if total <= self._unread_bytes:
+            return []
+        self._warn("closed connections whose clients do not read: %d bytes were unread in total", total)
+        found: list[Connection] = []
+        for one in sorted(kept, key=kept.__getitem__, reverse=True):
+            found.append(one)
+            total -= kept[one]
+            if total <= self._unread_bytes:
+                break
+        return found
 
 
 class Connection(H11Protocol):

@@ -23,6 +23,8 @@ class BrokerSettings:
     """How long a client may take to send the head of a request."""
     write_for: timedelta = timedelta(seconds=30)
     """How long a client may take to read an answer, and a second more for each 64 KiB of it."""
+    unread_bytes: int = 256 * 1024 * 1024
+    """Bytes of responses that clients have not read yet, of all connections: beyond it those with the most are closed."""
     grace: timedelta = timedelta(seconds=10)
     """How long answers under way may take to finish when the broker's own server stops."""
     body_limit: int = 1024 * 1024
