@@ -98,6 +98,40 @@ class TestAudit:
         assert json.loads(detail["body"])["name"] == "q"
         assert len(detail["body"]) <= 4_096
 
+    def test_members_that_relay_ignores_hide_no_field(self, ask: Caller) -> None:
+        junk = {f"{n:02d}{'x' * 96}": 1 for n in range(45)}
+        body = {**junk, "messages": [{**junk, "id": "SECRETID"}], "fromQueue": "dead", "toQueue": "main"}
+        assert ask("POST", "/api/queue/move", body).status_code == 200
+        detail = ask("GET", "/v1/audit").json()["audit"][0]["detail"]
+        assert json.loads(detail["body"]) == {"fromQueue": "dead", "toQueue": "main"}
+        assert detail["ids"] == ["SECRETID"]
+
+    @pytest.mark.parametrize(
+        ("path", "field", "rest"),
+        [
+            ("/api/queue/messages/delete", "messageIds", {}),
+            ("/api/queue/messages/delete?queueType=dead", "messageIds", {}),
+            ("/api/queue/move", "messages", {"fromQueue": "main", "toQueue": "dead", "errorReason": "x" * 2_000}),
+        ],
+    )
+    def test_every_message_of_a_large_batch_is_in_its_row(
+        self, ask: Caller, path: str, field: str, rest: dict[str, str]
+    ) -> None:
+        ids = [str(MessageId("orders", f"{n:036d}")) for n in range(1_000)]
+        assert ask("POST", path, {field: ids, **rest}).status_code == 200
+        detail = ask("GET", "/v1/audit").json()["audit"][0]["detail"]
+        assert detail["ids"] == ids
+        assert json.loads(detail["body"]).keys() == rest.keys()
+
+    def test_long_ids_hide_no_other_and_are_kept_by_their_hash(self, ask: Caller) -> None:
+        ids = [*(str(MessageId("orders", f"{n:0500d}")) for n in range(998)), "\x00", str(MessageId("orders", "k"))]
+        assert ask("POST", "/api/queue/messages/delete", {"messageIds": ids}).status_code == 200
+        detail = ask("GET", "/v1/audit").json()["audit"][0]["detail"]
+        assert len(detail["ids"]) == 1_000
+        assert detail["ids"][-2:] == ["", ids[-1]]
+        assert hashlib.sha256(ids[0].encode()).hexdigest() in detail["ids"][0]
+        assert len(json.dumps(detail)) < 250_000
+
     def test_a_body_that_is_not_json_is_kept_from_its_first_character(self, ask: Caller) -> None:
         assert code(ask("POST", "/v1/queues", content=b" " * 5_000 + b"{nonsense")) == (400, "not_json")
         assert ask("GET", "/v1/audit").json()["audit"][0]["detail"]["body"] == "{nonsense"

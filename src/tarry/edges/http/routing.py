@@ -13,6 +13,7 @@ import pydantic_core
 from fastapi import Request
 from fastapi.responses import Response
 from fastapi.routing import APIRoute
+from pydantic import BaseModel, TypeAdapter
 from starlette.exceptions import HTTPException
 
 from tarry.core.cron import ScheduleState
@@ -30,6 +31,10 @@ AUDITED_BYTES = 4_096
 _AUDITED_ITEMS = 100
 _AUDITED_TEXT = 100
 """Items of a list and characters of a text that the audit keeps of a body that is too long for it."""
+_AUDITED_IDS = ("messageIds", "messages", "versions")
+"""Fields that name what is deleted or moved: the audit has all of their items, which are 1,000 at most."""
+_AUDITED_ID = 200
+"""Characters of an id that the audit keeps whole; of a longer one it has the beginning and the hash."""
 _log = logging.getLogger("tarry.http")
 _AUDITED = "tarry.audited"
 """In the scope of a request that has a row: what is added to it with the answer."""
@@ -215,7 +220,8 @@ async def audited(request: Request, queue: str | None, do: Callable[[], Awaitabl
     action, body = f"{request.method} {route.path_format}", await request.body()
     detail: dict[str, Any] = {"path": dict(request.path_params), "query": dict(request.query_params)}
     if body:
-        detail |= audited_body(body)
+        field = getattr(route, "body_field", None)
+        detail |= audited_body(body, None if field is None else field.field_info.annotation)
     row = await store.audit(
         caller_of(request).id,
         action,
@@ -240,22 +246,57 @@ async def audited(request: Request, queue: str | None, do: Callable[[], Awaitabl
             _log.warning("what became of %s is not in the audit: %s", action, error)
 
 
-def audited_body(body: bytes) -> dict[str, Any]:
+def audited_body(body: bytes, model: Any = None) -> dict[str, Any]:
     """The body for the audit: as it came if it is short, else without its padding, with its size and hash.
 
-    White space and long texts must not push the fields behind them out of the audit.
+    White space, long texts and members that `model` (the type of the route's body) ignores must not push the fields behind
+    them out of the audit.
     """
     if len(body) <= AUDITED_BYTES:
         return {"body": body.decode(errors="replace")}
+    ids: dict[str, Any] = {}
     try:
-        shown = pydantic_core.to_json(_shortened(pydantic_core.from_json(body)))
+        parsed = pydantic_core.from_json(body)
+        known = _known_fields(parsed, model)
+        if known is not None:
+            ids = _audited_ids(known)
+            # Lists last: short fields are not behind a long one.
+            parsed = dict(sorted(known.items(), key=lambda field: isinstance(field[1], list | dict)))
+        shown = pydantic_core.to_json(_shortened(parsed))
     except ValueError:
         shown = body.strip()
     return {
         "body": shown[:AUDITED_BYTES].decode(errors="replace"),
         "body_bytes": len(body),
         "body_sha256": hashlib.sha256(body).hexdigest(),
+        **ids,
     }
+
+
+def _known_fields(parsed: Any, model: Any) -> dict[str, Any] | None:
+    """What the model has taken from the body. None where it is no valid one: the request is refused."""
+    if model is None:
+        return None
+    try:
+        valid = TypeAdapter[Any](model).validate_python(parsed)
+        return (
+            valid.model_dump(mode="json", by_alias=True, exclude_unset=True) if isinstance(valid, BaseModel) else None
+        )
+    except (ValueError, TarryError):
+        return None
+
+
+def _audited_ids(known: dict[str, Any]) -> dict[str, Any]:
+    """Take the ids out of the fields. Long ones are shortened and none is left out, or they could hide the others."""
+    found = [item for name in _AUDITED_IDS if isinstance(known.get(name), list) for item in known.pop(name)]
+    ids = [cast("dict[str, Any]", item).get("id") if isinstance(item, dict) else item for item in found]
+    return {"ids": [_audited_id(id) for id in ids]} if ids else {}
+
+
+def _audited_id(id: Any) -> Any:
+    if not isinstance(id, str) or len(id) <= _AUDITED_ID:
+        return _storable(id)
+    return f"{_storable(id[:_AUDITED_TEXT])}… (sha256 {hashlib.sha256(id.encode()).hexdigest()})"
 
 
 def _shortened(value: Any) -> Any:
