@@ -384,6 +384,17 @@ class TestAudit:
         rows = guarded.with_key(key("admin"))("GET", "/v1/audit?limit=1000").json()["audit"]
         assert [row["status"] for row in rows] == [403] + [401] * refusals.ROWS
 
+    def test_a_flood_of_made_up_keys_does_not_hide_a_revoked_one(self, guarded: Caller, key: Make) -> None:
+        ended, admin = key("read"), guarded.with_key(key("admin"))
+        admin("DELETE", f"/v1/keys/{ended.split('_')[1]}")
+        for n in range(2 * refusals.ROWS):
+            guarded.with_key(f"tarry_{n:012x}_{'0' * 64}")("GET", "/v1/queues")
+        guarded.with_key(ended)("GET", "/v1/queues")
+        rows = admin("GET", "/v1/audit?limit=1000").json()["audit"]
+        assert rows[0]["detail"]["claimed_key"] == ended.split("_")[1]
+        assert "left_out_before" not in rows[0]["detail"], "those are of the made-up keys"
+        assert [row["status"] for row in rows].count(401) == refusals.ROWS + 1
+
     def test_a_refusal_that_cannot_be_written_down_is_one(
         self, guarded: Caller, behind: AsyncApp, key: Make, monkeypatch: pytest.MonkeyPatch
     ) -> None:

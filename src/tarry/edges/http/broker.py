@@ -72,7 +72,7 @@ class Broker:
         self.app = app
         self.settings = settings
         self.gate = Gate(app.store, settings)
-        self.refusals = Refusals(app.store)
+        self.refusals = Refusals(app.store, self.gate.has_seen)
         self.is_ready = health.Readiness(app.store)
         self.drafter = Drafter(CONTENT, app.store.settings.payload_limit)
         self.meter = Meter()

@@ -101,6 +101,10 @@ class Gate:
         in_time = caller.until_s is None or time.monotonic() < caller.until_s
         return in_time and found is not None and found.active
 
+    def has_seen(self, id: str) -> bool:
+        """Whether the last look-up of this id has found a key, valid or not."""
+        return id in self._known
+
     async def require_valid(self, caller: Caller) -> None:
         if not await self.still_valid(caller):
             raise unauthorized("this API key is no longer valid")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter, OrderedDict
+from collections.abc import Callable
 
 from starlette.requests import Request
 
@@ -16,7 +17,8 @@ from tarry.edges.http.problems import Problem
 STATUSES = (401, 403)
 WINDOW_S = 60.0
 ROWS = 20
-"""In each window and for each status: unknown keys cannot keep the refusals of known ones out of the audit."""
+"""In each window, for each status, and of 401 for keys that exist and for all others: made-up ones cannot keep the
+refusals of known ones out of the audit."""
 _REMEMBERED = 1_000
 _log = logging.getLogger("tarry.http")
 
@@ -24,12 +26,14 @@ _log = logging.getLogger("tarry.http")
 class Refusals:
     """The first refusal of a caller on a route is a row; the same within a minute is counted, and the next row says so."""
 
-    def __init__(self, store: AsyncStore) -> None:
+    def __init__(self, store: AsyncStore, exists: Callable[[str], bool]) -> None:
+        """`exists`: whether there is a key of this id, valid or not; without a question to the database."""
         self._store = store
+        self._exists = exists
         self._seen: OrderedDict[tuple[str, str, int], tuple[float, int]] = OrderedDict()
         self._began = 0.0
-        self._rows: Counter[int] = Counter()
-        self._left_out: Counter[int] = Counter()
+        self._rows: Counter[tuple[int, bool]] = Counter()
+        self._left_out: Counter[tuple[int, bool]] = Counter()
 
     async def note(self, request: Request, action: str, problem: Problem, given: str | None) -> None:
         """`given` is the text of the key that the client sent."""
@@ -44,10 +48,11 @@ class Refusals:
         if now >= self._began + WINDOW_S:
             self._began = now
             self._rows.clear()
-        if self._rows[status] >= ROWS:
-            self._left_out[status] += 1
+        budget = status, caller is not None or (claimed is not None and self._exists(claimed))
+        if self._rows[budget] >= ROWS:
+            self._left_out[budget] += 1
             return
-        self._rows[status] += 1
+        self._rows[budget] += 1
         self._seen[place] = (now, 1)
         self._seen.move_to_end(place)
         while len(self._seen) > _REMEMBERED:
@@ -58,7 +63,7 @@ class Refusals:
             "peer": None if request.client is None else request.client.host,
             "claimed_key": claimed if caller is None else None,
             "repeated_before": times - 1 if times else None,
-            "left_out_before": self._left_out.pop(status, None),
+            "left_out_before": self._left_out.pop(budget, None),
         }
         try:
             row = await self._store.audit(
