@@ -14,6 +14,10 @@ from tarry.core.errors import InvalidPayload
 JSON_TYPE = "application/json"
 """The content type on the wire of payloads that are stored without one."""
 _CHECK = msgspec.json.Decoder()
+_SCAN = msgspec.json.Decoder(msgspec.Raw)
+_FORMS = bytes.maketrans(b"123456789E", b"000000000e")
+_LARGE = (b"0e000", b"0" * 200)
+"""Exponents of three digits or more, and so many digits that a smaller exponent is enough (a float ends at 1.8e308)."""
 
 
 class Content(NamedTuple):
@@ -55,8 +59,11 @@ class Content(NamedTuple):
 
 
 def _is_json(data: bytes) -> bool:
+    """Whether clients can decode it. Builds no objects, except where a number may be too large for a float or an int."""
     try:
-        _CHECK.decode(data)
+        data.decode()  # the scan for a raw value does not check the encoding
+        forms = data.translate(_FORMS, b"+")  # ten times as fast as a regular expression
+        (_CHECK if any(form in forms for form in _LARGE) else _SCAN).decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return False
     return True

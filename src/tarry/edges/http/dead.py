@@ -18,6 +18,7 @@ from tarry.edges.http import answers, contracts, dead_shapes, views
 from tarry.edges.http.documented import ADMIN_ERRORS, READ_ERRORS
 from tarry.edges.http.ids import PLACE, parse_place, show_place, storable
 from tarry.edges.http.once import ONCE, once
+from tarry.edges.http.pacing import paced
 from tarry.edges.http.pages import bounded
 from tarry.edges.http.routing import AccessRoute, access, caller_of
 from tarry.edges.http.views import answer
@@ -84,7 +85,7 @@ async def list_dead(
         most_bytes=broker.settings.page_bytes,
     )
     following = None if last is None else show_place(Place(*last))
-    return answer({"dead_letters": [views.dead_letter(one) for one in found], "next": following})
+    return answer({"dead_letters": await paced(views.dead_letter, found), "next": following})
 
 
 @router.get(

@@ -21,6 +21,7 @@ from tarry.edges.http import answers, contracts, views
 from tarry.edges.http.documented import READ_ERRORS, SETTLE_ERRORS
 from tarry.edges.http.ids import PLACE, MessageId, parse_place, show_place, storable
 from tarry.edges.http.once import ONCE, offer_once, once
+from tarry.edges.http.pacing import paced
 from tarry.edges.http.pages import bounded
 from tarry.edges.http.problems import message_gone
 from tarry.edges.http.routing import AccessRoute, Scope, access, caller_of, message_of
@@ -102,7 +103,7 @@ async def browse(
         most_bytes=broker.settings.page_bytes,
     )
     following = None if last is None else show_place(last)
-    return answer({"messages": [views.message(one) for one in found], "next": following})
+    return answer({"messages": await paced(views.message, found), "next": following})
 
 
 @router.get("/messages/{id}", response_model=answers.Message, responses=READ_ERRORS, openapi_extra=_READ_MESSAGE)

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 SLICE_S = 0.005
 
@@ -25,3 +30,13 @@ class Pace:
     async def rest(self) -> None:
         await asyncio.sleep(0)
         self._until = time.monotonic() + SLICE_S
+
+
+async def paced(do: Callable[[T], R], items: Iterable[T]) -> list[R]:
+    """`do` for each of the items, in slices."""
+    pace, done = Pace(), list[R]()
+    for item in items:
+        done.append(do(item))
+        if pace.is_up:
+            await pace.rest()
+    return done
