@@ -23,20 +23,20 @@ CROWD = 50
 
 
 class Clocked(AsyncMemoryStore):
-    """Counts the questions for the time, and answers them once it is released."""
+    """Counts the questions for the time, and answers them when it is let go."""
 
     def __init__(self) -> None:
         super().__init__(MemoryStore())
         self.asked = 0
         self.away = False
         self.reached = asyncio.Event()
-        self.release = asyncio.Event()
-        self.release.set()
+        self.go_on = asyncio.Event()
+        self.go_on.set()
 
     async def now(self, *, conn: Any = None) -> datetime:
         self.asked += 1
         self.reached.set()
-        await self.release.wait()
+        await self.go_on.wait()
         if self.away:
             raise StoreUnavailable("away")
         return await super().now()
@@ -72,12 +72,12 @@ class TestReadiness:
         ask = Caller(served, http_loop)
 
         async def crowd() -> list[int]:
-            store.release.clear()
+            store.go_on.clear()
             asking = [asyncio.create_task(ask.answer("GET", "/readyz")) for _ in range(CROWD)]
             await store.reached.wait()
             for _ in range(100):
                 await asyncio.sleep(0)  # so that every request has come as far as it can
-            store.release.set()
+            store.go_on.set()
             return [answer.status_code for answer in await asyncio.gather(*asking)]
 
         assert set(http_loop.run(crowd())) == {200}
