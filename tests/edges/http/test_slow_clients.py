@@ -36,6 +36,9 @@ WHOLE = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 SOON = timedelta(milliseconds=300)
 DOCUMENT = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
 PAGE = b"GET /v1/queues/q/messages HTTP/1.1\r\nHost: localhost\r\n\r\n"
+POLL = b'POST /v1/queues/q/messages:poll HTTP/1.1\r\nHost: localhost\r\nContent-Length: 11\r\n\r\n{"wait":60}'
+IMPORT = b"POST /v1/queues/q/import HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n{"
+STREAM = b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n"
 SMALL = 4_096
 
 
@@ -278,19 +281,59 @@ class TestManyConnections:
                 assert b"200 OK" in client.recv(65_536)
             assert is_closed(clients[0])
 
-    def test_while_all_are_in_use_a_new_one_is_refused(self, serve: Callable[..., Served]) -> None:
-        served = serve(connections=3)
-        poll = b'POST /v1/queues/q/messages:poll HTTP/1.1\r\nHost: localhost\r\nContent-Length: 11\r\n\r\n{"wait":60}'
+    def test_while_all_are_in_use_a_new_one_is_refused(
+        self, serve: Callable[..., Served], behind: AsyncApp, key: Callable[..., str]
+    ) -> None:
+        keys = [
+            key("produce", "consume") for _ in range(2)
+        ]  # one has no more than half of the connections for its polls
+        served = serve(connections=4)
         with ExitStack() as stack:
-            for n in range(3):
-                stack.enter_context(served.client(poll))
-                until(lambda n=n: served.connections == n + 1)
+            for n in range(4):
+                authorized = b"\r\nAuthorization: Bearer %b\r\n" % keys[n % 2].encode()
+                stack.enter_context(served.client(POLL.replace(b"\r\n", authorized, 1)))
+            until(lambda: behind.store.lobby.waiting("q") == 4)
             with served.client() as client:
                 refused = client.recv(65_536)
             assert refused.startswith(b"HTTP/1.1 503 ")
             assert b'"code":"too_many"' in refused
         with served.client(WHOLE) as client:  # they have left
             assert b"200 OK" in client.recv(65_536)
+
+    @pytest.mark.parametrize("long", [POLL, IMPORT, STREAM], ids=["poll", "import", "stream"])
+    def test_one_caller_has_half_of_the_connections_for_long_requests(
+        self, serve: Callable[..., Served], long: bytes
+    ) -> None:
+        served = serve(connections=3)
+
+        def poll() -> httpx.Response:
+            url = f"http://127.0.0.1:{served.port}/v1/queues/q/messages:poll"
+            return httpx.post(url, json={"wait": 0.01}, timeout=PATIENCE_S)
+
+        with served.client(long):
+            until(lambda: poll().status_code == 429, "the long request is not counted")
+            assert poll().json()["code"] == "too_many"
+            with served.client(WHOLE) as other:
+                assert b"200 OK" in other.recv(65_536)
+        until(lambda: poll().status_code == 204, "its place was not given back")
+
+    def test_an_import_counts_until_its_response_is_read(self, serve: Callable[..., Served]) -> None:
+        served = serve(connections=3)
+        url = f"http://127.0.0.1:{served.port}/v1/queues/q/"
+        lines = b"{}\n" * 20_000
+        head = b"POST /v1/queues/q/import HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(lines)
+        with served.client(head + lines, receive_buffer=SMALL):
+            until(lambda: bool(served.unread), "there is no response")
+            assert httpx.post(f"{url}messages:poll", json={}, timeout=PATIENCE_S).status_code == 429
+
+    def test_the_broker_process_raises_its_limit_of_descriptors_for_its_connections(
+        self, process: Callable[..., subprocess.Popen[bytes]]
+    ) -> None:
+        serving = process(
+            "serve", "--port", "0", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (256, 4_096))
+        )
+        address(serving)
+        assert resource.prlimit(serving.pid, resource.RLIMIT_NOFILE) == (4_096, 4_096)
 
     def test_no_more_than_the_descriptors_of_the_process_allow(self) -> None:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

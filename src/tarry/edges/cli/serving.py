@@ -14,6 +14,7 @@ from tarry.core.settings import StoreSettings
 from tarry.edges.cli.session import Session
 from tarry.edges.cli.signals import heed
 from tarry.edges.cli.text import shown, without_secrets
+from tarry.edges.http.connections import raise_descriptor_limit
 from tarry.edges.http.server import bind, check_bind, serve
 
 _SETTINGS = StoreSettings(create_queues=False, pool_size=10)
@@ -26,6 +27,7 @@ async def run(
     heed(stop, first="stopping", again="ending at once", grace=grace)
     async with connect_async(cli.dsn, settings=_SETTINGS) as app:
         settings = replace(await check_bind(app, host), requests_per_s=rate, grace=grace)
+        raise_descriptor_limit(settings.connections)
         listening = bind(host, port)
         shown = f"[{host}]" if ":" in host else host
         url = f"http://{shown}:{listening.getsockname()[1]}"

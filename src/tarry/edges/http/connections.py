@@ -49,6 +49,24 @@ def most_connections(wanted: int) -> int:
     return min(wanted, max(soft - RESERVED, soft // 2, 1))
 
 
+def raise_descriptor_limit(connections: int) -> None:
+    """Raise the soft limit of this process to what so many connections need, or to the hard limit if that is lower."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + RESERVED
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    except (OSError, ValueError) as error:  # the system has a limit below the hard one
+        _log.warning("the limit of descriptors stays at %d: %s", soft, error)
+
+
 class Connections:
     """The connections of one server. `check` is called about once a second."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import time
 from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator
@@ -75,6 +76,8 @@ class Gate:
         self._asking: dict[str, asyncio.Task[Any]] = {}
         self._buckets: dict[str, tuple[float, float]] = {}
         self._slots: Counter[tuple[str, str]] = Counter()
+        self.long_per_caller = sys.maxsize
+        """Polls, streams, exports and imports together. A server with a limit of connections lowers it."""
         self._watches: dict[tuple[str, float | None], tuple[asyncio.Task[None], int]] = {}
         self._changed = asyncio.Event()
 
@@ -179,7 +182,12 @@ class Gate:
 
     @contextmanager
     def slot(self, caller: Caller, kind: str, most: int) -> Generator[None]:
-        """One of the long answers that a caller may have under way."""
+        """One of the long requests that a caller may have in progress: of this kind, and of all kinds together."""
+        with self._one_of(caller, kind, most), self._one_of(caller, "long requests", self.long_per_caller):
+            yield
+
+    @contextmanager
+    def _one_of(self, caller: Caller, kind: str, most: int) -> Generator[None]:
         place = (caller.id, kind)
         if self._slots[place] >= most:
             raise Problem(

@@ -31,6 +31,8 @@ class BrokerServer(uvicorn.Server):
     def __init__(self, served: FastAPI, *, log_level: str = "warning") -> None:
         self._broker: Broker = served.state.broker
         self._bounds = Connections(self._broker.settings)
+        # A connection with a long request does not give way: one key must leave connections for the others.
+        self._broker.gate.long_per_caller = max(1, self._bounds.most // 2)
         super().__init__(
             uvicorn.Config(
                 served,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -60,12 +60,12 @@ async def export(request: Request, queue: str) -> Response:
 
 
 class Export(StreamingResponse):
-    """Takes its place among the exports of its key when it begins, while it can still be refused."""
+    """Holds one of the slots of its caller. An export takes it when it begins, while it can still be refused."""
 
     def __init__(
         self,
-        lines: AsyncIterator[bytes],
-        slot: AbstractContextManager[None],
+        lines: AsyncIterator[bytes] | Iterator[bytes],
+        slot: AbstractContextManager[object],
         media_type: str,
         headers: dict[str, str] | None = None,
     ) -> None:
@@ -114,6 +114,18 @@ async def import_lines(
     caller = caller_of(request)
     name = check_queue_name(queue)
     importing = Importing(broker.store.settings.payload_limit, on_bad=on_bad, dry_run=dry_run)
+    with ExitStack() as slot:
+        slot.enter_context(broker.gate.slot(caller, "imports", broker.settings.streams_per_key))
+        try:
+            await _import(request, name, importing)
+        except ClientDisconnect:
+            return Response(status_code=400)  # the client has left; what was stored by then stays
+        return Export(_told(importing, dry_run=dry_run), slot.pop_all(), MEDIA_TYPE)
+
+
+async def _import(request: Request, name: str, importing: Importing) -> None:
+    broker: Broker = request.app.state.broker
+    caller = caller_of(request)
     splitting, pace = Lines(broker.settings.body_limit), Pace()
     # Once it has stopped, the rest is read all the same: a client that cannot get rid of it may never hear the answer.
     try:
@@ -127,8 +139,6 @@ async def import_lines(
                 if pace.is_up:
                     await pace.rest()
         await broker.gate.require_valid(caller)
-    except ClientDisconnect:
-        return Response(status_code=400)  # nobody hears it; what was stored by then stays
     except Problem as problem:
         problem.more.setdefault("stored_lines", importing.stored_lines)
         raise
@@ -136,7 +146,6 @@ async def import_lines(
         importing.take(line)
     if batch := importing.rest():
         await _store(request, name, importing, batch)
-    return StreamingResponse(_told(importing, dry_run=dry_run), media_type=MEDIA_TYPE)
 
 
 def _too_many_lines(broker: Broker, importing: Importing) -> Problem:
