@@ -30,4 +30,4 @@ async def handle(payload: dict[str, Any], delivery: tarry.AsyncDelivery[Any]) ->
 
 async def note(conn: psycopg.AsyncConnection[Any], delivery: tarry.AsyncDelivery[Any], what: str) -> None:
     row = (delivery.key, delivery.attempt, os.getpid(), what)
-    await conn.execute("insert into ledger (key, attempt, pid, what) values (%s, %s, %s, %s)", row)
+    await conn.execute("insert into handled_by (key, attempt, pid, what) values (%s, %s, %s, %s)", row)

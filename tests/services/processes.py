@@ -101,7 +101,7 @@ class Scene:
         self.app: App = tarry.connect(dsn)
         self.jobs = self.app.queue("jobs")
         self._conn = psycopg.connect(dsn, autocommit=True)
-        self._conn.execute("create table if not exists ledger (id serial, key text, attempt int, pid int, what text)")
+        self._conn.execute("create table if not exists handled_by (id serial, key text, attempt int, pid int, what text)")
         self._programs: list[Program] = []
 
     def program(self, *options: str, **place: Any) -> Program:
@@ -118,7 +118,7 @@ class Scene:
     def ledger(self, what: str) -> list[tuple[str, int, int]]:
         """Key, attempt and process of what has started or finished, in order."""
         return self._conn.execute(
-            "select key, attempt, pid from ledger where what = %s order by id", (what,)
+            "select key, attempt, pid from handled_by where what = %s order by id", (what,)
         ).fetchall()
 
     def until(self, condition: Callable[[], Any]) -> None:
