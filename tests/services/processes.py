@@ -101,7 +101,9 @@ class Scene:
         self.app: App = tarry.connect(dsn)
         self.jobs = self.app.queue("jobs")
         self._conn = psycopg.connect(dsn, autocommit=True)
-        self._conn.execute("create table if not exists handled_by (id serial, key text, attempt int, pid int, what text)")
+        self._conn.execute(
+            "create table if not exists handled_by (id serial, key text, attempt int, pid int, what text)"
+        )
         self._programs: list[Program] = []
 
     def program(self, *options: str, **place: Any) -> Program:
