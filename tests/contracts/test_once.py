@@ -15,6 +15,7 @@ from tarry.core.errors import HeldUp
 from tarry.core.messages import Draft
 from tarry.core.once import Answered, Once
 from tarry.core.outcomes import Outcome
+from tarry.storage.postgres.verbs import Verbs
 from tests.kit.backends import HTTP, POSTGRES, Backend, new_name
 from tests.kit.clocks import WatchedClock
 from tests.kit.steps import EMPTY, HOUR, PATIENCE_S, SECOND, numbers, take
@@ -163,13 +164,13 @@ def test_requests_of_many_tasks_share_a_commit_each_with_its_answer(
     queue.offer("before", 1)
     store: Any = app.store
     flushes: list[int] = []
-    together = store._target._offer_once_together
+    together = Verbs.offer_once
 
-    async def counted(name: str, items: Any) -> Any:
+    def counted(verbs: Verbs, name: str, items: Any) -> Any:
         flushes.append(len(items))
-        return await together(name, items)
+        return together(verbs, name, items)
 
-    monkeypatch.setattr(store._target, "_offer_once_together", counted)
+    monkeypatch.setattr(Verbs, "offer_once", counted)
     twice, used = asked(), asked("used")
 
     async def say() -> list[Answered | None]:

@@ -43,18 +43,26 @@ def found(prefix: str, conn: Any) -> Ask[ScheduleState]:
     return states[0]
 
 
+def _now_after(conn: Any) -> Ask[datetime]:
+    """The time, asked for after the schedules were read. Asked for before, and delayed, it could be earlier than the last
+    decision of another process: that looks like a clock that was set back, and ticks of the last minute would be decided
+    again, under a configuration that was not in force then.
+    """
+    return (yield from question(lambda store: store.now(conn=conn)))
+
+
 def ruled(prefix: str, make: Make, conn: Any, wanted: ScheduleSpec | None = None) -> Ask[ScheduleState | None]:
     """Apply the change computed by `make` and return the schedule after it; None if it is gone. Without a schedule
     there are no waiting ticks, and if it already equals `wanted` none are withdrawn: in both cases the ledger is not
     read.
     """
     for _ in range(_TRIES):
-        now = yield from question(lambda store: store.now(conn=conn))
         states = yield from question(lambda store: store.schedules(prefix, conn=conn))
         state = states[0] if states else None
         waiting: list[TickRecord] = []
         if state is not None and state.spec != wanted:
             waiting = yield from question(lambda store: store.waiting_ticks(prefix, conn=conn))
+        now = yield from _now_after(conn)
         ruling = make(Found(state, now, waiting))
         if ruling is None:
             return state
@@ -216,8 +224,8 @@ def apply(wanted: Sequence[ScheduleSpec], removed: Iterable[str], conn: Any) -> 
     """Change many schedules, all or none."""
     prefixes = list(removed)
     for _ in range(_TRIES):
-        now = yield from question(lambda store: store.now(conn=conn))
         states = {state.prefix: state for state in (yield from question(lambda store: store.schedules(conn=conn)))}
+        now = yield from _now_after(conn)
         rulings: list[Ruling] = []
         for spec in wanted:
             state, waiting = states.get(spec.prefix), list[TickRecord]()
@@ -260,8 +268,8 @@ class Ran:
 def schedule_once(owned: Mapping[str, Owned], limit: int = AT_ONCE) -> Ask[Ran]:
     """Plan what is due. A failure of one schedule does not prevent the others from being planned."""
     ran = Ran()
-    now = yield from question(lambda store: store.now())
     due = yield from question(lambda store: store.due_schedules(list(owned), limit=limit))
+    now = yield from _now_after(None)
     rulings: list[Ruling] = []
     for state in due:
         own = owned.get(state.prefix) if state.spec.by_code else None
