@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from tarry.app import App
-from tarry.core.cron import Policy, ScheduleSpec, ScheduleState
+from tarry.core.cron import Misfire, Policy, ScheduleSpec, ScheduleState
 from tarry.core.schedules import Periodic
 from tarry.storage.memory import MemoryStore
 from tarry.testing import MutableClock
@@ -29,7 +29,9 @@ class Delayed(MemoryStore):
 
 
 def every(period: timedelta) -> ScheduleSpec:
-    return ScheduleSpec(prefix="p", schedule=Periodic(period), queue="q", payload=b"1", policy=Policy(misfire="all"))
+    return ScheduleSpec(
+        prefix="p", schedule=Periodic(period), queue="q", payload=b"1", policy=Policy(misfire=Misfire.ALL)
+    )
 
 
 def test_a_delayed_decision_does_not_take_a_later_one_for_a_clock_that_was_set_back() -> None:
