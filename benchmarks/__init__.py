@@ -2,7 +2,7 @@
 
 - `plan`: how much of everything (`--quick`, standard, `--full`)
 - `server`, `measure`: the PostgreSQL under test, and what a slice of work cost it and us
-- `contenders/`: who is measured: Tarry, the originals' SQL, ceilings; peers are added in its registry
+- `contenders/`: the measured queues: Tarry, the originals' SQL, ceilings; peers are added in its registry
 - `scenarios/`: what they do, in interleaved rounds
 - `results`, `targets`, `report`: medians and ratios, the targets met or missed, tables and JSON
 """

@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks import report
+from benchmarks.before import BEFORE
 from benchmarks.plan import FULL, QUICK, SMOKE, STANDARD, Plan
 from benchmarks.run import run
 from benchmarks.scenarios import SCENARIOS
@@ -19,7 +20,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
     console = Console(width=None if Console().is_terminal else 140)
     plan = _plan(options)
-    facts, results = run(plan, console, dsn=options.dsn, only=options.only)
+    facts, results = run(plan, console, dsn=options.dsn, only=options.only, before=options.before)
     checks = verdicts(results, plan)
     report.print_results(console, results)
     report.print_targets(console, checks)
@@ -38,12 +39,14 @@ def _plan(options: argparse.Namespace) -> Plan:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure Tarry against T1 to T10.")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description="Measure Tarry against P1 to P9 and T5 to T11."
+    )
     size = parser.add_mutually_exclusive_group()
     for plan, what in (
-        (QUICK, "about two minutes: to see that it works"),
+        (QUICK, "about five minutes: to see that it works"),
         (FULL, "everything at the size of the targets"),
-        (SMOKE, "seconds: says nothing about speed"),
+        (SMOKE, "seconds: not for figures"),
     ):
         size.add_argument(f"--{plan.name}", dest="plan", action="store_const", const=plan, help=what)
     parser.set_defaults(plan=STANDARD)
@@ -51,7 +54,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--only", nargs="+", default=(), choices=list(SCENARIOS), metavar="SCENARIO", help=f"of {', '.join(SCENARIOS)}"
     )
-    parser.add_argument("--rounds", type=int, help="how often everybody gets a turn")
+    parser.add_argument(
+        "--before",
+        default=BEFORE,
+        metavar="REV",
+        help="the commit that P5, P6 and P8 compare with, from this checkout (default: %(default)s)",
+    )
+    parser.add_argument("--rounds", type=int, help="number of turns of each contender")
     parser.add_argument(
         "--held", type=float, metavar="SECONDS", help="how long each works under a held snapshot; T6 wants 300"
     )

@@ -19,7 +19,9 @@ _LENGTH = b"content-length: "
 class Bare:
     """The verbs that are measured, each of `tasks` on a connection of its own."""
 
-    def __init__(self, url: str, batch: int) -> None:
+    def __init__(self, url: str, batch: int, *, keyed: bool = True) -> None:
+        """`keyed`: an Idempotency-Key with every offer."""
+        self._keyed = keyed
         self._where = urlsplit(url)
         self._open: dict[int, tuple[asyncio.StreamReader, asyncio.StreamWriter]] = {}
         self._batch = batch
@@ -34,13 +36,13 @@ class Bare:
         return self._batch
 
     async def poll_and_ack(self, number: int) -> int:
-        for one in await self._poll(number, 1):
-            await self._post(number, f"/v1/messages/{one['id']}/ack", {"lock_token": one["lock_token"]})
+        for message in await self._poll(number, 1):
+            await self._post(number, f"/v1/messages/{message['id']}/ack", {"token": message["token"]})
             return 1
         return 0
 
     async def poll_and_ack_batch(self, number: int) -> int:
-        held = [{"id": one["id"], "lock_token": one["lock_token"]} for one in await self._poll(number, self._batch)]
+        held = [{"id": message["id"], "token": message["token"]} for message in await self._poll(number, self._batch)]
         if held:
             await self._post(number, "/v1/messages:ack", {"messages": held})
         return len(held)
@@ -54,20 +56,20 @@ class Bare:
             writer.close()
 
     async def _poll(self, number: int, most: int) -> list[dict[str, Any]]:
-        answer = await self._post(number, "/v1/queues/bench/messages:poll", {"max": most})
-        return answer["messages"] if answer else []
+        response = await self._post(number, "/v1/queues/bench/messages:poll", {"max": most})
+        return response["messages"] if response else []
 
     async def _post(self, number: int, path: str, body: Mapping[str, Any], *, keyed: bool = False) -> Any:
         if number not in self._open:
             self._open[number] = await asyncio.open_connection(self._where.hostname, self._where.port)
         reader, writer = self._open[number]
         data = msgspec.json.encode(body)
-        key = f"Idempotency-Key: {uuid7(time.time_ns(), os.urandom(8))}\r\n" if keyed else ""
+        key = f"Idempotency-Key: {uuid7(time.time_ns(), os.urandom(8))}\r\n" if keyed and self._keyed else ""
         head = f"POST {path} HTTP/1.1\r\nHost: {self._where.netloc}\r\n{key}Content-Length: {len(data)}\r\n\r\n"
         writer.write(head.encode() + data)
-        said = await reader.readuntil(b"\r\n\r\n")
-        if not said.startswith(b"HTTP/1.1 2"):
-            raise RuntimeError(said.decode(errors="replace"))
-        if _LENGTH not in said:
+        head = await reader.readuntil(b"\r\n\r\n")
+        if not head.startswith(b"HTTP/1.1 2"):
+            raise RuntimeError(head.decode(errors="replace"))
+        if _LENGTH not in head:
             return None
-        return msgspec.json.decode(await reader.readexactly(int(said.partition(_LENGTH)[2].partition(b"\r\n")[0])))
+        return msgspec.json.decode(await reader.readexactly(int(head.partition(_LENGTH)[2].partition(b"\r\n")[0])))

@@ -1,4 +1,4 @@
-"""One run: who takes part, on which server, and the rounds in which everybody gets a turn."""
+"""One run: the contenders, the server, and the rounds in which every contender gets a turn."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ class Bench:
     meter: Meter
     contenders: Sequence[Contender]
     progress: Progress
+    before: str = ""
+    """The revision of the earlier commit."""
     results: Results = field(default_factory=Results)
     _created: set[str] = field(default_factory=set)
     _unavailable: dict[str, str] = field(default_factory=dict)
@@ -60,11 +62,14 @@ class Bench:
         return [body(i) for i in range(first, first + n)]
 
     @contextmanager
-    def sessions(self, measures: Sequence[str], purpose: str = "main") -> Generator[list[tuple[Contender, Session]]]:
-        """Everybody who can take part, connected. Who cannot is noted with the reason under these measures."""
+    def sessions(
+        self, measures: Sequence[str], purpose: str = "main", more: Sequence[Contender] = ()
+    ) -> Generator[list[tuple[Contender, Session]]]:
+        """The connected contenders, and `more` that take part in this only. Those that cannot are recorded with the reason
+        under these measures."""
         with ExitStack() as stack:
             present: list[tuple[Contender, Session]] = []
-            for contender in self.contenders:
+            for contender in (*self.contenders, *more):
                 try:
                     session = contender.open(self.database(contender, purpose), durable=self.plan.durable)
                 except Unavailable as reason:
@@ -79,7 +84,7 @@ class Bench:
             self.results.skip(measure, name, str(reason))
 
     def rounds(self, title: str, turns: Sequence[tuple[str, Sequence[str], Turn]], rounds: int | None = None) -> None:
-        """A B C, A B C, …: what disturbs the machine for a while disturbs everybody. A turn is (who, measures, work)."""
+        """A B C, A B C, …: a temporary disturbance of the machine affects all. A turn is (contender, measures, work)."""
         waiting = list(turns)
         rounds = self.plan.rounds if rounds is None else rounds
         with self.progress.stage(title, rounds * len(waiting)) as step:
@@ -98,7 +103,7 @@ class Bench:
             conn.execute(sql.SQL("truncate {}").format(table(contender)))
 
     def settle(self, dsn: str, contender: Contender) -> None:
-        """What autovacuum would have done by the time that anybody has so many messages."""
+        """Vacuum, as autovacuum would have done before so many messages exist."""
         with psycopg.connect(dsn, autocommit=True) as conn:
             conn.execute(sql.SQL("vacuum analyze {}").format(table(contender)))
 

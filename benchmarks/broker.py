@@ -11,33 +11,33 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 import psutil
 
 import tarry
-from benchmarks.server import serving
-from benchmarks.streams import Streams, connections, flooded, told
+from benchmarks.server import running_server
+from benchmarks.streams import Streams, connections, flooded, measured
 from benchmarks.throughput import beside, show
 from tarry.http import AsyncClient
 
 
 @contextmanager
-def broker(dsn: str) -> Generator[tuple[str, psutil.Process]]:
-    """A process of its own, as people run it."""
+def broker(dsn: str, env: Mapping[str, str] | None = None) -> Generator[tuple[str, psutil.Process]]:
+    """A process of its own, as people run it. `env`: to run it from another source tree."""
     command = [sys.executable, "-m", "tarry", "--dsn", dsn, "serve", "--port", "0", "--no-access-log"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE)
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, env=env)
     try:
         assert process.stderr is not None
         for line in process.stderr:
-            if found := re.search(rb"answers at (http://\S+)", line):
-                yield found[1].decode(), psutil.Process(process.pid)
+            if match := re.search(rb" (http://\S+)", line):
+                yield match[1].decode(), psutil.Process(process.pid)
                 break
     finally:
         process.terminate()
-        process.wait()
+        process.communicate()
 
 
 async def waiting(dsn: str, url: str, process: psutil.Process, options: argparse.Namespace) -> None:
@@ -52,7 +52,7 @@ async def waiting(dsn: str, url: str, process: psutil.Process, options: argparse
         await streams.open(options.streams)
     before = process.memory_info().rss
     open_polls = 0
-    everybody = asyncio.Event()
+    all_ready = asyncio.Event()
 
     async def wait(number: int) -> None:
         nonlocal open_polls
@@ -64,12 +64,12 @@ async def waiting(dsn: str, url: str, process: psutil.Process, options: argparse
         await writer.drain()
         open_polls += 1
         if open_polls == clients:
-            everybody.set()
-        answer = await reader.readuntil(b"\r\n\r\n")
-        if b" 200 " in answer.split(b"\r\n")[0]:
-            length = int(re.search(rb"content-length: (\d+)", answer)[1])  # pyright: ignore[reportOptionalSubscript]
-            found = json.loads(await reader.readexactly(length))
-            key = found["messages"][0]["key"]
+            all_ready.set()
+        received = await reader.readuntil(b"\r\n\r\n")
+        if b" 200 " in received.split(b"\r\n")[0]:
+            length = int(re.search(rb"content-length: (\d+)", received)[1])  # pyright: ignore[reportOptionalSubscript]
+            polled = json.loads(await reader.readexactly(length))
+            key = polled["messages"][0]["key"]
             if key in sent:  # else it was offered for the live streams
                 arrived.append(time.perf_counter() - sent[key])
         writer.close()
@@ -78,7 +78,7 @@ async def waiting(dsn: str, url: str, process: psutil.Process, options: argparse
         for number in range(20):
             await client.queues.create(f"w{number}", exist_ok=True)
     polls = [asyncio.create_task(wait(number)) for number in range(clients)]
-    await everybody.wait()
+    await all_ready.wait()
     await asyncio.sleep(5)  # until the last of them has been read, and sleeps
     per_client = (process.memory_info().rss - before) / clients
     connected = connections(dsn)
@@ -90,7 +90,7 @@ async def waiting(dsn: str, url: str, process: psutil.Process, options: argparse
     await asyncio.sleep(5)  # what has not come by now does not count
     late = list(arrived)  # nothing is acked: later on, the same ones come again
     if options.streams:
-        await told(url, streams, options.streams, offers)
+        await measured(url, streams, options.streams, offers)
         await flooded(url, streams, options.slow)
         await streams.close()
     for poll in polls:
@@ -113,11 +113,11 @@ def main() -> None:
     parser.add_argument("--polls", type=int, default=2_000, metavar="N", help="0: not that")
     parser.add_argument("--offers", type=int, default=200, metavar="N")
     parser.add_argument("--streams", type=int, default=500, metavar="N", help="live streams beside the long polls")
-    parser.add_argument("--slow", type=int, default=50, metavar="N", help="live streams that nobody reads")
+    parser.add_argument("--slow", type=int, default=50, metavar="N", help="live streams that are not read")
     parser.add_argument("--skip-throughput", action="store_true")
     parser.add_argument("--dsn", help="a PostgreSQL of your own, where databases may be created (default: embedded)")
     options = parser.parse_args()
-    with serving(options.dsn) as server:
+    with running_server(options.dsn) as server:
         dsn = server.database("broker")
         tarry.connect(dsn, migrate=True).close()
         if not options.skip_throughput:

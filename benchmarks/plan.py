@@ -12,7 +12,7 @@ BATCH = 1_000
 class Plan:
     name: str
     rounds: int
-    """How often everybody gets a turn. Figures are medians over the rounds."""
+    """Number of turns of each contender. Figures are medians over the rounds."""
     singles: int
     """Messages per turn, one by one."""
     batches: int
@@ -24,6 +24,12 @@ class Plan:
     per_consumer: int
     tasks: int = 128
     per_task: int
+    jobs: int
+    """Jobs per turn of a worker."""
+    broker_s: float
+    """Seconds per turn of offers to a broker."""
+    reclaim: int
+    """Leases that expire when all consumers die."""
     held_s: float
     """Seconds each contender works under a held snapshot."""
     held_slices: int = 20
@@ -39,7 +45,7 @@ class Plan:
     durable: bool = True
     """Refuse a server that does not flush: its figures would mean nothing."""
     judges: bool = True
-    """Whether its figures say anything about the targets."""
+    """Whether its figures can be compared with the targets."""
 
     def scaled(self, scale: float) -> Plan:
         """With more or fewer messages in the way of a poll."""
@@ -58,6 +64,9 @@ QUICK = Plan(
     batches=4,
     per_consumer=75,
     per_task=24,
+    jobs=2_000,
+    broker_s=0.5,
+    reclaim=5_000,
     held_s=8,
     held_slices=8,
     future=100_000,
@@ -73,6 +82,9 @@ STANDARD = Plan(
     batches=8,
     per_consumer=150,
     per_task=40,
+    jobs=10_000,
+    broker_s=1.0,
+    reclaim=50_000,
     held_s=60,
     future=1_000_000,
     ready=1_000_000,
@@ -93,6 +105,9 @@ SMOKE = Plan(
     per_consumer=2,
     tasks=3,
     per_task=2,
+    jobs=20,
+    broker_s=0.05,
+    reclaim=20,
     held_s=0.05,
     held_slices=2,
     future=20,
@@ -104,4 +119,4 @@ SMOKE = Plan(
     durable=False,
     judges=False,
 )
-"""Everything once, to see that it still runs. Says nothing about speed."""
+"""Everything once, to check that it runs. Not for figures."""

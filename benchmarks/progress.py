@@ -17,31 +17,31 @@ class Progress:
         self._quiet = quiet
         self._started = time.monotonic()
 
-    def say(self, text: str) -> None:
+    def show(self, text: str) -> None:
         if not self._quiet:
             self._console.print(f"[dim]{time.monotonic() - self._started:5.0f} s[/]  {text}", highlight=False)
 
     @contextmanager
     def stage(self, title: str, steps: int) -> Generator[Callable[[str], None]]:
         if self._quiet or not self._console.is_terminal:
-            self.say(f"{title} …")
+            self.show(f"{title} …")
             yield lambda _: None
             return
         columns = (
             TextColumn("{task.description:44}"),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[who]}"),
+            TextColumn("{task.fields[contender]}"),
         )
         with Bars(*columns, console=self._console, auto_refresh=False, transient=True) as bars:
-            task = bars.add_task(title, total=steps, who="")
+            task = bars.add_task(title, total=steps, contender="")
             taken = 0
 
-            def step(who: str) -> None:
+            def step(contender: str) -> None:
                 nonlocal taken
-                bars.update(task, completed=taken, who=who)
+                bars.update(task, completed=taken, contender=contender)
                 bars.refresh()
                 taken += 1
 
             yield step
-        self.say(title)
+        self.show(title)

@@ -20,7 +20,7 @@ from benchmarks.scenarios.measures import HELD
 from benchmarks.server import Server
 from benchmarks.targets import Status, Verdict, held_windows
 
-_COLOURS = {Status.MET: "green", Status.MISSED: "red", Status.NOT_MEASURED: "yellow"}
+_COLOURS = {Status.MET: "green", Status.MISSED: "red", Status.VOID: "yellow", Status.NOT_MEASURED: "yellow"}
 
 
 def environment(server: Server, plan: Plan) -> dict[str, Any]:
@@ -44,10 +44,15 @@ def print_environment(console: Console, facts: dict[str, Any], *, sees_server: b
         highlight=False,
     )
     console.print("PostgreSQL " + ", ".join(f"{name} {value}" for name, value in server.items()), highlight=False)
-    if facts["load"][0] > 0.3 * (facts["cores"] or 1):
+    if busy(facts):
         console.print("[yellow]The machine is busy: trust ratios, and CPU per message, before rates.[/]")
     if not sees_server:
         console.print("[yellow]The server's processes cannot be seen from here: no server CPU.[/]")
+
+
+def busy(facts: dict[str, Any]) -> str:
+    """Whether other programs kept the machine busy when the run began, in words."""
+    return f"busy machine, load {facts['load'][0]:.1f}" if facts["load"][0] > 0.3 * (facts["cores"] or 1) else ""
 
 
 def print_results(console: Console, results: Results) -> None:
@@ -67,7 +72,7 @@ def print_results(console: Console, results: Results) -> None:
         console.print(f"HOT updates of {name}: {share:.1f} %", highlight=False)
     for name, lost in results.facts.get("lost", {}).items():
         console.print(
-            f"[yellow]{name} took {lost:,} messages more than its polls asked for, and handed them to nobody.[/]",
+            f"[yellow]{name} leased {lost:,} messages more than its polls requested, and returned them to no consumer.[/]",
             highlight=False,
         )
 
@@ -129,7 +134,7 @@ def _late(when: str, by_name: dict[str, dict[str, float]]) -> Table:
 
 def print_targets(console: Console, checks: list[Verdict]) -> None:
     table = Table(
-        title="Targets (ratios inside this run; journal on unless said)", title_justify="left", title_style="bold"
+        title="Targets (ratios inside this run; journal on unless noted)", title_justify="left", title_style="bold"
     )
     for column in ("", "formula"):
         table.add_column(column)
@@ -138,7 +143,7 @@ def print_targets(console: Console, checks: list[Verdict]) -> None:
     table.add_column("")
     for check in checks:
         sign = "≥" if check.at_least else "≤"
-        reason = check.unfit or check.note
+        reason = check.unfit or (check.collapsed or check.note)
         status = f"[{_COLOURS[check.status]}]{check.status.value}[/]" + (f" ({reason})" if reason else "")
         if check.unfit and check.note:
             status += f" {check.note}"
@@ -175,11 +180,11 @@ def _figure(value: float | None, form: str) -> str:
 
 
 def commit() -> str:
-    found = subprocess.run(
+    result = subprocess.run(
         ["git", "describe", "--always", "--dirty", "--abbrev=10"],
         cwd=Path(__file__).parent,
         capture_output=True,
         text=True,
         check=False,
     )
-    return found.stdout.strip() or "an unknown commit"
+    return result.stdout.strip() or "an unknown commit"

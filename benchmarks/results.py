@@ -57,7 +57,7 @@ def quantile(values: Sequence[float], share: float) -> float:
 class Results:
     samples: dict[str, dict[str, list[Sample]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
     skipped: dict[str, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))
-    """Who did not take part in what, and why."""
+    """Contenders that did not take part, by measure, with the reason."""
     facts: dict[str, Any] = field(default_factory=dict)
     """Everything that is not a sample: sizes, autovacuum runs, HOT shares."""
 
@@ -68,7 +68,7 @@ class Results:
         self.skipped[measure][contender] = reason
 
     def note_lost(self, contender: str, n: int) -> None:
-        """Messages that one poll took beyond what it was asked for, and that nobody was handed."""
+        """Messages that one poll leased beyond its limit, and returned to no consumer."""
         if n:
             lost = self.facts.setdefault("lost", {})
             lost[contender] = lost.get(contender, 0) + n
@@ -79,6 +79,11 @@ class Results:
     def median(self, measure: str, contender: str, figure: Callable[[Sample], float | None]) -> float | None:
         figures = [value for sample in self.of(measure, contender) if (value := figure(sample)) is not None]
         return median(figures) if figures else None
+
+    def collapsed(self, measure: str, contender: str) -> bool:
+        """Whether its slowest round took three times as long as its fastest: a plan changed, or the machine was busy."""
+        rates = [sample.rate for sample in self.of(measure, contender)]
+        return bool(rates) and max(rates) > 3 * min(rates)
 
     def ratio(
         self,

@@ -10,6 +10,7 @@ import psycopg
 from rich.console import Console
 
 from benchmarks import report
+from benchmarks.before import BEFORE
 from benchmarks.bench import Bench, table
 from benchmarks.contenders import REGISTRY
 from benchmarks.measure import Meter
@@ -17,20 +18,29 @@ from benchmarks.plan import Plan
 from benchmarks.progress import Progress
 from benchmarks.results import Results
 from benchmarks.scenarios import SCENARIOS
-from benchmarks.server import serving
+from benchmarks.server import running_server
 
 _HOT = "select coalesce(n_tup_upd, 0), coalesce(n_tup_hot_upd, 0) from pg_stat_user_tables where relid = %s::regclass"
 
 
 def run(
-    plan: Plan, console: Console, *, dsn: str | None = None, only: Collection[str] = (), quiet: bool = False
+    plan: Plan,
+    console: Console,
+    *,
+    dsn: str | None = None,
+    only: Collection[str] = (),
+    before: str = BEFORE,
+    quiet: bool = False,
 ) -> tuple[dict[str, Any], Results]:
-    with serving(dsn) as server:
+    with running_server(dsn) as server:
         if plan.durable:
             server.check_durable()
         facts = report.environment(server, plan)
-        bench = Bench(plan, server, Meter(server.admin), list(REGISTRY.values()), Progress(console, quiet=quiet))
+        bench = Bench(
+            plan, server, Meter(server.admin), list(REGISTRY.values()), Progress(console, quiet=quiet), before
+        )
         report.print_environment(console, facts, sees_server=bench.meter.sees_server)
+        bench.results.facts["busy"] = report.busy(facts)
         for name, scenario in SCENARIOS.items():
             if not only or name in only:
                 scenario(bench)
@@ -39,7 +49,7 @@ def run(
 
 
 def _hot_shares(bench: Bench) -> dict[str, float]:
-    """Of all updates of this run. Read when everybody has left: a backend reports what it did when it ends, if not before."""
+    """Of all updates of this run. Read after the sessions have ended, when backends have reported their counters."""
     time.sleep(0.3)
     shares: dict[str, float] = {}
     for contender in bench.contenders:

@@ -17,7 +17,7 @@ from psycopg.conninfo import make_conninfo
 
 BUILD = Path(__file__).parent.parent / "build"
 _STOP_FOR = 30.0
-# Checkpoints are rare, or the full pages after one would be charged to whoever is measured next.
+# Checkpoints are rare, or the full pages after one would be counted for the next contender.
 _TUNING: dict[LiteralString, LiteralString] = {"max_wal_size": "8GB", "checkpoint_timeout": "30min"}
 
 
@@ -29,7 +29,7 @@ class Server:
         self._made: dict[str, str] = {}
 
     def database(self, name: str) -> str:
-        """A DSN of a database of this run, made when first asked for."""
+        """A DSN of a database of this run, created on first use."""
         if name not in self._made:
             full = f"bench_{os.getpid()}_{name}"
             self.admin.execute(sql.SQL("drop database if exists {} with (force)").format(sql.Identifier(full)))
@@ -46,8 +46,8 @@ class Server:
 
     def check_durable(self) -> None:
         for name in ("fsync", "synchronous_commit", "full_page_writes"):
-            if (found := self._setting(name)) != "on":
-                raise SystemExit(f"{name} is {found}: a benchmark of a database that may lose messages says nothing.")
+            if (value := self._setting(name)) != "on":
+                raise SystemExit(f"{name} is {value}: a benchmark of a database that may lose messages is meaningless.")
 
     def close(self) -> None:
         with suppress(psycopg.Error):
@@ -62,9 +62,10 @@ class Server:
 
 
 @contextmanager
-def serving(dsn: str | None) -> Generator[Server]:
+def running_server(dsn: str | None, root: Path = BUILD) -> Generator[Server]:
+    """`root`: the folder of a server of our own."""
     if dsn is None:
-        with _embedded() as own:
+        with _embedded(root) as own:
             yield own
         return
     server = Server(dsn, own=False)
@@ -75,12 +76,12 @@ def serving(dsn: str | None) -> Generator[Server]:
 
 
 @contextmanager
-def _embedded() -> Generator[Server]:
-    """A fresh one, on the disk of the repository, gone afterwards."""
+def _embedded(root: Path) -> Generator[Server]:
+    """A fresh one, gone afterwards."""
     from tarry.storage.postgres.embedded import EmbeddedSettings, start
 
-    BUILD.mkdir(exist_ok=True)
-    home = Path(tempfile.mkdtemp(prefix="bench-", dir=BUILD))
+    root.mkdir(exist_ok=True)
+    home = Path(tempfile.mkdtemp(prefix="bench-", dir=root))
     try:
         with start(EmbeddedSettings(data_dir=home)) as embedded:
             server = Server(embedded.dsn, own=True)

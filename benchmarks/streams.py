@@ -1,4 +1,4 @@
-"""Live streams beside long polls: what each costs the broker, how late events arrive, and those who do not read."""
+"""Live streams beside long polls: what each costs the broker, how late events arrive, and clients that do not read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tarry.http import AsyncClient
 MIB = 1024 * 1024
 QUEUES = 20
 FLOOD = 1_000
-"""Messages that are offered together to fill the buffers of those who do not read."""
+"""Messages that are offered together to fill the buffers of clients that do not read."""
 
 
 class Streams:
@@ -50,7 +50,7 @@ class Streams:
 
     async def _read(self, clients: int) -> None:
         reader, writer = await asyncio.open_connection(self._where.hostname, self._where.port)
-        # Not of the flood, which is for those who do not read: it is not the reading that is measured here.
+        # Not of the flood, which is for clients that do not read: reading is not measured here.
         queues = "&".join(f"queue=w{number}" for number in range(QUEUES))
         line = f"GET /v1/events?kind=offered&{queues} HTTP/1.1\r\nHost: {self._where.netloc}\r\n\r\n"
         writer.write(line.encode())
@@ -70,7 +70,7 @@ class Streams:
 
 
 async def sleepers(url: str, clients: int) -> list[socket.socket]:
-    """Clients that ask for a stream and never read."""
+    """Clients that open a stream and never read."""
     where = urlsplit(url)
     opened: list[socket.socket] = []
     for _ in range(clients):
@@ -83,8 +83,8 @@ async def sleepers(url: str, clients: int) -> list[socket.socket]:
 
 
 def figure(text: str, name: str) -> float:
-    found = re.search(rf"^{name} (\S+)$", text, re.MULTILINE)
-    return float(found[1]) if found else 0.0
+    match = re.search(rf"^{name} (\S+)$", text, re.MULTILINE)
+    return float(match[1]) if match else 0.0
 
 
 def connections(dsn: str) -> int:
@@ -93,7 +93,7 @@ def connections(dsn: str) -> int:
         return counted[0] - 1 if counted else 0
 
 
-async def told(url: str, streams: Streams, clients: int, offers: int) -> None:
+async def measured(url: str, streams: Streams, clients: int, offers: int) -> None:
     """How late events arrive, while the polls wait."""
     before, started = sum(streams.process.cpu_times()[:2]), time.perf_counter()
     async with AsyncClient(url) as client:
@@ -113,7 +113,7 @@ async def told(url: str, streams: Streams, clients: int, offers: int) -> None:
 
 
 async def flooded(url: str, streams: Streams, slow: int) -> None:
-    """Until all who do not read are cut off."""
+    """Wait until all clients that do not read are disconnected."""
     idle = await sleepers(url, slow)
     async with httpx.AsyncClient(base_url=url) as http, AsyncClient(url) as client:
         before, most, offered, cut = streams.process.memory_info().rss, 0, 0, 0.0
@@ -128,7 +128,7 @@ async def flooded(url: str, streams: Streams, slow: int) -> None:
     print(
         f"{slow} clients that do not read: {cut:.0f} cut off after {offered:,} events and "
         f"{time.perf_counter() - started:,.1f} s, memory grew by {(most - before) / MIB:,.0f} MiB at most; "
-        f"{left:.0f} streams go on, and were told of {streams.gaps} gaps"
+        f"{left:.0f} streams continue, with {streams.gaps} reported gaps"
     )
     for raw in idle:
         raw.close()

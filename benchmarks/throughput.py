@@ -14,7 +14,7 @@ import tarry
 from benchmarks.bare import Bare
 from tarry.core.settings import StoreSettings
 from tarry.http import AsyncClient
-from tarry.storage.http import ops
+from tarry.storage.http import call
 
 BATCH = 100
 
@@ -61,10 +61,10 @@ class Verbs:
         return 1
 
     async def poll_and_ack_batch(self, _: int) -> int:
-        found = await self._queue.try_poll_many(BATCH)
-        if found:
-            await self._queue.ack_many([one.hold for one in found])
-        return len(found)
+        deliveries = await self._queue.try_poll_many(BATCH)
+        if deliveries:
+            await self._queue.ack_many([delivery.lease_id for delivery in deliveries])
+        return len(deliveries)
 
     async def cycle(self, number: int) -> int:
         await self.offer(number)
@@ -102,17 +102,17 @@ async def rate(tasks: int, seconds: float, do: Callable[[int], Awaitable[int]]) 
 
 @contextmanager
 def no_keys() -> Generator[None]:
-    drawn = ops.drawn
-    ops.drawn = lambda: None  # pyright: ignore[reportAttributeAccessIssue]
+    new_key = call.new_key
+    call.new_key = lambda: None  # pyright: ignore[reportAttributeAccessIssue]
     try:
         yield
     finally:
-        ops.drawn = drawn
+        call.new_key = new_key
 
 
-async def fill(app: Any, wanted: Line) -> None:
+async def fill(app: Any, line: Line) -> None:
     """Polls are to find something, however slow the offers before them were."""
-    if wanted.verb.startswith("poll"):
+    if line.verb.startswith("poll"):
         for _ in range(10):
             await app.queue("bench").offer_many([tarry.Message(payload={"n": 1}) for _ in range(1_000)])
 
@@ -141,7 +141,7 @@ async def beside(dsn: str, url: str, process: psutil.Process, tasks: int, second
             bare.close()
             cpu_s = after.user + after.system - before.user - before.system
             figures.append(Figure(line, library, by_client, unkeyed, by_bare, cpu_s / max(n, 1) * 1e6))
-        await app.queue("bench").drop_all("Yes, please, I know what I'm doing!")
+        await app.queue("bench").purge("Yes, please, I know what I'm doing!")
     return figures
 
 
@@ -150,9 +150,9 @@ def show(figures: Sequence[Figure]) -> None:
         return f"{'–' if value is None else f'{value:,.0f}':>9}"
 
     print(f"{'messages a second':36}{'library':>9}{'client':>9}{'no key':>9}{'bare':>9}{'Relay':>9}{'CPU µs':>9}")
-    for one in figures:
-        rates = (one.library, one.client, one.unkeyed, one.bare, one.line.relay, one.cpu_us)
-        print(f"{one.line.what:36}{''.join(map(cell, rates))}")
+    for figure in figures:
+        rates = (figure.library, figure.client, figure.unkeyed, figure.bare, figure.line.relay, figure.cpu_us)
+        print(f"{figure.line.what:36}{''.join(map(cell, rates))}")
     print(
         "client: tarry.http.AsyncClient; no key: the same without Idempotency-Key; bare: bytes on open sockets, with keys.\n"
         "CPU: of the broker, for each message of the bare client. Relay: as it published, in its own process, without HTTP\n"

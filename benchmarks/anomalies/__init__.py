@@ -1,1 +1,1 @@
-"""How good the detectors are: faults are injected where we know it, and counted where they are found."""
+"""The accuracy of the detectors: injected faults compared with detected anomalies."""

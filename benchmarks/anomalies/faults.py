@@ -51,7 +51,7 @@ def world(seed: int, faults_per_queue: int = 12, training_faults_per_week: int =
         for fault in judged:
             _inject(rng, frame, fault)
         injected += judged
-        frames.append(_told(frame, queue_id))
+        frames.append(_as_events(frame, queue_id))
     queues = tuple((i, f"queue-{base}") for i, base in enumerate(BASES, start=1))
     return World(pd.concat(frames, ignore_index=True), tuple(injected), queues)
 
@@ -108,10 +108,10 @@ def _inject(rng: np.random.Generator, frame: pd.DataFrame, fault: Fault) -> None
         frame.loc[at, "failed"] += rng.poisson(usual * rng.uniform(0.15, 0.5) + 1)
 
 
-def _told(frame: pd.DataFrame, queue_id: int) -> pd.DataFrame:
+def _as_events(frame: pd.DataFrame, queue_id: int) -> pd.DataFrame:
     """As the metrics have it: minutes without anything are missing, and so are durations of nothing."""
     none = frame["acked"] == 0
-    told = pd.DataFrame(
+    rows = pd.DataFrame(
         {
             "queue_id": queue_id,
             "minute": pd.to_datetime(START) + pd.to_timedelta(np.arange(len(frame)), unit="min"),
@@ -124,5 +124,5 @@ def _told(frame: pd.DataFrame, queue_id: int) -> pd.DataFrame:
             "lag_p95_s": frame["lag"].mask(none),
         }
     )
-    happened = told["offered"] + told["acked"] + told["nacked"] > 0
-    return told.loc[happened]
+    happened = rows["offered"] + rows["acked"] + rows["nacked"] > 0
+    return rows.loc[happened]

@@ -1,6 +1,6 @@
 """What is usually tried first, on the same minutes and with the same rule for what is an incident.
 
-Our thresholds were chosen on some worlds, so theirs are too: each is told as it is at 3.5, and at its best on those worlds.
+Our thresholds were chosen on some worlds, so theirs are too: each is reported at 3.5, and at its best on those worlds.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def exponential(alpha: float) -> Callable[[Values], Values]:
         mean, variance = np.nan_to_num(values[0]), np.ones(values.shape[1])
         scores = np.zeros_like(values)
         for i, row in enumerate(values):
-            away = np.nan_to_num(row - mean)  # a missing value says nothing
+            away = np.nan_to_num(row - mean)  # a missing value is no deviation
             scores[i] = away / np.maximum(np.sqrt(variance), 1e-9)
             learned = (1 - alpha) * (variance + alpha * away * away)
             variance = np.where(np.isnan(row), variance, learned)
@@ -72,25 +72,25 @@ CONTENDERS: dict[str, tuple[Callable[[Values], Values], ...]] = {
     "mean ± deviation": (mean_and_deviation,),
     "EWMA": (exponential(0.05), exponential(0.01), exponential(0.2)),
 }
-"""The first of each is the one that is told at the usual threshold."""
+"""The first of each is the one that is reported at the usual threshold."""
 
 
 def compared(worlds: Sequence[World], tuned_on: Sequence[World]) -> list[Score]:
     """Each contender on the worlds, as it is and at its best on the others."""
-    told: list[Score] = []
+    scores: list[Score] = []
     for name, variants in CONTENDERS.items():
-        told.append(_total(f"{name}, {USUAL}", [judged(world, variants[0]) for world in worlds], worlds, USUAL))
+        scores.append(_total(f"{name}, {USUAL}", [judged(world, variants[0]) for world in worlds], worlds, USUAL))
         _, threshold, variant = max(
             (
-                (_total(name, seen, tuned_on, threshold).f1, threshold, place)
-                for place, variant in enumerate(variants)
+                (_total(name, seen, tuned_on, threshold).f1, threshold, number)
+                for number, variant in enumerate(variants)
                 for seen in [[judged(world, variant) for world in tuned_on]]
                 for threshold in THRESHOLDS
             ),
         )
         chosen = [judged(world, variants[variant]) for world in worlds]
-        told.append(_total(f"{name}, tuned: {threshold:g}", chosen, worlds, threshold))
-    return told
+        scores.append(_total(f"{name}, tuned: {threshold:g}", chosen, worlds, threshold))
+    return scores
 
 
 def judged(world: World, score: Callable[[Values], Values]) -> Judged:
@@ -100,8 +100,8 @@ def judged(world: World, score: Callable[[Values], Values]) -> Judged:
 
 
 def incidents(of: Judged, threshold: float) -> Iterator[Incident]:
-    for place, (queue_id, both) in enumerate(zip(of.queues, of.both, strict=True)):
-        scores = of.scores[:, place]
+    for column, (queue_id, both) in enumerate(zip(of.queues, of.both, strict=True)):
+        scores = of.scores[:, column]
         for side in (1, -1) if both else (1,):
             yield from _incidents(queue_id, np.flatnonzero(scores * side > threshold), scores, threshold)
 
@@ -116,8 +116,8 @@ def _series(world: World) -> Iterator[tuple[int, Values, bool]]:
     whole = pd.RangeIndex(TRAINING + WEEK)
     for queue_id, _ in world.queues:
         frame = world.minutes.loc[world.minutes["queue_id"] == queue_id]
-        place = ((frame["minute"] - pd.to_datetime(START)) / pd.Timedelta(minutes=1)).astype(int)
-        frame = frame.set_index(place).reindex(whole)
+        position = ((frame["minute"] - pd.to_datetime(START)) / pd.Timedelta(minutes=1)).astype(int)
+        frame = frame.set_index(position).reindex(whole)
         for name, both in (("offered", True), ("acked", True), ("nacked", False)):
             yield queue_id, frame[name].fillna(0).to_numpy(float), both
         for name in ("processing_p95_s", "lag_p95_s"):

@@ -9,14 +9,16 @@ from pyspark.sql import SparkSession
 from benchmarks.anomalies.faults import START, TRAINING, WEEK, World
 from benchmarks.anomalies.scores import Incident
 from tarry.edges.spark.schemas import EVENTS
-from tarry.edges.spark.transforms import tracing
+from tarry.edges.spark.transforms import history as tracing
 from tarry.edges.spark.transforms.anomalies import baselines
 from tarry.edges.spark.transforms.anomalies.builtin import STATISTICAL
+from tarry.edges.spark.transforms.anomalies.context import PROFILES, QUEUES, DetectorContext
 from tarry.edges.spark.transforms.anomalies.registry import Registry, detected
-from tarry.edges.spark.transforms.anomalies.seen import PROFILES, QUEUES, Seen
 
 
-def found(spark: SparkSession, world: World, registry: Registry = STATISTICAL) -> list[tuple[str, Incident]]:
+def detected_incidents(
+    spark: SparkSession, world: World, registry: Registry = STATISTICAL
+) -> list[tuple[str, Incident]]:
     since = START + timedelta(minutes=TRAINING)
     until = since + timedelta(minutes=WEEK)
     rows = [(i, name, None, START, None, "events") for i, name in world.queues]
@@ -25,7 +27,7 @@ def found(spark: SparkSession, world: World, registry: Registry = STATISTICAL) -
     tallies = baselines.tallied_series(baselines.series(minutes, queues, START, until)).localCheckpoint()
     days = [(since + timedelta(days=n)).date() for n in range(WEEK // 1440)]
     events = spark.createDataFrame([], EVENTS)
-    seen = Seen(
+    context = DetectorContext(
         events=events,
         sequence=tracing.sequenced(events),
         metrics=minutes,
@@ -36,7 +38,7 @@ def found(spark: SparkSession, world: World, registry: Registry = STATISTICAL) -
         since=since,
         until=until,
     )
-    rows = detected(seen, registry).select("detector", "queue_id", "window_from", "window_to", "sentence").collect()
+    rows = detected(context, registry).select("detector", "queue_id", "window_from", "window_to", "sentence").collect()
     return [
         (row.detector, (row.queue_id, row.window_from.astimezone(since.tzinfo), row.window_to.astimezone(since.tzinfo)))
         for row in rows

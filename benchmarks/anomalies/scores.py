@@ -1,4 +1,4 @@
-"""Found against injected."""
+"""Detected anomalies compared with injected faults."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Incident = tuple[int, datetime, datetime]
 class Score:
     name: str
     faults: int
-    found: int
+    detected: int
     incidents: int
     false: int
     by_kind: dict[str, tuple[int, int]]
@@ -30,7 +30,7 @@ class Score:
 
     @property
     def recall(self) -> float:
-        return self.found / self.faults if self.faults else 0.0
+        return self.detected / self.faults if self.faults else 0.0
 
     @property
     def f1(self) -> float:
@@ -45,7 +45,7 @@ class Score:
         return Score(
             self.name,
             self.faults + other.faults,
-            self.found + other.found,
+            self.detected + other.detected,
             self.incidents + other.incidents,
             self.false + other.false,
             kinds,  # type: ignore[arg-type]
@@ -53,7 +53,7 @@ class Score:
 
 
 def merged(incidents: Iterable[Incident]) -> list[Incident]:
-    """What happens to one queue at one time is one incident, however many metrics tell of it."""
+    """What happens to one queue at one time is one incident, however many metrics show it."""
     whole: list[Incident] = []
     for queue_id, frm, to in sorted(incidents):
         if whole and whole[-1][0] == queue_id and frm <= whole[-1][2] + SLACK:

@@ -1,20 +1,19 @@
-"""Who takes part. A peer is one file beside these and one line in `REGISTRY`; `protocol` says what it has to do."""
+"""The contenders of `make bench`. Other queues, each through its own API, are in `benchmarks.peers`."""
 
 from __future__ import annotations
 
 from benchmarks.contenders.originals import Originals
 from benchmarks.contenders.protocol import Contender
+from benchmarks.contenders.prototype import Prototype
 from benchmarks.contenders.tarry_queue import TarryQueue
-from tarry.core.events import JournalLevel
+from tarry.core.journal.events import JournalLevel
 
 TARRY = "tarry"
 TARRY_BARE = "tarry (journal off)"
 ORIGINALS = "originals' SQL"
-
-# The names that the targets compare with, once they are in the registry.
-PGMQ = "pgmq"
-PGQUE = "PgQue"
-GRAPHILE = "graphile-worker"
+BEFORE = "tarry, earlier commit"
+PROTOTYPE = Prototype(name="prototype, journal on")
+"""Only in batches, for P7."""
 
 REGISTRY: dict[str, Contender] = {
     contender.name: contender
@@ -22,6 +21,5 @@ REGISTRY: dict[str, Contender] = {
         TarryQueue(name=TARRY, journal=JournalLevel.EVENTS),
         TarryQueue(name=TARRY_BARE, journal=JournalLevel.OFF),
         Originals(name=ORIGINALS),
-        # Peers go here: pgmq, PgQue, graphile-worker, …
     )
 }

@@ -96,8 +96,8 @@ class RawCopy:
 
 
 def find_pgbench() -> str:
-    if found := shutil.which("pgbench"):
-        return found
+    if path := shutil.which("pgbench"):
+        return path
     installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/pgbench"))
     wheels = [Path(psycopg.__file__).parents[1] / WHEEL_BIN / "pgbench"]
     for candidate in (*reversed(installed), *wheels):

@@ -21,7 +21,7 @@ from psycopg import AsyncConnection, Connection
 from psycopg_pool import AsyncConnectionPool
 
 from benchmarks.contenders import originals_sql as sql
-from benchmarks.contenders.protocol import Body
+from benchmarks.contenders.protocol import Body, consume_one_by_one
 from tarry.core.ids import uuid7
 
 KIND = hashlib.md5(b"bench|java.lang.String").hexdigest()
@@ -40,9 +40,11 @@ class Originals:
             for statement in sql.SCHEMA:
                 conn.execute(statement)
 
-    def fill(self, dsn: str, n: int, *, due_in_s: float) -> None:
+    def fill(self, dsn: str, n: int, *, due_in_s: float, first: int = 1) -> None:
+        """`first`: the number in the key of the first message."""
         now = now_ms()
-        values = {"kind": KIND, "payload": b'{"filled": true}', "n": n, "now": now, "due": now + int(due_in_s * 1000)}
+        due = now + int(due_in_s * 1000)
+        values = {"kind": KIND, "payload": b'{"filled": true}', "first": first, "n": n, "now": now, "due": due}
         with psycopg.connect(dsn, autocommit=True) as conn:
             conn.execute(sql.FILL, values)
 
@@ -60,6 +62,7 @@ class Originals:
 class OriginalsSession:
     def __init__(self, conn: Connection[Any]) -> None:
         self._conn = conn
+        self.acquire_ms = ACQUIRE_MS
 
     def offer_one(self, body: Body) -> None:
         now = now_ms()
@@ -87,7 +90,7 @@ class OriginalsSession:
                 if row is None:
                     return None
                 lock = str(uuid.uuid4())
-                acquired = self._conn.execute(sql.ACQUIRE, [now + ACQUIRE_MS, lock, row[1], KIND, row[4]]).rowcount
+                acquired = self._conn.execute(sql.ACQUIRE, [now + self.acquire_ms, lock, row[1], KIND, row[4]]).rowcount
                 if acquired:
                     json.loads(row[3])
                     return lock
@@ -95,10 +98,13 @@ class OriginalsSession:
     def ack_one(self, held: str) -> None:
         self._conn.execute(sql.ACK, [held])
 
+    def consume(self, n: int) -> None:
+        consume_one_by_one(self, n)
+
     def poll_many(self, n: int) -> tuple[str, int]:
         lock, now = str(uuid.uuid4()), now_ms()
         with self._conn.transaction():
-            acquired = self._conn.execute(sql.ACQUIRE_MANY, [lock, now + ACQUIRE_MS, KIND, now, n]).rowcount
+            acquired = self._conn.execute(sql.ACQUIRE_MANY, [lock, now + self.acquire_ms, KIND, now, n]).rowcount
             for row in self._conn.execute(sql.SELECT_LOCKED, [lock, n]).fetchall():
                 json.loads(row[3])
         # Under a nested loop the subquery runs again for every row, and more than n are acquired: they are neither read

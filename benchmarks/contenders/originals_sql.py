@@ -87,7 +87,8 @@ def insert(n: int) -> str:
 FILL = """
     INSERT INTO "delayed_queue" ("pKey", "pKind", "payload", "scheduledAt", "scheduledAtInitially", "createdAt")
     SELECT 'filled-' || lpad(i::text, 29, '0'), %(kind)s, %(payload)s::bytea, t.at, t.at, %(now)s::bigint
-    FROM generate_series(1, %(n)s::int) i CROSS JOIN LATERAL (SELECT %(due)s::bigint + i / 10 AS at) t
+    FROM generate_series(%(first)s::int, %(first)s::int + %(n)s::int - 1) i
+        CROSS JOIN LATERAL (SELECT %(due)s::bigint + i / 10 AS at) t
 """
 
 LEASE_EACH = """

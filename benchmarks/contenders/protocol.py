@@ -13,6 +13,14 @@ class Unavailable(Exception):
     """This contender cannot take part here; the reason is printed in place of its figures."""
 
 
+def consume_one_by_one(session: Session, n: int) -> None:
+    for _ in range(n):
+        held = session.poll_one()
+        if held is None:
+            raise Unavailable("it returned fewer messages than were offered")
+        session.ack_one(held)
+
+
 class Session(Protocol):
     """One blocking client with its connection. What `poll` returned goes to `ack` of the same session."""
 
@@ -21,11 +29,15 @@ class Session(Protocol):
         ...
 
     def offer_many(self, bodies: Sequence[Body], keys: Sequence[str] | None = None) -> None:
-        """All of them in one call; without keys they are generated (UUIDv7 for everybody)."""
+        """All of them in one call; without keys they are generated (UUIDv7 for all)."""
         ...
 
     def poll_one(self) -> Any | None: ...
     def ack_one(self, held: Any) -> None: ...
+    def consume(self, n: int) -> None:
+        """n messages through the loop that it offers to consumers, each acked by itself, durably."""
+        ...
+
     def poll_many(self, n: int) -> tuple[Any, int]:
         """What was leased (for `ack_many`), decoded, and how many that are. Leases hold for an hour."""
         ...

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import islice
 from typing import Any
 
 import psycopg
 
 from benchmarks.contenders.protocol import Body
+from tarry.api._sync.delivery import Delivery
+from tarry.api.delivery import AsyncDelivery
 from tarry.app import App, AsyncApp, connect, connect_async, prepare
-from tarry.core.events import JournalLevel
-from tarry.core.messages import Message
+from tarry.core.journal.events import JournalLevel
+from tarry.core.messages.model import Message
 from tarry.core.settings import QueueSettings
-from tarry.handles.delivery import AsyncDelivery, Delivery
 
 QUEUE = "bench"
 
@@ -70,17 +72,27 @@ class TarrySession:
             self._queue.offer_many([Message(payload=body, key=key) for body, key in zip(bodies, keys, strict=True)])
 
     def poll_one(self) -> Delivery[Any] | None:
-        return self._queue.try_poll()
+        delivery = self._queue.try_poll()
+        if delivery is not None:
+            _ = delivery.payload  # decoded on access
+        return delivery
 
     def ack_one(self, held: Delivery[Any]) -> None:
         held.ack()
 
+    def consume(self, n: int) -> None:
+        for delivery in islice(self._queue.consume(), n):
+            _ = delivery.payload
+            delivery.ack()
+
     def poll_many(self, n: int) -> tuple[list[Delivery[Any]], int]:
-        found = self._queue.try_poll_many(n)
-        return found, len(found)
+        deliveries = self._queue.try_poll_many(n)
+        for delivery in deliveries:
+            _ = delivery.payload
+        return deliveries, len(deliveries)
 
     def ack_many(self, held: list[Delivery[Any]]) -> None:
-        self._queue.ack_many([delivery.hold for delivery in held])
+        self._queue.ack_many([delivery.lease_id for delivery in held])
 
     def close(self) -> None:
         self._app.close()
@@ -95,10 +107,10 @@ class AsyncTarrySession:
         await self._queue.offer(None, body)
 
     async def lease(self, n: int) -> Sequence[AsyncDelivery[Any]]:
-        found: list[AsyncDelivery[Any]] = []
-        while len(found) < n and (some := await self._queue.try_poll_many(min(1_000, n - len(found)))):
-            found += some
-        return found
+        deliveries: list[AsyncDelivery[Any]] = []
+        while len(deliveries) < n and (some := await self._queue.try_poll_many(min(1_000, n - len(deliveries)))):
+            deliveries += some
+        return deliveries
 
     async def ack_one(self, held: AsyncDelivery[Any]) -> None:
         await held.ack()

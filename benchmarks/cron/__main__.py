@@ -13,10 +13,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from tarry.app import App, prepare
-from tarry.core.cron import ScheduleSpec
-from tarry.core.cron_plan import plan
-from tarry.core.schedules import Cron
-from tarry.services.scheduler import Scheduler
+from tarry.core.cron.model import ScheduleSpec
+from tarry.core.cron.planner import plan
+from tarry.core.cron.schedule_types import Cron
+from tarry.services.cron._sync.scheduler import Scheduler
 from tarry.storage.postgres.embedded import EmbeddedSettings, start
 from tarry.storage.postgres.sync import PostgresStore
 from tarry.testing import MutableClock
@@ -63,20 +63,20 @@ def measure(app: App, clock: MutableClock, n: int) -> None:
     )
     app.schedules.apply([], remove=[state.prefix for state in states])
     for info in app.queues.list():
-        app.store.drop_all(info.name)
+        app.store.run(app.store.messages.purge(info.name))
 
 
 def main() -> None:
-    room = Path(tempfile.mkdtemp(prefix="tarry-cron-", dir="/tmp"))
-    room.chmod(0o755)
-    with start(EmbeddedSettings(data_dir=room / "home")) as server:
+    directory = Path(tempfile.mkdtemp(prefix="tarry-cron-", dir="/tmp"))
+    directory.chmod(0o755)
+    with start(EmbeddedSettings(data_dir=directory / "home")) as server:
         prepare(server.dsn, migrate=True, allow_unsafe=False)
         clock = MutableClock(START)
         with App(PostgresStore(server.dsn, clock=clock), dsn=server.dsn) as app:
             print("schedules  install us  plan us  planned us/tick  ticks/s  bytes/schedule")
             for n in SIZES:
                 measure(app, clock, n)
-    shutil.rmtree(room, ignore_errors=True)
+    shutil.rmtree(directory, ignore_errors=True)
 
 
 if __name__ == "__main__":

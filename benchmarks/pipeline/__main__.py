@@ -17,7 +17,7 @@ from benchmarks.pipeline.server import on_tcp
 from benchmarks.report import commit
 from benchmarks.server import Server
 from tarry.edges.spark.session import session
-from tarry.edges.spark.source import register
+from tarry.edges.spark.source.reader import register
 
 JAR = Path("/usr/share/java/postgresql.jar")
 PARTS = {"source": source.run, "sink": sink.run, "archive": archive.run}
@@ -55,7 +55,7 @@ def main(arguments: list[str] | None = None) -> None:
     with on_tcp(options.dsn) as server:
         server.check_durable()
         why = without_jdbc(options.jdbc_jar, server.dsn)
-        _say_where(console, server, options)
+        _print_environment(console, server, options)
         if why:
             console.print(why)
         spark = session(f"local[{options.cores}]", {} if why else {"spark.jars": str(options.jdbc_jar)})
@@ -78,7 +78,7 @@ def without_jdbc(jar: Path, dsn: str) -> str | None:
     return None
 
 
-def _say_where(console: Console, server: Server, options: argparse.Namespace) -> None:
+def _print_environment(console: Console, server: Server, options: argparse.Namespace) -> None:
     import pyspark
 
     settings = server.settings()

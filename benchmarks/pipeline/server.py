@@ -15,7 +15,7 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from benchmarks.server import BUILD, Server, await_stop, serving, tuned
+from benchmarks.server import BUILD, Server, await_stop, running_server, tuned
 
 ADDRESS = f"127.{83 + os.getpid() // 62_500 % 100}.{os.getpid() // 250 % 250 + 1}.{os.getpid() % 250 + 1}"
 """One of the loopback network for this run alone: the port is the usual one, and others may have it at 127.0.0.1."""
@@ -27,31 +27,31 @@ _OPEN_WITHIN_S = 10.0
 def on_tcp(dsn: str | None) -> Generator[Server]:
     """The embedded server promises to listen to a socket only. Its program is given one more setting: the last one wins."""
     if dsn is not None:
-        with serving(dsn) as server:
+        with running_server(dsn) as server:
             yield server
         return
     from tarry.storage.postgres.embedded import EmbeddedSettings, start
     from tarry.storage.postgres.embedded.binaries import find_binaries
 
     BUILD.mkdir(exist_ok=True)
-    room = Path(tempfile.mkdtemp(prefix="bench-", dir=BUILD))
-    room.chmod(0o755)
+    directory = Path(tempfile.mkdtemp(prefix="bench-", dir=BUILD))
+    directory.chmod(0o755)
     try:
-        programs = _programs(room, find_binaries("18", "").folder)
-        with start(EmbeddedSettings(data_dir=room / "home", binaries=str(programs))) as embedded:
-            server = Server(_opened(embedded.dsn, room / "home" / "pgdata"), own=True)
+        programs = _programs(directory, find_binaries("18", "").folder)
+        with start(EmbeddedSettings(data_dir=directory / "home", binaries=str(programs))) as embedded:
+            server = Server(_opened(embedded.dsn, directory / "home" / "pgdata"), own=True)
             try:
                 tuned(server)
                 yield server
             finally:
                 server.close()
-        await_stop(room)
+        await_stop(directory)
     finally:
-        shutil.rmtree(room, ignore_errors=True)
+        shutil.rmtree(directory, ignore_errors=True)
 
 
-def _programs(room: Path, real: Path) -> Path:
-    folder = room / "bin"
+def _programs(directory: Path, real: Path) -> Path:
+    folder = directory / "bin"
     folder.mkdir(mode=0o755)
     for name, more in (("postgres", f'[ "$1" = -D ] && set -- "$@" -c listen_addresses={ADDRESS}\n'), ("initdb", "")):
         program = folder / name
@@ -61,7 +61,7 @@ def _programs(room: Path, real: Path) -> Path:
 
 
 def _opened(dsn: str, pgdata: Path) -> str:
-    """For who knows a password that is made up now: other accounts of this machine see the address too."""
+    """Access by a password that is generated now: other accounts of this machine can reach the address too."""
     password = secrets.token_hex(16)
     with psycopg.connect(dsn, autocommit=True) as conn:
         conn.execute(sql.SQL("alter role current_user password {}").format(password))
@@ -74,7 +74,7 @@ def _opened(dsn: str, pgdata: Path) -> str:
 
 
 def _await_open(dsn: str) -> None:
-    """The server reads its rules a moment after it was told to."""
+    """The server applies its rules shortly after the reload."""
     deadline = time.monotonic() + _OPEN_WITHIN_S
     while True:
         try:

@@ -1,7 +1,7 @@
 # pyright: basic
 """The sink beside the other ways to bring a Spark frame into a queue.
 
-Everybody gets the same cached frame, the same number of connections and an empty table, in interleaved rounds. Only the
+All contenders get the same cached frame, the same number of connections and an empty table, in interleaved rounds. Only the
 sink and `offer_many` keep conflict rules, and the sink alone stores all or nothing. What is called bare stores messages
 without the journal, which is no offer: it shows the price of a row.
 """
@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 import tarry
-from tarry.edges.spark import sink
+from tarry.edges.spark.sink import writer as sink
 
 FEW = 200
 YARDSTICK = f"INSERT of {FEW} rows"
@@ -65,7 +65,7 @@ def by_offer_many(frame: DataFrame, dsn: str) -> None:
 
 def by_inserts(frame: DataFrame, dsn: str, *, journal: bool = True) -> None:
     """What one writes by hand: a message and its event, in one statement."""
-    one = f"({', '.join(['%s'] * 10)})"
+    placeholders = f"({', '.join(['%s'] * 10)})"
     columns = "key, payload, queue, priority, conflict, due_at, planned_at, created_at, type, max_attempts"
     before, after = ("with stored as (", _JOURNAL) if journal else ("", "")
 
@@ -80,7 +80,7 @@ def by_inserts(frame: DataFrame, dsn: str, *, journal: bool = True) -> None:
                         v for row in some for v in (row["key"], row["payload"], 1, 0, 0, now, now, now, None, None)
                     ]
                     conn.execute(
-                        f"{before}insert into tarry.message ({columns}) values {', '.join([one] * len(some))} "  # type: ignore[arg-type]
+                        f"{before}insert into tarry.message ({columns}) values {', '.join([placeholders] * len(some))} "  # type: ignore[arg-type]
                         f"on conflict (key, queue) do nothing{after}",
                         values,
                     )
@@ -108,11 +108,11 @@ def by_jdbc(frame: DataFrame, dsn: str) -> None:
         F.lit(1).alias("queue"),
         *(F.lit(0).cast("short").alias(name) for name in ("priority", "conflict")),
     )
-    said = conninfo_to_dict(dsn)
-    url = f"jdbc:postgresql://{said.get('host', '127.0.0.1')}:{said.get('port', 5432)}/{said['dbname']}"
+    address = conninfo_to_dict(dsn)
+    url = f"jdbc:postgresql://{address.get('host', '127.0.0.1')}:{address.get('port', 5432)}/{address['dbname']}"
     options = {
-        "user": str(said.get("user", "")),
-        "password": str(said.get("password", "")),
+        "user": str(address.get("user", "")),
+        "password": str(address.get("password", "")),
         "stringtype": "unspecified",
     }
     rows.write.format("jdbc").options(
@@ -133,8 +133,8 @@ def measured(frame: DataFrame, dsn: str, rows: int, contender: Contender) -> flo
     contender(frame, dsn)
     spent = time.monotonic() - started
     with psycopg.connect(dsn) as conn:
-        found = conn.execute("select count(*) from tarry.message").fetchone()
-    assert found == (rows,), f"{found} rows instead of {rows}"
+        counted = conn.execute("select count(*) from tarry.message").fetchone()
+    assert counted == (rows,), f"{counted} rows instead of {rows}"
     return rows / spent
 
 

@@ -2,7 +2,7 @@
 """The data source beside Spark's JDBC source.
 
 Both read the same journal with the same number of tasks, all columns and three, in interleaved rounds, and throw the rows
-away inside Spark. JDBC is told the bounds of the ids; the source finds its partitions itself, and that is timed too. For
+away inside Spark. JDBC gets the bounds of the ids; the source finds its partitions itself, and that is timed too. For
 every read by a source in Python, Spark starts new Python processes that plan it: reading nothing shows what that costs.
 """
 
@@ -40,7 +40,7 @@ Contender = Callable[[], DataFrame]
 def fill(dsn: str, events: int) -> None:
     """Lives of messages, three events each, in transactions of a few thousand."""
     with tarry.connect(dsn, migrate=True) as app:
-        app.queues.create("orders")
+        app.queues.create("orders", exist_ok=True)
     with psycopg.connect(dsn, autocommit=True) as conn:
         for start in range(0, events, 30_000):
             conn.execute(
@@ -66,14 +66,14 @@ def by_source(spark: SparkSession, dsn: str, columns: tuple[str, ...], **more: s
 
 
 def by_jdbc(spark: SparkSession, dsn: str, columns: tuple[str, ...], tasks: int, where: str = "true") -> Contender:
-    said = conninfo_to_dict(dsn)
+    address = conninfo_to_dict(dsn)
     with psycopg.connect(dsn) as conn:
         first, last = conn.execute("select min(id), max(id) from tarry.event").fetchone() or (0, 0)
     selected = ", ".join(AS_JDBC.get(name, f"e.{name}") for name in columns)
     options: dict[str, Any] = {
-        "url": f"jdbc:postgresql://{said.get('host', '127.0.0.1')}:{said.get('port', 5432)}/{said['dbname']}",
-        "user": str(said.get("user", "")),
-        "password": str(said.get("password", "")),
+        "url": f"jdbc:postgresql://{address.get('host', '127.0.0.1')}:{address.get('port', 5432)}/{address['dbname']}",
+        "user": str(address.get("user", "")),
+        "password": str(address.get("password", "")),
         "driver": "org.postgresql.Driver",
         "dbtable": f"(select {selected} from tarry.event e join tarry.queue q on q.id = e.queue where {where}) events",
         "partitionColumn": "id",
@@ -86,7 +86,7 @@ def by_jdbc(spark: SparkSession, dsn: str, columns: tuple[str, ...], tasks: int,
 
 
 def seconds(contender: Contender) -> float:
-    """From asking to the last row."""
+    """From the query to the last row."""
     started = time.monotonic()
     contender().write.format("noop").mode("overwrite").save()
     return time.monotonic() - started
@@ -126,5 +126,5 @@ def show(console: Console, spent: dict[tuple[str, str], float], events: int, tit
         met = f"≥ {target}" if ratio >= target else f"≥ {target}, missed"
         table.add_row(width, f"{events / ours:,.0f}", f"{events / theirs:,.0f}", f"{ratio:.2f}", met, f"{beyond:.2f}")
     console.print(table)
-    starts = ", ".join(f"{who} {took:.2f} s" for (what, who), took in spent.items() if what == NOTHING)
+    starts = ", ".join(f"{contender} {took:.2f} s" for (what, contender), took in spent.items() if what == NOTHING)
     console.print(f"To read nothing: {starts}.")

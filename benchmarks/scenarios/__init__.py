@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from benchmarks.bench import Bench
-from benchmarks.scenarios import awaiting, batches, bulk, crowd, held, lateness, obstacles, singles
+from benchmarks.scenarios import awaiting, batches, before, bulk, crowd, held, lateness, obstacles, singles, workers
 
 SCENARIOS: dict[str, Callable[[Bench], None]] = {
     "singles": singles.run,
@@ -13,10 +13,14 @@ SCENARIOS: dict[str, Callable[[Bench], None]] = {
     "batches": batches.run,
     "keyed": batches.run_keyed,
     "bulk": bulk.run,
+    "before": before.run,
+    "workers": workers.run,
+    "broker": before.run_broker,
     "awaiting": awaiting.run,
     "in-flight": obstacles.run_in_flight,
     "future": obstacles.run_future,
     "ready": obstacles.run_ready,
+    "reclaim": workers.run_reclaim,
     "held": held.run,
     "lateness": lateness.run,
 }

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Sequence
 
 from benchmarks.bench import Bench, Turn
+from benchmarks.contenders import PROTOTYPE
 from benchmarks.contenders.protocol import Contender, Session, Unavailable
 from benchmarks.scenarios.measures import CONSUME_MANY, OFFER_MANY, OFFER_MANY_KEYED
 
@@ -27,7 +28,7 @@ def _run(
     def turn_of(contender: Contender, session: Session) -> Turn:
         return lambda: work(bench, contender.name, session)
 
-    with bench.sessions(measures, purpose) as present:
+    with bench.sessions(measures, purpose, (PROTOTYPE,) if purpose == "main" else ()) as present:
         for _, session in present:
             # psycopg prepares what it sees for the sixth time, and PostgreSQL may keep a plan five times after that.
             for _ in range(min(12, bench.plan.warm_up)):
@@ -65,14 +66,14 @@ def random_keys(bench: Bench) -> list[str]:
 
 
 def consume_many(session: Session, n: int, batch: int) -> int:
-    """How many more were taken than asked for: a queue that does this loses them."""
+    """Number of messages leased beyond the limit: they are lost."""
     taken = lost = 0
     while taken < n:
-        asked = min(batch, n - taken)
-        held, found = session.poll_many(asked)
-        if not found:
+        limit = min(batch, n - taken)
+        held, polled = session.poll_many(limit)
+        if not polled:
             raise Unavailable("it handed out fewer messages than were offered")
         session.ack_many(held)
-        taken += found
-        lost += max(0, found - asked)
+        taken += polled
+        lost += max(0, polled - limit)
     return lost

@@ -1,4 +1,4 @@
-"""Several consumers at once, each a process of its own, one message per call."""
+"""Several consumers at once, each a process of its own, one ack per message."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from benchmarks.bench import Bench, Turn, body
 from benchmarks.contenders import ceilings
 from benchmarks.contenders.protocol import Contender, Session
 from benchmarks.scenarios.measures import CONSUME_CROWD
-from benchmarks.scenarios.singles import consume_one_by_one
 
 MEASURES = (CONSUME_CROWD,)
 
@@ -67,7 +66,7 @@ class Crowd:
             self._processes.append(process)
 
     def consume(self, each: int) -> float:
-        """Everybody consumes this many; returns the CPU seconds it took them together."""
+        """Every consumer consumes this many; returns their total CPU seconds."""
         for pipe in self._pipes:
             pipe.send(each)
         return sum(pipe.recv() for pipe in self._pipes)
@@ -86,7 +85,7 @@ def _consumer(pipe: Connection, contender: Contender, dsn: str, durable: bool) -
         while True:
             each = pipe.recv()
             started = time.process_time()
-            consume_one_by_one(session, each)
+            session.consume(each)
             pipe.send(time.process_time() - started)
     except EOFError:
         session.close()

@@ -1,4 +1,4 @@
-"""Somebody keeps a snapshot open, so that nothing can be cleaned up, and the work goes on. Does it decay?"""
+"""Throughput while an open snapshot prevents vacuum."""
 
 from __future__ import annotations
 

@@ -15,15 +15,16 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from benchmarks.bench import Bench
 from benchmarks.contenders import REGISTRY, TARRY
 from benchmarks.results import quantile
+from tarry.api._sync.delivery import Delivery
+from tarry.api._sync.queue import Queue
 from tarry.app import App
+from tarry.core.operation import Operation
 from tarry.core.settings import StoreSettings
-from tarry.handles.delivery import Delivery
-from tarry.handles.queue import Queue
 from tarry.storage.postgres.sync import PostgresStore
 
 WAITING = "tarry, waiting"
@@ -42,16 +43,19 @@ Wait = Callable[[Queue[Any], threading.Event], Sequence[Delivery[Any]]]
 
 def run(bench: Bench) -> None:
     dsn = bench.database(REGISTRY[TARRY], "lateness")
-    found: dict[str, Any] = {"consumers": IDLE_CONSUMERS}
+    figures: dict[str, Any] = {"consumers": IDLE_CONSUMERS}
     with bench.progress.stage("lateness", 3) as step:
         step("idle")
-        found["idle"] = _lateness(bench, dsn, "idle")
+        figures["idle"] = _lateness(bench, dsn, "idle")
         step("under load")
         with _load(dsn):
-            found["under load"] = _lateness(bench, dsn, "loaded")
+            figures["under load"] = _lateness(bench, dsn, "loaded")
         step(f"{IDLE_CONSUMERS} idle consumers")
-        found["statements_per_s"] = _idle_statements(dsn, bench.plan.lateness_s)
-    bench.results.facts["lateness"] = found
+        figures["statements_per_s"] = _idle_statements(dsn, bench.plan.lateness_s)
+    bench.results.facts["lateness"] = figures
+
+
+R = TypeVar("R")
 
 
 @dataclass(slots=True)
@@ -74,11 +78,11 @@ class Consumer:
     @property
     def late_ms(self) -> list[float]:
         """Since it was due and committed. The server and we have the same clock, being on the same machine."""
-        found = [
+        delays_ms = [
             (leased_at - max(due_at, self.committed_at[n])).total_seconds() * 1000
             for n, (due_at, leased_at) in self.leased_at.items()
         ]
-        return [max(0.0, late) for late in found]
+        return [max(0.0, late) for late in delays_ms]
 
 
 def _waits(queue: Queue[Any], stopping: threading.Event) -> Sequence[Delivery[Any]]:
@@ -87,8 +91,8 @@ def _waits(queue: Queue[Any], stopping: threading.Event) -> Sequence[Delivery[An
 
 def _polls(every_s: float) -> Wait:
     def look(queue: Queue[Any], stopping: threading.Event) -> Sequence[Delivery[Any]]:
-        if found := queue.try_poll_many(100):
-            return found
+        if deliveries := queue.try_poll_many(100):
+            return deliveries
         stopping.wait(every_s)
         return []
 
@@ -96,7 +100,7 @@ def _polls(every_s: float) -> Wait:
 
 
 def _lateness(bench: Bench, dsn: str, phase: str) -> dict[str, Any]:
-    """The same messages for everybody at the same time: half of them due at once, half of them some time later.
+    """The same messages for all at the same time: half of them due at once, half of them some time later.
 
     Each phase has queues of its own: a slow poller may leave something behind.
     """
@@ -116,8 +120,8 @@ def _lateness(bench: Bench, dsn: str, phase: str) -> dict[str, Any]:
                 consumer.committed_at[offered] = datetime.now(UTC)
             offered += 1
             time.sleep(_EVERY_S * random.uniform(0.5, 1.5))
-        patience = time.monotonic() + (3 + max(POLLERS) if bench.plan.judges else 0.2)
-        while time.monotonic() < patience and any(len(c.leased_at) < offered for c in consumers):
+        connection_retry = time.monotonic() + (3 + max(POLLERS) if bench.plan.judges else 0.2)
+        while time.monotonic() < connection_retry and any(len(c.leased_at) < offered for c in consumers):
             time.sleep(0.05)
         return {consumer.name: _summary(consumer.late_ms) for consumer in consumers}
 
@@ -129,13 +133,13 @@ def _summary(late_ms: Sequence[float]) -> dict[str, float]:
 
 
 class Counting(PostgresStore):
-    """Counts the statements it sends. PostgreSQL's own count lags, and does not tell who asked."""
+    """Counts the statements it sends. PostgreSQL's own count lags, and has no client."""
 
     statements = 0
 
-    def _run(self, make: Any, conn: Any, **options: Any) -> Any:
+    def run(self, operation: Operation[R], conn: Any = None) -> R:
         self.statements += 1
-        return super()._run(make, conn, **options)
+        return super().run(operation, conn)
 
 
 def _idle_statements(dsn: str, seconds: float) -> dict[str, float]:

@@ -21,10 +21,10 @@ def run_in_flight(bench: Bench) -> None:
         session = contender.open(dsn, durable=bench.plan.durable)
         leased = 0
         while leased < n:
-            _, found = session.poll_many(min(bench.plan.batch, n - leased))
-            if not found:
+            _, polled = session.poll_many(min(bench.plan.batch, n - leased))
+            if not polled:
                 raise Unavailable("it handed out fewer messages than were offered")
-            leased += found
+            leased += polled
         session.close()
 
     _compare(bench, POLL_IN_FLIGHT, f"poll with {n:,} in flight", lease)
@@ -67,7 +67,7 @@ def _compare(bench: Bench, measure: str, title: str, obstruct: Obstruct) -> None
                 stack.callback(session.close)
                 _poll(bench, session, bench.plan.warm_up)
                 if purpose == "obstructed":
-                    bench.progress.say(f"{title}: preparing {contender.name}")
+                    bench.progress.show(f"{title}: preparing {contender.name}")
                     obstruct(contender, dsn)
                 bench.settle(dsn, contender)
                 _poll(bench, session, bench.plan.warm_up)
@@ -91,5 +91,5 @@ def _poll(bench: Bench, session: Session, n: int, measure: str | None = None, na
         raise Unavailable("it handed out fewer messages than were offered")
     if measure is not None:
         bench.results.add(measure, name, bench.meter.sample(polled, n))
-    for one in held:
-        session.ack_one(one)
+    for delivery in held:
+        session.ack_one(delivery)

@@ -6,10 +6,10 @@ import json
 
 from benchmarks.bench import Bench, Turn, body
 from benchmarks.contenders import ceilings
-from benchmarks.contenders.protocol import Session, Unavailable
-from benchmarks.scenarios.measures import CONSUME_ONE, OFFER_ONE
+from benchmarks.contenders.protocol import Session, consume_one_by_one
+from benchmarks.scenarios.measures import CONSUME_LOOP, CONSUME_ONE, OFFER_ONE
 
-MEASURES = (OFFER_ONE, CONSUME_ONE)
+MEASURES = (OFFER_ONE, CONSUME_ONE, CONSUME_LOOP)
 
 
 def run(bench: Bench) -> None:
@@ -20,12 +20,16 @@ def run(bench: Bench) -> None:
             n = bench.plan.singles
             bodies = bench.bodies(n)
             with bench.meter.slice() as offered:
-                for one in bodies:
-                    session.offer_one(one)
+                for payload in bodies:
+                    session.offer_one(payload)
             bench.results.add(OFFER_ONE, name, bench.meter.sample(offered, n))
             with bench.meter.slice() as consumed:
                 consume_one_by_one(session, n)
             bench.results.add(CONSUME_ONE, name, bench.meter.sample(consumed, n))
+            session.offer_many(bodies)
+            with bench.meter.slice() as looped:
+                session.consume(n)
+            bench.results.add(CONSUME_LOOP, name, bench.meter.sample(looped, n))
 
         return turn
 
@@ -36,16 +40,8 @@ def run(bench: Bench) -> None:
 
     with bench.sessions(MEASURES) as present:
         for _, session in present:
-            for one in bench.bodies(bench.plan.warm_up):
-                session.offer_one(one)
+            for payload in bench.bodies(bench.plan.warm_up):
+                session.offer_one(payload)
             consume_one_by_one(session, bench.plan.warm_up)
         turns = [(contender.name, MEASURES, turn_of(contender.name, session)) for contender, session in present]
         bench.rounds("one by one", [*turns, (pgbench.name, MEASURES, ceiling)])
-
-
-def consume_one_by_one(session: Session, n: int) -> None:
-    for _ in range(n):
-        held = session.poll_one()
-        if held is None:
-            raise Unavailable("it handed out fewer messages than were offered")
-        session.ack_one(held)

@@ -2,5 +2,5 @@
 
 - `contenders`: Tarry's strategies, and what Python has
 - `measuring`: one contender with one number of timers, in a process of its own
-- `picture`: the plot
+- `chart`: the plot
 """

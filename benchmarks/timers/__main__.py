@@ -14,11 +14,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.timers.chart import drawn
 from benchmarks.timers.contenders import CONTENDERS, MOST
 from benchmarks.timers.measuring import Figures, Plan, measured
-from benchmarks.timers.picture import drawn
 
-PICTURE = Path(__file__).parents[2] / "docs" / "images" / "timers.svg"
+CHART = Path(__file__).parents[2] / "docs" / "images" / "timers.svg"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -26,17 +26,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--sizes", type=int, nargs="+", default=Plan().sizes, help="how many timers (default: %(default)s)"
     )
-    parser.add_argument("--only", nargs="+", choices=list(CONTENDERS), default=list(CONTENDERS), metavar="WHO")
+    parser.add_argument("--only", nargs="+", choices=list(CONTENDERS), default=list(CONTENDERS), metavar="CONTENDER")
     parser.add_argument("--seconds", type=int, default=130, help="begin nothing after this (default: %(default)s)")
-    parser.add_argument("--picture", type=Path, help="write the plot there (the docs' own: docs/images/timers.svg)")
+    parser.add_argument("--chart", type=Path, help="write the plot there (the docs' own: docs/images/timers.svg)")
     options = parser.parse_args(arguments)
     plan = Plan(sizes=tuple(options.sizes))
     console = Console(width=None if Console().is_terminal else 140)
-    said, started = machine(), time.monotonic()
+    machine_line, started = machine(), time.monotonic()
     figures = run(plan, options.only, console, until=started + options.seconds)
-    console.print(f"{said}; took {time.monotonic() - started:.0f} s")
-    if options.picture is not None:
-        options.picture.write_text(drawn(figures, said), encoding="utf-8")
+    console.print(f"{machine_line}; took {time.monotonic() - started:.0f} s")
+    if options.chart is not None:
+        options.chart.write_text(drawn(figures, machine_line), encoding="utf-8")
     return 0
 
 

@@ -8,7 +8,7 @@ from html import escape
 
 from benchmarks.timers.measuring import Figures
 
-# Colours of Okabe and Ito, in the order of the legend: told apart by most eyes, on white and on black.
+# Colours of Okabe and Ito, in the order of the legend: distinguishable for most readers, on white and on black.
 COLOURS = ("#d55e00", "#0072b2", "#56b4e9", "#009e73", "#cc79a7", "#e69f00", "#8c8c8c")
 WIDTH, PANEL_W, PANEL_H, TOP, LEFT, GAP = 940, 240, 220, 60, 60, 62
 STYLE = """
@@ -35,12 +35,12 @@ PANELS: tuple[tuple[str, Callable[[Figures], float], tuple[int, int], Callable[[
 )
 
 
-def drawn(figures: Sequence[Figures], said: str) -> str:
+def drawn(figures: Sequence[Figures], subtitle: str) -> str:
     names = list(dict.fromkeys(f.contender for f in figures))
     colours = dict(zip(names, COLOURS, strict=False))
     sizes = sorted({f.timers for f in figures})
     parts = [f'<text class="title" x="{LEFT}" y="24">What a timer costs, by how many wait</text>']
-    parts.append(f'<text class="quiet" x="{LEFT}" y="42">{escape(said)}</text>')
+    parts.append(f'<text class="quiet" x="{LEFT}" y="42">{escape(subtitle)}</text>')
     for number, (title, value, decades, shown) in enumerate(PANELS):
         left = LEFT + number * (PANEL_W + GAP)
         parts += _frame(left, title, decades, shown, sizes)

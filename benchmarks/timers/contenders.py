@@ -1,4 +1,4 @@
-"""Who keeps timers: Tarry's strategies on a delay queue, and three ways that come with Python."""
+"""Timer implementations: Tarry's strategies on a delay queue, and three of the standard library."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Contender(Protocol):
 
 
 class Queue:
-    """Whoever waits takes the items itself."""
+    """The waiting thread takes the items itself."""
 
     def __init__(self, strategy: Strategy) -> None:
         self._queue: DelayQueue[float] = DelayQueue(strategy=strategy)
@@ -64,7 +64,7 @@ class Scheduler:
     def __init__(self) -> None:
         self._scheduler = sched.scheduler(time.monotonic, time.sleep)
         self._late: list[float] = []
-        self._wanted = 0
+        self._expected = 0
 
     def start(self, due: float) -> Any:
         return self._scheduler.enterabs(due, 0, self._fired, (due,))
@@ -74,7 +74,7 @@ class Scheduler:
         return None
 
     def collect(self, n: int) -> list[float]:
-        self._late, self._wanted = [], n
+        self._late, self._expected = [], n
         self._run()
         return self._late
 
@@ -90,7 +90,7 @@ class Scheduler:
 
     def _fired(self, due: float) -> None:
         self._late.append(time.monotonic() - due)
-        if len(self._late) == self._wanted:
+        if len(self._late) == self._expected:
             self._enough()
 
     def _enough(self) -> NoReturn:
@@ -103,7 +103,7 @@ class EventLoop:
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._late: list[float] = []
-        self._wanted = 0
+        self._expected = 0
 
     def start(self, due: float) -> Any:
         return self._loop.call_at(due, self._fired, due)
@@ -112,7 +112,7 @@ class EventLoop:
         return timer.cancel()
 
     def collect(self, n: int) -> list[float]:
-        self._late, self._wanted = [], n
+        self._late, self._expected = [], n
         self._loop.run_forever()
         return self._late[:n]
 
@@ -124,7 +124,7 @@ class EventLoop:
 
     def _fired(self, due: float) -> None:
         self._late.append(time.monotonic() - due)
-        if len(self._late) == self._wanted:
+        if len(self._late) == self._expected:
             self._loop.stop()
 
 
@@ -174,4 +174,4 @@ CONTENDERS: dict[str, Callable[[], Contender]] = {
 MOST = {"threading.Timer": 100}
 """More timers than this would be more threads than a machine should have."""
 CANCELLED = {"sched": 5}
-"""So many cancellations are enough to see what one costs; everybody else cancels a thousand."""
+"""Enough cancellations to measure the cost of one; the others cancel a thousand."""

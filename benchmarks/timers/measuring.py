@@ -97,7 +97,7 @@ def _cancel(contender: Contender, timers: list[Any]) -> float:
 
 
 def _take_what_is_due(contender: Contender, n: int, chance: random.Random, taken: int) -> float:
-    """These are due, in an order that nobody has prepared: the cost of taking, without any waiting."""
+    """Due items in random order: the cost of taking, without waiting."""
     now = time.monotonic()
     for due in [*_far(n - taken, chance), *(now - 10 * chance.random() for _ in range(taken))]:
         contender.start(due)
