@@ -1,0 +1,43 @@
+"""The same thing in other tools: what a page shows or does, as curl, as a command and as Python."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlencode
+
+
+class Commands(NamedTuple):
+    curl: str | None = None
+    cli: str | None = None
+    python: str | None = None
+
+
+def curl(url: str, method: str = "GET", body: Mapping[str, Any] | None = None, query: Mapping[str, str] = {}) -> str:
+    """A request to the API with the key of the environment."""
+    target = f"{url}?{urlencode(query)}" if query else url
+    parts = ["curl", *([] if method == "GET" else ["-X", method]), shlex.quote(target)]
+    parts += ["-H", '"Authorization: Bearer $TARRY_KEY"']
+    if body is not None:
+        parts += ["-H", "'Content-Type: application/json'", "-d", shlex.quote(json.dumps(body, ensure_ascii=False))]
+    return " ".join(parts)
+
+
+def query(pairs: Sequence[tuple[str, str]]) -> str:
+    """The query of an address, with its question mark; names may be repeated."""
+    return f"?{urlencode(pairs)}" if pairs else ""
+
+
+def cli(*words: str) -> str:
+    return shlex.join(["tarry", *words])
+
+
+def python(*lines: str) -> str:
+    return "\n".join(["import tarry", "", "with tarry.connect() as app:", *(f"    {line}" for line in lines)])
+
+
+def path(*parts: str) -> str:
+    """A path whose parts may contain anything."""
+    return "/" + "/".join(quote(part, safe="") for part in parts)

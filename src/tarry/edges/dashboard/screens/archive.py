@@ -1,0 +1,160 @@
+"""Archive explorer: what is in the lakes, and SQL on it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import date, datetime, timedelta
+from typing import Any, NamedTuple
+
+from tarry.core.analytics.manifest import ArchivedFile
+from tarry.core.errors import InvalidInput
+from tarry.edges.dashboard import commands, lake_sql
+from tarry.edges.dashboard.commands import Commands
+from tarry.edges.dashboard.listing import Column, Listing
+from tarry.edges.dashboard.screen import Page, Screen, View
+
+screen = Screen("archive", "Archive", "/archive", shortcut="r", icon="archive")
+MOST_FILES = 2_000
+DAYS = 7
+_EXAMPLES = (
+    ("Events by kind", "select kind, count(*) as events from events group by kind order by events desc"),
+    (
+        "Errors",
+        "select error, count(*) as events, max(at) as last from events where error is not null "
+        "group by error order by events desc",
+    ),
+    (
+        "Slowest messages",
+        "select queue, key, max(at) - min(at) as lasted from events where key is not null "
+        "group by queue, key order by lasted desc limit 20",
+    ),
+    (
+        "Busiest minutes",
+        "select date_trunc('minute', at) as minute, count(*) as events from events "
+        "group by minute order by events desc limit 20",
+    ),
+)
+
+
+class Part(NamedTuple):
+    """The files of a queue on one day."""
+
+    lake: str
+    day: date
+    queue: str
+    files: int
+    rows: int
+    bytes: int
+
+
+@screen.page("/archive", all_queues=True)
+async def archive(view: View) -> Page:
+    query, statement = view.query, view.query.get("sql", "").strip()
+    since = _day(query.get("since"), "since") or view.now.date() - timedelta(days=DAYS - 1)
+    until, queue = _day(query.get("until"), "until"), query.get("queue", "").strip() or None
+    files = await view.app.store.analytics.lake_files(since=since, until=until, queue=queue, limit=MOST_FILES)
+    readable = lake_sql.local(files)
+    result, refusal = None, None
+    if statement and lake_sql.is_installed():
+        try:
+            async with view.dashboard.lake_turns:
+                result = await asyncio.to_thread(lake_sql.query, readable, statement, view.limit)
+        except InvalidInput as error:
+            if view.format != "html":
+                raise
+            refusal = error
+    parts = _parts(files)
+    listing = _table(view, result) if result is not None else _partitions(parts[: view.limit])
+    return view.page(
+        "analytics/archive.html",
+        "Archive",
+        listing=listing,
+        result=result,
+        refusal=refusal,
+        statement=statement or _EXAMPLES[0][1],
+        is_installed=lake_sql.is_installed(),
+        install=Commands(cli=lake_sql.INSTALL),
+        first=Commands(cli=commands.cli("pipeline", "archive")),
+        files=files,
+        readable=readable,
+        parts=_partitions(parts[: view.limit]),
+        hidden=max(0, len(parts) - view.limit),
+        capped=len(files) == MOST_FILES,
+        total_bytes=sum(each.file.bytes for each in readable),
+        total_rows=sum(each.file.rows for each in readable),
+        since=since,
+        until=until,
+        queue=queue or "",
+        limits=lake_sql,
+        examples=_EXAMPLES,
+        commands=Commands(
+            curl=commands.curl(
+                f"{view.request.url.scheme}://{view.request.url.netloc}{view.url('/archive.csv')}",
+                query={"sql": statement or _EXAMPLES[0][1]},
+            ),
+            cli=commands.cli("pipeline", "status"),
+            python="\n".join(
+                (
+                    "import duckdb",
+                    "",
+                    f"print(duckdb.sql(\"select * from '{readable[0].lake}/events/**/*.parquet' limit 10\"))",  # noqa: S608 - shown
+                )
+            )
+            if readable
+            else None,
+        ),
+    )
+
+
+def _day(text: str | None, name: str) -> date | None:
+    if not text:
+        return None
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise InvalidInput(f"{name} must be a day like 2030-01-31, not {text!r:.40}") from None
+
+
+def _parts(files: Sequence[ArchivedFile]) -> list[Part]:
+    parts: dict[tuple[date, str, str], list[ArchivedFile]] = {}
+    for each in files:
+        parts.setdefault((each.file.day, each.file.queue, each.lake), []).append(each)
+    return [
+        Part(
+            lake, day, queue, len(group), sum(each.file.rows for each in group), sum(each.file.bytes for each in group)
+        )
+        for (day, queue, lake), group in sorted(parts.items(), key=lambda item: (-item[0][0].toordinal(), item[0][1:]))
+    ]
+
+
+def _partitions(parts: Sequence[Part]) -> Listing:
+    columns = (
+        Column("day", "Day (UTC)", value=lambda row: row.day.isoformat()),
+        Column("queue", "Queue"),
+        Column("files", "Files", "number"),
+        Column("rows", "Events", "number"),
+        Column("bytes", "Size", "bytes"),
+        Column("lake", "Lake", "code", hide_small=True),
+    )
+    return Listing(columns=columns, rows=parts, name="partitions")
+
+
+def _table(view: View, result: lake_sql.QueryResult) -> Listing:
+    hide = view.dashboard.settings.redaction.text
+    columns: list[Column] = []
+    for at, name in enumerate(result.columns):
+        first = next((row[at] for row in result.rows if row[at] is not None), None)
+        kind: Any = "number" if isinstance(first, (int, float)) and not isinstance(first, bool) else "text"
+        columns.append(Column(name, name, kind, value=_cell(at, hide)))
+    return Listing(columns=columns, rows=result.rows, name="events")
+
+
+def _cell(at: int, hide: Callable[[str], str]) -> Callable[[tuple[Any, ...]], Any]:
+    def value(row: tuple[Any, ...]) -> Any:
+        cell = row[at]
+        if isinstance(cell, datetime):
+            return cell.isoformat(sep=" ", timespec="milliseconds")
+        return hide(cell) if isinstance(cell, str) else cell
+
+    return value

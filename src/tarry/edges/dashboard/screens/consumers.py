@@ -1,0 +1,244 @@
+"""Consumers: which queues they work on, how fast and how well; and what each of them has leased."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from statistics import median
+from typing import Any
+
+from tarry.core.analytics.port import AnalyticsQuery
+from tarry.core.dead_letters.fingerprints import fingerprint, pattern
+from tarry.core.journal.events import Event, EventKind
+from tarry.core.messages.model import StoredMessage
+from tarry.core.messages.states import State
+from tarry.core.rollups.model import CONSUMER_WIDTHS, ConsumerSlice
+from tarry.core.search.query import Search
+from tarry.edges.dashboard import commands
+from tarry.edges.dashboard.commands import Commands, path
+from tarry.edges.dashboard.listing import Column, Listing
+from tarry.edges.dashboard.ranges import floor
+from tarry.edges.dashboard.screen import Page, Screen, View
+from tarry.edges.dashboard.screens.messages import message_path
+from tarry.edges.http.problems import Problem
+
+screen = Screen("consumers", "Consumers", "/consumers", shortcut="w", icon="consumers")
+LEASES = 1_000
+ATTEMPTS = 2_000
+"""Attempts whose times are read from the journal, of all consumers together."""
+STALE_FOR = timedelta(minutes=5)
+_LONG = timedelta(hours=6)
+_ENDED = (EventKind.ACKED, EventKind.NACKED)
+_FAILED = (EventKind.NACKED, EventKind.EXPIRED, EventKind.BURIED)
+
+
+@dataclass(slots=True)
+class Row:
+    name: str
+    queues: set[str] = field(default_factory=set[str])
+    leased: int = 0
+    acked: int = 0
+    nacked: int = 0
+    expired: int = 0
+    work_s: float = 0.0
+    last_at: datetime | None = None
+    in_flight: int = 0
+    per_s: float = 0.0
+    p95_s: float | None = None
+    is_stale: bool = False
+    spark: Sequence[int] = ()
+
+    @property
+    def success(self) -> float | None:
+        ended = self.acked + self.nacked + self.expired
+        return self.acked / ended if ended else None
+
+    @property
+    def mean_s(self) -> float | None:
+        ended = self.acked + self.nacked
+        return self.work_s / ended if ended else None
+
+
+COLUMNS = (
+    Column("name", "Consumer", href=lambda row: path("consumers", row.name)),
+    Column("queues", "Queues", value=lambda row: ", ".join(sorted(row.queues))),
+    Column("in_flight", "In flight", "number"),
+    Column("per_s", "Acked per second", "number", value=lambda row: round(row.per_s, 3)),
+    Column("success", "Success", "number"),
+    Column("mean_s", "Mean", "duration"),
+    Column("p95_s", "p95", "duration"),
+    Column("leased", "Leased", "number"),
+    Column("acked", "Acked", "number"),
+    Column("nacked", "Nacked", "number"),
+    Column("expired", "Expired", "number"),
+    Column("last_at", "Last seen", "time"),
+)
+
+
+@screen.page("/consumers")
+async def consumers(view: View) -> Page:
+    rows = await _rows(view)
+    after = view.query.get("after", "")
+    rest = [row for row in rows if row.name > after]
+    page = rest[: view.limit]
+    listing = Listing(
+        columns=COLUMNS, rows=page, next=page[-1].name if len(rest) > len(page) else None, name="consumers"
+    )
+    return view.page(
+        "consumers.html",
+        "Consumers",
+        topics=("consumers", "messages", "clock"),
+        listing=listing,
+        count=len(rows),
+        active=sum(not row.is_stale for row in rows),
+        attempts=ATTEMPTS,
+        commands=Commands(
+            curl=commands.curl(f"{view.request.url.scheme}://{view.request.url.netloc}{view.url('/consumers.json')}")
+        ),
+        first=Commands(
+            cli=commands.cli("worker", "module:app"),
+            python=commands.python(
+                'for delivery in app.queue("orders").consume():',
+                "    with delivery:",
+                "        print(delivery.payload)",
+            ),
+        ),
+    )
+
+
+@screen.page("/consumers/{consumer:path}")
+async def consumer(view: View) -> Page:
+    name, store = view.path["consumer"], view.app.store
+    rows = await _rows(view)
+    row = next((row for row in rows if row.name == name), None)
+    names = await _visible(view)
+    leases = await view.run(store.search.messages(Search(state=State.LEASED, consumer=name), names, limit=200))
+    failed = await store.analytics.events(AnalyticsQuery(limit=500), kinds=_FAILED, consumer=name)
+    failures = [event for event in failed.rows if view.sees(event.queue) and not _is_repeated(event)]
+    if row is None:
+        if not leases.messages and not failures:
+            hint = "choose a longer time range; the names of consumers are those that workers give themselves"
+            raise Problem(
+                404, "not_found", f"no consumer {name!r:.100} was active in the last {view.range.name}", hint=hint
+            )
+        row = Row(name, is_stale=True, in_flight=len(leases.messages))
+    redaction = view.dashboard.settings.redaction
+    return view.page(
+        "consumer.html",
+        name,
+        topics=("consumers", "messages", "clock"),
+        row=row,
+        listing=Listing(columns=COLUMNS, rows=[row], name="consumers"),
+        leases=leases,
+        groups=[
+            {**group, "pattern": redaction.text(str(group["pattern"])), "error": redaction.text(str(group["error"]))}
+            for group in _groups(failures, view.now)
+        ],
+        is_cut=failed.next is not None,
+        peers=_peers(row, rows),
+        message_path=message_path,
+        commands=Commands(
+            curl=commands.curl(f"{view.request.url.scheme}://{view.request.url.netloc}{view.url('/consumers.json')}")
+        ),
+    )
+
+
+async def _visible(view: View) -> list[str]:
+    return [info.name for info in await view.app.queues.list() if view.sees(info.name)]
+
+
+async def _rows(view: View) -> list[Row]:
+    """By name, from rollups, from what is leased now, and from the newest attempts in the journal."""
+    store = view.app.store
+    await view.dashboard.roll_ups.fresh()
+    since, until = view.range.since, view.range.until
+    width = CONSUMER_WIDTHS[0] if until - since <= _LONG else CONSUMER_WIDTHS[1]
+    slices = [
+        row
+        for row in await view.run(store.rollups.consumers(width, floor(since, width), until))
+        if view.sees(row.queue)
+    ]
+    leases = await view.run(store.search.messages(Search(state=State.LEASED), await _visible(view), limit=LEASES))
+    ended = await store.analytics.events(AnalyticsQuery(limit=ATTEMPTS, since=since), kinds=_ENDED)
+    rows = _summed(slices, leases.messages)
+    starts = [floor(since, width) + at * width for at in range(round((until - floor(since, width)) / width))][-60:]
+    acked: dict[str, Counter[datetime]] = defaultdict(Counter)
+    for piece in slices:
+        acked[piece.consumer][piece.start_at] += piece.acked
+    took = _times(event for event in ended.rows if view.sees(event.queue))
+    for row in rows.values():
+        row.last_at = None if row.last_at is None else min(row.last_at, view.now)
+        row.per_s = row.acked / (until - since).total_seconds()
+        row.p95_s = _p95(took[row.name])
+        row.is_stale = not row.in_flight and (row.last_at is None or row.last_at < view.now - STALE_FOR)
+        row.spark = [acked[row.name][start] for start in starts]
+    return sorted(rows.values(), key=lambda row: row.name)
+
+
+def _summed(slices: Iterable[ConsumerSlice], leases: Iterable[StoredMessage[bytes]]) -> dict[str, Row]:
+    rows: dict[str, Row] = {}
+    for piece in slices:
+        row = rows.setdefault(piece.consumer, Row(piece.consumer))
+        row.queues.add(piece.queue)
+        row.leased += piece.leased
+        row.acked += piece.acked
+        row.nacked += piece.nacked
+        row.expired += piece.expired
+        row.work_s += piece.work_s
+        row.last_at = max(row.last_at or piece.last_at, piece.last_at)
+    for message in leases:
+        if message.consumer is not None:
+            row = rows.setdefault(message.consumer, Row(message.consumer))
+            row.queues.add(message.queue)
+            row.in_flight += 1
+    return rows
+
+
+def _times(events: Iterable[Event]) -> dict[str, list[float]]:
+    took: dict[str, list[float]] = defaultdict(list)
+    for event in events:
+        if event.consumer is not None and event.leased_at is not None:
+            took[event.consumer].append((event.at - event.leased_at).total_seconds())
+    return took
+
+
+def _p95(took: list[float]) -> float | None:
+    return sorted(took)[min(len(took) - 1, int(len(took) * 0.95))] if took else None
+
+
+def _is_repeated(event: Event) -> bool:
+    """The last attempt of a message is journaled as its failure, too."""
+    return event.kind is EventKind.BURIED and (event.detail or {}).get("reason") == "exhausted"
+
+
+def _groups(failures: Sequence[Event], now: datetime) -> list[dict[str, Any]]:
+    groups: dict[str, list[Event]] = defaultdict(list)
+    for event in failures:
+        groups[fingerprint(event.kind.value, event.error)].append(event)
+    return [
+        {
+            "pattern": pattern(events[0].error) or events[0].kind.value,
+            "error": events[0].error or "",
+            "count": len(events),
+            "last_at": min(events[0].at, now),
+            "queue": events[0].queue,
+            "key": events[0].key,
+            "kind": events[0].kind.value,
+        }
+        for events in sorted(groups.values(), key=len, reverse=True)
+    ][:20]
+
+
+def _peers(row: Row, rows: Sequence[Row]) -> str | None:
+    """How fast it is beside other consumers of its queues."""
+    others = [other.mean_s for other in rows if other is not row and other.queues & row.queues and other.mean_s]
+    if not others or not row.mean_s:
+        return None
+    ratio = row.mean_s / median(others)
+    count = f"{len(others)} other consumer{'' if len(others) == 1 else 's'}"
+    if 0.8 <= ratio <= 1.25:
+        return f"about as fast as {count} of its queues"
+    word, shown = ("slower", ratio) if ratio > 1 else ("faster", 1 / ratio)
+    return f"{shown:.1f}× {word} than the median of {count} of its queues"

@@ -1,0 +1,272 @@
+"""Messages: one search box over live, dead and finished ones, and actions on what was found."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from urllib.parse import urlencode
+
+import msgspec
+from starlette.responses import Response
+
+from tarry.core.errors import InvalidInput
+from tarry.core.messages.model import MessagePosition
+from tarry.core.messages.states import LIVE, State
+from tarry.core.search.query import LONGEST, QUALIFIERS, Search, parse, without
+from tarry.core.security.api_keys import Action
+from tarry.edges.dashboard import commands
+from tarry.edges.dashboard.commands import Commands, path
+from tarry.edges.dashboard.listing import Column, Listing
+from tarry.edges.dashboard.screen import Page, Screen, View
+from tarry.edges.http.problems import Problem
+from tarry.services.bulk import BulkJob, SeenMessage, Verb, apply
+from tarry.services.search import EVENTS, FIRST, READ, Hit, Hits, Start, find
+from tarry.wire.ids import POSITION, parse_position, position_text
+
+screen = Screen("messages", "Messages", "/messages", shortcut="m", icon="messages")
+DONE_BY = {Verb.DELIVER: "made due now", Verb.BURY: "buried", Verb.DROP: "dropped"}
+_STATES = ("delayed", "ready", "leased", "dead", "done")
+_NOTHING = Hits(rows=[], scanned=0, complete=True)
+
+
+def message_path(queue: str, key: str) -> str:
+    """The page of a message. A browser would resolve a key of dots as a folder."""
+    is_dots = key in (".", "..")
+    return f"{path('queues', queue, 'message')}?key={key}" if is_dots else path("queues", queue, "messages", key)
+
+
+@screen.page("/messages")
+async def messages(view: View) -> Page:
+    text = view.query.get("q", "").strip()
+    names = [info.name for info in await view.app.queues.list() if view.sees(info.name)]
+    search, hits, problem = Search(), _NOTHING, None
+    try:
+        search = parsed(view, text)
+        hits = await find(view.app.store, search, names, limit=view.limit, start=_start(view, search))
+    except InvalidInput as error:
+        if view.format != "html":
+            raise
+        problem = error
+    page = view.page(
+        "messages/messages.html",
+        "Messages",
+        topics=() if problem else ("messages", "clock"),
+        listing=Listing(columns=_columns(view, search.state), rows=hits.rows, next=_next(hits), name="messages"),
+        hits=hits,
+        search=search,
+        text=text,
+        problem=problem,
+        chips=[(term, without(search, term)) for term in search.terms],
+        states=[(name, _with_state(search, name)) for name in _STATES],
+        sentence=_sentence(search, hits, names),
+        suggestions=_suggestions(names),
+        longest=LONGEST,
+        acts=search.state in (None, *LIVE) and view.may("produce", search.queue),
+        seen=_seen_text,
+        message_path=message_path,
+        shown_error=view.dashboard.settings.redaction.text,
+        qualifiers=QUALIFIERS,
+        commands=_commands(view, search, text),
+        jobs=[job for job in view.dashboard.bulk.jobs.values() if job.state == "running" and _shows(view, job)],
+        first=Commands(
+            curl=commands.curl(
+                view.api("queues", "hello", "messages"), "POST", {"payload": {"hi": "there"}, "after": "1h"}
+            ),
+            cli=commands.cli("offer", "hello", '{"hi": "there"}', "--after", "1h"),
+        ),
+    )
+    return replace(page, status=422) if problem else page
+
+
+@screen.form("/messages/apply", Action.PRODUCE, "change messages")
+async def apply_to_messages(view: View) -> Response:
+    """Of selected rows, or of all that match."""
+    form = view.form
+    try:
+        verb = Verb(form.get("verb", ""))
+    except ValueError:
+        raise InvalidInput(f"verb must be one of {', '.join(Verb)}") from None
+    back = f"/messages?{urlencode({'q': form.get('q', '')})}"
+    error = form.get("error", "").strip() or None
+    if form.get("scope") != "all":
+        return await _apply_to_selected(view, verb, error, back)
+    if verb is not Verb.DELIVER and form.get("confirm") != verb:
+        raise InvalidInput(f"type {verb} to {verb} all that match: nothing was changed")
+    search = parsed(view, form.get("q", ""))
+    if search.state not in (None, *LIVE):
+        raise InvalidInput("only live messages can be changed here", hint="redrive or discard dead letters instead")
+    if verb is Verb.DELIVER:
+        search = replace(search, state=search.state or State.DELAYED)  # what is ready needs nothing
+    names = [info.name for info in await view.app.queues.list() if view.may("produce", info.name)]
+    job = view.dashboard.bulk.start(verb, search, form.get("q", ""), names, by=view.visitor.id, error=error)
+    return view.done(f"job {job.number} has started", f"/messages/jobs/{job.number}")
+
+
+async def _apply_to_selected(view: View, verb: Verb, error: str | None, back: str) -> Response:
+    seen_messages = [_seen(value) for name, value in view.form.items() if name.startswith("row-")]
+    if not seen_messages:
+        raise InvalidInput("no message is selected: nothing was changed", hint="select rows, or choose all that match")
+    for seen in seen_messages:
+        view.visitor.require(Action.PRODUCE, seen.queue)
+    changed = 0
+    for seen in seen_messages:
+        changed += await apply(view.app.store, verb, seen, error=error)
+    skipped = len(seen_messages) - changed
+    rest = f"; {skipped:,} not, because they had changed or are leased" if skipped else ""
+    return view.done(f"{changed:,} of {len(seen_messages):,} were {DONE_BY[verb]}{rest}", back)
+
+
+@screen.page("/messages/jobs/{job}")
+async def bulk_job(view: View) -> Page:
+    job = _job(view)
+    return view.page(
+        "messages/bulk_job.html", f"Job {job.number}", topics=("clock", "messages"), job=job, done_by=DONE_BY[job.verb]
+    )  # fmt: skip
+
+
+@screen.form("/messages/jobs/{job}/cancel", Action.PRODUCE, "cancel a job")
+async def cancel_bulk_job(view: View) -> Response:
+    job = _job(view)
+    for queue in job.queues:
+        view.visitor.require(Action.PRODUCE, queue)
+    view.dashboard.bulk.cancel(job.number)
+    return view.done(f"job {job.number} is cancelled", f"/messages/jobs/{job.number}")
+
+
+def parsed(view: View, text: str) -> Search:
+    search = parse(text, view.now)
+    for term in search.payload:
+        if any(view.dashboard.settings.redaction.hides(name) for name in term.path):
+            raise InvalidInput(f"payload.{'.'.join(term.path)}: is hidden here, so it cannot be searched")
+    return search
+
+
+def _job(view: View) -> BulkJob:
+    text = view.path["job"]
+    job = view.dashboard.bulk.jobs.get(int(text)) if text.isascii() and text.isdigit() and len(text) < 10 else None
+    if job is None or not _shows(view, job):
+        hint = "jobs are known to the process that runs them, until it ends"
+        raise Problem(404, "unknown_job", f"there is no job {text[:20]}", hint=hint)
+    return job
+
+
+def _shows(view: View, job: BulkJob) -> bool:
+    return all(view.sees(queue) for queue in job.queues)
+
+
+def _start(view: View, search: Search) -> Start:
+    after = view.query.get("after")
+    if after is None:
+        return FIRST
+    if search.state is State.DONE:
+        return Start(done=after)
+    if not re.fullmatch(POSITION, after):
+        raise InvalidInput("after: this is not the `next` of a page")
+    return Start(live=parse_position(after))
+
+
+def _next(hits: Hits) -> str | None:
+    if hits.next_dead is not None:
+        return position_text(MessagePosition(*hits.next_dead))
+    return hits.next_done if hits.next_live is None else position_text(hits.next_live)
+
+
+def _columns(view: View, state: State | None) -> Sequence[Column]:
+    when = {State.DEAD: "Died", State.DONE: "Acked"}.get(state) if state else None
+    return (
+        Column("key", "Key", "code", href=lambda row: message_path(row.queue, row.key)),
+        Column("queue", "Queue"),
+        Column("state", "State", "state", value=lambda row: row.state.value),
+        Column("at", when or "Due", "time"),
+        Column("attempt", "Attempts", "number"),
+        Column("priority", "Priority", "number", hide_small=True),
+        Column("type", "Type", hide_small=True),
+        Column("consumer", "Consumer", hide_small=True),
+        Column("error", "Last error", value=lambda row: _error(view, row), hide_small=True),
+        Column("due_at", "Due", "time"),
+        Column("created_at", "Created", "time"),
+        Column("lease_until", "Leased until", "time"),
+        Column("version", "Version", "number"),
+    )
+
+
+def _error(view: View, row: Hit) -> str | None:
+    return None if row.error is None else view.dashboard.settings.redaction.text(row.error)
+
+
+def _with_state(search: Search, name: str) -> str | None:
+    """The query with this state, or without it if it has it; None where it is the current one."""
+    others = [term.text for term in search.terms if term.name != "state"]
+    is_current = search.state is not None and search.state.value == name
+    return " ".join(others if is_current else [*others, f"state:{name}"])
+
+
+def _sentence(search: Search, hits: Hits, queues: Sequence[str]) -> str:
+    """What was looked through, and what was not."""
+    where = f"queue {search.queue}" if search.queue else f"{len(queues):,} queue{'' if len(queues) == 1 else 's'}"
+    if search.queue and search.queue not in queues:
+        return f"There is no queue named {search.queue}."
+    if search.state is State.DONE:
+        span = (
+            "All of its history in the journal was read."
+            if search.key and search.queue
+            else (
+                f"A page reads the newest {EVENTS:,} acks of the journal; older ones are on the next, or in the archive."
+            )
+        )
+        return f"Finished messages of {where}. {span}"
+    if search.state is State.DEAD:
+        more = "" if hits.complete else f" Each page reads {READ:,}; the next page goes on."
+        return f"{hits.scanned:,} dead letters of {where} were read, the newest first.{more}"
+    if search.payload:
+        more = "" if hits.complete else f" Each page reads {READ:,} payloads of at most 64 KiB; the next page goes on."
+        return f"{hits.scanned:,} payloads of live messages in {where} were read.{more}"
+    scanned = f"{hits.scanned:,} live message{'' if hits.scanned == 1 else 's'} of {where} were scanned"
+    if hits.complete or (hits.matching is not None and not hits.matching.capped):
+        return f"{scanned}: all that there are{'' if search == Search() else ' for this search'}."
+    if search.keys is not None:
+        return f"{scanned}, which is the limit: a longer key finds more."
+    return f"{scanned}, those due first, which is the limit of a page. The next page goes on from there."
+
+
+def _suggestions(names: Sequence[str]) -> str:
+    values: Mapping[str, Sequence[str]] = {
+        "queue": names[:200],
+        "state": _STATES,
+        "attempts": (">0", ">3"),
+        "priority": (">=5",),
+        "due": ("<now", "<+1h", ">+1h", "<-1m"),
+        "created": (">-1h", ">-24h", "<-1d"),
+        "error": ("~timeout",),
+    }
+    return msgspec.json.encode({name: values.get(name, ()) for name in QUALIFIERS}).decode()
+
+
+def _seen_text(hit: Hit) -> str:
+    return msgspec.json.encode([hit.queue, hit.key, hit.version]).decode()
+
+
+def _seen(text: str) -> SeenMessage:
+    try:
+        return SeenMessage(*msgspec.json.decode(text, type=tuple[str, str, int]))
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        raise InvalidInput("a selected row cannot be read: reload the page") from None
+
+
+def _commands(view: View, search: Search, text: str) -> Commands:
+    host = f"{view.request.url.scheme}://{view.request.url.netloc}"
+    words: list[str] = ["message", "list", search.queue] if search.queue else []
+    if words and search.state in LIVE:
+        words += ["--state", search.state.value]
+    return Commands(
+        curl=commands.curl(f"{host}{view.url('/messages.json', q=text)}"),
+        cli=commands.cli(*words) if words else None,
+        python=commands.python(
+            "now = app.store.run(app.store.queues.now())",
+            f"search = tarry.core.search.query.parse({text!r}, now)",
+            f"found = app.store.run(app.store.search.messages(search, {[search.queue] if search.queue else []!r}))",
+        )
+        if search.queue
+        else None,
+    )

@@ -1,0 +1,160 @@
+"""The overview: is anything late, failing or unconsumed?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from tarry.core.cron.planner import load_ahead
+from tarry.core.rollups.health import Finding, Lag, Severity
+from tarry.edges.dashboard import charts, commands
+from tarry.edges.dashboard.commands import Commands, path
+from tarry.edges.dashboard.ranges import floor
+from tarry.edges.dashboard.screen import Page, Screen, View
+from tarry.edges.dashboard.screens.queue_lists import queue_listing
+from tarry.edges.formats import roughly
+from tarry.services.overview import QueueRow, TimeSeries, queue_rows, time_series
+
+screen = Screen("overview", "Overview", "/", shortcut="o", icon="overview")
+_MINUTE = timedelta(minutes=1)
+
+
+@screen.page("/")
+async def overview(view: View) -> Page:
+    store = view.app.store
+    await view.dashboard.roll_ups.fresh()
+    rows = await queue_rows(store, view.now, view.sees)
+    series = await time_series(store, view.range.starts, view.range.width, rows)
+    findings = sorted((f for row in rows for f in row.health.findings), key=lambda f: (f.severity, f.concern, f.queue))
+    listing = queue_listing(rows)
+    return view.page(
+        "overview.html",
+        "Overview",
+        topics=("queues", "messages", "clock"),
+        listing=listing,
+        rows=rows,
+        findings=findings,
+        tone=_tone(findings),
+        verdict=_verdict(findings, rows),
+        series=series,
+        rates=rates(series, view.range.width),
+        lag=_latest(series.lags),
+        totals=_totals(rows, series, view.range.width),
+        sentences=sentences(series, view.range.name),
+        strip=await next_hour(view),
+        finding_path=_finding_path,
+        commands=Commands(
+            curl=commands.curl(view.api("queues")),
+            cli=commands.cli("queue", "list"),
+            python=commands.python(
+                "for queue in app.queues.list():", "    print(queue.name, app.queues.counts(queue.name))"
+            ),
+        ),
+        first=Commands(
+            curl=commands.curl(
+                view.api("queues", "hello", "messages"), "POST", {"payload": {"hi": "there"}, "after": "10s"}
+            ),
+            cli=commands.cli("offer", "hello", '{"hi": "there"}', "--after", "10s"),
+            python=commands.python('app.queue("hello").offer("first", {"hi": "there"}, after=timedelta(seconds=10))'),
+        ),
+    )
+
+
+async def next_hour(view: View, queue: str | None = None) -> dict[str, object]:
+    """What comes due in each of the next sixty minutes: messages, and ticks that are no messages yet."""
+    store, since = view.app.store, floor(view.now, _MINUTE)
+    until = since + 60 * _MINUTE
+    counts: Counter[datetime] = Counter()
+    ticks: Counter[datetime] = Counter()
+    for due in await view.run(store.rollups.due_ahead(since, until, _MINUTE, queue=queue)):
+        if view.sees(due.queue):
+            counts[due.start_at] += due.messages
+    for name, at, count in load_ahead(await view.app.schedules.list(), view.now, until):
+        if at < until and view.sees(name) and queue in (None, name):
+            ticks[floor(at, _MINUTE)] += count
+    minutes = [since + at * _MINUTE for at in range(60)]
+    values = {(at, 0): float(counts[minute] + ticks[minute]) for at, minute in enumerate(minutes)}
+    titles = {
+        (at, 0): f"{minute:%H:%M} UTC: {counts[minute]:,} messages, {ticks[minute]:,} ticks of schedules"
+        for at, minute in enumerate(minutes)
+    }
+    return {
+        "cells": charts.cells(values, titles),
+        "labels": [(at, f"{minutes[at]:%H:%M}") for at in range(0, 60, 10)],
+        "messages": sum(counts.values()),
+        "ticks": sum(ticks.values()),
+    }
+
+
+def rates(series: TimeSeries, width: timedelta) -> dict[str, list[float | None]]:
+    """Per second, by what happened. The last point is not complete, so it has no rate."""
+    seconds, whole = width.total_seconds(), series.slices[:-1]
+    return {
+        **{name: [*(getattr(row, name) / seconds for row in whole), None] for name in ("offered", "leased", "acked")},
+        "failed": [*((row.nacked + row.expired) / seconds for row in whole), None],
+    }
+
+
+def _finding_path(finding: Finding) -> str:
+    return path("queues", finding.queue)
+
+
+def _tone(findings: list[Finding]) -> str:
+    return "good" if not findings else min(finding.severity.value for finding in findings)
+
+
+def _verdict(findings: list[Finding], rows: list[QueueRow]) -> str:
+    if not rows:
+        return "No queues yet"
+    if not findings:
+        return "Healthy: nothing is late, failing or unconsumed"
+    critical = sum(finding.severity is Severity.CRITICAL for finding in findings)
+    count = len(findings)
+    problems = f"{count} problem{'' if count == 1 else 's'}"
+    return f"{problems}, {critical} critical" if critical and critical < count else problems
+
+
+def _latest(lags: Sequence[Lag]) -> Lag:
+    return next((lag for lag in reversed(lags) if lag.p50 is not None), Lag(None, None, None))
+
+
+def _totals(rows: list[QueueRow], series: TimeSeries, width: timedelta) -> dict[str, object]:
+    health = [row.health for row in rows]
+    oldest = max((h.standing.counts.lag_for for h in health), default=timedelta(0))
+    states = {
+        name: sum(getattr(h.standing.counts, name).n for h in health) for name in ("delayed", "ready", "leased", "dead")
+    }
+    capped = {
+        name: any(getattr(h.standing.counts, name).capped for h in health)
+        for name in ("delayed", "ready", "leased", "dead")
+    }
+    return {
+        "offered_per_s": sum(h.offered_per_s for h in health),
+        "acked_per_s": sum(h.acked_per_s for h in health),
+        "oldest": oldest,
+        "late": any(h.standing.counts.lag_for > h.info.settings.target_lag_for for h in health),
+        "states": states,
+        "capped": capped,
+        "consumers": sum(h.consumers for h in health),
+        "buried": sum(h.buried for h in health),
+    }
+
+
+def sentences(series: TimeSeries, name: str) -> dict[str, str]:
+    """Each chart in one sentence, for readers that cannot see it."""
+    offered, acked = sum(row.offered for row in series.slices), sum(row.acked for row in series.slices)
+    failed = sum(row.nacked + row.expired for row in series.slices)
+    p95 = [lag.p95 for lag in series.lags if lag.p95 is not None]
+    worst = (
+        f"p95 {roughly(timedelta(seconds=p95[-1]))}, at worst {roughly(timedelta(seconds=max(p95)))}"
+        if p95
+        else "no deliveries"
+    )
+    live = [value for value in series.live if value is not None]
+    depth = f"{live[-1]:,} live, between {min(live):,} and {max(live):,}" if live else "not known: the journal is off"
+    return {
+        "rate": f"Last {name}: {offered:,} offered, {acked:,} acked, {failed:,} failed attempts",
+        "lag": f"Last {name}: {worst}",
+        "depth": f"Last {name}: {depth}",
+    }

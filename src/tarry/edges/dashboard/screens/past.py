@@ -1,0 +1,126 @@
+"""Time travel: a queue as it was at an instant, from the journal."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from tarry.core.analytics.port import AnalyticsQuery
+from tarry.core.durations import INSTANTS, moment
+from tarry.core.errors import InvalidInput
+from tarry.core.journal.events import JournalLevel
+from tarry.core.journal.past import PastMessage, past_messages
+from tarry.core.messages.states import LIVE, State
+from tarry.core.rollups.model import WIDTHS
+from tarry.core.search.query import Period, Search
+from tarry.edges.dashboard import commands
+from tarry.edges.dashboard.commands import Commands
+from tarry.edges.dashboard.listing import Column, Listing
+from tarry.edges.dashboard.ranges import floor
+from tarry.edges.dashboard.screen import Page, View
+from tarry.edges.dashboard.screens.messages import message_path, screen
+from tarry.edges.formats import instant as instant_text
+
+EVENTS = 5_000
+"""Events before the instant that are read, and as many after it."""
+LIVE_ROWS = 1_000
+_STEPS = (("-1 h", -3600), ("-10 min", -600), ("-1 min", -60), ("+1 min", 60), ("+10 min", 600), ("+1 h", 3600))
+
+
+@screen.page("/queues/{queue}/at")
+async def at_instant(view: View) -> Page:
+    queue, store = view.path["queue"], view.app.store
+    info = await view.app.queues.get(queue)
+    at = _instant(view)
+    before = await store.analytics.events(AnalyticsQuery(queue=queue, until=at, limit=EVENTS))
+    after = await store.analytics.events(AnalyticsQuery(queue=queue, since=at, until=view.now, limit=EVENTS))
+    live = await view.run(store.search.messages(Search(created=Period(None, at)), [queue], limit=LIVE_ROWS))
+    later = after.rows[::-1] if after.next is None else []
+    messages = past_messages(at, before.rows, later, live.messages)
+    start = view.query.get("after", "")
+    offset = int(start) if start.isascii() and start.isdigit() and len(start) < 7 else 0
+    page = messages[offset : offset + view.limit]
+    redaction = view.dashboard.settings.redaction
+    return view.page(
+        "messages/past.html",
+        f"{queue} at {at:%Y-%m-%d %H:%M:%S} UTC",
+        queue=queue,
+        at=at,
+        info=info,
+        is_off=info.settings.journal is JournalLevel.OFF,
+        listing=Listing(
+            columns=(
+                Column("key", "Key", "code", href=lambda row: message_path(queue, row.key)),
+                Column("state", "State then", "state", value=lambda row: row.state.value),
+                Column("due_at", "Due", "time"),
+                Column("attempt", "Attempts", "number"),
+                Column("priority", "Priority", "number", hide_small=True),
+                Column("consumer", "Consumer", hide_small=True),
+                Column("source", "Known from", value=lambda row: row.source.value, hide_small=True),
+                Column("error", "Error", value=lambda row: row.error and redaction.text(row.error), hide_small=True),
+            ),
+            rows=page,
+            next=str(offset + len(page)) if offset + len(page) < len(messages) else None,
+            name="messages",
+        ),
+        counts=_counts(messages),
+        exact=await _exact(view, queue, at),
+        before=before.rows[:12],
+        after=after.rows[::-1][:12] if after.next is None else [],
+        oldest=before.rows[-1].at if before.next is not None and before.rows else None,
+        later_is_cut=after.next is not None,
+        live_is_cut=live.matching.capped or live.matching.n > len(live.messages),
+        journal_since=await view.run(store.search.journal_since()),
+        events=EVENTS,
+        steps=[
+            (name, instant_text(min(at + timedelta(seconds=seconds), view.now)))
+            for name, seconds in _STEPS
+            if seconds < 0 or at < view.now - timedelta(seconds=1)
+        ],
+        commands=Commands(
+            curl=commands.curl(
+                f"{view.request.url.scheme}://{view.request.url.netloc}{view.here(after=None).replace('/at?', '/at.json?')}"
+            )
+        ),
+    )
+
+
+def _instant(view: View) -> datetime:
+    text = view.query.get("instant", "").strip()
+    if not text:
+        return view.now - timedelta(hours=1)
+    if text.startswith("-"):
+        at = moment(f"+{text[1:]}", "instant")
+        return view.now - at if isinstance(at, timedelta) else at
+    at = moment(
+        text if text.startswith("+") or text[10:11] not in ("T", " ") or _has_zone(text) else f"{text}Z", "instant"
+    )
+    if isinstance(at, timedelta) or at > view.now:
+        raise InvalidInput("instant: lies in the future", hint="the calendar shows what is planned")
+    if at < datetime(2000, 1, 1, tzinfo=UTC):
+        raise InvalidInput(f"instant: {text!r:.40} is too long ago", hint=INSTANTS)
+    return at
+
+
+def _has_zone(text: str) -> bool:
+    return text[-1:] in ("Z", "z") or "+" in text[11:] or "-" in text[11:]
+
+
+def _counts(messages: list[PastMessage]) -> dict[str, int]:
+    return {state.value: sum(row.state is state for row in messages) for state in (*LIVE, State.DEAD)}
+
+
+async def _exact(view: View, queue: str, at: datetime) -> dict[str, object] | None:
+    """The numbers of live and dead messages, from the totals of now and what changed since; exact at the start of a slice."""
+    store = view.app.store
+    await view.dashboard.roll_ups.fresh()
+    width = next((width for width, kept in WIDTHS.items() if at > view.now - kept + width), None)
+    standing = next((row for row in await view.run(store.rollups.standings()) if row.queue == queue), None)
+    if width is None or standing is None or standing.live_total is None or standing.dead_total is None:
+        return None
+    start = floor(at, width)
+    slices = await view.run(store.rollups.slices(width, start, view.now + width, queue=queue))
+    return {
+        "at": start,
+        "live": max(0, standing.live_total - sum(row.live_delta for row in slices)),
+        "dead": max(0, standing.dead_total - sum(row.dead_delta for row in slices)),
+    }

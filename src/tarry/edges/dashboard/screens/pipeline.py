@@ -1,0 +1,111 @@
+"""Pipeline: how fresh its results are, whether the archive is equal to the journal, the forecast, and all runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from tarry.core.analytics.manifest import PastRun
+from tarry.core.analytics.port import AnalyticsQuery
+from tarry.edges.dashboard import commands
+from tarry.edges.dashboard.commands import Commands
+from tarry.edges.dashboard.listing import Column, Listing
+from tarry.edges.dashboard.screen import Page, Screen, View
+from tarry.wire.base import data_of
+
+screen = Screen("pipeline", "Pipeline", "/pipeline", shortcut="l", icon="pipeline")
+JOBS = ("archive", "facts", "metrics", "consumers", "anomalies", "forecast", "verify", "compact", "prune")
+STALE_AFTER = timedelta(hours=1)
+_ROWS = ("rows", "minutes", "hours", "ended", "anomalies", "events", "planned")
+"""What a job has produced, by the name that its summary has for it."""
+_HIDDEN = frozenset({"lake", "lock", "until", "batch", "ok", "seconds", "problems", *_ROWS})
+_TONES = {"done": "good", "running": "leased"}
+
+
+@screen.page("/pipeline")
+async def pipeline(view: View) -> Page:
+    analytics, job = view.app.store.analytics, view.query.get("job") or None
+    before = view.query.get("after", "")
+    rows = await analytics.runs(
+        job=job,
+        before=int(before) if before.isascii() and before.isdigit() and len(before) < 19 else None,
+        limit=view.limit + 1,
+    )
+    page = rows[: view.limit]
+    last = await analytics.last_runs(JOBS)
+    forecasts = await analytics.forecasts(AnalyticsQuery())
+    listing = Listing(
+        columns=(
+            Column("id", "Run", "code"),
+            Column("job", "Job"),
+            Column("state", "State", "state"),
+            Column("started_at", "Started", "time"),
+            Column("took_s", "Took", "duration", value=took),
+            Column("rows", "Rows", "number", value=lambda row: rows_of(row.summary)),
+            Column("result", "Result", value=lambda row: row.error or result_of(row.summary)),
+            Column("lake", "Lake", "code", hide_small=True),
+        ),
+        rows=page,
+        next=str(page[-1].id) if len(rows) > len(page) else None,
+        name="runs",
+    )
+    return view.page(
+        "analytics/pipeline.html",
+        "Pipeline",
+        topics=("clock",),
+        listing=listing,
+        last=last,
+        jobs=JOBS,
+        job=job,
+        verify=next((run for run in last if run.job == "verify"), None),
+        lakes=await analytics.lake_days(limit=60),
+        forecasts=[row for row in forecasts.rows if view.sees(row.queue)],
+        forecast_run=forecasts.run,
+        stale_after=STALE_AFTER,
+        took=took,
+        rows_of=rows_of,
+        result_of=result_of,
+        tone_of=tone_of,
+        commands=Commands(
+            curl=commands.curl(view.api("metrics", "forecasts")),
+            cli=commands.cli("pipeline", "status"),
+            python=commands.python(
+                "for run in app.pipeline.manifest.last_runs(['archive', 'metrics']):", "    print(run.job, run.state)"
+            ),
+        ),
+        first=Commands(cli=commands.cli("pipeline", "run", "--every", "1m")),
+        check=Commands(cli=commands.cli("verify")),
+    )
+
+
+def tone_of(run: PastRun) -> str:
+    return _TONES.get(run.state, "critical")
+
+
+def took(run: PastRun) -> timedelta | None:
+    return None if run.ended_at is None else run.ended_at - run.started_at
+
+
+def rows_of(summary: Mapping[str, Any]) -> int | None:
+    return next((summary[name] for name in _ROWS if isinstance(summary.get(name), int)), None)
+
+
+def result_of(summary: Mapping[str, Any]) -> str:
+    """The other numbers of a summary, and the days of its window, in a few words."""
+    words = [
+        _word(name, value) for name, value in summary.items() if name not in _HIDDEN and value not in (None, "", [], {})
+    ]
+    return ", ".join(word for word in words if word)[:200]
+
+
+def _word(name: str, value: Any) -> str:
+    label = name.replace("_", " ")
+    if isinstance(value, bool):
+        return label if value else ""
+    if isinstance(value, (list, tuple)):
+        items: list[str] = [str(data_of(item)) for item in value]  # pyright: ignore[reportUnknownVariableType]
+        return f"{label} {items[0]} to {items[-1]}" if len(items) > 1 else f"{label} {items[0]}"
+    if isinstance(value, dict):
+        return ""
+    return f"{label} {value:,}" if isinstance(value, int) else f"{label} {value}"

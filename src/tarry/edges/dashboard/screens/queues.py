@@ -1,0 +1,45 @@
+"""Queues: the list, and the search box that leads to one."""
+
+from __future__ import annotations
+
+from starlette.responses import RedirectResponse, Response
+
+from tarry.edges.dashboard import commands
+from tarry.edges.dashboard.commands import Commands, path
+from tarry.edges.dashboard.screen import Page, Screen, View
+from tarry.edges.dashboard.screens.queue_lists import queue_listing
+from tarry.services.overview import queue_rows
+
+screen = Screen("queues", "Queues", "/queues", shortcut="q", icon="queues")
+
+
+@screen.page("/search")
+async def search(view: View) -> Response:
+    """The search box of the frame: a queue of this name, or else messages."""
+    text = view.query.get("q", "").strip()
+    names = {info.name for info in await view.app.queues.list() if view.sees(info.name)}
+    if text in names:
+        return RedirectResponse(view.url(path("queues", text)), 303)
+    return RedirectResponse(view.url("/queues", q=text), 303)
+
+
+@screen.page("/queues")
+async def queues(view: View) -> Page:
+    await view.dashboard.roll_ups.fresh()
+    rows = await queue_rows(view.app.store, view.now, view.sees)
+    after, sought = view.query.get("after", ""), view.query.get("q", "").strip().lower()
+    matching = [row for row in rows if row.name > after and sought in row.name.lower()]
+    page = matching[: view.limit]
+    listing = queue_listing(page, page[-1].name if len(matching) > len(page) else None)
+    return view.page(
+        "queues/queues.html",
+        "Queues",
+        topics=("queues", "messages", "clock"),
+        listing=listing,
+        count=len(rows),
+        commands=Commands(
+            curl=commands.curl(view.api("queues")),
+            cli=commands.cli("queue", "list"),
+            python=commands.python("for queue in app.queues.list():", "    print(queue.name)"),
+        ),
+    )

@@ -1,0 +1,238 @@
+"""Redrives: the wizard that starts a job, the list of jobs, and the page of a job with its controls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from uuid import UUID, uuid4
+
+from starlette.responses import Response
+
+from tarry.core.dead_letters.redrive import (
+    MOST_CANARIES,
+    DeadFilter,
+    Phase,
+    RedriveJob,
+    RedriveOutcome,
+    RedriveState,
+    check_canary,
+    check_rate,
+)
+from tarry.core.errors import InvalidInput, UnknownRedrive
+from tarry.core.messages.model import Counted
+from tarry.core.security.api_keys import Action
+from tarry.edges.dashboard import commands
+from tarry.edges.dashboard.commands import Commands, path
+from tarry.edges.dashboard.listing import Column, Listing
+from tarry.edges.dashboard.screen import Page, View
+from tarry.edges.dashboard.screens import dead_choice
+from tarry.edges.dashboard.screens.dead import COUNTED_TO, screen
+from tarry.edges.dashboard.screens.dead_choice import choice, query_of, words
+
+_STALLED_FOR = timedelta(seconds=15)
+"""A job whose next step is overdue by this: no sweeper runs."""
+DEFAULT_RATE = "50"
+DEFAULT_CANARY = "5"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How a redrive is to run."""
+
+    rate: float | None
+    canary: int
+
+    @classmethod
+    def of(cls, values: Mapping[str, str]) -> Plan:
+        rate, canary = values.get("rate", DEFAULT_RATE).strip(), values.get("canary", DEFAULT_CANARY).strip() or "0"
+        if not (canary.isascii() and canary.isdigit() and len(canary) < 6):
+            raise InvalidInput(f"canary must be a number from 0 to {MOST_CANARIES:,}, not {canary!r:.40}")
+        try:
+            per_second = None if rate in ("", "0") else float(rate)
+        except ValueError:
+            raise InvalidInput(f"rate must be a number of messages per second, not {rate!r:.40}") from None
+        return cls(rate=check_rate(per_second), canary=check_canary(int(canary)))
+
+    def takes(self, letters: Counted) -> timedelta | None:
+        """How long the rate makes it take."""
+        return None if self.rate is None else timedelta(seconds=letters.n / self.rate)
+
+
+def job_path(job: int) -> str:
+    return path("redrives", str(job))
+
+
+@screen.page("/queues/{queue}/dead/redrive", Action.ADMIN)
+async def wizard(view: View) -> Page:
+    queue, where, plan = view.path["queue"], choice(view), Plan.of(view.query)
+    role = view.app.store.dead_letters
+    matching = await view.run(role.count(queue, where=where, limit=COUNTED_TO))
+    groups = await view.run(role.groups(queue, limit=30, cap=1_000))
+    return view.page(
+        "dead_letters/redrive.html",
+        f"Redrive dead letters of {queue}",
+        queue=queue,
+        where=query_of(where),
+        words=words(where),
+        plan=plan,
+        takes=plan.takes(matching.letters),
+        matching=matching,
+        movable=max(0, matching.letters.n - matching.blocked),
+        groups=groups,
+        request=uuid4(),
+        commands=dead_choice.redriven(view, queue, where, rate=plan.rate, canary=plan.canary),
+    )
+
+
+@screen.form("/queues/{queue}/dead/redrive", Action.ADMIN, "redrive dead letters")
+async def start(view: View) -> Response:
+    queue, where, plan = view.path["queue"], choice(view, view.form), Plan.of(view.form)
+    try:
+        request = UUID(view.form.get("request", ""))
+    except ValueError:
+        raise InvalidInput("the form names no request", hint="start again from the list of dead letters") from None
+    job = await view.run(
+        view.app.store.dead_letters.start_redrive(
+            queue, where=where, rate=plan.rate, canary=plan.canary, started_by=view.visitor.id, request=request
+        )
+    )
+    # The first step at once, to be seen on its page; a sweeper makes the others.
+    await view.run(view.app.store.dead_letters.advance_redrive(job.id))
+    return view.done(f"job {job.id} redrives {job.total} dead letters of {queue}", job_path(job.id))
+
+
+@screen.page("/redrives")
+async def jobs(view: View) -> Page:
+    queue = view.query.get("queue") or None
+    if queue is not None:
+        view.visitor.require(Action.READ, queue)
+    newest = await view.run(view.app.store.dead_letters.redrive_jobs(queue, limit=view.limit))
+    columns = (
+        Column("id", "Job", "number", href=lambda job: job_path(job.id)),
+        Column("queue", "Queue"),
+        Column("state", "State", value=lambda job: job.state.value),
+        Column("which", "Which", value=lambda job: words(job.where)),
+        Column("redriven", "Redriven", "number"),
+        Column("total", "Of", "number"),
+        Column("skipped", "Skipped", "number"),
+        Column("rate", "Rate", "number"),
+        Column("canary", "Canaries", "number"),
+        Column("started_by", "By"),
+        Column("created_at", "Started", "time"),
+        Column("ended_at", "Ended", "time"),
+        Column("reason", "Reason"),
+    )
+    return view.page(
+        "dead_letters/redrives.html",
+        "Redrive jobs",
+        topics=("dead", "clock"),
+        listing=Listing(columns=columns, rows=[job for job in newest if view.sees(job.queue)], name="redrives"),
+        limit=view.limit,
+        is_full=len(newest) == view.limit,
+        words=words,
+        job_path=job_path,
+        commands=Commands(
+            curl=commands.curl(view.api("redrives")),
+            cli=commands.cli("redrive", "list"),
+            python=commands.python("for job in app.redrives.list():", "    print(job.id, job.state, job.redriven)"),
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """A job with what became of what it has revived."""
+
+    job: RedriveJob
+    outcome: RedriveOutcome
+
+    @property
+    def left(self) -> int:
+        return max(0, self.job.total.n - self.job.redriven - self.job.skipped)
+
+    @property
+    def succeeded(self) -> int:
+        return max(0, self.job.redriven - self.outcome.died_again.n - self.outcome.live.n)
+
+    @property
+    def is_exact(self) -> bool:
+        return not (self.outcome.died_again.capped or self.outcome.live.capped)
+
+    @property
+    def per_second(self) -> float | None:
+        """Since it began, pauses included."""
+        seconds = ((self.job.ended_at or self.job.updated_at) - self.job.created_at).total_seconds()
+        return self.job.redriven / seconds if seconds > 0 and self.job.redriven else None
+
+    @property
+    def ends_in(self) -> timedelta | None:
+        speed = self.job.rate or self.per_second
+        if self.job.ended or not speed or self.job.phase is not Phase.REST:
+            return None
+        return timedelta(seconds=self.left / speed)
+
+
+@screen.page("/redrives/{job}")
+async def job(view: View) -> Page:
+    current = await _job(view, Action.READ)
+    store = view.app.store
+    outcome = await view.run(store.rollups.redrive_outcome(current.id))
+    recent = await view.run(store.dead_letters.redrive_jobs(current.queue, limit=20)) if current.redriven else []
+    return view.page(
+        "dead_letters/redrive_job.html",
+        f"Redrive job {current.id}",
+        topics=("dead", "messages", "clock"),
+        job=current,
+        progress=Progress(job=current, outcome=outcome),
+        words=words(current.where),
+        where=query_of(current.where),
+        is_stalled=current.state is RedriveState.RUNNING and view.now - current.next_at > _STALLED_FOR,
+        overlapping=[other for other in recent if other.id != current.id and _overlap(current, other)],
+        is_every=current.where == DeadFilter(),
+        commands=dead_choice.job_commands(view, current.id),
+        verb_commands={
+            verb: dead_choice.job_commands(view, current.id, verb) for verb in ("pause", "resume", "cancel")
+        },
+    )
+
+
+def _overlap(job: RedriveJob, other: RedriveJob) -> bool:
+    return bool(other.redriven) and (other.ended_at is None or other.ended_at > job.created_at)
+
+
+@screen.form("/redrives/{job}/pause", Action.ADMIN, "pause a redrive")
+async def pause(view: View) -> Response:
+    return await _turn(view, RedriveState.PAUSED, "is paused")
+
+
+@screen.form("/redrives/{job}/resume", Action.ADMIN, "resume a redrive")
+async def resume(view: View) -> Response:
+    return await _turn(view, RedriveState.RUNNING, "continues")
+
+
+@screen.form("/redrives/{job}/cancel", Action.ADMIN, "cancel a redrive")
+async def cancel(view: View) -> Response:
+    return await _turn(view, RedriveState.CANCELLED, "is cancelled: redriven messages stay live, the others stay dead")
+
+
+async def _turn(view: View, state: RedriveState, sentence: str) -> Response:
+    current = await _job(view, Action.ADMIN)
+    handle = await view.app.redrives.get(current.id)
+    if state is RedriveState.RUNNING:
+        await handle.resume()
+    else:
+        reason = view.form.get("reason") or None
+        await (handle.pause(reason) if state is RedriveState.PAUSED else handle.cancel(reason))
+    return view.done(f"job {current.id} {sentence}", job_path(current.id))
+
+
+async def _job(view: View, action: Action) -> RedriveJob:
+    """The job of the path, if the visitor has the right on its queue."""
+    text = view.path["job"]
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
+    current = await view.run(view.app.store.dead_letters.redrive_job(number))
+    if current is None:
+        raise UnknownRedrive(number)
+    view.visitor.require(action, current.queue)
+    return current

@@ -1,0 +1,39 @@
+"""Settings of a dashboard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from starlette.requests import Request
+
+from tarry.core.errors import InvalidInput
+from tarry.edges.dashboard.redaction import Redaction
+
+Authorize = Callable[[Request, str, str | None], bool]
+"""The host application's own check: the request, the action (read, produce, consume, admin), the queue; None: all queues."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DashboardSettings:
+    read_only: bool = False
+    """No action is possible, whatever the key permits."""
+    environment: str | None = None
+    """Shown as a badge on every page, for example `production`, `staging` or `demo`."""
+    redaction: Redaction = field(default_factory=Redaction)
+    """What is hidden of payloads and headers."""
+    authorize: Authorize | None = None
+    """Decides instead of API keys, for a dashboard that is mounted into an application with users of its own."""
+    session_for: timedelta = timedelta(hours=12)
+    page_for: timedelta = timedelta(seconds=5)
+    """How long a page may take; then its statement is cancelled."""
+    refresh_every: timedelta = timedelta(seconds=1)
+    """How often pages are notified of changes."""
+
+    def __post_init__(self) -> None:
+        for name in ("session_for", "page_for", "refresh_every"):
+            if getattr(self, name) <= timedelta(0):
+                raise InvalidInput(f"{name} must be positive, got {getattr(self, name)}")
+        if self.environment is not None and not 1 <= len(self.environment) <= 30:
+            raise InvalidInput(f"environment must have 1 to 30 characters, got {len(self.environment)}")

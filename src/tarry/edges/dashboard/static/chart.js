@@ -1,0 +1,123 @@
+// <tarry-chart>: draws the table inside it with uPlot, in a shadow tree, so that a refresh of the page morphs the table and
+// leaves the drawing alone. All charts of a page share the crosshair; dragging chooses the time range.
+
+const FORMATS = {
+  count: (value) => short(value),
+  rate: (value) => `${short(value)}/s`,
+  seconds: (value) => (value < 1 ? `${Math.round(value * 1000)} ms` : value < 120 ? `${short(value)} s` : `${short(value / 60)} min`),
+};
+
+function short(value) {
+  const size = Math.abs(value);
+  if (size >= 1e6) return `${+(value / 1e6).toPrecision(3)}M`;
+  if (size >= 1e4) return `${+(value / 1e3).toPrecision(3)}k`;
+  return `${+value.toPrecision(3)}`;
+}
+
+// Hours and minutes, and the day where a range has several.
+function clock(seconds, local, withDay) {
+  const zone = local ? undefined : "UTC";
+  const day = withDay ? { day: "2-digit", month: "2-digit" } : {};
+  return new Date(seconds * 1000).toLocaleString("en-GB", { hour: "2-digit", minute: "2-digit", timeZone: zone, ...day });
+}
+
+// A value between two gaps is no line, so it is drawn as a point.
+function isolated(plot, series) {
+  const values = plot.data[series];
+  return values.flatMap((value, at) => (value !== null && (values[at - 1] ?? null) === null && (values[at + 1] ?? null) === null ? [at] : []));
+}
+
+const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+class TarryChart extends HTMLElement {
+  connectedCallback() {
+    if (!this.shadowRoot) {
+      this.attachShadow({ mode: "open" });
+      const sheet = document.createElement("link");
+      sheet.rel = "stylesheet";
+      sheet.href = document.body.dataset.chartCss;
+      this.box = document.createElement("div");
+      this.box.setAttribute("aria-hidden", "true");
+      const own = new CSSStyleSheet();
+      own.replaceSync(":host{display:block} .u-legend{font-size:12px;text-align:left} .u-legend.u-inline .u-series{padding-right:10px} .u-legend.u-inline .u-series>*{padding:1px 2px} .u-legend .u-marker{width:9px;height:9px;border-radius:2px;border-width:2px} .u-legend th,.u-legend td{font-weight:400}");
+      this.shadowRoot.adoptedStyleSheets = [own];
+      this.shadowRoot.append(sheet, this.box, document.createElement("slot"));
+    }
+    this.observer = new MutationObserver(() => this.update());
+    this.observer.observe(this, { subtree: true, childList: true, characterData: true, attributes: true, attributeFilter: ["data-start"] });
+    this.sizes = new ResizeObserver(() => this.resize());
+    this.sizes.observe(this);
+    this.restyle = () => this.draw();
+    document.addEventListener("tarry:theme", this.restyle);
+    document.addEventListener("tarry:zone", this.restyle);
+    this.draw();
+  }
+
+  disconnectedCallback() {
+    this.observer.disconnect();
+    this.sizes.disconnect();
+    document.removeEventListener("tarry:theme", this.restyle);
+    document.removeEventListener("tarry:zone", this.restyle);
+    this.plot?.destroy();
+    this.plot = null;
+  }
+
+  read() {
+    const rows = [...this.querySelectorAll("tbody tr")].map((row) => [...row.querySelectorAll("td")].map((cell) => (cell.textContent === "" ? null : Number(cell.textContent))));
+    const start = Number(this.dataset.start);
+    const step = Number(this.dataset.step);
+    const times = rows.map((_, at) => start + at * step);
+    const series = (rows[0] ?? []).map((_, column) => rows.map((row) => row[column]));
+    if ("stacked" in this.dataset) for (let at = 1; at < series.length; at++) series[at] = series[at].map((value, i) => (value ?? 0) + (series[at - 1][i] ?? 0));
+    return [times, ...series];
+  }
+
+  update() {
+    cancelAnimationFrame(this.frame);
+    this.frame = requestAnimationFrame(() => this.plot?.setData(this.read()));
+  }
+
+  resize() {
+    if (this.plot && this.clientWidth) this.plot.setSize({ width: this.clientWidth, height: this.height });
+  }
+
+  get height() {
+    return Number(this.dataset.height ?? 170);
+  }
+
+  draw() {
+    if (!window.uPlot || !this.clientWidth) { requestAnimationFrame(() => this.isConnected && !this.plot && this.draw()); return; }
+    this.plot?.destroy();
+    const names = [...this.querySelectorAll("thead th")].slice(1).map((cell) => cell.textContent);
+    const tones = this.dataset.tones.trim().split(" ");
+    const stacked = "stacked" in this.dataset;
+    const format = FORMATS[this.dataset.unit];
+    const local = document.documentElement.dataset.zone === "browser";
+    const line = style("--line"), soft = style("--soft");
+    const axis = { stroke: soft, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1, size: 4 }, font: "11px system-ui", gap: 3 };
+    this.plot = new uPlot({
+      width: this.clientWidth,
+      height: this.height,
+      tzDate: (seconds) => (local ? new Date(seconds * 1000) : uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC")),
+      cursor: { sync: { key: "tarry" }, points: { size: 6 }, drag: { x: false, y: false } },
+      legend: { live: true },
+      scales: { y: { range: (_, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
+      axes: [{ ...axis, size: 28, space: 60, values: (_, splits) => splits.map((at) => clock(at, local, Number(this.dataset.step) > 3_000)) }, { ...axis, size: 54, values: (_, splits) => splits.map(format) }],
+      series: [{ label: local ? "Time" : "UTC", value: (_, at) => (at === null || at === undefined ? "–" : clock(at, local, Number(this.dataset.step) > 3_000)) }, ...names.map((name, at) => ({
+        label: name,
+        stroke: style(`--${tones[at]}`),
+        width: 1.6,
+        fill: stacked ? `${style(`--${tones[at]}`)}22` : undefined,
+        points: { show: true, size: 6, fill: style(`--${tones[at]}`), filter: isolated },
+        spanGaps: false,
+        value: (plot, value, series, index) => {
+          if (value === null || value === undefined) return "–";
+          const below = stacked && series > 1 && index !== null ? plot.data[series - 1][index] ?? 0 : 0;
+          return format(value - below);
+        },
+      }))],
+    }, this.read(), this.box);
+  }
+}
+
+customElements.define("tarry-chart", TarryChart);

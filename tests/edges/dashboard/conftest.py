@@ -1,0 +1,157 @@
+"""A real Chromium against a real broker on PostgreSQL. One browser per session, one server per module.
+
+`screen` opens pages and fails the test on a console error or a violated content security policy; `accessible` runs axe.
+To see a page while writing it: `TARRY_SHOTS=/tmp/shots pytest …` keeps a screenshot of each page that a test opens.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
+
+from tarry.app import AsyncApp, connect_async
+from tarry.core.settings import StoreSettings
+from tarry.edges.dashboard.settings import DashboardSettings
+from tarry.edges.http.server import running_broker
+from tarry.edges.http.settings import BrokerSettings
+from tests.kit.blocking import Blocking, Loop
+from tests.kit.servers import Server
+
+AXE = Path(__file__).parent / "vendor" / "axe.min.js"
+THEMES = ("light", "dark")
+WIDTHS = (1280, 390)
+TIMEOUT_MS = 20_000
+"""Generous: the machines of tests are busy."""
+expect.set_options(timeout=TIMEOUT_MS)
+
+
+def chromium() -> str:
+    """Debian's Chromium. Without one, tests are skipped where a developer works, and fail in CI."""
+    path = os.environ.get("TARRY_CHROMIUM") or shutil.which("chromium")
+    if path is None:
+        reason = "no Chromium: NO TEST OF THE DASHBOARD RUNS. As root: make system-packages; or set TARRY_CHROMIUM"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return path
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    path = chromium()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
+
+
+@dataclass
+class Served:
+    """A broker with a dashboard, and the library on its database."""
+
+    url: str
+    """Of the dashboard, without a slash at the end."""
+    app: Any
+    """A blocking view of the app."""
+    dsn: str
+    loop: Loop
+    closing: ExitStack = field(default_factory=ExitStack)
+
+
+Serve = Callable[..., Served]
+
+
+def served(server: Server, loop: Loop, **settings: Any) -> Served:
+    """A broker on a database of its own. `settings`: of the dashboard; `keyless=False`: every visitor needs a key."""
+    broker = BrokerSettings(anonymous=settings.pop("keyless", True))
+    pages = DashboardSettings(**{"environment": "test", **settings})
+    dsn, closing = server.new_database(), ExitStack()
+    app: AsyncApp = loop.run(_opened(dsn))
+    closing.callback(lambda: loop.run(app.close()))
+    running = running_broker(app, broker, pages=pages)
+    url = loop.run(running.__aenter__())
+    closing.callback(lambda: loop.run(running.__aexit__(None, None, None)))
+    return Served(f"{url}/dashboard", Blocking(app, loop), dsn, loop, closing)
+
+
+async def _opened(dsn: str) -> AsyncApp:
+    return await connect_async(dsn, settings=StoreSettings(pool_size=4))
+
+
+@pytest.fixture(scope="module")
+def loop() -> Iterator[Loop]:
+    loop = Loop()
+    yield loop
+    loop.stop()
+
+
+@pytest.fixture(scope="module")
+def dashboard(server: Server, loop: Loop) -> Iterator[Served]:
+    """A dashboard without keys, on an empty database of the module."""
+    made = served(server, loop)
+    yield made
+    made.closing.close()
+
+
+class Screen:
+    """Opens pages of one dashboard, and remembers what went wrong on them."""
+
+    def __init__(self, browser: Browser, url: str) -> None:
+        self._browser = browser
+        self.url = url
+        self.errors: list[str] = []
+        self._contexts: list[BrowserContext] = []
+
+    def context(self, *, theme: str = "light", width: int = 1280, **options: Any) -> BrowserContext:
+        chosen: Any = {"color_scheme": theme, "viewport": {"width": width, "height": 900}, **options}
+        context = self._browser.new_context(**chosen)
+        context.set_default_timeout(TIMEOUT_MS)
+        self._contexts.append(context)
+        return context
+
+    def open(self, path: str = "/", context: BrowserContext | None = None, **options: Any) -> Page:
+        page = (context or self.context(**options)).new_page()
+        page.on("console", self._note)
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.goto(f"{self.url}{path}")
+        if shots := os.environ.get("TARRY_SHOTS"):
+            name = path.strip("/").replace("/", "-").split("?")[0] or "overview"
+            parts = [name, options.get("theme", "light"), str(options.get("width", 1280))]
+            page.screenshot(path=Path(shots) / f"{'-'.join(parts)}.png", full_page=True)
+        return page
+
+    def _note(self, message: ConsoleMessage) -> None:
+        if message.type == "error":
+            self.errors.append(message.text)
+
+    def close(self) -> None:
+        for context in self._contexts:
+            context.close()
+
+
+@pytest.fixture
+def screen(browser: Browser, dashboard: Served) -> Iterator[Screen]:
+    screen = Screen(browser, dashboard.url)
+    yield screen
+    screen.close()
+    assert screen.errors == [], "errors in the browser's console"
+
+
+def accessible(screen: Screen, path: str, *, theme: str, width: int) -> list[str]:
+    """The violations that axe finds, and whether the page is wider than the screen. Runs without the content security
+    policy, which forbids to add axe to the page."""
+    page = screen.open(path, screen.context(theme=theme, width=width, bypass_csp=True))
+    page.add_script_tag(content=AXE.read_text())
+    result = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    problems = [f"{problem['id']}: {problem['nodes'][0]['html'][:200]}" for problem in result["violations"]]
+    if page.evaluate("document.documentElement.scrollWidth > window.innerWidth + 1"):
+        problems.append(f"the page is wider than {width} pixels")
+    return problems

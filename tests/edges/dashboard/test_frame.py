@@ -1,0 +1,100 @@
+"""The frame of every page: it is accessible, keeps to its policy, and works without scripts."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+import pytest
+from playwright.sync_api import expect
+
+from tarry.edges.dashboard import screens
+from tests.edges.dashboard.conftest import THEMES, WIDTHS, Screen, Served, accessible
+
+PAGES = sorted(part.screen.path for part in screens.PARTS)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def traffic(dashboard: Served) -> None:
+    """Some of everything, so that no page is empty."""
+    app = dashboard.app
+    for name in ("orders", "mails"):
+        queue = app.queue(name)
+        queue.offer("due", {"n": 1})
+        queue.offer("later", {"n": 2}, after=timedelta(minutes=30))
+        queue.offer("dead", {"n": 3})
+        delivery = queue.poll(timedelta(0))
+        assert delivery is not None
+        delivery.bury("ValueError: <b>bold</b>")
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_is_accessible(screen: Screen, path: str, theme: str, width: int) -> None:
+    assert accessible(screen, path, theme=theme, width=width) == []
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_has_landmarks_a_title_and_stays_small(screen: Screen, path: str) -> None:
+    page = screen.open(path)
+    expect(page.locator("main h1")).to_have_count(1)
+    expect(page.get_by_role("banner")).to_be_visible()
+    expect(page.get_by_role("link", name="Skip to content")).to_have_attribute("href", "#main")
+    assert len(page.content().encode()) <= 150_000
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_is_readable_without_scripts(screen: Screen, path: str) -> None:
+    page = screen.open(path, screen.context(java_script_enabled=False))
+    expect(page.locator("main h1")).to_be_visible()
+
+
+def test_the_content_security_policy_allows_only_what_is_ours(screen: Screen) -> None:
+    response = screen.context().request.get(f"{screen.url}/")
+    policy = response.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self';")
+    assert "unsafe" not in policy
+    assert response.headers["x-content-type-options"] == "nosniff"
+
+
+def test_help_opens_with_the_keyboard_and_lists_every_screen(screen: Screen) -> None:
+    page = screen.open("/")
+    page.keyboard.press("?")
+    dialog = page.get_by_role("dialog", name="Keyboard")
+    expect(dialog).to_be_visible()
+    for part in screens.PARTS:
+        expect(dialog.get_by_text(part.screen.title, exact=True)).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+
+
+def test_two_keys_lead_to_a_screen_and_one_to_the_search(screen: Screen) -> None:
+    page = screen.open("/")
+    page.keyboard.press("g")
+    page.keyboard.press("q")
+    expect(page).to_have_url(re.compile("/queues$"))
+    page.keyboard.press("/")
+    expect(page.get_by_role("searchbox")).to_be_focused()
+
+
+def test_the_chosen_theme_is_in_the_next_page_from_its_first_byte(screen: Screen) -> None:
+    context = screen.context(theme="light")
+    page = screen.open("/", context)
+    page.get_by_role("button", name="Light or dark").click()
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    assert 'data-theme="dark"' in context.request.get(f"{screen.url}/queues").text()
+
+
+def test_the_time_range_is_in_the_address_and_stays_on_the_way(screen: Screen) -> None:
+    page = screen.open("/")
+    page.get_by_role("link", name="15m").click()
+    expect(page).to_have_url(re.compile("range=15m"))
+    page.get_by_role("navigation", name="Screens").get_by_role("link", name="Queues").click()
+    expect(page).to_have_url(re.compile(r"/queues\?range=15m"))
+
+
+def test_an_unknown_page_is_a_problem_with_a_way_back(screen: Screen) -> None:
+    response = screen.context().request.get(f"{screen.url}/nothing/here")
+    assert response.status == 404
+    assert "there is no such page" in response.text()

@@ -1,0 +1,92 @@
+"""What clients send is text on every page, whatever it looks like."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import httpx
+import pytest
+from playwright.sync_api import expect
+
+from tarry.edges.dashboard.redaction import HIDDEN, Redaction
+from tests.edges.dashboard.conftest import Screen, Served
+
+SCRIPT = "<script>document.title='owned'</script>"
+IMAGE = '"><img src=x onerror="document.title=1">'
+KEYS = (SCRIPT, IMAGE, "../../etc/passwd", "a b%2F?c#d", "=cmd|'/C calc'!A0", "{{ 7 * 7 }}", "\u202eevil")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def hostile(dashboard: Served) -> None:
+    dashboard.app.queues.create("a.json")
+    queue = dashboard.app.queue("a.json")
+    for key in KEYS:
+        queue.offer(key, {"x": SCRIPT}, type=SCRIPT[:50])
+    dashboard.app.queues.pause("a.json", reason=IMAGE)
+
+
+@pytest.mark.parametrize("path", ["/", "/queues", "/queues/a.json", "/queues/a.json/next", "/queues/a.json/settings"])
+def test_hostile_texts_run_nothing(screen: Screen, path: str) -> None:
+    page = screen.open(path)
+    expect(page.locator("main h1")).to_be_visible()
+    assert "Tarry" in page.title()
+    assert page.locator("main img, main script").count() == 0
+
+
+def test_hostile_keys_are_shown_as_they_are(screen: Screen) -> None:
+    page = screen.open("/queues/a.json/next")
+    for key in KEYS:
+        expect(page.locator("td code", has_text=key).first).to_be_visible()
+    expect(screen.open("/queues/a.json").locator(".verdict").get_by_text(IMAGE)).to_be_visible()
+
+
+def test_a_hostile_query_stays_a_query(screen: Screen) -> None:
+    page = screen.open("/queues?q=%22%3E%3Cscript%3Ealert(1)%3C/script%3E")
+    expect(page.get_by_text("No queue matches.")).to_be_visible()
+    assert "<b>" not in httpx.get(f"{screen.url}/queues?range=<b>").text
+
+
+def test_a_cell_that_looks_like_a_formula_is_text_in_csv(dashboard: Served) -> None:
+    response = httpx.get(f"{dashboard.url}/queues/a.json/next.csv")
+    keys = {row["key"] for row in csv.DictReader(io.StringIO(response.text))}
+    assert "'=cmd|'/C calc'!A0" in keys
+    assert response.headers["content-disposition"].startswith("attachment")
+
+
+def test_a_list_is_the_same_as_json(dashboard: Served) -> None:
+    rows = httpx.get(f"{dashboard.url}/queues/a.json/next.json").json()
+    assert {row["key"] for row in rows["messages"]} == set(KEYS)
+    assert rows["next"] is None
+
+
+class TestRedaction:
+    rules = Redaction(patterns=(r"\b\d{16}\b",))
+
+    @pytest.mark.parametrize(
+        ("payload", "shown"),
+        [
+            (b'{"n": 12345678901234567890.10}', '{\n  "n": 12345678901234567890.10\n}'),
+            (b'{"password": "x", "n": 1}', f'{{\n  "password": {HIDDEN},\n  "n": 1\n}}'),
+            (b'{"user": {"apiKey": {"a": [1, {"b": 2}]}, "n": 1}}', None),
+            (b'{"Auth-Token": null}', f'{{\n  "Auth-Token": {HIDDEN}\n}}'),
+            (b"[]", "[]"),
+            (b'{"a": {}}', '{\n  "a": {}\n}'),
+            (b'["4111111111111111"]', f'[\n  "{HIDDEN}"\n]'),
+        ],
+    )
+    def test_values_of_secret_keys_are_hidden_and_numbers_keep_their_digits(
+        self, payload: bytes, shown: str | None
+    ) -> None:
+        text = self.rules.payload(payload, None).text
+        if shown is None:
+            shown = f'{{\n  "user": {{\n    "apiKey": {HIDDEN},\n    "n": 1\n  }}\n}}'
+        assert text == shown
+
+    def test_decoded_values_are_hidden_alike(self) -> None:
+        value = {"password": {"a": 1}, "list": [{"secret": 1}, "4111111111111111"]}
+        assert self.rules.value(value) == {"password": HIDDEN, "list": [{"secret": HIDDEN}, HIDDEN]}
+
+    def test_bytes_and_long_texts_are_described(self) -> None:
+        assert self.rules.payload(b"\xff\xfe", "application/octet-stream").text == "2 bytes that are not text"
+        assert self.rules.payload(b"[" * 200_000, None).cut

@@ -1,0 +1,109 @@
+"""Live refresh: pages change by themselves, keep what the visitor has open, and share one stream."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.edges.dashboard.conftest import Screen, Served
+
+
+@pytest.fixture
+def queue(dashboard: Served, request: pytest.FixtureRequest) -> str:
+    name = f"q{abs(hash(request.node.name)) % 10**8}"
+    dashboard.app.queues.create(name)
+    return name
+
+
+def is_live(page: Page) -> None:
+    expect(page.locator("[data-live]")).to_have_attribute("data-state", "live")
+
+
+def ready(page: Page) -> str:
+    return page.locator(".tile", has_text="Ready").locator(".value").inner_text()
+
+
+def test_an_offer_appears_without_a_reload(screen: Screen, dashboard: Served, queue: str) -> None:
+    page = screen.open(f"/queues/{queue}")
+    is_live(page)
+    page.evaluate("window.sameDocument = true")
+    dashboard.app.queue(queue).offer("new", 1)
+    expect(page.locator(".tile", has_text="Ready").locator(".value")).to_have_text("1")
+    expect(page.get_by_role("link", name="new")).to_be_visible()
+    assert page.evaluate("window.sameDocument"), "the page was loaded again"
+
+
+def test_a_refresh_keeps_focus_open_panels_and_scroll(screen: Screen, dashboard: Served, queue: str) -> None:
+    for number in range(12):
+        dashboard.app.queue(queue).offer(f"k{number}", 1)
+    page = screen.open(f"/queues/{queue}")
+    is_live(page)
+    details = page.locator("#chart-rate details")
+    details.locator("summary").click()
+    link = page.get_by_role("link", name="k0", exact=True)
+    link.focus()
+    page.mouse.wheel(0, 300)
+    scrolled = page.evaluate("window.scrollY")
+    dashboard.app.queue(queue).offer("more", 1)
+    expect(page.locator(".tile", has_text="Ready").locator(".value")).to_have_text("13")
+    expect(details).to_have_attribute("open", "")
+    expect(link).to_be_focused()
+    assert page.evaluate("window.scrollY") == scrolled
+
+
+def test_an_open_dialog_and_what_is_typed_in_it_stay(screen: Screen, dashboard: Served, queue: str) -> None:
+    page = screen.open(f"/queues/{queue}")
+    is_live(page)
+    page.get_by_role("button", name="Pause").click()
+    page.get_by_label("Reason").fill("half a sent")
+    dashboard.app.queue(queue).offer("new", 1)
+    other = screen.open(f"/queues/{queue}")
+    expect(other.locator(".tile", has_text="Ready").locator(".value")).to_have_text("1")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    expect(page.get_by_label("Reason")).to_have_value("half a sent")
+    page.keyboard.press("Escape")
+    expect(page.locator(".tile", has_text="Ready").locator(".value")).to_have_text("1")
+    expect(page.locator("#pause input[name=reason]")).to_have_value("half a sent")
+
+
+def test_paused_pages_stand_still_until_they_are_resumed(screen: Screen, dashboard: Served, queue: str) -> None:
+    page = screen.open(f"/queues/{queue}")
+    is_live(page)
+    page.keyboard.press("p")
+    expect(page.locator("[data-live-text]")).to_have_text("Paused")
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    dashboard.app.queue(queue).offer("new", 1)
+    other = screen.open(f"/queues/{queue}")
+    expect(other.locator(".tile", has_text="Ready").locator(".value")).to_have_text("1")
+    assert ready(page) == "0"
+    assert requests == []
+    page.keyboard.press("p")
+    expect(page.locator(".tile", has_text="Ready").locator(".value")).to_have_text("1")
+
+
+def test_nine_tabs_share_one_stream(screen: Screen, dashboard: Served, queue: str) -> None:
+    context = screen.context()
+    streams: list[str] = []
+    context.on("request", lambda request: streams.append(request.url) if request.url.endswith("/live") else None)
+    pages = [screen.open(f"/queues/{queue}", context) for _ in range(9)]
+    for page in pages:
+        is_live(page)
+    assert len(streams) == 1
+    dashboard.app.queue(queue).offer("new", 1)
+    for page in pages:
+        expect(page.locator(".tile", has_text="Ready").locator(".value")).to_have_text("1")
+    pages[0].close()  # it had the stream: another tab takes over
+    dashboard.app.queue(queue).offer("second", 1)
+    for page in pages[1:]:
+        expect(page.locator(".tile", has_text="Ready").locator(".value")).to_have_text("2")
+
+
+def test_the_page_of_one_queue_does_not_fetch_itself_for_another(screen: Screen, dashboard: Served, queue: str) -> None:
+    page = screen.open(f"/queues/{queue}/settings")
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    dashboard.app.queue(queue).offer("new", 1)
+    other = screen.open(f"/queues/{queue}")
+    is_live(other)
+    assert [url for url in requests if url.endswith("/settings")] == [], "a form must not change under its visitor"

@@ -1,0 +1,307 @@
+"""Messages, one message, a queue at an instant, and consumers, in a browser."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import pytest
+from playwright.sync_api import APIResponse, Browser, Page, expect
+
+from tarry import Message
+from tests.edges.dashboard.conftest import Screen, Served, accessible, served
+from tests.kit.blocking import Loop
+from tests.kit.servers import Server
+
+HOSTILE = "<img src=x onerror=alert(1)>/../\"'&?#%2F {{7*7}}"
+ERROR = "<script>alert('error')</script> ValueError: ü\u202e"
+MANY = 10_000
+LATER = timedelta(hours=2)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def traffic(dashboard: Served) -> None:
+    app = dashboard.app
+    hostile = app.queue("hostile")
+    payload = {"html": "</code><script>alert(2)</script>", "big": 12345678901234567890123, "password": "hunter2"}
+    hostile.offer(HOSTILE, payload, after=LATER, headers={"x-<b>": "<i>"}, type="<u>")
+    hostile.offer("retried", {"n": 1})
+    first = hostile.poll(timedelta(0))
+    assert first is not None
+    first.nack(ERROR, delay=timedelta(0))
+    second = hostile.poll(timedelta(seconds=5))
+    assert second is not None
+    second.ack()
+    hostile.offer("buried", {"n": 2})
+    third = hostile.poll(timedelta(0))
+    assert third is not None
+    third.bury(ERROR)
+    hostile.offer("held", {"n": 3}, priority=9, lease_for=timedelta(hours=1))
+    assert hostile.poll(timedelta(0)) is not None
+    many = app.queue("many")
+    for start in range(0, MANY, 1_000):
+        many.offer_many([_message(n) for n in range(start, start + 1_000)])
+
+
+def _message(n: int) -> Any:
+    return Message(key=f"m-{n:05}", payload={"n": n, "user": {"id": n % 100}}, after=LATER + timedelta(seconds=n))
+
+
+def search_path(query: str) -> str:
+    return f"/messages?{urlencode({'q': query})}"
+
+
+def message(queue: str, key: str) -> str:
+    return f"/queues/{queue}/messages/{quote(key, safe='')}"
+
+
+def get(screen: Screen, path: str) -> APIResponse:
+    return screen.context().request.get(f"{screen.url}{path}")
+
+
+PAGES = {
+    "search": search_path("queue:hostile"),
+    "message": message("hostile", HOSTILE),
+    "finished": message("hostile", "retried"),
+    "past": "/queues/hostile/at?instant=-1s",
+    "consumer": "/consumers",
+}
+
+
+@pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", 390)])
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_accessible(screen: Screen, name: str, theme: str, width: int) -> None:
+    assert accessible(screen, PAGES[name], theme=theme, width=width) == []
+
+
+class TestSearch:
+    def test_one_of_ten_thousand_is_found_by_its_key(self, screen: Screen) -> None:
+        page = screen.open(search_path("key:m-07777"))
+        expect(page.locator("#message-table tbody tr")).to_have_count(1)
+        expect(page.get_by_text("1 match", exact=True)).to_be_visible()
+        assert len(page.content().encode()) <= 150_000
+
+    def test_many_rows_come_in_pages_that_state_what_was_scanned(self, screen: Screen) -> None:
+        page = screen.open(search_path("queue:many"))
+        expect(page.locator("#message-table tbody tr")).to_have_count(50)
+        expect(page.get_by_text("10,000 live messages of queue many were scanned")).to_be_visible()
+        page.get_by_role("link", name="Next page").click()
+        expect(page.get_by_role("link", name="m-00050")).to_be_visible()
+        assert len(page.content().encode()) <= 150_000
+
+    def test_the_query_is_in_the_address_and_its_terms_can_be_removed(self, screen: Screen) -> None:
+        page = screen.open("/messages")
+        box = page.get_by_label("Search with qualifiers")
+        box.fill("queue:many priority:0")
+        box.press("Enter")
+        expect(page).to_have_url(re.compile("q=queue%3Amany\\+priority%3A0"))
+        page.get_by_role("link", name=re.compile("priority:0 .*remove")).click()
+        expect(page.get_by_label("Search with qualifiers")).to_have_value("queue:many")
+
+    def test_a_qualifier_that_does_not_exist_is_named(self, screen: Screen) -> None:
+        response = get(screen, search_path("colour:red"))
+        assert response.status == 422
+        assert "colour: there is no such qualifier" in response.text()
+        refused = get(screen, "/messages.json?q=colour%3Ared")
+        assert refused.status == 422
+        assert refused.json()["detail"] == "colour: there is no such qualifier"
+
+    def test_nothing_found_is_a_sentence(self, screen: Screen) -> None:
+        expect(screen.open(search_path("key:missing")).get_by_text("No message matches.")).to_be_visible()
+
+    def test_dead_and_finished_messages_are_found_too(self, screen: Screen) -> None:
+        dead = get(screen, "/messages.json?" + urlencode({"q": "queue:hostile state:dead"})).json()["messages"]
+        done = get(screen, "/messages.json?" + urlencode({"q": "queue:hostile state:done"})).json()["messages"]
+        assert [row["key"] for row in dead] == ["buried"]
+        assert [row["key"] for row in done] == ["retried"]
+
+    def test_payloads_are_searched_but_not_what_is_hidden(self, screen: Screen) -> None:
+        query = urlencode({"q": "queue:many payload.user.id:42"})
+        rows = get(screen, f"/messages.json?{query}").json()["messages"]
+        assert [row["key"] for row in rows] == ["m-00042", "m-00142", "m-00242", "m-00342", "m-00442"]
+        hidden = get(screen, "/messages.json?" + urlencode({"q": "payload.password:hunter2"}))
+        assert hidden.json()["detail"] == "payload.password: is hidden here, so it cannot be searched"
+
+    def test_json_and_csv_have_the_rows_of_the_search(self, screen: Screen) -> None:
+        rows = get(screen, "/messages.json?" + urlencode({"q": "queue:hostile type:<u>"})).json()["messages"]
+        assert [row["key"] for row in rows] == [HOSTILE]
+        assert "m-00000," in get(screen, "/messages.csv?q=queue%3Amany").text()
+
+    def test_qualifiers_are_suggested_while_typing(self, screen: Screen) -> None:
+        page = screen.open("/messages")
+        box = page.get_by_label("Search with qualifiers")
+        box.type("queue:many sta")
+        expect(page.locator("#query-options option")).to_have_attribute("value", "queue:many state:")
+        box.fill("queue:many state:le")
+        expect(page.locator("#query-options option")).to_have_attribute("value", "queue:many state:leased")
+
+    def test_selected_rows_are_made_due(self, screen: Screen, dashboard: Served) -> None:
+        queue = dashboard.app.queue("selected")
+        for n in range(3):
+            queue.offer(f"s-{n}", {"n": n}, after=LATER)
+        page = screen.open(search_path("queue:selected"))
+        for n in range(2):
+            page.get_by_role("checkbox", name=f"Select s-{n}").check()
+        expect(page.get_by_text("2 selected", exact=True)).to_be_visible()
+        page.get_by_role("button", name="Change messages").click()
+        page.get_by_role("button", name="Apply").click()
+        expect(page.get_by_text("2 of 2 were made due now")).to_be_visible()
+        assert dashboard.app.queues.counts("selected").ready.n == 2
+
+    def test_all_that_match_are_dropped_by_a_job_after_a_typed_confirmation(
+        self, screen: Screen, dashboard: Served
+    ) -> None:
+        queue = dashboard.app.queue("dropped")
+        queue.offer_many([_message(n) for n in range(450)])
+        page = screen.open(search_path("queue:dropped"))
+        _drop_all(page, "")
+        expect(
+            page.get_by_role("heading", name="type drop to drop all that match: nothing was changed")
+        ).to_be_visible()
+        screen.errors.clear()  # the browser reports the status 422
+        page.goto(f"{screen.url}{search_path('queue:dropped')}")
+        _drop_all(page, "drop")
+        expect(page.get_by_role("heading", name="drop all that match")).to_be_visible()
+        expect(page.get_by_text("450", exact=True)).to_be_visible(timeout=30_000)
+        assert dashboard.app.queues.counts("dropped").delayed.n == 0
+
+
+def _drop_all(page: Page, typed: str) -> None:
+    page.get_by_role("button", name="Change messages").click()
+    page.get_by_role("radio", name="Drop: they are removed").check()
+    page.get_by_role("radio", name="All that match").check()
+    page.get_by_label("To bury or drop all that match").fill(typed)
+    page.get_by_role("button", name="Apply").click()
+
+
+class TestInspector:
+    def test_hostile_text_is_shown_as_text(self, screen: Screen) -> None:
+        page = screen.open(message("hostile", HOSTILE))
+        expect(page.get_by_role("heading", level=1)).to_have_text(HOSTILE)
+        expect(page.locator("#payload")).to_contain_text("</code><script>alert(2)</script>")
+        expect(page.locator("#payload")).to_contain_text("12345678901234567890123")
+        expect(page.locator("#payload")).not_to_contain_text("hunter2")
+        assert page.locator("main img, main script").count() == 0
+
+    def test_a_delayed_message_shows_why_it_is_not_delivered(self, screen: Screen) -> None:
+        expect(screen.open(message("hostile", HOSTILE)).locator(".why")).to_contain_text("it is due in 1:")
+
+    def test_a_finished_message_has_its_attempts_as_bars(self, screen: Screen) -> None:
+        page = screen.open(message("hostile", "retried"))
+        expect(page.locator("svg.history rect")).to_have_count(2)
+        expect(page.locator(".events")).to_contain_text(ERROR)
+        page.get_by_role("link", name="Compact").click()
+        expect(page.locator("#event-table tbody tr")).to_have_count(5)
+        page.get_by_role("link", name="Raw JSON").click()
+        expect(page.locator("#history pre")).to_contain_text('"kind": "acked"')
+
+    def test_a_dead_message_shows_its_reason_and_payload(self, screen: Screen) -> None:
+        page = screen.open(message("hostile", "buried"))
+        expect(page.locator(".why")).to_contain_text("It is dead: buried")
+        expect(page.locator("#payload")).to_contain_text('"n": 2')
+
+    def test_an_unknown_key_is_a_problem(self, screen: Screen) -> None:
+        assert get(screen, message("hostile", "nothing")).status == 404
+
+    @pytest.mark.parametrize("key", [".", "..", "a/b", "%2e", "x?y#z", "ü 😀"])
+    def test_every_key_has_a_page_that_the_list_links(self, screen: Screen, dashboard: Served, key: str) -> None:
+        dashboard.app.queue("odd").offer(key, {"n": 1}, after=LATER)
+        page = screen.open(search_path(f'queue:odd key:"{key}"'))
+        page.get_by_role("link", name=key, exact=True).click()
+        expect(page.get_by_role("heading", level=1)).to_have_text(key)
+
+    def test_a_message_is_edited_rescheduled_and_dropped(self, screen: Screen, dashboard: Served) -> None:
+        queue = dashboard.app.queue("edited")
+        queue.offer("e", {"n": 1}, after=LATER)
+        page = screen.open(message("edited", "e"))
+        page.get_by_role("button", name="Edit").click()
+        page.get_by_label("Priority, 0 to 9").fill("7")
+        page.get_by_label("Payload, JSON").fill('{"n": 1.10}')
+        page.get_by_role("button", name="Save").click()
+        expect(page.get_by_text("e is changed")).to_be_visible()
+        expect(page.locator("#payload")).to_contain_text('"n": 1.10')
+        page.get_by_role("button", name="Reschedule").click()
+        page.get_by_label("When").fill("+5m")
+        page.get_by_role("dialog", name="Reschedule it").get_by_role("button", name="Reschedule").click()
+        expect(page.get_by_text("e is rescheduled")).to_be_visible()
+        stored = queue.read("e")
+        assert (stored.priority, stored.due_at - datetime.now(UTC) < timedelta(minutes=6)) == (7, True)
+        page.get_by_role("button", name="Drop").first.click()
+        page.get_by_role("dialog", name="Drop it").get_by_role("button", name="Drop").click()
+        expect(page.get_by_role("heading", name="It is finished: dropped")).to_be_visible()
+
+    def test_a_change_of_an_old_version_changes_nothing(self, screen: Screen, dashboard: Served) -> None:
+        queue = dashboard.app.queue("edited")
+        queue.offer("old", {"n": 1}, after=LATER)
+        page = screen.open(message("edited", "old"))
+        page.get_by_role("button", name="Bury").first.click()
+        queue.edit("old", priority=3)
+        page.get_by_role("dialog", name="Bury it").get_by_role("button", name="Bury").click()
+        expect(page.get_by_role("heading", name="nothing was changed")).to_be_visible()
+        assert queue.contains("old")
+        screen.errors.clear()  # the browser reports the status 409
+
+
+class TestPast:
+    def test_a_queue_is_shown_as_it_was(self, screen: Screen, dashboard: Served) -> None:
+        queue = dashboard.app.queue("gone")
+        queue.offer("here-then", {"n": 1})
+        store = dashboard.app.store
+        then = store.run(store.queues.now())
+        delivery = queue.poll(timedelta(0))
+        assert delivery is not None
+        delivery.ack()
+        rows = get(screen, f"/queues/gone/at.json?{urlencode({'instant': then.isoformat()})}").json()["messages"]
+        assert [(row["key"], row["state"]) for row in rows] == [("here-then", "ready")]
+        assert get(screen, "/queues/gone/at.json?instant=-0s").json()["messages"] == []
+
+    def test_the_bound_is_stated_and_the_future_is_refused(self, screen: Screen) -> None:
+        page = screen.open("/queues/hostile/at?instant=-1s")
+        expect(page.locator(".bound")).to_contain_text("The journal goes back to")
+        assert get(screen, "/queues/hostile/at?instant=%2B1h").status == 422
+
+
+class TestConsumers:
+    def test_a_consumer_is_listed_with_its_leases_and_errors(self, screen: Screen, dashboard: Served) -> None:
+        page = screen.open("/consumers")
+        rows = page.locator("#consumer-table tbody tr")
+        expect(rows).to_have_count(1)
+        rows.get_by_role("link").first.click()
+        expect(page.locator("#lease-table")).to_contain_text("held")
+        expect(page.locator("#error-table")).to_contain_text("ValueError")
+        assert page.locator("main script").count() == 0
+
+    def test_an_unknown_consumer_is_a_problem(self, screen: Screen) -> None:
+        assert get(screen, "/consumers/unknown").status == 404
+
+
+@pytest.fixture(scope="module")
+def empty(server: Server, loop: Loop) -> Iterator[Served]:
+    made = served(server, loop, read_only=True)
+    yield made
+    made.closing.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "words"), [("/messages", "no live messages"), ("/consumers", "No consumer was active")]
+)
+def test_an_empty_page_shows_how_to_begin(browser: Browser, empty: Served, path: str, words: str) -> None:
+    screen = Screen(browser, empty.url)
+    expect(screen.open(path).get_by_text(words)).to_be_visible()
+    screen.close()
+    assert screen.errors == []
+
+
+def test_a_read_only_dashboard_offers_and_accepts_no_change(browser: Browser, empty: Served) -> None:
+    empty.app.queue("q").offer("k", {"n": 1}, after=LATER)
+    screen = Screen(browser, empty.url)
+    page = screen.open("/messages")
+    expect(page.get_by_role("button", name="Change messages")).to_have_count(0)
+    context = page.context
+    token = next(cookie.get("value", "") for cookie in context.cookies() if "form" in cookie.get("name", ""))
+    form: Any = {"form": token, "verb": "drop", "row-1": '["q","k",1]'}
+    assert context.request.post(f"{empty.url}/messages/apply", form=form).status == 403
+    screen.close()
