@@ -1,5 +1,5 @@
-# Everything a contributor runs, by name. `make` alone lists it.
-# Extra arguments go through ARGS: make test ARGS="-k lease -x"
+# Commands for contributors. `make` alone lists them.
+# ARGS passes extra arguments: make test ARGS="-k lease -x"
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -14,45 +14,49 @@ ARGS ?=
 CHAOS ?=
 
 # The first Python on the PATH that runs and is new enough; `make setup PYTHON=…` chooses another.
-# Each is tried, not only looked up: version managers leave commands that name a version they do not have.
+# Each is run, not only looked up: version managers leave commands of versions that are not installed.
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c '$(NEW_ENOUGH)' 2>/dev/null && echo $$p && break; done)
 
-TOO_OLD := Tarry needs Python 3.11 or newer, and found none. Install one, or say where it is: make setup PYTHON=/path/to/python3
+TOO_OLD := Tarry needs Python 3.11 or newer, and found none. Install it, or give its path: make setup PYTHON=/path/to/python3
 REQUIRE_PYTHON = "$(PYTHON)" -c '$(NEW_ENOUGH)' 2>/dev/null || { echo "$(TOO_OLD)" >&2; exit 1; }
 
-# Stamps: what is installed follows from the lock, how the project is installed follows from pyproject.toml.
+# Stamps: the lock determines the packages, pyproject.toml the installation of the project.
 LOCKED := $(VENV)/.locked
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test check format schema bench bench-anomalies bench-pipeline bench-timers chaos chaos-run soak lock clean \
-  system-packages
+.PHONY: help setup demo test check format generate schema bench bench-peers bench-compare bench-anomalies bench-pipeline bench-timers \
+  chaos chaos-run soak lock clean system-packages
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(READY) ## Make .venv with everything in it (again only when pyproject.toml or the lock change)
+setup: $(READY) ## Create .venv (again only after changes of pyproject.toml or the lock)
 
 demo: $(READY) ## Show Tarry at work on an embedded PostgreSQL
-	$(BIN)/tarry demo $(ARGS)
+	$(PY) -m examples.demo $(ARGS)
 
-# Two at a time, a file stays together: every worker has its own servers, and a Spark session is not cheap. In the order of
-# tests/conftest.py, long files first; left alone, the plugin would begin with the files that have the most tests.
+# Three processes for two cores: many tests wait, for timers and for processes that they started. One file per process at a
+# time, since each has its own servers, and long files first: tests/conftest.py has the order and the exception for Spark.
 test: $(READY) ## Run the test suite
-	$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
-check: $(READY) ## Check format, lint, types and the direction of imports
+check: $(READY) ## Check format, lint, types, the direction of imports and generated files
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/pyright
+	$(BIN)/pyright --threads 2
 	$(BIN)/lint-imports --no-logo
+	$(PY) tools/generate-blocking --check
 
-format: $(READY) ## Format the code and mend what can be mended
+format: $(READY) ## Format the code and apply automatic fixes
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-schema: $(READY) ## Write down what the migrations add up to (after every change to one)
+generate: $(READY) ## Generate the blocking half of the API (after every change of the awaiting half)
+	$(PY) tools/generate-blocking
+
+schema: $(READY) ## Generate schema.sql (after every change of a migration)
 	mkdir -p build
 	$(PY) tools/schema-snapshot > build/schema.sql
 	mv build/schema.sql src/tarry/storage/postgres/schema.sql
@@ -60,27 +64,35 @@ schema: $(READY) ## Write down what the migrations add up to (after every change
 bench: $(READY) ## Run the benchmarks
 	$(PY) -m benchmarks $(ARGS)
 
-bench-anomalies: $(READY) ## Measure the detectors of anomalies on injected faults
+# Installs them into build/peers first. pgmq and PgQue need their SQL files: ARGS="--pgmq FILE --pgque FILE"; --help lists all.
+bench-peers: $(READY) ## Measure Tarry beside other queues, each through its own API
+	$(PY) -m benchmarks.peers $(ARGS)
+
+# make bench-compare A=before/results.json B=after/results.json
+bench-compare: $(READY) ## Compare two runs of bench-peers
+	$(PY) -m benchmarks.peers --compare $(A) $(B)
+
+bench-anomalies: $(READY) ## Measure the anomaly detectors on injected faults
 	$(PY) -m benchmarks.anomalies $(ARGS)
 
 bench-pipeline: $(READY) ## Measure the pipeline: source, sink, a million messages archived and verified
 	$(PY) -m benchmarks.pipeline $(ARGS)
 
-bench-timers: $(READY) ## Measure the ways to wait for a timer: lateness, CPU, cost of each
+bench-timers: $(READY) ## Measure the timer strategies: lateness, CPU, cost of each
 	$(PY) -m benchmarks.timers $(ARGS)
 
-# The per-test time limit catches hangs in short tests; these are long on purpose.
-chaos: $(READY) ## Run the tests that break things while traffic flows
+# Without the time limit per test, which finds hangs in short tests: these are long.
+chaos: $(READY) ## Run the tests that inject faults under load
 	$(PY) -m pytest -m chaos --timeout=0 $(ARGS)
 
 # CHAOS="--operations 20000 --faults 40 --seed 1" sizes it; --help lists all options.
-chaos-run: $(READY) ## Run a million calls under 320 faults, with progress, and check every promise
+chaos-run: $(READY) ## Run a million calls under 320 faults, and check every guarantee
 	$(PY) -m tests.chaos.run $(CHAOS)
 
-soak: $(READY) ## Run the tests that look for leaks over a long time
+soak: $(READY) ## Run the long tests that detect leaks
 	$(PY) -m pytest -m soak --timeout=0 $(ARGS)
 
-# Keeps the versions that are locked and still fit; `make lock ARGS=--upgrade` moves to the newest.
+# Keeps locked versions that are still valid; `make lock ARGS=--upgrade` updates all.
 lock: ## Resolve the dependencies into requirements.lock
 	@$(REQUIRE_PYTHON)
 	"$(PYTHON)" -m venv --clear build/lock
@@ -88,19 +100,23 @@ lock: ## Resolve the dependencies into requirements.lock
 	build/lock/bin/uv --quiet pip compile pyproject.toml --all-extras --universal --python-version 3.11 \
 	  --generate-hashes --custom-compile-command "make lock" --output-file requirements.lock $(ARGS)
 
-clean: ## Remove everything that these commands made, .venv too
+clean: ## Remove everything that these commands created, including .venv
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-system-packages: ## Install what only some tests need: pgbouncer, a second PostgreSQL (root on Debian or Ubuntu)
+system-packages: ## Install packages that only some tests need: pgbouncer, a second PostgreSQL (root on Debian or Ubuntu)
 	tools/system-packages
 
-# Cleared first: the environment is what the lock says, and nothing left over from an older one.
+# Cleared first, so that the environment contains only what is locked. uv needs a third of pip's time; it is locked, too, so pip
+# installs it first. It reads nothing of pip's configuration: where it finds no package index, pip installs everything.
 $(LOCKED): requirements.lock
 	@$(REQUIRE_PYTHON)
 	tools/system-packages
 	"$(PYTHON)" -m venv --clear $(VENV)
-	$(PIP) install --require-hashes -r requirements.lock
+	awk '/^uv==/ { on = 1 } on { print; if (!/\\$$/) exit }' requirements.lock > $(VENV)/uv.txt
+	$(PIP) install --require-hashes -r $(VENV)/uv.txt \
+	  && $(BIN)/uv --quiet pip install --python $(PY) --require-hashes -r requirements.lock \
+	  || $(PIP) install --require-hashes -r requirements.lock
 	@touch $@
 
 $(READY): pyproject.toml $(LOCKED)

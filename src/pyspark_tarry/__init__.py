@@ -5,7 +5,7 @@
 `option("pushdown", "true")` in a session that allows push-down; `tarry.spark.register(spark)` enables it permanently.
 """
 
-from tarry.edges.spark.source import TarryDataSource
+from tarry.edges.spark.source.reader import TarryDataSource
 
 
 class DefaultSource(TarryDataSource):

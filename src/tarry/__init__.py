@@ -1,22 +1,23 @@
-"""Tarry keeps messages until they are due, and hands each one over safely."""
+"""A delayed queue on PostgreSQL: stores messages until they are due, and leases each to one consumer at a time."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tarry.api._sync.delivery import Delivery
+    from tarry.api._sync.queue import Queue
+    from tarry.api.delivery import AsyncDelivery
+    from tarry.api.queue import AsyncQueue
     from tarry.app import App, AsyncApp, connect, connect_async
-    from tarry.core.answers import Bury, Release, Snooze
     from tarry.core.errors import TarryError
-    from tarry.core.messages import Conflict, Message
-    from tarry.core.outcomes import Outcome, Settled
+    from tarry.core.messages.handler_results import Bury, Release, Snooze
+    from tarry.core.messages.model import Conflict, Message
+    from tarry.core.messages.outcomes import Outcome, Settled
+    from tarry.core.messages.retry import Retry
     from tarry.core.rates import Rate
-    from tarry.core.retry import Retry
     from tarry.core.settings import QueueSettings
-    from tarry.handles.aio import AsyncQueue
-    from tarry.handles.delivery import AsyncDelivery, Delivery
-    from tarry.handles.queue import Queue
-    from tarry.services.worker import Worker
+    from tarry.services.worker.worker import Worker
 
 __all__ = [
     "App",
@@ -41,26 +42,26 @@ __all__ = [
     "connect_async",
 ]
 
-# Loaded when first asked for: the command line must answer -h before a database driver has been imported.
+# Imported on first use: `tarry -h` must not import a database driver.
 _MODULES = {
     "App": "tarry.app",
     "AsyncApp": "tarry.app",
-    "AsyncDelivery": "tarry.handles.delivery",
-    "AsyncQueue": "tarry.handles.aio",
-    "Bury": "tarry.core.answers",
-    "Conflict": "tarry.core.messages",
-    "Delivery": "tarry.handles.delivery",
-    "Message": "tarry.core.messages",
-    "Outcome": "tarry.core.outcomes",
-    "Queue": "tarry.handles.queue",
+    "AsyncDelivery": "tarry.api.delivery",
+    "AsyncQueue": "tarry.api.queue",
+    "Bury": "tarry.core.messages.handler_results",
+    "Conflict": "tarry.core.messages.model",
+    "Delivery": "tarry.api._sync.delivery",
+    "Message": "tarry.core.messages.model",
+    "Outcome": "tarry.core.messages.outcomes",
+    "Queue": "tarry.api._sync.queue",
     "QueueSettings": "tarry.core.settings",
     "Rate": "tarry.core.rates",
-    "Release": "tarry.core.answers",
-    "Retry": "tarry.core.retry",
-    "Settled": "tarry.core.outcomes",
-    "Snooze": "tarry.core.answers",
+    "Release": "tarry.core.messages.handler_results",
+    "Retry": "tarry.core.messages.retry",
+    "Settled": "tarry.core.messages.outcomes",
+    "Snooze": "tarry.core.messages.handler_results",
     "TarryError": "tarry.core.errors",
-    "Worker": "tarry.services.worker",
+    "Worker": "tarry.services.worker.worker",
     "connect": "tarry.app",
     "connect_async": "tarry.app",
 }
@@ -71,9 +72,9 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'tarry' has no attribute {name!r}")
     from importlib import import_module
 
-    # Kept, so that it is looked up once: `tarry.Message` may stand in a loop.
-    found = globals()[name] = getattr(import_module(_MODULES[name]), name)
-    return found
+    # Cached: `tarry.Message` may be used in a loop.
+    value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+    return value
 
 
 def __dir__() -> list[str]:

@@ -1,6 +1,6 @@
-"""What an operator does to a database as a whole: reach it, bring its schema up to date, examine it.
+"""Administration of a database for the command line: connect, migrate, adopt a journal, diagnose.
 
-Beside `app.py` in the composition root: it joins storage to the edges, which may not import storage themselves.
+Part of the composition root, like `app.py`: edges may not import storage.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Generator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import PackageNotFoundError
@@ -22,38 +22,24 @@ from psycopg import Connection
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from tarry.app import JOURNAL_DAYS_AHEAD
-from tarry.core.errors import EmbeddedError, InvalidInput, Refused, SchemaMismatch, StoreUnavailable
+from tarry.core.errors import EmbeddedError, InvalidInput, InvalidState, SchemaMismatch, StoreUnavailable
 from tarry.edges.env import dsn_from
-from tarry.storage.postgres import health, queue_statements, upkeep_statements
+from tarry.storage.postgres import health
 from tarry.storage.postgres import migrate as migrations
 from tarry.storage.postgres.connections import connected, keywords
-from tarry.storage.postgres.drive import drive, transaction
 from tarry.storage.postgres.health import Finding
+from tarry.storage.postgres.journal import statements as journal_statements
+from tarry.storage.postgres.maintenance import statements as maintenance_statements
+from tarry.storage.postgres.runner import drive, transaction
 
 LARGEST_SKEW = timedelta(seconds=2)
 PARTITION_DAYS = 2
-"""Today's and tomorrow's partition of the journal must be there: then midnight finds its place ready."""
+"""The partitions of the journal for today and tomorrow must exist."""
 HIDDEN = "***"
 _SECRETS = ("password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key")
 _ANY_ZONE: LiteralString = "Europe/Berlin"
 OLD_ZONES_YEARS = 2
-"""Zone data of the year before last is old: some government has changed its mind since."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a database is: how to connect to it, and how to name it to people."""
-
-    dsn: str
-    embedded: bool
-
-    @property
-    def described(self) -> str:
-        """Never with a password."""
-        parts = conninfo_to_dict(self.dsn)
-        shown = {name: HIDDEN if name in _SECRETS else value for name, value in parts.items()}
-        text = make_conninfo("", **shown) or "as libpq's PG* variables say"
-        return f"embedded PostgreSQL ({text})" if self.embedded else text
+"""Age at which zone data is reported as old: zones change every year."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,60 +53,69 @@ class MigrationStatus:
 
 
 def check_dsn(dsn: str | None) -> None:
-    """Refuse what cannot be a connection string. libpq would quote it, password and all, in its error."""
+    """Refuse an invalid connection string: libpq would quote it with its password in an error."""
     named = dsn_from() if dsn is None else dsn
     try:
         keywords(named or "")
     except InvalidInput as error:
-        # Without its cause, which would show in a traceback.
+        # Without its cause, which a traceback would show.
         raise InvalidInput(str(error), hint=error.hint) from None
 
 
 @contextmanager
-def reach(dsn: str | None) -> Generator[Place]:
-    """The database that is meant, changing nothing in it. The embedded one runs for as long as the block."""
+def _reach(dsn: str | None) -> Generator[tuple[str, str]]:
+    """The DSN of the chosen database, and a description of it without secrets. The embedded server runs for the duration
+    of the block."""
     named = dsn_from() if dsn is None else dsn
     if named is not None:
-        yield Place(named, embedded=False)
+        yield named, described(named)
         return
     from tarry.storage.postgres import embedded
 
     with embedded.start() as server:
-        yield Place(server.dsn, embedded=True)
+        yield server.dsn, f"embedded PostgreSQL ({described(server.dsn)})"
 
 
-def connection(place: Place) -> AbstractContextManager[Connection[Any]]:
-    return connected(place.dsn)
+def described(dsn: str) -> str:
+    shown = {name: HIDDEN if name in _SECRETS else value for name, value in conninfo_to_dict(dsn).items()}
+    return make_conninfo("", **shown) or "from libpq's PG* variables"
+
+
+@contextmanager
+def connection(dsn: str | None) -> Generator[Connection[Any]]:
+    """A connection to the chosen database, which is not changed."""
+    with _reach(dsn) as (reached, _), connected(reached) as conn:
+        yield conn
 
 
 def ddl() -> str:
-    """The whole schema as SQL, for people who apply changes with a tool of their own. Needs no database."""
+    """The whole schema as SQL. Needs no database."""
     return migrations.script()
 
 
-def migrate(place: Place, *, post: bool) -> list[MigrationStatus]:
-    """Apply what is pending, make the journal's next partitions, and say what was applied."""
-    with connection(place) as conn:
+def migrate(dsn: str | None, *, post: bool) -> list[MigrationStatus]:
+    """Apply pending migrations, create the next partitions of the journal, and return what was applied."""
+    with connection(dsn) as conn:
         done = {migration.number for migration in migrations.migrate(conn, post=post)}
-        drive(conn, queue_statements.journal_partitions(JOURNAL_DAYS_AHEAD).run())
+        drive(conn, journal_statements.create_partitions(JOURNAL_DAYS_AHEAD).run())
         return [status for status in statuses(conn) if status.number in done]
 
 
-def adopt(place: Place) -> int:
-    """Give a journal that came with a dump to this server, and say how many events that were. A second time does nothing."""
-    with connection(place) as conn:
+def adopt(dsn: str | None) -> int:
+    """Adopt a journal restored from a dump; returns the number of events. A second call changes nothing."""
+    with connection(dsn) as conn:
         health.check_safety(conn)
         health.check_schema(conn)
         with transaction(conn):
-            return drive(conn, queue_statements.adopt_journal())
+            return drive(conn, journal_statements.adopt())
 
 
 def statuses(conn: Connection[Any]) -> list[MigrationStatus]:
     applied: dict[int, Sequence[Any]] = {}
     row = conn.execute("select to_regclass('tarry.migration') is not null").fetchone()
     if row and row[0]:
-        found = conn.execute("select number, name, checksum, applied_at from tarry.migration order by number")
-        applied = {number: rest for number, *rest in found.fetchall()}
+        rows = conn.execute("select number, name, checksum, applied_at from tarry.migration order by number")
+        applied = {number: rest for number, *rest in rows.fetchall()}
     known = {migration.number: migration for migration in migrations.known()}
     listed: list[MigrationStatus] = []
     for number in sorted(applied.keys() | known.keys()):
@@ -138,33 +133,28 @@ def statuses(conn: Connection[Any]) -> list[MigrationStatus]:
 
 
 def diagnose(dsn: str | None) -> list[Finding]:
-    """`examine`, also where the embedded server will not even start."""
+    """Run every check. A database that does not start, or cannot be reached, is a finding, too."""
+    findings: list[Finding] = []
     try:
-        with reach(dsn) as place:
-            return examine(place)
+        with _reach(dsn) as (reached, described):
+            findings.append(Finding("database", True, described))
+            with connected(reached) as conn:
+                findings += [Finding("connection", True, "works"), *health.findings(conn), _clock(conn), _pooler(conn)]
+                findings += _schema(conn)
+                findings += [zones_here(), _zones_there(conn)]
     except EmbeddedError as error:
         return [Finding("database", False, str(error), error.hint or "name another database: --dsn"), zones_here()]
-
-
-def examine(place: Place) -> list[Finding]:
-    """Every check, good or bad. A database that cannot be reached is a finding too."""
-    found = [Finding("database", True, place.described)]
-    try:
-        with connection(place) as conn:
-            found += [Finding("connection", True, "answers"), *health.findings(conn), _clock(conn), _pooler(conn)]
-            found += _schema(conn)
-            found += [zones_here(), _zones_there(conn)]
     except StoreUnavailable as error:
-        found += [Finding("connection", False, str(error), error.hint or ""), zones_here()]
-    except Refused as error:
-        found.append(Finding("privileges", False, str(error), _GRANT))
+        findings += [Finding("connection", False, str(error), error.hint or ""), zones_here()]
+    except InvalidState as error:
+        findings.append(Finding("privileges", False, str(error), _GRANT))
     except (psycopg.Error, SchemaMismatch) as error:
-        found.append(Finding("connection", False, f"broke off: {error}", "look into the log of the server"))
-    return found
+        findings.append(Finding("connection", False, f"was lost: {error}", "see the log of the server"))
+    return findings
 
 
 def _clock(conn: Connection[Any]) -> Finding:
-    """The nearest of a few readings: what the network adds is not the clock's fault."""
+    """Clock skew by the fastest of three readings, to exclude network delay."""
     readings: list[tuple[timedelta, timedelta]] = []
     for _ in range(3):
         before, started = datetime.now(UTC), time.monotonic()
@@ -178,7 +168,7 @@ def _clock(conn: Connection[Any]) -> Finding:
         "clock skew",
         abs(skew) - took / 2 <= LARGEST_SKEW,
         text,
-        "Tarry goes by the database's clock; set both by NTP, or give delays instead of times",
+        "Tarry uses the database's clock: synchronize both with NTP, or use --after instead of --at",
     )
 
 
@@ -194,11 +184,11 @@ def _schema(conn: Connection[Any]) -> list[Finding]:
     if not odd:
         applied = Finding("migrations", True, f"{len(listed)} applied")
         privileges = _privileges(conn)
-        found = [applied, privileges, *_journal(conn)]
-        return [*found, _origin(conn), _vacuum(conn), _sweeper(conn)] if privileges.ok else found
+        findings = [applied, privileges, *_journal(conn)]
+        return [*findings, _origin(conn), _vacuum(conn), _sweeper(conn)] if privileges.ok else findings
     hint = "run: tarry db migrate"
     if any(status.state != "pending" for status in odd):
-        hint = "this database belongs to another version of Tarry: use that one, or look at: tarry db status"
+        hint = "this database belongs to another version of Tarry: use that version; see: tarry db status"
     return [Finding("migrations", False, ", ".join(f"{status.name} is {status.state}" for status in odd), hint)]
 
 
@@ -217,9 +207,9 @@ _LACKING: LiteralString = """
 
 
 def _privileges(conn: Connection[Any]) -> Finding:
-    """What offering, polling and settling need."""
+    """The privileges that offering, polling and settling need."""
     role, creates, lacking = conn.execute(_LACKING, (list(_TABLES),)).fetchone() or ("", False, ["schema tarry"])
-    partitions = "also make partitions" if creates else "not make partitions, which is for whoever migrates"
+    partitions = "also create partitions" if creates else "not create partitions, which the migrating role does"
     return Finding(
         "privileges",
         not lacking,
@@ -240,62 +230,62 @@ def _journal(conn: Connection[Any]) -> list[Finding]:
         Finding(
             "journal partitions",
             there == PARTITION_DAYS,
-            f"{there} of the next {PARTITION_DAYS} days have one",
+            f"{there} of the next {PARTITION_DAYS} days have a partition",
             "run as a role that may create tables: tarry db migrate",
         ),
         Finding(
             "journal overflow",
             not overflowing,
             "has events" if overflowing else "empty",
-            "events of a day without partition; a few move when it is made, many stay until the pipeline prunes them",
+            "events of days without a partition; few move when it is created, many stay until the pipeline prunes them",
         ),
     ]
 
 
 def _origin(conn: Connection[Any]) -> Finding:
     is_foreign = health.journal_is_foreign(conn)
-    found = health.FOREIGN_JOURNAL if is_foreign else "of this server"
-    return Finding("journal origin", not is_foreign, found, health.ADOPT)
+    origin = health.FOREIGN_JOURNAL if is_foreign else "this server"
+    return Finding("journal origin", not is_foreign, origin, health.ADOPT)
 
 
 def _vacuum(conn: Connection[Any]) -> Finding:
-    strains = drive(conn, upkeep_statements.strains().run())
-    if not strains:
-        return Finding("vacuum", True, "nothing holds it back")
-    return Finding("vacuum", False, "; ".join(strain.found for strain in strains), strains[0].hint)
+    problems = drive(conn, maintenance_statements.vacuum_problems().run())
+    if not problems:
+        return Finding("vacuum", True, "not blocked")
+    return Finding("vacuum", False, "; ".join(problem.detail for problem in problems), problems[0].hint)
 
 
 def _sweeper(conn: Connection[Any]) -> Finding:
-    """Never a failure: deliveries do not need one."""
-    leader = drive(conn, upkeep_statements.leader("sweeper", None).run())
-    return Finding("sweeper", True, "none runs" if leader is None else f"{leader.holder} leads")
+    """Information only: deliveries need no sweeper."""
+    leader = drive(conn, maintenance_statements.leader("sweeper").run())
+    return Finding("sweeper", True, "none is running" if leader is None else f"{leader.holder} leads")
 
 
 def zones_here(paths: Sequence[str] | None = None) -> Finding:
-    """By which data schedules are planned. Old data is a warning: most zones have not changed since."""
-    version, place = _zone_data(TZPATH if paths is None else paths)
-    if place is None:
+    """The zone data that schedules are planned with. Old data is a warning: few zones change."""
+    version, location = _zone_data(TZPATH if paths is None else paths)
+    if location is None:
         return Finding("time zones here", False, "missing", "install tzdata: pip install tzdata")
     if version is None:
-        return Finding("time zones here", True, f"present, of an unknown version ({place})")
+        return Finding("time zones here", True, f"present, of an unknown version ({location})")
     if datetime.now(UTC).year - int(version[:4]) < OLD_ZONES_YEARS:
-        return Finding("time zones here", True, f"{version} ({place})")
+        return Finding("time zones here", True, f"{version} ({location})")
     return Finding(
         "time zones here",
         True,
-        f"{version} ({place}), which is old",
-        "schedules go by it: update tzdata of the system, or let Python use the package with PYTHONTZPATH=''",
+        f"{version} ({location}), which is old",
+        "schedules use it: update tzdata of the system, or use the Python package with PYTHONTZPATH=''",
         warning=True,
     )
 
 
 def _zone_data(paths: Sequence[str]) -> tuple[str | None, str | None]:
-    """The version of the zone data that Python uses, and where it is: the system's comes first, then the package's."""
+    """Version and location of the zone data that Python uses: the system's first, then the package's."""
     for directory in paths:
         if (Path(directory) / _ANY_ZONE).exists():
             for name in ("tzdata.zi", "+VERSION", "version"):
-                if found := _version_in(Path(directory) / name):
-                    return found, directory
+                if version := _version_in(Path(directory) / name):
+                    return version, directory
             return None, directory
     try:
         return _year_and_letter(version_of("tzdata")), "the package tzdata"
@@ -306,14 +296,14 @@ def _zone_data(paths: Sequence[str]) -> tuple[str | None, str | None]:
 def _version_in(file: Path) -> str | None:
     try:
         with file.open(encoding="ascii", errors="replace") as opened:
-            found = re.search(r"\b(20[0-9]{2}[a-z])\b", opened.readline())
+            match = re.search(r"\b(20[0-9]{2}[a-z])\b", opened.readline())
     except OSError:
         return None
-    return found[1] if found else None
+    return match[1] if match else None
 
 
 def _year_and_letter(version: str) -> str:
-    """The package counts 2026.2 where the data is called 2026b."""
+    """The package version 2026.2 has the data version 2026b."""
     year, _, number = version.partition(".")
     return year + (chr(ord("a") + int(number) - 1) if number.isdigit() and 0 < int(number) <= 26 else "")
 
@@ -322,5 +312,5 @@ def _zones_there(conn: Connection[Any]) -> Finding:
     try:
         conn.execute("select now() at time zone %s", (_ANY_ZONE,))
     except psycopg.DataError:
-        return Finding("time zones there", False, "missing", "install tzdata on the server of the database")
+        return Finding("time zones there", False, "missing", "install tzdata on the database server")
     return Finding("time zones there", True, "present")

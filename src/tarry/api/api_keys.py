@@ -8,56 +8,30 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
 from tarry.core import limits
-from tarry.core.keys import ApiKey, IssuedKey, KeyText, check_actions, check_key_name, check_patterns
-from tarry.core.ports import AsyncStore, Store
+from tarry.core.ports import AsyncStore
+from tarry.core.security.api_keys import ApiKey, IssuedKey, KeyText, check_actions, check_patterns
 
 _UNKNOWN = datetime.min.replace(tzinfo=UTC)
 """Placeholder: the store's clock sets the creation time."""
 
 
-class ApiKeys:
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def create(
-        self,
-        name: str,
-        actions: Iterable[str],
-        queues: Sequence[str] = ("*",),
-        *,
-        expires_for: timedelta | None = None,
-    ) -> IssuedKey:
-        """The text of the result is the key; it is stored nowhere else."""
-        text, key = drawn(name, actions, queues, expires_for)
-        return IssuedKey(self._store.add_key(key, expires_for=expires_for), str(text))
-
-    def list(self) -> builtins.list[ApiKey]:
-        return self._store.keys()
-
-    def revoke(self, id: str) -> ApiKey | None:
-        return self._store.revoke_key(id)
-
-
 class AsyncApiKeys:
     def __init__(self, store: AsyncStore) -> None:
         self._store = store
+        self._role = store.security
 
     async def create(
-        self,
-        name: str,
-        actions: Iterable[str],
-        queues: Sequence[str] = ("*",),
-        *,
-        expires_for: timedelta | None = None,
+        self, name: str, actions: Iterable[str], queues: Sequence[str] = ("*",), *, expires_for: timedelta | None = None
     ) -> IssuedKey:
+        """The text of the result is the key; it is stored nowhere else."""
         text, key = drawn(name, actions, queues, expires_for)
-        return IssuedKey(await self._store.add_key(key, expires_for=expires_for), str(text))
+        return IssuedKey(await self._store.run(self._role.add_key(key, expires_for=expires_for)), str(text))
 
     async def list(self) -> builtins.list[ApiKey]:
-        return await self._store.keys()
+        return await self._store.run(self._role.keys())
 
     async def revoke(self, id: str) -> ApiKey | None:
-        return await self._store.revoke_key(id)
+        return await self._store.run(self._role.revoke_key(id))
 
 
 def drawn(
@@ -73,7 +47,7 @@ def drawn(
     text = KeyText.made_of(os.urandom(38))
     key = ApiKey(
         id=text.id,
-        name=check_key_name(name),
+        name=limits.check_text(name, "the name of a key", limits.TYPE_LENGTH),
         actions=check_actions(actions),
         queues=check_patterns(queues),
         secret_hash=text.secret_hash,

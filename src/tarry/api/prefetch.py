@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from math import inf
 from typing import Any, Generic, TypeVar
 
+from tarry.api.delivery import Handed
 from tarry.core.errors import InvalidInput
-from tarry.handles.delivery import Handed
 
 D = TypeVar("D", bound=Handed[Any])
 
 LARGEST = 1_000
+_ADAPTIVE_MOST = 20
+"""Few, since a body that suddenly takes long keeps them from other consumers; and more would gain little."""
+_AHEAD_S = 0.05
+"""Without a fixed size as many are held as will start within this time, and none for twice as long: others may have them."""
+_WEIGHT = 0.2
+"""Of the last message in the moving average of the time that a message takes."""
 _USABLE = 0.5
 """A message is handed out only while at least this share of its lease is left; its handler needs time, too."""
 LOOK_EVERY_S = 0.5
@@ -20,28 +27,38 @@ LOOK_EVERY_S = 0.5
 
 class Prefetched(Generic[D]):
     """A buffer of prefetched messages. Times are the caller's monotonic clock since before the poll, never the wall
-    clock.
-    """
+    clock."""
 
-    def __init__(self, size: int) -> None:
-        if not 1 <= size <= LARGEST:
+    def __init__(self, size: int | None) -> None:
+        """Without a size it follows the time that the caller takes for a message, beginning with 1."""
+        if size is not None and not 1 <= size <= LARGEST:
             raise InvalidInput(f"prefetch must be between 1 and {LARGEST:,}, not {size}")
-        self.size = size
+        self.size = size or 1
+        """How many to poll."""
+        self._is_adaptive = size is None
+        self._average_s = _AHEAD_S
+        self._taken_s: float | None = None
         self._held: deque[tuple[D, float]] = deque()
         self._stale: list[D] = []
         self._looked_s = 0.0
 
-    def fill(self, deliveries: Sequence[D], asked_s: float) -> None:
-        """`asked_s`: when the poll was sent, so that the real lease can only be longer than assumed."""
-        self._looked_s = asked_s
+    def fill(self, deliveries: Sequence[D], polled_s: float, now_s: float) -> None:
+        """`polled_s`: when the poll was sent, so that the real lease can only be longer than assumed."""
+        self._looked_s = polled_s
+        held_until_s = now_s + 2 * _AHEAD_S if self._is_adaptive else inf
         for delivery in deliveries:
             lease_s = (delivery.lease_until - delivery.leased_at).total_seconds()
-            self._held.append((delivery, asked_s + lease_s * (1 - _USABLE)))
+            self._held.append((delivery, min(held_until_s, polled_s + lease_s * (1 - _USABLE))))
 
     def take(self, now_s: float) -> D | None:
+        if self._is_adaptive and self._taken_s is not None:
+            self._average_s += _WEIGHT * (now_s - self._taken_s - self._average_s)
+            self.size = min(_ADAPTIVE_MOST, 1 + int(_AHEAD_S / max(self._average_s, 1e-6)))
+        self._taken_s = None
         while self._held:
             delivery, usable_until_s = self._held.popleft()
             if now_s <= usable_until_s:
+                self._taken_s = now_s
                 return delivery
             self._stale.append(delivery)
         return None
@@ -56,6 +73,6 @@ class Prefetched(Generic[D]):
     def rest(self) -> list[D]:
         """Remove and return everything not handed out, stale messages first."""
         rest = self._stale + [delivery for delivery, _ in self._held]
-        self._stale = []
+        self._stale, self._taken_s = [], None
         self._held.clear()
         return rest

@@ -1,44 +1,55 @@
-"""An async queue: the same verbs as `Queue`."""
+"""A queue: offer, poll, settle, read."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar, Unpack
 
+from tarry.api.dead_letters import AsyncDeadLetters
+from tarry.api.decoding import decoded
+from tarry.api.delivery import AsyncDelivery
+from tarry.api.drafts import Changes, Drafter, checked_conflict, checked_edit
+from tarry.api.prefetch import Prefetched
+from tarry.api.validation import checked_due, checked_failures, checked_lease_ids, checked_text
+from tarry.api.waiting import wait_for
 from tarry.core import limits
 from tarry.core.codecs import Codec
-from tarry.core.messages import BuryReason, Conflict, Failure, Hold, Lease, Message, StoredMessage
-from tarry.core.outcomes import Edited, Outcome, Settled
+from tarry.core.messages.model import BuryReason, Conflict, Failure, Lease, LeaseId, Message, PollOptions, StoredMessage
+from tarry.core.messages.outcomes import Edited, Outcome, Settled
+from tarry.core.messages.retry import Retry, check_retry
+from tarry.core.monotonic import elapsed_s
+from tarry.core.operation import Operation
 from tarry.core.ports import AsyncStore
-from tarry.core.retry import Retry, check_retry
-from tarry.core.waiting import LineKey
-from tarry.handles.dead_letters import AsyncDeadLetters
-from tarry.handles.delivery import AsyncDelivery
-from tarry.handles.drafting import Drafter, checked_due
-from tarry.handles.editing import Changes, checked_edit
-from tarry.handles.elapsed import elapsed_s
-from tarry.handles.holds import checked_failures, checked_holds
-from tarry.handles.prefetching import Prefetched
-from tarry.handles.reading import decoded
-from tarry.handles.texts import checked_text
-from tarry.handles.waiting import await_for
+from tarry.core.wakeup.wait_queue import WaitKey
 
 P = TypeVar("P")
 
-_GIVE_BACK_S = 5.0
+_RELEASE_S = 5.0
 """How long a cancelled poll waits for a response in flight, to release the messages in it."""
 
 
 class AsyncQueue(Generic[P]):
-    """`Queue` for async code. Offers and acks of concurrent tasks share a commit."""
+    """Messages of one queue: offer, poll, settle, read. For its settings see `app.queues`.
 
-    def __init__(self, store: AsyncStore, name: str, codec: Codec[P], *, consumer: str | None = None) -> None:
+    Offers and acks of concurrent tasks of an event loop share a commit."""
+
+    def __init__(
+        self,
+        store: AsyncStore,
+        name: str,
+        codec: Codec[P],
+        *,
+        consumer: str | None = None,
+        timer: Callable[[], float] = elapsed_s,
+    ) -> None:
         self.name = limits.check_queue_name(name)
         self._store = store
+        self._messages = store.messages
         self._codec = codec
+        self._timer = timer
         self._consumer = limits.check_consumer(consumer)
         self._drafter = Drafter(codec, store.settings.payload_limit)
 
@@ -64,9 +75,9 @@ class AsyncQueue(Generic[P]):
         conn: Any = None,
     ) -> Outcome:
         """Store a message until it is due: now, `at` an instant, or `after` a while. `key=None` generates a key."""
-        draft = self._drafter.draft(
-            key,
-            payload,
+        message = Message(
+            payload=payload,
+            key=key,
             at=at,
             after=after,
             priority=priority,
@@ -75,14 +86,15 @@ class AsyncQueue(Generic[P]):
             lease_for=lease_for,
             max_attempts=max_attempts,
             retry=retry,
-            conflict=conflict,
-            can_update=can_update,
+            conflict=checked_conflict(conflict, can_update=can_update),
         )
-        return await self._store.offer(self.name, draft, conn=conn)
+        return await self._store.run(self._messages.offer(self.name, self._drafter.draft_message(message)), conn)
 
     async def offer_many(self, messages: Iterable[Message[P]], *, conn: Any = None) -> list[Outcome]:
         """All or nothing, with one outcome per message in the given order."""
-        return await self._store.offer_many(self.name, [self._drafter.draft_message(m) for m in messages], conn=conn)
+        return await self._store.run(
+            self._messages.offer_many(self.name, [self._drafter.draft_message(message) for message in messages]), conn
+        )
 
     async def try_poll(
         self, *, type: str | None = None, lease_for: timedelta | None = None, conn: Any = None
@@ -101,40 +113,54 @@ class AsyncQueue(Generic[P]):
     ) -> list[AsyncDelivery[P]]:
         """Lease at most `n` messages that are deliverable now, by priority, due time and version.
 
-        `max_attempts` overrides the queue's, but not a message's own. `lowest_first` starts with the lowest priority.
-        """
-        asked_s = elapsed_s()
-        asking = self._store.lease(
-            self.name,
-            limits.check_count(n),
-            self._codec.decode,
+        `max_attempts` overrides the queue's, but not a message's own. `lowest_first` starts with the lowest priority."""
+        options = self._options(type, lease_for, max_attempts, lowest_first=lowest_first)
+        poll = self._messages.poll(self.name, limits.check_count(n), self._codec.decode, options)
+        return await self._leased(poll, conn)
+
+    def _options(
+        self,
+        type: str | None,
+        lease_for: timedelta | None = None,
+        max_attempts: int | None = None,
+        *,
+        lowest_first: bool = False,
+    ) -> PollOptions:
+        return PollOptions(
             type=limits.check_type(type),
             lease_for=None if lease_for is None else limits.check_lease_for(lease_for),
             consumer=self._consumer,
             max_attempts=limits.check_max_attempts(max_attempts),
             lowest_first=lowest_first,
-            conn=conn,
         )
-        leases = await (asking if conn is not None else self._unless_cancelled(asking))
-        return [AsyncDelivery(self, lease, asked_s) for lease in leases]
 
-    async def _unless_cancelled(self, asking: Coroutine[Any, Any, list[Lease[P]]]) -> list[Lease[P]]:
+    async def _leased(self, poll: Operation[list[Lease[P]]], conn: Any) -> list[AsyncDelivery[P]]:
+        polled_s = self._timer()
+        if True:  # ASYNC
+            running = self._store.run(poll, conn)
+            leases = await (running if conn is not None else self._unless_cancelled(running))
+        else:
+            leases = self._store.run(poll, conn)
+        return [AsyncDelivery(self, lease, polled_s) for lease in leases]
+
+    async def _unless_cancelled(  # ASYNC
+        self, running: Coroutine[Any, Any, list[Lease[P]]]
+    ) -> list[Lease[P]]:
         """Await a poll. If it is cancelled while the store returns messages, release them: the caller will not see
-        them.
-        """
-        task = asyncio.ensure_future(asking)
+        them."""
+        task = asyncio.ensure_future(running)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            giving = asyncio.ensure_future(self._give_back(task))
-            await asyncio.wait([giving], timeout=_GIVE_BACK_S)
-            giving.cancel()
+            releasing = asyncio.ensure_future(self._release_result(task))
+            await asyncio.wait([releasing], timeout=_RELEASE_S)
+            releasing.cancel()
             raise
 
-    async def _give_back(self, task: asyncio.Task[list[Lease[P]]]) -> None:
+    async def _release_result(self, task: asyncio.Task[list[Lease[P]]]) -> None:  # ASYNC
         with suppress(Exception):  # otherwise they are redelivered after their leases expire
-            if holds := [lease.hold for lease in await task]:
-                await self.release_many(holds)
+            if lease_ids := [lease.lease_id for lease in await task]:
+                await self.release_many(lease_ids)
 
     async def poll(
         self, timeout: timedelta | None = None, *, type: str | None = None, lease_for: timedelta | None = None
@@ -156,56 +182,67 @@ class AsyncQueue(Generic[P]):
         timeout = limits.check_timeout(timeout)
         if limits.check_count(n) <= 0:
             return []
-        return await await_for(
-            self._store.lobby,
-            LineKey(self.name, limits.check_type(type)),
+        options = self._options(type, lease_for, max_attempts, lowest_first=lowest_first)
+        return await wait_for(
+            self._store.wakeup.wait_queue,
+            WaitKey(self.name, options.type),
             timeout,
-            look=lambda: self.try_poll_many(
-                n, type=type, lease_for=lease_for, max_attempts=max_attempts, lowest_first=lowest_first
+            poll=lambda: self._leased(self._messages.poll(self.name, n, self._codec.decode, options), None),
+            announce=lambda sleep_for: self._store.run(
+                self._store.wakeup.announce(self.name, sleep_for=sleep_for, type=options.type)
             ),
-            ask=lambda sleep_for: self._store.wait(self.name, sleep_for=sleep_for, type=type),
         )
 
     async def consume(
-        self, *, prefetch: int = 1, type: str | None = None, lease_for: timedelta | None = None
+        self, *, prefetch: int | None = None, type: str | None = None, lease_for: timedelta | None = None
     ) -> AsyncIterator[AsyncDelivery[P]]:
-        """Yield deliveries forever, leased `prefetch` at a time. Unyielded ones are released when the loop ends."""
-        held: Prefetched[AsyncDelivery[P]] = Prefetched(limits.check_count(prefetch, "prefetch"))
+        """Yield deliveries forever, leased `prefetch` at a time; by default as many as the loop handles in 50 ms, at most
+        20. Unyielded ones are released when the loop ends."""
+        size = None if prefetch is None else limits.check_count(prefetch, "prefetch")
+        held: Prefetched[AsyncDelivery[P]] = Prefetched(size)
         try:
             while True:
-                found = await self.poll_many(held.size, type=type, lease_for=lease_for)
-                held.fill(found, found[0].asked_s)  # not the start of the wait, which may be long ago
-                while (delivery := held.take(elapsed_s())) is not None:
+                deliveries = await self.poll_many(held.size, type=type, lease_for=lease_for)
+                # Not since the start of the wait, which may be long ago.
+                held.fill(deliveries, deliveries[0].polled_s, self._timer())
+                while (delivery := held.take(self._timer())) is not None:
                     yield delivery
-                    if held.should_look(elapsed_s()) and (await self._store.queue_info(self.name)).paused:
+                    if held.should_look(self._timer()) and await self._is_paused():
                         break
                 await self._release(held.rest())
         finally:
             # Also when the task is being cancelled: the release must not be cancelled with it.
             await asyncio.shield(self._release(held.rest()))
 
+    async def _is_paused(self) -> bool:
+        return (await self._store.run(self._store.queues.info(self.name))).paused
+
     async def _release(self, unstarted: Sequence[AsyncDelivery[P]]) -> None:
         if unstarted:
-            await self.release_many([delivery.hold for delivery in unstarted])
+            await self.release_many([delivery.lease_id for delivery in unstarted])
 
-    async def ack_many(self, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]:
-        return await self._store.ack(self.name, checked_holds(holds), conn=conn)
+    async def ack_many(self, lease_ids: Sequence[LeaseId], *, conn: Any = None) -> list[Settled]:
+        return await self._store.run(self._messages.ack(self.name, checked_lease_ids(lease_ids)), conn)
 
     async def nack_many(
         self, failures: Sequence[Failure], *, retry: Retry | None = None, conn: Any = None
     ) -> list[Settled]:
         """`retry` overrides the queue's policy and number of attempts, but not a message's own."""
-        return await self._store.nack(self.name, checked_failures(failures), retry=check_retry(retry), conn=conn)
+        return await self._store.run(
+            self._messages.nack(self.name, checked_failures(failures), retry=check_retry(retry)), conn
+        )
 
     async def touch_many(
-        self, holds: Sequence[Hold], lease_for: timedelta | None = None, *, conn: Any = None
+        self, lease_ids: Sequence[LeaseId], lease_for: timedelta | None = None, *, conn: Any = None
     ) -> list[Settled]:
         checked = None if lease_for is None else limits.check_lease_for(lease_for)
-        return await self._store.touch(self.name, checked_holds(holds), lease_for=checked, conn=conn)
+        return await self._store.run(
+            self._messages.touch(self.name, checked_lease_ids(lease_ids), lease_for=checked), conn
+        )
 
     async def release_many(
         self,
-        holds: Sequence[Hold],
+        lease_ids: Sequence[LeaseId],
         *,
         at: datetime | None = None,
         after: timedelta | None = None,
@@ -213,20 +250,24 @@ class AsyncQueue(Generic[P]):
     ) -> list[Settled]:
         """Release without counting the attempt: ready at once, or due `at` an instant or `after` a while."""
         due_at, delay = checked_due(at, after)
-        return await self._store.release(self.name, checked_holds(holds), due_at=due_at, delay=delay, conn=conn)
+        return await self._store.run(
+            self._messages.release(self.name, checked_lease_ids(lease_ids), due_at=due_at, delay=delay), conn
+        )
 
     async def bury_many(
-        self, holds: Sequence[Hold], error: str | None = None, *, reason: BuryReason = "buried", conn: Any = None
+        self, lease_ids: Sequence[LeaseId], error: str | None = None, *, reason: BuryReason = "buried", conn: Any = None
     ) -> list[Settled]:
         text = checked_text(error, "error")
-        return await self._store.bury(self.name, checked_holds(holds), error=text, reason=reason, conn=conn)
+        return await self._store.run(
+            self._messages.bury(self.name, checked_lease_ids(lease_ids), error=text, reason=reason), conn
+        )
 
     async def read(self, key: str, *, conn: Any = None) -> StoredMessage[P] | None:
         """The live message of this key, without a lease."""
-        return decoded(await self._store.read(self.name, limits.check_key(key), conn=conn), self._codec)
+        return decoded(await self._store.run(self._messages.read(self.name, limits.check_key(key)), conn), self._codec)
 
     async def contains(self, key: str, *, conn: Any = None) -> bool:
-        return await self._store.contains(self.name, limits.check_key(key), conn=conn)
+        return await self._store.run(self._messages.contains(self.name, limits.check_key(key)), conn)
 
     async def edit(
         self,
@@ -240,22 +281,23 @@ class AsyncQueue(Generic[P]):
         """Change the named fields of a live message, as in `edit("order-17", priority=9, after=timedelta(minutes=5))`.
 
         Attempts keep counting. A leased message is not changed unless `force` is set, which voids its lease. With the
-        `version` that was read: only if it has not changed since.
-        """
+        `version` that was read: only if it has not changed since."""
         seen = None if version is None else limits.check_count(version, "version")
         edit = checked_edit(changes, self._codec, self._store.settings.payload_limit)
-        return await self._store.edit(self.name, limits.check_key(key), edit, version=seen, force=force, conn=conn)
+        return await self._store.run(
+            self._messages.edit(self.name, limits.check_key(key), edit, version=seen, force=force), conn
+        )
 
     async def drop(
         self, key: str, *, version: int | None = None, unless_leased: bool = False, conn: Any = None
     ) -> bool:
         """Remove a live message, leased or not. With the `version` that was read: only if it has not changed since."""
         seen = None if version is None else limits.check_count(version, "version")
-        return await self._store.drop(
-            self.name, limits.check_key(key), version=seen, unless_leased=unless_leased, conn=conn
+        return await self._store.run(
+            self._messages.drop(self.name, limits.check_key(key), version=seen, unless_leased=unless_leased), conn
         )
 
-    async def drop_all(self, confirm: str, *, conn: Any = None) -> int:
-        """Remove every live message of this queue. `confirm` must be `tarry.core.limits.DROP_ALL_CONFIRMATION`."""
+    async def purge(self, confirm: str, *, conn: Any = None) -> int:
+        """Remove every live message of this queue. `confirm` must be `tarry.core.limits.PURGE_CONFIRMATION`."""
         limits.check_confirmation(confirm)
-        return await self._store.drop_all(self.name, conn=conn)
+        return await self._store.run(self._messages.purge(self.name), conn)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import builtins
 import dataclasses
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
+from tarry.api import transfer
+from tarry.api.transfer import BadLine, Exporting, Imported, Importing, OnBad
+from tarry.api.validation import checked_text
 from tarry.core import limits
 from tarry.core.errors import InvalidInput, TarryError
-from tarry.core.messages import Counts
-from tarry.core.ports import AsyncStore, Store
+from tarry.core.messages.model import Counts
+from tarry.core.ports import AsyncStore
 from tarry.core.settings import QueueInfo, QueueSettings
-from tarry.handles import transfer
-from tarry.handles.texts import checked_text
-from tarry.handles.transfer import BadLine, Exporting, Imported, Importing, OnBad
 
 
 def checked(changes: dict[str, Any]) -> QueueSettings:
@@ -31,133 +31,64 @@ def valid(settings: object) -> QueueSettings:
     if not isinstance(settings, QueueSettings):
         raise InvalidInput(
             f"settings must be tarry.QueueSettings, not {type(settings).__name__}",
-            hint="say QueueSettings(lease_for=…), or leave it out for the defaults",
+            hint="give QueueSettings(lease_for=…), or leave it out for the defaults",
         )
     return settings
-
-
-class Queues:
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def create(
-        self, name: str, settings: QueueSettings = QueueSettings(), *, exist_ok: bool = False, conn: Any = None
-    ) -> QueueInfo:
-        return self._store.create_queue(limits.check_queue_name(name), valid(settings), exist_ok=exist_ok, conn=conn)
-
-    def get(self, name: str, *, conn: Any = None) -> QueueInfo:
-        return self._store.queue_info(limits.check_existing_queue_name(name), conn=conn)
-
-    def list(self, *, conn: Any = None) -> builtins.list[QueueInfo]:
-        return self._store.queue_infos(conn=conn)
-
-    def edit(self, name: str, *, conn: Any = None, **changes: Any) -> QueueInfo:
-        """Change the settings named, for example `edit("orders", lease_for=timedelta(minutes=2))`."""
-        limits.check_queue_name(name)
-        return self._store.edit_queue(name, checked(changes), only=frozenset(changes), conn=conn)
-
-    def rename(self, name: str, new_name: str, *, conn: Any = None) -> QueueInfo:
-        return self._store.rename_queue(
-            limits.check_existing_queue_name(name), limits.check_queue_name(new_name), conn=conn
-        )
-
-    def delete(self, name: str, *, force: bool = False, conn: Any = None) -> None:
-        """Refused while it has messages, including dead letters, unless `force`."""
-        self._store.delete_queue(limits.check_existing_queue_name(name), force=force, conn=conn)
-
-    def pause(self, name: str, *, reason: str | None = None, conn: Any = None) -> QueueInfo:
-        why = checked_text(reason, "reason")
-        return self._store.pause(limits.check_queue_name(name), reason=why, conn=conn)
-
-    def resume(self, name: str, *, conn: Any = None) -> QueueInfo:
-        return self._store.resume(limits.check_queue_name(name), conn=conn)
-
-    def counts(self, name: str, *, limit: int = 10_000, conn: Any = None) -> Counts:
-        return self._store.counts(
-            limits.check_existing_queue_name(name), limit=limits.check_count(limit, "limit"), conn=conn
-        )
-
-    def export(self, name: str, *, conn: Any = None) -> Iterator[bytes]:
-        """All live messages in due order, as JSON lines for `import_lines`. Read page by page, not in one snapshot:
-        messages that change meanwhile may be missing or duplicated.
-        """
-        exporting = Exporting()
-        self.get(name, conn=conn)
-        while not exporting.done:
-            yield from exporting.take(
-                self._store.messages(name, limit=transfer.PAGE, filter=exporting.filter, conn=conn)
-            )
-
-    def import_lines(
-        self,
-        name: str,
-        lines: Iterable[bytes | BadLine],
-        *,
-        on_bad: OnBad = "skip",
-        dry_run: bool = False,
-        conn: Any = None,
-    ) -> Imported:
-        """Offer every line, in atomic batches. A file opened in binary mode is valid input."""
-        importing = Importing(self._store.settings.payload_limit, on_bad=on_bad, dry_run=dry_run)
-        limits.check_queue_name(name)
-        for batch in importing.batches(lines):
-            try:
-                importing.stored(self._store.offer_many(name, batch, conn=conn))
-            except TarryError as error:
-                importing.failed(error)
-                raise
-        return importing.imported()
 
 
 class AsyncQueues:
     def __init__(self, store: AsyncStore) -> None:
         self._store = store
+        self._role = store.queues
 
     async def create(
         self, name: str, settings: QueueSettings = QueueSettings(), *, exist_ok: bool = False, conn: Any = None
     ) -> QueueInfo:
-        return await self._store.create_queue(
-            limits.check_queue_name(name), valid(settings), exist_ok=exist_ok, conn=conn
+        return await self._store.run(
+            self._role.create(limits.check_queue_name(name), valid(settings), exist_ok=exist_ok), conn
         )
 
     async def get(self, name: str, *, conn: Any = None) -> QueueInfo:
-        return await self._store.queue_info(limits.check_existing_queue_name(name), conn=conn)
+        return await self._store.run(self._role.info(limits.check_existing_queue_name(name)), conn)
 
     async def list(self, *, conn: Any = None) -> builtins.list[QueueInfo]:
-        return await self._store.queue_infos(conn=conn)
+        return await self._store.run(self._role.infos(), conn)
 
     async def edit(self, name: str, *, conn: Any = None, **changes: Any) -> QueueInfo:
+        """Change the settings named, for example `edit("orders", lease_for=timedelta(minutes=2))`."""
         limits.check_queue_name(name)
-        return await self._store.edit_queue(name, checked(changes), only=frozenset(changes), conn=conn)
+        return await self._store.run(self._role.edit(name, checked(changes), only=frozenset(changes)), conn=conn)
 
     async def rename(self, name: str, new_name: str, *, conn: Any = None) -> QueueInfo:
-        return await self._store.rename_queue(
-            limits.check_existing_queue_name(name), limits.check_queue_name(new_name), conn=conn
+        return await self._store.run(
+            self._role.rename(limits.check_existing_queue_name(name), limits.check_queue_name(new_name)), conn
         )
 
     async def delete(self, name: str, *, force: bool = False, conn: Any = None) -> None:
-        await self._store.delete_queue(limits.check_existing_queue_name(name), force=force, conn=conn)
+        """Refused while it has messages, including dead letters, unless `force`."""
+        await self._store.run(self._role.delete(limits.check_existing_queue_name(name), force=force), conn)
 
     async def pause(self, name: str, *, reason: str | None = None, conn: Any = None) -> QueueInfo:
         why = checked_text(reason, "reason")
-        return await self._store.pause(limits.check_queue_name(name), reason=why, conn=conn)
+        return await self._store.run(self._role.pause(limits.check_queue_name(name), reason=why), conn)
 
     async def resume(self, name: str, *, conn: Any = None) -> QueueInfo:
-        return await self._store.resume(limits.check_queue_name(name), conn=conn)
+        return await self._store.run(self._role.resume(limits.check_queue_name(name)), conn)
 
     async def counts(self, name: str, *, limit: int = 10_000, conn: Any = None) -> Counts:
-        return await self._store.counts(
-            limits.check_queue_name(name), limit=limits.check_count(limit, "limit"), conn=conn
+        return await self._store.run(
+            self._role.counts(limits.check_existing_queue_name(name), limit=limits.check_count(limit, "limit")), conn
         )
 
     async def export(self, name: str, *, conn: Any = None) -> AsyncIterator[bytes]:
         """All live messages in due order, as JSON lines for `import_lines`. Read page by page, not in one snapshot:
-        messages that change meanwhile may be missing or duplicated.
-        """
+        messages that change meanwhile may be missing or duplicated."""
         exporting = Exporting()
         await self.get(name, conn=conn)
         while not exporting.done:
-            page = await self._store.messages(name, limit=transfer.PAGE, filter=exporting.filter, conn=conn)
+            page = await self._store.run(
+                self._store.messages.list(name, limit=transfer.PAGE, filter=exporting.filter), conn
+            )
             for line in exporting.take(page):
                 yield line
 
@@ -175,7 +106,7 @@ class AsyncQueues:
         limits.check_queue_name(name)
         for batch in importing.batches(lines):
             try:
-                importing.stored(await self._store.offer_many(name, batch, conn=conn))
+                importing.stored(await self._store.run(self._store.messages.offer_many(name, batch), conn))
             except TarryError as error:
                 importing.failed(error)
                 raise

@@ -9,11 +9,11 @@ from typing import Any, TypedDict
 
 from tarry.core import limits
 from tarry.core.codecs import PLAIN
-from tarry.core.cron import CronMessage, Misfire, Overlap, Policy, ScheduleSpec, check_hash
-from tarry.core.cron_rulings import Encoded, PayloadOf, PlannedMessage
+from tarry.core.cron.model import CronMessage, Misfire, Overlap, Policy, ScheduleSpec, check_hash
+from tarry.core.cron.schedule_changes import Encoded, PayloadOf, PlannedMessage
+from tarry.core.cron.schedule_types import Schedule, Ticks
+from tarry.core.cron.timezones import zone_of
 from tarry.core.errors import InvalidInput
-from tarry.core.schedules import Schedule, Ticks
-from tarry.core.zones import zone_of
 
 POLICY = frozenset(field.name for field in dataclasses.fields(Policy))
 
@@ -44,11 +44,11 @@ def spec_of(
     source: str = "code",
 ) -> tuple[ScheduleSpec, PayloadOf | None]:
     """The configuration, and the payload function if the payload is a function of the tick."""
-    said: dict[str, Any] = dict(options)
-    if unknown := said.keys() - Options.__annotations__.keys():
+    values: dict[str, Any] = dict(options)
+    if unknown := values.keys() - Options.__annotations__.keys():
         known = ", ".join(sorted(Options.__annotations__))
         raise InvalidInput(f"a schedule has no option {', '.join(sorted(unknown))}", hint=f"it has {known}")
-    policy = Policy(**{name: said.pop(name) for name in POLICY & said.keys()})
+    policy = Policy(**{name: values.pop(name) for name in POLICY & values.keys()})
     made = callable(payload)
     data, content_type = (None, None) if made else encoded(payload, payload_limit)
     spec = ScheduleSpec(
@@ -59,7 +59,7 @@ def spec_of(
         content_type=content_type,
         policy=policy,
         source=source,
-        **said,
+        **values,
     )
     if not made:
         return spec, None
@@ -77,7 +77,7 @@ def planned(messages: Iterable[CronMessage], payload_limit: int) -> list[Planned
 
 def _planned(message: object, payload_limit: int) -> PlannedMessage:
     if not isinstance(message, CronMessage):
-        raise InvalidInput(f"ticks are given as tarry.core.cron.CronMessage values, not {type(message).__name__}")
+        raise InvalidInput(f"ticks are given as tarry.core.cron.model.CronMessage values, not {type(message).__name__}")
     tick = limits.check_instant(message.at)
     due_at = tick if message.due_at is None else limits.check_instant(message.due_at, "due_at")
     return PlannedMessage(tick=tick, payload=encoded(message.payload, payload_limit), due_at=due_at)

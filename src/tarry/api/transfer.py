@@ -1,7 +1,6 @@
 """Export and import of a queue as a stream of lines. The whole queue is never in memory.
 
-All decisions about lines are made here; callers with a store, a socket or a file drive it.
-"""
+All decisions about lines are made here; callers with a store, a socket or a file drive it."""
 
 from __future__ import annotations
 
@@ -10,19 +9,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from tarry.api.drafts import Drafter
 from tarry.core.errors import InvalidInput, TarryError
-from tarry.core.messages import Draft, Filter, Place, StoredMessage
-from tarry.core.outcomes import Outcome
-from tarry.handles import lines
-from tarry.handles.content import CONTENT
-from tarry.handles.drafting import Drafter
+from tarry.core.messages.model import Draft, Filter, MessagePosition, StoredMessage
+from tarry.core.messages.outcomes import Outcome
+from tarry.wire.messages import OfferRequest
+from tarry.wire.payload import CONTENT
 
 PAGE = 200
 """Messages per page of an export: at most 50 MiB of payloads."""
 BATCH = 500
 BATCH_BYTES = 1024 * 1024
 LONGEST_LINE = 1024 * 1024
-_TOLD = 1_000
+_MOST_PROBLEMS = 1_000
 """Bad lines with a recorded problem; further ones are only marked as refused."""
 _MARK = b"\xef\xbb\xbf"
 """The UTF-8 byte order mark, which some editors write at the beginning of a file."""
@@ -37,8 +36,7 @@ class BadLine(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
     """The result of an import. `refused` lines are invalid; `not_stored` lines were discarded with a bad line of their
-    batch; `fine` lines would be stored without `dry_run`.
-    """
+    batch; `fine` lines would be stored without `dry_run`."""
 
     lines: int
     created: int
@@ -105,8 +103,8 @@ class Exporting:
     def take(self, page: Sequence[StoredMessage[bytes]]) -> list[bytes]:
         self.done = len(page) < PAGE
         if not self.done:
-            self.filter = Filter(after=Place(page[-1].due_at, page[-1].version))
-        return [lines.written(one) for one in page]
+            self.filter = Filter(after=MessagePosition(page[-1].due_at, page[-1].version))
+        return [OfferRequest.of_stored(message).line() for message in page]
 
 
 class Importing:
@@ -128,21 +126,21 @@ class Importing:
         """The batch to store before the next line is taken; report its outcome with `stored`."""
         if self.stopped:
             return []
-        place = len(self._outcomes)
-        self._note(place, "fine")
-        if place == 0 and isinstance(line, bytes):
+        index = len(self._outcomes)
+        self._note(index, "fine")
+        if index == 0 and isinstance(line, bytes):
             line = line.removeprefix(_MARK)
         if isinstance(line, bytes) and not line.strip():
-            self._note(place, "blank")
+            self._note(index, "blank")
             return []
         try:
             if isinstance(line, BadLine):
                 raise InvalidInput(line.problem)
-            draft = self._drafter.draft_message(lines.read(line))
+            draft = self._drafter.draft_message(OfferRequest.parse_line(line).core())
         except TarryError as error:
-            self._refuse(place, str(error)[:500])
+            self._refuse(index, str(error)[:500])
             return []
-        self._batch.append((place, draft))
+        self._batch.append((index, draft))
         self._bytes += len(line)
         return self.rest() if len(self._batch) >= BATCH or self._bytes >= BATCH_BYTES else []
 
@@ -165,8 +163,8 @@ class Importing:
 
     def stored(self, outcomes: Sequence[Outcome]) -> None:
         batch, self._batch = self._batch, []
-        for (place, _), outcome in zip(batch, outcomes, strict=True):
-            self._note(place, outcome.value)
+        for (index, _), outcome in zip(batch, outcomes, strict=True):
+            self._note(index, outcome.value)
 
     @property
     def lines(self) -> int:
@@ -188,17 +186,17 @@ class Importing:
     def imported(self) -> Imported:
         counted = Counter(self._outcomes)
         sums = {name: counted[code] for code, name in enumerate(OUTCOMES)}
-        problems = {place + 1: problem for place, problem in self.problems.items()}
+        problems = {index + 1: problem for index, problem in self.problems.items()}
         return Imported(lines=len(self._outcomes), **sums, problems=problems)
 
-    def _refuse(self, place: int, problem: str) -> None:
-        self._note(place, "refused")
-        if len(self.problems) < _TOLD:
-            self.problems[place] = problem
+    def _refuse(self, index: int, problem: str) -> None:
+        self._note(index, "refused")
+        if len(self.problems) < _MOST_PROBLEMS:
+            self.problems[index] = problem
         if self._stop:
-            for given_up, _ in self._batch:
-                self._note(given_up, "not_stored")
+            for dropped, _ in self._batch:
+                self._note(dropped, "not_stored")
             self._batch, self.stopped = [], True
 
-    def _note(self, place: int, outcome: str) -> None:
-        self._outcomes[place : place + 1] = bytes((OUTCOMES.index(outcome),))
+    def _note(self, index: int, outcome: str) -> None:
+        self._outcomes[index : index + 1] = bytes((OUTCOMES.index(outcome),))

@@ -1,4 +1,4 @@
-"""The two ways to wait: a blocked thread and an awaiting task. `core.waiting` decides, this module waits."""
+"""Waiting for messages: `core.wakeup.wait_queue` decides when to look, this module sleeps until then."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar, cast
 
-from tarry.core.conditions import Condition
 from tarry.core.errors import UnknownQueue
-from tarry.core.waiting import Ask, LineKey, Lobby, Look, Waited, waiting
+from tarry.core.wakeup.wait_queue import Announce, Condition, Poll, WaitHint, WaitKey, WaitQueue, waiting
 
 D = TypeVar("D")
 
 _LONGEST_S = 3_600.0
 """Upper bound of a single wait, for all platforms; the plan then waits again."""
-_LOOK_AGAIN = Waited(timedelta(0))
-"""The queue was renamed or deleted since the last look. Waiting creates no queue; the next look creates it, or raises."""
+_POLL_AGAIN = WaitHint(timedelta(0))
+"""The queue was renamed or deleted since the last poll. Waiting creates no queue; the next poll creates it, or raises."""
 
 
-class ThreadTicket:
+class ThreadWaiter:
     def __init__(self, condition: Condition) -> None:
         self._changed = condition
         self._woken = False
@@ -30,14 +29,14 @@ class ThreadTicket:
             self._changed.notify()
         return True
 
-    def park(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> None:
         with self._changed:
             if not self._woken:
                 self._changed.wait(min(seconds, _LONGEST_S))
             self._woken = False
 
 
-class TaskTicket:
+class TaskWaiter:  # ASYNC
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._woken = asyncio.Event()
@@ -49,7 +48,7 @@ class TaskTicket:
             return False
         return True
 
-    async def park(self, seconds: float) -> None:
+    async def sleep(self, seconds: float) -> None:
         try:
             async with asyncio.timeout(min(seconds, _LONGEST_S)):
                 await self._woken.wait()
@@ -58,59 +57,33 @@ class TaskTicket:
         self._woken.clear()
 
 
-def wait_for(
-    lobby: Lobby,
-    key: LineKey,
+async def wait_for(
+    wait_queue: WaitQueue,
+    key: WaitKey,
     timeout: timedelta | None,
-    look: Callable[[], Sequence[D]],
-    ask: Callable[[timedelta], Waited],
+    poll: Callable[[], Awaitable[Sequence[D]]],
+    announce: Callable[[timedelta], Awaitable[WaitHint]],
 ) -> list[D]:
-    ticket = ThreadTicket(lobby.condition())
-    plan = waiting(lobby, key, ticket, timeout)
+    if True:  # ASYNC  # noqa: SIM108
+        waiter = TaskWaiter()
+    else:
+        waiter = ThreadWaiter(wait_queue.condition())
+    plan = waiting(wait_queue, key, waiter, timeout)
     try:
         step = next(plan)
         while True:
-            answer: Any = None
-            if isinstance(step, Look):
-                answer = look()
-            elif isinstance(step, Ask):
+            result: Any = None
+            if isinstance(step, Poll):
+                result = await poll()
+            elif isinstance(step, Announce):
                 try:
-                    answer = ask(timedelta(seconds=step.sleep_s))
+                    result = await announce(timedelta(seconds=step.sleep_s))
                 except UnknownQueue:
-                    answer = _LOOK_AGAIN
+                    result = _POLL_AGAIN
             else:
-                ticket.park(step.seconds)
-            step = plan.send(answer)
+                await waiter.sleep(step.seconds)
+            step = plan.send(result)
     except StopIteration as stop:
         return cast("list[D]", stop.value)
     finally:
         plan.close()  # leaves the wait queue in any case
-
-
-async def await_for(
-    lobby: Lobby,
-    key: LineKey,
-    timeout: timedelta | None,
-    look: Callable[[], Awaitable[Sequence[D]]],
-    ask: Callable[[timedelta], Awaitable[Waited]],
-) -> list[D]:
-    ticket = TaskTicket()
-    plan = waiting(lobby, key, ticket, timeout)
-    try:
-        step = next(plan)
-        while True:
-            answer: Any = None
-            if isinstance(step, Look):
-                answer = await look()
-            elif isinstance(step, Ask):
-                try:
-                    answer = await ask(timedelta(seconds=step.sleep_s))
-                except UnknownQueue:
-                    answer = _LOOK_AGAIN
-            else:
-                await ticket.park(step.seconds)
-            step = plan.send(answer)
-    except StopIteration as stop:
-        return cast("list[D]", stop.value)
-    finally:
-        plan.close()

@@ -1,1 +1,1 @@
-"""What Tarry means, without I/O: values, rules and ports. Nothing here opens a socket or asks what time it is."""
+"""The core: values, rules and ports, without I/O and without a clock."""

@@ -1,4 +1,4 @@
-"""The database is the clock. A pinned clock exists for tests, and every statement accepts it."""
+"""The clock of a store: the database's own, or an instant that a test has pinned."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Protocol
 
 class Clock(Protocol):
     def pinned(self) -> datetime | None:
-        """The instant that tests have pinned, or None: ask the authority, which is the database."""
+        """The pinned instant, or None to use the clock of the database."""
         ...
 
 
 class AuthorityClock:
-    """Nothing pinned: the store's own clock decides."""
+    """Pins nothing: the store's own clock decides."""
 
     def pinned(self) -> datetime | None:
         return None

@@ -1,8 +1,7 @@
 """Payloads to bytes and back. JSON by default; text and bytes unchanged; typed by annotation; never pickle.
 
 The content type is stored with the payload; None stands for JSON. Equal values give equal bytes (keys are sorted),
-because the bytes decide whether an offer changes a message.
-"""
+because the bytes decide whether an offer changes a message."""
 
 from __future__ import annotations
 
@@ -51,19 +50,6 @@ def _encode_plain(value: Any) -> tuple[bytes, str | None]:
     return _json_bytes(value), JSON
 
 
-def _decode_plain(data: bytes, content_type: str | None) -> Any:
-    if content_type is None:
-        return _json_value(data)
-    if content_type.startswith("text/"):
-        return _decode_text(data, content_type)
-    if content_type == "application/json":
-        return _json_value(data)
-    return data
-
-
-PLAIN: Codec[Any] = Codec(_encode_plain, _decode_plain)
-
-
 def _encode_bytes(value: bytes) -> tuple[bytes, str | None]:
     if not isinstance(value, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidPayload(f"this queue carries bytes, not {type(value).__name__}")
@@ -108,18 +94,11 @@ def _typed_codec(payload_type: type[P]) -> Codec[P]:
         except (TypeError, msgspec.MsgspecError) as error:
             raise InvalidPayload(f"a {type(value).__name__} cannot be encoded: {error}") from error
 
-    def decode(data: bytes, content_type: str | None) -> P:
-        try:
-            return decoder.decode(data)
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            raise InvalidPayload(f"the payload is not a {_name(payload_type)}: {error}") from error
-
-    return Codec(encode, decode)
+    return Codec(encode, _decode_with(decoder.decode, f"a {_name(payload_type)}"))
 
 
 def _pydantic_codec(payload_type: type[P]) -> Codec[P]:
     """Uses pydantic through its methods only, so that it is not a dependency."""
-    model = cast("Any", payload_type)
 
     def encode(value: P) -> tuple[bytes, str | None]:
         if not isinstance(value, payload_type):
@@ -132,13 +111,17 @@ def _pydantic_codec(payload_type: type[P]) -> Codec[P]:
         except ValueError as error:
             raise InvalidPayload(f"a {_name(payload_type)} cannot be encoded: {error}") from error
 
-    def decode(data: bytes, content_type: str | None) -> P:
-        try:
-            return model.model_validate_json(data)
-        except ValueError as error:
-            raise InvalidPayload(f"the payload is not a {_name(payload_type)}: {error}") from error
+    return Codec(encode, _decode_with(cast("Any", payload_type).model_validate_json, f"a {_name(payload_type)}"))
 
-    return Codec(encode, decode)
+
+def _decode_with(decode: Callable[[bytes], P], what: str) -> Callable[[bytes, str | None], P]:
+    def checked(data: bytes, content_type: str | None) -> P:
+        try:
+            return decode(data)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise InvalidPayload(f"the payload is not {what}: {error}") from error
+
+    return checked
 
 
 def _ordered(value: Any, dumped: Any) -> Any:
@@ -161,8 +144,7 @@ _ENCODER = msgspec.json.Encoder(order="deterministic")
 
 def _json_bytes(value: Any) -> bytes:
     """JSON bytes. Values without a JSON type are written as text if there is one way to (a datetime, a UUID, an Enum);
-    a typed queue converts them back. NaN is rejected: msgspec would write null.
-    """
+    a typed queue converts them back. NaN is rejected: msgspec would write null."""
     try:
         data = _ENCODER.encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
@@ -170,7 +152,8 @@ def _json_bytes(value: Any) -> bytes:
             f"the payload cannot be written as JSON: {error}", hint="annotate the queue: app.queue(name, PayloadType)"
         ) from error
     # Counting is cheap, recursion is not: only data with enough brackets can be too deep.
-    if data.count(b"{") + data.count(b"[") > JSON_DEPTH and _deeper_than(msgspec.json.decode(data), JSON_DEPTH):
+    brackets = data.count(b"{") + data.count(b"[") if len(data) > 2 * JSON_DEPTH else 0
+    if brackets > JSON_DEPTH and _deeper_than(msgspec.json.decode(data), JSON_DEPTH):
         raise InvalidPayload(f"the payload is nested more than {JSON_DEPTH} levels deep")
     if b"null" in data and _has_nan(msgspec.to_builtins(value)):
         raise InvalidPayload("the payload cannot be written as JSON: it contains NaN or an infinite number")
@@ -200,11 +183,13 @@ def _deeper_than(value: Any, levels: int) -> bool:
     return any(isinstance(item, (dict, list)) for level in islice(_levels(value), levels, levels + 1) for item in level)
 
 
-_DECODER = msgspec.json.Decoder()
+_decode_json = _decode_with(msgspec.json.Decoder().decode, "JSON")
 
 
-def _json_value(data: bytes) -> Any:
-    try:
-        return _DECODER.decode(data)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise InvalidPayload(f"the payload is not JSON: {error}") from error
+def _decode_plain(data: bytes, content_type: str | None) -> Any:
+    if content_type is None or content_type == "application/json":
+        return _decode_json(data, content_type)
+    return _decode_text(data, content_type) if content_type.startswith("text/") else data
+
+
+PLAIN: Codec[Any] = Codec(_encode_plain, _decode_plain)

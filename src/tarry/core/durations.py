@@ -1,16 +1,17 @@
-"""Durations and instants as people and programs write them. An error quotes the text and says which forms are read."""
+"""Parsers for durations and instants. Errors quote the text and list the accepted forms."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from typing import overload
 
 from tarry.core import limits
 from tarry.core.errors import InvalidInput
 
 LONGEST_TEXT = 64
-"""Characters of a duration or an instant. A longer text is refused before it is parsed."""
+"""Characters of a duration or an instant. A longer text is rejected before it is parsed."""
 _NUMBER = re.compile(r"[0-9]+(?:[.,][0-9]+)?")
 _TERM = re.compile(rf"({_NUMBER.pattern})(ms|[A-Za-z])")
 Units = Sequence[tuple[str, str]]
@@ -28,7 +29,7 @@ INSTANTS = "write it like 2030-01-31T18:00:00Z or 2030-01-31T18:00:00+02:00, or 
 
 
 def duration(text: str, name: str) -> timedelta:
-    """Parse a duration in one pass over its text. `name` is what the user calls it (`--in`), for the error."""
+    """Parse a duration in one pass over its text. `name` is the option or field (`--after`), for the error."""
     stripped = _stripped(text, name, "a duration", DURATIONS)
     if stripped.startswith("-"):
         raise InvalidInput(f"{name} must not be negative: {text!r:.80}", hint=DURATIONS)
@@ -36,7 +37,7 @@ def duration(text: str, name: str) -> timedelta:
     if not parts:
         raise InvalidInput(f"{name} is not a duration: {text!r:.80}", hint=DURATIONS)
     if "" in parts:
-        raise InvalidInput(f"{name}: a year or a month has no fixed length: {text!r:.80}", hint="say it in days: 30d")
+        raise InvalidInput(f"{name}: a year or a month has no fixed length: {text!r:.80}", hint="write it in days: 30d")
     try:
         return timedelta(**{unit: float(number.replace(",", ".")) for unit, number in parts.items()})
     except OverflowError:
@@ -52,12 +53,12 @@ def moment(text: str, name: str) -> datetime | timedelta:
     stripped = _stripped(text, name, "a time", INSTANTS)
     if stripped.startswith("+"):
         return delay(stripped[1:], name)
-    found = _INSTANT.fullmatch(stripped)
-    if not found:
+    match = _INSTANT.fullmatch(stripped)
+    if not match:
         raise InvalidInput(f"{name} is not a time: {text!r:.80}", hint=INSTANTS)
-    if not found["zone"]:
+    if not match["zone"]:
         raise InvalidInput(f"{name} has no time zone: {text!r:.80}", hint="append Z for UTC, or an offset like +02:00")
-    if not _ZONE.fullmatch(found["zone"]):
+    if not _ZONE.fullmatch(match["zone"]):
         raise InvalidInput(f"{name} has a time zone that cannot be read: {text!r:.80}", hint=INSTANTS)
     try:
         return datetime.fromisoformat(stripped.upper()).astimezone(UTC)
@@ -65,8 +66,14 @@ def moment(text: str, name: str) -> datetime | timedelta:
         raise InvalidInput(f"{name} is not a time: {text!r:.80} ({error})", hint=INSTANTS) from None
 
 
+@overload
+def exact(at: datetime) -> str: ...
+@overload
+def exact(at: None) -> None: ...
+@overload
+def exact(at: datetime | None) -> str | None: ...
 def exact(at: datetime | None) -> str | None:
-    """As programs read it: RFC 3339 in UTC, to the microsecond."""
+    """Format an instant by RFC 3339, in UTC and to the microsecond."""
     return None if at is None else at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
@@ -77,7 +84,7 @@ def _stripped(text: str, name: str, what: str, hint: str) -> str:
 
 
 def _parts(text: str) -> dict[str, str] | None:
-    """The number of each unit. None: this is no duration."""
+    """The number of each unit; None if the text is not a duration."""
     if _NUMBER.fullmatch(text):
         return {"seconds": text}
     if not text.upper().startswith("P"):
@@ -91,13 +98,13 @@ def _parts(text: str) -> dict[str, str] | None:
 
 def _terms(text: str, units: Units) -> dict[str, str] | None:
     """Numbers with units, each unit once and in this order. Every step consumes a term or ends: the cost is linear."""
-    found: dict[str, str] = {}
-    left, place = iter(units), 0
-    while place < len(text):
-        term = _TERM.match(text, place)
-        unit = None if term is None else next((name for letter, name in left if letter == term[2]), None)
+    numbers: dict[str, str] = {}
+    later_units, position = iter(units), 0
+    while position < len(text):
+        term = _TERM.match(text, position)
+        unit = None if term is None else next((name for letter, name in later_units if letter == term[2]), None)
         if term is None or unit is None:
             return None
-        found[unit] = term[1]
-        place = term.end()
-    return found
+        numbers[unit] = term[1]
+        position = term.end()
+    return numbers

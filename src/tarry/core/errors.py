@@ -1,17 +1,17 @@
-"""Broken promises. Expected answers (a lost lease, an ignored offer) are values, see `outcomes`.
+"""Exceptions. Expected outcomes (a lost lease, an ignored offer) are values, see `messages.outcomes`.
 
 TarryError
-├── InvalidInput            what was given cannot be accepted; nothing was stored        (also a ValueError)
+├── InvalidInput            an argument is invalid; nothing was stored                   (also a ValueError)
 │   └── InvalidPayload      … because of the payload
-├── UnknownQueue            there is no queue of this name                               (also a LookupError)
-├── UnknownSchedule         there is no schedule of this prefix                          (also a LookupError)
-├── UnknownRedrive          there is no redrive job of this number                       (also a LookupError)
-├── Refused                 understood, but not in this state (exists, not empty, leased, wrong confirmation)
-│   └── HeldUp              … because somebody else's transaction had to be waited for, for too long: say it again
-├── StoreUnavailable        the database could not be reached, after the retries allowed (also a ConnectionError)
-├── CommitLost              the database answered COMMIT with ROLLBACK: nothing was stored
+├── UnknownQueue            no queue has this name                                       (also a LookupError)
+├── UnknownSchedule         no schedule has this name                                    (also a LookupError)
+├── UnknownRedrive          no redrive job has this number                               (also a LookupError)
+├── InvalidState            not possible in this state (exists, not empty, leased)
+│   └── LockTimeout         … because another transaction held a lock for too long: retry
+├── StoreUnavailable        the database could not be reached, after all retries         (also a ConnectionError)
+├── CommitLost              PostgreSQL replied to COMMIT with ROLLBACK: nothing was stored
 ├── SchemaMismatch          the tables are missing, older or newer than this version of Tarry
-├── UnsafeDatabase          the database is set up to lose accepted messages
+├── UnsafeDatabase          the settings of the database could lose accepted messages
 └── EmbeddedError           the embedded PostgreSQL cannot be started
 """
 
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 
 class TarryError(Exception):
-    """Any error Tarry raises on purpose. `hint` says what to do next, where there is something to do."""
+    """Base class of all errors that Tarry raises. `hint`, if any, is a remedy."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -50,10 +50,10 @@ class UnknownRedrive(TarryError, LookupError):
         self.job = job
 
 
-class Refused(TarryError): ...
+class InvalidState(TarryError): ...
 
 
-class HeldUp(Refused): ...
+class LockTimeout(InvalidState): ...
 
 
 class StoreUnavailable(TarryError, ConnectionError): ...

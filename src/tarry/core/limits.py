@@ -1,4 +1,4 @@
-"""What is allowed, and the checks that say so at the edge. Every check raises `InvalidInput` before anything is stored."""
+"""Limits of input, and the checks of them. Every check raises `InvalidInput` before anything is stored."""
 
 from __future__ import annotations
 
@@ -21,18 +21,17 @@ HEADER_BYTES = 8 * 1024
 JSON_DEPTH = 64
 MAX_ATTEMPTS = 1_000_000
 ERROR_LENGTH = 8_000
-HEX = "0123456789abcdef"
-DROP_ALL_CONFIRMATION = "Yes, please, I know what I'm doing!"
+PURGE_CONFIRMATION = "Yes, please, I know what I'm doing!"
 
 
 def check_queue_name(name: object) -> str:
     if check_existing_queue_name(name) in (".", ".."):
-        raise InvalidInput(f"a queue cannot be named {name!r}: in a path that is a directory, and clients leave it out")
+        raise InvalidInput(f"a queue cannot be named {name!r}: HTTP clients remove it from a path")
     return cast("str", name)
 
 
 def check_existing_queue_name(name: object) -> str:
-    """For what ends or renames a queue: older versions allowed `.` and `..`."""
+    """For deleting and renaming a queue: older versions allowed `.` and `..`."""
     if not isinstance(name, str) or not QUEUE_NAME.fullmatch(name):
         raise InvalidInput(f"a queue name is 1 to 100 of the characters A-Z a-z 0-9 . _ -, not {name!r:.120}")
     return name
@@ -50,12 +49,8 @@ def check_consumer(consumer: object) -> str | None:
     return None if consumer is None else check_text(consumer, "a consumer name", KEY_LENGTH)
 
 
-def check_label(text: object, what: str) -> str:
-    return check_text(text, what, TYPE_LENGTH)
-
-
 def check_priority(priority: object) -> int:
-    # bool is an int to Python, but True as a priority is a slip of the pen.
+    # bool is an int in Python, but True as a priority is a mistake.
     if not isinstance(priority, int) or isinstance(priority, bool) or priority not in PRIORITIES:
         raise InvalidInput(f"priority is a whole number from 0 (last) to 9 (first), not {priority!r:.120}")
     return priority
@@ -71,7 +66,7 @@ def check_instant(at: object, name: str = "at") -> datetime:
     try:
         return at.astimezone(UTC)
     except OverflowError as error:
-        raise InvalidInput(f"{name} is beyond the calendar, which ends with the year 9999: {at.isoformat()}") from error
+        raise InvalidInput(f"{name} is outside of the years 1 to 9999: {at.isoformat()}") from error
 
 
 def check_delay(delay: object, name: str = "after") -> timedelta:
@@ -126,7 +121,7 @@ def check_headers(headers: object) -> Mapping[str, str] | None:
 
 def check_timeout(timeout: object) -> timedelta | None:
     if timeout is not None and not isinstance(timeout, timedelta):
-        raise InvalidInput(f"timeout must be a timedelta, or None to wait for ever, not {type(timeout).__name__}")
+        raise InvalidInput(f"timeout must be a timedelta, or None for no limit, not {type(timeout).__name__}")
     return timeout
 
 
@@ -137,7 +132,7 @@ def check_count(n: object, name: str = "n") -> int:
 
 
 def clip_error(error: str) -> str:
-    """An error text as it can be stored: no NUL, no lone surrogates, and not without end."""
+    """An error text that can be stored: without NUL and lone surrogates, and of limited length."""
     clean = error.replace("\x00", "\N{SYMBOL FOR NULL}").encode("utf-8", "replace").decode("utf-8")
     return clean if len(clean) <= ERROR_LENGTH else clean[: ERROR_LENGTH - 1] + "…"
 
@@ -160,7 +155,7 @@ def check_text(value: object, what: str, longest: int, *, empty: bool = False) -
 
 
 def check_confirmation(confirm: object) -> None:
-    if confirm != DROP_ALL_CONFIRMATION:
+    if confirm != PURGE_CONFIRMATION:
         raise InvalidInput(
-            f"dropping every message needs the confirmation {DROP_ALL_CONFIRMATION!r}, not {confirm!r:.120}"
+            f"dropping every message needs the confirmation {PURGE_CONFIRMATION!r}, not {confirm!r:.120}"
         )

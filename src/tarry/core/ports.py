@@ -1,205 +1,256 @@
-"""What the rest of Tarry asks of a store, by role, blocking and awaitable.
-
-Every store runs `tests/contracts`. `conn` is the caller's own connection: the verb then becomes part of the caller's
-transaction, is not retried, and holds only if the caller commits.
-"""
+"""What the rest of Tarry requires of a store: its roles, and how their operations are run. `tests/contracts` checks it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import builtins
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Protocol, TypeVar
+from uuid import UUID
 
-from tarry.core.audit import Audited
-from tarry.core.chores import (
-    AsyncDeadLettering,
-    AsyncLeading,
-    AsyncRedriving,
-    AsyncSweeping,
-    DeadLettering,
-    Leading,
-    Redriving,
-    Sweeping,
+from tarry.core.analytics.port import Analytics
+from tarry.core.cron.model import DueCount, ScheduleChange, ScheduleState, TickRecord
+from tarry.core.dead_letters.redrive import (
+    EVERY_LETTER,
+    DeadFilter,
+    DeadGroup,
+    DeadPlace,
+    Matching,
+    RedriveJob,
+    RedriveState,
 )
-from tarry.core.editing import Edit
-from tarry.core.events import Event
-from tarry.core.following import AsyncFollowing, Following
-from tarry.core.insights import Insights
-from tarry.core.keys import ApiKey
-from tarry.core.messages import (
+from tarry.core.journal.events import Event
+from tarry.core.journal.positions import EventPage
+from tarry.core.maintenance.database import DatabaseStatus
+from tarry.core.maintenance.leadership import Leadership
+from tarry.core.maintenance.sweeping import Partitions, SweepCursor, Swept, VacuumProblem
+from tarry.core.messages.edits import Edit
+from tarry.core.messages.model import (
+    DEFAULT_POLL,
     EVERYTHING,
     BuryReason,
     Counts,
+    DeadLetter,
     Decode,
     Draft,
     Failure,
     Filter,
-    Hold,
     Lease,
+    LeaseId,
+    PollOptions,
     StoredMessage,
 )
-from tarry.core.once import Answering, AsyncAnswering
-from tarry.core.outcomes import Edited, Outcome, Settled
-from tarry.core.retry import Retry
-from tarry.core.scheduling import AsyncScheduling, Scheduling
+from tarry.core.messages.outcomes import Edited, Outcome, Settled
+from tarry.core.messages.retry import Retry
+from tarry.core.messages.states import State
+from tarry.core.operation import Operation
+from tarry.core.rollups.port import RollupsRole
+from tarry.core.search.port import SearchRole
+from tarry.core.security.api_keys import ApiKey
+from tarry.core.security.audit import Audited
+from tarry.core.security.idempotency import AsyncDoing, IdempotencyKey, StoredResponse
 from tarry.core.settings import QueueInfo, QueueSettings, StoreSettings
-from tarry.core.states import State
-from tarry.core.waiting import Lobby, Waited
+from tarry.core.wakeup.wait_queue import WaitHint, WaitQueue
 
 P = TypeVar("P")
+R = TypeVar("R")
 
 
-class Offering(Protocol):
-    def offer(self, queue: str, draft: Draft, *, conn: Any = None) -> Outcome: ...
-    def offer_many(self, queue: str, drafts: Sequence[Draft], *, conn: Any = None) -> list[Outcome]: ...
+class MessagesRole(Protocol):
+    """The live messages of a queue."""
 
-
-class Leasing(Protocol):
-    def lease(
-        self,
-        queue: str,
-        n: int,
-        decode: Decode[P],
-        *,
-        type: str | None = None,
-        lease_for: timedelta | None = None,
-        consumer: str | None = None,
-        max_attempts: int | None = None,
-        lowest_first: bool = False,
-        conn: Any = None,
-    ) -> list[Lease[P]]:
-        """At most `n`, by priority, due time and version. What cannot be decoded is buried on the way.
-
-        `max_attempts` stands in for the queue's, where a message has none of its own. `lowest_first` begins with the lowest
-        priority: asked for now and then, it keeps a flood of important messages from starving the others.
-        """
+    def offer(self, queue: str, draft: Draft) -> Operation[Outcome]: ...
+    def offer_many(self, queue: str, drafts: Sequence[Draft]) -> Operation[builtins.list[Outcome]]:
+        """All or none, with one outcome per draft."""
         ...
 
-    def wait(self, queue: str, *, sleep_for: timedelta, type: str | None = None) -> Waited:
-        """Somebody is about to sleep for at most so long: until when, and who will ring the `lobby` before that?"""
+    def poll(
+        self, queue: str, n: int, decode: Decode[P], options: PollOptions = DEFAULT_POLL
+    ) -> Operation[builtins.list[Lease[P]]]:
+        """Lease at most `n` messages, by priority, due time and version. Undecodable messages are buried on the way."""
         ...
 
-    def ack(self, queue: str, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]: ...
+    def ack(self, queue: str, lease_ids: Sequence[LeaseId]) -> Operation[builtins.list[Settled]]: ...
     def nack(
-        self, queue: str, failures: Sequence[Failure], *, retry: Retry | None = None, conn: Any = None
-    ) -> list[Settled]:
-        """`retry` stands in for the queue's policy and number of attempts, where a message has none of its own."""
+        self, queue: str, failures: Sequence[Failure], *, retry: Retry | None = None
+    ) -> Operation[builtins.list[Settled]]:
+        """`retry` overrides the queue's policy and number of attempts, but not a message's own."""
         ...
 
     def touch(
-        self, queue: str, holds: Sequence[Hold], *, lease_for: timedelta | None = None, conn: Any = None
-    ) -> list[Settled]: ...
+        self, queue: str, lease_ids: Sequence[LeaseId], *, lease_for: timedelta | None = None
+    ) -> Operation[builtins.list[Settled]]: ...
     def release(
         self,
         queue: str,
-        holds: Sequence[Hold],
+        lease_ids: Sequence[LeaseId],
         *,
         due_at: datetime | None = None,
         delay: timedelta | None = None,
-        conn: Any = None,
-    ) -> list[Settled]:
+    ) -> Operation[builtins.list[Settled]]:
         """Ready at once; or due at an instant, or after a delay by the store's clock (not both)."""
         ...
 
     def bury(
-        self,
-        queue: str,
-        holds: Sequence[Hold],
-        *,
-        error: str | None = None,
-        reason: BuryReason = "buried",
-        conn: Any = None,
-    ) -> list[Settled]: ...
+        self, queue: str, lease_ids: Sequence[LeaseId], *, error: str | None = None, reason: BuryReason = "buried"
+    ) -> Operation[builtins.list[Settled]]: ...
+    def bury_by_key(
+        self, queue: str, key: str, *, error: str | None = None, version: int | None = None, force: bool = False
+    ) -> Operation[Edited]:
+        """Bury a message without its lease. `version` and `force` as in `edit`."""
+        ...
+
+    def edit(
+        self, queue: str, key: str, edit: Edit, *, version: int | None = None, force: bool = False
+    ) -> Operation[Edited]:
+        """Store a new version, whose attempts go on counting. A lease on the old version is void; one that has not expired
+        must be forced, and then its attempt does not count, as with a release. `version`: only if it is still this one."""
+        ...
+
+    def drop(
+        self, queue: str, key: str, *, version: int | None = None, unless_leased: bool = False
+    ) -> Operation[bool]: ...
+    def purge(self, queue: str) -> Operation[int]:
+        """Drop every live message of the queue."""
+        ...
+
+    def read(self, queue: str, key: str) -> Operation[StoredMessage[bytes] | None]: ...
+    def contains(self, queue: str, key: str) -> Operation[bool]: ...
+    def list(
+        self, queue: str, *, state: State | None = None, limit: int = 100, filter: Filter = EVERYTHING
+    ) -> Operation[builtins.list[StoredMessage[bytes]]]: ...
 
 
-class Browsing(Protocol):
-    def read(self, queue: str, key: str, *, conn: Any = None) -> StoredMessage[bytes] | None: ...
-    def contains(self, queue: str, key: str, *, conn: Any = None) -> bool: ...
-    def messages(
-        self,
-        queue: str,
-        *,
-        state: State | None = None,
-        limit: int = 100,
-        filter: Filter = EVERYTHING,
-        conn: Any = None,
-    ) -> list[StoredMessage[bytes]]: ...
-    def timeline(
-        self, queue: str, key: str, *, limit: int = 1000, before: int | None = None, conn: Any = None
-    ) -> list[Event]:
+class QueuesRole(Protocol):
+    def create(self, name: str, settings: QueueSettings, *, exist_ok: bool) -> Operation[QueueInfo]: ...
+    def edit(self, name: str, settings: QueueSettings, *, only: frozenset[str]) -> Operation[QueueInfo]:
+        """Change the settings named in `only`; concurrent edits of other settings are kept."""
+        ...
+
+    def rename(self, name: str, new_name: str) -> Operation[QueueInfo]: ...
+    def delete(self, name: str, *, force: bool) -> Operation[None]: ...
+    def info(self, name: str) -> Operation[QueueInfo]: ...
+    def infos(self) -> Operation[list[QueueInfo]]: ...
+    def counts(self, name: str, *, limit: int = 10_000) -> Operation[Counts]: ...
+    def pause(self, name: str, *, reason: str | None = None) -> Operation[QueueInfo]: ...
+    def resume(self, name: str) -> Operation[QueueInfo]: ...
+    def now(self) -> Operation[datetime]:
+        """The time of the store's clock."""
+        ...
+
+
+class WakeupRole(Protocol):
+    @property
+    def wait_queue(self) -> WaitQueue: ...
+    def announce(self, queue: str, *, sleep_for: timedelta, type: str | None = None) -> Operation[WaitHint]:
+        """Register a consumer that is about to sleep for at most `sleep_for`. The hint has the time until a message
+        is due, and for how long the wait queue is notified of earlier ones."""
+        ...
+
+
+class DeadLettersRole(Protocol):
+    """Dead letters, and redrive jobs, which any process may advance step by step.
+
+    With `lead`, an operation has an effect only while that leadership is valid."""
+
+    def list(
+        self, queue: str, *, where: DeadFilter = EVERY_LETTER, limit: int = 100, before: DeadPlace | None = None
+    ) -> Operation[builtins.list[DeadLetter[bytes]]]: ...
+    def groups(self, queue: str, *, limit: int = 100, cap: int = 10_000) -> Operation[builtins.list[DeadGroup]]:
+        """At most `limit` groups by fingerprint, each counted up to `cap`."""
+        ...
+
+    def count(self, queue: str, *, where: DeadFilter = EVERY_LETTER, limit: int = 10_000) -> Operation[Matching]: ...
+    def redrive(self, queue: str, *, versions: Sequence[int] | None = None, limit: int = 1000) -> Operation[int]: ...
+    def discard(self, queue: str, *, where: DeadFilter = EVERY_LETTER) -> Operation[int]: ...
+    def start_redrive(
+        self, queue: str, *, where: DeadFilter, rate: float | None, canary: int, started_by: str | None, request: UUID
+    ) -> Operation[RedriveJob]:
+        """`request` identifies the job: the same request again returns the same job."""
+        ...
+
+    def redrive_job(self, job: int) -> Operation[RedriveJob | None]: ...
+    def redrive_jobs(self, queue: str | None = None, *, limit: int = 100) -> Operation[builtins.list[RedriveJob]]: ...
+    def turn_redrive(self, job: int, state: RedriveState, *, reason: str | None = None) -> Operation[RedriveJob]:
+        """Pause, resume or cancel a job that has not ended."""
+        ...
+
+    def advance_redrive(
+        self, job: int | None = None, *, lead: Leadership | None = None
+    ) -> Operation[RedriveJob | None]:
+        """Make one step of this job, or of the one that has waited longest. None: no step is due."""
+        ...
+
+    def next_redrive_in(self) -> Operation[timedelta | None]:
+        """How long until a running job has a step due; None: no job runs."""
+        ...
+
+    def label(self, *, limit: int = 1000, lead: Leadership | None = None) -> Operation[int]:
+        """Give fingerprints to dead letters that have none; returns how many got one."""
+        ...
+
+
+class CronRole(Protocol):
+    def schedules(self, name: str | None = None) -> Operation[list[ScheduleState]]:
+        """The schedule of this name, if it exists, or all schedules by name."""
+        ...
+
+    def due(self, owned: Sequence[str], *, limit: int = 1000) -> Operation[list[ScheduleState]]:
+        """Schedules that need a scheduler now. `owned`: names whose payloads the caller can generate."""
+        ...
+
+    def next_wake_in(self, owned: Sequence[str]) -> Operation[timedelta | None]:
+        """How long until a schedule needs a scheduler; negative if one is overdue, None if none ever will."""
+        ...
+
+    def apply_changes(self, changes: Sequence[ScheduleChange], *, together: bool = True) -> Operation[list[bool]]:
+        """Apply changes, each of another schedule, in one transaction. False: the schedule has changed since it was read,
+        and this change was not applied; `together`, none was. Not `together`, a change that only moves a schedule does not
+        wait for a transaction that has locked it, and is False, too."""
+        ...
+
+    def ticks(
+        self, name: str, *, since: datetime | None = None, until: datetime | None = None, limit: int = 100
+    ) -> Operation[list[TickRecord]]:
+        """The ledger of a schedule, newest first."""
+        ...
+
+    def waiting_ticks(self, name: str) -> Operation[list[TickRecord]]:
+        """Ticks whose messages were not delivered yet, of any configuration."""
+        ...
+
+    def forget_ticks(self, before: datetime) -> Operation[int]:
+        """Delete a batch of old ledger entries; returns how many."""
+        ...
+
+    def due_counts(self, since: datetime, until: datetime, every: timedelta) -> Operation[list[DueCount]]: ...
+
+
+class JournalRole(Protocol):
+    def timeline(self, queue: str, key: str, *, limit: int = 1000, before: int | None = None) -> Operation[list[Event]]:
         """The last `limit` events of a key, oldest first; `before`: of those before the event of this id."""
         ...
 
-    def counts(self, queue: str, *, limit: int = 10_000, conn: Any = None) -> Counts: ...
+    def tail(
+        self, after: str | None, *, until: str | None = None, limit: int = 1_000, most: int = 20_000
+    ) -> Operation[EventPage]:
+        """Events committed after a position, without payloads; None: no events, only the current position.
 
-
-class Editing(Protocol):
-    def edit(
-        self, queue: str, key: str, edit: Edit, *, version: int | None = None, force: bool = False, conn: Any = None
-    ) -> Edited:
-        """A new version, whose attempts go on counting. A lease on the old one is void; one that has not run out must be
-        forced, and then its attempt does not count, as with a release. `version`: only if it is still this one."""
-        ...
-
-    def give_up(
-        self,
-        queue: str,
-        key: str,
-        *,
-        error: str | None = None,
-        version: int | None = None,
-        force: bool = False,
-        conn: Any = None,
-    ) -> Edited:
-        """A dead letter by hand, whatever attempts are left. Leases and versions as with an edit."""
+        `until`: an upper bound, a position that a complete page ended with. A position with more than `most` events
+        after it is too far back."""
         ...
 
 
-class Dropping(Protocol):
-    def drop(
-        self, queue: str, key: str, *, version: int | None = None, unless_leased: bool = False, conn: Any = None
-    ) -> bool: ...
-    def drop_all(self, queue: str, *, conn: Any = None) -> int: ...
+class SecurityRole(Protocol):
+    """API keys, the audit log, and stored responses of idempotency keys."""
 
-
-class Connections(NamedTuple):
-    """How a store reaches its database, at this moment."""
-
-    open: int
-    idle: int
-    most: int
-    waiting: int
-    """Requests that wait for one."""
-
-
-NO_CONNECTIONS = Connections(0, 0, 0, 0)
-
-
-class Registry(Protocol):
-    def create_queue(self, name: str, settings: QueueSettings, *, exist_ok: bool, conn: Any = None) -> QueueInfo: ...
-    def edit_queue(self, name: str, settings: QueueSettings, *, only: frozenset[str], conn: Any = None) -> QueueInfo:
-        """Of these settings `only` those named: who edits another one at the same moment keeps theirs."""
+    def add_key(self, key: ApiKey, *, expires_for: timedelta | None) -> Operation[ApiKey]:
+        """It expires after `expires_for`, and at `key.expires_at` at the latest."""
         ...
 
-    def rename_queue(self, name: str, new_name: str, *, conn: Any = None) -> QueueInfo: ...
-    def delete_queue(self, name: str, *, force: bool, conn: Any = None) -> None: ...
-    def queue_info(self, name: str, *, conn: Any = None) -> QueueInfo: ...
-    def queue_infos(self, *, conn: Any = None) -> list[QueueInfo]: ...
-    def pause(self, name: str, *, reason: str | None = None, conn: Any = None) -> QueueInfo: ...
-    def resume(self, name: str, *, conn: Any = None) -> QueueInfo: ...
-    def now(self, *, conn: Any = None) -> datetime: ...
-
-
-class Keeping(Protocol):
-    """API keys, and who did what with them."""
-
-    def add_key(self, key: ApiKey, *, expires_for: timedelta | None, conn: Any = None) -> ApiKey:
-        """It ends after `expires_for`, and at `key.expires_at` at the latest."""
-        ...
-
-    def find_keys(self, ids: Sequence[str], *, conn: Any = None) -> list[ApiKey]: ...
-    def keys(self, *, conn: Any = None) -> list[ApiKey]: ...
-    def revoke_key(self, id: str, *, conn: Any = None) -> ApiKey | None: ...
+    def find_keys(self, ids: Sequence[str]) -> Operation[list[ApiKey]]: ...
+    def keys(self) -> Operation[list[ApiKey]]: ...
+    def revoke_key(self, id: str) -> Operation[ApiKey | None]: ...
     def audit(
         self,
         actor: str,
@@ -208,193 +259,129 @@ class Keeping(Protocol):
         queue: str | None = None,
         detail: Mapping[str, Any] | None = None,
         request_id: str | None = None,
-        conn: Any = None,
-    ) -> int:
-        """Before the action; the number is for `audited`, with the answer."""
+    ) -> Operation[int]:
+        """Record an action before it begins; returns the id for `audited`."""
         ...
 
-    def audited(self, id: int, status: int, *, detail: Mapping[str, Any] | None = None, conn: Any = None) -> None:
-        """How it ended; `detail` is added to what the row has."""
+    def audited(self, id: int, status: int, *, detail: Mapping[str, Any] | None = None) -> Operation[None]:
+        """Record how an action ended; `detail` is added to that of the row."""
         ...
 
-    def audits(self, *, limit: int = 100, conn: Any = None) -> list[Audited]:
-        """The newest first."""
+    def audits(
+        self, *, limit: int = 100, before: int | None = None, actor: str | None = None, action: str | None = None
+    ) -> Operation[list[Audited]]:
+        """Newest first; `before`: only rows before the one with this id. `actor` and `action` are parts of the text, in any
+        case, and are looked for in the `AUDITS_SEARCHED` rows before."""
+        ...
+
+    def offer_idempotent(
+        self, queue: str, draft: Draft, request: IdempotencyKey, show: Callable[[Outcome], StoredResponse]
+    ) -> Operation[StoredResponse | None]:
+        """Offer, and store the response that `show` makes of the outcome; or return the response stored before. None: the
+        key was used for another request."""
+        ...
+
+    def forget_responses(
+        self, older_than: timedelta, *, limit: int = 1000, lead: Leadership | None = None
+    ) -> Operation[int]:
+        """Delete at most `limit` old responses; returns how many. `lead`: only while that leadership is valid."""
         ...
 
 
-class Store(
-    Offering,
-    Leasing,
-    Browsing,
-    Editing,
-    Dropping,
-    DeadLettering,
-    Redriving,
-    Leading,
-    Sweeping,
-    Registry,
-    Scheduling,
-    Answering,
-    Keeping,
-    Following,
-    Protocol,
-):
-    settings: StoreSettings
-    lobby: Lobby
+class MaintenanceRole(Protocol):
+    """For the elected process that maintains the store. With `lead`, an operation has an effect only while that
+    leadership is valid."""
 
-    def connections(self) -> Connections: ...
-    def close(self) -> None: ...
-
-
-class AsyncOffering(Protocol):
-    async def offer(self, queue: str, draft: Draft, *, conn: Any = None) -> Outcome: ...
-    async def offer_many(self, queue: str, drafts: Sequence[Draft], *, conn: Any = None) -> list[Outcome]: ...
-
-
-class AsyncLeasing(Protocol):
-    async def lease(
-        self,
-        queue: str,
-        n: int,
-        decode: Decode[P],
-        *,
-        type: str | None = None,
-        lease_for: timedelta | None = None,
-        consumer: str | None = None,
-        max_attempts: int | None = None,
-        lowest_first: bool = False,
-        conn: Any = None,
-    ) -> list[Lease[P]]: ...
-    async def wait(self, queue: str, *, sleep_for: timedelta, type: str | None = None) -> Waited: ...
-    async def ack(self, queue: str, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]: ...
-    async def nack(
-        self, queue: str, failures: Sequence[Failure], *, retry: Retry | None = None, conn: Any = None
-    ) -> list[Settled]: ...
-    async def touch(
-        self, queue: str, holds: Sequence[Hold], *, lease_for: timedelta | None = None, conn: Any = None
-    ) -> list[Settled]: ...
-    async def release(
-        self,
-        queue: str,
-        holds: Sequence[Hold],
-        *,
-        due_at: datetime | None = None,
-        delay: timedelta | None = None,
-        conn: Any = None,
-    ) -> list[Settled]: ...
-    async def bury(
-        self,
-        queue: str,
-        holds: Sequence[Hold],
-        *,
-        error: str | None = None,
-        reason: BuryReason = "buried",
-        conn: Any = None,
-    ) -> list[Settled]: ...
-
-
-class AsyncBrowsing(Protocol):
-    async def read(self, queue: str, key: str, *, conn: Any = None) -> StoredMessage[bytes] | None: ...
-    async def contains(self, queue: str, key: str, *, conn: Any = None) -> bool: ...
-    async def messages(
-        self,
-        queue: str,
-        *,
-        state: State | None = None,
-        limit: int = 100,
-        filter: Filter = EVERYTHING,
-        conn: Any = None,
-    ) -> list[StoredMessage[bytes]]: ...
-    async def timeline(
-        self, queue: str, key: str, *, limit: int = 1000, before: int | None = None, conn: Any = None
-    ) -> list[Event]:
-        """The last `limit` events of a key, oldest first; `before`: of those before the event of this id."""
+    def acquire(self, name: str, holder: str, lead_for: timedelta) -> Operation[Leadership | None]:
+        """Become the leader; None: another process is."""
         ...
 
-    async def counts(self, queue: str, *, limit: int = 10_000, conn: Any = None) -> Counts: ...
+    def renew(self, held: Leadership, lead_for: timedelta) -> Operation[Leadership | None]:
+        """Stay the leader; None: the lease has expired."""
+        ...
+
+    def resign(self, held: Leadership) -> Operation[bool]: ...
+    def leader(self, name: str) -> Operation[Leadership | None]: ...
+    def leaders(self) -> Operation[list[Leadership]]:
+        """Of every name, also if the lease has expired."""
+        ...
+
+    def sweep(
+        self, queue: str, *, after: SweepCursor | None = None, limit: int = 1000, lead: Leadership | None = None
+    ) -> Operation[Swept]:
+        """Record expired leases, and bury messages without attempts left; one step along the queue."""
+        ...
+
+    def remove_leftovers(self) -> Operation[int]:
+        """Remove a batch of messages of queues that were deleted by force; the number of them, 0 at the end."""
+        ...
+
+    def make_partitions(self, days: int, *, lead: Leadership | None = None) -> Operation[Partitions]:
+        """Create the journal's partitions of today and the next days, if this role of the database may."""
+        ...
+
+    def vacuum_problems(self) -> Operation[list[VacuumProblem]]: ...
+    def database(self) -> Operation[DatabaseStatus | None]:
+        """None: the store has no database."""
+        ...
 
 
-class AsyncEditing(Protocol):
-    async def edit(
-        self, queue: str, key: str, edit: Edit, *, version: int | None = None, force: bool = False, conn: Any = None
-    ) -> Edited: ...
-    async def give_up(
-        self,
-        queue: str,
-        key: str,
-        *,
-        error: str | None = None,
-        version: int | None = None,
-        force: bool = False,
-        conn: Any = None,
-    ) -> Edited: ...
+class Connections(NamedTuple):
+    """The connections of a store to its database, at this moment."""
+
+    open: int
+    idle: int
+    most: int
+    waiting: int
+    """Requests that wait for a connection."""
 
 
-class AsyncDropping(Protocol):
-    async def drop(
-        self, queue: str, key: str, *, version: int | None = None, unless_leased: bool = False, conn: Any = None
-    ) -> bool: ...
-    async def drop_all(self, queue: str, *, conn: Any = None) -> int: ...
+NO_CONNECTIONS = Connections(0, 0, 0, 0)
 
 
-class AsyncRegistry(Protocol):
-    async def create_queue(
-        self, name: str, settings: QueueSettings, *, exist_ok: bool, conn: Any = None
-    ) -> QueueInfo: ...
-    async def edit_queue(
-        self, name: str, settings: QueueSettings, *, only: frozenset[str], conn: Any = None
-    ) -> QueueInfo: ...
-    async def rename_queue(self, name: str, new_name: str, *, conn: Any = None) -> QueueInfo: ...
-    async def delete_queue(self, name: str, *, force: bool, conn: Any = None) -> None: ...
-    async def queue_info(self, name: str, *, conn: Any = None) -> QueueInfo: ...
-    async def queue_infos(self, *, conn: Any = None) -> list[QueueInfo]: ...
-    async def pause(self, name: str, *, reason: str | None = None, conn: Any = None) -> QueueInfo: ...
-    async def resume(self, name: str, *, conn: Any = None) -> QueueInfo: ...
-    async def now(self, *, conn: Any = None) -> datetime: ...
+class Roles(Protocol):
+    """The roles of a store, the same for code that blocks and code that awaits."""
+
+    @property
+    def messages(self) -> MessagesRole: ...
+    @property
+    def queues(self) -> QueuesRole: ...
+    @property
+    def wakeup(self) -> WakeupRole: ...
+    @property
+    def dead_letters(self) -> DeadLettersRole: ...
+    @property
+    def cron(self) -> CronRole: ...
+    @property
+    def journal(self) -> JournalRole: ...
+    @property
+    def security(self) -> SecurityRole: ...
+    @property
+    def maintenance(self) -> MaintenanceRole: ...
+    @property
+    def rollups(self) -> RollupsRole: ...
+    @property
+    def search(self) -> SearchRole: ...
 
 
-class AsyncKeeping(Protocol):
-    async def add_key(self, key: ApiKey, *, expires_for: timedelta | None, conn: Any = None) -> ApiKey: ...
-    async def find_keys(self, ids: Sequence[str], *, conn: Any = None) -> list[ApiKey]: ...
-    async def keys(self, *, conn: Any = None) -> list[ApiKey]: ...
-    async def revoke_key(self, id: str, *, conn: Any = None) -> ApiKey | None: ...
-    async def audit(
-        self,
-        actor: str,
-        action: str,
-        *,
-        queue: str | None = None,
-        detail: Mapping[str, Any] | None = None,
-        request_id: str | None = None,
-        conn: Any = None,
-    ) -> int: ...
-    async def audited(
-        self, id: int, status: int, *, detail: Mapping[str, Any] | None = None, conn: Any = None
-    ) -> None: ...
-    async def audits(self, *, limit: int = 100, conn: Any = None) -> list[Audited]: ...
+class AsyncStore(Roles, Protocol):
+    @property
+    def settings(self) -> StoreSettings: ...
+    @property
+    def analytics(self) -> Analytics:  # ASYNC
+        """Results of the pipeline; blocking code uses `App.pipeline`."""
+        ...
 
+    async def run(self, operation: Operation[R], conn: Any = None) -> R:
+        """`conn`: the caller's own connection. The operation then becomes part of the caller's transaction, is not retried,
+        and lasts only if the caller commits."""
+        ...
 
-class AsyncStore(
-    AsyncOffering,
-    AsyncLeasing,
-    AsyncBrowsing,
-    AsyncEditing,
-    AsyncDropping,
-    AsyncDeadLettering,
-    AsyncRedriving,
-    AsyncLeading,
-    AsyncSweeping,
-    AsyncRegistry,
-    AsyncScheduling,
-    AsyncAnswering,
-    AsyncKeeping,
-    AsyncFollowing,
-    Protocol,
-):
-    settings: StoreSettings
-    lobby: Lobby
-    insights: Insights
-    """What the pipeline has worked out; code that blocks has `App.pipeline`."""
+    async def once(self, request: IdempotencyKey, do: AsyncDoing) -> StoredResponse | None:
+        """Return what `do` returns, or what it returned before. What it does with the connection it is given is stored
+        together with its response, or not at all; it must not wait for another connection. None: the key was used for
+        another request."""
+        ...
 
     async def connections(self) -> Connections: ...
     async def close(self) -> None: ...

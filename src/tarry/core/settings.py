@@ -1,15 +1,14 @@
-"""Settings: frozen, valid at birth, with named presets."""
+"""Settings: frozen dataclasses that validate themselves, with named presets."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
 
 from tarry.core import limits
 from tarry.core.errors import InvalidInput
-from tarry.core.events import JournalLevel
-from tarry.core.retry import Retry
+from tarry.core.journal.events import JournalLevel
+from tarry.core.messages.retry import Retry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +17,7 @@ class QueueSettings:
 
     lease_for: timedelta = timedelta(seconds=30)
     max_attempts: int | None = None
-    """None: a message is tried for as long as it fails."""
+    """None: a failing message is retried without limit."""
     retry: Retry = field(default_factory=Retry)
     journal: JournalLevel = JournalLevel.EVENTS
     retention_for: timedelta = timedelta(days=30)
@@ -36,28 +35,17 @@ class QueueSettings:
         if not isinstance(self.retry, Retry):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidInput(f"retry must be a tarry.Retry, not {self.retry!r:.120}")
         if self.retry.max_attempts is not None:
-            raise InvalidInput("max_attempts of a queue is a setting of its own, not part of its retry policy")
+            raise InvalidInput("max_attempts of a queue is a separate setting, not part of its retry policy")
 
     @classmethod
     def for_http(cls) -> QueueSettings:
-        """What a queue gets that was made through the broker: strangers' messages do not fail for ever."""
+        """For queues created through the broker: messages of unknown clients are not retried without limit."""
         return cls(max_attempts=3)
-
-    def as_data(self) -> dict[str, Any]:
-        """As JSON says it: durations are seconds."""
-        return {
-            "lease_for": self.lease_for.total_seconds(),
-            "max_attempts": self.max_attempts,
-            "retry": self.retry.as_data(),
-            "journal": self.journal.value,
-            "retention_for": self.retention_for.total_seconds(),
-            "target_lag_for": self.target_lag_for.total_seconds(),
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueInfo:
-    """A queue as the registry knows it."""
+    """A queue: its name, settings and whether it is paused."""
 
     name: str
     settings: QueueSettings
@@ -71,8 +59,8 @@ class QueueInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
-    """How long a verb keeps trying when the database is away. Only faults that pass by themselves are tried again."""
+class RetrySettings:
+    """How often and how long an operation is retried while the database is unavailable. Only transient errors are retried."""
 
     retries: int = 5
     initial_for: timedelta = timedelta(milliseconds=100)
@@ -86,38 +74,38 @@ class Patience:
             limits.check_delay(getattr(self, name), name)
 
     @classmethod
-    def none(cls) -> Patience:
+    def none(cls) -> RetrySettings:
         return cls(retries=0)
 
     def pause(self, failures: int) -> timedelta:
-        """The wait after that many failures in a row."""
+        """The pause after this many consecutive failures."""
         return min(self.cap_for, self.initial_for * 2 ** min(max(failures - 1, 0), 30))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSettings:
-    """How a store talks to its database."""
+    """How a store uses its database."""
 
     pool_size: int = 10
-    patience: Patience = field(default_factory=Patience)
+    connection_retry: RetrySettings = field(default_factory=RetrySettings)
     payload_limit: int = limits.PAYLOAD_BYTES
     scan_every: timedelta = timedelta(milliseconds=500)
-    """How often a waiting poll looks again when nothing told it to, and it is not proven that anything would."""
+    """How often a waiting poll checks for messages while notifications are not proven to arrive."""
     listening_scan_every: timedelta = timedelta(seconds=60)
-    """How often it looks while it is proven that notifications arrive."""
+    """How often it checks while notifications are proven to arrive."""
     listen_dsn: str | None = field(default=None, repr=False)
-    """Where to listen, if not where the statements go: a way around a pooler that does not pass notifications on."""
+    """Another DSN for LISTEN: bypasses a pooler that does not forward notifications."""
     connect_for: timedelta = timedelta(seconds=10)
-    """How long to wait for a connection before the database counts as away."""
+    """How long to wait for a connection before the database counts as unavailable."""
     lock_for: timedelta = timedelta(seconds=5)
-    """How long to wait in all for a row or table that another transaction has locked, before `HeldUp`."""
+    """Total wait for rows and tables that other transactions have locked, before `LockTimeout`."""
     notify_with_conn: bool = True
-    """Whether what is done with `conn=` wakes waiting consumers. False for two-phase commit: PostgreSQL prepares no
+    """Whether operations with `conn=` notify waiting consumers. False for two-phase commit: PostgreSQL cannot prepare a
     transaction that has notified. Consumers then find the message at their next scan."""
     statement_for: timedelta | None = timedelta(seconds=60)
-    """How long one statement may run, except for COPY, purge and deletion of a queue. None: as the role has it set."""
+    """Time limit of one statement, except for COPY, purge and deletion of a queue. None: the setting of the role."""
     create_queues: bool = True
-    """Whether a queue that is used before it was created comes into being with the default settings."""
+    """Whether the first use of an unknown queue creates it with default settings."""
 
     def __post_init__(self) -> None:
         if self.pool_size < 1:
@@ -127,7 +115,6 @@ class StoreSettings:
         for name in ("scan_every", "listening_scan_every", "connect_for", "lock_for"):
             if getattr(self, name) <= timedelta(0):
                 raise InvalidInput(f"{name} must be positive, got {getattr(self, name)}")
-
         if self.statement_for is not None and self.statement_for <= timedelta(0):
             raise InvalidInput(f"statement_for must be positive, or None for no limit, got {self.statement_for}")
 
@@ -138,28 +125,28 @@ class StoreSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweeperSettings:
-    """How a sweeper goes about it."""
+    """How often and how much a sweeper works."""
 
     every: timedelta = timedelta(seconds=10)
-    """How often the queues are walked; less often while somebody else leads."""
+    """How often the queues are swept; less often while another process leads."""
     lead_for: timedelta = timedelta(seconds=30)
-    """How long a sweeper that vanished is waited for."""
-    upkeep_every: timedelta = timedelta(minutes=1)
-    """How often partitions, fingerprints and the health of vacuum are seen to."""
+    """The lease of the leader: how long the others wait for one that has died."""
+    maintain_every: timedelta = timedelta(minutes=1)
+    """How often partitions, fingerprints and the health of vacuum are checked."""
     batch: int = 1_000
-    """Rows that one statement walks, for each priority."""
+    """Rows that one statement scans, for each priority."""
     most_steps: int = 50
-    """Statements for one queue in one round; what is left is left to the next."""
+    """Maximum number of statements for one queue in one round; the next round continues."""
     work_for: timedelta = timedelta(seconds=5)
-    """How long one round carries redrive jobs on before the queues are looked at again."""
+    """How long one round works on redrive jobs before it sweeps the queues again."""
     partition_days: int = 7
-    answers_for: timedelta = timedelta(hours=24)
-    """How long the answer to a request with an Idempotency-Key is kept, for when it is said again."""
+    responses_for: timedelta = timedelta(hours=24)
+    """How long the response to a request with an Idempotency-Key is stored, for repeated requests."""
 
     def __post_init__(self) -> None:
-        for name in ("every", "lead_for", "upkeep_every", "work_for", "answers_for"):
+        for name in ("every", "lead_for", "maintain_every", "work_for", "responses_for"):
             if getattr(self, name) <= timedelta(0):
-                raise InvalidInput(f"{name} must be longer than nothing")
+                raise InvalidInput(f"{name} must be positive, got {getattr(self, name)}")
         for name in ("batch", "most_steps", "partition_days"):
             if getattr(self, name) < 1:
-                raise InvalidInput(f"{name} must be at least 1")
+                raise InvalidInput(f"{name} must be at least 1, got {getattr(self, name)}")

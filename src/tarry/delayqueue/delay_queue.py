@@ -13,15 +13,14 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Generic, TypeVar
 
-from tarry.core.conditions import Condition
-from tarry.core.errors import InvalidInput, Refused
-from tarry.core.timers import Timer, Timers
-from tarry.core.timers.timer import order
-from tarry.storage.memory.strategies import Strategy, WaitNotify
+from tarry.core.errors import InvalidInput, InvalidState
+from tarry.core.wakeup.wait_queue import Condition
+from tarry.delayqueue.strategies import Strategy, WaitNotify
+from tarry.delayqueue.timers import Timer, TimerHeap, order
 
 T = TypeVar("T")
 
-_BEST: Strategy = WaitNotify()
+_DEFAULT: Strategy = WaitNotify()
 
 
 class DelayQueue(Generic[T]):
@@ -39,13 +38,13 @@ class DelayQueue(Generic[T]):
     def __init__(
         self,
         *,
-        strategy: Strategy = _BEST,
+        strategy: Strategy = _DEFAULT,
         monotonic: Callable[[], float] = time.monotonic,
         condition: Condition | None = None,
     ) -> None:
         self._monotonic = monotonic
         self._changed = strategy.waiting(threading.Condition() if condition is None else condition, monotonic)
-        self._timers: Timers[T] = strategy.timers()
+        self._timers: TimerHeap[T] = strategy.timers()
         self._leader: object | None = None
         self._closed = False
 
@@ -60,20 +59,19 @@ class DelayQueue(Generic[T]):
             return self._closed
 
     def put(self, item: T, *, at: float | None = None, after: timedelta | None = None) -> Timer[T]:
-        """Add an item; never blocks. Due `at` a reading of the clock, or `after` a while; without both, now. The past
-        is due now.
+        """Add an item; never blocks. Due `at` a reading of the clock, or `after` a while; by default, and if past, now.
 
         Keep the returned timer if the item may have to be cancelled.
         """
         if item is None:
-            raise InvalidInput("None cannot be an item: it is what take and poll give when there is none")
+            raise InvalidInput("None cannot be an item: take and poll return it when there is no item")
         if at is not None and after is not None:
             raise InvalidInput("give either at or after, not both")
         if at is not None and math.isnan(at):
-            raise InvalidInput("at must be a number: nothing is before or after NaN")
+            raise InvalidInput("at must be a number, got NaN")
         with self._changed:
             if self._closed:
-                raise Refused("the delay queue is closed", hint="put before close, or make another queue")
+                raise InvalidState("the delay queue is closed", hint="put before close, or create another queue")
             now = self._monotonic()
             due = at if at is not None else now + (after or timedelta(0)).total_seconds()
             awaited = self._timers.wake_at()
@@ -86,9 +84,7 @@ class DelayQueue(Generic[T]):
             return timer
 
     def cancel(self, timer: Timer[T]) -> bool:
-        """Remove an item by the timer of its `put`. False if it was taken or cancelled before. O(1) in the number of
-        items.
-        """
+        """Remove an item by the timer of its `put`, in O(1). False if it was taken or cancelled before."""
         with self._changed:
             return self._timers.cancel(timer)
 
@@ -135,10 +131,7 @@ class DelayQueue(Generic[T]):
         items: list[T] = []
         with self._changed:
             now = self._monotonic()
-            while limit is None or len(items) < limit:
-                item = self._pop_due(now)
-                if item is None:
-                    break
+            while (limit is None or len(items) < limit) and (item := self._pop_due(now)) is not None:
                 items.append(item)
         return items
 
@@ -163,12 +156,12 @@ class DelayQueue(Generic[T]):
         return None
 
     def _lead(self, seconds: float) -> None:
-        me = self._leader = object()
+        this = self._leader = object()
         try:
             self._changed.wait(_waitable(seconds))
         finally:
             # Not if an earlier item arrived meanwhile: another consumer may already lead.
-            if self._leader is me:
+            if self._leader is this:
                 self._leader = None
 
     def _pop_due(self, now: float) -> T | None:

@@ -11,46 +11,33 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any
 
-from tarry.core.conditions import Condition
 from tarry.core.errors import InvalidInput
-from tarry.core.timers import TimerHeap, Timers, TimerWheel
-from tarry.storage.memory.conditions import ScanningCondition, SpinningCondition
-
-
-class Strategy(Protocol):
-    def timers(self) -> Timers[Any]:
-        """A structure for the timers of one queue."""
-        ...
-
-    def waiting(self, changed: Condition, monotonic: Callable[[], float]) -> Condition:
-        """The condition on which the threads of one queue wait."""
-        ...
-
-    @property
-    def scan_every(self) -> timedelta | None:
-        """How often a waiting thread checks without a notification; None: never."""
-        ...
+from tarry.core.wakeup.wait_queue import Condition
+from tarry.delayqueue.timers import TimerHeap, TimerWheel
 
 
 @dataclass(frozen=True, slots=True)
-class WaitNotify:
-    """Sleep until the head is due; an earlier timer notifies the sleeper. No spurious wakeups."""
+class Strategy:
+    """The base of all strategies: a heap of timers, and waits that last until the head is due or a notification."""
 
-    def timers(self) -> Timers[Any]:
+    def timers(self) -> TimerHeap[Any]:
+        """A structure for the timers of one queue."""
         return TimerHeap()
 
     def waiting(self, changed: Condition, monotonic: Callable[[], float]) -> Condition:
+        """The condition on which the threads of one queue wait."""
         return changed
-
-    @property
-    def scan_every(self) -> None:
-        return None
 
 
 @dataclass(frozen=True, slots=True)
-class WaitNotifyScan:
+class WaitNotify(Strategy):
+    """Sleep until the head is due; an earlier timer notifies the sleeper. No spurious wakeups."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitNotifyScan(Strategy):
     """Wait and notify, and every sleeper also checks by itself once per `scan_every`.
 
     A lost notification, or a thread that died while it slept for the head, therefore costs at most one interval.
@@ -60,17 +47,17 @@ class WaitNotifyScan:
 
     def __post_init__(self) -> None:
         if self.scan_every <= timedelta(0):
-            raise InvalidInput(f"scan_every must be longer than nothing: {self.scan_every}")
-
-    def timers(self) -> Timers[Any]:
-        return TimerHeap()
+            raise InvalidInput(f"scan_every must be positive, got {self.scan_every}")
 
     def waiting(self, changed: Condition, monotonic: Callable[[], float]) -> Condition:
-        return ScanningCondition(changed, self.scan_every.total_seconds())
+        scan_s = self.scan_every.total_seconds()
+        return _TunedCondition(
+            changed, lambda _, timeout: changed.wait(scan_s if timeout is None else min(timeout, scan_s))
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class BusyWait:
+class BusyWait(Strategy):
     """Sleep until `spin_for` before the head is due, then poll the clock without sleeping.
 
     The lowest lateness at a bounded cost: one core, for at most `spin_for` per wait. Between two polls the thread
@@ -82,35 +69,64 @@ class BusyWait:
 
     def __post_init__(self) -> None:
         if not timedelta(0) < self.spin_for <= timedelta(seconds=1):
-            raise InvalidInput(f"spin_for must be more than nothing and at most a second: {self.spin_for}")
-
-    def timers(self) -> Timers[Any]:
-        return TimerHeap()
+            raise InvalidInput(f"spin_for must be positive and at most 1 s, got {self.spin_for}")
 
     def waiting(self, changed: Condition, monotonic: Callable[[], float]) -> Condition:
-        return SpinningCondition(changed, monotonic, self.spin_for.total_seconds(), self.pause)
+        spin_s, pause = self.spin_for.total_seconds(), self.pause
 
-    @property
-    def scan_every(self) -> None:
-        return None
+        def wait(condition: _TunedCondition, timeout: float | None) -> bool:
+            if timeout is None or timeout > spin_s:
+                return changed.wait(None if timeout is None else timeout - spin_s)
+            until, before = monotonic() + timeout, condition.notifications
+            # Without the lock: acquiring it in every iteration would keep producers out.
+            changed.release()
+            try:
+                while condition.notifications == before and monotonic() < until:
+                    pause()
+            finally:
+                changed.acquire()
+            return condition.notifications != before
+
+        return _TunedCondition(changed, wait)
 
 
 @dataclass(frozen=True, slots=True)
-class TimingWheel:
+class TimingWheel(Strategy):
     """Wait and notify on a hashed timing wheel: at most one `tick` late, and one wakeup for all timers of a tick."""
 
     tick: timedelta = timedelta(milliseconds=1)
 
     def __post_init__(self) -> None:
         if self.tick <= timedelta(0):
-            raise InvalidInput(f"tick must be longer than nothing: {self.tick}")
+            raise InvalidInput(f"tick must be positive, got {self.tick}")
 
-    def timers(self) -> Timers[Any]:
+    def timers(self) -> TimerHeap[Any]:
         return TimerWheel(self.tick.total_seconds())
 
-    def waiting(self, changed: Condition, monotonic: Callable[[], float]) -> Condition:
-        return changed
 
-    @property
-    def scan_every(self) -> None:
-        return None
+class _TunedCondition:
+    """A condition with the lock and waiters of another, and other waits."""
+
+    def __init__(self, inner: Condition, wait: Callable[[_TunedCondition, float | None], bool]) -> None:
+        self._inner = inner
+        self._wait = wait
+        self.acquire, self.release = inner.acquire, inner.release
+        self.notifications = 0
+        """For threads that spin instead of waiting on the inner condition."""
+
+    def __enter__(self) -> bool:
+        return self._inner.__enter__()
+
+    def __exit__(self, *exc_info: Any) -> None:
+        self._inner.__exit__(*exc_info)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return self._wait(self, timeout)
+
+    def notify(self, n: int = 1) -> None:
+        self.notifications += 1
+        self._inner.notify(n)
+
+    def notify_all(self) -> None:
+        self.notifications += 1
+        self._inner.notify_all()

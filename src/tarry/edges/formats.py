@@ -1,25 +1,25 @@
-"""Durations and instants as people read them, beside the ways in which they are written (`core.times`)."""
+"""Durations and instants in readable form, and the parsers of `core.durations`."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from tarry.core.times import DURATIONS, INSTANTS, delay, duration, exact, moment
+from tarry.core.durations import DURATIONS, INSTANTS, delay, duration, exact, moment
 
 __all__ = ["DURATIONS", "INSTANTS", "delay", "duration", "exact", "instant", "length", "moment", "relative", "roughly"]
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"))
 _FINEST = ((86_400, 3_600), (3_600, 60))
-"""From so many seconds on, what is shorter than this is not worth a look."""
+"""From this many seconds on, round to this many seconds."""
 
 
 def instant(at: datetime) -> str:
-    """As people read it: UTC, to the second."""
+    """UTC, to the second."""
     return at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def length(span: timedelta) -> str:
-    """A duration in the form in which it can be typed: 1h30m, 1.5s, 250ms."""
+    """A duration in a form that `duration` parses: 1h30m, 1.5s, 250ms."""
     micros = span // timedelta(microseconds=1)
     if micros < 0:
         return "-" + length(-span)

@@ -1,4 +1,4 @@
-"""Spans and metrics of a worker, for programs that have OpenTelemetry or Prometheus. Neither is needed to work."""
+"""Spans and metrics of a worker. OpenTelemetry and prometheus-client are optional dependencies."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tarry.core.errors import Refused
-from tarry.handles.delivery import Handed
-from tarry.services.reports import Ending, Handled
-from tarry.services.worker import Worker
+from tarry.api.delivery import Handed
+from tarry.core.errors import InvalidState
+from tarry.services.worker.results import Handled, HandlerResult
+from tarry.services.worker.worker import Worker
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -19,9 +19,9 @@ BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 6
 
 
 def trace(worker: Worker) -> None:
-    """One consumer span around every call of a handler, linked to the span that offered the message.
+    """Create a consumer span around every handler call, linked to the span that offered the message.
 
-    Names and attributes are those of OpenTelemetry's conventions for messaging. A link, not a parent: the message may have
+    Names and attributes follow OpenTelemetry's conventions for messaging. It is a link, not a parent: the message may have
     waited for days.
     """
     try:
@@ -29,7 +29,7 @@ def trace(worker: Worker) -> None:
         from opentelemetry.context import Context
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
     except ModuleNotFoundError as error:
-        raise Refused("spans need OpenTelemetry, which is not installed", hint=_MISSING) from error
+        raise InvalidState("spans need OpenTelemetry, which is not installed", hint=_MISSING) from error
 
     tracer = otel.get_tracer("tarry")
 
@@ -59,35 +59,24 @@ def trace(worker: Worker) -> None:
 
 
 class Metrics:
-    """Counts and durations by queue, in a registry of their own unless one is given."""
+    """Prometheus metrics by queue, in a new registry unless one is given."""
 
     def __init__(self, worker: Worker, registry: CollectorRegistry | None = None) -> None:
         try:
             import prometheus_client as prometheus
         except ModuleNotFoundError as error:
-            raise Refused("metrics need prometheus-client, which is not installed", hint=_MISSING) from error
+            raise InvalidState("metrics need prometheus-client, which is not installed", hint=_MISSING) from error
         self.registry = registry or prometheus.CollectorRegistry()
-        self._handled = prometheus.Counter(
-            "tarry_handled", "Deliveries handled, by how that ended.", ["queue", "ending"], registry=self.registry
-        )
-        self._failed = prometheus.Counter(
-            "tarry_failed", "Deliveries whose handler failed, or was buried.", ["queue"], registry=self.registry
-        )
-        self._took = prometheus.Histogram(
-            "tarry_handler_seconds",
-            "From the start of a handler until its message was settled.",
-            ["queue"],
-            registry=self.registry,
-            buckets=BUCKETS,
-        )
-        self._late = prometheus.Histogram(
-            "tarry_lateness_seconds",
-            "From due to leased, by the database's clock.",
-            ["queue"],
-            registry=self.registry,
-            buckets=BUCKETS,
-        )
-        self._running = prometheus.Gauge("tarry_in_flight", "Handlers running.", ["queue"], registry=self.registry)
+        handled = "Deliveries handled, by result."
+        failed = "Deliveries whose handler failed, or was buried."
+        took = "From the start of a handler until its message was settled."
+        late = "From due to leased, by the database's clock."
+        by_queue: dict[str, Any] = {"labelnames": ["queue"], "registry": self.registry}
+        self._handled = prometheus.Counter("tarry_handled", handled, ["queue", "result"], registry=self.registry)
+        self._failed = prometheus.Counter("tarry_failed", failed, **by_queue)
+        self._took = prometheus.Histogram("tarry_handler_seconds", took, **by_queue, buckets=BUCKETS)
+        self._late = prometheus.Histogram("tarry_lateness_seconds", late, **by_queue, buckets=BUCKETS)
+        self._running = prometheus.Gauge("tarry_in_flight", "Handlers running.", **by_queue)
         for queue in worker.queues:
             self._running.labels(queue).set(0)
             self._failed.labels(queue)
@@ -95,7 +84,7 @@ class Metrics:
         worker.on("finished")(self._on_finished)
 
     def serve(self, port: int) -> int:
-        """On the loopback, for the scraper beside this process. The port; 0 asks for a free one."""
+        """Serve the metrics on loopback. Returns the port; 0 chooses a free one."""
         from prometheus_client import start_http_server
 
         server, _ = start_http_server(port, addr="127.0.0.1", registry=self.registry)
@@ -108,7 +97,7 @@ class Metrics:
     def _on_finished(self, handled: Handled) -> None:
         if handled.started:
             self._running.labels(handled.queue).dec()
-        self._handled.labels(handled.queue, handled.ending.value).inc()
+        self._handled.labels(handled.queue, handled.result.value).inc()
         self._took.labels(handled.queue).observe(handled.took_s)
-        if handled.ending in (Ending.FAILED, Ending.BURIED):
+        if handled.result in (HandlerResult.FAILED, HandlerResult.BURIED):
             self._failed.labels(handled.queue).inc()

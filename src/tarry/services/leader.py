@@ -2,8 +2,7 @@
 
 The lease of a dead leader expires by the database's clock, and the next candidate takes over. A leader's own clock need
 not be trusted: it passes its `Leadership` to every write, and the database rejects a write with an outdated fencing
-token. A leader that was suspended for an hour changes nothing when it resumes.
-"""
+token. A leader that was suspended for an hour changes nothing when it resumes."""
 
 from __future__ import annotations
 
@@ -12,18 +11,17 @@ from collections.abc import Callable
 from datetime import timedelta
 from uuid import uuid4
 
-from tarry.core.chores import AsyncLeading
-from tarry.core.leading import Leadership
+from tarry.core.maintenance.leadership import Leadership
+from tarry.core.ports import AsyncStore
 
 
 class Leader:
     """A candidate for one leadership. Call `lead` before every piece of work: it queries the database only when
-    necessary.
-    """
+    necessary."""
 
     def __init__(
         self,
-        store: AsyncLeading,
+        store: AsyncStore,
         name: str,
         *,
         holder: str = "",
@@ -37,7 +35,7 @@ class Leader:
         self._lead_for = lead_for
         self._timer = timer
         self._held: Leadership | None = None
-        self._asked_at = 0.0
+        self._renewed_s = 0.0
 
     @property
     def held(self) -> Leadership | None:
@@ -46,16 +44,20 @@ class Leader:
 
     async def lead(self) -> Leadership | None:
         """The leadership to work under; None if another process leads."""
-        asked_at = self._timer()
-        if self._held is not None and asked_at - self._asked_at < self._lead_for.total_seconds() / 3:
+        now_s = self._timer()
+        if self._held is not None and now_s - self._renewed_s < self._lead_for.total_seconds() / 3:
             return self._held
-        held = None if self._held is None else await self._store.lead_on(self._held, self._lead_for)
-        self._held = held or await self._store.lead(self._name, self._holder, self._lead_for)
-        self._asked_at = asked_at
+        maintenance, held = self._store.maintenance, self._held
+        if held is not None:
+            held = await self._store.run(maintenance.renew(held, self._lead_for))
+        if held is None:
+            held = await self._store.run(maintenance.acquire(self._name, self._holder, self._lead_for))
+        self._held = held
+        self._renewed_s = now_s
         return self._held
 
     async def resign(self) -> None:
         """End the leadership at once, so that another candidate need not wait until the lease expires."""
         held, self._held = self._held, None
         if held is not None:
-            await self._store.lead_end(held)
+            await self._store.run(self._store.maintenance.resign(held))

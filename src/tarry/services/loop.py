@@ -1,19 +1,22 @@
-"""The loop around every `run_once()` of the services."""
+"""The loop around every `run_once()` of the services, alone or beside a program: in its own thread, or as a task."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
+import threading
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
-from tarry.core.errors import HeldUp, StoreUnavailable
+from tarry.core.errors import LockTimeout, StoreUnavailable
 
 _log = logging.getLogger("tarry")
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
 _END_WITHIN_S = (1.5, 0.5)
+_START_THREAD_S = 30.0
+_END_THREAD_S = 5.0
 
 
 def pause_s(failures: int) -> float:
@@ -22,8 +25,8 @@ def pause_s(failures: int) -> float:
 
 
 async def ended(task: asyncio.Task[None]) -> None:
-    """Wait for a task that was told to stop, for a moment: where the database is away it would take as long as its patience.
-    Then it is cancelled, and waited for again."""
+    """Wait briefly for a task that is stopping, then cancel it and wait again: if the database is unavailable, it would
+    retry for as long as its settings allow."""
     for within_s in _END_WITHIN_S:
         await asyncio.wait({task}, timeout=within_s)
         if task.done():
@@ -34,8 +37,7 @@ async def ended(task: asyncio.Task[None]) -> None:
 class Loop:
     """Runs `run_once` until it is stopped; exceptions of `run_once` do not end it.
 
-    `run_once` may return the seconds until the next run; None means `every`. `wake` triggers an earlier run.
-    """
+    `run_once` may return the seconds until the next run; None means `every`. `wake` triggers an earlier run."""
 
     def __init__(self, name: str, run_once: Callable[[], Awaitable[float | None]], *, every: timedelta) -> None:
         self.name = name
@@ -57,9 +59,9 @@ class Loop:
         while not self._stopping:
             self._called.clear()
             try:
-                asked_s = await self._run_once()
-                failures, rest_s = 0, self._every_s if asked_s is None else asked_s
-            except (StoreUnavailable, HeldUp) as error:
+                wait_s = await self._run_once()
+                failures, rest_s = 0, self._every_s if wait_s is None else wait_s
+            except (StoreUnavailable, LockTimeout) as error:
                 failures += 1
                 rest_s = pause_s(failures)
                 if failures == 1:
@@ -75,3 +77,65 @@ class Loop:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, seconds)):
                     await self._called.wait()
+
+
+class Background:
+    """Runs `cycle` repeatedly; it returns the seconds until the next run."""
+
+    def __init__(self, name: str, cycle: Callable[[], float], *, every: timedelta) -> None:
+        self._name = name
+        self._cycle = cycle
+        self._every = every
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._inner: Loop | None = None
+        self._ready = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name=self._name, daemon=True)
+            self._thread.start()
+            self._ready.wait(_START_THREAD_S)
+
+    def wake(self) -> None:
+        if self._loop is not None and self._inner is not None:
+            self._loop.call_soon_threadsafe(self._inner.wake)
+
+    def stop(self) -> None:
+        """Stop after the current cycle."""
+        if self._thread is None or self._loop is None or self._inner is None:
+            return
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._inner.stop)
+            self._thread.join(_END_THREAD_S)
+        self._thread = None
+
+    async def _run(self) -> None:
+        async def once() -> float:
+            return self._cycle()  # blocks on purpose: nothing else runs on this loop
+
+        self._loop, self._inner = asyncio.get_running_loop(), Loop(self._name, once, every=self._every)
+        self._ready.set()
+        await self._inner.run()
+
+
+class AsyncBackground:
+    """`Background` as a task of the running event loop."""
+
+    def __init__(self, name: str, cycle: Callable[[], Awaitable[float]], *, every: timedelta) -> None:
+        self._name = name
+        self._loop = Loop(name, cycle, every=every)
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        if self._task is None:
+            self._task = asyncio.create_task(self._loop.run(), name=self._name)
+
+    def wake(self) -> None:
+        self._loop.wake()
+
+    async def stop(self) -> None:
+        """Stop after the current cycle, which is cancelled if it takes long."""
+        if self._task is not None:
+            self._loop.stop()
+            await ended(self._task)

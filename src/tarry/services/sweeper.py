@@ -2,8 +2,7 @@
 
 It records expired leases in the journal, buries messages without attempts left, advances redrive jobs, creates
 partitions of the journal in advance, and reports what blocks vacuum. Any number of sweepers may run; the elected one
-works.
-"""
+works."""
 
 from __future__ import annotations
 
@@ -13,25 +12,24 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Self
 
-from tarry.core.errors import Refused, StoreUnavailable
-from tarry.core.leading import Leadership
+from tarry.core.errors import InvalidState, StoreUnavailable
+from tarry.core.maintenance.leadership import Leadership
+from tarry.core.maintenance.sweeping import Partitions, SweepCursor, VacuumProblem
+from tarry.core.operation import Operation
 from tarry.core.ports import AsyncStore
 from tarry.core.settings import SweeperSettings
-from tarry.core.sweeping import Partitions, Strain, SweepPlace
 from tarry.services.leader import Leader
 from tarry.services.loop import Loop, ended
 
 _log = logging.getLogger("tarry")
 NAME = "sweeper"
 RESIGN_WITHIN_S = 1.0
-_RAREST_S = 60.0
 PARTITION_STEPS = 3
+_RAREST_S = 60.0
 """Longest interval for a queue without expiries, which is checked progressively less often: many quiet queues cost
-little.
-"""
+little."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -44,21 +42,26 @@ class SweepReport:
     expired: int = 0
     buried: int = 0
     labelled: int = 0
+    removed: int = 0
+    """Messages of queues that were deleted by force, whose deleter ended before it removed them."""
     forgotten: int = 0
     """Stored responses of idempotency keys that are past their retention."""
+    rolled_up: int = 0
+    """Events that were added to the rollups."""
     redriven: int = 0
     has_jobs: bool = False
     """A redrive job is running, or waiting for its next step."""
-    held_up: bool = False
+    is_blocked: bool = False
     """A redrive job had to wait for another open transaction."""
     partitions: Partitions | None = None
-    strains: list[Strain] = field(default_factory=list[Strain])
+    vacuum_problems: list[VacuumProblem] = field(default_factory=list[VacuumProblem])
     took_s: float = 0.0
 
     @property
     def did_something(self) -> bool:
         made = self.partitions.made if self.partitions is not None else 0
-        return bool(self.expired or self.buried or self.labelled or self.redriven or made or self.strains)
+        done = self.expired or self.buried or self.labelled or self.removed or self.redriven
+        return bool(done or made or self.vacuum_problems)
 
 
 class Sweeper:
@@ -82,11 +85,12 @@ class Sweeper:
         self._leader = Leader(store, NAME, holder=holder, lead_for=settings.lead_for, timer=timer)
         self._loop = Loop(NAME, self._round, every=settings.every)
         self._task: asyncio.Task[None] | None = None
-        self._places: dict[str, SweepPlace] = {}
+        self._cursors: dict[str, SweepCursor] = {}
+        """Long queues, which the next round continues."""
         self._rests: dict[str, tuple[float, float]] = {}
         """Queues without expiries: when each is due again, and its current interval."""
-        self._upkeep_at: float | None = None
-        self._strained: frozenset[str] = frozenset()
+        self._maintain_at: float | None = None
+        self._vacuum_problems: frozenset[str] = frozenset()
 
     async def run_once(self) -> SweepReport:
         """One round through all queues; nothing while another process leads; stops as soon as another one does."""
@@ -98,15 +102,16 @@ class Sweeper:
         report = SweepReport()
         if (lead := await self._leader.lead()) is not None:
             report.leading, report.fence = True, lead.fence
-            upkeep = self._upkeep_at is None or self._timer() >= self._upkeep_at
-            if upkeep:
-                # First, because whatever else a round does writes events, which need a place in the journal.
+            is_due = self._maintain_at is None or self._timer() >= self._maintain_at
+            if is_due:
+                # First, because whatever else a round does writes events, which need a partition of the journal.
                 await self._make_partitions(report, lead)
             await self._sweep_queues(report)
-            if upkeep:
-                self._upkeep_at = self._timer() + self._settings.upkeep_every.total_seconds()
-                await self._keep_up(report, lead)
-            await self._carry_jobs_on(report)
+            if is_due:
+                self._maintain_at = self._timer() + self._settings.maintain_every.total_seconds()
+                await self._maintain(report, lead)
+            await self._roll_up(report)
+            await self._advance_redrives(report)
         report.took_s = self._timer() - started
         return report
 
@@ -115,7 +120,7 @@ class Sweeper:
         try:
             await self._loop.run()
         finally:
-            # Also if this task is cancelled, but not for as long as the database is away: the lease runs out by itself.
+            # Also if this task is cancelled. If the database is unavailable, the lease expires.
             resigning = asyncio.create_task(self.resign(), name="tarry-resign")
             await asyncio.wait({resigning}, timeout=RESIGN_WITHIN_S)
             if not resigning.done():
@@ -130,9 +135,7 @@ class Sweeper:
         self._task = asyncio.create_task(self.run(), name="tarry-sweeper")
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         self.stop()
         if self._task is not None:
             await ended(self._task)
@@ -144,14 +147,14 @@ class Sweeper:
             # Check for leadership about as often as the leader renews it.
             return self._settings.lead_for.total_seconds() / 3 * (1 + 0.2 * self._random())
         rest_s = self._settings.every.total_seconds() * (0.9 + 0.2 * self._random())
-        if self._places and (report.expired or report.buried):
+        if self._cursors and (report.expired or report.buried):
             return 0.0  # many consumers died at once: more expiries are likely
-        due_in = await self._store.next_redrive_in() if report.has_jobs else None
-        return rest_s if due_in is None or report.held_up else min(rest_s, due_in.total_seconds())
+        due_in = await self._store.run(self._store.dead_letters.next_redrive_in()) if report.has_jobs else None
+        return rest_s if due_in is None or report.is_blocked else min(rest_s, due_in.total_seconds())
 
     async def _sweep_queues(self, report: SweepReport) -> None:
-        infos = [info for info in await self._store.queue_infos() if not info.paused]
-        self._places = {info.name: self._places[info.name] for info in infos if info.name in self._places}
+        infos = [info for info in await self._store.run(self._store.queues.infos()) if not info.paused]
+        self._cursors = {info.name: self._cursors[info.name] for info in infos if info.name in self._cursors}
         self._rests = {info.name: self._rests[info.name] for info in infos if info.name in self._rests}
         for info in infos:
             until, rested_s = self._rests.get(info.name, (0.0, 0.0))
@@ -160,81 +163,100 @@ class Sweeper:
             before = report.expired + report.buried
             await self._sweep(info.name, report)
             report.queues += 1
-            found = report.expired + report.buried > before or info.name in self._places
-            self._rest(info.name, 0.0 if found else rested_s)
-
-    def _rest(self, queue: str, rested_s: float) -> None:
-        every_s = self._settings.every.total_seconds()
-        rest_s = min(max(every_s, 2 * rested_s), max(every_s, _RAREST_S), 6 * every_s)
-        # Minus half a round, so that a round that starts slightly early does not skip the queue.
-        self._rests[queue] = (self._timer() + rest_s - every_s / 2, rest_s)
+            if report.expired + report.buried > before or info.name in self._cursors:
+                rested_s = 0.0
+            every_s = self._settings.every.total_seconds()
+            rest_s = min(max(every_s, 2 * rested_s), max(every_s, _RAREST_S), 6 * every_s)
+            # Minus half a round, so that a round that starts slightly early does not skip the queue.
+            self._rests[info.name] = (self._timer() + rest_s - every_s / 2, rest_s)
 
     async def _sweep(self, queue: str, report: SweepReport) -> None:
-        place = self._places.pop(queue, None)
+        cursor = self._cursors.pop(queue, None)
         for _ in range(self._settings.most_steps):
             if (lead := await self._leader.lead()) is None:
                 return
-            swept = await self._store.sweep(queue, after=place, limit=self._settings.batch, lead=lead)
+            swept = await self._store.run(
+                self._store.maintenance.sweep(queue, after=cursor, limit=self._settings.batch, lead=lead)
+            )
             report.expired += swept.expired
             report.buried += swept.buried
-            place = swept.place
-            if place is None:
+            if (cursor := swept.cursor) is None:
                 return
-        if place is not None:
-            self._places[queue] = place  # a long queue: the next round continues here
+        if cursor is not None:
+            self._cursors[queue] = cursor
 
     async def _make_partitions(self, report: SweepReport, lead: Leadership) -> None:
         try:
             for _ in range(PARTITION_STEPS):
-                report.partitions = await self._store.make_partitions(self._settings.partition_days, lead=lead)
+                report.partitions = await self._store.run(
+                    self._store.maintenance.make_partitions(self._settings.partition_days, lead=lead)
+                )
                 if not report.partitions.more:
                     break
-        except Refused as error:
-            # The journal is being read. Partitions exist for days ahead, followed by the overflow partition.
-            _log.info("sweeper: no partitions were made ahead: %s", error)
-        except StoreUnavailable as error:
-            # A step that reads a large overflow may take longer than a statement may. Expired leases do not wait for that.
-            _log.warning("sweeper: no partitions were made ahead: %s", error)
+        except (InvalidState, StoreUnavailable) as error:
+            # InvalidState: the journal is being read. Partitions exist for days ahead, followed by the overflow partition.
+            # StoreUnavailable: a step that reads a large overflow may take longer than a statement may. Expired leases do
+            # not wait for that.
+            level = logging.INFO if isinstance(error, InvalidState) else logging.WARNING
+            _log.log(level, "sweeper: no partitions were made ahead: %s", error)
 
-    async def _keep_up(self, report: SweepReport, lead: Leadership) -> None:
-        report.labelled = await self._store.label_dead(lead=lead)
-        report.forgotten = await self._forget_answers(lead)
-        report.strains = await self._store.strains()
-        for strain in report.strains:
-            if strain.what not in self._strained:
-                _log.warning("sweeper: %s: %s (%s)", strain.what, strain.found, strain.hint)
-        self._strained = frozenset(strain.what for strain in report.strains)
+    async def _maintain(self, report: SweepReport, lead: Leadership) -> None:
+        report.labelled = await self._store.run(self._store.dead_letters.label(lead=lead))
+        report.removed = await self._in_batches(self._store.maintenance.remove_leftovers, 1)
+        forget, kept_for, batch = (
+            self._store.security.forget_responses,
+            self._settings.responses_for,
+            self._settings.batch,
+        )
+        report.forgotten = await self._in_batches(lambda: forget(kept_for, limit=batch, lead=lead), batch)
+        await self._store.run(self._store.rollups.forget())
+        report.vacuum_problems = await self._store.run(self._store.maintenance.vacuum_problems())
+        for what, problem, hint in report.vacuum_problems:
+            if what not in self._vacuum_problems:
+                _log.warning("sweeper: %s: %s (%s)", what, problem, hint)
+        self._vacuum_problems = frozenset(problem.what for problem in report.vacuum_problems)
 
-    async def _forget_answers(self, lead: Leadership) -> int:
-        forgotten, until = 0, self._timer() + self._settings.work_for.total_seconds()
+    async def _roll_up(self, report: SweepReport) -> None:
+        """Add the journal to its rollups: a sweeper that was away for long catches up in several rounds."""
+        until = self._timer() + self._settings.work_for.total_seconds()
         while self._timer() < until:
-            step = await self._store.forget_answers(self._settings.answers_for, limit=self._settings.batch, lead=lead)
-            forgotten += step
-            if step < self._settings.batch:
+            rolled_up = await self._store.run(self._store.rollups.roll_up())
+            report.rolled_up += rolled_up.events
+            if rolled_up.complete or not rolled_up.events:
                 break
-        return forgotten
 
-    async def _carry_jobs_on(self, report: SweepReport) -> None:
-        if await self._store.next_redrive_in() is None:
+    async def _in_batches(self, remove: Callable[[], Operation[int]], full: int) -> int:
+        """Remove batch after batch, until one is not full or the time of a round is over."""
+        removed, until = 0, self._timer() + self._settings.work_for.total_seconds()
+        while self._timer() < until:
+            step = await self._store.run(remove())
+            removed += step
+            if step < full:
+                break
+        return removed
+
+    async def _advance_redrives(self, report: SweepReport) -> None:
+        if await self._store.run(self._store.dead_letters.next_redrive_in()) is None:
             return
         report.has_jobs = True
         until = self._timer() + self._settings.work_for.total_seconds()
-        one: int | None = None
+        job_id: int | None = None
         others: list[int] | None = None
         while self._timer() < until and (lead := await self._leader.lead()) is not None:
             try:
-                job = await self._store.advance_redrive(one, lead=lead)
-            except Refused as error:
+                job = await self._store.run(self._store.dead_letters.advance_redrive(job_id, lead=lead))
+            except InvalidState as error:
                 # Another open transaction has locked a key of this job. The job would come first again and again, so
                 # the others are advanced by name, and the next round does not start at once.
                 _log.info("sweeper: a redrive job waits: %s", error)
-                report.held_up, job = True, None
+                report.is_blocked, job = True, None
                 if others is None:
-                    others = [found.id for found in await self._store.redrive_jobs() if not found.ended]
+                    jobs = await self._store.run(self._store.dead_letters.redrive_jobs())
+                    others = [other.id for other in jobs if not other.ended]
             if job is not None:
                 report.redriven += job.moved
             elif others:
-                one = others.pop()
+                job_id = others.pop()
             else:
                 return
 
@@ -243,4 +265,4 @@ class Sweeper:
         try:
             await self._leader.resign()
         except Exception as error:
-            _log.info("sweeper: the lease was not given back, it runs out by itself: %s", error)
+            _log.info("sweeper: the leadership was not resigned, it ends with its lease: %s", error)

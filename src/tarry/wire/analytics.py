@@ -1,37 +1,57 @@
-"""The shapes of what the pipeline has worked out, for the OpenAPI document."""
+"""Results of the pipeline: minutes of queues, hours of consumers, forecasts, anomalies, mutes."""
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Annotated, Any, Self
 
-from tarry.core.anomalies import Severity
-from tarry.edges.http.answers import Answer, At
+from msgspec import Meta
+
+from tarry.core.analytics.anomalies import Severity
+from tarry.wire.base import At, Duration, QueueName, Request, Response
+
+Note = Annotated[str, Meta(max_length=1_000)]
+Detector = Annotated[str, Meta(min_length=1, max_length=100)]
 
 
-class Run(Answer):
+class AckRequest(Request):
+    note: Annotated[Note | None, Meta(description="Why it needs no action.")] = None
+
+
+class MuteRequest(Request, kw_only=True):
+    detector: Annotated[Detector | None, Meta(description="Of this detector; else of any.")] = None
+    queue: Annotated[QueueName | None, Meta(description="In this queue; else in any.")] = None
+    mute_for: Annotated[Duration | None, Meta(description="Else until it is ended.")] = None
+    reason: Annotated[str, Meta(min_length=1, max_length=1_000)]
+
+
+class Run(Response):
     id: int
     started_at: At
     ended_at: At | None
 
 
-class Insight(Answer):
-    run: Run | None = Field(description="The last run of the job that ended well. null: it never ran.")
+class Results(Response):
+    run: Annotated[Run | None, Meta(description="The last successful run of the job. null: it never ran.")]
+
+    @classmethod
+    def of_core(cls, value: Any, /, **fields: Any) -> Self:
+        return super().of_core(value, run=None if value.run is None else Run.of(value.run), **fields)
 
 
-class Page(Insight):
-    next: str | None = Field(description="For `after`, if there may be more.")
+class ResultsPage(Results, kw_only=True):
+    next: Annotated[str | None, Meta(description="For `after`, if there may be more.")]
 
 
-class Quantiles(Answer):
+class Quantiles(Response):
     p50: float
     p95: float
     p99: float
 
 
-class Row(Answer):
+class Row(Response):
     queue: str
-    run_id: int = Field(description="The run that wrote it.")
-    fresh_at: At = Field(description="Up to when it had looked.")
+    run_id: Annotated[int, Meta(description="The run that wrote it.")]
+    fresh_at: Annotated[At, Meta(description="The end of the data that the run read.")]
 
 
 class Minute(Row):
@@ -49,7 +69,7 @@ class Minute(Row):
     purged: int
     refused: int
     bytes_offered: int
-    lag: Quantiles | None = Field(description="Seconds from deliverable to leased.")
+    lag: Annotated[Quantiles | None, Meta(description="Seconds from deliverable to leased.")]
     wait: Quantiles | None
     processing: Quantiles | None
     depth: int
@@ -57,7 +77,7 @@ class Minute(Row):
     exact: bool
 
 
-class Minutes(Page):
+class Minutes(ResultsPage, kw_only=True):
     minutes: list[Minute]
 
 
@@ -75,7 +95,7 @@ class ConsumerHour(Row):
     exact: bool
 
 
-class Consumers(Page):
+class Consumers(ResultsPage, kw_only=True):
     consumers: list[ConsumerHour]
 
 
@@ -90,7 +110,7 @@ class Forecast(Row):
     sentence: str
 
 
-class Forecasts(Insight):
+class Forecasts(Results, kw_only=True):
     forecasts: list[Forecast]
 
 
@@ -116,11 +136,11 @@ class Anomaly(Row):
     note: str | None
 
 
-class Anomalies(Page):
+class Anomalies(ResultsPage, kw_only=True):
     anomalies: list[Anomaly]
 
 
-class Mute(Answer):
+class Mute(Response):
     id: int
     detector: str | None
     queue: str | None
@@ -129,10 +149,10 @@ class Mute(Answer):
     muted_at: At
 
 
-class Mutes(Answer):
+class Mutes(Response):
     mutes: list[Mute]
 
 
-class Unmuted(Answer):
+class Unmuted(Response):
     id: int
     unmuted: bool

@@ -1,4 +1,4 @@
-"""How messages and places among them are named in a URL, so that no key can be mistaken for a path."""
+"""Ids of messages and schedules, and positions in a list, as URLs have them: no key can be mistaken for a path."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from tarry.core import limits
-from tarry.core.cron import check_prefix
+from tarry.core.cron.model import check_prefix
 from tarry.core.errors import InvalidInput
-from tarry.core.messages import Place
+from tarry.core.messages.model import MessagePosition
 
 _ID = re.compile(r"[A-Za-z0-9_-]{4,1300}")
+_PLAIN = re.compile(r"(?!\.+$)[A-Za-z0-9._-]{1,200}")
+POSITION = r"^[0-9]{1,18}-[0-9]{1,19}$"
+_EPOCH = datetime.min.replace(tzinfo=UTC)
 
 
 class MessageId(NamedTuple):
@@ -23,52 +26,43 @@ class MessageId(NamedTuple):
     key: str
 
     def __str__(self) -> str:
-        return urlsafe_b64encode(f"{self.queue}/{self.key}".encode()).rstrip(b"=").decode()
+        return _base64(f"{self.queue}/{self.key}")
 
     @classmethod
     def parse(cls, text: str) -> MessageId | None:
-        """None for what no message can be called. Of the ways to write an id only ours is taken."""
+        """None for text that is not the id of a message, and for other encodings of an id."""
         if not _ID.fullmatch(text):
             return None
         try:
-            queue, slash, key = urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode().partition("/")
-            found = cls(limits.check_queue_name(queue), limits.check_key(key))
+            queue, slash, key = _text(text).partition("/")
+            id = cls(limits.check_queue_name(queue), limits.check_key(key))
         except (NotBase64, UnicodeDecodeError, InvalidInput):
             return None
-        return found if slash and str(found) == text else None
+        return id if slash and str(id) == text else None
 
 
-_PLAIN = re.compile(r"(?!\.+$)[A-Za-z0-9._-]{1,200}")
+def schedule_id(name: str) -> str:
+    """A schedule in a path: its name, or `~` and base64url of a name with other characters than A-Z a-z 0-9 . _ -"""
+    return name if _PLAIN.fullmatch(name) else "~" + _base64(name)
 
 
-def show_prefix(prefix: str) -> str:
-    """A schedule in a path: its prefix as it is, or `~` and base64url of whatever could be mistaken there."""
-    return prefix if _PLAIN.fullmatch(prefix) else "~" + urlsafe_b64encode(prefix.encode()).rstrip(b"=").decode()
-
-
-def parse_prefix(text: str) -> str | None:
-    """None for what no schedule can be called. Of the ways to write one only ours is taken."""
+def parse_schedule_id(text: str) -> str | None:
+    """The name. None for text that is not the id of a schedule, and for other encodings of an id."""
     try:
-        data = text[1:] if text.startswith("~") else None
-        prefix = text if data is None else urlsafe_b64decode(data + "=" * (-len(data) % 4)).decode()
-        found = check_prefix(prefix)
+        name = check_prefix(_text(text[1:]) if text.startswith("~") else text)
     except (NotBase64, ValueError, InvalidInput):
         return None
-    return found if show_prefix(found) == text else None
+    return name if schedule_id(name) == text else None
 
 
-PLACE = r"^[0-9]{1,18}-[0-9]{1,19}$"
-_EPOCH = datetime.min.replace(tzinfo=UTC)
+def position_text(position: MessagePosition) -> str:
+    return f"{(position.due_at - _EPOCH) // timedelta(microseconds=1)}-{position.version}"
 
 
-def show_place(place: Place) -> str:
-    return f"{(place.due_at - _EPOCH) // timedelta(microseconds=1)}-{place.version}"
-
-
-def parse_place(text: str) -> Place:
+def parse_position(text: str) -> MessagePosition:
     micros, _, version = text.partition("-")
     try:
-        return Place(_EPOCH + timedelta(microseconds=int(micros)), min(int(version), 2**63 - 1))
+        return MessagePosition(_EPOCH + timedelta(microseconds=int(micros)), min(int(version), 2**63 - 1))
     except OverflowError:
         raise InvalidInput("after: this is not the `next` of a page") from None
 
@@ -78,3 +72,11 @@ def storable(text: str | None, name: str) -> str | None:
     if text is not None and "\x00" in text:
         raise InvalidInput(f"{name} must not contain NUL (U+0000)")
     return text
+
+
+def _base64(text: str) -> str:
+    return urlsafe_b64encode(text.encode()).rstrip(b"=").decode()
+
+
+def _text(base64: str) -> str:
+    return urlsafe_b64decode(base64 + "=" * (-len(base64) % 4)).decode()

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self, TypeVar
 
 import msgspec
+from msgspec import UNSET, Raw, UnsetType
 
-from tarry.core.codecs import PLAIN, TEXT, Codec
-from tarry.core.errors import InvalidPayload
+from tarry.core.codecs import BYTES, PLAIN, TEXT, Codec
+from tarry.core.errors import InvalidInput, InvalidPayload
+from tarry.wire.base import At, ContentType, Request, Response
+
+T = TypeVar("T")
 
 JSON_TYPE = "application/json"
 """The content type on the wire of payloads that are stored without one."""
 _CHECK = msgspec.json.Decoder()
-_SCAN = msgspec.json.Decoder(msgspec.Raw)
+_SCAN = msgspec.json.Decoder(Raw)
 _FORMS = bytes.maketrans(b"123456789E", b"000000000e")
 _LARGE = (b"0e000", b"0" * 200)
 """Exponents of three digits or more, and so many digits that a smaller exponent is enough (a float ends at 1.8e308)."""
 
 
 class Content(NamedTuple):
+    """The bytes of a payload and their content type; None is JSON."""
+
     data: bytes
     content_type: str | None
 
@@ -40,7 +46,7 @@ class Content(NamedTuple):
         """The fields of a response. Stored JSON is passed through unchanged after validation."""
         shown_type = self.content_type or JSON_TYPE
         if shown_type == JSON_TYPE and _is_json(self.data):
-            return {"payload": msgspec.Raw(self.data), "content_type": shown_type}
+            return {"payload": Raw(self.data), "content_type": shown_type}
         if self.content_type == TEXT:
             try:
                 return {"payload": self.data.decode(), "content_type": shown_type}
@@ -51,10 +57,17 @@ class Content(NamedTuple):
     def offered(self) -> dict[str, Any]:
         """The fields of an offer that would be stored as exactly these bytes."""
         if self.content_type is None and _is_json(self.data) and Content.of_value(_CHECK.decode(self.data)) == self:
-            return {"payload": msgspec.Raw(self.data)}
+            return {"payload": Raw(self.data)}
         shown = self.shown()
         if self.content_type == TEXT and "payload" in shown:
             return {"payload": shown["payload"]}
+        return {"payload_base64": b64encode(self.data).decode(), "content_type": self.content_type or JSON_TYPE}
+
+    def sent(self) -> dict[str, Any]:
+        """The fields of a request, for payloads that the library encoded: `offered` without its checks."""
+        if self.content_type is None and not self.data.startswith(b'"'):
+            return {"payload": Raw(self.data)}
+        # A JSON string would be taken for text, and bytes are not JSON.
         return {"payload_base64": b64encode(self.data).decode(), "content_type": self.content_type or JSON_TYPE}
 
 
@@ -75,3 +88,71 @@ def _encode(content: Content) -> tuple[bytes, str | None]:
 
 CONTENT: Codec[Content] = Codec(_encode, Content)
 """The codec of the broker's queues: the broker transports payloads without decoding them."""
+
+
+_ABSENT = Raw()
+
+
+class WithPayload(Response):
+    """A response that carries a payload."""
+
+    content_type: str
+    payload: Raw = _ABSENT
+    payload_base64: str | None = None
+
+    @classmethod
+    def of_core(cls, value: Any, /, **fields: Any) -> Self:
+        """The content of the value is its `payload`, with or without a `content_type` beside it."""
+        payload = value.payload
+        content = payload if isinstance(payload, Content) else Content(payload, value.content_type)
+        return super().of_core(value, **{"payload": _ABSENT, "payload_base64": None, **content.shown(), **fields})
+
+    def core_with_content(self, kind: type[T]) -> T:
+        data, content_type = self.content()
+        return self.as_core(kind, payload=data, content_type=content_type)
+
+    def content(self) -> Content:
+        stored_type = None if self.content_type == JSON_TYPE else self.content_type
+        if self.payload_base64 is not None:
+            return Content(b64decode(self.payload_base64), stored_type)
+        if self.content_type == TEXT:
+            return Content(msgspec.json.decode(self.payload, type=str).encode(), stored_type)
+        return Content(bytes(self.payload), stored_type)
+
+
+class MessageFields(WithPayload, kw_only=True):
+    """What messages have in common, whether they are stored, leased or dead."""
+
+    queue: str
+    key: str
+    version: int
+    attempt: int
+    priority: int
+    type: str | None
+    headers: dict[str, str] | None
+    due_at: At
+
+
+class PayloadRequest(Request):
+    """A request that carries a payload: any JSON, or bytes with their content type."""
+
+    payload: Any = UNSET
+    payload_base64: str | UnsetType | None = UNSET
+    content_type: ContentType | UnsetType | None = UNSET
+
+    def __post_init__(self) -> None:
+        if self.payload is not UNSET and isinstance(self.payload_base64, str):
+            raise InvalidInput("give a payload, or a payload_base64, and not both")
+        if isinstance(self.content_type, str) and not isinstance(self.payload_base64, str):
+            raise InvalidInput("content_type goes with payload_base64; a payload is JSON, or text if it is a string")
+
+    @property
+    def has_payload(self) -> bool:
+        return self.payload is not UNSET or isinstance(self.payload_base64, str)
+
+    def content(self) -> Content:
+        """The payload; null where the request has none."""
+        if isinstance(self.payload_base64, str):
+            content_type = self.content_type if isinstance(self.content_type, str) else BYTES
+            return Content.of_base64(self.payload_base64, content_type)
+        return Content.of_value(None if self.payload is UNSET else self.payload)

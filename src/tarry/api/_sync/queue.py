@@ -1,39 +1,51 @@
-"""A blocking queue."""
+# Generated from src/tarry/api/queue.py by tools/generate-blocking. Edit that file, then run `make generate`.
+"""The blocking half of `tarry.api.queue`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar, Unpack
 
+from tarry.api._sync.dead_letters import DeadLetters
+from tarry.api._sync.delivery import Delivery
+from tarry.api._sync.waiting import wait_for
+from tarry.api.decoding import decoded
+from tarry.api.drafts import Changes, Drafter, checked_conflict, checked_edit
+from tarry.api.prefetch import Prefetched
+from tarry.api.validation import checked_due, checked_failures, checked_lease_ids, checked_text
 from tarry.core import limits
+from tarry.core._sync.ports import Store
 from tarry.core.codecs import Codec
-from tarry.core.messages import BuryReason, Conflict, Failure, Hold, Message, StoredMessage
-from tarry.core.outcomes import Edited, Outcome, Settled
-from tarry.core.ports import Store
-from tarry.core.retry import Retry, check_retry
-from tarry.core.waiting import LineKey
-from tarry.handles.dead_letters import DeadLetters
-from tarry.handles.delivery import Delivery
-from tarry.handles.drafting import Drafter, checked_due
-from tarry.handles.editing import Changes, checked_edit
-from tarry.handles.elapsed import elapsed_s
-from tarry.handles.holds import checked_failures, checked_holds
-from tarry.handles.prefetching import Prefetched
-from tarry.handles.reading import decoded
-from tarry.handles.texts import checked_text
-from tarry.handles.waiting import wait_for
+from tarry.core.messages.model import BuryReason, Conflict, Failure, Lease, LeaseId, Message, PollOptions, StoredMessage
+from tarry.core.messages.outcomes import Edited, Outcome, Settled
+from tarry.core.messages.retry import Retry, check_retry
+from tarry.core.monotonic import elapsed_s
+from tarry.core.operation import Operation
+from tarry.core.wakeup.wait_queue import WaitKey
 
 P = TypeVar("P")
 
 
 class Queue(Generic[P]):
-    """Messages of one queue: offer, poll, settle, read. For its settings see `app.queues`."""
+    """Messages of one queue: offer, poll, settle, read. For its settings see `app.queues`.
 
-    def __init__(self, store: Store, name: str, codec: Codec[P], *, consumer: str | None = None) -> None:
+    Offers and acks of concurrent tasks of an event loop share a commit."""
+
+    def __init__(
+        self,
+        store: Store,
+        name: str,
+        codec: Codec[P],
+        *,
+        consumer: str | None = None,
+        timer: Callable[[], float] = elapsed_s,
+    ) -> None:
         self.name = limits.check_queue_name(name)
         self._store = store
+        self._messages = store.messages
         self._codec = codec
+        self._timer = timer
         self._consumer = limits.check_consumer(consumer)
         self._drafter = Drafter(codec, store.settings.payload_limit)
 
@@ -59,9 +71,9 @@ class Queue(Generic[P]):
         conn: Any = None,
     ) -> Outcome:
         """Store a message until it is due: now, `at` an instant, or `after` a while. `key=None` generates a key."""
-        draft = self._drafter.draft(
-            key,
-            payload,
+        message = Message(
+            payload=payload,
+            key=key,
             at=at,
             after=after,
             priority=priority,
@@ -70,14 +82,15 @@ class Queue(Generic[P]):
             lease_for=lease_for,
             max_attempts=max_attempts,
             retry=retry,
-            conflict=conflict,
-            can_update=can_update,
+            conflict=checked_conflict(conflict, can_update=can_update),
         )
-        return self._store.offer(self.name, draft, conn=conn)
+        return self._store.run(self._messages.offer(self.name, self._drafter.draft_message(message)), conn)
 
     def offer_many(self, messages: Iterable[Message[P]], *, conn: Any = None) -> list[Outcome]:
         """All or nothing, with one outcome per message in the given order."""
-        return self._store.offer_many(self.name, [self._drafter.draft_message(m) for m in messages], conn=conn)
+        return self._store.run(
+            self._messages.offer_many(self.name, [self._drafter.draft_message(message) for message in messages]), conn
+        )
 
     def try_poll(
         self, *, type: str | None = None, lease_for: timedelta | None = None, conn: Any = None
@@ -96,21 +109,31 @@ class Queue(Generic[P]):
     ) -> list[Delivery[P]]:
         """Lease at most `n` messages that are deliverable now, by priority, due time and version.
 
-        `max_attempts` overrides the queue's, but not a message's own. `lowest_first` starts with the lowest priority.
-        """
-        asked_s = elapsed_s()
-        leases = self._store.lease(
-            self.name,
-            limits.check_count(n),
-            self._codec.decode,
+        `max_attempts` overrides the queue's, but not a message's own. `lowest_first` starts with the lowest priority."""
+        options = self._options(type, lease_for, max_attempts, lowest_first=lowest_first)
+        poll = self._messages.poll(self.name, limits.check_count(n), self._codec.decode, options)
+        return self._leased(poll, conn)
+
+    def _options(
+        self,
+        type: str | None,
+        lease_for: timedelta | None = None,
+        max_attempts: int | None = None,
+        *,
+        lowest_first: bool = False,
+    ) -> PollOptions:
+        return PollOptions(
             type=limits.check_type(type),
             lease_for=None if lease_for is None else limits.check_lease_for(lease_for),
             consumer=self._consumer,
             max_attempts=limits.check_max_attempts(max_attempts),
             lowest_first=lowest_first,
-            conn=conn,
         )
-        return [Delivery(self, lease, asked_s) for lease in leases]
+
+    def _leased(self, poll: Operation[list[Lease[P]]], conn: Any) -> list[Delivery[P]]:
+        polled_s = self._timer()
+        leases = self._store.run(poll, conn)
+        return [Delivery(self, lease, polled_s) for lease in leases]
 
     def poll(
         self, timeout: timedelta | None = None, *, type: str | None = None, lease_for: timedelta | None = None
@@ -132,53 +155,63 @@ class Queue(Generic[P]):
         timeout = limits.check_timeout(timeout)
         if limits.check_count(n) <= 0:
             return []
+        options = self._options(type, lease_for, max_attempts, lowest_first=lowest_first)
         return wait_for(
-            self._store.lobby,
-            LineKey(self.name, limits.check_type(type)),
+            self._store.wakeup.wait_queue,
+            WaitKey(self.name, options.type),
             timeout,
-            look=lambda: self.try_poll_many(
-                n, type=type, lease_for=lease_for, max_attempts=max_attempts, lowest_first=lowest_first
+            poll=lambda: self._leased(self._messages.poll(self.name, n, self._codec.decode, options), None),
+            announce=lambda sleep_for: self._store.run(
+                self._store.wakeup.announce(self.name, sleep_for=sleep_for, type=options.type)
             ),
-            ask=lambda sleep_for: self._store.wait(self.name, sleep_for=sleep_for, type=type),
         )
 
     def consume(
-        self, *, prefetch: int = 1, type: str | None = None, lease_for: timedelta | None = None
+        self, *, prefetch: int | None = None, type: str | None = None, lease_for: timedelta | None = None
     ) -> Iterator[Delivery[P]]:
-        """Yield deliveries forever, leased `prefetch` at a time. Unyielded ones are released when the loop ends."""
-        held: Prefetched[Delivery[P]] = Prefetched(limits.check_count(prefetch, "prefetch"))
+        """Yield deliveries forever, leased `prefetch` at a time; by default as many as the loop handles in 50 ms, at most
+        20. Unyielded ones are released when the loop ends."""
+        size = None if prefetch is None else limits.check_count(prefetch, "prefetch")
+        held: Prefetched[Delivery[P]] = Prefetched(size)
         try:
             while True:
-                found = self.poll_many(held.size, type=type, lease_for=lease_for)
-                held.fill(found, found[0].asked_s)  # not the start of the wait, which may be long ago
-                while (delivery := held.take(elapsed_s())) is not None:
+                deliveries = self.poll_many(held.size, type=type, lease_for=lease_for)
+                # Not since the start of the wait, which may be long ago.
+                held.fill(deliveries, deliveries[0].polled_s, self._timer())
+                while (delivery := held.take(self._timer())) is not None:
                     yield delivery
-                    if held.should_look(elapsed_s()) and self._store.queue_info(self.name).paused:
+                    if held.should_look(self._timer()) and self._is_paused():
                         break
                 self._release(held.rest())
         finally:
+            # Also when the task is being cancelled: the release must not be cancelled with it.
             self._release(held.rest())
+
+    def _is_paused(self) -> bool:
+        return self._store.run(self._store.queues.info(self.name)).paused
 
     def _release(self, unstarted: Sequence[Delivery[P]]) -> None:
         if unstarted:
-            self.release_many([delivery.hold for delivery in unstarted])
+            self.release_many([delivery.lease_id for delivery in unstarted])
 
-    def ack_many(self, holds: Sequence[Hold], *, conn: Any = None) -> list[Settled]:
-        return self._store.ack(self.name, checked_holds(holds), conn=conn)
+    def ack_many(self, lease_ids: Sequence[LeaseId], *, conn: Any = None) -> list[Settled]:
+        return self._store.run(self._messages.ack(self.name, checked_lease_ids(lease_ids)), conn)
 
     def nack_many(self, failures: Sequence[Failure], *, retry: Retry | None = None, conn: Any = None) -> list[Settled]:
         """`retry` overrides the queue's policy and number of attempts, but not a message's own."""
-        return self._store.nack(self.name, checked_failures(failures), retry=check_retry(retry), conn=conn)
+        return self._store.run(
+            self._messages.nack(self.name, checked_failures(failures), retry=check_retry(retry)), conn
+        )
 
     def touch_many(
-        self, holds: Sequence[Hold], lease_for: timedelta | None = None, *, conn: Any = None
+        self, lease_ids: Sequence[LeaseId], lease_for: timedelta | None = None, *, conn: Any = None
     ) -> list[Settled]:
         checked = None if lease_for is None else limits.check_lease_for(lease_for)
-        return self._store.touch(self.name, checked_holds(holds), lease_for=checked, conn=conn)
+        return self._store.run(self._messages.touch(self.name, checked_lease_ids(lease_ids), lease_for=checked), conn)
 
     def release_many(
         self,
-        holds: Sequence[Hold],
+        lease_ids: Sequence[LeaseId],
         *,
         at: datetime | None = None,
         after: timedelta | None = None,
@@ -186,20 +219,24 @@ class Queue(Generic[P]):
     ) -> list[Settled]:
         """Release without counting the attempt: ready at once, or due `at` an instant or `after` a while."""
         due_at, delay = checked_due(at, after)
-        return self._store.release(self.name, checked_holds(holds), due_at=due_at, delay=delay, conn=conn)
+        return self._store.run(
+            self._messages.release(self.name, checked_lease_ids(lease_ids), due_at=due_at, delay=delay), conn
+        )
 
     def bury_many(
-        self, holds: Sequence[Hold], error: str | None = None, *, reason: BuryReason = "buried", conn: Any = None
+        self, lease_ids: Sequence[LeaseId], error: str | None = None, *, reason: BuryReason = "buried", conn: Any = None
     ) -> list[Settled]:
         text = checked_text(error, "error")
-        return self._store.bury(self.name, checked_holds(holds), error=text, reason=reason, conn=conn)
+        return self._store.run(
+            self._messages.bury(self.name, checked_lease_ids(lease_ids), error=text, reason=reason), conn
+        )
 
     def read(self, key: str, *, conn: Any = None) -> StoredMessage[P] | None:
         """The live message of this key, without a lease."""
-        return decoded(self._store.read(self.name, limits.check_key(key), conn=conn), self._codec)
+        return decoded(self._store.run(self._messages.read(self.name, limits.check_key(key)), conn), self._codec)
 
     def contains(self, key: str, *, conn: Any = None) -> bool:
-        return self._store.contains(self.name, limits.check_key(key), conn=conn)
+        return self._store.run(self._messages.contains(self.name, limits.check_key(key)), conn)
 
     def edit(
         self,
@@ -213,18 +250,21 @@ class Queue(Generic[P]):
         """Change the named fields of a live message, as in `edit("order-17", priority=9, after=timedelta(minutes=5))`.
 
         Attempts keep counting. A leased message is not changed unless `force` is set, which voids its lease. With the
-        `version` that was read: only if it has not changed since.
-        """
+        `version` that was read: only if it has not changed since."""
         seen = None if version is None else limits.check_count(version, "version")
         edit = checked_edit(changes, self._codec, self._store.settings.payload_limit)
-        return self._store.edit(self.name, limits.check_key(key), edit, version=seen, force=force, conn=conn)
+        return self._store.run(
+            self._messages.edit(self.name, limits.check_key(key), edit, version=seen, force=force), conn
+        )
 
     def drop(self, key: str, *, version: int | None = None, unless_leased: bool = False, conn: Any = None) -> bool:
         """Remove a live message, leased or not. With the `version` that was read: only if it has not changed since."""
         seen = None if version is None else limits.check_count(version, "version")
-        return self._store.drop(self.name, limits.check_key(key), version=seen, unless_leased=unless_leased, conn=conn)
+        return self._store.run(
+            self._messages.drop(self.name, limits.check_key(key), version=seen, unless_leased=unless_leased), conn
+        )
 
-    def drop_all(self, confirm: str, *, conn: Any = None) -> int:
-        """Remove every live message of this queue. `confirm` must be `tarry.core.limits.DROP_ALL_CONFIRMATION`."""
+    def purge(self, confirm: str, *, conn: Any = None) -> int:
+        """Remove every live message of this queue. `confirm` must be `tarry.core.limits.PURGE_CONFIRMATION`."""
         limits.check_confirmation(confirm)
-        return self._store.drop_all(self.name, conn=conn)
+        return self._store.run(self._messages.purge(self.name), conn)

@@ -1,20 +1,18 @@
-"""Bulk offers in two steps: many tasks stage rows, one driver merges them. Values, and the port of the database side.
+"""Bulk offers in two steps: many tasks stage rows, one driver merges them.
 
-A write has an id, which is an idempotency key: it is merged at most once, and repeating it returns the first outcome.
-"""
+A write has an id, which is an idempotency key: it is merged at most once, and repeating it returns the first outcome."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Protocol
 from uuid import UUID
 
 from tarry.core.errors import InvalidInput, TarryError
-from tarry.core.messages import REPLACE, Conflict
+from tarry.core.messages.model import REPLACE, Conflict
+from tarry.core.messages.outcomes import Outcome
 
 WRITE_ID_LENGTH = 200
 STAGED_FOR = timedelta(days=1)
@@ -24,8 +22,7 @@ _SAMPLES = 5
 StagedRow = tuple[str, str, bytes, str | None, int | None, float | None, int, str | None, bytes | None, int | None]
 """queue, key, payload, content type, due at (µs since 1970) or delay (s), priority, type, headers (JSON), max attempts.
 
-A plain tuple: a million of them pass through a task, and `zip` creates them faster than any named type.
-"""
+A plain tuple: a million of them pass through a task, and `zip` creates them faster than any named type."""
 
 
 class StagingLost(TarryError):
@@ -120,63 +117,16 @@ class SinkWrite:
     def line(self) -> str:
         if not self.committed:
             return f"write {self.write_id}: {self.state.value}"
-        counts = (
-            (n, word)
-            for n, word in (
-                (self.created, "created"),
-                (self.updated, "updated"),
-                (self.ignored, "ignored"),
-                (self.superseded, "superseded"),
-            )
-            if n
-        )
-        told = ", ".join(f"{n:,} {word}" for n, word in counts) or "nothing to do"
-        return f"write {self.write_id}: {self.rows:,} rows, {told}"
-
-
-class Staging(Protocol):
-    """One attempt of one task."""
-
-    committed: bool
-    """The write was merged before: rows added now would be discarded."""
-
-    def add(self, rows: Iterable[StagedRow]) -> None:
-        """Stage rows in one short transaction: nothing stays open while the next rows are computed."""
-        ...
-
-    def staged(self) -> Staged | None:
-        """None if there were no rows."""
-        ...
-
-
-class Sinking(Protocol):
-    def begin(self, write: Write) -> SinkWrite:
-        """Register the write; the result shows whether it is already committed."""
-        ...
-
-    def attempt(self, write: Write, part: int) -> AbstractContextManager[Staging]: ...
-
-    def commit(self, write: Write, staged: Sequence[Staged], rules: Rules, *, now: datetime | None = None) -> SinkWrite:
-        """Merge the rows of these attempts, all or nothing, at most once per write_id."""
-        ...
-
-    def abort(self, write: Write) -> None:
-        """Discard the rows staged by this run."""
-        ...
-
-    def outcome(self, write_id: str) -> SinkWrite | None: ...
-
-    def sweep(self, staged_for: timedelta = STAGED_FOR) -> int:
-        """Delete leftovers of dead tasks and drivers; returns the number of attempts."""
-        ...
+        counts = {outcome.value: getattr(self, outcome.value) for outcome in Outcome}
+        outcome = ", ".join(f"{n:,} {word}" for word, n in counts.items() if n) or "nothing to do"
+        return f"write {self.write_id}: {self.rows:,} rows, {outcome}"
 
 
 def disjoint_groups(staged: Sequence[Staged]) -> list[list[Staged]]:
     """Group attempts whose key ranges overlap; the groups are in key order.
 
     Each group is merged by its own statement, and still all rows are locked in one order. Sorted input gives one group
-    per task; unsorted input gives a single one.
-    """
+    per task; unsorted input gives a single one."""
     groups: list[list[Staged]] = []
     end: tuple[str, str] | None = None
     for attempt in sorted(staged, key=lambda each: each.first):

@@ -24,7 +24,8 @@ class Verdict:
 def sentence(verdict: Verdict, *, ahead_for: timedelta, capacity_for: timedelta) -> str:
     """`capacity_for`: the time range from which the capacity was measured."""
     name, ahead = verdict.queue, _span(ahead_for)
-    load = f"{verdict.planned:,} {_messages(verdict.planned)} in the next {ahead}"
+    come_due = "message comes due" if verdict.planned == 1 else "messages come due"
+    load = f"{verdict.planned:,} {come_due} in the next {ahead}"
     if verdict.ready:
         load += f" and {verdict.ready:,} {'is' if verdict.ready == 1 else 'are'} ready now"
     if not verdict.planned and not verdict.ready:
@@ -45,10 +46,6 @@ def sentence(verdict: Verdict, *, ahead_for: timedelta, capacity_for: timedelta)
         else f"it has caught up by {_instant(verdict.recovered_at)}"
     )
     return f"{name} falls behind at {_instant(verdict.saturated_at)}: {load}, {rate}, {worst}; {end}."
-
-
-def _messages(n: int) -> str:
-    return "message comes due" if n == 1 else "messages come due"
 
 
 def _instant(at: datetime) -> str:

@@ -1,20 +1,18 @@
-"""The trace position of a lake (the trace is each event with the history of its message), and its directories."""
+"""The history of a lake (each event with the earlier events of its message): how far it reaches, and its directories."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
-from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TraceHead:
-    """Everything visible in `snapshot` has been traced, from batches up to `place` in the lake's chain."""
+class HistoryHead:
+    """The history has every event visible in `snapshot`, from batches up to `position` in the lake's chain."""
 
     lake: str
-    place: int
+    position: int
     snapshot: str
     system_id: str
     run_id: int
@@ -27,7 +25,7 @@ class PartKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class TracePart:
+class HistoryPart:
     """The output of one run for one day: its events, or the facts of the versions that ended on it."""
 
     kind: PartKind
@@ -38,21 +36,3 @@ class TracePart:
     @property
     def directory(self) -> str:
         return f"trace/{self.kind}/run={self.run_id:08d}/date={self.day.isoformat()}"
-
-
-class Tracing(Protocol):
-    """Trace state. Every method is one short transaction."""
-
-    def head(self, lake: str) -> TraceHead | None: ...
-    def parts(self, lake: str, kind: PartKind) -> list[TracePart]: ...
-    def advance(
-        self, before: TraceHead | None, after: TraceHead, added: Sequence[TracePart], merged: Sequence[TracePart]
-    ) -> None:
-        """Move the head and replace parts in one transaction. Raises if another run has moved the head."""
-        ...
-
-    def seen(self, lake: str, job: str) -> int:
-        """The last trace run that this job has processed; 0 if none."""
-        ...
-
-    def see(self, lake: str, job: str, run_id: int) -> None: ...

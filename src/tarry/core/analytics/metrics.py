@@ -1,15 +1,13 @@
-"""Results of the pipeline as read by the dashboard, the API and the command line, and the port that serves them.
+"""Results of the pipeline as the API and the command line read them.
 
-Durations are seconds as floats: they are drawn and printed, not added to instants.
-"""
+Durations are seconds as floats: they are drawn and printed, not added to instants."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +55,7 @@ class MetricMinute:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricSpan:
-    """Minutes of one queue aggregated over a time span. Percentiles: the typical p50 (the weighted median of the
-    minutes) and the worst p95 and p99.
-    """
+    """Minutes of one queue over a time span: the weighted median of their p50, and the worst p95 and p99."""
 
     queue: str
     minute: datetime
@@ -96,64 +92,6 @@ class ConsumerHour:
     """Share of the queue's leases in this hour."""
     processing: Quantiles | None
     exact: bool
-    run_id: int
-    fresh_at: datetime
-
-
-class FactOutcome(StrEnum):
-    """How a version ended."""
-
-    DONE = "done"
-    DEAD = "dead"
-    DROPPED = "dropped"
-    SUPERSEDED = "superseded"
-    """Replaced by a later version."""
-    REDRIVEN = "redriven"
-    """It was dead and was redriven as another version."""
-    UNKNOWN = "unknown"
-    """It ended while the journal of its queue was off."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MessageFact:
-    """One ended version of one message."""
-
-    queue: str
-    key: str
-    version: int
-    origin: int | None
-    """The dead version that it was redriven from."""
-    priority: int | None
-    size: int | None
-    offered_at: datetime | None
-    due_at: datetime | None
-    first_leased_at: datetime | None
-    settled_at: datetime
-    outcome: FactOutcome
-    reason: str | None
-    attempts: int
-    redeliveries: int
-    """Deliveries after an expired lease."""
-    wait_s: float | None
-    processing_s: float
-    consumer: str | None
-    last_error: str | None
-    run_id: int
-    fresh_at: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForecastMinute:
-    """One future minute. Minutes without load and backlog are left out."""
-
-    queue: str
-    minute: datetime
-    planned: int
-    retries: int
-    """Retries among the planned messages."""
-    backlog: float
-    lag_s: float | None
-    saturated: bool | None
     run_id: int
     fresh_at: datetime
 
@@ -202,8 +140,7 @@ class Standing:
     paused: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
+class Planned(NamedTuple):
     """Number of live messages of a queue that come due in one minute, and how many of them are retries."""
 
     queue_id: int
@@ -212,21 +149,11 @@ class Planned:
     retries: int
 
 
-@dataclass(frozen=True, slots=True)
-class Outlook:
+class Outlook(NamedTuple):
     """The future load known from the live table, at one instant."""
 
     standings: tuple[Standing, ...]
     planned: tuple[Planned, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Level:
-    """Live and dead messages of a queue at an instant, or their change over one day."""
-
-    queue_id: int
-    depth: int
-    dead: int
 
 
 class Table(StrEnum):
@@ -237,71 +164,4 @@ class Table(StrEnum):
     FACTS = "facts"
     FORECASTS = "forecasts"
     FORECAST_MINUTES = "forecast_minutes"
-
-
-class Reading(Protocol):
-    """Read access. If there are more rows than `limit`, the newest; returned in ascending order. `queue=None`: all
-    queues.
-    """
-
-    def metrics(
-        self, queue: str | None, since: datetime, until: datetime, *, limit: int = 10_000
-    ) -> list[MetricMinute]: ...
-    def metric_spans(
-        self, queue: str | None, since: datetime, until: datetime, step: timedelta | None
-    ) -> list[MetricSpan]:
-        """Aggregates all minutes: in spans of length `step`, or as a whole (None)."""
-        ...
-
-    def consumers(
-        self, queue: str | None, since: datetime, until: datetime, *, limit: int | None = 1_000
-    ) -> list[ConsumerHour]:
-        """`limit=None`: all."""
-        ...
-
-    def facts(
-        self,
-        queue: str | None,
-        since: datetime,
-        until: datetime,
-        *,
-        outcome: FactOutcome | None = None,
-        limit: int = 1_000,
-    ) -> list[MessageFact]:
-        """By the time of their end."""
-        ...
-
-    def forecasts(self, queue: str | None = None) -> list[Forecast]: ...
-    def forecast_minutes(self, queue: str | None, *, limit: int = 10_080) -> list[ForecastMinute]:
-        """The first minutes within the limit."""
-        ...
-
-    def forecast_spans(self, queue: str | None, step: timedelta | None) -> list[ForecastSpan]:
-        """Like `metric_spans`."""
-        ...
-
-
-class Serving(Reading, Protocol):
-    """Read access, and the writes of the jobs. Every method is one short transaction, or several repeatable ones."""
-
-    def put(self, table: Table, rows: Iterable[str]) -> int:
-        """Upsert rows given as JSON objects with every column; returns how many were new or different."""
-        ...
-
-    def keep_forecast(self, run_id: int) -> int:
-        """Delete every forecast except that of this run."""
-        ...
-
-    def forget_facts(self, before: datetime) -> int:
-        """Delete facts of versions that ended before, in small chunks."""
-        ...
-
-    def levels_before(self, lake: str, day: date) -> list[Level]:
-        """The depth of each queue at the start of this day."""
-        ...
-
-    def put_levels(self, lake: str, days: Mapping[date, Sequence[Level]]) -> None:
-        """Replace the changes in depth on these days."""
-        ...
-
-    def outlook(self, now: datetime, until: datetime) -> Outlook: ...
+    BANDS = "bands"

@@ -1,28 +1,28 @@
-"""Why a tick got its verdict, or which it will get, in a sentence."""
+"""Explanation of the verdict of a tick."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
 
-from tarry.core.cron import FIRED, Overlap, Reason, ScheduleState, TickRecord, Verdict, describe
-from tarry.core.cron_plan import MOST_COUNTED, plan
+from tarry.core.cron.model import FIRED, Overlap, Reason, ScheduleState, TickRecord, Verdict, describe
+from tarry.core.cron.planner import MOST_COUNTED, plan
 
 
 def explain(state: ScheduleState, tick: datetime, now: datetime, records: Iterable[TickRecord]) -> str:
-    """Which verdict a tick got and why, or will get, in a sentence."""
+    """The verdict that a tick got or will get, and why, in a sentence."""
     spec, shown = state.spec, tick.isoformat()
     entries = sorted(
         records, key=lambda record: (record.until is not None, record.verdict not in FIRED, record.hash != spec.hash)
     )
     if entries:
-        return f"{shown}: {_told(entries[0])}"
+        return f"{shown}: {_recorded(entries[0])}"
     if not spec.timetable.has(tick):
-        following = spec.timetable.next_after(tick)
-        then = "there is none after it" if following is None else f"the next one after it is {following.isoformat()}"
+        next_tick = spec.timetable.next_after(tick)
+        then = "there is none after it" if next_tick is None else f"the next one after it is {next_tick.isoformat()}"
         return f"{shown} is not a tick of this schedule ({describe(spec.schedule)}); {then}"
     if state.forgotten_until is not None and tick <= state.forgotten_until:
-        return f"{shown}: it is over, and the ledger has forgotten what was decided; it is not made again"
+        return f"{shown}: it is over, and its entry in the ledger was deleted; it will not fire again"
     if state.paused and tick > now:
         return f"{shown}: the schedule is paused; it will be skipped unless it is resumed before"
     if tick <= state.cursor_at and tick <= state.installed_at:
@@ -37,9 +37,9 @@ def explain(state: ScheduleState, tick: datetime, now: datetime, records: Iterab
 
 
 def _would(state: ScheduleState, tick: datetime, now: datetime) -> str:
-    for one in plan(state, now).decided:
-        if one.tick <= tick <= (one.until or one.tick):
-            return f"{one.verdict}, {_WHY[one.reason]}"
+    for decision in plan(state, now).decided:
+        if decision.tick <= tick <= (decision.until or decision.tick):
+            return f"{decision.verdict}, {_WHY[decision.reason]}"
     return "leave it, since it was decided before"
 
 
@@ -51,11 +51,11 @@ _WHY = {
     Reason.OVERLAP: "because the message of the tick before was still live",
     Reason.PAUSED: "because the schedule was paused",
     Reason.BY_HAND: "by hand",
-    Reason.REPLACED: "because the schedule was changed or removed before anybody was given its message",
+    Reason.REPLACED: "because the schedule was changed or removed before its message was delivered",
 }
 
 
-def _told(record: TickRecord) -> str:
+def _recorded(record: TickRecord) -> str:
     text = f"{record.verdict} at {record.decided_at.isoformat()}, {_WHY[record.reason]}"
     if record.until is not None:
         many = f"{record.count:,}" if record.count is not None else f"more than {MOST_COUNTED:,}"

@@ -1,8 +1,7 @@
-"""Cron expressions as wall-clock readings. The only file that knows cronsim; zones are none of its business.
+"""Cron expressions as wall-clock readings, without zones. The only module that uses cronsim.
 
-cronsim parses, and finds the next reading that fits. What happens when clocks are set is decided in `schedules`, in one
-way for five and for six fields; cronsim's own handling follows Debian's, which tells them apart by how they are written.
-"""
+cronsim parses, and finds the next matching reading. `schedule_types` handles changes of the clock, in one way for five and
+for six fields; cronsim's own handling follows Debian's, which depends on how the fields are written."""
 
 from __future__ import annotations
 
@@ -40,11 +39,11 @@ class CronExpression:
 
     @property
     def names_hours(self) -> bool:
-        """Whether it is about some hours of the day, and not about every one."""
+        """Whether the expression is restricted to some hours of the day."""
         return self._parsed.hours != _EVERY_HOUR
 
     def next_reading(self, after: datetime) -> datetime | None:
-        """The next reading that fits; None if there is none within 50 years."""
+        """The next matching reading; None if there is none within 50 years."""
         search = copy(self._parsed)  # parsing anew would take longer than searching
         search.dt = after.replace(microsecond=0)
         try:
@@ -58,7 +57,7 @@ class CronExpression:
 
 @lru_cache(maxsize=10_000)
 def parse(text: str) -> CronExpression:
-    """Refused with the field that is wrong, and before anything is expanded."""
+    """Parse an expression. Errors name the wrong field, and are raised before anything is expanded."""
     if not isinstance(text, str) or not text.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidInput(f"a cron expression is text with five or six fields: {FIELDS}", hint=_EXAMPLE)
     if len(text) > LONGEST:
@@ -75,22 +74,22 @@ def parse(text: str) -> CronExpression:
     try:
         parsed = CronSim(canonical, _YEAR_2000)
     except (CronSimError, ValueError, AssertionError) as error:
-        raise InvalidInput(_complaint(text.strip(), words, str(error)), hint=_EXAMPLE) from error
+        raise InvalidInput(_error_text(text.strip(), words, str(error)), hint=_EXAMPLE) from error
     expression = CronExpression(canonical, parsed)
     if expression.next_reading(_YEAR_2000) is None:
-        raise InvalidInput(f"the cron expression {text.strip()!r} never fires: no day is like that", hint=_EXAMPLE)
+        raise InvalidInput(f"the cron expression {text.strip()!r} never fires: no date matches it", hint=_EXAMPLE)
     return expression
 
 
-_PLACES = ("second", "minute", "hour", "day-of-month", "month", "day-of-week")
+_FIELD_NAMES = ("second", "minute", "hour", "day-of-month", "month", "day-of-week")
 
 
-def _complaint(text: str, words: list[str], said: str) -> str:
+def _error_text(text: str, words: list[str], cronsim_error: str) -> str:
     if len(words) not in (5, 6):
         many = "1 field" if len(words) == 1 else f"{len(words)} fields"
         return f"the cron expression {text!r} has {many}, and needs five or six: {FIELDS}"
-    places = _PLACES if len(words) == 6 else _PLACES[1:]
-    place = said.removeprefix("Bad ")
-    if place not in places:
+    names = _FIELD_NAMES if len(words) == 6 else _FIELD_NAMES[1:]
+    name = cronsim_error.removeprefix("Bad ")
+    if name not in names:
         return f"the cron expression {text!r} cannot be read"
-    return f"the {place} field of the cron expression {text!r} is wrong: {words[places.index(place)]!r}"
+    return f"the {name} field of the cron expression {text!r} is wrong: {words[names.index(name)]!r}"

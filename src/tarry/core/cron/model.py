@@ -1,9 +1,8 @@
-"""What a schedule is to the store: its configuration, where its planning stands, and what was decided about its ticks.
+"""Schedules as stored: the configuration, the progress of planning, and the ledger of ticks.
 
-A change of a schedule, whatever it is (install, plan, pause, skip, delete), is a `Ruling`: worked out from what was read,
-and applied in one transaction if nothing has changed since. So any number of schedulers need no leader: one of them is
-first, and the others find that out.
-"""
+Every change of a schedule (install, plan, pause, skip, delete) is a `ScheduleChange`: computed from the state that was
+read, and applied in one transaction by compare-and-set. So several schedulers need no leader: a concurrent writer loses and
+retries."""
 
 from __future__ import annotations
 
@@ -13,31 +12,31 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from tarry.core import limits
+from tarry.core.cron.schedule_types import Periodic, Schedule, Ticks, Timetable
 from tarry.core.errors import InvalidInput
-from tarry.core.messages import KEEP, Draft
-from tarry.core.schedules import Periodic, Schedule, Ticks, Timetable
+from tarry.core.messages.model import KEEP, Draft
 
 PREFIX_LENGTH = 200
 _HASH = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _MOMENT = 25
-"""Characters of a tick in a key: yyyyMMdd-HHmmss.nnnnnnnnn"""
+"""Length of a tick in a key: yyyyMMdd-HHmmss.nnnnnnnnn"""
 
 
 class Misfire(StrEnum):
-    """What becomes of ticks that were missed because no scheduler ran."""
+    """Policy for ticks that were missed because no scheduler ran."""
 
     SKIP = "skip"
     ONCE = "once"
-    """The last of them stands for all; the next one that is on time, where there is one."""
+    """One tick fires for all of them: a following one that is on time, else the last missed one."""
     ALL = "all"
-    """Each, unless it is older than the catch-up window."""
+    """All fire, except those older than the catch-up window."""
 
 
 class Overlap(StrEnum):
-    """What becomes of a tick while the message of the one before is still live."""
+    """Policy for a tick while the message of the tick before is still live."""
 
     ALLOW = "allow"
     SKIP = "skip"
@@ -47,7 +46,7 @@ class Verdict(StrEnum):
     PLANNED = "planned"
     SKIPPED = "skipped"
     WITHDRAWN = "withdrawn"
-    """Its message was taken back before anybody was given it; the tick may be planned again."""
+    """Its message was removed before it was delivered; the tick may be planned again."""
     TRIGGERED = "triggered"
     BACKFILLED = "backfilled"
 
@@ -67,8 +66,8 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CronMessage:
-    """A message for one tick, for programs that choose their ticks themselves. The tick `at` names it; with `due_at` it is
-    delivered then."""
+    """A message for one tick, for programs that choose their own ticks. The tick `at` is part of its key; `due_at`, if
+    given, is when it is delivered."""
 
     payload: Any
     at: datetime
@@ -76,26 +75,26 @@ class CronMessage:
 
 
 MADE = frozenset({Verdict.PLANNED, Verdict.TRIGGERED, Verdict.BACKFILLED})
-"""Verdicts that made a message."""
+"""Verdicts that create a message."""
 FIRED = MADE - {Verdict.TRIGGERED}
-"""Verdicts by which an instant of a schedule made its message. No other configuration of the schedule makes it again, also
-not when the clock is set back across it."""
+"""Verdicts by which a tick of a schedule created its message. The tick does not fire again, neither for another
+configuration of the schedule nor after the clock was set back across it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """How a schedule behaves around its ticks."""
+    """How a schedule handles late, overlapping and early ticks."""
 
     misfire: Misfire = Misfire.ONCE
     catch_up_for: timedelta = timedelta(days=1)
-    """How old a missed tick may be for `Misfire.ALL` to make up for it."""
+    """How old a missed tick may be to fire with `Misfire.ALL`."""
     grace_for: timedelta = timedelta(minutes=1)
-    """A tick that is planned this late was not missed."""
+    """A tick that is planned at most this late counts as on time."""
     overlap: Overlap = Overlap.ALLOW
     jitter_for: timedelta = timedelta(0)
-    """Each tick is due up to this much later, by an amount that depends on nothing but prefix and tick."""
+    """Each tick is due up to this much later, by an amount that depends only on prefix and tick."""
     in_advance_for: timedelta = timedelta(0)
-    """How far ahead ticks become messages. The next one always does, unless overlaps are skipped."""
+    """How far ahead messages are created. The next tick always has one, unless overlaps are skipped."""
     start_at: datetime | None = None
     end_at: datetime | None = None
 
@@ -103,21 +102,21 @@ class Policy:
         for name in ("catch_up_for", "grace_for", "jitter_for", "in_advance_for"):
             limits.check_delay(getattr(self, name), name)
         for name in ("start_at", "end_at"):
-            if (given := getattr(self, name)) is not None:
-                object.__setattr__(self, name, limits.check_instant(given, name))
+            if (instant := getattr(self, name)) is not None:
+                object.__setattr__(self, name, limits.check_instant(instant, name))
         for name, kind in (("misfire", Misfire), ("overlap", Overlap)):
             try:
                 object.__setattr__(self, name, kind(getattr(self, name)))
             except ValueError:
                 allowed = ", ".join(kind)
-                raise InvalidInput(f"{name} is one of {allowed}, not {getattr(self, name)!r:.80}") from None
+                raise InvalidInput(f"{name} must be one of {allowed}, not {getattr(self, name)!r:.80}") from None
         if self.start_at is not None and self.end_at is not None and self.end_at < self.start_at:
             raise InvalidInput(f"end_at ({self.end_at.isoformat()}) is before start_at ({self.start_at.isoformat()})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleSpec:
-    """The configuration of a schedule. `payload` None: the program that installed it makes the payloads, and nobody else."""
+    """The configuration of a schedule. `payload` None: only the program that installed it can create the payloads."""
 
     prefix: str
     schedule: Schedule
@@ -128,7 +127,7 @@ class ScheduleSpec:
     type: str | None = None
     policy: Policy = field(default_factory=Policy)
     source: str = "code"
-    """Who looks after it: code, cli, or the name of a file that was applied."""
+    """Where it is defined: code, cli, or the name of a file that was applied."""
 
     def __post_init__(self) -> None:
         check_prefix(self.prefix)
@@ -156,29 +155,29 @@ class ScheduleSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleState:
-    """A schedule as the store has it."""
+    """A stored schedule."""
 
     spec: ScheduleSpec
     cursor_at: datetime
     """Every tick up to this instant has been decided."""
     wake_at: datetime | None
-    """When it next needs a scheduler; None: never, or it is paused."""
+    """When a scheduler must plan it next; None: never, or it is paused."""
     generation: int = 1
-    """Grows with every change of the configuration: whoever plans for an older one has been replaced."""
+    """Grows with every change of the configuration: a plan for an older generation is void."""
     revision: int = 0
-    """Grows with every ruling."""
+    """Grows with every change."""
     ruled_at: datetime
-    """When it was last planned. If that is yet to come, the clock was set back since."""
+    """When it was last planned. If that is in the future, the clock was set back since."""
     installed_at: datetime
     paused_at: datetime | None = None
     paused_reason: str | None = None
     last_live: bool = False
-    """Whether the last message that it made is still live. Looked up only where overlaps are skipped."""
+    """Whether the last message that it created is still live. Read only if overlaps are skipped."""
     forgotten_until: datetime | None = None
-    """The ledger has forgotten ticks of this schedule up to here: they are over, and are not made again."""
+    """Entries of the ledger up to here were deleted: those ticks are over, and do not fire again."""
 
     ledger: str = field(default="", compare=False, repr=False)
-    """The ledger of this installation, as the store names it."""
+    """The store's id of the ledger of this installation."""
 
     @property
     def prefix(self) -> str:
@@ -189,13 +188,13 @@ class ScheduleState:
         return self.paused_at is not None
 
     def is_due(self, now: datetime) -> bool:
-        """Whether it needs a scheduler: its time has come, or the clock was set back. `cron_due.sql` says the same."""
+        """Whether a scheduler must plan it: it is due, or the clock was set back. `due.sql` has the same condition."""
         return self.wake_at is not None and (self.wake_at <= now or self.ruled_at > now)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TickRecord:
-    """An entry of the ledger: one tick, or with `until` a run of them that were skipped together."""
+    """An entry of the ledger: one tick, or with `until` a range of ticks that were skipped together."""
 
     prefix: str
     hash: str
@@ -205,7 +204,7 @@ class TickRecord:
     decided_at: datetime
     until: datetime | None = None
     count: int | None = None
-    """How many ticks a run has; None if nobody counted that far."""
+    """Number of ticks in a range; None if there are more than are counted."""
     queue: str | None = None
     key: str | None = None
     version: int | None = None
@@ -216,8 +215,8 @@ class TickRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TickRuling:
-    """What is decided about a tick. With a draft, the verdict makes a message, unless the ledger knows better."""
+class TickChange:
+    """A decision about a tick. A draft becomes a message, unless the ledger shows that the tick has fired."""
 
     hash: str
     tick: datetime
@@ -230,24 +229,26 @@ class TickRuling:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ruling:
-    """A change of one schedule, as of `expected`, the revision that was read (None: there was no such schedule)."""
+class ScheduleChange:
+    """A change of one schedule at revision `expected`, which was read before (None: the schedule did not exist)."""
 
     prefix: str
     expected: int | None
     after: ScheduleState | None
-    """As it is to be; None removes it. The ledger stays."""
+    """The new state; None deletes the schedule. The ledger stays."""
     ruled_at: datetime
     withdraw: tuple[tuple[str, datetime, Reason], ...] = ()
-    """Ticks, by hash, whose messages are taken back if nobody was ever given them."""
-    ticks: tuple[TickRuling, ...] = ()
+    """Ticks, by hash, whose messages are removed if they were never delivered."""
+    ticks: tuple[TickChange, ...] = ()
     moves_only: bool = False
-    """Nothing of the configuration changes, only how far planning has come: what a scheduler does all day."""
+    """Only the progress of planning changes, not the configuration: the usual change of a scheduler."""
 
-    def by_instant(self, one: TickRuling) -> bool:
-        """Whether it makes nothing where another configuration has `FIRED` at that instant. A program that chooses its ticks
-        itself means what it says: what it names with another hash is another tick."""
-        return one.verdict in FIRED and self.after is not None and not isinstance(self.after.spec.schedule, Ticks)
+    def by_instant(self, tick_change: TickChange) -> bool:
+        """Whether the tick does not fire if another configuration has `FIRED` at that instant. For a program that chooses
+        its own ticks, a tick with another hash is another tick."""
+        return (
+            tick_change.verdict in FIRED and self.after is not None and not isinstance(self.after.spec.schedule, Ticks)
+        )
 
 
 def check_prefix(prefix: object) -> str:
@@ -256,27 +257,29 @@ def check_prefix(prefix: object) -> str:
 
 def check_hash(config_hash: object) -> str:
     if not isinstance(config_hash, str) or not _HASH.fullmatch(config_hash):
-        raise InvalidInput(f"a config hash is 1 to 64 of the characters A-Z a-z 0-9 _ . -, not {config_hash!r:.120}")
+        raise InvalidInput(
+            f"a config hash must be 1 to 64 of the characters A-Z a-z 0-9 _ . -, not {config_hash!r:.120}"
+        )
     return config_hash
 
 
 def tick_key(prefix: str, config_hash: str, tick: datetime) -> str:
-    """`{prefix}/{hash}/{tick}`. Nobody takes it apart: prefix, hash and tick are columns. One that would be too long for
-    a key has the end of its prefix replaced by a digest; it is as long as no prefix that fits can be."""
-    room = limits.KEY_LENGTH - len(config_hash) - _MOMENT - 2
-    if len(prefix) >= room:
+    """`{prefix}/{hash}/{tick}`. Never parsed: prefix, hash and tick are columns. If it would be too long for a key, a digest
+    replaces the end of the prefix; no prefix that fits is as long as the result."""
+    longest = limits.KEY_LENGTH - len(config_hash) - _MOMENT - 2
+    if len(prefix) >= longest:
         digest = hashlib.md5(prefix.encode(), usedforsecurity=False).hexdigest()
-        prefix = f"{prefix[: room - len(digest) - 1]}~{digest}"
+        prefix = f"{prefix[: longest - len(digest) - 1]}~{digest}"
     at = tick.astimezone(UTC)
     return f"{prefix}/{config_hash}/{at:%Y%m%d-%H%M%S}.{at.microsecond:06d}000"
 
 
 def jitter(prefix: str, tick: datetime, most: timedelta) -> timedelta:
-    """The same in every process and at every try."""
+    """A delay up to `most`: the same in every process and at every attempt."""
     if not most:
         return most
-    said = f"{prefix}\x00{tick.astimezone(UTC).isoformat()}"
-    share = int.from_bytes(hashlib.md5(said.encode(), usedforsecurity=False).digest()[:8]) / 2**64
+    seed = f"{prefix}\x00{tick.astimezone(UTC).isoformat()}"
+    share = int.from_bytes(hashlib.md5(seed.encode(), usedforsecurity=False).digest()[:8]) / 2**64
     return timedelta(milliseconds=int(share * (most / timedelta(milliseconds=1))))
 
 
@@ -296,12 +299,21 @@ def draft_of(
 
 
 def headers(prefix: str, tick: datetime) -> Mapping[str, str]:
-    """So that whoever handles the message knows which tick it is for."""
+    """Headers that name the schedule and the tick, for the handler."""
     return {"tarry-schedule": prefix, "tarry-tick": tick.astimezone(UTC).isoformat()}
 
 
 def describe(schedule: Schedule) -> str:
-    """In a few words, for people."""
+    """A short text for display."""
     if isinstance(schedule, Periodic):
         return f"every {schedule.every}"
     return f"{schedule.text} {schedule.zone}" if schedule.zone else schedule.text
+
+
+class DueCount(NamedTuple):
+    """How many live messages of a queue come due in one slice of time."""
+
+    queue: str
+    start_at: datetime
+    messages: int
+    retries: int

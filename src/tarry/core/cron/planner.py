@@ -1,4 +1,4 @@
-"""What a scheduler does about a schedule at an instant. Scheduler, preview and explain are this code, and no other."""
+"""The plan of a schedule at an instant: used by the scheduler, preview and explain alike."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from functools import cache
+from functools import cache, lru_cache
 from itertools import chain, islice
 
-from tarry.core.cron import FIRED, Misfire, Overlap, Policy, Reason, ScheduleState, TickRecord, Verdict
-from tarry.core.schedules import Timetable
+from tarry.core.cron.model import FIRED, Misfire, Overlap, Policy, Reason, ScheduleState, TickRecord, Verdict
+from tarry.core.cron.schedule_types import BEGIN, Timetable
 
 MOST_AT_ONCE = 1_000
-"""Decisions in one plan; what is left over follows at once, in the next."""
+"""Maximum number of decisions in one plan; the next plan follows at once."""
 MOST_BYTES = 16 * 1024 * 1024
-"""Payload bytes of the messages of one plan: a payload is stored with each of them."""
+"""Maximum payload bytes of the messages of one plan."""
 MOST_COUNTED = 1_000
-"""So far the ticks of a skipped run are counted."""
+"""Up to this number, the ticks of a skipped range are counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """One tick, or with `until` a run of ticks that are skipped together."""
+    """A decision about one tick, or with `until` about a range of ticks that are skipped together."""
 
     tick: datetime
     verdict: Verdict
@@ -37,16 +37,16 @@ class Plan:
     decided: tuple[Decided, ...]
     cursor_at: datetime
     wake_at: datetime | None
-    """Not later than `now` if there is more to decide at once."""
+    """Not later than `now` if there are more decisions to make at once."""
 
 
 def fitting(payload: bytes | None, most: int) -> int:
-    """How many messages with this payload one transaction makes, at most `most`."""
+    """How many messages with this payload one transaction may create, at most `most`."""
     return max(1, min(most, MOST_BYTES // max(1, len(payload or b""))))
 
 
 def plan(state: ScheduleState, now: datetime, most: int | None = None) -> Plan:
-    """Decide what was missed, then what lies ahead; `most` decisions, if it is given."""
+    """Decide missed ticks, then coming ones; at most `most` decisions."""
     policy, timetable = state.spec.policy, state.spec.timetable
     most = fitting(state.spec.payload, MOST_AT_ONCE) if most is None else most
     if state.paused:
@@ -58,7 +58,7 @@ def plan(state: ScheduleState, now: datetime, most: int | None = None) -> Plan:
     if len(decided) >= most:
         return Plan(decided=tuple(decided), cursor_at=cursor, wake_at=now)
     if policy.overlap is Overlap.SKIP:
-        # Whether the one before is still live can only be said when the time has come.
+        # Whether the message before is still live is known only when the tick has come.
         return Plan(decided=tuple(decided), cursor_at=max(cursor, now), wake_at=timetable.next_after(max(cursor, now)))
     for tick in timetable.after(max(cursor, now)):
         if (cursor > now and tick > now + policy.in_advance_for) or len(decided) >= most:
@@ -68,15 +68,15 @@ def plan(state: ScheduleState, now: datetime, most: int | None = None) -> Plan:
     return Plan(decided=tuple(decided), cursor_at=cursor, wake_at=None)
 
 
-def _wake(cursor: datetime, following: datetime, policy: Policy) -> datetime:
-    """When the last planned tick has come, there must be another one; and when one comes within the horizon."""
-    return min(cursor, following - policy.in_advance_for) if policy.in_advance_for else cursor
+def _wake(cursor: datetime, next_tick: datetime, policy: Policy) -> datetime:
+    """Plan again when the last planned tick has come, or when the following one comes within the horizon."""
+    return min(cursor, next_tick - policy.in_advance_for) if policy.in_advance_for else cursor
 
 
 def _rewound(state: ScheduleState, now: datetime) -> datetime:
-    """The cursor, unless the clock has been set back: it was planned at an hour that is yet to come, or further ahead than
-    planning ever goes. Then everything that lies ahead or is still on time is looked at again. What was made before is in
-    the ledger, and stays."""
+    """The cursor, or an earlier one if the clock was set back: then the last planning, or the cursor, lies in the future.
+
+    All ticks ahead or within the grace period are then planned again; the ledger keeps those from firing twice that have."""
     cursor, policy = state.cursor_at, state.spec.policy
     if state.ruled_at <= now and cursor <= now + policy.in_advance_for:
         return cursor
@@ -87,7 +87,7 @@ def _rewound(state: ScheduleState, now: datetime) -> datetime:
 def _missed(
     timetable: Timetable, policy: Policy, cursor: datetime, now: datetime, most: int, *, last_live: bool
 ) -> list[Decided]:
-    """The ticks in (cursor, now]: those within the grace are on time, the others are misfires."""
+    """Decide the ticks in (cursor, now]: those within the grace period are on time, the others are misfires."""
     if cursor >= now:
         return []
     on_time = timetable.between(max(cursor, now - policy.grace_for), now, most)
@@ -95,21 +95,15 @@ def _missed(
     decided = (
         _misfires(timetable, policy, cursor, old_until, most, followed=bool(on_time)) if cursor < old_until else []
     )
-    room = most - len(decided)
-    decided += [Decided(tick, Verdict.PLANNED, Reason.ON_TIME) for tick in on_time[: max(room, 0)]]
+    on_time = on_time[: max(most - len(decided), 0)]
+    decided += [Decided(tick, Verdict.PLANNED, Reason.ON_TIME) for tick in on_time]
     return _without_overlap(decided, last_live=last_live) if policy.overlap is Overlap.SKIP else decided
 
 
 def _misfires(
-    timetable: Timetable,
-    policy: Policy,
-    cursor: datetime,
-    until: datetime,
-    most: int,
-    *,
-    followed: bool,
+    timetable: Timetable, policy: Policy, cursor: datetime, until: datetime, most: int, *, followed: bool
 ) -> list[Decided]:
-    """The ticks in (cursor, until]. `followed`: there is one on time, which stands for them where one is enough."""
+    """Decide the ticks in (cursor, until]. `followed`: a tick on time follows, which fires for them with `Misfire.ONCE`."""
     match policy.misfire:
         case Misfire.ALL:
             since = max(cursor, until + policy.grace_for - policy.catch_up_for)
@@ -127,43 +121,41 @@ def _misfires(
 
 
 def skipped_run(timetable: Timetable, after: datetime, until: datetime, reason: Reason) -> list[Decided]:
-    """The ticks in (after, until] as skipped: one by one if they are few, else in one entry."""
+    """The ticks in (after, until] as skipped: one decision each if they are few, else one for the range."""
     if until <= after:
         return []
-    found = timetable.between(after, until, MOST_COUNTED + 1)
-    if not found:
-        return []
-    if len(found) <= _FEW:
-        return [Decided(tick, Verdict.SKIPPED, reason) for tick in found]
-    many = len(found) > MOST_COUNTED
-    last = timetable.last_until(until, after) if many else found[-1]
-    return [Decided(found[0], Verdict.SKIPPED, reason, until=last, count=None if many else len(found))]
+    ticks = timetable.between(after, until, MOST_COUNTED + 1)
+    if len(ticks) <= _FEW:
+        return [Decided(tick, Verdict.SKIPPED, reason) for tick in ticks]
+    many = len(ticks) > MOST_COUNTED
+    last = timetable.last_until(until, after) if many else ticks[-1]
+    return [Decided(ticks[0], Verdict.SKIPPED, reason, until=last, count=None if many else len(ticks))]
 
 
 _FEW = 20
 
 
 def _without_overlap(decided: Iterable[Decided], *, last_live: bool) -> list[Decided]:
-    """At most one message at a time: the last of those that would be made, and only if none is live."""
-    found = list(decided)
-    made = [one for one in found if one.verdict is Verdict.PLANNED]
-    chosen = None if last_live or not made else made[-1]
+    """At most one message at a time: keep the last planned tick, and only if no message is live."""
+    decisions = list(decided)
+    planned = [decision for decision in decisions if decision.verdict is Verdict.PLANNED]
+    kept = None if last_live or not planned else planned[-1]
     return [
-        one
-        if one.verdict is not Verdict.PLANNED or one is chosen
-        else Decided(one.tick, Verdict.SKIPPED, Reason.OVERLAP)
-        for one in found
+        decision
+        if decision.verdict is not Verdict.PLANNED or decision is kept
+        else Decided(decision.tick, Verdict.SKIPPED, Reason.OVERLAP)
+        for decision in decisions
     ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fire:
-    """One firing that lies ahead."""
+    """A coming tick."""
 
     tick: datetime
     due_at: datetime
     verdict: Verdict | None = None
-    """What the ledger says already; None: nothing yet."""
+    """The verdict in the ledger; None if there is none yet."""
 
 
 def preview(state: ScheduleState, now: datetime, n: int) -> list[Fire]:
@@ -182,13 +174,24 @@ def with_verdicts(state: ScheduleState, fires: Iterable[Fire], ahead: Iterable[T
     return [replace(fire, verdict=known.get(fire.tick)) for fire in fires]
 
 
-def load_ahead(states: Iterable[ScheduleState], now: datetime, until: datetime) -> Iterator[tuple[str, datetime, int]]:
-    """What schedules will add before `until` to what is planned already: queue, minute, and how many come due in it."""
+def load_ahead(
+    states: Iterable[ScheduleState],
+    now: datetime,
+    until: datetime,
+    every: timedelta = timedelta(minutes=1),
+    origin: datetime = BEGIN,
+) -> Iterator[tuple[str, datetime, int]]:
+    """Messages that schedules will add before `until`, beyond those already planned: queue, minute, number. With `every` an
+    hour: the start of the hour, counted from `origin`."""
     last = until - timedelta(microseconds=1)
+    origin = BEGIN + (origin - BEGIN) % every
+    begun_until = min(last, _start(now, every, origin) + every - timedelta(microseconds=1))
+    later = _later_slices if (last - now) / every <= _KEPT_SLICES else _later_slices.__wrapped__
 
-    @cache  # of many schedules most have the times of some other
+    @cache  # many schedules share their timetable
     def counts(timetable: Timetable) -> list[tuple[datetime, int]]:
-        return list(timetable.per_minute(now, last))
+        begun = timetable.per_slice(now, begun_until, every, origin)
+        return [*begun, *later(timetable, begun_until, last, every, origin)]
 
     @cache
     def ticks(timetable: Timetable) -> list[datetime]:
@@ -200,19 +203,28 @@ def load_ahead(states: Iterable[ScheduleState], now: datetime, until: datetime) 
         timetable, cursor = state.spec.timetable, state.cursor_at
         if state.spec.policy.jitter_for:
             left = islice(ticks(timetable), bisect_right(ticks(timetable), cursor), None)
-            found = Counter(_minute(state.spec.due_at(tick)) for tick in left).items()
+            slices = Counter(_start(state.spec.due_at(tick), every, origin) for tick in left).items()
         elif cursor > now:
-            begun, ahead = _minute(cursor), counts(timetable)
-            rest = islice(ahead, bisect_right(ahead, begun, key=lambda one: one[0]), None)
-            found = chain(timetable.per_minute(cursor, min(last, begun + _LAST_OF_MINUTE)), rest)
+            begun, ahead = _start(cursor, every, origin), counts(timetable)
+            rest = islice(ahead, bisect_right(ahead, begun, key=lambda start_and_count: start_and_count[0]), None)
+            end = min(last, begun + every - timedelta(microseconds=1))
+            slices = chain(timetable.per_slice(cursor, end, every, origin), rest)
         else:
-            found = counts(timetable)
-        for minute, count in found:
-            yield state.spec.queue, minute, count
+            slices = counts(timetable)
+        for start, count in slices:
+            yield state.spec.queue, start, count
 
 
-def _minute(at: datetime) -> datetime:
-    return at.replace(second=0, microsecond=0)
+_KEPT_SLICES = 2_000
 
 
-_LAST_OF_MINUTE = timedelta(minutes=1) - timedelta(microseconds=1)
+@lru_cache(maxsize=128)
+def _later_slices(
+    timetable: Timetable, after: datetime, until: datetime, every: timedelta, origin: datetime
+) -> tuple[tuple[datetime, int], ...]:
+    """Kept, because a calendar is read again and again, and whole slices ahead do not change while one lasts."""
+    return tuple(timetable.per_slice(after, until, every, origin))
+
+
+def _start(at: datetime, every: timedelta, origin: datetime) -> datetime:
+    return at - (at - origin) % every

@@ -1,40 +1,40 @@
-"""When something is to happen again and again: periodic, daily, by cron expression. Time is an argument.
+"""Kinds of schedules: periodic, daily, by cron expression. The current time is an argument.
 
-Two kinds of time, told apart by what a schedule is about:
+There are two kinds of time:
 
-- **wall clock**: it names hours of the day (daily schedules, `30 2 * * *`, `0 */2 * * *`). Each reading counts once per
-  local date: one that falls into a gap fires at the first instant after it, one that comes twice fires the first time.
-  Several that fall into one gap are one tick.
-- **elapsed**: it runs in every hour (`*/15 * * * *`, `0 * * * *`) or has a period. It fires at every instant that fits:
-  a repeated hour has its ticks twice, an hour that is left out has none.
-"""
+- **wall clock**: schedules that name hours of the day (daily ones, `30 2 * * *`, `0 */2 * * *`). Each reading fires once
+  per local date: in a gap at the first instant after it, in an overlap the first time. Several readings in one gap are
+  one tick.
+- **elapsed**: schedules of every hour (`*/15 * * * *`, `0 * * * *`) or with a period. They fire at every matching instant:
+  a repeated hour has its ticks twice, a skipped hour has none."""
 
 from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from itertools import islice
 from typing import Protocol
+from zoneinfo import ZoneInfo
 
-from tarry.core import cron_expressions, zones
+from tarry.core.cron import expressions, timezones
 from tarry.core.errors import InvalidInput
 
 SHORTEST_PERIOD = timedelta(seconds=1)
 LONGEST_PERIOD = timedelta(days=3653)
 MOST_HOURS = 24 * 60
-"""Of a daily schedule, each counted once."""
+"""Maximum number of different hours of a daily schedule."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 _US = timedelta(microseconds=1)
 _MINUTE = timedelta(minutes=1)
 _LAST_YEAR = 9990
-"""Ticks beyond it would leave Python's calendar."""
+"""Later ticks could exceed the range of Python's datetime."""
 BEGIN = _EPOCH
-"""Timetables begin with 1970: nothing is looked for in the centuries before."""
+"""The beginning of all timetables: earlier ticks are not searched."""
 
 
 class Schedule(Protocol):
@@ -42,27 +42,28 @@ class Schedule(Protocol):
     def kind(self) -> str: ...
     @property
     def text(self) -> str:
-        """In words that `schedule_of` reads back."""
+        """A text that `schedule_of` parses."""
         ...
 
     @property
     def zone(self) -> str | None: ...
     @property
     def config_hash(self) -> str:
-        """Equal schedules have equal ones. For periodic and daily ones those of DelayedQueue's CronService."""
+        """Equal for equal schedules. For periodic and daily ones as in DelayedQueue's CronService."""
         ...
 
     def next_after(self, at: datetime) -> datetime | None:
-        """The first tick strictly after an instant, in UTC; None if there is none any more."""
+        """The first tick after an instant, in UTC; None if there is none."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Periodic:
-    """Every so often, aligned to the epoch: every process finds the same instants, whenever it began."""
+    """A fixed interval, aligned to the epoch: every process computes the same instants."""
 
     every: timedelta
-    kind: str = field(default="periodic", init=False)
+    kind = "periodic"
+    zone = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.every, timedelta):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -75,48 +76,45 @@ class Periodic:
         return f"{self.every // _MS}ms"
 
     @property
-    def zone(self) -> str | None:
-        return None
-
-    @property
     def config_hash(self) -> str:
         return hash_of(f"\nperiodic-tick:\n  period-ms: {self.every // _MS}\n")
 
     def next_after(self, at: datetime) -> datetime | None:
-        found = _EPOCH + ((at - _EPOCH) // self.every + 1) * self.every
-        return found if found.year < _LAST_YEAR else None
+        tick = _EPOCH + ((at - _EPOCH) // self.every + 1) * self.every
+        return tick if tick.year < _LAST_YEAR else None
 
 
+@dataclass(frozen=True, slots=True, init=False, repr=False)
 class Daily:
-    """At the same hours every day, by the wall clock of a zone."""
+    """The same hours every day, by the wall clock of a zone."""
 
-    __slots__ = ("_zone", "hours")
+    hours: tuple[time, ...]
+    zone: str
     kind = "daily"
 
     def __init__(self, hours: Iterable[str | time], zone: str) -> None:
         if isinstance(hours, str):
-            raise InvalidInput(f"hours is a list of times such as ['02:00', '14:30'], not {hours!r:.80}")
-        self.hours = _different(hours)
-        self._zone = zones.zone_of(zone)
+            raise InvalidInput(f"hours must be a list of times such as ['02:00', '14:30'], not {hours!r:.80}")
+        object.__setattr__(self, "hours", _different(hours))
+        object.__setattr__(self, "zone", timezones.zone_of(zone).key)
         if not self.hours:
             raise InvalidInput("a daily schedule needs at least one hour", hint="hours=['02:00']")
+
+    def __repr__(self) -> str:
+        return f"Daily([{self.text}], zone={self.zone!r})"
 
     @property
     def text(self) -> str:
         return ", ".join(hour.isoformat("seconds" if hour.second else "minutes") for hour in self.hours)
 
     @property
-    def zone(self) -> str | None:
-        return self._zone.key
-
-    @property
     def config_hash(self) -> str:
         return hash_of(f"\ndaily-cron:\n  zone: {self.zone}\n  hours: {self.text}\n")
 
     def next_after(self, at: datetime) -> datetime | None:
-        day = zones.reading(self._zone, at).date()
+        day = timezones.reading(timezones.zone_of(self.zone), at).date()
         while day.year < _LAST_YEAR:
-            # Later readings never come earlier, so the first one after `at` is found by halving.
+            # Instants grow with readings, so the first one after `at` is found by bisection.
             first = bisect_right(self.hours, at, key=lambda hour: self._instant(day, hour))
             if first < len(self.hours):
                 return self._instant(day, self.hours[first])
@@ -124,35 +122,27 @@ class Daily:
         return None
 
     def _instant(self, day: date, hour: time) -> datetime:
-        return zones.instant(self._zone, datetime.combine(day, hour))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Daily) and (self.hours, self.zone) == (other.hours, other.zone)
-
-    def __hash__(self) -> int:
-        return hash((self.hours, self.zone))
-
-    def __repr__(self) -> str:
-        return f"Daily([{self.text}], zone={self.zone!r})"
+        return timezones.instant(timezones.zone_of(self.zone), datetime.combine(day, hour))
 
 
+@dataclass(frozen=True, slots=True, init=False, repr=False)
 class Cron:
-    """By a cron expression of five or six fields, by the wall clock of a zone."""
+    """A cron expression of five or six fields, by the wall clock of a zone."""
 
-    __slots__ = ("_zone", "expression")
+    expression: expressions.CronExpression
+    zone: str
     kind = "cron"
 
     def __init__(self, expression: str, zone: str) -> None:
-        self.expression = cron_expressions.parse(expression)
-        self._zone = zones.zone_of(zone)
+        object.__setattr__(self, "expression", expressions.parse(expression))
+        object.__setattr__(self, "zone", timezones.zone_of(zone).key)
+
+    def __repr__(self) -> str:
+        return f"Cron({self.text!r}, zone={self.zone!r})"
 
     @property
     def text(self) -> str:
         return self.expression.text
-
-    @property
-    def zone(self) -> str | None:
-        return self._zone.key
 
     @property
     def config_hash(self) -> str:
@@ -163,59 +153,48 @@ class Cron:
         return self.expression.names_hours
 
     def next_after(self, at: datetime) -> datetime | None:
-        found = self._next_by_wall_clock(at) if self.is_wall_clock else self._next_by_elapsed_time(at)
-        return found if found is None or found.year < _LAST_YEAR else None
+        zone = timezones.zone_of(self.zone)
+        tick = self._next_by_wall_clock(zone, at) if self.is_wall_clock else self._next_by_elapsed_time(zone, at)
+        return tick if tick is None or tick.year < _LAST_YEAR else None
 
-    def _next_by_wall_clock(self, at: datetime) -> datetime | None:
-        # Later readings never come earlier, so the first one that leads beyond `at` is it. Readings that do not are
-        # those of an hour that `at` sees for the second time.
-        wall: datetime | None = zones.reading(self._zone, at)
+    def _next_by_wall_clock(self, zone: ZoneInfo, at: datetime) -> datetime | None:
+        # Instants grow with readings, so the first one after `at` is the tick. Readings before it belong to a repeated
+        # hour, of which `at` is in the second occurrence.
+        wall: datetime | None = timezones.reading(zone, at)
         while (wall := self.expression.next_reading(wall)) is not None:
-            found = zones.instant(self._zone, wall)
-            if found > at:
-                return found
+            tick = timezones.instant(zone, wall)
+            if tick > at:
+                return tick
         return None
 
-    def _next_by_elapsed_time(self, at: datetime) -> datetime | None:
-        shift = zones.offset(self._zone, at)
+    def _next_by_elapsed_time(self, zone: ZoneInfo, at: datetime) -> datetime | None:
+        shift = timezones.offset(zone, at)
         wall = searched = (at + shift).replace(tzinfo=None)
-        fits = self.expression.next_reading(wall)
-        while fits is not None:
-            found = fits.replace(tzinfo=UTC) - shift
-            change = zones.first_change(self._zone, at, found)
+        reading = self.expression.next_reading(wall)
+        while reading is not None:
+            tick = reading.replace(tzinfo=UTC) - shift
+            change = timezones.first_change(zone, at, tick)
             if change is None:
-                return found
-            # The clock is set on the way there: look again from the first instant after that, which counts too.
-            at, shift = change, zones.offset(self._zone, change)
+                return tick
+            # The clock is set before the tick: search again from the change, which may itself be a tick.
+            at, shift = change, timezones.offset(zone, change)
             wall = (change + shift - timedelta(seconds=1)).replace(tzinfo=None)
-            if not searched <= wall < fits:  # else nothing fits before it: a rare expression is searched for once
-                fits, searched = self.expression.next_reading(wall), wall
+            if not searched <= wall < reading:  # otherwise the search would find the same reading
+                reading, searched = self.expression.next_reading(wall), wall
         return None
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Cron) and (self.text, self.zone) == (other.text, other.zone)
-
-    def __hash__(self) -> int:
-        return hash((self.text, self.zone))
-
-    def __repr__(self) -> str:
-        return f"Cron({self.text!r}, zone={self.zone!r})"
 
 
 @dataclass(frozen=True, slots=True)
 class Ticks:
-    """No rule: somebody's own program says which ticks there are. What `install_tick` leaves behind."""
+    """No rule: a program chooses the ticks. The schedule of `install_tick`."""
 
     hash: str
-    kind: str = field(default="ticks", init=False)
+    kind = "ticks"
+    zone = None
 
     @property
     def text(self) -> str:
         return self.hash
-
-    @property
-    def zone(self) -> str | None:
-        return None
 
     @property
     def config_hash(self) -> str:
@@ -227,7 +206,7 @@ class Ticks:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A schedule that this machine cannot read: its database of zones is older than the schedule, or its Tarry is."""
+    """A schedule that this machine cannot parse, because its zone database or its version of Tarry is too old."""
 
     kind: str
     text: str
@@ -241,7 +220,7 @@ class Unreadable:
 
 @lru_cache(maxsize=4_096)
 def _next_after(schedule: Schedule, at: datetime) -> datetime | None:
-    """Of many schedules most have the times of some other, and are planned at the same moments."""
+    """Cached, because many schedules share their ticks and are planned at the same time."""
     return schedule.next_after(at)
 
 
@@ -255,66 +234,65 @@ class Timetable:
 
     def next_after(self, at: datetime) -> datetime | None:
         at = max(at, (BEGIN if self.start_at is None else max(self.start_at, BEGIN)) - _US)
-        found = _next_after(self.schedule, at)
-        return None if found is None or (self.end_at is not None and found > self.end_at) else found
+        tick = _next_after(self.schedule, at)
+        return None if tick is None or (self.end_at is not None and tick > self.end_at) else tick
 
     def has(self, tick: datetime) -> bool:
         return tick >= BEGIN and self.next_after(tick - _US) == tick
 
     def after(self, at: datetime, until: datetime | None = None) -> Iterator[datetime]:
         """The ticks in (at, until]."""
-        found = self.next_after(at)
-        while found is not None and (until is None or found <= until):
-            yield found
-            found = self.next_after(found)
+        tick = self.next_after(at)
+        while tick is not None and (until is None or tick <= until):
+            yield tick
+            tick = self.next_after(tick)
 
     def per_minute(self, at: datetime, until: datetime) -> Iterator[tuple[datetime, int]]:
-        """How many ticks of (at, until] each minute has, where it has any. A week of seconds is 604,800 ticks, and a minute
-        whose first and last tick lie as in the one before has all of them: hours and dates are those of a whole minute."""
-        alike = self.schedule.kind in ("cron", "periodic")
-        known: list[timedelta] = []
-        found = self.next_after(at)
-        while found is not None and found <= until:
-            minute = found.replace(second=0, microsecond=0)
-            last = minute + _MINUTE - _US
-            if len(known) > 1 and found == minute + known[0] and last <= until and self.has(minute + known[-1]):
-                yield minute, len(known)
+        return self.per_slice(at, until, _MINUTE)
+
+    def per_slice(
+        self, at: datetime, until: datetime, every: timedelta, origin: datetime = BEGIN
+    ) -> Iterator[tuple[datetime, int]]:
+        """The slices of (at, until] with ticks, and their number; `every` is a minute or an hour, counted from `origin`.
+
+        A schedule of every second has 604,800 ticks in a week. They are not enumerated: a slice whose first and last tick
+        are at the same offsets as in the slice before has the same ticks, since hours and dates are whole slices."""
+        repeats = self.schedule.kind in ("cron", "periodic")
+        offsets: list[timedelta] = []
+        tick = self.next_after(at)
+        while tick is not None and tick <= until:
+            start = tick - (tick - origin) % every
+            last = start + every - _US
+            if (
+                len(offsets) > 1
+                and tick == start + offsets[0]
+                and last <= until
+                and self.has(start + offsets[-1])
+                and not self.between(start + offsets[-1], last, 1)
+            ):
+                yield start, len(offsets)
             else:
-                ticks = [found, *self.after(found, min(last, until))]
-                known = [tick - minute for tick in ticks] if alike else []
-                yield minute, len(ticks)
-            found = self.next_after(last)
+                ticks = [tick, *self.after(tick, min(last, until))]
+                offsets = [each - start for each in ticks] if repeats else []
+                yield start, len(ticks)
+            tick = self.next_after(last)
 
     def between(self, at: datetime, until: datetime, limit: int) -> list[datetime]:
         return list(islice(self.after(at, until), limit))
 
     def last_until(self, at: datetime, after: datetime) -> datetime | None:
-        """The last tick in (after, at], however many there are before it: found by halving, to the millisecond."""
-        found = self.next_after(after)
-        if found is None or found > at:
+        """The last tick in (after, at], found by bisection to the millisecond, not by enumeration."""
+        first = self.next_after(after)
+        if first is None or first > at:
             return None
-        steps = range(int((at - found) / _MS) + 1)
-        # From `found` on, how many milliseconds later there is no further tick until `at`.
-        first = found
-        over = bisect_left(steps, True, key=lambda ms: not self._has_more(first + ms * _MS, at))
-        return self.next_after(found + (over - 1) * _MS) if over else found
-
-    def _has_more(self, at: datetime, until: datetime) -> bool:
-        following = self.next_after(at)
-        return following is not None and following <= until
-
-    def coming(self, now: datetime, in_advance_for: timedelta) -> list[datetime]:
-        """What lies ahead: everything within the horizon, and at least the next tick, however far it is."""
-        found: list[datetime] = []
-        for tick in self.after(now):
-            if found and tick > now + in_advance_for:
-                break
-            found.append(tick)
-        return found
+        steps = range(int((at - first) / _MS) + 1)
+        # The number of milliseconds after `first` from which on there is no further tick until `at`.
+        over = bisect_left(steps, True, key=lambda ms: not self.between(first + ms * _MS, at, 1))
+        return self.next_after(first + (over - 1) * _MS) if over else first
 
 
 def schedule_of(kind: str, text: str, zone: str | None) -> Schedule:
-    """What `kind`, `text` and `zone` of a schedule say."""
+    """The schedule with this `kind`, `text` and `zone`."""
     match kind:
         case "periodic":
             return Periodic(int(text.removesuffix("ms")) * _MS)
@@ -329,7 +307,7 @@ def schedule_of(kind: str, text: str, zone: str | None) -> Schedule:
 
 
 def stored_schedule(kind: str, text: str, zone: str | None, config_hash: str) -> Schedule:
-    """`schedule_of` for what was stored elsewhere: one that cannot be read must not keep the others from being read."""
+    """`schedule_of` for stored schedules: one that cannot be parsed must not prevent reading the others."""
     try:
         return schedule_of(kind, text, zone)
     except (InvalidInput, ValueError) as error:
@@ -341,15 +319,15 @@ def hash_of(text: str) -> str:
 
 
 def _different(hours: Iterable[str | time]) -> tuple[time, ...]:
-    found: set[time] = set()
+    different: set[time] = set()
     for hour in hours:
-        found.add(_time_of_day(hour))
-        if len(found) > MOST_HOURS:
+        different.add(_time_of_day(hour))
+        if len(different) > MOST_HOURS:
             raise InvalidInput(
                 f"a daily schedule has at most {MOST_HOURS:,} different hours",
-                hint="write what fires more often as a cron expression, or with a period",
+                hint="use a cron expression or a periodic schedule for more",
             )
-    return tuple(sorted(found))
+    return tuple(sorted(different))
 
 
 def _time_of_day(hour: object) -> time:

@@ -1,14 +1,14 @@
-"""Instants and wall clocks. A wall clock is set forward (a gap: readings that never are) and back (an overlap: readings that
-come twice); this file is where both are decided.
+"""Instants and wall clocks, with gaps (a clock set forward: readings that never occur) and overlaps (a clock set back:
+readings that occur twice).
 
 Instants are in UTC, readings of a wall clock are naive. Datetimes of one zone are never compared: Python would compare
-their readings.
-"""
+their readings."""
 
 from __future__ import annotations
 
 import difflib
 import re
+from bisect import bisect_left
 from datetime import UTC, datetime, timedelta
 from functools import cache, lru_cache
 from zoneinfo import ZoneInfo, available_timezones
@@ -24,7 +24,7 @@ _SECOND = timedelta(seconds=1)
 
 @cache
 def zone_of(name: str) -> ZoneInfo:
-    """The zone of this IANA name. What is not one is refused, with names that look like it."""
+    """The zone of an IANA name. The error for an unknown name suggests similar ones."""
     if not isinstance(name, str) or not _NAME.fullmatch(name) or name.partition("/")[0] in _NOT_ZONES:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidInput(f"a zone is an IANA name such as Europe/Berlin or UTC, not {name!r:.120}")
     try:
@@ -51,27 +51,26 @@ def _unknown(name: str) -> InvalidInput:
 
 
 def reading(zone: ZoneInfo, at: datetime) -> datetime:
-    """What the wall clock shows at an instant."""
+    """The reading of the wall clock at an instant."""
     return at.astimezone(zone).replace(tzinfo=None, fold=0)
 
 
 def offset(zone: ZoneInfo, at: datetime) -> timedelta:
-    found = at.astimezone(zone).utcoffset()
-    return found if found is not None else timedelta(0)
+    return at.astimezone(zone).utcoffset() or timedelta(0)
 
 
 def instant(zone: ZoneInfo, wall: datetime) -> datetime:
-    """When the wall clock first shows this; in a gap, where it never does, the first instant after the gap."""
+    """The first instant at which the wall clock shows this; for a reading in a gap, the first instant after the gap."""
     first = wall.replace(tzinfo=zone, fold=0).astimezone(UTC)
     if reading(zone, first) == wall:
         return first
-    # In a gap the offset of before leads behind the change, and the offset of after leads before it.
+    # In a gap, the offset before the change gives an instant after it, and the offset after the change one before it.
     change = first_change(zone, wall.replace(tzinfo=zone, fold=1).astimezone(UTC), first)
     return first if change is None else change
 
 
 def comes(zone: ZoneInfo, wall: datetime) -> int:
-    """How often the wall clock shows this: never (0), once, or twice."""
+    """How often the wall clock shows this: 0, 1 or 2 times."""
     first = wall.replace(tzinfo=zone, fold=0)
     if reading(zone, first.astimezone(UTC)) != wall:
         return 0
@@ -79,7 +78,7 @@ def comes(zone: ZoneInfo, wall: datetime) -> int:
 
 
 def first_change(zone: ZoneInfo, after: datetime, until: datetime) -> datetime | None:
-    """The first instant in (after, until] at which the clock has been set, to the second; None if it was not."""
+    """The first instant in (after, until] at which the clock was set, to the second; None if it was not."""
     if zone.utcoffset(None) is not None:
         return None  # a fixed offset, such as UTC
     for year in range(after.year, until.year + 1):
@@ -95,28 +94,20 @@ def first_change(zone: ZoneInfo, after: datetime, until: datetime) -> datetime |
 def _changes(zone: ZoneInfo, year: int) -> tuple[datetime, ...]:
     """The instants of a year, by UTC, at which the clock is set; the end of the year is included.
 
-    Cached: the search takes 700 steps, and an expression that fires every 28 years needs all years up to each tick.
-    """
-    found: list[datetime] = []
+    Cached: the search takes 700 steps, and an expression that fires every 28 years needs all years up to each tick."""
+    changes: list[datetime] = []
     low, end = datetime(year, 1, 1, tzinfo=UTC), datetime(year + 1, 1, 1, tzinfo=UTC)
     before = offset(zone, low)
     while low < end:
         high = min(low + _NO_TWO_CHANGES_WITHIN, end)
         if offset(zone, high) != before:
-            found.append(_narrowed(zone, before, low, high))
+            changes.append(_narrowed(zone, before, low, high))
             before = offset(zone, high)
         low = high
-    return tuple(found)
+    return tuple(changes)
 
 
 def _narrowed(zone: ZoneInfo, before: timedelta, low: datetime, high: datetime) -> datetime:
-    """Clocks are set at whole seconds."""
-    start, seconds = low.replace(microsecond=0), 0
-    end = int((high - start) / _SECOND) + 1
-    while end - seconds > 1:
-        middle = (seconds + end) // 2
-        if offset(zone, start + middle * _SECOND) == before:
-            seconds = middle
-        else:
-            end = middle
-    return start + end * _SECOND
+    """The instant of the change between two instants, by bisection; clocks are set at whole seconds."""
+    seconds = range(int((high - low) / _SECOND) + 1)
+    return low + bisect_left(seconds, True, key=lambda second: offset(zone, low + second * _SECOND) != before) * _SECOND

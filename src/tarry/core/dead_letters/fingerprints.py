@@ -30,7 +30,5 @@ def pattern(error: str | None) -> str:
 
 
 def fingerprint(reason: str, error: str | None) -> str:
-    """Equal for dead letters of one reason whose errors have the same pattern. Stored: a change regroups old dead
-    letters.
-    """
+    """Equal for dead letters of one reason and one pattern. Stored: a change of it would regroup old dead letters."""
     return hashlib.sha256(f"{reason}\n{pattern(error)}".encode(errors="replace")).hexdigest()[:LENGTH]

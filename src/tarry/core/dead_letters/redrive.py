@@ -10,9 +10,9 @@ from enum import StrEnum
 from typing import NamedTuple, TypedDict
 
 from tarry.core import limits
+from tarry.core.dead_letters.fingerprints import LENGTH
 from tarry.core.errors import InvalidInput
-from tarry.core.fingerprints import LENGTH
-from tarry.core.messages import Counted
+from tarry.core.messages.model import Counted
 
 WALK = 5_000
 """Maximum number of dead letters that one step scans: a selective filter must not make a step long."""
@@ -55,8 +55,8 @@ class DeadFilter:
         unknown = where.keys() - Where.__annotations__.keys()
         if unknown:
             raise InvalidInput(
-                f"dead letters are not chosen by {', '.join(sorted(unknown))}; "
-                f"they are by {', '.join(sorted(Where.__annotations__))}"
+                f"unknown filter of dead letters: {', '.join(sorted(unknown))}; "
+                f"allowed are {', '.join(sorted(Where.__annotations__))}"
             )
         versions = where.get("versions")
         died_from, died_to = where.get("died_from"), where.get("died_to")
@@ -119,6 +119,13 @@ class Matching(NamedTuple):
     blocked: int
 
 
+class RedriveOutcome(NamedTuple):
+    """Of the messages that a job has revived: how many are dead again, and how many are still live. The others succeeded."""
+
+    died_again: Counted
+    live: Counted
+
+
 class RedriveState(StrEnum):
     RUNNING = "running"
     PAUSED = "paused"
@@ -130,17 +137,16 @@ class RedriveState(StrEnum):
 ENDED = frozenset({RedriveState.CANCELLED, RedriveState.DONE, RedriveState.FAILED})
 
 
+_BEFORE = {
+    RedriveState.PAUSED: (RedriveState.RUNNING,),
+    RedriveState.RUNNING: (RedriveState.PAUSED,),
+    RedriveState.CANCELLED: (RedriveState.RUNNING, RedriveState.PAUSED),
+}
+
+
 def may_turn(state: RedriveState) -> tuple[RedriveState, ...]:
     """The states from which a user may move a job to this one."""
-    match state:
-        case RedriveState.PAUSED:
-            return (RedriveState.RUNNING,)
-        case RedriveState.RUNNING:
-            return (RedriveState.PAUSED,)
-        case RedriveState.CANCELLED:
-            return (RedriveState.RUNNING, RedriveState.PAUSED)
-        case RedriveState.DONE | RedriveState.FAILED:
-            return ()
+    return _BEFORE.get(state, ())
 
 
 class Phase(StrEnum):
@@ -169,7 +175,7 @@ class RedriveJob:
     canary: int = 0
     reason: str | None = None
     """Why it is paused, cancelled or failed."""
-    who: str | None = None
+    started_by: str | None = None
     redriven: int = 0
     skipped: int = 0
     """Still dead, because their keys were live, or their rows were locked at that moment."""
@@ -228,12 +234,9 @@ def judged(canaries: Sequence[Canary]) -> Verdict:
     dead = [canary for canary in canaries if canary.dead]
     if dead:
         line = (dead[0].error or "no error was given").strip().splitlines()[0][:200]
+        why = f"{len(dead)} of {len(canaries)} canaries died again, {dead[0].key} of: {line}"
         # A user that resumes it has seen the reason and wants the rest redriven anyway.
-        return Verdict(
-            RedriveState.PAUSED,
-            Phase.REST,
-            f"{len(dead)} of {len(canaries)} canaries died again, {dead[0].key} of: {line}",
-        )
+        return Verdict(RedriveState.PAUSED, Phase.REST, why)
     if any(canary.live for canary in canaries):
         return Verdict(None, Phase.VERDICT)
     return Verdict(RedriveState.RUNNING, Phase.REST)
@@ -242,7 +245,11 @@ def judged(canaries: Sequence[Canary]) -> Verdict:
 def check_fingerprint(fingerprint: object) -> str | None:
     if fingerprint is None:
         return None
-    if not isinstance(fingerprint, str) or len(fingerprint) != LENGTH or not set(fingerprint) <= set(limits.HEX):
+    if (
+        not isinstance(fingerprint, str)
+        or len(fingerprint) != LENGTH
+        or not set(fingerprint) <= set("0123456789abcdef")
+    ):
         raise InvalidInput(
             f"a fingerprint has {LENGTH} of the characters 0-9 and a-f, not {fingerprint!r:.120}",
             hint="see: tarry dlq groups",
@@ -254,14 +261,12 @@ def check_rate(rate: object) -> float | None:
     if rate is None:
         return None
     if not isinstance(rate, (int, float)) or isinstance(rate, bool) or not SLOWEST <= rate <= FASTEST:
-        raise InvalidInput(
-            f"rate is a number of messages a second, from one a day to {FASTEST:,.0f}, not {rate!r:.120}"
-        )
+        raise InvalidInput(f"rate must be messages per second, from 1 per day to {FASTEST:,.0f}, not {rate!r:.120}")
     return float(rate)
 
 
 def check_canary(canary: object) -> int:
     count = limits.check_count(canary, "canary")
     if not 0 <= count <= MOST_CANARIES:
-        raise InvalidInput(f"canary is how many go first, from 0 to {MOST_CANARIES:,}, not {count:,}")
+        raise InvalidInput(f"canary must be from 0 to {MOST_CANARIES:,}, not {count:,}")
     return count

@@ -1,4 +1,4 @@
-"""The journal: one append-only fact per change, written in the transaction of the change."""
+"""The journal: one append-only event per change, written in the transaction of the change."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class EventKind(StrEnum):
-    """One enum for writer, API, dashboard and pipeline; the database's type `event_kind` is compared with it by a test."""
+    """The kinds of events, in all layers; a test compares them with the database's type `event_kind`."""
 
     OFFERED = "offered"
     UPDATED = "updated"
@@ -25,7 +25,6 @@ class EventKind(StrEnum):
     REDRIVEN = "redriven"
     DROPPED = "dropped"
     EDITED = "edited"
-    MOVED = "moved"
     PURGED = "purged"
     CRON_PLANNED = "cron_planned"
     CRON_REPLACED = "cron_replaced"
@@ -39,14 +38,14 @@ class EventKind(StrEnum):
 
 
 KINDS = frozenset(kind.value for kind in EventKind)
-"""What this version knows. During a rolling deploy a newer one may write others, which readers pass over."""
+"""The kinds of this version. During a rolling deploy a newer one may write others, which readers skip."""
 
 
 class JournalLevel(Enum):
-    """How much a queue writes down."""
+    """How much of its history a queue records."""
 
     OFF = "off"
-    """Nothing: no timeline, no pipeline, for queues where every microsecond counts."""
+    """Nothing: no timeline and no pipeline, for queues that need the last microsecond."""
     EVENTS = "events"
     """Every event with size and hash of the payload, never the payload."""
     PAYLOADS = "payloads"

@@ -1,18 +1,16 @@
 """Tailing the journal: resumable positions, and pages of the events committed after them.
 
-A position is an edge between snapshots (`core.windows`), not a number: an event whose transaction commits late lies
-after every position issued before, whatever its id. It is text, for HTTP headers and for clients that store it.
-"""
+A position is a bound between snapshots (`journal.snapshots`), not a number: an event whose transaction commits late lies
+after every position issued before, whatever its id. It is text, for HTTP headers and for clients that store it."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
 
-from tarry.core.events import Event
-from tarry.core.windows import Edge, Mark, Point
+from tarry.core.journal.events import Event
+from tarry.core.journal.snapshots import Mark, Point, SnapshotBound
 
 LONGEST_POSITION = 16_000
 """Length of the text: snapshots list the transactions in progress, at most a few thousand."""
@@ -23,14 +21,14 @@ _POSITION = re.compile(rf"([0-9a-f.]{{1,60}})(?:~{_POINT})?~({_SNAPSHOT})(?:~({_
 _MOST = 2**63
 
 
-class Gap(StrEnum):
+class GapReason(StrEnum):
     """Why events may be missing between a position and the next event."""
 
     UNKNOWN = "unknown"
     """Not a position of this journal: malformed, of another database, or of one restored to an earlier time."""
     FAILOVER = "failover"
-    """A standby took over that had not received everything before it, or it cannot be shown that it had. Events before the
-    position may be lost. What follows begins before the failover, so that nothing new is left out: events may repeat."""
+    """A standby took over that had not, or not provably, received everything before the position. Events before it may be
+    lost. The following events begin before the failover, so that none is left out: events may repeat."""
     PRUNED = "pruned"
     """Events after it were pruned from the journal."""
     TOO_FAR = "too_far"
@@ -43,7 +41,7 @@ class Gap(StrEnum):
 class Position:
     journal: str
     """The journal's identity: transaction ids are meaningless in another one."""
-    edge: Edge
+    edge: SnapshotBound
 
     def __str__(self) -> str:
         edge = self.edge
@@ -55,20 +53,20 @@ class Position:
     @classmethod
     def parse(cls, text: str) -> Position | None:
         """Parse a position; None for text that no store has issued. Strict, because it becomes part of a statement."""
-        found = _POSITION.fullmatch(text) if len(text) <= LONGEST_POSITION else None
-        if found is None:
+        match = _POSITION.fullmatch(text) if len(text) <= LONGEST_POSITION else None
+        if match is None:
             return None
-        journal, branch, lsn, first, second, xid, id = found.groups()
-        if not all(_is_snapshot(one) for one in (first, second) if one is not None):
+        journal, branch, lsn, first, second, xid, id = match.groups()
+        if not all(_is_snapshot(snapshot) for snapshot in (first, second) if snapshot is not None):
             return None
         point = None if branch is None else Point(int(branch, 16), int(lsn, 16))
         if point is not None and (point.branch >= _MOST or point.lsn >= _MOST):
             return None
         if second is None:
-            return cls(journal, Edge(first, point=point))
+            return cls(journal, SnapshotBound(first, point=point))
         if int(xid) >= _MOST or int(id) >= _MOST:
             return None
-        return cls(journal, Edge(second, first, Mark(int(xid), int(id)), point))
+        return cls(journal, SnapshotBound(second, first, Mark(int(xid), int(id)), point))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +78,7 @@ class EventPage:
     """Where to resume: after the last event or, after a gap, at the end of the journal."""
     complete: bool = True
     """No more events were available."""
-    gap: Gap | None = None
+    gap: GapReason | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,30 +90,12 @@ class LiveEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class Missed:
+class Gap:
     """Events before this position are missing, and why. Later events continue after the gap."""
 
     position: str
-    reason: Gap
+    reason: GapReason
     detail: str
-
-
-class Following(Protocol):
-    def follow(
-        self, after: str | None, *, until: str | None = None, limit: int = 1_000, most: int = 20_000
-    ) -> EventPage:
-        """Events committed after a position, without payloads; None: no events, only the current position.
-
-        `until`: an upper bound, a position that a complete page ended with. A position with more than `most` events
-        after it is too far back.
-        """
-        ...
-
-
-class AsyncFollowing(Protocol):
-    async def follow(
-        self, after: str | None, *, until: str | None = None, limit: int = 1_000, most: int = 20_000
-    ) -> EventPage: ...
 
 
 def _is_snapshot(text: str) -> bool:

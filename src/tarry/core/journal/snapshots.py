@@ -1,12 +1,12 @@
-"""Windows of the journal: the events committed between two snapshots, queries on them, and the port that reads them."""
+"""Windows of the journal: the events committed between two snapshots, and queries on them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import datetime
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 
 from tarry.core.errors import InvalidInput
 
@@ -21,81 +21,79 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Evidence for an edge: how far the write-ahead log was when the edge was given out.
+    """Evidence for a bound: the position of the write-ahead log when the bound was issued.
 
-    A standby that takes over has everything before `lsn` only if it had received that much. `branch` names a row that was
-    written with it, so it tells the history of one server from that of another that was promoted.
-    """
+    A standby that takes over has everything before `lsn` only if it had received that much. `branch` is the id of a row
+    written with it, which distinguishes the history of one server from that of a promoted one."""
 
     branch: int
     lsn: int
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
+class SnapshotBound:
     """A read position: every event whose transaction is visible in `snapshot`.
 
     With a `mark` the position is inside a window: everything visible in `base`, and of the rest visible in `snapshot`
-    the events at or before the mark.
-    """
+    the events at or before the mark."""
 
     snapshot: str
     base: str | None = None
     mark: Mark | None = None
     point: Point | None = field(default=None, compare=False)
-    """None: it is not to be remembered, or was given out by a version that kept no evidence."""
+    """None: the bound must not be stored, or was issued by a version that kept no evidence."""
 
     def __post_init__(self) -> None:
         if (self.base is None) != (self.mark is None):
-            raise InvalidInput("an edge in the middle of a window needs both its base and its mark")
+            raise InvalidInput("a bound inside a window needs both its base and its mark")
 
     @property
     def is_complete(self) -> bool:
         return self.mark is None
 
     @property
-    def closed(self) -> Edge:
-        """The end of the window that this edge lies in."""
-        return Edge(self.snapshot, point=self.point)
+    def closed(self) -> SnapshotBound:
+        """The end of the window in which this bound lies."""
+        return SnapshotBound(self.snapshot, point=self.point)
 
     def as_json(self) -> dict[str, Any]:
         """Primitive values only: Spark stores it in checkpoints, PostgreSQL in the manifest."""
-        written: dict[str, Any] = {"snapshot": self.snapshot}
+        fields: dict[str, Any] = {"snapshot": self.snapshot}
         if self.mark is not None:
-            written |= {"base": self.base, "xid": self.mark.xid, "id": self.mark.id}
+            fields |= {"base": self.base, "xid": self.mark.xid, "id": self.mark.id}
         if self.point is not None:
-            written |= {"branch": self.point.branch, "lsn": self.point.lsn}
-        return written
+            fields |= {"branch": self.point.branch, "lsn": self.point.lsn}
+        return fields
 
     @classmethod
-    def from_json(cls, said: Mapping[str, Any]) -> Edge:
+    def from_json(cls, fields: Mapping[str, Any]) -> SnapshotBound:
         try:
-            point = None if said.get("branch") is None else Point(int(said["branch"]), int(said["lsn"]))
-            if said.get("base") is None:
-                return cls(str(said["snapshot"]), point=point)
-            mark = Mark(int(said["xid"]), int(said["id"]))
-            return cls(str(said["snapshot"]), str(said["base"]), mark, point)
+            point = None if fields.get("branch") is None else Point(int(fields["branch"]), int(fields["lsn"]))
+            if fields.get("base") is None:
+                return cls(str(fields["snapshot"]), point=point)
+            mark = Mark(int(fields["xid"]), int(fields["id"]))
+            return cls(str(fields["snapshot"]), str(fields["base"]), mark, point)
         except (KeyError, TypeError, ValueError):
-            raise InvalidInput(f"this is not a position in the journal: {said!r:.200}") from None
+            raise InvalidInput(f"this is not a position in the journal: {fields!r:.200}") from None
 
 
-BEGINNING = Edge("1:1:")
+BEGINNING = SnapshotBound("1:1:")
 """Before the first transaction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The events between two edges. Closed: it has the same rows at every read, regardless of later commits."""
+    """The events between two bounds. Closed: every read returns the same rows, regardless of later commits."""
 
-    start: Edge
-    end: Edge
+    start: SnapshotBound
+    end: SnapshotBound
 
     def __post_init__(self) -> None:
         inside = self.start.mark is not None
         if inside and (self.start.base, self.start.snapshot) != (self.end.base or self.start.base, self.end.snapshot):
-            raise InvalidInput("a window that starts in the middle of another must end in that one")
+            raise InvalidInput("a window that starts inside another must end in that one")
         if not inside and self.end.base not in (None, self.start.snapshot):
-            raise InvalidInput("a window that ends in the middle of another must start where that one does")
+            raise InvalidInput("a window that ends inside another must start where that one does")
 
     @property
     def since(self) -> str:
@@ -182,7 +180,7 @@ class QueueNote:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Picture:
+class TableSnapshot:
     """One snapshot of the database, as Arrow tables."""
 
     live: Any
@@ -190,46 +188,3 @@ class Picture:
     tail: Any
     """The events that are not archived."""
     queues: tuple[QueueNote, ...]
-
-
-class Windows(Protocol):
-    """Reading the journal and the live tables, in short statements."""
-
-    def system_id(self) -> str: ...
-    def edge(self) -> Edge:
-        """The position of everything committed and flushed: a crash cannot undo what lies before this edge."""
-        ...
-
-    def glance(self) -> Edge:
-        """The position of everything committed, possibly not flushed: must not be stored."""
-        ...
-
-    def check(self, edge: Edge, system_id: str) -> None:
-        """Raise if this database cannot continue from the edge."""
-        ...
-
-    def has_rows(self, window: Window) -> bool: ...
-    def cut(self, window: Window, most_rows: int) -> Window:
-        """The first part of the window with at most this many rows, or the whole window if it has no more."""
-        ...
-
-    def can_apply(self, table: str, condition: Condition) -> bool:
-        """Whether the database and Spark evaluate the condition identically."""
-        ...
-
-    def slices(self, scan: Scan, window: Window | None, *, partitions: int | None = None) -> list[Slice]: ...
-    def batches(self, piece: Slice) -> Iterator[Any]:
-        """Arrow record batches of one slice, fetched as a whole before the first is yielded."""
-        ...
-
-    def digest(self, window: Window) -> dict[date, Digest]:
-        """Digest of the events in a window, by day."""
-        ...
-
-    def day_digest(self, edge: Edge, day: date) -> tuple[Digest, int]:
-        """Digest of a day's events at or before the edge, and the number of rows after it."""
-        ...
-
-    def picture(self, edge: Edge) -> Picture:
-        """Live messages, dead letters and the journal after the edge, all of one instant."""
-        ...

@@ -1,47 +1,47 @@
-"""One batch, one row per key: which of the entries with the same key is stored, and what the others are told."""
+"""Deduplication of a batch: the entry of each key that is stored, and the outcomes of the others."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from tarry.core.messages import REPLACE, ConflictRule, Draft
-from tarry.core.outcomes import Outcome
+from msgspec.structs import replace
+
+from tarry.core.messages.model import REPLACE, ConflictRule, Draft
+from tarry.core.messages.outcomes import Outcome
 
 _FORCEFUL = (ConflictRule.REPLACE, ConflictRule.DEBOUNCE)
-"""Rules that win over whatever is there."""
+"""Rules that always replace an existing entry."""
 
 
 def fold(drafts: Sequence[Draft], now: datetime | None) -> tuple[list[int], list[Outcome | None]]:
     """The indexes that survive (one per key, in input order), and the outcomes that are decided already.
 
     Entries with the same key are folded in input order: REPLACE and DEBOUNCE win over the entry before them, KEEP never
-    does, EARLIEST does if it is due earlier. An outcome of None is the store's to decide.
+    does, EARLIEST does if it is due earlier. The store decides outcomes of None.
 
-    Without `now` (the database is the clock, and has not been asked) an EARLIEST entry that has an instant cannot be
-    compared with one that has a delay. Then a delay of zero is the earlier one, since nothing is delivered before now,
-    and otherwise the entry that was there first stays. Two instants, or two delays, need no clock.
-    """
+    Without `now` (the database is the clock, and was not queried) an EARLIEST entry that has an instant cannot be
+    compared with one that has a delay. Then a delay of zero is the earlier one, since nothing is delivered before now;
+    otherwise the first entry stays. Two instants, or two delays, need no clock."""
     outcomes: list[Outcome | None] = [None] * len(drafts)
-    holders: dict[str, int] = {}
+    winners: dict[str, int] = {}
     for index, draft in enumerate(drafts):
-        holder = holders.get(draft.key)
-        if holder is None:
-            holders[draft.key] = index
-        elif _wins(draft, drafts[holder], now):
-            outcomes[holder] = Outcome.SUPERSEDED
-            holders[draft.key] = index
+        winner = winners.get(draft.key)
+        if winner is None:
+            winners[draft.key] = index
+        elif _wins(draft, drafts[winner], now):
+            outcomes[winner] = Outcome.SUPERSEDED
+            winners[draft.key] = index
         else:
             outcomes[index] = Outcome.IGNORED
-    return sorted(holders.values()), outcomes
+    return sorted(winners.values()), outcomes
 
 
 def effective(drafts: Sequence[Draft], survivors: Sequence[int]) -> list[Draft]:
     """The survivors of `fold` as a store must apply them.
 
-    An EARLIEST entry that took the place of a REPLACE must replace the live message too, even one that is due earlier:
-    entry by entry, the REPLACE would have removed that one first. Otherwise both would be lost.
-    """
+    An EARLIEST entry that superseded a REPLACE must replace the live message too, even one that is due earlier:
+    entry by entry, the REPLACE would have removed that one first. Otherwise both would be lost."""
     first_forceful: dict[str, int] = {}
     for index, draft in enumerate(drafts):
         if draft.conflict.rule in _FORCEFUL:
@@ -50,7 +50,7 @@ def effective(drafts: Sequence[Draft], survivors: Sequence[int]) -> list[Draft]:
     def applied(index: int) -> Draft:
         draft = drafts[index]
         inherits = draft.conflict.rule is ConflictRule.EARLIEST and first_forceful.get(draft.key, index) < index
-        return draft._replace(conflict=REPLACE) if inherits else draft
+        return replace(draft, conflict=REPLACE) if inherits else draft
 
     return [applied(index) for index in survivors]
 

@@ -1,4 +1,4 @@
-"""What an edit by hand changes about a live message, and what it leaves as it is."""
+"""Edits of live messages."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from tarry.core.retry import Retry
+from tarry.core.messages.retry import Retry
 
 FIELDS = ("payload", "due_at", "priority", "type", "headers", "lease_for", "max_attempts", "retry")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
-    """Checked and encoded, as a store takes it. Only the fields that are `named` count, since None is a value, too."""
+    """A validated and encoded edit. Only the fields in `named` apply, since None is a value too."""
 
     named: frozenset[str]
-    """Of `FIELDS`, at least one."""
+    """At least one of `FIELDS`."""
     payload: bytes | None = None
     content_type: str | None = None
-    """Goes with the payload."""
+    """Belongs to the payload."""
     due_at: datetime | None = None
     delay: timedelta | None = None
-    """In place of `due_at`; it counts by the store's clock."""
+    """Instead of `due_at`; counted from the store's clock."""
     priority: int | None = None
     type: str | None = None
     headers: Mapping[str, str] | None = None
@@ -32,5 +32,5 @@ class Edit:
 
     @property
     def detail(self) -> dict[str, list[str]]:
-        """For the journal."""
+        """The detail of the journal's event."""
         return {"fields": sorted(self.named)}

@@ -1,39 +1,51 @@
-"""Why a message is not delivered yet, in sentences."""
+"""Explanation of why a message is not delivered yet."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from tarry.core.messages import StoredMessage
+from tarry.core.messages.model import Counted, StoredMessage
+from tarry.core.messages.states import State
 from tarry.core.settings import QueueInfo
-from tarry.core.states import State
 
 
 class Why(NamedTuple):
     deliverable: bool
     reasons: tuple[str, ...]
     deliverable_at: datetime | None
-    """When the clock alone will have made it deliverable; None where it needs somebody."""
+    """When it becomes deliverable by time alone; None if that needs an action."""
 
 
-def why_not_delivered(message: StoredMessage[Any], queue: QueueInfo, now: datetime) -> Why:
+def why_not_delivered(
+    message: StoredMessage[Any],
+    queue: QueueInfo,
+    now: datetime,
+    *,
+    ahead: Counted | None = None,
+    consumers: int | None = None,
+) -> Why:
+    """`ahead`: ready messages that are delivered before it; `consumers`: those that were active lately. None: not known."""
     reasons: list[str] = []
     if queue.paused:
         because = f" ({queue.paused_reason})" if queue.paused_reason else ""
         reasons.append(f"queue {queue.name} is paused{because}: resume it")
     if message.state is State.LEASED:
-        holder = message.consumer or "somebody"
-        reasons.append(f"{holder} holds it; unless it is settled, its lease ends in {_left(message.lease_until, now)}")
+        consumer = message.consumer or "a consumer"
+        reasons.append(f"{consumer} has leased it; if not settled, the lease ends in {_left(message.lease_until, now)}")
     if message.due_at > now:
         failed = f", after failed attempt {message.attempt}" if message.attempt and message.last_error else ""
         reasons.append(f"it is due in {_left(message.due_at, now)}{failed}")
     if not reasons:
-        reasons.append("it is deliverable: a consumer that polls gets it when those before it in line are taken")
+        reasons.append("it is deliverable: a consumer that polls gets it after the messages before it")
+        if ahead is not None:
+            reasons.append(f"{ahead} ready messages are delivered before it")
+        if consumers == 0:
+            reasons.append(f"no consumer of queue {queue.name} was active lately: start a worker")
         return Why(True, tuple(reasons), message.due_at)
     free_at = max(message.due_at, message.lease_until) if message.lease_until else message.due_at
     return Why(False, tuple(reasons), None if queue.paused else free_at)
 
 
 def _left(until: datetime | None, now: datetime) -> str:
-    return "no time" if until is None else str(until - now)
+    return "no time" if until is None else str(until - now).partition(".")[0]

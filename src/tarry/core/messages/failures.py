@@ -1,4 +1,4 @@
-"""What is stored about an exception of the caller's code."""
+"""Error texts for exceptions of handlers and decoders."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ def described(error: BaseException) -> str:
 
 
 def decoder_error(key: str, error: Exception) -> str:
-    """The error to store for a message whose decoder raised. It is logged too: the poll that met it does not raise."""
+    """The error to store for a message whose decoder raised. It is logged too, because the poll does not raise it."""
     _log.warning("the decoder raised for message %r, which is retried: %s: %s", key, type(error).__name__, error)
     return clip_error(described(error))

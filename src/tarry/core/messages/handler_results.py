@@ -1,4 +1,4 @@
-"""What a handler may answer instead of nothing. None means that it is done; an exception, that it failed."""
+"""Return values of handlers. None means success; an exception means failure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tarry.core.errors import InvalidInput
 
 @dataclass(frozen=True, slots=True)
 class Snooze:
-    """Not now: deliver it again `after` a while, or `at` an instant. The attempt does not count."""
+    """Deliver the message again `after` a while, or `at` an instant. The attempt does not count."""
 
     after: timedelta | None = None
     at: datetime | None = None
@@ -27,21 +27,20 @@ class Snooze:
 
 @dataclass(frozen=True, slots=True)
 class Bury:
-    """This can never work: make it a dead letter now, and say why."""
+    """Make the message a dead letter now, with a reason."""
 
     reason: str
 
     def __post_init__(self) -> None:
         if not isinstance(self.reason, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidInput(f"the reason of a burial is text, not {type(self.reason).__name__}")
+            raise InvalidInput(f"the reason of Bury must be text, not {type(self.reason).__name__}")
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Not here: give it back untried. It is deliverable at once, and the attempt does not count.
+    """Release the message: it is deliverable at once, and the attempt does not count.
 
-    For another worker to take. Where none would, it comes back at once, before what is due later: then `Snooze`.
-    """
+    For another worker. If no other worker can handle it, return `Snooze`, or it is delivered to this one again at once."""
 
 
-Answer = Snooze | Bury | Release | None
+HandlerReturn = Snooze | Bury | Release | None

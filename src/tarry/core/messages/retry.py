@@ -14,11 +14,9 @@ _STEEPEST = 62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """Exponential back-off: `initial_for * factor ** (attempt - 1)`, at most `cap_for`, then shortened by up to
-    `jitter`.
+    """Exponential back-off: `initial_for * factor ** (attempt - 1)`, at most `cap_for`, shortened by up to `jitter`.
 
-    `max_attempts=None` leaves the number of attempts to the queue.
-    """
+    `max_attempts=None` leaves the number of attempts to the queue."""
 
     initial_for: timedelta = timedelta(seconds=1)
     factor: float = 2.0
@@ -61,9 +59,7 @@ class Retry:
     def delay(self, attempt: int, spread: float) -> timedelta:
         """The delay after failure number `attempt` (1 is the first); `spread` in [0, 1) is the caller's random number.
 
-        `nack.sql` computes the same in SQL, where a batch of failures is one statement; the contract suite compares
-        them.
-        """
+        `nack.sql` computes the same for a batch in one statement; the contract suite compares them."""
         steps = min(max(attempt, 1) - 1, _STEEPEST)
         seconds = min(self.initial_for.total_seconds() * self.factor**steps, self.cap_for.total_seconds())
         return timedelta(seconds=seconds * (1.0 - self.jitter * spread))

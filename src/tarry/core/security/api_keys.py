@@ -1,9 +1,9 @@
-"""API keys: who may do what to which queues. A key is shown once; what is stored cannot be turned back into it."""
+"""API keys and their permissions. The text of a key is shown once; only a hash of its secret is stored."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -11,13 +11,13 @@ from hashlib import sha256
 from hmac import compare_digest
 from typing import NamedTuple
 
-from tarry.core import limits
 from tarry.core.errors import InvalidInput
 
 KEY_TEXT = re.compile(r"tarry_([0-9a-f]{12})_([0-9a-f]{64})")
 _PATTERN = re.compile(r"[A-Za-z0-9._-]{0,100}\*?")
 MOST_PATTERNS = 100
-_NOBODY = bytes(32)
+NO_SECRET = bytes(32)
+"""Compared for unknown keys, so that these take as long as known ones."""
 
 
 class Action(StrEnum):
@@ -27,9 +27,22 @@ class Action(StrEnum):
     ADMIN = "admin"
 
 
+ROLES: Mapping[str, frozenset[Action]] = {
+    "admin": frozenset(Action),
+    "operator": frozenset({Action.READ, Action.PRODUCE, Action.CONSUME}),
+    "viewer": frozenset({Action.READ}),
+}
+"""Names for sets of actions, the widest first."""
+
+
+def role_of(actions: Collection[Action]) -> str:
+    """The widest role whose actions are all among these."""
+    return next((role for role, needed in ROLES.items() if needed.issubset(actions)), "limited")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiKey:
-    """`queues` are names, or the beginning of names followed by `*`. `active` is what the store's clock said when read."""
+    """`queues` are names, or prefixes of names followed by `*`. `active` is by the store's clock at the time of the read."""
 
     id: str
     name: str
@@ -45,12 +58,12 @@ class ApiKey:
         return any(fits(pattern, queue) for pattern in self.queues)
 
     def allows(self, action: Action, queue: str | None) -> bool:
-        """Without a queue it is about all of them, and so must the key be."""
+        """Whether the key permits an action on a queue; None: on all queues."""
         return action in self.actions and ("*" in self.queues if queue is None else self.covers(queue))
 
 
 class IssuedKey(NamedTuple):
-    """A new key with its text, which nobody can read again."""
+    """A new key with its text, which cannot be read again."""
 
     key: ApiKey
     text: str
@@ -62,12 +75,12 @@ class KeyText(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> KeyText | None:
-        found = KEY_TEXT.fullmatch(text)
-        return None if found is None else cls(found[1], found[2])
+        match = KEY_TEXT.fullmatch(text)
+        return None if match is None else cls(match[1], match[2])
 
     @classmethod
     def made_of(cls, entropy: bytes) -> KeyText:
-        """38 random bytes: 6 name the key, 32 prove it."""
+        """From 38 random bytes: 6 for the id, 32 for the secret."""
         return cls(entropy[:6].hex(), entropy[6:38].hex())
 
     def __str__(self) -> str:
@@ -79,8 +92,8 @@ class KeyText(NamedTuple):
         return sha256(self.secret.encode()).digest()
 
     def proves(self, key: ApiKey | None) -> bool:
-        """In constant time, also where there is no such key."""
-        equal = compare_digest(self.secret_hash, _NOBODY if key is None else key.secret_hash)
+        """Whether the secret is that of an active key. Takes constant time, also for an unknown key."""
+        equal = compare_digest(self.secret_hash, NO_SECRET if key is None else key.secret_hash)
         return equal and key is not None and key.active
 
 
@@ -89,23 +102,17 @@ def fits(pattern: str, queue: str) -> bool:
 
 
 def check_actions(actions: Iterable[str]) -> frozenset[Action]:
-    wanted = list(actions)
-    unknown = [name for name in wanted if name not in set(Action)]
-    if unknown or not wanted:
-        raise InvalidInput(f"a key may {', '.join(Action)}: name one or more of these, not {unknown or wanted}")
-    return frozenset(Action(name) for name in wanted)
+    names = list(actions)
+    unknown = [name for name in names if name not in set(Action)]
+    if unknown or not names:
+        raise InvalidInput(f"actions of a key must be one or more of {', '.join(Action)}, not {unknown or names}")
+    return frozenset(Action(name) for name in names)
 
 
 def check_patterns(queues: Sequence[str]) -> tuple[str, ...]:
     if not 1 <= len(queues) <= MOST_PATTERNS:
-        raise InvalidInput(f"a key is for 1 to {MOST_PATTERNS} queues or beginnings of names, not {len(queues):,}")
+        raise InvalidInput(f"a key must have 1 to {MOST_PATTERNS} queue names or prefixes, not {len(queues):,}")
     for pattern in queues:
         if not isinstance(pattern, str) or not pattern or not _PATTERN.fullmatch(pattern):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidInput(
-                f"a key is for the name of a queue, or for its beginning followed by *, not {pattern!r:.120}"
-            )
+            raise InvalidInput(f"queues of a key must be names, or prefixes followed by *, not {pattern!r:.120}")
     return tuple(queues)
-
-
-def check_key_name(name: object) -> str:
-    return limits.check_label(name, "the name of a key")

@@ -1,4 +1,4 @@
-"""Who changed what: one row per action of an administrator, written before the action is tried."""
+"""The audit log: one row per administrative action, written before the action is tried."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+AUDITS_SEARCHED = 100_000
+"""Rows that one search reads at most."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audited:
     id: int
     at: datetime
     actor: str
-    """The id of a key, or who else it was: `anonymous`, `command line`."""
+    """The id of an API key, `anonymous` or `command line`."""
     action: str
     queue: str | None = None
     detail: Mapping[str, Any] | None = None
     request_id: str | None = None
     status: int | None = None
-    """The answer. None: it was not given, because the process ended before."""
+    """The HTTP status of the response. None: the process ended before it responded."""

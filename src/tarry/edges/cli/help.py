@@ -1,4 +1,4 @@
-"""Plain help at 80 columns: what it does, examples, arguments, options, and the options that every command shares."""
+"""Declaration of options, plain help at 80 columns, and the typer groups that commands are registered in."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 80}
+GROUPS: dict[str, typer.Typer] = {}
+"""By name, for the modules that are loaded. Commands without a group, such as `tarry offer`, are in the group ""."""
 
 
 class Command(TyperCommand):
-    """Options under the heading of their panel. Typer does so only with rich, and importing rich is no quick answer."""
+    """A command whose options are shown under the heading of their panel.
+
+    Typer does that only with rich, whose import is too slow for a help text.
+    """
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         return ["[OPTIONS]", *(_argument_name(param) for param in self.params if _is_argument(param))]
@@ -29,8 +34,8 @@ class Command(TyperCommand):
                     formatter.write_dl(records)
 
 
-def group(name: str, summary: str, cls: type[TyperGroup] = TyperGroup) -> typer.Typer:
-    """A group of commands; without rich, which would be imported for every `-h`."""
+def group(name: str, summary: str = "", cls: type[TyperGroup] = TyperGroup) -> typer.Typer:
+    """A group of commands, without rich."""
     return typer.Typer(
         name=name,
         help=summary,
@@ -43,10 +48,21 @@ def group(name: str, summary: str, cls: type[TyperGroup] = TyperGroup) -> typer.
     )
 
 
+def option(declaration: str, help: str, *, panel: str | None = None, **more: Any) -> Any:
+    """An option with its names and its metavar in one text, as help shows them: `option("--limit -l N", "…")`."""
+    names = declaration.split()
+    metavar = None if names[-1].startswith("-") else names.pop()
+    return typer.Option(*names, metavar=metavar, help=help, rich_help_panel=panel, **more)
+
+
+def argument(metavar: str, help: str) -> Any:
+    return typer.Argument(metavar=metavar, help=help, show_default=False)
+
+
 def _is_argument(param: Any) -> bool:
     return param.param_type_name == "argument"
 
 
 def _argument_name(param: Any) -> str:
-    """As it was declared; typer would put braces around it."""
+    """The metavar as declared; typer would add braces."""
     return str(param.metavar or param.name.upper())

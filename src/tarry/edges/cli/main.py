@@ -1,7 +1,8 @@
-"""The command line: where a run begins, and where every error ends. Nothing heavy is imported before it is needed."""
+"""Entry point of `tarry`: runs a command and reports its errors. Heavy modules are imported by the commands."""
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import sys
@@ -13,13 +14,14 @@ from typing import Any, cast
 import typer
 
 from tarry.core.errors import TarryError
-from tarry.edges.cli.exits import ExitCode, ReaderGone, code_of
+from tarry.edges.cli.context import flattened, root
+from tarry.edges.cli.exit_codes import ExitCode, ReaderGone, code_of
 from tarry.edges.cli.help import group
-from tarry.edges.cli.session import Debug, Dsn, Json, NoColor, OutputFormat, Quiet, Shared
-from tarry.edges.cli.text import safe_json, shown, without_secrets
-from tarry.edges.cli.tree import Tree
+from tarry.edges.cli.output.text import safe_json, shown
+from tarry.edges.cli.registry import CommandRegistry
+from tarry.edges.secrets import without_secrets
 
-# What the parser raises for a command line that it cannot read.
+# The parser's error for an invalid command line; its class is not exported.
 _UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__mro__[1])
 
 
@@ -27,41 +29,28 @@ _UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__mro__[1])
 def cli() -> typer.Typer:
     app = group(
         "tarry",
-        "Keep messages until they are due, and hand each one over safely.\n\n"
+        "Store messages until they are due, and deliver each one safely.\n\n"
         "\b\nFirst steps:\n"
-        '  tarry send hello \'{"hi": "there"}\' --in 10s\n'
-        "  tarry receive hello --wait 15s\n"
+        '  tarry offer hello \'{"hi": "there"}\' --after 10s\n'
+        "  tarry poll hello --wait 15s\n"
         "  tarry doctor",
-        Tree,
+        CommandRegistry,
     )
-    app.callback()(_root)
+    app.callback()(flattened(root, list(inspect.signature(root, eval_str=True).parameters.values())))
     return app
-
-
-def _root(
-    ctx: typer.Context,
-    dsn: Dsn = None,
-    output: OutputFormat = None,
-    json: Json = False,
-    quiet: Quiet = False,
-    no_color: NoColor = False,
-    debug: Debug = False,
-) -> None:
-    given = Shared(dsn=dsn, output=output, json=json, quiet=quiet, no_color=no_color, debug=debug)
-    ctx.obj = given.over(Shared())
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = list(sys.argv[1:] if argv is None else argv)
     for stream in (sys.stdout, sys.stderr):
-        # A terminal that cannot show a character shows its number, and the command goes on.
+        # Characters that the terminal cannot show are escaped.
         if hasattr(stream, "reconfigure"):
             cast("Any", stream).reconfigure(errors="backslashreplace")
     try:
         code = int(cli()(args, prog_name="tarry", standalone_mode=False) or 0)
         sys.stdout.flush()
     except (ReaderGone, BrokenPipeError):
-        _let_go_of_stdout()
+        _discard_stdout()
         return ExitCode.OK
     except typer.Exit as error:
         return error.exit_code
@@ -96,20 +85,20 @@ def _failed(error: BaseException, args: Sequence[str]) -> int:
         _report(str(error), error.hint, code, args)
     else:
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        _report(text, "for the traceback run it again with --debug", code, args)
+        _report(text, "for the traceback run the command again with --debug", code, args)
     try:
         sys.stdout.flush()
-    except OSError:  # a full disk: Python would try once more when it ends, and make the exit code its own
-        _let_go_of_stdout()
+    except OSError:  # a full disk: Python would flush again at exit, fail, and change the exit code
+        _discard_stdout()
     return code
 
 
 def _report(message: str, hint: str | None, code: ExitCode, args: Sequence[str]) -> None:
-    """One line that says what is wrong, one that says what to do; or one JSON object, for programs."""
+    """Write the error and its hint, one line each, or one JSON object."""
     message = without_secrets(" ".join(message.split()))
     if _wants_json(args):
-        told = {"schema": "tarry.error/1", "error": message, "hint": hint, "exit_code": int(code)}
-        sys.stderr.write(safe_json(json.dumps(told, ensure_ascii=False)) + "\n")
+        data = {"schema": "tarry.error/1", "error": message, "hint": hint, "exit_code": int(code)}
+        sys.stderr.write(safe_json(json.dumps(data, ensure_ascii=False)) + "\n")
         return
     sys.stderr.write(f"error: {shown(message)}\n")
     if hint:
@@ -117,26 +106,26 @@ def _report(message: str, hint: str | None, code: ExitCode, args: Sequence[str])
 
 
 def _wants_json(args: Sequence[str]) -> bool:
-    """As the command line says, also where the parser could not read it."""
-    wanted = False
-    for arg, following in zip(args, [*args[1:], ""], strict=True):
+    """Whether JSON output was requested; also for a command line that the parser refused."""
+    is_json = False
+    for arg, value in zip(args, [*args[1:], ""], strict=True):
         if arg == "--":
             break
         if arg == "--json":
-            wanted = True
+            is_json = True
         elif arg in ("-o", "--output"):
-            wanted = following in ("json", "jsonl")
+            is_json = value in ("json", "jsonl")
         elif arg.startswith(("--output=", "-o")):
-            wanted = arg.removeprefix("--output=").removeprefix("-o") in ("json", "jsonl")
-    return wanted
+            is_json = arg.removeprefix("--output=").removeprefix("-o") in ("json", "jsonl")
+    return is_json
 
 
-def _let_go_of_stdout() -> None:
-    """Python flushes stdout once more when it ends; what is left goes nowhere, without a complaint."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+def _discard_stdout() -> None:
+    """Redirect stdout to /dev/null: Python flushes it once more at exit, which would fail."""
+    null = os.open(os.devnull, os.O_WRONLY)
     try:
-        os.dup2(nowhere, sys.stdout.fileno())
+        os.dup2(null, sys.stdout.fileno())
     except OSError:
         pass
     finally:
-        os.close(nowhere)
+        os.close(null)

@@ -4,52 +4,44 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Collection
+from datetime import datetime
+from typing import TypeVar
 
 from fastapi import FastAPI
 
+from tarry.api.drafts import Drafter
+from tarry.api.queue import AsyncQueue
 from tarry.app import AsyncApp
-from tarry.core.errors import Refused, UnknownQueue
-from tarry.core.keys import Action
+from tarry.core.errors import InvalidState, UnknownQueue
 from tarry.core.ports import AsyncStore
-from tarry.core.settings import QueueSettings
-from tarry.edges.http import (
-    dead,
-    edits,
+from tarry.core.security.api_keys import Action
+from tarry.core.settings import QueueInfo, QueueSettings
+from tarry.edges.http import openapi, problems
+from tarry.edges.http.audit_refusals import Refusals
+from tarry.edges.http.auth import Authenticator, Caller
+from tarry.edges.http.metrics import Meter
+from tarry.edges.http.middleware import RequestMiddleware
+from tarry.edges.http.relay import activity, browse, edit
+from tarry.edges.http.relay import messages as relay
+from tarry.edges.http.routes import (
+    analytics,
+    dead_letters,
     events,
     health,
-    insights,
     keys,
     leases,
     messages,
-    page,
-    problems,
     queues,
-    redrives,
-    relay,
-    relay_activity,
-    relay_looking,
-    relay_moving,
-    relay_queues,
-    rulings,
     schedules,
-    sessions,
     transfer,
 )
-from tarry.edges.http.answers import ProblemAnswer
-from tarry.edges.http.examples import EXAMPLES
-from tarry.edges.http.gate import Caller, Gate
-from tarry.edges.http.guard import Guard
-from tarry.edges.http.hosting import Host
-from tarry.edges.http.metering import Meter
-from tarry.edges.http.refusals import Refusals
+from tarry.edges.http.routing import HotRoutes
 from tarry.edges.http.settings import BrokerSettings
-from tarry.edges.http.streaming import PLAIN
-from tarry.handles.aio import AsyncQueue
-from tarry.handles.content import CONTENT, Content
-from tarry.handles.drafting import Drafter
-from tarry.services.live import Live
+from tarry.edges.http.sse import V1
+from tarry.edges.http.uvicorn_shutdown import ServerMonitor
+from tarry.services.live_events.hub import EventHub
+from tarry.wire.payload import CONTENT, Content
 
 R = TypeVar("R")
 
@@ -57,28 +49,26 @@ _DEFAULTS = BrokerSettings()
 _DESCRIPTION = "A delayed queue on PostgreSQL: it keeps messages until they are due, and hands each one over safely."
 
 
-PARTS = (
-    queues, messages, edits, leases, dead, redrives, rulings, schedules, transfer, events, sessions, insights, keys, health,
-)  # fmt: skip
-"""Each with a router: what the broker can be asked."""
-RELAY = (relay, relay_activity, relay_moving, relay_looking, relay_queues)
-"""What Relay can be asked, in an order in which no path hides another."""
+PARTS = (queues, messages, leases, dead_letters, schedules, transfer, events, analytics, keys, health)
+"""Modules with a router each: the routes of /v1."""
+RELAY = (relay, activity, edit, browse)
+"""Modules with Relay's routes, in an order in which no path hides another."""
 
 
 class Broker:
-    """What every route needs."""
+    """Shared state of all routes."""
 
     def __init__(self, app: AsyncApp, settings: BrokerSettings) -> None:
         self.app = app
         self.settings = settings
-        self.gate = Gate(app.store, settings)
-        self.refusals = Refusals(app.store, self.gate.has_seen)
+        self.authenticator = Authenticator(app.store, settings)
+        self.refusals = Refusals(app.store, self.authenticator.has_seen)
         self.is_ready = health.Readiness(app.store)
         self.drafter = Drafter(CONTENT, app.store.settings.payload_limit)
         self.meter = Meter()
-        self.live = Live(
+        self.live = EventHub(
             app.store,
-            form=PLAIN,
+            format=V1,
             buffer=settings.stream_buffer,
             most=settings.replay_limit,
             check_every=settings.keys_cached_for,
@@ -86,8 +76,8 @@ class Broker:
         self._creating = asyncio.Lock()
         self._full_until_s: dict[str, float] = {}
         self.stopping = asyncio.Event()
-        """Set when the process is about to end: polls and streams are answered at once."""
-        self.host = Host(on_stop=self.stop)
+        """Set when the process is about to end: polls and streams end at once."""
+        self.server_monitor = ServerMonitor(on_stop=self.stop)
 
     def stop(self) -> None:
         self.stopping.set()
@@ -97,82 +87,81 @@ class Broker:
     def store(self) -> AsyncStore:
         return self.app.store
 
+    async def now(self) -> datetime:
+        """The time of the database."""
+        return await self.store.run(self.store.queues.now())
+
+    async def queues_of(self, caller: Caller, action: Action = Action.READ) -> list[QueueInfo]:
+        """The queues on which the caller has this right, by name."""
+        return [info for info in await self.app.queues.list() if caller.allows(action, info.name)]
+
     def queue(self, name: str, consumer: str | None = None) -> AsyncQueue[Content]:
         return AsyncQueue(self.app.store, name, CONTENT, consumer=consumer)
 
-    async def in_queue(self, name: str, do: Callable[[], Awaitable[R]], caller: Caller | None) -> R:
-        """Do it, and if the queue is unknown, create that and do it again. `caller` None: any may create this queue."""
+    async def in_queues(self, names: Collection[str], do: Callable[[], Awaitable[R]], caller: Caller | None) -> R:
+        """Run `do`. If a queue is unknown, create these and run `do` again. `caller` None: every key may create them."""
         try:
             return await do()
         except UnknownQueue:
-            if not self.may_create(name, caller):
+            if not all(self._may_create(name, caller) for name in names):
                 raise
-        await self.create_queue(name, caller)
+        for name in sorted(names):
+            await self._create_queue(name, caller)
         return await do()
 
-    def may_create(self, name: str, caller: Caller | None) -> bool:
+    def _may_create(self, name: str, caller: Caller | None) -> bool:
         """A key that may only consume or read creates no queues."""
         if self.settings.queue_defaults is None:
             return False
         return caller is None or caller.allows(Action.PRODUCE, name) or caller.allows(Action.ADMIN, name)
 
-    async def create_queue(self, name: str, caller: Caller | None) -> None:
-        """With the settings of the broker. A key without the right to administer the queue creates a limited number."""
+    async def _create_queue(self, name: str, caller: Caller | None) -> None:
+        """Create a queue with the broker's defaults. A key without `admin` on the queue creates a limited number."""
         settings = self.settings.queue_defaults or QueueSettings.for_http()
         if caller is None or caller.allows(Action.ADMIN, name):
             await self.app.queues.create(name, settings, exist_ok=True)
             return
-        async with self._creating:  # or requests that come together would each find room for one
+        async with self._creating:  # otherwise concurrent requests could each be within the quota
             await self._check_quota(caller, name)
             await self.app.queues.create(name, settings, exist_ok=True)
 
     async def _check_quota(self, caller: Caller, name: str) -> None:
-        """By the queues that its key is for: needs no record of which key created which queue. A queue that another request
-        has created meanwhile is within it."""
+        """Count the queues that the key may produce to: no record of which key created which queue is needed. A queue that
+        another request has created meanwhile is within the quota."""
         most, now_s = self.settings.queues_per_key, time.monotonic()
         if self._full_until_s.get(caller.id, 0.0) <= now_s:
             names = [info.name for info in await self.app.queues.list()]
-            if name in names or sum(caller.allows(Action.PRODUCE, one) for one in names) < most:
+            if name in names or sum(caller.allows(Action.PRODUCE, existing) for existing in names) < most:
                 return
             self._full_until_s[caller.id] = now_s + self.settings.keys_cached_for.total_seconds()
-        raise Refused(
-            f"this key is for {most:,} queues or more, so it creates no other",
-            hint="create the queue with a key that may admin: POST /v1/queues",
+        raise InvalidState(
+            f"this key may produce to {most:,} queues or more, so it cannot create another",
+            hint="create the queue with a key that has the action admin: POST /v1/queues",
         )
 
 
 def broker_app(app: AsyncApp, settings: BrokerSettings = _DEFAULTS) -> FastAPI:
     """An ASGI application on an open `AsyncApp`, which stays the caller's to close.
 
-    Mounted (`outer.mount("/tarry", broker_app(app))`) it answers below that path, with its own keys.
+    Mounted (`outer.mount("/tarry", broker_app(app))`), it serves that path with its own keys.
     """
-    made = FastAPI(
+    api = FastAPI(
         title="Tarry",
         version="1",
         description=_DESCRIPTION,
-        openapi_url=None,  # the route of FastAPI makes and serialises the document on the event loop
+        openapi_url=None,  # FastAPI's route builds and serializes the document on the event loop
         docs_url=None,
         redoc_url=None,
-        redirect_slashes=False,  # a redirect would name the host that the client wrote, and plain HTTP behind TLS
+        redirect_slashes=False,  # a redirect would contain the client's Host header, and plain HTTP behind TLS
     )
-    made.state.broker = broker = Broker(app, settings)
-    problems.install(made)
-    made.add_middleware(Guard, settings=settings, heard=broker.meter.answered)
-    for part in (*PARTS, page, *RELAY):
-        # The routes themselves, which know nothing of an application: to include a router would work each out anew.
-        made.router.routes.extend(part.router.routes)
-    document = made.openapi
-
-    def openapi() -> dict[str, Any]:
-        said = document()
-        schemas = said["components"]["schemas"]
-        schemas.setdefault("ProblemAnswer", ProblemAnswer.model_json_schema())
-        for name in EXAMPLES.keys() & schemas.keys():
-            schemas[name]["examples"] = [EXAMPLES[name]]
-        said["components"].setdefault("securitySchemes", {"key": {"type": "http", "scheme": "bearer"}})
-        said["security"] = [{"key": []}]
-        return said
-
-    made.openapi = openapi
-    made.state.description = page.Description(made)
-    return made
+    api.state.broker = broker = Broker(app, settings)
+    problems.install(api)
+    api.add_middleware(HotRoutes, routes=(*messages.HOT, *leases.HOT))
+    api.add_middleware(RequestMiddleware, settings=settings, on_response=broker.meter.count)
+    for part in (*PARTS, openapi, *RELAY):
+        # The routes themselves, which are independent of an application: including a router would build each again.
+        api.router.routes.extend(part.router.routes)
+    document = api.openapi
+    api.openapi = lambda: openapi.complete(document())
+    api.state.description = openapi.Description(api)
+    return api

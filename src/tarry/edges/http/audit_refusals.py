@@ -1,4 +1,4 @@
-"""Refused requests in the audit, in a bounded number: a client without a key must not be able to fill it."""
+"""Refused requests in the audit, in a limited number: a client without a key must not be able to fill it."""
 
 from __future__ import annotations
 
@@ -10,51 +10,51 @@ from collections.abc import Callable
 from starlette.requests import Request
 
 from tarry.core.errors import TarryError
-from tarry.core.keys import KeyText
 from tarry.core.ports import AsyncStore
+from tarry.core.security.api_keys import KeyText
 from tarry.edges.http.problems import Problem
 
 STATUSES = (401, 403)
 WINDOW_S = 60.0
 ROWS = 20
-"""In each window, for each status, and of 401 for keys that exist and for all others: made-up ones cannot keep the
-refusals of known ones out of the audit."""
+"""Rows per window and status; for 401, keys that exist and all others have separate budgets, so that made-up keys cannot
+keep refusals of real ones out of the audit."""
 _REMEMBERED = 1_000
 _log = logging.getLogger("tarry.http")
 
 
 class Refusals:
-    """The first refusal of a caller on a route is a row; the same within a minute is counted, and the next row says so."""
+    """The first refusal of a caller on a route is a row. Repetitions within a minute are counted in the next row."""
 
     def __init__(self, store: AsyncStore, exists: Callable[[str], bool]) -> None:
-        """`exists`: whether there is a key of this id, valid or not; without a question to the database."""
+        """`exists`: whether there is a key with this id, valid or not; must not query the database."""
         self._store = store
         self._exists = exists
         self._seen: OrderedDict[tuple[str, str, int], tuple[float, int]] = OrderedDict()
-        self._began = 0.0
+        self._window_start_s = 0.0
         self._rows: Counter[tuple[int, bool]] = Counter()
         self._left_out: Counter[tuple[int, bool]] = Counter()
 
-    async def note(self, request: Request, action: str, problem: Problem, given: str | None) -> None:
-        """`given` is the text of the key that the client sent."""
-        status, caller, text = problem.status, request.scope.get("tarry.caller"), KeyText.parse(given or "")
-        claimed = None if text is None else text.id
+    async def note(self, request: Request, action: str, problem: Problem, key_text: str | None) -> None:
+        """Record a refusal. `key_text` is the key that the client sent, valid or not."""
+        status, caller, parsed = problem.status, request.scope.get("tarry.caller"), KeyText.parse(key_text or "")
+        claimed = None if parsed is None else parsed.id
         actor = "unknown" if caller is None else caller.id
-        place, now = (caller.id if caller is not None else claimed or "", action, status), time.monotonic()
-        began, times = self._seen.get(place, (0.0, 0))
-        if times and now < began + WINDOW_S:
-            self._seen[place] = (began, times + 1)
+        seen_key, now = (caller.id if caller is not None else claimed or "", action, status), time.monotonic()
+        first_s, times = self._seen.get(seen_key, (0.0, 0))
+        if times and now < first_s + WINDOW_S:
+            self._seen[seen_key] = (first_s, times + 1)
             return
-        if now >= self._began + WINDOW_S:
-            self._began = now
+        if now >= self._window_start_s + WINDOW_S:
+            self._window_start_s = now
             self._rows.clear()
         budget = status, caller is not None or (claimed is not None and self._exists(claimed))
         if self._rows[budget] >= ROWS:
             self._left_out[budget] += 1
             return
         self._rows[budget] += 1
-        self._seen[place] = (now, 1)
-        self._seen.move_to_end(place)
+        self._seen[seen_key] = (now, 1)
+        self._seen.move_to_end(seen_key)
         while len(self._seen) > _REMEMBERED:
             self._seen.popitem(last=False)
         detail = {
@@ -66,12 +66,14 @@ class Refusals:
             "left_out_before": self._left_out.pop(budget, None),
         }
         try:
-            row = await self._store.audit(
-                actor,
-                action,
-                detail={name: value for name, value in detail.items() if value},
-                request_id=request.scope.get("tarry.request_id"),
+            row = await self._store.run(
+                self._store.security.audit(
+                    actor,
+                    action,
+                    detail={name: value for name, value in detail.items() if value},
+                    request_id=request.scope.get("tarry.request_id"),
+                )
             )
-            await self._store.audited(row, status)
+            await self._store.run(self._store.security.audited(row, status))
         except TarryError as error:
             _log.warning("the refusal of %s is not in the audit: %s", action, error)

@@ -1,4 +1,4 @@
-"""Who is asking, and how much they may ask: keys, the limits on them, and what nobody may do from a browser."""
+"""Authentication by API key or browser session, and the limits of a caller."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 import sys
 import time
 from collections import Counter, OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, AsyncIterator, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -15,36 +15,30 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 
 from tarry.core.errors import TarryError
-from tarry.core.keys import Action, ApiKey, KeyText
 from tarry.core.ports import AsyncStore
-from tarry.core.sessions import Session
+from tarry.core.security.api_keys import Action, ApiKey, KeyText
+from tarry.core.security.browser_sessions import DASHBOARD, EVENTS, Session
 from tarry.edges.http.origins import refuse_other_sites, require_this_machine
 from tarry.edges.http.problems import Problem
 from tarry.edges.http.settings import BrokerSettings
 
 R = TypeVar("R")
 
-_CACHED = 10_000
+_CACHED_KEYS = 10_000
 _WATCH_EVERY_S = 0.1
 _log = logging.getLogger("tarry.http")
-
-
-class _End:
-    """Behind the last item of a stream."""
-
-
-_END = _End()
+_END = object()
 SESSION = "tarry_events"
-"""The cookie of a browser that has signed in for live events."""
+"""The cookie of a browser session for live events."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Somebody with a key, or (without one) anybody at all, where that is allowed."""
+    """The key of a request. None: an anonymous client, where those are allowed."""
 
     key: ApiKey | None
     until_s: float | None = None
-    """By this process's own clock: when it has to sign in again. None: never."""
+    """The end of the browser session by the monotonic clock of this process. None: it does not end."""
 
     @property
     def id(self) -> str:
@@ -57,32 +51,36 @@ class Caller:
         return self.key is None or self.key.allows(action, queue)
 
     def require(self, action: Action, queue: str | None) -> None:
-        """Decided by names alone: the answer is the same whether the queue exists or not."""
+        """Decided by name alone, so that the response does not reveal whether the queue exists."""
         if not self.allows(action, queue):
             where = "all queues" if queue is None else f"queue {queue!r:.120}"
             raise Problem(403, "forbidden", f"this key may not {action} on {where}", hint="see: tarry key list")
 
 
-class Gate:
+class Authenticator:
+    """Identifies callers and limits them. Keys are cached for `keys_cached_for`."""
+
     def __init__(self, store: AsyncStore, settings: BrokerSettings) -> None:
         self._store = store
         self._settings = settings
+        # Separate caches: made-up ids must not evict keys.
         self._known: OrderedDict[str, tuple[float, ApiKey | None]] = OrderedDict()
         self._unknown: OrderedDict[str, tuple[float, ApiKey | None]] = OrderedDict()
-        self._gathered: set[str] | None = None
+        self._next_ids: set[str] | None = None
         self._lookup: asyncio.Task[dict[str, ApiKey]] | None = None
+        self._keyless_check: asyncio.Task[bool] | None = None
         self._keyless_until = 0.0
         self._has_had_a_key = False
-        self._asking: dict[str, asyncio.Task[Any]] = {}
         self._buckets: dict[str, tuple[float, float]] = {}
         self._slots: Counter[tuple[str, str]] = Counter()
         self.long_per_caller = sys.maxsize
         """Polls, streams, exports and imports together. A server with a limit of connections lowers it."""
         self._watches: dict[tuple[str, float | None], tuple[asyncio.Task[None], int]] = {}
         self._changed = asyncio.Event()
+        """Set and replaced when keys change. Results of look-ups that began before are not cached."""
 
     async def identify(self, request: Request, *, by_cookie: bool = False, changes_by_get: bool = False) -> Caller:
-        """`by_cookie`: the session of a browser will do. `changes_by_get`: the route is a GET and yet changes something."""
+        """`by_cookie`: a browser session is accepted. `changes_by_get`: the route is a GET that changes state."""
         text = key_text(request)
         if text is None:
             if self._settings.anonymous and await self._never_had_a_key():
@@ -90,22 +88,44 @@ class Gate:
                 refuse_other_sites(request, changes_by_get=changes_by_get)
                 return Caller(None)
             if by_cookie and SESSION in request.cookies:
-                return await self._signed_in(request)
+                refuse_other_sites(request)
+                return await self._signed_in(request.cookies[SESSION], EVENTS)
             raise unauthorized("this needs an API key: Authorization: Bearer tarry_…")
         caller = Caller(await self._proven(text))
         self._spend(caller)
         return caller
 
+    async def identify_page(self, request: Request, cookie: str) -> Caller:
+        """The caller of a page of the dashboard: by its key, by the session in this cookie, or without both on this machine.
+        A link of another site may lead to a page, but no request of another site's page is accepted."""
+        if key_text(request) is not None:
+            return await self.identify(request)
+        is_followed = request.method == "GET" and request.headers.get("sec-fetch-dest") == "document"
+        if not is_followed:
+            refuse_other_sites(request)
+        if self._settings.anonymous and await self._never_had_a_key():
+            require_this_machine(request)
+            return Caller(None)
+        if cookie in request.cookies:
+            return await self._signed_in(request.cookies[cookie], DASHBOARD)
+        raise unauthorized("this needs an API key: sign in with one")
+
+    async def sign_in(self, text: str) -> Caller:
+        """The caller that has this key."""
+        caller = Caller(await self._proven(text))
+        self._spend(caller)
+        return caller
+
     async def still_valid(self, caller: Caller) -> bool:
-        """For answers that go on for long: whether the key would be taken again."""
+        """Whether the caller would be accepted again; for long requests."""
         if caller.key is None:
             return self._settings.anonymous and await self._never_had_a_key()
-        found = await self._find(caller.key.id)
+        key = await self._find(caller.key.id)
         in_time = caller.until_s is None or time.monotonic() < caller.until_s
-        return in_time and found is not None and found.active
+        return in_time and key is not None and key.active
 
     def has_seen(self, id: str) -> bool:
-        """Whether the last look-up of this id has found a key, valid or not."""
+        """Whether the last look-up of this id found a key, valid or not."""
         return id in self._known
 
     async def require_valid(self, caller: Caller) -> None:
@@ -114,26 +134,26 @@ class Gate:
 
     @contextmanager
     def watched(self, caller: Caller) -> Generator[asyncio.Task[None]]:
-        """A task that is done once the caller would be refused; one for all long requests of a key."""
-        place = (caller.id, caller.until_s)
-        task, users = self._watches.get(place, (None, 0))
+        """A task that is done once the caller would be refused. Long requests of a key share one."""
+        watch_key = (caller.id, caller.until_s)
+        task, users = self._watches.get(watch_key, (None, 0))
         if task is None:
             task = asyncio.create_task(self._watch(caller), name="tarry-key")
-        self._watches[place] = (task, users + 1)
+        self._watches[watch_key] = (task, users + 1)
         try:
             yield task
         finally:
-            users = self._watches[place][1] - 1
-            self._watches[place] = (task, users)
+            users = self._watches[watch_key][1] - 1
+            self._watches[watch_key] = (task, users)
             if not users:
-                del self._watches[place]
+                del self._watches[watch_key]
                 task.cancel()
 
     async def while_valid(self, caller: Caller, items: AsyncIterator[R]) -> AsyncGenerator[R]:
-        """The items as they come, and 401 as soon as the caller would be refused, whether or not another one comes."""
+        """The items as they arrive. Raises 401 as soon as the caller would be refused, also while no item arrives."""
         with self.watched(caller) as ended:
             while True:
-                coming = asyncio.ensure_future(anext(items, _END))
+                coming: asyncio.Future[Any] = asyncio.ensure_future(anext(items, _END))
                 try:
                     await asyncio.wait({coming, ended}, return_when=asyncio.FIRST_COMPLETED)
                 finally:
@@ -141,9 +161,10 @@ class Gate:
                         coming.cancel()
                         await asyncio.wait({coming})
                 if ended.done():
-                    _ = coming.cancelled() or coming.exception()
+                    _retrieve_error(coming)
                     raise unauthorized("this API key is no longer valid")
-                if isinstance(item := coming.result(), _End):
+                item = coming.result()
+                if item is _END:
                     return
                 yield item
 
@@ -155,16 +176,16 @@ class Gate:
                     return
                 wait_s = self._outdated_in_s(caller, wait_s)
             except TarryError:
-                pass  # without a database the key can do nothing, and it is asked again
+                pass  # without a database the key can do nothing; look it up again
             except Exception:
-                # An error says nothing about the key: to end the task would refuse a valid one.
+                # An error is no evidence about the key: to end the task would refuse a valid one.
                 _log.exception("the look-up of key %s failed and is repeated", caller.id)
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(wait_s, _WATCH_EVERY_S)):
                     await changed.wait()
 
     def _outdated_in_s(self, caller: Caller, cached_for_s: float) -> float:
-        """Until the cached answer expires, which other requests may have stored earlier; a full period where none is."""
+        """Seconds until the cached result expires, which another request may have stored earlier."""
         now, cached = time.monotonic(), self._known.get(caller.id)
         until = now + cached_for_s if cached is None else cached[0]
         if caller.key is None:
@@ -172,125 +193,109 @@ class Gate:
         return min(until, caller.until_s or until) - now
 
     def forget(self) -> None:
-        """Keys have changed. What is being asked at this moment is not kept either: its answer may be of before."""
+        """Clear the caches because keys have changed."""
         self._known.clear()
         self._unknown.clear()
         self._keyless_until = 0.0
-        self._asking.clear()
+        self._keyless_check = None
         self._changed.set()
         self._changed = asyncio.Event()
 
     @contextmanager
     def slot(self, caller: Caller, kind: str, most: int) -> Generator[None]:
         """One of the long requests that a caller may have in progress: of this kind, and of all kinds together."""
-        with self._one_of(caller, kind, most), self._one_of(caller, "long requests", self.long_per_caller):
-            yield
-
-    @contextmanager
-    def _one_of(self, caller: Caller, kind: str, most: int) -> Generator[None]:
-        place = (caller.id, kind)
-        if self._slots[place] >= most:
-            raise Problem(
-                429, "too_many", f"this key has {most:,} {kind} under way already", headers={"retry-after": "1"}
-            )
-        self._slots[place] += 1
+        slots = {(caller.id, kind): most, (caller.id, "long requests"): self.long_per_caller}
+        for (_, of), limit in slots.items():
+            if self._slots[caller.id, of] >= limit:
+                detail = f"this key has {limit:,} {of} in progress, which is the limit"
+                raise Problem(429, "too_many", detail, hint="retry after Retry-After", headers={"retry-after": "1"})
+        self._slots.update(slots.keys())
         try:
             yield
         finally:
-            self._slots[place] -= 1
-            if not self._slots[place]:
-                del self._slots[place]
+            self._slots.subtract(slots.keys())
+            for slot in slots:
+                if not self._slots[slot]:
+                    del self._slots[slot]
 
     def taken(self, kind: str) -> int:
         return sum(n for (_, of), n in self._slots.items() if of == kind)
 
-    async def _signed_in(self, request: Request) -> Caller:
-        refuse_other_sites(request)
-        session = Session.parse(request.cookies[SESSION])
-        found = None if session is None else await self._find(session.key_id)
-        over = unauthorized("this session is over: sign in again, POST /v1/session")
-        if session is None or not session.proves(found):
-            raise over  # before the database is asked for the time: made-up sessions must not reach it
-        now = await self._store.now()
+    async def _signed_in(self, text: str, purpose: str) -> Caller:
+        session = Session.parse(text)
+        key = None if session is None else await self._find(session.key_id)
+        expired = unauthorized("this session has ended: sign in again, POST /v1/session")
+        if session is None or not session.proves(key, purpose):
+            raise expired  # before the database is queried for the time: made-up sessions must not reach it
+        now = await self._store.run(self._store.queues.now())
         if now >= session.until:
-            raise over
-        caller = Caller(found, time.monotonic() + (session.until - now).total_seconds())
+            raise expired
+        caller = Caller(key, time.monotonic() + (session.until - now).total_seconds())
         self._spend(caller)
         return caller
 
     async def _proven(self, text: str) -> ApiKey:
         parsed = KeyText.parse(text)
-        # One that cannot be a key is compared like one that can: how long the answer takes says nothing.
+        # A malformed text is compared like a well-formed one, so that the response time reveals nothing.
         claimed = parsed or KeyText("0" * 12, "0" * 64)
-        found = await self._find(claimed.id)
-        if not claimed.proves(found) or parsed is None or found is None:
+        key = await self._find(claimed.id)
+        if not claimed.proves(key) or parsed is None or key is None:
             raise unauthorized("this API key is not valid: it is unknown, expired or revoked")
-        return found
+        return key
 
     async def _find(self, id: str) -> ApiKey | None:
         cached = self._known.get(id) or self._unknown.get(id)
         if cached is not None and cached[0] > time.monotonic():
             return cached[1]
-
-        def keep(until: float, found: ApiKey | None) -> None:
-            # Apart from each other: ids that were made up must not push keys out.
-            cache, other = (self._known, self._unknown) if found is not None else (self._unknown, self._known)
-            other.pop(id, None)
-            cache[id] = (until, found)
-            cache.move_to_end(id)
-            while len(cache) > _CACHED:
-                cache.popitem(last=False)
-
-        return await self._shared(id, lambda: self._looked_up(id), keep)
-
-    async def _looked_up(self, id: str) -> ApiKey | None:
-        """With the others wanted at this moment: however many ids a client makes up, one statement runs at a time."""
-        if self._gathered is None or self._lookup is None:
-            self._gathered = set()
-            self._lookup = asyncio.create_task(self._look_up(self._gathered, self._lookup))
-        self._gathered.add(id)
+        # One statement runs at a time, however many ids clients make up: the next one looks up all that came meanwhile.
+        if self._next_ids is None or self._lookup is None:
+            self._next_ids = set()
+            self._lookup = asyncio.create_task(self._look_up(self._next_ids, self._lookup))
+            self._lookup.add_done_callback(_retrieve_error)
+        self._next_ids.add(id)
         return (await asyncio.shield(self._lookup)).get(id)
 
     async def _look_up(self, ids: set[str], before: asyncio.Task[dict[str, ApiKey]] | None) -> dict[str, ApiKey]:
         if before is not None:
             await asyncio.wait({before})
-        self._gathered = None
-        return {key.id: key for key in await self._store.find_keys(sorted(ids))}
+        self._next_ids, changed = None, self._changed
+        keys = {key.id: key for key in await self._store.run(self._store.security.find_keys(sorted(ids)))}
+        if changed is self._changed:
+            until = time.monotonic() + self._settings.keys_cached_for.total_seconds()
+            for id in ids:
+                self._cache(id, until, keys.get(id))
+        return keys
+
+    def _cache(self, id: str, until: float, key: ApiKey | None) -> None:
+        cache, other = (self._unknown, self._known) if key is None else (self._known, self._unknown)
+        other.pop(id, None)
+        cache[id] = (until, key)
+        cache.move_to_end(id)
+        while len(cache) > _CACHED_KEYS:
+            cache.popitem(last=False)
 
     async def _never_had_a_key(self) -> bool:
-        """Expired and revoked keys count: a broker that was closed by a key is never open again. An error is no answer."""
+        """Expired and revoked keys count: a broker that had a key is never anonymous again. Requests share one query."""
         if self._has_had_a_key or self._keyless_until > time.monotonic():
             return not self._has_had_a_key
+        if self._keyless_check is None:
+            self._keyless_check = asyncio.create_task(self._check_keyless())
+            self._keyless_check.add_done_callback(_retrieve_error)
+        return await asyncio.shield(self._keyless_check)
 
-        async def look() -> bool:
-            return not await self._store.keys()
-
-        def keep(until: float, never: bool) -> None:  # noqa: FBT001 - as it was found
-            self._keyless_until, self._has_had_a_key = until, not never
-
-        return await self._shared("", look, keep)
-
-    async def _shared(
-        self, what: str, ask: Callable[[], Coroutine[Any, Any, R]], keep: Callable[[float, R], None]
-    ) -> R:
-        """Thousands may come at the moment at which an answer is too old: one of them asks for all."""
-        asking = self._asking.get(what)
-        if asking is None:
-            asking = self._asking[what] = asyncio.create_task(ask())
-
-            def answered(task: asyncio.Task[R]) -> None:
-                if self._asking.get(what) is not task:
-                    _ = task.cancelled() or task.exception()  # forgotten meanwhile, and perhaps by everybody
-                    return
-                del self._asking[what]
-                if not task.cancelled() and task.exception() is None:
-                    keep(time.monotonic() + self._settings.keys_cached_for.total_seconds(), task.result())
-
-            asking.add_done_callback(answered)
-        return await asyncio.shield(asking)
+    async def _check_keyless(self) -> bool:
+        changed, until = self._changed, time.monotonic() + self._settings.keys_cached_for.total_seconds()
+        try:
+            never = not await self._store.run(self._store.security.keys())
+            if changed is self._changed:
+                self._keyless_until, self._has_had_a_key = until, not never
+            return never
+        finally:
+            if changed is self._changed:
+                self._keyless_check = None
 
     def _spend(self, caller: Caller) -> None:
-        """A bucket per key, which holds one second's worth of requests."""
+        """Take one request out of the token bucket of the key, which holds the requests of one second."""
         rate = self._settings.requests_per_s
         if rate is None:
             return
@@ -300,24 +305,25 @@ class Gate:
         if left < 1:
             self._buckets[caller.id] = (left, now)
             wait_s = max(1, round((1 - left) / rate))
-            raise Problem(
-                429, "rate_limited", f"this key may ask {rate:g} times a second", headers={"retry-after": str(wait_s)}
-            )
+            detail = f"this key is limited to {rate:g} requests per second"
+            raise Problem(429, "rate_limited", detail, headers={"retry-after": str(wait_s)})
         self._buckets[caller.id] = (left - 1, now)
 
 
 def key_text(request: Request) -> str | None:
-    """What was sent as a key, valid or not. None: nothing was."""
+    """The text sent as a key, valid or not. None: the request has none."""
     header = request.headers.get("authorization")
-    return request.headers.get("x-api-key") if header is None else _bearer(header)
-
-
-def _bearer(header: str) -> str:
+    if header is None:
+        return request.headers.get("x-api-key")
     scheme, _, text = header.partition(" ")
     return text.strip() if scheme.lower() == "bearer" else ""
 
 
 def unauthorized(detail: str) -> Problem:
-    return Problem(
-        401, "unauthorized", detail, hint="make one: tarry key create", headers={"www-authenticate": "Bearer"}
-    )
+    headers = {"www-authenticate": "Bearer"}
+    return Problem(401, "unauthorized", detail, hint="create a key: tarry key create", headers=headers)
+
+
+def _retrieve_error(task: asyncio.Future[Any]) -> None:
+    """Mark the error of a task as retrieved: all requests that waited for it may be gone, and asyncio would log it."""
+    _ = task.cancelled() or task.exception()

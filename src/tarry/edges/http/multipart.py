@@ -1,4 +1,4 @@
-"""A file out of a form (RFC 7578), in one pass, with bounds on everything that a client may repeat."""
+"""The file of a multipart form (RFC 7578), parsed in one pass, with limits on everything that a client may repeat."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ import re
 
 PARTS = 100
 HEADER_BYTES = 4_096
-"""Of all headers of one part."""
+"""The size of all headers of one part."""
 _BOUNDARY = re.compile(r"""[0-9A-Za-z'()+_,./:=? -]{0,69}[0-9A-Za-z'()+_,./:=?-]""")
 _PARAMETER = re.compile(r"""\s*+([A-Za-z*-]++)=(?:"((?:[^"\\]|\\.)*+)"|([^\s;"]++))\s*+(?:;|\Z)""")
 
 
 class BadForm(ValueError):
-    """What is wrong with the form."""
+    """The form cannot be parsed."""
 
 
 def file_of(content_type: str, body: bytes, name: str = "file") -> bytes | None:
-    """The content of the part of this name, as it was sent. None: the form has no such part."""
+    """The content of the part with this name. None: the form has no such part."""
     boundary = _parameters(content_type).get("boundary", "")
     if not _BOUNDARY.fullmatch(boundary):
         raise BadForm("its Content-Type has no boundary of 1 to 70 characters")
-    # The first delimiter may stand at the very beginning of the body, without the line end that belongs to it.
+    # The first delimiter may be at the start of the body, without the line break that belongs to it.
     _, *parts = (b"\r\n" + body).split(b"\r\n--" + boundary.encode(), PARTS + 1)
     for part in parts[:PARTS]:
         if part.startswith(b"--"):
             return None
-        found, content = _split(part)
-        if found == name:
+        part_name, content = _split(part)
+        if part_name == name:
             return content
     if len(parts) > PARTS:
         raise BadForm(f"it has more than {PARTS} parts")
@@ -34,7 +34,7 @@ def file_of(content_type: str, body: bytes, name: str = "file") -> bytes | None:
 
 
 def _split(part: bytes) -> tuple[str | None, bytes]:
-    """The name and the content of a part. A form in a part is not looked into."""
+    """The name and the content of a part. Nested forms are not parsed."""
     start = part.find(b"\r\n")
     if start < 0 or part[:start].strip(b" \t"):
         raise BadForm("a boundary is not at the end of its line")
@@ -50,14 +50,14 @@ def _split(part: bytes) -> tuple[str | None, bytes]:
 
 
 def _parameters(value: str) -> dict[str, str]:
-    """Those of a header (`form-data; name="file"`), up to the first that cannot be read."""
-    found: dict[str, str] = {}
-    place = value.find(";") + 1
-    while 0 < place < len(value):
-        parameter = _PARAMETER.match(value, place)
+    """Parameters of a header (`form-data; name="file"`), up to the first that is malformed."""
+    parameters: dict[str, str] = {}
+    position = value.find(";") + 1
+    while 0 < position < len(value):
+        parameter = _PARAMETER.match(value, position)
         if parameter is None:
             break
         name, quoted, plain = parameter.groups()
-        found.setdefault(name.lower(), plain if quoted is None else re.sub(r"\\(.)", r"\1", quoted))
-        place = parameter.end()
-    return found
+        parameters.setdefault(name.lower(), plain if quoted is None else re.sub(r"\\(.)", r"\1", quoted))
+        position = parameter.end()
+    return parameters

@@ -1,8 +1,9 @@
-"""Where a request comes from, as far as a request without a key can prove it: this machine, and no page of another site."""
+"""Checks on the origin of requests without a key: from this machine, and not from a page of another site."""
 
 from __future__ import annotations
 
 import ipaddress
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
@@ -11,18 +12,19 @@ from tarry.edges.http.problems import Problem
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _OWN_PAGES = frozenset({"same-origin", "none"})
-_HINT = "make a key and send it: tarry key create"
+_HINT = "create a key and send it: tarry key create"
 _BY_A_PROXY = frozenset(
     {
         "forwarded", "via", "x-real-ip", "x-client-ip", "x-cluster-client-ip", "x-original-host", "x-original-for",
         "true-client-ip", "cf-connecting-ip", "fastly-client-ip", "x-envoy-external-address",
     }
 )  # fmt: skip
-"""Headers that reverse proxies add; any `x-forwarded…` beside them."""
+"""Headers that reverse proxies add, besides `x-forwarded…`."""
 
 
+@lru_cache(maxsize=100)
 def hostname(netloc: str) -> str | None:
-    """The host of `host:port`. None for what is neither a name nor an address."""
+    """The host of `host:port`. None if it is not valid."""
     try:
         return urlsplit(f"//{netloc}").hostname
     except ValueError:
@@ -41,38 +43,38 @@ def is_loopback(host: str | None) -> bool:
 
 
 def require_this_machine(request: Request) -> None:
-    """Peer and Host are loopback, and no proxy is between. What cannot be determined, as on a Unix socket, is refused."""
+    """Require a loopback peer and Host, and no proxy. An unknown peer, as on a Unix socket, is refused."""
     hosts = request.headers.getlist("host")
     if len(hosts) != 1 or not is_loopback(hostname(hosts[0])):
-        raise _refused("without a key the broker answers to localhost only")
+        raise _refused("without a key, requests must have a Host of localhost")
     if request.client is None or not is_loopback(request.client.host):
-        raise _refused("without a key the broker answers to clients on its own machine only")
-    # nginx speaks HTTP/1.0 to what is behind it, with a Host of its own and no other sign, unless it is configured.
+        raise _refused("without a key, only clients on the machine of the broker are accepted")
+    # nginx by default sends HTTP/1.0 with its own Host and no other sign of a proxy.
     forwarded = next((name for name in request.headers if name in _BY_A_PROXY or name.startswith("x-forwarded")), None)
     if forwarded is not None or request.scope.get("http_version") == "1.0":
         sign = "HTTP/1.0" if forwarded is None else forwarded
-        raise _refused(f"without a key the broker does not answer through a proxy, and {sign} is a sign of one")
+        raise _refused(f"without a key, requests through a proxy are refused, and {sign} indicates one")
 
 
 def refuse_other_sites(request: Request, *, changes_by_get: bool = False) -> None:
-    """A browser sends requests for pages of any site; only those of the broker's own pages count, and what its user typed.
+    """Refuse requests that a browser sends for pages of other sites. The broker's own pages and typed addresses are allowed.
 
-    `changes_by_get`: an image or a link can ask for it, and neither sends an Origin. Browsers send `Sec-Fetch-Site: none`
-    also for links in other programs, so only scripts of the broker's own pages may, and programs that are no browser
-    (`fetch` of Node.js sends Sec-Fetch-Mode: cors and no Sec-Fetch-Site).
+    `changes_by_get`: images and links cause such requests, too, without an Origin. Browsers send `Sec-Fetch-Site: none`
+    also for links in other programs, so only scripts of the broker's own pages are allowed, and clients that are not
+    browsers (`fetch` of Node.js sends Sec-Fetch-Mode: cors and no Sec-Fetch-Site).
     """
     origin = request.headers.get("origin")
     if origin is not None and _netloc(origin) != request.headers.get("host"):
-        raise _refused("without a key the broker does not answer to pages of other sites")
+        raise _refused("without a key, requests from pages of other sites are refused")
     sites = request.headers.getlist("sec-fetch-site")
     if not _OWN_PAGES.issuperset(sites):
-        raise _refused("without a key the broker does not answer to pages of other sites")
+        raise _refused("without a key, requests from pages of other sites are refused")
     if not changes_by_get:
         return
     if "none" in sites or "navigate" in request.headers.getlist("sec-fetch-mode"):
-        raise _refused("without a key a link that is opened in a browser does not lease")
+        raise _refused("without a key, a link opened in a browser cannot lease messages")
     if not sites and request.headers.get("user-agent", "").startswith("Mozilla/"):
-        raise _refused("without a key a browser must send Sec-Fetch-Site to lease by GET")
+        raise _refused("without a key, a browser must send Sec-Fetch-Site to lease by GET")
 
 
 def _netloc(origin: str) -> str | None:

@@ -1,24 +1,71 @@
-"""Pages of a bounded number of rows and of bytes."""
+"""Pages with a limited number of rows and bytes, and long computations on the event loop in time slices."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Protocol, TypeVar
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from tarry.core.dead_letters.redrive import EVERY_LETTER, DeadFilter, DeadPlace
+from tarry.core.journal.events import Event
+from tarry.core.messages.model import EVERYTHING, DeadLetter, Filter, MessagePosition, StoredMessage
+from tarry.core.messages.states import State
+from tarry.core.ports import AsyncStore
 
 SLICE = 32
 LARGEST_SLICE = 128
-"""Rows that are read at a time: what is read and then left out is bounded, too."""
+"""Rows that are read at a time, which also limits what is read and then left out."""
 SLICE_BYTES = 512 * 1024
 """After a slice with payloads of this size the next one is small again."""
+SLICE_S = 0.005
 
-
-class HasPayload(Protocol):
-    @property
-    def payload(self) -> bytes | None: ...
-
-
-R = TypeVar("R", bound=HasPayload)
 P = TypeVar("P")
+R = TypeVar("R")
+T = TypeVar("T")
+Source = tuple[Callable[[P | None, int], Awaitable[Sequence[R]]], Callable[[R], P]]
+"""The first two arguments of `slices` and `bounded`: how rows behind a position are read, and the position of a row."""
+
+
+def live_messages(
+    store: AsyncStore,
+    queue: str,
+    state: State | None = None,
+    filter: Filter = EVERYTHING,
+    with_payloads: Callable[[], bool] = lambda: True,
+) -> Source[MessagePosition, StoredMessage[bytes]]:
+    """In due order. `with_payloads` is called for each slice."""
+
+    def read(after: MessagePosition | None, n: int) -> Awaitable[list[StoredMessage[bytes]]]:
+        page = replace(filter, after=after, payloads=with_payloads())
+        return store.run(store.messages.list(queue, state=state, limit=n, filter=page))
+
+    return read, lambda message: MessagePosition(message.due_at, message.version)
+
+
+def dead_letters(
+    store: AsyncStore, queue: str, where: DeadFilter = EVERY_LETTER
+) -> Source[DeadPlace, DeadLetter[bytes]]:
+    """The newest first."""
+
+    def read(before: DeadPlace | None, n: int) -> Awaitable[list[DeadLetter[bytes]]]:
+        return store.run(store.dead_letters.list(queue, where=where, limit=n, before=before))
+
+    return read, lambda letter: DeadPlace(letter.died_at, letter.version)
+
+
+def timeline(store: AsyncStore, queue: str, key: str) -> Source[int, Event]:
+    """Events of a key, the newest first."""
+
+    async def read(before: int | None, n: int) -> list[Event]:
+        return (await store.run(store.journal.timeline(queue, key, limit=n, before=before)))[::-1]
+
+    return read, lambda event: event.id
+
+
+def payload_size(row: Any) -> int:
+    return len(row.payload or b"")
 
 
 def next_slice(rows: int, size: int) -> int:
@@ -28,43 +75,59 @@ def next_slice(rows: int, size: int) -> int:
 
 async def slices(
     read: Callable[[P | None, int], Awaitable[Sequence[R]]],
-    place_of: Callable[[R], P],
+    position_of: Callable[[R], P],
     *,
     start: P | None = None,
     limit: int | None = None,
+    size_of: Callable[[R], int] = payload_size,
 ) -> AsyncIterator[Sequence[R]]:
     """All rows behind `start`, at most `limit`, as they are read."""
-    rows, left, place = SLICE, limit, start
+    rows, left, position = SLICE, limit, start
     while left is None or left > 0:
-        wanted = rows if left is None else min(rows, left)
-        some = await read(place, wanted)
+        size = rows if left is None else min(rows, left)
+        some = await read(position, size)
         yield some
-        if len(some) < wanted:
+        if len(some) < size:
             return
-        place = place_of(some[-1])
+        position = position_of(some[-1])
         left = None if left is None else left - len(some)
-        rows = next_slice(rows, size_of(some))
+        rows = next_slice(rows, sum(map(size_of, some)))
 
 
 async def bounded(
     read: Callable[[P | None, int], Awaitable[Sequence[R]]],
-    place_of: Callable[[R], P],
+    position_of: Callable[[R], P],
     *,
     start: P | None,
     limit: int,
     most_bytes: int,
+    size_of: Callable[[R], int] = payload_size,
 ) -> tuple[list[R], P | None]:
-    """At most `limit` rows, ended early by the one that fills `most_bytes`; and where the next page begins."""
-    found: list[R] = []
+    """At most `limit` rows, fewer if their sizes reach `most_bytes`; and the position where the next page begins."""
+    page: list[R] = []
     size = 0
-    async for some in slices(read, place_of, start=start, limit=limit):
-        for one in some:
-            found.append(one)
-            size += len(one.payload or b"")
-            if size >= most_bytes or len(found) >= limit:
-                return found, place_of(one)
-    return found, None
+    async for some in slices(read, position_of, start=start, limit=limit, size_of=size_of):
+        for row in some:
+            page.append(row)
+            size += size_of(row)
+            if size >= most_bytes or len(page) >= limit:
+                return page, position_of(row)
+    return page, None
 
 
-def size_of(rows: Sequence[HasPayload]) -> int:
-    return sum(len(row.payload or b"") for row in rows)
+async def in_time_slices(items: Iterable[T]) -> AsyncIterator[T]:
+    """The items. Other tasks of the loop run after every few milliseconds of work on them.
+
+    Awaiting a result that is available (the rest of a body, a free lock) does not let them run.
+    """
+    until = time.monotonic() + SLICE_S
+    for item in items:
+        yield item
+        if time.monotonic() >= until:
+            await asyncio.sleep(0)
+            until = time.monotonic() + SLICE_S
+
+
+async def paced(do: Callable[[T], R], items: Iterable[T]) -> list[R]:
+    """Apply `do` to each item, in time slices."""
+    return [do(item) async for item in in_time_slices(items)]

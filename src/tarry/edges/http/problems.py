@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 problems: a stable `code` for programs, a sentence and what to do for people."""
+"""Errors as RFC 9457 problems: a stable `code` for programs; a sentence and a hint for people."""
 
 from __future__ import annotations
 
@@ -29,9 +29,8 @@ class Problem(Exception):
         **more: Any,
     ) -> None:
         super().__init__(detail)
-        self.status, self.code, self.detail, self.hint, self.headers, self.more = (
-            status, code, detail, hint, headers, more,
-        )  # fmt: skip
+        self.status, self.code, self.detail = status, code, detail
+        self.hint, self.headers, self.more = hint, headers, more
 
     def response(self, request_id: str | None) -> Response:
         body = {
@@ -52,33 +51,25 @@ def message_gone() -> Problem:
 
 
 def lease_lost() -> Problem:
-    return Problem(
-        409,
-        "lease_lost",
-        "this lock_token is no longer the message's lease",
-        hint="stop working on it: it was offered again, taken over or given back",
-    )
+    hint = "stop working on it: it was offered again, taken over or given back"
+    return Problem(409, "lease_lost", "this token is no longer the message's lease", hint=hint)
 
 
 def busy() -> Problem:
-    return Problem(
-        409,
-        "held_up",
-        "another transaction has locked this message: nothing was changed",
-        hint="wait for Retry-After and touch it again; no other consumer can have it meanwhile",
-        headers={"retry-after": "1"},
-    )
+    detail = "another transaction has locked this message: nothing was changed"
+    hint = "wait for Retry-After and touch it again; no other consumer can have it meanwhile"
+    return Problem(409, "lock_timeout", detail, hint=hint, headers={"retry-after": "1"})
 
 
-# The first that fits.
+# The first match counts.
 _STATUS: Sequence[tuple[type[errors.TarryError], int, str]] = (
     (errors.InvalidPayload, 422, "invalid_payload"),
     (errors.InvalidInput, 422, "invalid"),
     (errors.UnknownQueue, 404, "unknown_queue"),
     (errors.UnknownSchedule, 404, "unknown_schedule"),
     (errors.UnknownRedrive, 404, "unknown_redrive"),
-    (errors.HeldUp, 409, "held_up"),
-    (errors.Refused, 409, "refused"),
+    (errors.LockTimeout, 409, "lock_timeout"),
+    (errors.InvalidState, 409, "invalid_state"),
     (errors.StoreUnavailable, 503, "unavailable"),
     (errors.CommitLost, 503, "unavailable"),
     (errors.SchemaMismatch, 503, "schema_mismatch"),
@@ -100,35 +91,35 @@ _CODES = {
 
 def of_error(error: errors.TarryError) -> Problem:
     status, code = next(((s, c) for kind, s, c in _STATUS if isinstance(error, kind)), (500, "internal"))
-    if status == 503:
-        return Problem(
-            503, code, "the database cannot be used at the moment", hint="try again", headers={"retry-after": "1"}
-        )
-    if code in _HINTS:
-        return Problem(404, code, str(error), hint=_HINTS[code])
     if status == 500:
         return internal()
-    again = {"retry-after": "1"} if isinstance(error, errors.HeldUp) else None
-    return Problem(status, code, str(error), hint=error.hint, headers=again)
+    again = {"retry-after": "1"} if code in ("unavailable", "schema_mismatch", "lock_timeout") else None
+    if status == 503:
+        return Problem(503, code, "the database cannot be used at the moment", hint="try again", headers=again)
+    return Problem(status, code, str(error), hint=_HINTS.get(code, error.hint), headers=again)
 
 
 def internal() -> Problem:
-    return Problem(500, "internal", "the broker failed to answer; its log says why under this request id")
+    return Problem(500, "internal", "the broker failed; its log has the error under this request id")
 
 
 def of_validation(error: RequestValidationError) -> Problem:
-    """Each field that is wrong, by its place, and never the value: it may be a secret."""
+    """Each wrong field by its path, and never its value, which may be a secret."""
     wrong = [
-        {"field": ".".join(map(str, found["loc"][1:])) or str(found["loc"][0]), "problem": _said(found)}
-        for found in error.errors()[:20]
+        {"field": ".".join(map(str, item["loc"][1:])) or str(item["loc"][0]), "problem": _problem(item)}
+        for item in error.errors()[:20]
     ]
-    said = "; ".join(f"{item['field']}: {item['problem']}" for item in wrong[:3])
-    return Problem(422, "invalid", said[:1000], hint="see /openapi.json for what is allowed", errors=wrong)
+    detail = "; ".join(f"{item['field']}: {item['problem']}" for item in wrong[:3])
+    return Problem(422, "invalid", detail[:1000], hint="see /openapi.json for what is allowed", errors=wrong)
 
 
-def _said(found: Any) -> str:
-    text = str(found.get("msg", "is not allowed")).removeprefix("Value error, ")
-    return "this field is not known" if found.get("type") == "extra_forbidden" else text[:500]
+def _problem(item: Any) -> str:
+    text = str(item.get("msg", "is not allowed")).removeprefix("Value error, ")
+    return "this field is not known" if item.get("type") == "extra_forbidden" else text[:500]
+
+
+HANDLED = (Problem, errors.TarryError, RequestValidationError, HTTPException)
+"""Expected errors; any other is logged, and its response is `internal`."""
 
 
 def problem_of(error: Exception) -> Problem:
@@ -148,5 +139,5 @@ def install(app: FastAPI) -> None:
     async def handle(request: Request, error: Exception) -> Response:
         return problem_of(error).response(request.scope.get("tarry.request_id"))
 
-    for kind in (Problem, errors.TarryError, RequestValidationError, HTTPException, Exception):
+    for kind in (*HANDLED, Exception):
         app.add_exception_handler(kind, handle)

@@ -1,32 +1,49 @@
-"""Every route says what its caller must be allowed to do, and that is decided here, on the route that matched."""
+"""Routes with access rules: each declares the right that its caller needs, which is checked here after routing."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from datetime import datetime
 from enum import StrEnum
 from itertools import islice
-from typing import Any, cast
+from typing import Annotated, Any, TypeVar, cast, get_args
 
+import msgspec
 import pydantic_core
-from fastapi import Request
+from fastapi import APIRouter, Body, Query, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel, Field, TypeAdapter
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.routing import Match
+from starlette.types import ASGIApp, Receive, Send
+from starlette.types import Scope as ScopeOfRequest
 
-from tarry.core.cron import ScheduleState
-from tarry.core.errors import TarryError, UnknownRedrive, UnknownSchedule
-from tarry.core.keys import Action
+from tarry.core.cron.model import ScheduleState
+from tarry.core.errors import InvalidInput, TarryError, UnknownRedrive, UnknownSchedule
 from tarry.core.ports import AsyncStore
-from tarry.core.redriving import RedriveJob
-from tarry.edges.http import refusals
-from tarry.edges.http.gate import Caller, key_text
-from tarry.edges.http.ids import MessageId, parse_prefix
-from tarry.edges.http.problems import Problem, message_gone, problem_of
+from tarry.core.security.api_keys import Action
+from tarry.edges.http import audit_refusals
+from tarry.edges.http.auth import Caller, key_text
+from tarry.edges.http.openapi import problem_responses
+from tarry.edges.http.problems import HANDLED, Problem, message_gone, problem_of
+from tarry.wire.base import NAME_PATTERN, read_instant
+from tarry.wire.base import Request as WireRequest
+from tarry.wire.base import Response as WireResponse
+from tarry.wire.ids import MessageId, parse_schedule_id
 
+T = TypeVar("T")
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+Sent = Annotated[T, Body()]
+"""The body of a request: a struct of `tarry.wire`."""
+QueueName = Annotated[str, Field(pattern=NAME_PATTERN, max_length=100, examples=["orders"])]
+"""A queue in a query."""
+Moment = Annotated[str, Query(max_length=40, description="RFC 3339, with its zone.")]
+"""An instant in a query."""
 AUDITED_BYTES = 4_096
 _AUDITED_ITEMS = 100
 _AUDITED_TEXT = 100
@@ -35,13 +52,14 @@ _AUDITED_IDS = ("messageIds", "messages", "versions")
 """Fields that name what is deleted or moved: the audit has all of their items, which are 1,000 at most."""
 _AUDITED_ID = 200
 """Characters of an id that the audit keeps whole; of a longer one it has the beginning and the hash."""
+_JSON_TYPES = ("application/json", "application/x-www-form-urlencoded", "")
 _log = logging.getLogger("tarry.http")
 _AUDITED = "tarry.audited"
-"""In the scope of a request that has a row: what is added to it with the answer."""
+"""In the scope of a request that has a row: what is added to it with the response."""
 
 
 class Scope(StrEnum):
-    """What a route is about, for the decision who may use it."""
+    """What a route concerns, for the decision whether its caller may use it."""
 
     QUEUE = "queue"
     """The queue in its path."""
@@ -52,9 +70,9 @@ class Scope(StrEnum):
     SCHEDULE = "schedule"
     """The queue of the schedule in its path."""
     LEDGER = "ledger"
-    """The same; and of a schedule that is gone, what is left is for those who may see everything."""
+    """The same; the ledger of a deleted schedule is for keys that may read all queues."""
     BODY = "body"
-    """Queues that its body names; the route asks for each."""
+    """Queues that its body names; the route checks each."""
     LISTED = "listed"
     """All that the caller may see; the route leaves out the rest."""
     ALL = "all"
@@ -62,61 +80,182 @@ class Scope(StrEnum):
 
 
 def access(action: Action, scope: Scope = Scope.QUEUE) -> dict[str, Any]:
-    """For `openapi_extra` of a route: the document then says it, too."""
+    """For `openapi_extra` of a route: the OpenAPI document contains it, too."""
     return {"x-tarry-access": action.value, "x-tarry-scope": scope.value}
 
 
 BY_COOKIE = {"x-tarry-cookie": True}
-"""For `openapi_extra`, too: the session of a browser is as good as the key it stands for. Only where nothing is changed."""
+"""For `openapi_extra`, too: a browser session is accepted instead of its key. Only where nothing is changed."""
+
+
+def needs(
+    action: Action,
+    scope: Scope = Scope.QUEUE,
+    extra: Mapping[str, Any] = {},
+    *,
+    conflicts: bool | None = None,
+    responses: Mapping[Any, Any] = {},
+) -> dict[str, Any]:
+    """Arguments of a route: the right that its caller needs, and what it may respond with besides its result.
+
+    `conflicts`: it may respond with 409, as routes of administrators do by default.
+    """
+    may_conflict = action is Action.ADMIN if conflicts is None else conflicts
+    return {
+        "responses": {**responses, **problem_responses(404, *((409,) if may_conflict else ()))},
+        "openapi_extra": {**access(action, scope), **extra},
+    }
 
 
 class StrictRequest(Request):
     async def body(self) -> bytes:
         """Read once, and checked then: a client may take long to send it, and its key may have ended meanwhile."""
-        is_new = not hasattr(self, "_body")
-        body = await super().body()
-        if is_new and "tarry.caller" in self.scope:
-            await self.app.state.broker.gate.require_valid(caller_of(self))
-        return body
+        if not hasattr(self, "_body"):
+            # Starlette reads it through a generator, which takes longer than the rest.
+            parts, is_more = list[bytes](), True
+            while is_more:
+                message = await self._receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientDisconnect
+                parts.append(message.get("body", b""))
+                is_more = message.get("more_body", False)
+            self._body = b"".join(parts)
+            if "tarry.caller" in self.scope:
+                await self.app.state.broker.authenticator.require_valid(caller_of(self))
+        return self._body
 
     async def json(self) -> Any:
         try:
             return pydantic_core.from_json(await self.body(), allow_inf_nan=False)
         except ValueError as error:
-            said = str(error).partition(" at line")[0][:200]
+            problem = str(error).partition(" at line")[0][:200]
             # FastAPI replaces every other kind of exception by one without these words.
-            raise HTTPException(400, f"the body is not JSON: {said}") from None
+            raise HTTPException(400, f"the body is not JSON: {problem}") from None
 
 
 class AccessRoute(APIRoute):
+    """A route that checks the right of its caller.
+
+    It is lean if its endpoint takes no more than the request, texts of the path and a body: then it is called without
+    FastAPI, whose resolution of parameters and exit stacks cost more than the offer itself.
+    """
+
+    is_lean = False
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        if self.is_lean:
+            handle = self.get_route_handler()
+
+            async def respond_lean(scope: ScopeOfRequest, receive: Receive, send: Send) -> None:
+                request = StrictRequest(scope, receive, send)
+                try:
+                    response = await handle(request)
+                except HANDLED as error:
+                    response = problem_of(error).response(scope.get("tarry.request_id"))
+                await response(scope, receive, send)
+
+            self.app = respond_lean
+
     def get_route_handler(self) -> Handler:
-        inner = super().get_route_handler()
-        said = self.openapi_extra or {}
-        if "x-tarry-access" not in said:
-            return _open(inner)
-        action, scope = Action(said["x-tarry-access"]), Scope(said["x-tarry-scope"])
-        takes_body, by_cookie = self.body_field is not None, "x-tarry-cookie" in said
+        extra = self.openapi_extra or {}
+        if "x-tarry-access" not in extra:
+            return super().get_route_handler()
+        self.is_lean = is_lean = _takes_little(self)
+        inner = _lean_handler(self) if is_lean else super().get_route_handler()
+        action, scope = Action(extra["x-tarry-access"]), Scope(extra["x-tarry-scope"])
+        takes_body, by_cookie = self.body_field is not None, "x-tarry-cookie" in extra
         leases_by_get = action is Action.CONSUME and "GET" in (self.methods or ())
 
         async def handle(request: Request) -> Response:
             broker = request.app.state.broker
             try:
-                caller: Caller = await broker.gate.identify(request, by_cookie=by_cookie, changes_by_get=leases_by_get)
+                caller: Caller = await broker.authenticator.identify(
+                    request, by_cookie=by_cookie, changes_by_get=leases_by_get
+                )
                 request.scope["tarry.caller"] = caller
                 queue = await _judge(broker.store, caller, action, scope, request)
-                request = StrictRequest(_with_json(request.scope, takes_body=takes_body), request.receive)
+                if takes_body:
+                    _require_json(request)
+                if not is_lean:
+                    request = StrictRequest(_with_json(request.scope) if takes_body else request.scope, request.receive)
                 if takes_body:
                     await request.body()
                 if not _is_audited(action, request):
                     return await inner(request)
                 return await audited(request, queue, lambda: inner(request))
             except Problem as problem:
-                if problem.status in refusals.STATUSES and _AUDITED not in request.scope:
+                if problem.status in audit_refusals.STATUSES and _AUDITED not in request.scope:
                     named = f"{request.method} {self.path_format}"
                     await broker.refusals.note(request, named, problem, key_text(request))
                 raise
 
         return handle
+
+
+class HotRoutes:
+    """Middleware that calls these routes directly: FastAPI's own and the search through all routes cost more than they."""
+
+    def __init__(self, app: ASGIApp, routes: Sequence[AccessRoute]) -> None:
+        self._app, self._routes = app, routes
+
+    async def __call__(self, scope: ScopeOfRequest, receive: Receive, send: Send) -> None:
+        app = self._app
+        if scope["type"] == "http" and scope["method"] == "POST":
+            for route in self._routes:
+                match, matched = route.matches(scope)
+                if match is Match.FULL:
+                    scope.update(matched)
+                    app = route.app
+                    break
+        await app(scope, receive, send)
+
+
+def hot_routes(router: APIRouter, *endpoints: Callable[..., Any]) -> list[AccessRoute]:
+    by_endpoint = {route.endpoint: route for route in router.routes if isinstance(route, AccessRoute)}
+    return [by_endpoint[endpoint] for endpoint in endpoints]
+
+
+def _takes_little(route: APIRoute) -> bool:
+    takes = route.dependant
+    others = (takes.query_params, takes.header_params, takes.cookie_params, takes.dependencies, takes.body_params[1:])
+    special = (takes.response_param_name, takes.background_tasks_param_name, takes.http_connection_param_name)
+    return (
+        takes.request_param_name == "request"
+        and not any(others)
+        and not any(special)
+        and all(param.field_info.annotation is str and not param.field_info.metadata for param in takes.path_params)
+    )
+
+
+def _lean_handler(route: APIRoute) -> Handler:
+    names = [param.name for param in route.dependant.path_params]
+    endpoint, body = route.endpoint, route.body_field
+    if body is None:
+        return lambda request: endpoint(request, **{name: request.path_params[name] for name in names})
+    kinds = (body.field_info.annotation, *get_args(body.field_info.annotation))
+    struct = next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, WireRequest)), None)
+    parse = None if struct is None or not struct.parses_fully() else struct.parse
+    missing = {"type": "missing", "loc": ("body",), "msg": "Field required"}
+
+    async def handle(request: Request) -> Response:
+        value = None
+        if await request.body():
+            data = await request.json()
+            try:
+                value = None if parse is None else parse(data)
+            except (InvalidInput, msgspec.ValidationError):
+                data = await request.json()  # some of its fields have been replaced
+            if value is None:
+                value, errors = body.validate(data, {}, loc=("body",))
+                if errors:
+                    raise RequestValidationError(errors)
+        elif body.field_info.is_required():
+            raise RequestValidationError([missing])
+        path = {name: request.path_params[name] for name in names}
+        return await endpoint(request, **path, **{body.name: value})
+
+    return handle
 
 
 def _is_audited(action: Action, request: Request) -> bool:
@@ -133,6 +272,14 @@ def audit_also(request: Request, **detail: Any) -> None:
     request.scope.setdefault(_AUDITED, {}).update(detail)
 
 
+def respond(body: WireResponse | Mapping[str, Any] | Sequence[Any], status: int = 200) -> Response:
+    return Response(msgspec.json.encode(body), status, media_type="application/json")
+
+
+def instant(text: str | None) -> datetime | None:
+    return None if text is None else read_instant(text)
+
+
 def caller_of(request: Request) -> Caller:
     return request.scope["tarry.caller"]
 
@@ -140,10 +287,6 @@ def caller_of(request: Request) -> Caller:
 def message_of(request: Request) -> MessageId:
     """The message in the path, which was judged before the route was called."""
     return request.scope["tarry.message"]
-
-
-def redrive_of(request: Request) -> RedriveJob:
-    return request.scope["tarry.redrive"]
 
 
 def schedule_of(request: Request) -> ScheduleState:
@@ -158,55 +301,48 @@ async def _judge(store: AsyncStore, caller: Caller, action: Action, scope: Scope
         queue = request.path_params["queue"]
         caller.require(action, queue)
     elif scope is Scope.MESSAGE:
-        found = MessageId.parse(request.path_params["id"])
-        if found is None:
+        message = MessageId.parse(request.path_params["id"])
+        if message is None:
             if not caller.may(action):
                 raise Problem(403, "forbidden", f"this key may not {action}")
             raise message_gone()
-        queue = found.queue
+        queue = message.queue
         caller.require(action, queue)
-        request.scope["tarry.message"] = found
+        request.scope["tarry.message"] = message
     elif scope is Scope.ALL:
         caller.require(action, None)
     elif not caller.may(action):
         raise Problem(403, "forbidden", f"this key may not {action}")
-    elif scope is Scope.REDRIVE and (number := _number(request.path_params["job"])) is not None:
-        job = await store.redrive_job(number)
+    elif scope is Scope.REDRIVE:
+        text = request.path_params["job"]
+        if not (text.isascii() and text.isdigit() and len(text) < 19):
+            return None  # no number of a job: the route rejects it
+        number = int(text)
+        job = await store.run(store.dead_letters.redrive_job(number))
         if job is None or not caller.allows(action, job.queue):
             raise UnknownRedrive(number)
         request.scope["tarry.redrive"], queue = job, job.queue
     elif scope in (Scope.SCHEDULE, Scope.LEDGER):
-        prefix = parse_prefix(request.path_params["schedule"])
-        found = [] if prefix is None else await store.schedules(prefix)
-        if prefix is not None and not found and scope is Scope.LEDGER and caller.allows(action, None):
+        name = parse_schedule_id(request.path_params["schedule"])
+        states = [] if name is None else await store.run(store.cron.schedules(name))
+        if name is not None and not states and scope is Scope.LEDGER and caller.allows(action, None):
             return None
-        if prefix is None or not found or not caller.allows(action, found[0].spec.queue):
-            raise UnknownSchedule(prefix or request.path_params["schedule"])
-        request.scope["tarry.schedule"], queue = found[0], found[0].spec.queue
+        if name is None or not states or not caller.allows(action, states[0].spec.queue):
+            raise UnknownSchedule(name or request.path_params["schedule"])
+        request.scope["tarry.schedule"], queue = states[0], states[0].spec.queue
     return queue
 
 
-def _number(text: str) -> int | None:
-    """None: what is no number of a job is refused as such, once it is clear that the caller may ask at all."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
-
-
-def _open(inner: Handler) -> Handler:
-    async def handle(request: Request) -> Response:
-        return await inner(request)
-
-    return handle
-
-
-def _with_json(scope: Any, *, takes_body: bool) -> Any:
-    """`curl -d` says that it sends a form, and means JSON. What says it is something else is not taken for JSON."""
-    if not takes_body:
-        return scope
-    headers = [(name, value) for name, value in scope["headers"] if name != b"content-type"]
-    said = next((value for name, value in scope["headers"] if name == b"content-type"), b"application/json")
-    media_type = said.split(b";")[0].strip().lower()
-    if media_type not in (b"application/json", b"application/x-www-form-urlencoded", b""):
+def _require_json(request: Request) -> None:
+    """Accept JSON that is declared as a form, as `curl -d` does. A body of any other declared type is rejected."""
+    declared = request.headers.get("content-type", "")
+    if declared != "application/json" and declared.split(";")[0].strip().lower() not in _JSON_TYPES:
         raise Problem(415, "not_json", "the body must be JSON", hint="send Content-Type: application/json")
+
+
+def _with_json(scope: Any) -> Any:
+    """Declared as JSON, whatever it was declared as: FastAPI parses no other body."""
+    headers = [(name, value) for name, value in scope["headers"] if name != b"content-type"]
     return {**scope, "headers": [*headers, (b"content-type", b"application/json")]}
 
 
@@ -222,12 +358,14 @@ async def audited(request: Request, queue: str | None, do: Callable[[], Awaitabl
     if body:
         field = getattr(route, "body_field", None)
         detail |= audited_body(body, None if field is None else field.field_info.annotation)
-    row = await store.audit(
-        caller_of(request).id,
-        action,
-        queue=_storable(queue),
-        detail=_storable(detail),
-        request_id=request.scope.get("tarry.request_id"),
+    row = await store.run(
+        store.security.audit(
+            caller_of(request).id,
+            action,
+            queue=_storable(queue),
+            detail=_storable(detail),
+            request_id=request.scope.get("tarry.request_id"),
+        )
     )
     status = 500
     try:
@@ -239,11 +377,11 @@ async def audited(request: Request, queue: str | None, do: Callable[[], Awaitabl
         raise
     finally:
         try:
-            await store.audited(row, status, detail=request.scope[_AUDITED] or None)
+            await store.run(store.security.audited(row, status, detail=request.scope[_AUDITED] or None))
         except TarryError as error:
-            # The row is there, without its answer. What was done is done, and its caller must hear of it: a new key is
-            # shown once.
-            _log.warning("what became of %s is not in the audit: %s", action, error)
+            # The row exists, without its status. The caller must get the response all the same: a new key is shown
+            # once.
+            _log.warning("the audit has no status for %s: %s", action, error)
 
 
 def audited_body(body: bytes, model: Any = None) -> dict[str, Any]:
@@ -279,17 +417,17 @@ def _known_fields(parsed: Any, model: Any) -> dict[str, Any] | None:
         return None
     try:
         valid = TypeAdapter[Any](model).validate_python(parsed)
-        return (
-            valid.model_dump(mode="json", by_alias=True, exclude_unset=True) if isinstance(valid, BaseModel) else None
-        )
     except (ValueError, TarryError):
         return None
+    if isinstance(valid, BaseModel):
+        return valid.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    return parsed if isinstance(valid, msgspec.Struct) else None  # a struct has no other fields than these
 
 
 def _audited_ids(known: dict[str, Any]) -> dict[str, Any]:
     """Take the ids out of the fields. Long ones are shortened and none is left out, or they could hide the others."""
-    found = [item for name in _AUDITED_IDS if isinstance(known.get(name), list) for item in known.pop(name)]
-    ids = [cast("dict[str, Any]", item).get("id") if isinstance(item, dict) else item for item in found]
+    items = [item for name in _AUDITED_IDS if isinstance(known.get(name), list) for item in known.pop(name)]
+    ids = [cast("dict[str, Any]", item).get("id") if isinstance(item, dict) else item for item in items]
     return {"ids": [_audited_id(id) for id in ids]} if ids else {}
 
 

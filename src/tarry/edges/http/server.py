@@ -1,4 +1,4 @@
-"""The broker as a process: where it binds, how it starts, and how it ends quickly with clients still waiting."""
+"""The broker as a process: how it binds, starts, and ends quickly while clients wait."""
 
 from __future__ import annotations
 
@@ -11,36 +11,50 @@ from typing import Any, cast
 
 import uvicorn
 from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Mount, Route
 
 from tarry.app import AsyncApp
-from tarry.core.errors import Refused
-from tarry.edges.http.broker import Broker, broker_app
-from tarry.edges.http.connections import ACCEPTED_AT_ONCE, Connection, Connections, quiet_about_descriptors
-from tarry.edges.http.hosting import FLUSH_S
+from tarry.core.errors import InvalidState
+from tarry.edges.dashboard import app as dashboard
+from tarry.edges.dashboard.settings import DashboardSettings
+from tarry.edges.http.app import Broker, broker_app
+from tarry.edges.http.connection_limits import (
+    ACCEPTED_AT_ONCE,
+    ConnectionLimits,
+    LimitedConnection,
+    summarize_accept_errors,
+)
 from tarry.edges.http.origins import is_loopback
 from tarry.edges.http.settings import BrokerSettings
+from tarry.edges.http.uvicorn_shutdown import FLUSH_S
 
 BACKLOG = 4096
+_PAGES = DashboardSettings()
 _TICKS_PER_CHECK = 5
-"""uvicorn ticks ten times a second."""
+"""uvicorn ticks ten times per second."""
 
 
 class BrokerServer(uvicorn.Server):
-    """Tells the broker that it is stopping before it waits for the answers under way."""
+    """A uvicorn server with limits on connections, which stops the broker before it waits for responses in progress."""
 
-    def __init__(self, served: FastAPI, *, log_level: str = "warning") -> None:
+    def __init__(self, served: FastAPI, stop: asyncio.Event | None = None) -> None:
+        """`stop`: ends the server when it is set."""
         self._broker: Broker = served.state.broker
-        self._bounds = Connections(self._broker.settings)
-        # A connection with a long request does not give way: one key must leave connections for the others.
-        self._broker.gate.long_per_caller = max(1, self._bounds.most // 2)
+        self._stop = stop or asyncio.Event()
+        self._limits = ConnectionLimits(self._broker.settings)
+        # A connection with a long request is not closed to make room: one key must leave connections for the others.
+        self._broker.authenticator.long_per_caller = max(1, self._limits.most // 2)
+        self._broker.server_monitor.server = self
         super().__init__(
             uvicorn.Config(
                 served,
-                # A factory in place of a class: uvicorn does nothing with it but call it.
-                http=cast("Any", partial(Connection, bounds=self._bounds)),
+                # A factory instead of a class: uvicorn only calls it.
+                http=cast("Any", partial(LimitedConnection, limits=self._limits)),
                 lifespan="off",
                 access_log=False,
-                log_level=log_level,
+                log_level="warning",
                 log_config=None,
                 server_header=False,
                 proxy_headers=False,
@@ -55,33 +69,32 @@ class BrokerServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         loop = asyncio.get_running_loop()
         self._handler = loop.get_exception_handler()
-        loop.set_exception_handler(quiet_about_descriptors(self._handler))
+        loop.set_exception_handler(summarize_accept_errors(self._handler))
         await super().startup(sockets)
-        for one in sockets or ():
-            one.listen(
-                BACKLOG
-            )  # asyncio takes one number for the queue of the kernel and for how many it accepts at once
+        for listening in sockets or ():
+            # asyncio has one parameter for the backlog of the kernel and for how many it accepts at once.
+            listening.listen(BACKLOG)
         self.open.set()
 
     async def on_tick(self, counter: int) -> bool:
         if not counter % _TICKS_PER_CHECK:
-            self._bounds.check()
-        return await super().on_tick(counter)
+            self._limits.check()
+        return self._stop.is_set() or await super().on_tick(counter)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
-        """Signals are handled by the process: uvicorn would raise them again after a good end."""
+        """The process handles signals: uvicorn would raise them again after a clean end."""
         yield
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._broker.stop()
-        hurrying = asyncio.create_task(self._drop_who_does_not_read(), name="tarry-hang-up")
+        aborting = asyncio.create_task(self._abort_unread(), name="tarry-abort-unread")
         await super().shutdown(sockets)
-        hurrying.cancel()
+        aborting.cancel()
         asyncio.get_running_loop().set_exception_handler(self._handler)
 
-    async def _drop_who_does_not_read(self) -> None:
-        """Those who have their answer, except that it does not go out."""
+    async def _abort_unread(self) -> None:
+        """Close connections whose response is complete, but whose client does not read it."""
         await asyncio.sleep(FLUSH_S)
         for connection in list(self.server_state.connections):
             if connection.transport.is_closing():
@@ -89,30 +102,45 @@ class BrokerServer(uvicorn.Server):
 
 
 async def check_bind(app: AsyncApp, host: str) -> BrokerSettings:
-    """Beyond loopback nobody gets in without a key, so there has to be one."""
+    """Settings for this address: beyond loopback every request needs a key, so there has to be one."""
     if is_loopback(host):
         return BrokerSettings(anonymous=True)
     if not any(key.active for key in await app.keys.list()):
-        raise Refused(
-            f"the broker does not bind to {host} while there is no API key: everybody could use it",
-            hint="make one first: tarry key create NAME --action admin --action read …",
+        raise InvalidState(
+            f"the broker does not bind to {host} without an API key: every client could use it",
+            hint="create a key first: tarry key create NAME --action admin --action read …",
         )
     return BrokerSettings(anonymous=False)
 
 
 def bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Named as TCP: else the loop does not switch Nagle's algorithm off, and every answer waits 40 ms for an echo.
-    found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # Named as TCP: otherwise the loop does not disable Nagle's algorithm, and every response is delayed by 40 ms.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        found.bind((host, port))
-        # From here on clients wait instead of being refused: whoever reads that we answer may come at once.
-        found.listen(BACKLOG)
+        listening.bind((host, port))
+        # From here on clients wait instead of being refused: the address may be announced before the server runs.
+        listening.listen(BACKLOG)
     except OSError as error:
-        found.close()
-        raise Refused(f"cannot bind to {host} port {port}: {error.strerror}", hint="choose another --port") from error
-    return found
+        listening.close()
+        raise InvalidState(
+            f"cannot bind to {host} port {port}: {error.strerror}", hint="choose another --port"
+        ) from error
+    return listening
+
+
+def with_dashboard(served: FastAPI, settings: DashboardSettings) -> FastAPI:
+    """The broker with its dashboard, to which its root leads."""
+
+    async def to_dashboard(request: Request) -> Response:
+        return RedirectResponse(f"{request.scope.get('root_path', '').rstrip('/')}{dashboard.PATH}/", 307)
+
+    mounted = dashboard.dashboard_app(served.state.broker, settings)
+    for path in ("/", dashboard.PATH):
+        served.router.routes.append(Route(path, to_dashboard, methods=["GET"]))
+    served.router.routes.append(Mount(dashboard.PATH, mounted))
+    return served
 
 
 async def serve(
@@ -121,29 +149,25 @@ async def serve(
     settings: BrokerSettings,
     stop: asyncio.Event,
     announce: Callable[[], None] = lambda: None,
+    pages: DashboardSettings = _PAGES,
 ) -> None:
-    """Serve until `stop` is set. `announce` is called when clients may come."""
-    server = BrokerServer(broker_app(app, settings))
-
-    async def stop_it() -> None:
-        await stop.wait()
-        server.should_exit = True
-
-    stopping = asyncio.create_task(stop_it(), name="tarry-broker-stop")
+    """Serve until `stop` is set. `announce` is called when clients may connect. `pages`: of the dashboard."""
+    server = BrokerServer(with_dashboard(broker_app(app, settings), pages), stop)
     announce()
-    try:
-        await server.serve(list(sockets))
-    finally:
-        stopping.cancel()
+    await server.serve(list(sockets))
 
 
 @contextlib.asynccontextmanager
-async def serving(
-    app: AsyncApp, settings: BrokerSettings, host: str = "127.0.0.1", port: int = 0
+async def running_broker(
+    app: AsyncApp,
+    settings: BrokerSettings,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    pages: DashboardSettings = _PAGES,
 ) -> AsyncGenerator[str]:
-    """A broker inside a running loop, by default on a free port: for tests, and for programs that bring their own."""
+    """A broker in a running loop, by default on a free port: for tests, and for programs with their own broker."""
     listening = bind(host, port)
-    server = BrokerServer(broker_app(app, settings))
+    server = BrokerServer(with_dashboard(broker_app(app, settings), pages))
     running = asyncio.create_task(server.serve([listening]), name="tarry-broker")
     try:
         await server.open.wait()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pyspark.sql.types import (
     BinaryType,
     DataType,
+    DateType,
+    DoubleType,
     IntegerType,
     LongType,
     StringType,
@@ -13,69 +15,40 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+_TYPES: dict[str, DataType] = {
+    "binary": BinaryType(),
+    "date": DateType(),
+    "double": DoubleType(),
+    "int": IntegerType(),
+    "long": LongType(),
+    "string": StringType(),
+    "timestamp": TimestampType(),
+}
 
-def _struct(*columns: tuple[str, DataType]) -> StructType:
-    return StructType([StructField(name, kind, nullable=True) for name, kind in columns])
+
+def struct(columns: str, **nested: DataType) -> StructType:
+    """A schema from `name type, …`, with the types of `nested` columns by name; needs no running Spark."""
+    pairs = (column.split() for column in columns.split(","))
+    return StructType([StructField(name, nested[name] if name in nested else _TYPES[kind]) for name, kind in pairs])
 
 
-EVENTS = _struct(
-    ("id", LongType()),
-    ("xid", LongType()),
-    ("at", TimestampType()),
-    ("kind", StringType()),
-    ("queue_id", IntegerType()),
-    ("queue", StringType()),
-    ("key", StringType()),
-    ("version", LongType()),
-    ("attempt", IntegerType()),
-    ("priority", IntegerType()),
-    ("due_at", TimestampType()),
-    ("leased_at", TimestampType()),
-    ("lease_until", TimestampType()),
-    ("consumer", StringType()),
-    ("size", IntegerType()),
-    ("payload_hash", BinaryType()),
-    ("error", StringType()),
-    ("detail", StringType()),
-    ("payload", BinaryType()),
+EVENTS = struct(
+    "id long, xid long, at timestamp, kind string, queue_id int, queue string, key string, version long, attempt int, "
+    "priority int, due_at timestamp, leased_at timestamp, lease_until timestamp, consumer string, size int, "
+    "payload_hash binary, error string, detail string, payload binary"
 )
 """The journal. `detail` is JSON text; `xid` is the transaction id as a number, to group the events of one operation."""
 
-MESSAGES = _struct(
-    ("queue_id", IntegerType()),
-    ("queue", StringType()),
-    ("key", StringType()),
-    ("version", LongType()),
-    ("state", StringType()),
-    ("attempt", IntegerType()),
-    ("priority", IntegerType()),
-    ("due_at", TimestampType()),
-    ("created_at", TimestampType()),
-    ("lease_until", TimestampType()),
-    ("consumer", StringType()),
-    ("type", StringType()),
-    ("content_type", StringType()),
-    ("headers", StringType()),
-    ("last_error", StringType()),
-    ("payload", BinaryType()),
+MESSAGES = struct(
+    "queue_id int, queue string, key string, version long, state string, attempt int, priority int, due_at timestamp, "
+    "created_at timestamp, lease_until timestamp, consumer string, type string, content_type string, headers string, "
+    "last_error string, payload binary"
 )
 """Live messages, as of the time of reading."""
 
-DEAD_LETTERS = _struct(
-    ("queue_id", IntegerType()),
-    ("queue", StringType()),
-    ("key", StringType()),
-    ("version", LongType()),
-    ("attempt", IntegerType()),
-    ("priority", IntegerType()),
-    ("due_at", TimestampType()),
-    ("died_at", TimestampType()),
-    ("reason", StringType()),
-    ("error", StringType()),
-    ("type", StringType()),
-    ("content_type", StringType()),
-    ("headers", StringType()),
-    ("payload", BinaryType()),
+DEAD_LETTERS = struct(
+    "queue_id int, queue string, key string, version long, attempt int, priority int, due_at timestamp, "
+    "died_at timestamp, reason string, error string, type string, content_type string, headers string, payload binary"
 )
 
 TABLES = {"events": EVENTS, "messages": MESSAGES, "dead_letters": DEAD_LETTERS}

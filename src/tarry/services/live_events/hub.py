@@ -1,8 +1,7 @@
 """Fan-out of the growing journal: one reader tails it and distributes events to many subscribers.
 
 Nothing is read while there are no subscribers. A subscriber that does not keep up is disconnected, so that it costs no
-more than its buffer; it may resume from its last position and catch up from the journal.
-"""
+more than its buffer; it may resume from its last position and catch up from the journal."""
 
 from __future__ import annotations
 
@@ -14,18 +13,17 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
-from tarry.core.events import Event
-from tarry.core.following import AsyncFollowing, EventPage, Gap
+from tarry.core.journal.events import Event
+from tarry.core.journal.positions import EventPage, GapReason
+from tarry.core.ports import AsyncStore
+from tarry.services.live_events.stream import Ending, EventFormat, Stream
 from tarry.services.loop import Loop
-from tarry.services.streams import Ending, Form, Stream
 
 _log = logging.getLogger("tarry")
 
 PAGE = 500
 REPLAYS = 4
-"""Concurrent page reads for single subscribers: when all of them reconnect at once, other queries need the database,
-too.
-"""
+"""Concurrent replays: when all subscribers reconnect at once, other queries need the database, too."""
 TAKEN_WITHIN_S = 0.5
 """How long subscribers have to consume one page before the next one is added."""
 NOT_AGAIN_S = 30.0
@@ -44,14 +42,14 @@ class Replayed:
     is_gap: bool = False
 
 
-class Live:
-    """The distributor. `form` serializes events, once for all subscribers of that form. `run_once` reads new events."""
+class EventHub:
+    """The distributor. `format` serializes events, once for all subscribers with that format. `run_once` reads new events."""
 
     def __init__(
         self,
-        journal: AsyncFollowing,
+        store: AsyncStore,
         *,
-        form: Form,
+        format: EventFormat,
         buffer: int,
         most: int,
         quick: timedelta = timedelta(milliseconds=50),
@@ -59,10 +57,9 @@ class Live:
         check_every: timedelta = timedelta(seconds=2),
     ) -> None:
         """`buffer`: events that a subscriber may lag behind; `most`: events that are read at once, or replayed. Polls
-        again after `quick` while events arrive, and progressively less often, up to `calm`, when idle.
-        """
-        self._journal = journal
-        self._form = form
+        again after `quick` while events arrive, and progressively less often, up to `calm`, when idle."""
+        self._store = store
+        self._format = format
         self._buffer = buffer
         self._page = min(PAGE, buffer)
         self._most = most
@@ -85,44 +82,52 @@ class Live:
 
     @asynccontextmanager
     async def stream(
-        self, wants: Callable[[Event], bool], *, allowed: Callable[[], Awaitable[bool]], form: Form | None = None
+        self,
+        wants: Callable[[Event], bool],
+        *,
+        allowed: Callable[[], Awaitable[bool]],
+        format: EventFormat | None = None,
     ) -> AsyncGenerator[Stream]:
         """A subscriber, which gets nothing before it joins. The first one starts the loop, the last one ends it."""
-        visitor = Stream(wants, form or self._form, allowed=allowed, most=self._buffer, on_taken=self._taken.set)
-        self._streams.add(visitor)
+        stream = Stream(wants, format or self._format, allowed=allowed, most=self._buffer, on_taken=self._taken.set)
+        self._streams.add(stream)
         if self.is_stopping:
-            visitor.end(Ending.STOPPING)
+            stream.end(Ending.STOPPING)
         elif self._loop is None:
             self._position = None  # start at the current position: events without subscribers are not replayed
             self._loop = Loop("live events", self.run_once, every=timedelta(seconds=self._calm_s))
             self._task = asyncio.create_task(self._loop.run(), name="tarry-live")
         try:
-            yield visitor
+            yield stream
         finally:
-            visitor.end(Ending.GONE)
-            self.cut_off += visitor.ending is Ending.SLOW
-            self._streams.discard(visitor)
+            stream.end(Ending.GONE)
+            self.cut_off += stream.ending is Ending.SLOW
+            self._streams.discard(stream)
             if not self._streams:
                 await self._rest()
 
     async def join(self, stream: Stream) -> str:
         """Start feeding a stream; returns its start position. Everything distributed before lies before it."""
-        asked_at = time.monotonic()
+        called_at = time.monotonic()
         async with self._reading:
             if self._position is None:
                 started_at = time.monotonic()
-                self._position, self._read_at = (await self._journal.follow(None)).position, started_at
-            elif self._read_at < asked_at:
+                self._position, self._read_at = await self._head(), started_at
+            elif self._read_at < called_at:
                 # So that a subscriber with a position from here or from another broker is not ahead of this reader.
                 # Concurrent joins share one read.
                 started_at = time.monotonic()
                 if not await self._read(started_at):
                     # Reading may never catch up: read only up to the current head.
-                    head, started_at = (await self._journal.follow(None)).position, time.monotonic()
+                    head = await self._head()
                     while not await self._read_page(until=head):
                         pass
             stream.position = self._position
             return self._position
+
+    async def _head(self) -> str:
+        """The current end of the journal."""
+        return (await self._store.run(self._store.journal.tail(None))).position
 
     async def replay(self, stream: Stream, after: str, *, until: str | None = None) -> AsyncGenerator[Replayed]:
         """Events after a position, read for one subscriber, in pages that it consumes at its own speed."""
@@ -136,22 +141,20 @@ class Live:
             after = page.position
 
     async def _replayed(self, stream: Stream, after: str, until: str | None, limit: int) -> tuple[Replayed, int]:
-        """Also returns the next page size. Only a limited amount of text outlives this call: many may read slowly at
-        once.
-        """
-        page = await self._journal.follow(after, until=until, limit=limit, most=self._most)
+        """Also returns the next page size. Only a limited amount of text outlives this call: many may read slowly."""
+        page = await self._store.run(self._store.journal.tail(after, until=until, limit=limit, most=self._most))
         if page.gap is not None:
-            told = stream.form.tell(page.position, page.gap)
-            return Replayed(told, page.position, complete=page.complete, is_gap=True), limit
-        shown: list[bytes] = []
+            text = stream.format.gap(page.position, page.gap)
+            return Replayed(text, page.position, complete=page.complete, is_gap=True), limit
+        texts: list[bytes] = []
         size = 0
         for n, (position, event) in enumerate(page.events, 1):
             if stream.wants(event):
-                shown.append(_shown(stream.form, position, event)[1])
-                size += len(shown[-1])
+                texts.append(_serialize(stream.format, position, event)[1])
+                size += len(texts[-1])
                 if size >= REPLAYED_BYTES:
-                    return Replayed(b"".join(shown), position, complete=False), n
-        return Replayed(b"".join(shown), page.position, complete=page.complete), min(self._page, limit * 2)
+                    return Replayed(b"".join(texts), position, complete=False), n
+        return Replayed(b"".join(texts), page.position, complete=page.complete), min(self._page, limit * 2)
 
     def stop(self) -> None:
         """Stop permanently: current and later subscribers get the ending STOPPING."""
@@ -163,7 +166,7 @@ class Live:
         async with self._reading:
             started_at = time.monotonic()
             before, is_done = self._position, await self._read(started_at)
-            found, took_s = self._position != before, time.monotonic() - started_at
+            is_new, took_s = self._position != before, time.monotonic() - started_at
         if started_at >= self._checked_at + self._check_every_s:
             self._checked_at = started_at
             for stream in list(self._streams):
@@ -172,13 +175,11 @@ class Live:
         if not is_done:
             return 0.0
         # The longer the distribution takes, the larger the next batch: other tasks need the processor, too.
-        self._rest_s = max(self._quick_s, took_s) if found else min(self._calm_s, max(self._quick_s, self._rest_s * 2))
+        self._rest_s = max(self._quick_s, took_s) if is_new else min(self._calm_s, max(self._quick_s, self._rest_s * 2))
         return self._rest_s
 
     async def _read(self, started_at: float) -> bool:
-        """Distribute new events. True: caught up. Under the lock, so that no subscriber joins in the middle of a
-        window.
-        """
+        """Distribute new events. True: caught up. Under the lock, so that no subscriber joins in between."""
         for _ in range(PAGES_AT_ONCE):
             if self._position is None:
                 return True
@@ -189,11 +190,13 @@ class Live:
 
     async def _read_page(self, *, until: str | None = None) -> bool:
         """True: caught up."""
-        page = await self._journal.follow(self._position, until=until, limit=self._page, most=self._most)
-        shown = {form: _written(form, page) for form in {stream.form for stream in self._streams}}
+        page = await self._store.run(
+            self._store.journal.tail(self._position, until=until, limit=self._page, most=self._most)
+        )
+        texts = {format: _serialize_page(format, page) for format in {stream.format for stream in self._streams}}
         for stream in list(self._streams):
             try:
-                stream.put(shown[stream.form], page.position)
+                stream.put(texts[stream.format], page.position)
             except Exception:
                 _log.exception("a live stream failed, and is ended")
                 stream.end(Ending.FAILED)  # the client resumes from the last position it has seen
@@ -203,8 +206,7 @@ class Live:
 
     async def _until_taken(self) -> None:
         """Wait for subscribers to consume the page: otherwise a burst would disconnect good readers that had no turn to
-        run. Readers that did not keep up are not waited for again: together they would delay all others.
-        """
+        run. Readers that did not keep up are not waited for again: together they would delay all others."""
         try:
             async with asyncio.timeout(TAKEN_WITHIN_S):
                 while any(stream.is_waited_for for stream in self._streams):
@@ -223,16 +225,16 @@ class Live:
             task.cancel()  # it may be waiting for an unavailable database
 
 
-def _written(form: Form, page: EventPage) -> list[tuple[Event | None, bytes]]:
-    written = [_shown(form, position, event) for position, event in page.events]
+def _serialize_page(format: EventFormat, page: EventPage) -> list[tuple[Event | None, bytes]]:
+    texts = [_serialize(format, position, event) for position, event in page.events]
     if page.gap is not None:
-        written.append((None, form.tell(page.position, page.gap)))
-    return written
+        texts.append((None, format.gap(page.position, page.gap)))
+    return texts
 
 
-def _shown(form: Form, position: str, event: Event) -> tuple[Event | None, bytes]:
+def _serialize(format: EventFormat, position: str, event: Event) -> tuple[Event | None, bytes]:
     try:
-        return event, form.show(position, event)
+        return event, format.event(position, event)
     except Exception:
-        _log.exception("event %d of queue %r cannot be shown", event.id, event.queue)
-        return None, form.tell(position, Gap.UNREADABLE)
+        _log.exception("event %d of queue %r cannot be serialized", event.id, event.queue)
+        return None, format.gap(position, GapReason.UNREADABLE)

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tarry.core.events import Event
-from tarry.core.following import Gap
+from tarry.core.journal.events import Event
+from tarry.core.journal.positions import GapReason
 
 _log = logging.getLogger("tarry")
 
@@ -28,11 +28,11 @@ class Ending(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
-    """Serialization of events and gaps. Subscribers of one form share the serialized text."""
+class EventFormat:
+    """Serialization of events and gaps, with their positions. Subscribers with the same format share the text."""
 
-    show: Callable[[str, Event], bytes]
-    tell: Callable[[str, Gap], bytes]
+    event: Callable[[str, Event], bytes]
+    gap: Callable[[str, GapReason], bytes]
 
 
 class Stream:
@@ -41,7 +41,7 @@ class Stream:
     def __init__(
         self,
         wants: Callable[[Event], bool],
-        form: Form,
+        format: EventFormat,
         *,
         allowed: Callable[[], Awaitable[bool]],
         most: int,
@@ -50,7 +50,7 @@ class Stream:
         self.position: str | None = None
         """All matching events up to here were added to this stream. None: it is not fed yet."""
         self.wants = wants
-        self.form = form
+        self.format = format
         self.ending: Ending | None = None
         self.on_end: Callable[[], None] = lambda: None
         self.is_allowed = allowed
@@ -59,7 +59,7 @@ class Stream:
         self._most = most
         self._on_taken = on_taken
         self._waiting: deque[bytes] = deque()
-        self._called = asyncio.Event()
+        self._wakeup = asyncio.Event()
 
     @property
     def is_behind(self) -> bool:
@@ -69,18 +69,18 @@ class Stream:
     def is_waited_for(self) -> bool:
         return self.is_behind and time.monotonic() >= self.waited_for_from
 
-    def put(self, shown: list[tuple[Event | None, bytes]], position: str) -> None:
+    def put(self, texts: list[tuple[Event | None, bytes]], position: str) -> None:
         """Add matching events. An event of None goes to every stream: it concerns the stream, not a message."""
         if self.ending is not None or self.position is None:
             return
-        fresh = [text for event, text in shown if event is None or self.wants(event)]
+        fresh = [text for event, text in texts if event is None or self.wants(event)]
         if len(self._waiting) + len(fresh) > self._most:
             self.end(Ending.SLOW)
             return
         self.position = position
         if fresh:
             self._waiting.extend(fresh)
-            self._called.set()
+            self._wakeup.set()
 
     def take(self, most_bytes: int) -> bytes:
         """The buffered text, limited to about what a socket accepts at once: the rest counts as lag."""
@@ -93,14 +93,14 @@ class Stream:
             self._on_taken()
         return b"".join(taken)
 
-    async def something(self, timeout_s: float) -> bool:
+    async def wait(self, timeout_s: float) -> bool:
         """Wait for text or for the end. False: neither came in time."""
         if self._waiting or self.ending is not None:
             return True
-        self._called.clear()
+        self._wakeup.clear()
         try:
             async with asyncio.timeout(timeout_s):
-                await self._called.wait()
+                await self._wakeup.wait()
         except TimeoutError:
             return False
         return True
@@ -109,9 +109,11 @@ class Stream:
         if self.ending is None:
             self.ending = why
             self._waiting.clear()
-            self._called.set()
+            self._wakeup.set()
             self._on_taken()
             try:
                 self.on_end()
             except Exception:
-                _log.exception("a live stream that ends could not be told so")  # the other streams must still be ended
+                _log.exception(
+                    "the end of a live stream could not be reported"
+                )  # the other streams must still be ended

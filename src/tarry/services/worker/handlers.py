@@ -1,31 +1,37 @@
-"""Handler functions: their signatures, and errors for invalid ones."""
+"""Handler functions with their signatures, and the sources that a worker polls for them: a whole queue, or one type of it."""
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple, get_origin, get_type_hints
 
+from tarry.api._sync.delivery import Delivery
+from tarry.api.delivery import AsyncDelivery
 from tarry.core import limits
 from tarry.core.codecs import Codec, codec_for
-from tarry.core.errors import InvalidInput
-from tarry.core.messages import Decode
-from tarry.core.retry import Retry
-from tarry.handles.delivery import AsyncDelivery, Delivery
+from tarry.core.errors import InvalidInput, InvalidPayload
+from tarry.core.messages.model import Decode
+from tarry.core.messages.retry import Retry
+from tarry.core.rates import Rate
+from tarry.wire.payload import CONTENT
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-class Raw(NamedTuple):
-    """An undecoded payload. One poll serves handlers of several types, so it cannot decode for them."""
+class Unreadable(NamedTuple):
+    """In place of a payload that cannot be decoded."""
 
-    data: bytes
-    content_type: str | None
+    reason: str
 
 
-RAW: Codec[Raw] = Codec(lambda raw: (raw.data, raw.content_type), Raw)
+class Raised(NamedTuple):
+    """In place of what a handler returned, or of a payload: the codec may fail, too."""
+
+    error: BaseException
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +46,15 @@ class Handler:
     retry: Retry | None = None
     timeout: timedelta | None = None
     bury_on: tuple[type[Exception], ...] = ()
+
+    def read(self, data: bytes, content_type: str | None) -> Any:
+        """The payload, or why there is none: a poll must not fail because of one message."""
+        try:
+            return self.decode(data, content_type)
+        except InvalidPayload as error:
+            return Unreadable(str(error))
+        except Exception as error:
+            return Raised(error)
 
 
 def handler_for(
@@ -79,7 +94,7 @@ def handler_for(
 
 def _signature(call: Callable[..., Any], name: str, *, is_async: bool) -> tuple[Any, bool]:
     """The type of the payload, and whether the handler takes the delivery too."""
-    wanted = "(payload) or (payload, delivery)"
+    allowed = "(payload) or (payload, delivery)"
     parameters = list(inspect.signature(call).parameters.values())
     taken = [p for p in parameters if p.kind in _POSITIONAL]
     extra = [
@@ -87,8 +102,8 @@ def _signature(call: Callable[..., Any], name: str, *, is_async: bool) -> tuple[
     ]
     required = [p for p in taken if p.default is p.empty]
     if extra or not taken or len(required) > 2:
-        said = ", ".join(p.name for p in parameters)
-        raise InvalidInput(f"handler {name} takes ({said}), and a handler takes {wanted}")
+        names = ", ".join(p.name for p in parameters)
+        raise InvalidInput(f"handler {name} takes ({names}), and a handler takes {allowed}")
     try:
         hints = get_type_hints(call if inspect.isroutine(call) else call.__call__)
     except (NameError, TypeError) as error:
@@ -99,7 +114,7 @@ def _signature(call: Callable[..., Any], name: str, *, is_async: bool) -> tuple[
     payload = taken[0]
     if payload.name not in hints:
         raise InvalidInput(
-            f"handler {name}: {payload.name} has no type, so nobody knows how to read the payload",
+            f"handler {name}: {payload.name} has no type, so the payload cannot be decoded",
             hint=f"annotate it: {payload.name}: Order (a dataclass, pydantic model, …), dict, str, bytes, or Any",
         )
     wants_delivery = len(taken) > 1 and taken[1].default is taken[1].empty
@@ -115,3 +130,82 @@ def _check_delivery(hint: Any, name: str, *, is_async: bool) -> None:
     if kind is wrong:
         defined = "async def" if is_async else "def"
         raise InvalidInput(f"handler {name} is an {defined}: its delivery is a tarry.{right.__name__}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueOptions:
+    """A worker's options for one queue. None: the default of the worker or the queue."""
+
+    concurrency: int | None = None
+    prefetch: int | None = None
+    lease_for: timedelta | None = None
+    rate: Rate | None = None
+
+    def __post_init__(self) -> None:
+        if self.concurrency is not None and limits.check_count(self.concurrency, "concurrency") < 1:
+            raise InvalidInput(f"concurrency must be at least 1, not {self.concurrency}")
+        if self.prefetch is not None and limits.check_count(self.prefetch, "prefetch") < 0:
+            raise InvalidInput(f"prefetch must not be negative, as {self.prefetch} is")
+        if self.lease_for is not None:
+            limits.check_lease_for(self.lease_for)
+        if self.rate is not None and not isinstance(self.rate, Rate):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidInput(f"rate must be a tarry.Rate, as Rate(100, timedelta(seconds=1)), not {self.rate!r:.120}")
+
+    def joined(self, other: QueueOptions, queue: str) -> QueueOptions:
+        """The combination for two handlers of one queue; they must not contradict each other."""
+        given = {field.name: getattr(other, field.name) for field in dataclasses.fields(other)}
+        given = {name: value for name, value in given.items() if value is not None}
+        for name, value in given.items():
+            if getattr(self, name) not in (None, value):
+                raise InvalidInput(
+                    f"queue {queue!r} has {name}={getattr(self, name)} already, and now {name}={value}",
+                    hint=f"{name} belongs to the whole queue: give it to one of its handlers",
+                )
+        return dataclasses.replace(self, **given)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    queue: str
+    type: str | None
+    options: QueueOptions
+    handlers: Mapping[str | None, Handler]
+    """By type; None: every type without its own handler."""
+
+    @property
+    def codec(self) -> Codec[Any]:
+        """Where all messages have the same handler, the poll decodes them for it; else it returns their `Content`."""
+        if len(self.handlers) > 1:
+            return CONTENT
+        (handler,) = self.handlers.values()
+        return Codec(CONTENT.encode, handler.read)
+
+    def handler_of(self, type: str | None) -> Handler:
+        return self.handlers[type if type in self.handlers else None if self.type is None else self.type]
+
+    @property
+    def max_attempts(self) -> int | None:
+        """The limit that a poll may set for all its messages: the maximum over these handlers."""
+        allowed = [handler.retry.max_attempts if handler.retry else None for handler in self.handlers.values()]
+        return max((n for n in allowed if n is not None), default=None) if None not in allowed else None
+
+    def __str__(self) -> str:
+        return self.queue if self.type is None else f"{self.queue}/{self.type}"
+
+
+def sources_of(handlers: Iterable[Handler], options: Mapping[str, QueueOptions]) -> list[Source]:
+    """A queue with a handler for all types is polled as a whole. Otherwise each type is polled separately, so that
+    types without a handler here are left to other workers."""
+    by_queue: dict[str, dict[str | None, Handler]] = {}
+    for handler in handlers:
+        by_queue.setdefault(handler.queue, {})[handler.type] = handler
+    sources: list[Source] = []
+    for queue, by_type in by_queue.items():
+        if None in by_type:
+            sources.append(Source(queue=queue, type=None, options=options[queue], handlers=by_type))
+        else:
+            sources += [
+                Source(queue=queue, type=type, options=options[queue], handlers={type: handler})
+                for type, handler in by_type.items()
+            ]
+    return sources

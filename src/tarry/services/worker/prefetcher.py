@@ -6,15 +6,13 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
+from tarry.api.queue import AsyncQueue
 from tarry.core.errors import StoreUnavailable
 from tarry.core.rates import Pace
-from tarry.handles.aio import AsyncQueue
-from tarry.handles.delivery import AsyncDelivery
-from tarry.services.handlers import Raw
 from tarry.services.loop import pause_s
-from tarry.services.sources import QueueOptions, Source
+from tarry.services.worker.handlers import QueueOptions, Source
+from tarry.services.worker.job import Job
 
 _log = logging.getLogger("tarry.worker")
 _FRESH = 0.5
@@ -25,7 +23,7 @@ _LOWEST_EVERY = 10
 """One in this many consecutive full polls starts with the lowest priority, so that no priority starves."""
 
 
-class Room:
+class QueueLimits:
     """The handler slots of one queue, shared by the sources of its types."""
 
     def __init__(self, queue: str, options: QueueOptions, concurrency: int) -> None:
@@ -37,74 +35,85 @@ class Room:
         self.paused = False
 
 
-class Lane:
+class Prefetcher:
     """One source: polls while there are free slots, and holds messages that have not started yet."""
 
-    def __init__(self, source: Source, room: Room, queue: AsyncQueue[Raw], timer: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        source: Source,
+        limits: QueueLimits,
+        queue: AsyncQueue[object],
+        timer: Callable[[], float],
+        interrupt: Callable[[Job], None],
+    ) -> None:
+        """`interrupt`: see `Job`."""
         self.source = source
-        self.room = room
+        self.limits = limits
         self.queue = queue
         self.running = 0
-        self.held: deque[AsyncDelivery[Raw]] = deque()
+        self.held: deque[Job] = deque()
+        self._interrupt = interrupt
         self._timer = timer
-        self._wanted = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._low = 0
+        """The buffer is filled again when no more than so many are left in it."""
         self._mean_s: float | None = None
         self._lease_s = 0.0
-        self._full_takes = 0
+        self._full_polls = 0
 
-    def want(self) -> None:
-        """Signal that there may be free slots."""
-        self._wanted.set()
+    def wake(self) -> None:
+        """Poll for more if the buffer is low: a slot may be free."""
+        if len(self.held) <= self._low:
+            self._wake.set()
 
     def startable(self, now_s: float) -> bool:
-        pace = self.room.pace
+        limits = self.limits
         return bool(
             self.held
-            and not self.room.paused
-            and self.room.running < self.room.limit
-            and (pace is None or pace.free(now_s) > 0)
+            and not limits.paused
+            and limits.running < limits.limit
+            and (limits.pace is None or limits.pace.free(now_s) > 0)
         )
 
     def took(self, seconds: float) -> None:
         """Record the duration of a handler; the moving average limits how many messages are prefetched."""
         self._mean_s = seconds if self._mean_s is None else 0.8 * self._mean_s + 0.2 * seconds
 
-    def missing(self, places: int) -> int:
-        """How many messages to lease, given the number of free slots for this lane."""
-        wanted = min(places, self.room.limit - self.room.running) + self._ahead() - len(self.held)
-        if self.room.pace is not None:
-            wanted = min(wanted, self.room.pace.free(self._timer()) - len(self.held))
-        return 0 if self.room.paused else wanted
+    def missing(self, slots: int) -> int:
+        """How many messages to lease, given the number of free slots for this source."""
+        free, ahead, held = min(slots, self.limits.limit - self.limits.running), self._ahead(), len(self.held)
+        missing = free + ahead - held
+        if self.limits.pace is not None:
+            missing = min(missing, self.limits.pace.free(self._timer()) - held)
+        self._low = ahead // 2
+        return 0 if self.limits.paused or self._low < held >= free else missing
 
     def _ahead(self) -> int:
         if self._mean_s is None:
             return 0  # the duration of a handler is not known yet
-        soon = self.room.limit * _AHEAD * self._lease_s / max(self._mean_s, 1e-6)
-        return int(min(self.room.prefetch, soon))
+        soon = self.limits.limit * _AHEAD * self._lease_s / max(self._mean_s, 1e-6)
+        return int(min(self.limits.prefetch, soon))
 
-    def stale(self, now_s: float) -> list[AsyncDelivery[Raw]]:
-        """Remove and return messages that have waited too long."""
-        old = [d for d in self.held if now_s - d.asked_s >= (1 - _FRESH) * d.lease_for.total_seconds()]
-        for delivery in old:
-            self.held.remove(delivery)
-        return old
+    def take(self, now_s: float) -> Job | None:
+        """The next message, unless it has waited too long: then it is left to `unstarted`."""
+        return None if _is_stale(self.held[0], now_s) else self.held.popleft()
 
-    def unstarted(self) -> list[AsyncDelivery[Raw]]:
-        """Remove and return all messages that have not started."""
-        rest = list(self.held)
-        self.held.clear()
-        return rest
+    def unstarted(self, now_s: float | None = None) -> list[Job]:
+        """Remove and return all messages that have not started; with a time, those that have waited too long by then."""
+        jobs = [job for job in self.held if now_s is None or _is_stale(job, now_s)]
+        self.held = deque(job for job in self.held if now_s is not None and not _is_stale(job, now_s))
+        return jobs
 
-    async def feed(self, places: Callable[[Lane], int], arrived: Callable[[], None]) -> None:
+    async def run(self, slots: Callable[[Prefetcher], int], arrived: Callable[[], None]) -> None:
         """Poll until cancelled; a cancelled poll releases the messages in its response."""
         failures = 0
         while True:
-            self._wanted.clear()
-            if (n := self.missing(places(self))) <= 0:
-                await self._wanted.wait()
+            self._wake.clear()
+            if (n := self.missing(slots(self))) <= 0:
+                await self._wake.wait()
                 continue
             try:
-                found = await self._poll(n)
+                jobs = await self._poll(n)
                 failures = 0
             except Exception as error:
                 failures += 1
@@ -114,19 +123,24 @@ class Lane:
                     _log.debug("polling %s", self.source, exc_info=error)
                 await asyncio.sleep(pause_s(failures))
                 continue
-            self.held.extend(found)
-            if found:
-                self._lease_s = found[-1].lease_for.total_seconds()
+            self.held.extend(jobs)
+            if jobs:
+                self._lease_s = jobs[-1].span_s
             arrived()
 
-    async def _poll(self, n: int) -> list[AsyncDelivery[Any]]:
-        lowest_first = self._full_takes >= _LOWEST_EVERY - 1
-        found = await self.queue.poll_many(
+    async def _poll(self, n: int) -> list[Job]:
+        lowest_first = self._full_polls >= _LOWEST_EVERY - 1
+        deliveries = await self.queue.poll_many(
             n,
             type=self.source.type,
             lease_for=self.source.options.lease_for,
             max_attempts=self.source.max_attempts,
             lowest_first=lowest_first,
         )
-        self._full_takes = 0 if lowest_first or len(found) < n else self._full_takes + 1
-        return found
+        self._full_polls = 0 if lowest_first or len(deliveries) < n else self._full_polls + 1
+        queue, handler_of, interrupt = self.queue, self.source.handler_of, self._interrupt
+        return [Job(queue, delivery, handler_of(delivery.type), interrupt) for delivery in deliveries]
+
+
+def _is_stale(job: Job, now_s: float) -> bool:
+    return now_s >= job.expires_s - _FRESH * job.span_s

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from tarry.api.delivery import Handed
 from tarry.core.errors import InvalidInput
-from tarry.handles.delivery import Handed
 
 _log = logging.getLogger("tarry.worker")
 
 
-class Ending(Enum):
+class HandlerResult(Enum):
     """How the handling of one delivery ended."""
 
     ACKED = "acked"
@@ -32,6 +32,9 @@ class Ending(Enum):
     """The lease was lost and the result discarded."""
 
 
+_TROUBLE = (HandlerResult.FAILED, HandlerResult.BURIED, HandlerResult.LOST)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handled:
     """One handled delivery. `late_s`: due → leased, by the database's clock."""
@@ -39,7 +42,7 @@ class Handled:
     delivery: Handed[Any]
     queue: str
     handler: str
-    ending: Ending
+    result: HandlerResult
     took_s: float
     started: bool = True
     """False: the payload could not be decoded, so the handler was not called."""
@@ -59,7 +62,7 @@ class Handled:
             "type": self.delivery.type,
             "attempt": self.delivery.attempt,
             "handler": self.handler,
-            "ending": self.ending.value,
+            "ending": self.result.value,
             "took_s": round(self.took_s, 6),
             "late_s": round(self.late_s, 6),
             "error": self.why,
@@ -71,19 +74,19 @@ class Handled:
         return self.detail or (traceback.format_exception_only(self.error)[-1].strip() if self.error else None)
 
     def __str__(self) -> str:
-        told = f"{self.queue} {self.delivery.key} attempt {self.delivery.attempt}: {self.ending.value}"
-        return f"{told} after {self.took_s:.3f} s" + (f": {self.why}" if self.why else "")
+        text = f"{self.queue} {self.delivery.key} attempt {self.delivery.attempt}: {self.result.value}"
+        return f"{text} after {self.took_s:.3f} s" + (f": {self.why}" if self.why else "")
 
 
 @dataclass(slots=True)
-class Tally:
-    endings: Counter[Ending] = field(default_factory=Counter[Ending])
+class Totals:
+    endings: Counter[HandlerResult] = field(default_factory=Counter[HandlerResult])
     given_back: int = 0
     """Leased, never started, and released."""
 
     def __str__(self) -> str:
-        told = [f"{count:,} {ending.value}" for ending in Ending if (count := self.endings[ending])]
-        return ", ".join(told) or "nothing to do"
+        counts = [f"{count:,} {result.value}" for result in HandlerResult if (count := self.endings[result])]
+        return ", ".join(counts) or "nothing to do"
 
 
 class Hooks:
@@ -95,22 +98,26 @@ class Hooks:
 
     def add(self, event: str, call: Callable[[Any], None]) -> None:
         if event not in self._on:
-            raise InvalidInput(f"a worker tells of {' and '.join(self._on)}, not of {event!r:.60}")
+            raise InvalidInput(f"events of a worker are {' and '.join(self._on)}, not {event!r:.60}")
         self._on[event].append(call)
 
     def started(self, delivery: Handed[Any]) -> None:
-        self._tell("started", delivery)
+        if self._on["started"]:
+            self._notify("started", delivery)
+
+    def is_interested(self, result: HandlerResult) -> bool:
+        """Whether `finished` has anything to do: else no `Handled` is made."""
+        return bool(self._on["finished"]) or result in _TROUBLE or _log.isEnabledFor(logging.DEBUG)
 
     def finished(self, handled: Handled) -> None:
-        if handled.ending in (Ending.FAILED, Ending.BURIED, Ending.LOST):
-            _log.warning("%s", handled, extra={"fields": handled.fields})
-        else:
-            _log.debug("%s", handled, extra={"fields": handled.fields})
-        self._tell("finished", handled)
+        level = logging.WARNING if handled.result in _TROUBLE else logging.DEBUG
+        if _log.isEnabledFor(level):
+            _log.log(level, "%s", handled, extra={"fields": handled.fields})
+        self._notify("finished", handled)
 
-    def _tell(self, event: str, news: Any) -> None:
+    def _notify(self, event: str, subject: Any) -> None:
         for call in self._on[event]:
             try:
-                call(news)
+                call(subject)
             except Exception:
                 _log.exception("a hook of the worker failed: %s", getattr(call, "__qualname__", call))

@@ -10,16 +10,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, TypeVar
 
+from tarry.api.delivery import Handed
 from tarry.core import limits
 from tarry.core.errors import InvalidInput
+from tarry.core.messages.retry import Retry
 from tarry.core.rates import Rate
-from tarry.core.retry import Retry
-from tarry.handles.delivery import Handed
-from tarry.services.handlers import Handler, handler_for
 from tarry.services.loop import Loop
-from tarry.services.reports import Hooks, Tally
-from tarry.services.runtime import Connected, Runtime
-from tarry.services.sources import QueueOptions, Source, sources_of
+from tarry.services.worker.handlers import Handler, QueueOptions, Source, handler_for, sources_of
+from tarry.services.worker.results import Hooks, Totals
+from tarry.services.worker.runtime import Connected, Runtime
 
 F = TypeVar("F", bound=Callable[..., Any])
 Middleware = Callable[[Handed[Any]], AbstractContextManager[Any]]
@@ -40,10 +39,9 @@ class WorkerSettings:
     """Number of processes of this worker: rates are divided among them."""
 
     def __post_init__(self) -> None:
-        if not 1 <= limits.check_count(self.concurrency, "concurrency") <= MOST:
-            raise InvalidInput(f"concurrency must be between 1 and {MOST:,}, not {self.concurrency}")
-        if not 1 <= limits.check_count(self.processes, "processes") <= MOST:
-            raise InvalidInput(f"processes must be between 1 and {MOST:,}, not {self.processes}")
+        for name in ("concurrency", "processes"):
+            if not 1 <= limits.check_count(value := getattr(self, name), name) <= MOST:
+                raise InvalidInput(f"{name} must be between 1 and {MOST:,}, not {value}")
         limits.check_delay(self.grace, "grace")
         if self.queues == ():
             raise InvalidInput(
@@ -76,30 +74,28 @@ class Worker:
 
         `type`: only messages of this type; without it, all types without their own handler. `retry`, `timeout` and
         `bury_on` (exceptions that a retry cannot fix) belong to this handler; `concurrency`, `prefetch`, `lease_for`
-        and `rate` to the whole queue, so it is enough to give them once.
-        """
+        and `rate` to the whole queue, so it is enough to give them once."""
         kinds = bury_on if isinstance(bury_on, tuple) else (bury_on,)
         options = QueueOptions(concurrency=concurrency, prefetch=prefetch, lease_for=lease_for, rate=rate)
 
         def register(call: F) -> F:
             made = handler_for(call, queue, type, retry=retry, timeout=timeout, bury_on=kinds)
-            place = (made.queue, made.type)
-            if place in self._handlers:
+            handles = (made.queue, made.type)
+            if handles in self._handlers:
                 what = f"queue {queue!r}" if type is None else f"type {type!r} of queue {queue!r}"
                 raise InvalidInput(
-                    f"{what} has a handler already: {self._handlers[place].name}",
+                    f"{what} has a handler already: {self._handlers[handles].name}",
                     hint="give each handler a type of its own: @worker.handler(queue, type=…)",
                 )
             self._options[queue] = self._options.get(queue, QueueOptions()).joined(options, queue)
-            self._handlers[place] = made
+            self._handlers[handles] = made
             return call
 
         return register
 
     def on(self, event: Literal["started", "finished"]) -> Callable[[F], F]:
         """Call the function below whenever a handler has `started` (with the delivery) or `finished` (with a
-        `Handled`).
-        """
+        `Handled`)."""
 
         def register(call: F) -> F:
             self.hooks.add(event, call)
@@ -120,12 +116,12 @@ class Worker:
         """The sources to poll, with their handlers."""
         if not self._handlers:
             raise InvalidInput("this worker has no handlers", hint='register one: @worker.handler("queue")')
-        wanted = self.queues if settings.queues is None else settings.queues
-        if unknown := [queue for queue in wanted if queue not in self.queues]:
+        queues = self.queues if settings.queues is None else settings.queues
+        if unknown := [queue for queue in queues if queue not in self.queues]:
             raise InvalidInput(
                 f"no handler of this worker is for {', '.join(unknown)}", hint=f"it has: {', '.join(self.queues)}"
             )
-        chosen = [handler for handler in self._handlers.values() if handler.queue in wanted]
+        chosen = [handler for handler in self._handlers.values() if handler.queue in queues]
         shared = {
             queue: dataclasses.replace(options, rate=options.rate and options.rate.shared_by(settings.processes))
             for queue, options in self._options.items()
@@ -139,11 +135,10 @@ class Worker:
         *,
         stop: asyncio.Event | None = None,
         background: Sequence[Loop] = (),
-    ) -> Tally:
+    ) -> Totals:
         """Work until `stop` is set, then shut down gracefully. A cancelled run releases everything without the grace
         period.
 
-        `background`: loops that run beside the handlers.
-        """
+        `background`: loops that run beside the handlers."""
         runtime = Runtime(app, self.sources(settings), self.hooks, settings.concurrency, background)
         return await runtime.run(stop or asyncio.Event(), settings.grace.total_seconds())

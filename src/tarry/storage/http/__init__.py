@@ -1,6 +1,6 @@
-"""A store that is a broker somewhere else: the same verbs, over HTTP."""
+"""A store that is a broker on another machine: the same operations, over HTTP."""
 
-from tarry.storage.http.aio import AsyncHttpStore
-from tarry.storage.http.sync import HttpStore
+from tarry.storage.http._sync.store import HttpStore
+from tarry.storage.http.store import AsyncHttpStore
 
 __all__ = ["AsyncHttpStore", "HttpStore"]

@@ -1,97 +1,145 @@
-"""What both shells need to know about sockets, and about when to ask again."""
+"""Requests with retries, and the stream of live events with resumption: what the blocking and the awaiting store share."""
 
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
-import httpx
 import msgspec
 
 from tarry.core.errors import InvalidInput, StoreUnavailable
+from tarry.core.journal.positions import Gap, GapReason, LiveEvent
 from tarry.core.settings import StoreSettings
-from tarry.storage.http.call import Answer, Call, is_passing
+from tarry.storage.http.call import TRANSIENT, Call, Reply, raise_problem
+from tarry.storage.http.protocol import Address, Request, Response
+from tarry.wire.events import GapEvent
+from tarry.wire.events import LiveEvent as WireEvent
 
-_ANSWER_S = 30.0
-
-
-def connection(url: str, key: str | None) -> dict[str, Any]:
-    """For a client of httpx, of either kind."""
-    return {
-        "base_url": url.rstrip("/"),
-        "headers": {} if key is None else {"authorization": f"Bearer {key}"},
-        "trust_env": False,
-    }
+_SILENT_S = 60.0
+"""A broker sends at least a comment every 15 seconds: after this long without one it counts as unavailable."""
+FAULTS = (OSError, UnicodeError)
+"""Of a request: the second is for a host that is no name."""
 
 
 class Tries:
-    """One request, until it is answered or patience ends. What may have been lost on the way is asked for again: what must
-    not be done twice has a key of its own."""
+    """The tries of one request. A request whose response was lost is repeated: one that must not be executed twice has an
+    idempotency key."""
 
-    def __init__(self, settings: StoreSettings, call: Call) -> None:
-        self._patience = settings.patience
+    def __init__(self, settings: StoreSettings, call: Call, timer: Callable[[], float] = time.monotonic) -> None:
+        self._connection_retry = settings.connection_retry
         self._call = call
-        self._started_s = time.monotonic()
-        self._n = 0
+        self._timer = timer
         self.pause_s = 0.0
-        wait_s = _ANSWER_S + call.wait_s
-        self._request = {
-            "method": call.method,
-            "url": call.path,
-            "content": None if call.body is None else msgspec.json.encode(call.body),
-            "params": call.params,
-            "headers": {"content-type": "application/json"} | ({"idempotency-key": call.key} if call.key else {}),
-            "timeout": httpx.Timeout(wait_s, connect=settings.connect_for.total_seconds(), pool=wait_s),
-        }
+        self.restart()
 
-    def next(self) -> dict[str, Any]:
-        """What to send."""
+    def restart(self) -> None:
+        self._started_s = self._timer()
+        self._n = 0
+
+    def next(self) -> None:
         self._n += 1
-        self.pause_s = self._patience.pause(self._n).total_seconds()
-        return self._request
+        self.pause_s = self._connection_retry.pause(self._n).total_seconds()
 
     @property
     def _is_last(self) -> bool:
-        spent_s = time.monotonic() - self._started_s + self.pause_s
+        spent_s = self._timer() - self._started_s + self.pause_s
         return (
-            self._n > self._patience.retries or spent_s > self._patience.total_for.total_seconds() + self._call.wait_s
+            self._n > self._connection_retry.retries
+            or spent_s > self._connection_retry.total_for.total_seconds() + self._call.wait_s
         )
 
-    def answered(self, found: httpx.Response) -> Answer | None:
-        """None: to be asked again, after the pause."""
-        held_up = found.status_code == 409 and "retry-after" in found.headers
-        if held_up or is_passing(found.status_code):
-            # Who asks again before the broker wants to hear it has lost a try.
-            self.pause_s = max(self.pause_s, _asked_to_wait_s(found.headers.get("retry-after", "")))
+    def received(self, response: Response) -> Reply | None:
+        """None: retry after the pause."""
+        retry_after = response.header(b"retry-after")
+        if response.status in TRANSIENT or (response.status == 409 and retry_after):
+            # A request before Retry-After would be rejected, too.
+            # Brokers send seconds. A date, which a proxy may send, is ignored.
+            if retry_after.isascii() and retry_after.isdigit():
+                self.pause_s = max(self.pause_s, float(retry_after))
             if not self._is_last:
                 return None
-        return Answer(found.status_code, found.content, self._n)
+        return Reply(response.status, response.take_body(), self._n)
 
     def failed(self, error: Exception) -> None:
-        """Raises what the caller is to hear of, if it is not to be asked again."""
-        if not isinstance(error, httpx.TransportError):
-            raise InvalidInput(f"this is not the address of a broker: {error}") from error
+        """Raise the error for the caller, unless the request is to be retried."""
+        if not isinstance(error, OSError):
+            raise InvalidInput(f"not the URL of a broker: {error}") from error
         if not self._is_last:
             return
         more = self._n - 1
-        again = "" if more == 0 else f", also not after {more} more {'try' if more == 1 else 'tries'}"
+        again = "" if more == 0 else f" after {more} {'retry' if more == 1 else 'retries'}"
         raise StoreUnavailable(
             f"the broker cannot be reached{again}: {str(error) or type(error).__name__}",
             hint="check the address, and that tarry serve runs there",
         ) from error
 
 
-def _asked_to_wait_s(said: str) -> float:
-    """As our brokers say it, in seconds; a proxy may name a date, which is not heeded."""
-    return float(said) if said.isascii() and said.isdigit() else 0.0
+class EventTail:
+    """The position moves with every id, also with one without data, so that a resumed stream repeats no event."""
+
+    def __init__(
+        self,
+        settings: StoreSettings,
+        queues: Sequence[str],
+        kinds: Sequence[str],
+        after: str | None,
+        timer: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.position = after
+        self._connect_s = settings.connect_for.total_seconds()
+        self._call = Call("GET", "/v1/events", params={"queue": list(queues), "kind": [str(kind) for kind in kinds]})
+        self._tries = Tries(settings, self._call, timer)
+        self._rest = b""
+        self._works = False
+
+    @property
+    def pause_s(self) -> float:
+        """Before the next request."""
+        return self._tries.pause_s
+
+    def request(self, address: Address) -> Request:
+        self._renew()
+        self._tries.next()
+        self._rest = b""
+        headers = {"accept": "text/event-stream"} | ({} if self.position is None else {"last-event-id": self.position})
+        return address.request(self._call, self._connect_s, headers)._replace(reply_s=_SILENT_S)
+
+    def rejected(self, response: Response) -> None:
+        """Raise the error of a response, unless the request is to be retried."""
+        reply = self._tries.received(response)
+        if reply is not None:
+            raise_problem(reply, self._call)
+
+    def failed(self, error: Exception) -> None:
+        """Raise the error, unless the request is to be retried."""
+        if self._renew():
+            self._tries.next()
+        self._tries.failed(error)
+
+    def _renew(self) -> bool:
+        """Count retries from zero after a stream that worked."""
+        worked, self._works = self._works, False
+        if worked:
+            self._tries.restart()
+        return worked
+
+    def events(self, chunk: bytes) -> Iterator[LiveEvent | Gap]:
+        self._works = True
+        blocks = (self._rest + chunk).split(b"\n\n")
+        self._rest = blocks.pop()
+        for block in blocks:
+            fields: dict[str, str] = {}
+            for line in block.decode().split("\n"):
+                name, _, value = line.partition(":")  # a comment has no name
+                fields[name] = value.removeprefix(" ")
+            position = fields.get("id", self.position or "")
+            if "data" in fields:
+                yield _event(fields.get("event", ""), position, fields["data"])
+            self.position = position
 
 
-FAULTS = (httpx.TransportError, httpx.InvalidURL, UnicodeError)
-
-
-def refuse_conn(conn: Any) -> None:
-    if conn is not None:
-        raise InvalidInput(
-            "a broker has no connections: its changes cannot be part of a transaction",
-            hint="leave conn away, or connect to the database: tarry.connect(dsn)",
-        )
+def _event(name: str, position: str, data: str) -> LiveEvent | Gap:
+    if name == "gap":
+        gap = msgspec.json.decode(data, type=GapEvent)
+        return Gap(position, GapReason(gap.reason), gap.detail)
+    return LiveEvent(position, msgspec.json.decode(data, type=WireEvent).core())

@@ -1,9 +1,8 @@
 """The in-memory store, and the classic blocking delay queue with its wait strategies."""
 
-from tarry.storage.memory.aio import AsyncMemoryStore
-from tarry.storage.memory.delay_queue import DelayQueue
-from tarry.storage.memory.store import MemoryStore
-from tarry.storage.memory.strategies import BusyWait, Strategy, TimingWheel, WaitNotify, WaitNotifyScan
+from tarry.delayqueue.delay_queue import DelayQueue
+from tarry.delayqueue.strategies import BusyWait, Strategy, TimingWheel, WaitNotify, WaitNotifyScan
+from tarry.storage.memory.store import AsyncMemoryStore, MemoryStore
 
 __all__ = [
     "AsyncMemoryStore",

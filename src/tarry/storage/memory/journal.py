@@ -1,130 +1,121 @@
-"""The journal of the in-memory store: the events of all queues in order, and of each message."""
+"""`JournalRole` in memory; and `Analytics`, which has the journal but no results, because the pipeline needs PostgreSQL."""
 
 from __future__ import annotations
 
-import secrets
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
-from hashlib import sha256
-from itertools import count, islice
+from datetime import date, datetime
+from itertools import islice
 from typing import Any
 
-from tarry.core.events import Event, EventKind
-from tarry.core.following import EventPage, Gap, Position
-from tarry.core.windows import Edge
-from tarry.storage.memory.rows import Row
-
-Timelines = dict[str, deque[Event]]
-"""The events of one queue's messages by key. They belong to the queue, and so survive its renaming."""
-
-_WITH_CONTENT = (EventKind.OFFERED, EventKind.UPDATED, EventKind.EDITED)
-_HASH_BYTES = 8
+from tarry.core.analytics.anomalies import Anomaly, Band, Mute
+from tarry.core.analytics.manifest import ArchivedDay, ArchivedFile, PastRun
+from tarry.core.analytics.port import AnalyticsPage, AnalyticsQuery
+from tarry.core.errors import InvalidInput, InvalidState
+from tarry.core.journal.events import Event, EventKind
+from tarry.core.journal.positions import EventPage, GapReason, Position
+from tarry.core.journal.snapshots import SnapshotBound
+from tarry.storage.memory.state import MemoryRole, locked
 
 
-class Journal:
-    """Keeps the last `kept` events (None: all). Bounded, because no archive takes them over."""
+class MemoryJournal(MemoryRole):
+    @locked
+    def timeline(self, queue: str, key: str, *, limit: int = 1000, before: int | None = None) -> list[Event]:
+        state = self._state.queue(queue)
+        events = [event for event in state.timelines.get(key, ()) if before is None or event.id < before]
+        last = events[max(len(events) - max(limit, 0), 0) :]
+        # Events before a renaming are returned under the current name of the queue.
+        return [event if event.queue == state.name else replace(event, queue=state.name) for event in last]
 
-    def __init__(self, *, kept: int | None) -> None:
-        self._kept = kept
-        self._name = secrets.token_hex(8)
-        self._ids = count(1)
-        self._last = 0
-        self._events: deque[tuple[Event, Timelines | None]] = deque()
-
-    def events(self) -> list[Event]:
-        return [event for event, _ in self._events]
-
-    def follow(self, after: str | None, until: str | None, limit: int, most: int) -> EventPage:
+    @locked
+    def tail(self, after: str | None, *, until: str | None = None, limit: int = 1_000, most: int = 20_000) -> EventPage:
         """Nothing commits late here, so every position is the id of an event, written as the snapshot that sees it."""
+        log = self._state.log
+        current = self._position(log.last_id)
         if after is None:
-            return EventPage(position=self._position(self._last))
-        start, end = self._id(after), self._last if until is None else self._id(until)
-        if start is None or end is None or max(start, end) > self._last:
-            return EventPage(position=self._position(self._last), gap=Gap.UNKNOWN)
-        if start < self._last - len(self._events):
-            return EventPage(position=self._position(self._last), gap=Gap.PRUNED)
+            return EventPage(position=current)
+        start, end = self._id(after), log.last_id if until is None else self._id(until)
+        if start is None or end is None or max(start, end) > log.last_id:
+            return EventPage(position=current, gap=GapReason.UNKNOWN)
+        skipped = start - (log.last_id - len(log.events))
+        if skipped < 0:
+            return EventPage(position=current, gap=GapReason.PRUNED)
         if end - start > most:
-            return EventPage(position=self._position(self._last), gap=Gap.TOO_FAR)
-        skipped = start - (self._last - len(self._events))
-        there = islice(self._events, skipped, skipped + min(max(1, limit), max(0, end - start)))
-        events = tuple((self._position(event.id), replace(event, payload=None)) for event, _ in there)
+            return EventPage(position=current, gap=GapReason.TOO_FAR)
+        page = islice(log.events, skipped, skipped + min(max(1, limit), max(0, end - start)))
+        events = tuple((self._position(event.id), replace(event, payload=None)) for event, _ in page)
         reached = events[-1][1].id if events else start
         return EventPage(events=events, position=self._position(reached), complete=reached >= end)
 
     def _position(self, id: int) -> str:
-        return str(Position(self._name, Edge(f"{id + 1}:{id + 1}:")))
+        return str(Position(self._state.log.name, SnapshotBound(f"{id + 1}:{id + 1}:")))
 
     def _id(self, text: str) -> int | None:
-        found = Position.parse(text)
-        if found is None or found.journal != self._name or found.edge.mark is not None:
+        position = Position.parse(text)
+        if position is None or position.journal != self._state.log.name or position.edge.mark is not None:
             return None
-        first, end, running = found.edge.snapshot.split(":")
+        first, end, running = position.edge.snapshot.split(":")
         return int(end) - 1 if first == end and not running else None
 
-    def write_queue(self, queue: str, kind: EventKind, at: datetime, detail: Mapping[str, Any] | None = None) -> None:
-        self._append(Event(id=next(self._ids), kind=kind, at=at, queue=queue, detail=detail), None)
 
-    def write(
-        self,
-        queue: str,
-        timelines: Timelines,
-        kind: EventKind,
-        row: Row,
-        at: datetime,
-        *,
-        leased: bool = False,
-        keeps_payload: bool = False,
-        error: str | None = None,
-        detail: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Append the current state of the row; `leased` adds the lease times, so call it before clearing the lease."""
-        has_content = kind in _WITH_CONTENT
-        event = Event(
-            id=next(self._ids),
-            kind=kind,
-            at=at,
-            queue=queue,
-            key=row.key,
-            version=row.version,
-            attempt=row.attempt,
-            priority=row.priority,
-            due_at=row.due_at,
-            leased_at=row.leased_at if leased else None,
-            lease_until=row.lease_until if leased else None,
-            consumer=row.consumer,
-            size=len(row.payload) if has_content or kind is EventKind.REDRIVEN else None,
-            payload_hash=sha256(row.payload).digest()[:_HASH_BYTES] if has_content else None,
-            payload=row.payload if has_content and keeps_payload else None,
-            error=error,
-            detail={**(detail or {}), **_told(row)} or None if has_content and keeps_payload else detail,
+class MemoryAnalytics(MemoryRole):
+    async def events(
+        self, query: AnalyticsQuery, *, kinds: Iterable[EventKind] | None = None, consumer: str | None = None
+    ) -> AnalyticsPage[Event]:
+        chosen, after = frozenset(kinds or EventKind), query.after
+        if after is not None and not (after.isascii() and after.isdigit() and len(after) < 20):
+            raise InvalidInput("after: this is not the `next` of a page")
+        before = None if after is None else int(after)
+        with self._state.lock:
+            if query.queue is not None:
+                self._state.queue(query.queue)  # raises if there is none
+            journal = [event for event, _ in self._state.log.events]
+        events = [
+            replace(event, payload=None)
+            for event in reversed(journal)
+            if event.kind in chosen
+            and (before is None or event.id < before)
+            and query.covers(event.queue, event.at)
+            and consumer in (None, event.consumer)
+        ]
+        rows = events[: query.limit]
+        return AnalyticsPage(rows=rows, next=str(rows[-1].id) if rows and len(events) > len(rows) else None)
+
+    async def _no_rows(self, query: AnalyticsQuery, **filters: Any) -> AnalyticsPage[Any]:
+        return AnalyticsPage(rows=[])
+
+    minutes = hours = forecasts = anomalies = _no_rows
+
+    async def anomaly(self, id: int) -> Anomaly | None:
+        return None
+
+    async def acknowledge(self, id: int, *, by: str | None, note: str | None) -> Anomaly | None:
+        return None
+
+    async def mute(self, *, detector: str | None, queue: str | None, until: datetime | None, reason: str) -> Mute:
+        raise InvalidState(
+            "nothing can be muted: the memory store has no data pipeline", hint="tarry serve on PostgreSQL"
         )
-        timelines.setdefault(row.key, deque()).append(event)
-        self._append(event, timelines)
 
-    def _append(self, event: Event, timelines: Timelines | None) -> None:
-        self._events.append((event, timelines))
-        self._last = event.id
-        if self._kept is not None and len(self._events) > self._kept:
-            self._forget(*self._events.popleft())
+    async def mutes(self) -> list[Mute]:
+        return []
 
-    def _forget(self, event: Event, timelines: Timelines | None) -> None:
-        if timelines is None or event.key is None:
-            return
-        # The oldest event overall is also the oldest of its key.
-        timeline = timelines[event.key]
-        timeline.popleft()
-        if not timeline:
-            del timelines[event.key]
+    async def unmute(self, id: int) -> bool:
+        return False
 
+    async def bands(self, queue: str, metric: str) -> list[Band]:
+        return []
 
-def last(timeline: Sequence[Event], limit: int) -> list[Event]:
-    """The last `limit` events, oldest first."""
-    return list(islice(timeline, max(len(timeline) - max(limit, 0), 0), None))
+    async def runs(self, *, job: str | None = None, before: int | None = None, limit: int = 100) -> list[PastRun]:
+        return []
 
+    async def last_runs(self, jobs: Sequence[str]) -> list[PastRun]:
+        return []
 
-def _told(row: Row) -> dict[str, Any]:
-    """The fields needed to decode and route a payload."""
-    said = {"type": row.type, "content_type": row.content_type, "headers": row.headers}
-    return {name: value for name, value in said.items() if value is not None}
+    async def lake_days(self, *, limit: int = 100) -> Mapping[str, list[ArchivedDay]]:
+        return {}
+
+    async def lake_files(
+        self, *, since: date | None = None, until: date | None = None, queue: str | None = None, limit: int = 1_000
+    ) -> list[ArchivedFile]:
+        return []

@@ -1,24 +1,27 @@
-"""Rows of the in-memory store: live messages and dead letters."""
+"""Rows of the in-memory store: live messages, their delivery order, and dead letters."""
 
 from __future__ import annotations
 
+import heapq
+from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import cache
+from typing import Any
 from uuid import UUID
 
-from tarry.core.fingerprints import fingerprint, pattern
-from tarry.core.messages import (
-    TRACE_HEADERS,
-    DeadLetter,
-    Draft,
-    Filter,
-    StoredMessage,
-)
-from tarry.core.redriving import EVERY_LETTER, DeadFilter
-from tarry.core.retry import Retry
+from tarry.core.dead_letters.fingerprints import fingerprint, pattern
+from tarry.core.dead_letters.redrive import EVERY_LETTER, DeadFilter
+from tarry.core.messages.model import TRACE_HEADERS, DeadLetter, Draft, Filter, StoredMessage
+from tarry.core.messages.retry import Retry
+from tarry.core.messages.states import State, live_state
 from tarry.core.settings import QueueSettings
-from tarry.core.states import State, live_state
+
+OFFERED = ("key", "payload", "content_type", "priority", "type", "lease_for", "max_attempts", "retry")
+"""Fields that a row takes from its draft unchanged."""
+_TOLERATED = 64
+"""Removed entries that a heap may keep: removing them from a short heap every time would cost more than they do."""
 
 
 def copied(headers: Mapping[str, str] | None) -> dict[str, str] | None:
@@ -53,7 +56,7 @@ class Row:
     due_limit: datetime | None = None
     """Debounces cannot delay the message beyond this."""
     attempt: int = 0
-    attempts_asked: int | None = None
+    attempts_of_poll: int | None = None
     """The limit requested by the last poll, used if the message has none of its own."""
     last_error: str | None = None
     token: UUID | None = None
@@ -67,21 +70,19 @@ class Row:
     def is_free(self, now: datetime) -> bool:
         return self.lease_until is None or self.lease_until <= now
 
+    @property
+    def has_unrecorded_lease(self) -> bool:
+        return self.token is not None and self.expired_at is None
+
     def state(self, now: datetime) -> State:
         return live_state(due_at=self.due_at, lease_until=self.lease_until, now=now)
 
     def equals(self, draft: Draft, planned_at: datetime) -> bool:
         """Whether the draft would change nothing."""
         return (
-            self.payload == draft.payload
-            and self.planned_at == planned_at
-            and self.priority == draft.priority
-            and self.type == draft.type
-            and self.content_type == draft.content_type
+            self.planned_at == planned_at
+            and all(getattr(self, name) == getattr(draft, name) for name in OFFERED)
             and untraced(self.headers) == untraced(draft.headers)
-            and self.lease_for == draft.lease_for
-            and self.max_attempts == draft.max_attempts
-            and self.retry == draft.retry
         )
 
     def is_in(self, filter: Filter) -> bool:
@@ -103,36 +104,25 @@ class Row:
         allowed = self.attempts_allowed(settings, request)
         return allowed is not None and self.attempt >= allowed
 
-    def hold(self, token: UUID, *, since: datetime, until: datetime, consumer: str | None) -> None:
+    def lease(self, token: UUID, *, since: datetime, until: datetime, consumer: str | None) -> None:
         self.token, self.leased_at, self.lease_until, self.consumer = token, since, until, consumer
         self.expired_at = None
 
-    def let_go(self) -> None:
+    def end_lease(self) -> None:
         self.token = self.leased_at = self.lease_until = self.consumer = None
 
     def stored(self, queue: str, settings: QueueSettings, now: datetime) -> StoredMessage[bytes]:
-        return StoredMessage(
+        fields = shared_fields(
+            self,
+            StoredMessage,
             queue=queue,
-            key=self.key,
-            payload=self.payload,
-            version=self.version,
             state=self.state(now),
-            attempt=self.attempt,
-            priority=self.priority,
-            due_at=self.due_at,
-            created_at=self.created_at,
-            lease_until=self.lease_until,
-            consumer=self.consumer,
-            type=self.type,
             headers=copied(self.headers),
-            content_type=self.content_type,
             max_attempts=self.attempts_allowed(settings),
-            last_error=self.last_error,
             own_max_attempts=self.max_attempts,
-            lease_for=self.lease_for,
             retry=None if self.retry is None else replace(self.retry, max_attempts=None),
-            origin=self.origin,
         )
+        return StoredMessage(**fields)
 
 
 @dataclass(slots=True, eq=False)
@@ -162,43 +152,139 @@ class DeadRow:
         return self.died_at, self.row.version
 
     def letter(self, queue: str) -> DeadLetter[bytes]:
-        row = self.row
-        return DeadLetter(
-            queue=queue,
-            key=row.key,
-            payload=row.payload,
-            version=row.version,
-            attempt=row.attempt,
-            priority=row.priority,
-            due_at=row.due_at,
-            died_at=self.died_at,
-            reason=self.reason,
-            error=self.error,
-            type=row.type,
-            headers=copied(row.headers),
-            content_type=row.content_type,
-            fingerprint=self.fingerprint,
-            consumer=self.consumer,
-            origin=row.origin,
-        )
+        own = {name: getattr(self, name) for name in ("died_at", "reason", "error", "fingerprint", "consumer")}
+        return DeadLetter(**shared_fields(self.row, DeadLetter, queue=queue, headers=copied(self.row.headers), **own))
 
 
-def new_row(
-    draft: Draft, *, version: int, planned_at: datetime, due_limit: datetime | None, created_at: datetime
-) -> Row:
-    return Row(
-        key=draft.key,
-        payload=draft.payload,
-        content_type=draft.content_type,
-        version=version,
-        priority=draft.priority,
-        type=draft.type,
-        headers=copied(draft.headers),
-        lease_for=draft.lease_for,
-        max_attempts=draft.max_attempts,
-        retry=draft.retry,
-        planned_at=planned_at,
-        due_at=planned_at,
-        created_at=created_at,
-        due_limit=due_limit,
-    )
+def shared_fields(row: Row, result: type[Any], **changes: Any) -> dict[str, Any]:
+    """The fields of a row that the result has too, with changes."""
+    return {name: getattr(row, name) for name in _shared_names(result)} | changes
+
+
+@cache
+def _shared_names(result: type[Any]) -> tuple[str, ...]:
+    return tuple(name for name in Row.__annotations__ if name in result.__annotations__)
+
+
+class RowHeap:
+    """Rows by an instant, then version. A removed row stays in it until it surfaces or such rows outnumber the rest."""
+
+    __slots__ = ("_entries", "_heap")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[datetime, int, Row]] = []
+        self._entries: dict[int, tuple[datetime, int, Row]] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def put(self, at: datetime, row: Row) -> None:
+        entry = (at, row.version, row)
+        self._entries[row.version] = entry
+        heapq.heappush(self._heap, entry)
+        self._sweep()
+
+    def remove(self, row: Row) -> None:
+        if self._entries.pop(row.version, None) is not None:
+            self._sweep()
+
+    def head(self) -> tuple[datetime, Row] | None:
+        while self._heap:
+            entry = self._heap[0]
+            if self._entries.get(entry[1]) is entry:
+                return entry[0], entry[2]
+            heapq.heappop(self._heap)
+        return None
+
+    def _sweep(self) -> None:
+        # Without this a key that is updated forever, or a type that is never polled, would fill the memory.
+        if len(self._heap) > 2 * len(self._entries) + _TOLERATED:
+            self._heap = list(self._entries.values())
+            heapq.heapify(self._heap)
+
+
+@dataclass(slots=True, eq=False)
+class View:
+    """All rows of a queue, or those of one type: waiting ones by priority, and leased ones."""
+
+    waiting: defaultdict[int, RowHeap] = field(default_factory=lambda: defaultdict(RowHeap))
+    leased: RowHeap = field(default_factory=RowHeap)
+
+    def __len__(self) -> int:
+        return len(self.leased) + sum(map(len, self.waiting.values()))
+
+
+class DeliveryOrder:
+    """All rows of one queue in delivery order, also per type: the next message without scanning all of them.
+
+    Waiting messages are ordered by due time and leased ones by the end of their lease, both independent of the current
+    time. A clock that is set back therefore needs no repair: a message moved too early is moved back when it reaches the
+    head.
+    """
+
+    def __init__(self) -> None:
+        self._views: dict[str | None, View] = {None: View()}
+
+    def wait(self, row: Row) -> None:
+        """Make a row deliverable from its due time on."""
+        for view in self._views_of(row):
+            view.leased.remove(row)
+            view.waiting[row.priority].put(row.due_at, row)
+
+    def lease(self, row: Row) -> None:
+        """Make a row undeliverable until its lease ends."""
+        assert row.lease_until is not None  # noqa: S101 - for the type checker: the row has a lease
+        for view in self._views_of(row):
+            view.waiting[row.priority].remove(row)
+            # The lease ends before the due time only if the clock was set back between poll and touch.
+            view.leased.put(max(row.lease_until, row.due_at), row)
+
+    def remove(self, row: Row) -> None:
+        for view in self._views_of(row):
+            view.waiting[row.priority].remove(row)
+            view.leased.remove(row)
+        if row.type is not None and not self._views[row.type]:
+            # There may be as many types as messages: an empty view must not outlive its last message.
+            del self._views[row.type]
+
+    def take(self, n: int, now: datetime, type: str | None, *, lowest_first: bool = False) -> list[Row]:
+        """Remove and return the first `n` deliverable rows. The caller must put each of them back or settle it."""
+        taken: list[Row] = []
+        view = self._views.get(type)
+        if view is None:
+            return taken
+        self._return_expired(view, now)
+        for priority in sorted(view.waiting, reverse=not lowest_first):
+            heap = view.waiting[priority]
+            while len(taken) < n and (head := self._free_head(heap, now)) is not None and head.due_at <= now:
+                self.remove(head)
+                taken.append(head)
+        return taken
+
+    def next_at(self, now: datetime, type: str | None) -> datetime | None:
+        """When a row may become deliverable; an instant that is not after `now` means at once."""
+        view = self._views.get(type)
+        if view is None:
+            return None
+        self._return_expired(view, now)
+        heads = [self._free_head(heap, now) for heap in view.waiting.values()]
+        instants = [head.due_at for head in heads if head is not None]
+        if (leased := view.leased.head()) is not None:
+            instants.append(leased[0])
+        return min(instants, default=None)
+
+    def _free_head(self, heap: RowHeap, now: datetime) -> Row | None:
+        while (head := heap.head()) is not None:
+            row = head[1]
+            if row.is_free(now):
+                return row
+            self.lease(row)  # Its lease had ended, and the clock was set back since.
+        return None
+
+    def _return_expired(self, view: View, now: datetime) -> None:
+        while (head := view.leased.head()) is not None and head[0] <= now:
+            self.wait(head[1])
+
+    def _views_of(self, row: Row) -> tuple[View, ...]:
+        every = self._views[None]
+        return (every,) if row.type is None else (every, self._views.setdefault(row.type, View()))

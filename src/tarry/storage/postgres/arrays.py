@@ -1,26 +1,34 @@
-"""Arrays as PostgreSQL wants them on the wire. Packing a column at once costs a third of adapting its values one by one."""
+"""Values in PostgreSQL's binary format: arrays, which cost a third packed at once of what their values cost one by one, and
+instants.
+"""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, ClassVar
-from uuid import UUID
+from typing import Any, ClassVar, Generic, TypeVar
 
-from psycopg.adapt import AdaptersMap, Dumper, PyFormat
+from psycopg import ProgrammingError
+from psycopg.abc import AdaptContext, Buffer
+from psycopg.adapt import AdaptersMap, Dumper, Loader, PyFormat
 from psycopg.pq import Format
 
-_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
-_US = timedelta(microseconds=1)
+T = TypeVar("T")
+
+EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+US = timedelta(microseconds=1)
+"""The server counts instants in microseconds since 2000."""
 MINUS_INFINITY = -(2**63)
 _NULL = b"\xff\xff\xff\xff"
+_unpack = struct.Struct(">q").unpack
 
 
 class PgArray:
     """A one-dimensional array, ready for the wire."""
 
     __slots__ = ("data",)
+    sql_type: ClassVar[str]
     oid: ClassVar[int]
     element_oid: ClassVar[int]
 
@@ -45,102 +53,112 @@ def _variable(values: Sequence[bytes | None]) -> bytes:
 
 def _fixed(code: str, width: int, values: Sequence[Any]) -> bytes:
     if None in values:
-        one = struct.Struct(f">i{code}").pack
-        return b"".join(_NULL if value is None else one(width, value) for value in values)
+        pack = struct.Struct(f">i{code}").pack
+        return b"".join(_NULL if value is None else pack(width, value) for value in values)
     flat: list[Any] = [width] * (2 * len(values))
     flat[1::2] = values
     return struct.pack(">" + f"i{code}" * len(values), *flat)
 
 
 class TextArray(PgArray):
-    oid, element_oid = 1009, 25
+    sql_type, oid, element_oid = "text[]", 1009, 25
 
     def __init__(self, values: Sequence[str | None]) -> None:
         super().__init__(len(values), _variable([None if v is None else v.encode() for v in values]))
 
 
 class ByteaArray(PgArray):
-    oid, element_oid = 1001, 17
+    sql_type, oid, element_oid = "bytea[]", 1001, 17
 
     def __init__(self, values: Sequence[bytes]) -> None:
         super().__init__(len(values), _variable(values))
 
 
 class JsonbArray(PgArray):
-    oid, element_oid = 3807, 3802
+    sql_type, oid, element_oid = "jsonb[]", 3807, 3802
 
     def __init__(self, values: Sequence[bytes | None]) -> None:
         super().__init__(len(values), _variable([None if v is None else b"\x01" + v for v in values]))
 
 
-class UuidArray(PgArray):
-    oid, element_oid = 2951, 2950
+class TidArray(PgArray):
+    sql_type, oid, element_oid = "tid[]", 1010, 27
 
-    def __init__(self, values: Sequence[UUID]) -> None:
-        super().__init__(len(values), _variable([v.bytes for v in values]))
+    def __init__(self, values: Sequence[bytes]) -> None:
+        super().__init__(len(values), b"".join([b"\x00\x00\x00\x06" + value for value in values]))
 
 
 class TimestampArray(PgArray):
-    oid, element_oid = 1185, 1184
+    sql_type, oid, element_oid = "timestamptz[]", 1185, 1184
 
     def __init__(self, values: Sequence[datetime | None], *, missing: int | None = None) -> None:
-        """`missing` stands in for None, in microseconds since 2000: `MINUS_INFINITY` is what Python cannot say."""
-        super().__init__(len(values), _fixed("q", 8, [missing if v is None else (v - _EPOCH) // _US for v in values]))
+        """`missing` replaces None, in microseconds since 2000: `MINUS_INFINITY` has no Python value."""
+        super().__init__(len(values), _fixed("q", 8, [missing if v is None else (v - EPOCH) // US for v in values]))
 
 
-class BigintArray(PgArray):
-    oid, element_oid = 1016, 20
+class _Numbers(PgArray, Generic[T]):
+    code: ClassVar[str]
+    """Of the module `struct`."""
+    width: ClassVar[int]
 
-    def __init__(self, values: Sequence[int]) -> None:
-        super().__init__(len(values), _fixed("q", 8, values))
-
-
-class IntArray(PgArray):
-    oid, element_oid = 1007, 23
-
-    def __init__(self, values: Sequence[int | None]) -> None:
-        super().__init__(len(values), _fixed("i", 4, values))
+    def __init__(self, values: Sequence[T]) -> None:
+        super().__init__(len(values), _fixed(self.code, self.width, values))
 
 
-class SmallintArray(PgArray):
-    oid, element_oid = 1005, 21
-
-    def __init__(self, values: Sequence[int]) -> None:
-        super().__init__(len(values), _fixed("h", 2, values))
+class BigintArray(_Numbers[int]):
+    sql_type, oid, element_oid, code, width = "bigint[]", 1016, 20, "q", 8
 
 
-class FloatArray(PgArray):
-    oid, element_oid = 1022, 701
-
-    def __init__(self, values: Sequence[float | None]) -> None:
-        super().__init__(len(values), _fixed("d", 8, values))
+class IntArray(_Numbers[int | None]):
+    sql_type, oid, element_oid, code, width = "int[]", 1007, 23, "i", 4
 
 
-class BooleanArray(PgArray):
-    oid, element_oid = 1000, 16
+class SmallintArray(_Numbers[int]):
+    sql_type, oid, element_oid, code, width = "smallint[]", 1005, 21, "h", 2
 
-    def __init__(self, values: Sequence[bool]) -> None:
-        super().__init__(len(values), _fixed("?", 1, values))
+
+class FloatArray(_Numbers[float | None]):
+    sql_type, oid, element_oid, code, width = "float8[]", 1022, 701, "d", 8
+
+
+class BooleanArray(_Numbers[bool]):
+    sql_type, oid, element_oid, code, width = "boolean[]", 1000, 16, "?", 1
+
+
+ARRAYS: tuple[type[PgArray], ...] = (
+    *(TextArray, ByteaArray, JsonbArray, TidArray, TimestampArray),
+    *(BigintArray, IntArray, SmallintArray, FloatArray, BooleanArray),
+)
 
 
 class _ArrayDumper(Dumper):
     format = Format.BINARY
 
+    def __init__(self, cls: type[PgArray], context: AdaptContext | None = None) -> None:
+        super().__init__(cls, context)
+        self.oid = cls.oid
+
     def dump(self, obj: PgArray) -> bytes:
         return obj.data
 
 
-def _dumper_of(kind: type[PgArray]) -> type[Dumper]:
-    return type(f"{kind.__name__}Dumper", (_ArrayDumper,), {"oid": kind.oid})
-
-
-_DUMPERS = {kind: _dumper_of(kind) for kind in PgArray.__subclasses__()}
-
-
-def teach(adapters: AdaptersMap) -> None:
+def register_array_dumpers(adapters: AdaptersMap) -> None:
     """Let a connection send these arrays. They are our own classes, so nothing of the connection's owner changes."""
     try:
         adapters.get_dumper(TextArray, PyFormat.BINARY)
-    except Exception:  # psycopg.ProgrammingError: it has not met us yet
-        for kind, dumper in _DUMPERS.items():
-            adapters.register_dumper(kind, dumper)
+    except ProgrammingError:  # not registered yet
+        for kind in ARRAYS:
+            adapters.register_dumper(kind, _ArrayDumper)
+
+
+class _UtcLoader(Loader):
+    format = Format.BINARY
+
+    def load(self, data: Buffer) -> datetime:
+        return EPOCH + timedelta(microseconds=_unpack(data)[0])
+
+
+def read_in_utc(adapters: AdaptersMap) -> None:
+    """Read instants in UTC, whatever zone the session has. The driver gives them in the zone of the session. Two datetimes of
+    one zone are compared and subtracted by the wall clock, which is wrong in the hour that a zone repeats in autumn."""
+    adapters.register_loader("timestamptz", _UtcLoader)

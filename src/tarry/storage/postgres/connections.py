@@ -7,23 +7,27 @@ import socket
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, LiteralString
+from typing import TYPE_CHECKING, Any, Final, LiteralString, TypeVar
 
 import psycopg
 from psycopg import AsyncConnection, Connection
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import TransactionStatus
 
-from tarry.core.errors import InvalidInput, StoreUnavailable
-from tarry.storage.postgres.arrays import teach
-from tarry.storage.postgres.faults import translated
+from tarry.core.errors import InvalidInput, InvalidState, StoreUnavailable
+from tarry.storage.postgres.arrays import read_in_utc, register_array_dumpers
+from tarry.storage.postgres.errors import translated
 from tarry.storage.postgres.fencing import note_session
-from tarry.storage.postgres.instants import read_in_utc
+from tarry.storage.postgres.prepared import keep_session, session_of
 
 if TYPE_CHECKING:
     from tarry.core.ports import Connections
+    from tarry.core.settings import StoreSettings
 
-# Behind a pooler in transaction mode the pid we were told is not the pid that answers. There we neither prepare nor set
-# anything, and each statement is planned when it runs, with the table as it is. On a connection of our own a plan is
+C = TypeVar("C", Connection[Any], AsyncConnection[Any])
+
+# Behind a pooler in transaction mode the pid of the connection is not that of the server process. There we neither prepare
+# nor set anything, and each statement is planned when it runs, with the table as it is. On a connection of our own a plan is
 # kept, so it must not depend on how full the table was when it was made: the only ways left are the ones the indexes give.
 # A statement that waits for a lock gives its connection back after `lock_timeout` and is tried again until `lock_for` is
 # over (`_retried`, `lock_turns`). Behind a pooler, `transaction` sets it for each one.
@@ -40,42 +44,37 @@ _TUNE: Final[LiteralString] = """
 
 def keeps_state(conn: Connection[Any] | AsyncConnection[Any]) -> bool:
     """Whether `configure` found a session of our own, with its `lock_timeout`; else a pooler is between."""
-    return conn.prepare_threshold is not None
+    return session_of(conn) is not None
 
 
 def configure(conn: Connection[Any], statement_for: timedelta | None = None) -> None:
-    teach(conn.adapters)
-    conn.prepare_threshold = None
-    row = conn.execute(_TUNE, _tuning(conn, statement_for)).fetchone()
-    if row and row[0]:
-        conn.prepare_threshold = 0
-        note_session(conn, row[2])
-    else:
-        read_in_utc(conn.adapters)
+    _configured(conn, conn.execute(_TUNE, _tuning(conn, statement_for)).fetchone())
 
 
 async def aconfigure(conn: AsyncConnection[Any], statement_for: timedelta | None = None) -> None:
-    teach(conn.adapters)
-    conn.prepare_threshold = None
-    cursor = await conn.execute(_TUNE, _tuning(conn, statement_for))
-    row = await cursor.fetchone()
-    if row and row[0]:
-        conn.prepare_threshold = 0
-        note_session(conn, row[2])
-    else:
-        read_in_utc(conn.adapters)
+    _configured(conn, await (await conn.execute(_TUNE, _tuning(conn, statement_for))).fetchone())
 
 
 def _tuning(conn: Connection[Any] | AsyncConnection[Any], statement_for: timedelta | None) -> dict[str, Any]:
+    register_array_dumpers(conn.adapters)
+    conn.prepare_threshold = None  # the driver prepares nothing, and so never forgets what `Session` has prepared
     limit = None if statement_for is None else str(max(1, round(statement_for.total_seconds() * 1_000)))
     return {"pid": conn.info.backend_pid, "statement_ms": limit}
+
+
+def _configured(conn: Connection[Any] | AsyncConnection[Any], row: Any) -> None:
+    if row and row[0]:
+        keep_session(conn)
+        note_session(conn, row[2])
+    else:
+        read_in_utc(conn.adapters)
 
 
 KEYWORDS: Final[dict[str, Any]] = {
     "autocommit": True,
     "application_name": "tarry",
     "connect_timeout": 10,
-    # A peer that vanished without a word is noticed within seconds, not after the kernel's two hours.
+    # A peer that vanished silently is noticed within seconds, not after the kernel's two hours.
     "keepalives_idle": 10,
     "keepalives_interval": 5,
     "keepalives_count": 3,
@@ -84,20 +83,19 @@ KEYWORDS: Final[dict[str, Any]] = {
 
 
 def keywords(dsn: str) -> dict[str, Any]:
-    """How to open a connection to this address: our wishes, except where the address has its own."""
+    """Keywords to open a connection to this address: our defaults, except where the address has its own."""
     try:
-        said = conninfo_to_dict(dsn)
+        given = conninfo_to_dict(dsn)
     except (psycopg.ProgrammingError, AttributeError):  # the latter: not even a text
         raise InvalidInput(
             "this is not an address of a PostgreSQL database",
             hint="write postgresql://user@host/database, or: host=… dbname=… user=…",
         ) from None  # the driver's words may quote the address, and with it a password
-    return {name: value for name, value in KEYWORDS.items() if name not in said}
+    return {name: value for name, value in KEYWORDS.items() if name not in given}
 
 
-@contextmanager
-def connected(dsn: str) -> Generator[Connection[Any]]:
-    """One connection for one piece of work, with errors in our own words. It prepares nothing: a pooler may be between."""
+def opened(dsn: str) -> Connection[Any]:
+    """A connection that prepares nothing: a pooler may be between."""
     try:
         conn = psycopg.connect(dsn, **keywords(dsn))
     except psycopg.OperationalError as error:
@@ -105,9 +103,16 @@ def connected(dsn: str) -> Generator[Connection[Any]]:
             f"the database cannot be reached: {error}",
             hint="check the address, the user and the password, and that the server runs: tarry doctor",
         ) from error
+    conn.prepare_threshold = None
+    return conn
+
+
+@contextmanager
+def connected(dsn: str) -> Generator[Connection[Any]]:
+    """One connection for one piece of work, with errors in our own words."""
+    conn = opened(dsn)
     try:
         with conn:
-            conn.prepare_threshold = None
             yield conn
     except psycopg.Error as error:
         if (named := translated(error, 1)) is error:
@@ -121,6 +126,20 @@ def cut(conn: Connection[Any] | AsyncConnection[Any]) -> None:
         shared.shutdown(socket.SHUT_RDWR)
 
 
+def pool_options(dsn: str, settings: StoreSettings) -> dict[str, Any]:
+    connect_for_s = settings.connect_for.total_seconds()
+    return {
+        "name": "tarry",
+        "kwargs": keywords(dsn),
+        "min_size": 0,
+        "max_size": settings.pool_size,
+        "timeout": connect_for_s,
+        # Less than a caller waits: then its next try begins afresh, instead of waiting for a pause that has doubled for as
+        # long as the server was away.
+        "reconnect_timeout": 0.8 * connect_for_s,
+    }
+
+
 def pool_now(stats: Mapping[str, int]) -> Connections:
     """A pool's statistics, in the words of the port."""
     # Here, because the ports know everything, and a task of Spark, which has no pool, pays for each import.
@@ -132,3 +151,49 @@ def pool_now(stats: Mapping[str, int]) -> Connections:
         most=stats.get("pool_max", 0),
         waiting=stats.get("requests_waiting", 0),
     )
+
+
+_INSIDE = {
+    "sqlalchemy": "the connection inside: session.connection().connection.driver_connection, or with an AsyncSession "
+    "(await (await session.connection()).get_raw_connection()).driver_connection",
+    "django": "the connection inside, from within transaction.atomic: django.db.connection.connection",
+    "psycopg": "a blocking queue takes a psycopg.Connection, an awaiting one a psycopg.AsyncConnection",
+    "psycopg_pool": "a connection from the pool: with pool.connection() as conn",
+    "psycopg2": "Tarry works with psycopg 3 only",
+    "asyncpg": "Tarry works with psycopg 3 only",
+}
+
+
+def commits_each_statement(conn: Connection[Any] | AsyncConnection[Any]) -> bool:
+    """Whether the caller is in no transaction, and begins none: what must be done as a whole needs one of its own."""
+    return conn.autocommit and conn.info.transaction_status is TransactionStatus.IDLE
+
+
+def caller_connection(conn: object, kind: type[C]) -> C:
+    """The connection. Refuses an object that only contains one: the caller must choose the transaction."""
+    if isinstance(conn, kind):
+        return conn
+    actual = type(conn)
+    raise InvalidInput(
+        f"conn must be a psycopg.{kind.__name__} here, not {actual.__name__}",
+        hint=_INSIDE.get(actual.__module__.partition(".")[0]),
+    )
+
+
+class ForkGuard:
+    """Sockets survive a fork, and two processes on one socket lose each other's responses. So a child gets an error, and the
+    connections of its parent are left alone."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+
+    @property
+    def is_here(self) -> bool:
+        return self._pid == os.getpid()
+
+    def check(self) -> None:
+        if self._pid != os.getpid():
+            raise InvalidState(
+                "this app was opened by another process, which then forked this one",
+                hint="connect after the fork: each process has its own app",
+            )

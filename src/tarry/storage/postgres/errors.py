@@ -1,4 +1,4 @@
-"""Which database errors pass by themselves, and what to call those that do not."""
+"""Which database errors are transient, and how the others are translated."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import psycopg
 from psycopg import errors
 from psycopg_pool import PoolClosed, PoolTimeout
 
-from tarry.core.errors import HeldUp, Refused, SchemaMismatch, StoreUnavailable
+from tarry.core.errors import InvalidState, LockTimeout, SchemaMismatch, StoreUnavailable
 
 # Rolled back for certain, or never begun: a second try cannot do anything twice.
 _TRANSIENT = (
@@ -19,9 +19,9 @@ _TRANSIENT = (
 LOCK_PAUSE_S = 0.05
 """After a statement met a lock for as long as `lock_timeout`, before it is tried again: others get its connection first."""
 
-# The connection went away: what was under way may or may not have happened. All our verbs may be said twice: an offer of
+# The connection went away: what was under way may or may not have happened. All operations may be repeated: an offer of
 # a stored message is ignored or updates it, a poll leaves a lease that runs out, a settle finds the message gone, a redrive
-# names what it moves beforehand. The second answer may be less flattering than the first: see docs/decisions/0011.
+# names what it moves beforehand. The second result may differ from the first: see docs/decisions/0011.
 _DISCONNECTED = (errors.AdminShutdown, errors.CrashShutdown, errors.IdleSessionTimeout)
 
 
@@ -34,8 +34,8 @@ def is_transient(error: BaseException) -> bool:
         # Its event was on the way into the overflow while the partition of its day was made: next time it finds that.
         # Or the overflow was closed to that day a moment before (tarry.journal_step).
         return error.diag.table_name == "event_overflow" and (error.diag.constraint_name is None or _is_closed(error))
-    # Without an SQLSTATE it is libpq that speaks: connection refused, reset, or closed in the middle. Class 08 is how
-    # a pooler says that it lost the server behind it (PgBouncer: 08P01, "server conn crashed?").
+    # Without an SQLSTATE the error is libpq's: connection refused, reset, or closed in the middle. With class 08 a pooler
+    # reports that it lost the server behind it (PgBouncer: 08P01, "server conn crashed?").
     broken = isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))
     return broken and (error.sqlstate is None or error.sqlstate.startswith("08"))
 
@@ -48,28 +48,30 @@ def translated(error: psycopg.Error, tries: int) -> BaseException:
             hint="run: tarry db migrate   (or tarry.connect(dsn, migrate=True))",
         )
     if isinstance(error, PoolClosed):
-        return Refused("this store is closed", hint="use it inside its with block, or connect again")
+        return InvalidState("this store is closed", hint="use it inside its with block, or connect again")
     if isinstance(error, errors.LockNotAvailable):
-        return HeldUp(
+        return LockTimeout(
             "another transaction has locked what this needs, and stayed open for too long; nothing was changed",
             hint="try again, or find the open transaction: select pid, state, xact_start, query from pg_stat_activity "
             "where backend_xid is not null order by xact_start",
         )
+    if isinstance(error, errors.UniqueViolation) and error.diag.table_name == "stored_response":
+        return LockTimeout("the same request was executed at the same time", hint="retry the request")
     if isinstance(error, errors.QueryCanceled):
         return StoreUnavailable(
-            f"the database ended a statement: {_said(error)}; nothing of it was stored",
+            f"the database ended a statement: {_message(error)}; nothing of it was stored",
             hint="try again when the database is less busy, or give it longer: StoreSettings(statement_for=…)",
         )
     if isinstance(error, errors.InsufficientPrivilege):
-        return Refused(f"this role lacks a right: {_said(error)}", hint="see what it lacks: tarry doctor")
+        return InvalidState(f"this role lacks a right: {_message(error)}", hint="see what it lacks: tarry doctor")
     if isinstance(error, errors.ReadOnlySqlTransaction):
         return StoreUnavailable(
-            f"the database takes no changes: {_said(error)}",
+            f"the database takes no changes: {_message(error)}",
             hint="it is a standby, or was made read-only; connect to the primary: tarry doctor",
         )
     if (error.sqlstate or "").startswith("53") and not is_transient(error):
         return StoreUnavailable(
-            f"the server has run out of something: {_said(error)}",
+            f"the server has run out of something: {_message(error)}",
             hint="make room on the server (disk, memory); nothing of this was stored",
         )
     if _is_closed(error):
@@ -81,7 +83,7 @@ def translated(error: psycopg.Error, tries: int) -> BaseException:
     if is_transient(error):
         again = "" if tries <= 1 else f", also not after {tries - 1} more {'try' if tries == 2 else 'tries'}"
         return StoreUnavailable(
-            f"the database cannot be reached{again}: {_said(error)}",
+            f"the database cannot be reached{again}: {_message(error)}",
             hint="check the address and that the server runs: tarry doctor",
         )
     return error
@@ -93,5 +95,5 @@ def _is_closed(error: psycopg.Error) -> bool:
     return of_overflow and (error.diag.constraint_name or "").startswith("closed_")
 
 
-def _said(error: psycopg.Error) -> str:
+def _message(error: psycopg.Error) -> str:
     return str(error).strip() or type(error).__name__

@@ -1,7 +1,7 @@
 """Fencing of retries: before an operation is tried again, the session of its last try must have ended.
 
-A broken connection tells nothing about the server process behind it. That process may be frozen, or not yet have read what
-it was sent, and execute it after the retry was answered: an older offer would replace a newer one, and a drop would delete a
+Nothing is known about the server process behind a broken connection. It may be frozen, or not yet have read what it was
+sent, and execute it after the retry has returned: an older offer would replace a newer one, and a drop would delete a
 message that was accepted later.
 """
 
@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 from psycopg import AsyncConnection, Connection
 
 from tarry.core.errors import StoreUnavailable
-from tarry.storage.postgres.statement import Op, Statement, sql
+from tarry.storage.postgres.statement import Op, Statement, sql, value
 
 AnyConnection = Connection[Any] | AsyncConnection[Any]
 
@@ -47,7 +47,7 @@ class Fence:
     """
 
     def __init__(self, left: list[Session]) -> None:
-        """`left`: the sessions of operations of this store that ended without an answer, for want of a connection."""
+        """`left`: the sessions of operations of this store that ended without a result, for want of a connection."""
         self._left = left
         self._open: list[Session] = []
 
@@ -57,9 +57,14 @@ class Fence:
         if session is not None and session not in self._open:
             self._open.append(session)
 
-    def give_up(self) -> None:
-        """No further try: the next operation that gets a connection tells these sessions to end."""
+    def abandon(self) -> None:
+        """No further try: the next operation that gets a connection terminates these sessions."""
         self._left += self._open
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there are sessions to end before the next try."""
+        return bool(self._left or self._open)
 
     def close(self) -> Op[None]:
         """On a new connection, before the next try."""
@@ -82,7 +87,9 @@ def _end(sessions: Sequence[Session], within_s: float) -> Op[list[Session]]:
     still: list[Session] = []
     for session in sessions:
         params = {"pid": session.pid, "started_at": session.started_at, "within_ms": round(within_s * 1_000)}
-        ended = yield from Statement(sql("session_end"), params, lambda rows: not rows or bool(rows[0][0])).run()
+        ended = yield from Statement(
+            sql("maintenance/terminate_session"), params, lambda rows: not rows or value(rows)
+        ).run()
         if not ended:
             still.append(session)
     return still

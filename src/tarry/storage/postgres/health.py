@@ -1,4 +1,4 @@
-"""What must be true of a database before messages are entrusted to it. `connect` refuses, `tarry doctor` explains."""
+"""Checks of a database before messages are stored in it. `connect` refuses, `tarry doctor` explains."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 from psycopg import Connection
 
 from tarry.core.errors import SchemaMismatch, UnsafeDatabase
-from tarry.storage.postgres import migrate, queue_statements
-from tarry.storage.postgres.drive import drive, transaction
+from tarry.storage.postgres import migrate
+from tarry.storage.postgres.journal import statements as journal_statements
+from tarry.storage.postgres.runner import drive, transaction
 
 OLDEST_SERVER = 150_000
 
@@ -18,10 +19,10 @@ OLDEST_SERVER = 150_000
 class Finding:
     check: str
     ok: bool
-    found: str
+    actual: str
     hint: str = ""
     warning: bool = False
-    """Fit to be used, but to be looked at."""
+    """Usable, but worth a look."""
 
 
 def findings(conn: Connection[Any]) -> list[Finding]:
@@ -50,17 +51,17 @@ def findings(conn: Connection[Any]) -> list[Finding]:
 
 
 def _text(word: str | bytes) -> str:
-    """A database without an encoding answers in bytes, and must be told what it is all the same."""
+    """A database without an encoding (SQL_ASCII) returns bytes."""
     return word.decode() if isinstance(word, bytes) else word
 
 
 def check_safety(conn: Connection[Any], *, allow_unsafe: bool = False) -> None:
-    """Before anything is put into the database, tables included."""
+    """Run before anything is created in the database."""
     bad = [finding for finding in findings(conn) if not finding.ok]
     if bad and not allow_unsafe:
         first = bad[0]
         raise UnsafeDatabase(
-            "this database cannot keep Tarry's promises: " + ", ".join(f"{b.check} is {b.found}" for b in bad),
+            "this database cannot keep Tarry's promises: " + ", ".join(f"{b.check} is {b.actual}" for b in bad),
             hint=f"{first.hint} (or accept the risk with allow_unsafe=True)",
         )
 
@@ -71,7 +72,7 @@ ADOPT = "run once, before anything else uses the database: tarry db adopt"
 
 def journal_is_foreign(conn: Connection[Any]) -> bool:
     with transaction(conn):
-        return drive(conn, queue_statements.journal_is_foreign())
+        return drive(conn, journal_statements.is_foreign())
 
 
 def check_journal(conn: Connection[Any], *, allow_unsafe: bool = False) -> None:
@@ -79,21 +80,21 @@ def check_journal(conn: Connection[Any], *, allow_unsafe: bool = False) -> None:
 
     By its first event; doctor looks at all of them.
     """
-    if not allow_unsafe and drive(conn, queue_statements.journal_first_is_foreign().run()):
+    if not allow_unsafe and drive(conn, journal_statements.first_is_foreign().run()):
         raise UnsafeDatabase(FOREIGN_JOURNAL, hint=ADOPT)
 
 
 def check_schema(conn: Connection[Any]) -> None:
-    found = migrate.standing(conn)
-    missing = [migration for migration in found.pending if migration.phase == "pre"]
+    status = migrate.standing(conn)
+    missing = [migration for migration in status.pending if migration.phase == "pre"]
     if missing:
         raise SchemaMismatch(
             f"the database lacks {len(missing)} of Tarry's migrations, the first is {missing[0].name}",
             hint="run: tarry db migrate   (or tarry.connect(dsn, migrate=True))",
         )
-    # A newer `pre` migration suits us too: that is a rolling deploy, and we are the ones who are about to go.
-    if found.left_behind:
+    # A newer `pre` migration is compatible: during a rolling deploy this is the version to be replaced.
+    if status.left_behind:
         raise SchemaMismatch(
-            f"the database belongs to a newer version of Tarry, which has applied {found.left_behind[0]}",
+            f"the database belongs to a newer version of Tarry, which has applied {status.left_behind[0]}",
             hint="use that version; what it has applied cannot be taken back: tarry db status",
         )

@@ -5,17 +5,23 @@ from __future__ import annotations
 
 import hashlib
 import re
+import threading
 import time
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cache
 from importlib.resources import files
 from typing import Any, LiteralString, NamedTuple, cast
 
+import psycopg
 from psycopg import Connection, errors
+from psycopg.conninfo import make_conninfo
+from psycopg.rows import class_row
 
-from tarry.core.errors import HeldUp, Refused, SchemaMismatch
-from tarry.storage.postgres.blockers import Blocker, watched
-from tarry.storage.postgres.drive import transaction
+from tarry.core.errors import InvalidState, LockTimeout, SchemaMismatch
+from tarry.storage.postgres.runner import transaction
 
 _NAME = re.compile(r"(?P<number>\d{4})_(?P<phase>pre|post)_\w+\.sql")
 LOCK_TIMEOUT_S = 2.0
@@ -25,6 +31,12 @@ TURN_S = 300.0
 """How long a process waits while another one migrates. Nothing queues behind it."""
 # "tarr" in ASCII: any number will do, as long as every version of Tarry uses the same.
 _LOCK: LiteralString = "select pg_advisory_xact_lock(1952542322)"
+_LOOK_EVERY_S = 0.1
+_BLOCKERS: LiteralString = """
+    select a.pid, a.application_name as application, a.usename as user, clock_timestamp() - a.xact_start as open_for,
+        left(regexp_replace(a.query, '\\s+', ' ', 'g'), 120) as query
+    from pg_stat_activity a where a.pid = any (pg_blocking_pids(%s)) order by a.xact_start
+"""
 _BOOTSTRAP: tuple[LiteralString, ...] = (
     "create schema if not exists tarry",
     "create table if not exists tarry.migration (number int primary key, name text not null, checksum text not null, "
@@ -46,16 +58,16 @@ class Migration:
 
 @cache
 def known() -> tuple[Migration, ...]:
-    found: list[Migration] = []
+    migrations: list[Migration] = []
     for file in files("tarry.storage.postgres").joinpath("migrations").iterdir():
         if match := _NAME.fullmatch(file.name):
             text = cast("LiteralString", file.read_text(encoding="utf-8"))
-            found.append(Migration(int(match["number"]), match["phase"], file.name.removesuffix(".sql"), text))
-    return tuple(sorted(found, key=lambda migration: migration.number))
+            migrations.append(Migration(int(match["number"]), match["phase"], file.name.removesuffix(".sql"), text))
+    return tuple(sorted(migrations, key=lambda migration: migration.number))
 
 
 def script() -> str:
-    """Everything as one text, for people who apply schema changes with a tool of their own."""
+    """All migrations as one text, for other tools."""
     parts = [f"{statement};" for statement in _BOOTSTRAP]
     for m in known():
         # Numbers, names and checksums are our own file names: nothing from outside gets in here.
@@ -66,7 +78,7 @@ def script() -> str:
 
 
 class Standing(NamedTuple):
-    """How a database stands to this version of Tarry."""
+    """The migrations of a database compared with those of this version."""
 
     pending: list[Migration]
     """What this version has and the database has not."""
@@ -75,7 +87,7 @@ class Standing(NamedTuple):
 
     @property
     def left_behind(self) -> list[str]:
-        """Those of the newer ones that code of this version cannot live with."""
+        """Those of the newer ones that this version is not compatible with."""
         return [name for name in self.newer if phase_of(name) == "post"]
 
 
@@ -103,10 +115,10 @@ def pending(conn: Connection[Any]) -> list[Migration]:
 
 
 def migrate(conn: Connection[Any], *, post: bool = True) -> list[Migration]:
-    """Apply what is pending, each file in a transaction of its own, and say what was applied.
+    """Apply what is pending, each file in a transaction of its own, and return what was applied.
 
     Any number of processes may do this at once: they take turns, and the later ones find nothing to do. Where an open
-    transaction of another session is in the way for too long, `HeldUp` names it; what was applied before stays applied.
+    transaction of another session is in the way for too long, `LockTimeout` names it; what was applied before stays applied.
     """
     done: list[Migration] = []
     for migration in known() if pending(conn) else ():
@@ -116,7 +128,7 @@ def migrate(conn: Connection[Any], *, post: bool = True) -> list[Migration]:
             if _apply_patiently(conn, migration):
                 done.append(migration)
         except errors.InsufficientPrivilege as error:
-            raise Refused(
+            raise InvalidState(
                 f"this role may not change the schema: {str(error).strip()}",
                 hint="run tarry db migrate as the owner of the schema, or: grant create on database … to this role",
             ) from error
@@ -126,7 +138,7 @@ def migrate(conn: Connection[Any], *, post: bool = True) -> list[Migration]:
 def _apply_patiently(conn: Connection[Any], migration: Migration) -> bool:
     """Try again while other sessions hold what the migration needs; between the tries their statements go on."""
     for pause_s in (*PAUSES_S, None):
-        with watched(conn, after_s=LOCK_TIMEOUT_S / 2) as blockers:
+        with _watched(conn, after_s=LOCK_TIMEOUT_S / 2) as blockers:
             try:
                 return _apply(conn, migration)
             except errors.LockNotAvailable as error:
@@ -137,10 +149,10 @@ def _apply_patiently(conn: Connection[Any], migration: Migration) -> bool:
     raise AssertionError("unreachable")
 
 
-def _held_up(migration: Migration, blockers: list[Blocker]) -> HeldUp:
+def _held_up(migration: Migration, blockers: list[Blocker]) -> LockTimeout:
     held = "; ".join(str(blocker) for blocker in blockers) or "a session that ended meanwhile"
     end = f", or end it: select pg_terminate_backend({blockers[0].pid})" if blockers else ""
-    return HeldUp(
+    return LockTimeout(
         f"migration {migration.name} was not applied: {len(PAUSES_S) + 1} tries of {LOCK_TIMEOUT_S:g} s each found "
         f"its tables locked by {held}",
         hint=f"wait for that transaction{end}; then migrate again: tarry db migrate",
@@ -165,14 +177,66 @@ def _apply(conn: Connection[Any], migration: Migration) -> bool:
     return True
 
 
-class _Row(NamedTuple):
+class _Applied(NamedTuple):
+    number: int
     name: str
     checksum: str
 
 
-def _applied(conn: Connection[Any]) -> dict[int, _Row]:
+def _applied(conn: Connection[Any]) -> dict[int, _Applied]:
     row = conn.execute("select to_regclass('tarry.migration') is not null").fetchone()
     if not row or not row[0]:
         return {}
-    found = conn.execute("select number, name, checksum from tarry.migration order by number").fetchall()
-    return {number: _Row(*rest) for number, *rest in found}
+    cursor = conn.cursor(row_factory=class_row(_Applied))
+    rows = cursor.execute("select number, name, checksum from tarry.migration order by number").fetchall()
+    return {row.number: row for row in rows}
+
+
+@dataclass(frozen=True, slots=True)
+class Blocker:
+    """A session that holds a lock, or waits for one ahead of the statement."""
+
+    pid: int
+    application: str | None
+    user: str | None
+    open_for: timedelta | None
+    """How old its transaction is."""
+    query: str | None
+    """Its last statement, which need not be the one that took the lock. Hidden from roles that may not see it."""
+
+    def __str__(self) -> str:
+        age = "" if self.open_for is None else f", transaction open for {round(self.open_for.total_seconds())} s"
+        name = f"{self.application or 'no application name'}, user {self.user}"
+        return f"pid {self.pid} ({name}{age}): {self.query or 'no statement'}"
+
+
+@contextmanager
+def _watched(conn: Connection[Any], *, after_s: float) -> Generator[list[Blocker]]:
+    """The sessions that kept a statement of the block waiting for longer than `after_s`; filled in when the block ends.
+
+    On a connection of its own, opened only then, and while the statement waits: afterwards the server does not know them.
+    """
+    blockers: list[Blocker] = []
+    over = threading.Event()
+    row = conn.execute("select pg_backend_pid()").fetchone()
+    pid: int = row[0] if row else 0
+    address = make_conninfo(conn.info.dsn, password=conn.info.password or None)
+
+    def watch() -> None:
+        if over.wait(after_s):
+            return
+        with suppress(psycopg.Error), psycopg.connect(address, autocommit=True, application_name="tarry") as own:
+            while True:
+                sessions = own.cursor(row_factory=class_row(Blocker)).execute(_BLOCKERS, (pid,)).fetchall()
+                if sessions:
+                    blockers[:] = sessions
+                if over.wait(_LOOK_EVERY_S):
+                    return
+
+    watcher = threading.Thread(target=watch, name="tarry-blockers", daemon=True)
+    watcher.start()
+    try:
+        yield blockers
+    finally:
+        over.set()
+        watcher.join()

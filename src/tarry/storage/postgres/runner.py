@@ -2,46 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator
+import asyncio
+import sys
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import cache
-from typing import Any, LiteralString, TypeVar
+from typing import Any, LiteralString, TypeGuard, TypeVar
 
 from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
 from psycopg.errors import LockNotAvailable
 from psycopg.pq import Format, TransactionStatus
 from psycopg.pq.abc import PGresult
-from psycopg.rows import tuple_row
 
 from tarry.core.errors import CommitLost
-from tarry.storage.postgres.instants import read_in_utc
-from tarry.storage.postgres.statement import Copy, Op, Row
+from tarry.storage.postgres.arrays import read_in_utc
+from tarry.storage.postgres.prepared import session_of
+from tarry.storage.postgres.statement import Copy, Op, Row, Statement, row_maker
 
 R = TypeVar("R")
 C = TypeVar("C", Cursor[Any], AsyncCursor[Any])
 
 
-def drive(conn: Connection[Any], op: Op[R], *, guest: bool = False, notify: bool = True) -> R:
-    """`guest`: on a connection that is not ours. There nothing is prepared: what a session prepared outlives the plan.
+def drive(conn: Connection[Any], op: Op[R], *, external: bool = False, notify: bool = True) -> R:
+    """`external`: on a connection that is not ours. There nothing is prepared: what a session prepared outlives the plan.
 
     A lock that is not granted is raised inside the op, unless a transaction has failed with it: where earlier steps have
     committed, only the op knows what to answer.
     """
+    session, handled = None if external else session_of(conn), sys.exception()
     try:
         step = next(op)
         while True:
             try:
-                with _ours(Cursor(conn, row_factory=tuple_row), guest=guest) as cursor:
-                    if isinstance(step, Copy):
-                        with cursor.copy(step.sql) as copy:
-                            for block in step.blocks:
-                                copy.write(block)
-                        rows: list[Row] = []
-                    else:
-                        cursor.execute(_text(step.sql, notify), step.params, prepare=False if guest else None)
-                        rows = cursor.fetchall() if _has_rows(cursor.pgresult) else []
+                if session is not None and isinstance(step, Statement):
+                    rows = session.run(conn, step)
+                else:
+                    rows = _with_cursor(conn, step, external=external, notify=notify)
             except LockNotAvailable as error:
-                if conn.info.transaction_status != TransactionStatus.IDLE:
+                if conn.info.transaction_status != TransactionStatus.IDLE or was_interrupted(error, handled):
                     raise
                 step = op.throw(error)
             else:
@@ -50,22 +48,40 @@ def drive(conn: Connection[Any], op: Op[R], *, guest: bool = False, notify: bool
         return stop.value
 
 
-async def adrive(conn: AsyncConnection[Any], op: Op[R], *, guest: bool = False, notify: bool = True) -> R:
+def was_interrupted(error: BaseException, handled: BaseException | None) -> bool:
+    """Whether Ctrl-C came as a statement failed: the driver raises the error of the statement instead. `handled`: what was
+    being handled before, which may be an earlier Ctrl-C."""
+    context = error.__context__
+    while context is not None and context is not handled:
+        if isinstance(context, KeyboardInterrupt):
+            return True
+        context = context.__context__
+    return False
+
+
+def _with_cursor(conn: Connection[Any], step: Statement[Any] | Copy, *, external: bool, notify: bool) -> list[Row]:
+    with _ours(Cursor(conn, row_factory=_named_rows), external=external) as cursor:
+        if isinstance(step, Copy):
+            with cursor.copy(step.sql) as copy:
+                for block in step.blocks:
+                    copy.write(block)
+            return []
+        cursor.execute(step.sql if notify else silent(step.sql), step.params, prepare=False)
+        return cursor.fetchall() if _has_rows(cursor.pgresult) else []
+
+
+async def adrive(conn: AsyncConnection[Any], op: Op[R], *, external: bool = False, notify: bool = True) -> R:
+    session, cancelled = None if external else session_of(conn), cancellations()
     try:
         step = next(op)
         while True:
             try:
-                async with _ours(AsyncCursor(conn, row_factory=tuple_row), guest=guest) as cursor:
-                    if isinstance(step, Copy):
-                        async with cursor.copy(step.sql) as copy:
-                            for block in step.blocks:
-                                await copy.write(block)
-                        rows: list[Row] = []
-                    else:
-                        await cursor.execute(_text(step.sql, notify), step.params, prepare=False if guest else None)
-                        rows = await cursor.fetchall() if _has_rows(cursor.pgresult) else []
+                if session is not None and isinstance(step, Statement):
+                    rows = await conn.wait(session.execute(conn, step))
+                else:
+                    rows = await _awith_cursor(conn, step, external=external, notify=notify)
             except LockNotAvailable as error:
-                if conn.info.transaction_status != TransactionStatus.IDLE:
+                if conn.info.transaction_status != TransactionStatus.IDLE or cancellations() > cancelled:
                     raise
                 step = op.throw(error)
             else:
@@ -74,20 +90,35 @@ async def adrive(conn: AsyncConnection[Any], op: Op[R], *, guest: bool = False, 
         return stop.value
 
 
-def _text(sql: LiteralString, notify: bool) -> LiteralString:  # noqa: FBT001
-    return sql if notify else silent(sql)
+def cancellations() -> int:
+    """How often the current task was cancelled. A growing number: a cancellation that another error has replaced, too."""
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
+
+
+async def _awith_cursor(
+    conn: AsyncConnection[Any], step: Statement[Any] | Copy, *, external: bool, notify: bool
+) -> list[Row]:
+    async with _ours(AsyncCursor(conn, row_factory=_named_rows), external=external) as cursor:
+        if isinstance(step, Copy):
+            async with cursor.copy(step.sql) as copy:
+                for block in step.blocks:
+                    await copy.write(block)
+            return []
+        await cursor.execute(step.sql if notify else silent(step.sql), step.params, prepare=False)
+        return await cursor.fetchall() if _has_rows(cursor.pgresult) else []
 
 
 @cache
 def silent(sql: LiteralString) -> LiteralString:
     """The same statement, which wakes no consumer: a transaction that has notified cannot be prepared (two-phase commit)."""
-    return sql.replace("pg_notify('tarry', ", "concat(")
+    return sql.replace("pg_notify('tarry', ", "concat(").replace("tarry.notify_waiters(", "concat(")
 
 
-def _ours(cursor: C, *, guest: bool) -> C:
+def _ours(cursor: C, *, external: bool) -> C:
     """Made here, not by the connection: a caller's may make cursors that give dictionaries, or put values into the text."""
     cursor.format = Format.BINARY
-    if guest:
+    if external:
         read_in_utc(cursor.adapters)
     return cursor
 
@@ -95,7 +126,7 @@ def _ours(cursor: C, *, guest: bool) -> C:
 _BEGIN: LiteralString = "begin; set local statement_timeout = 0"
 """What takes several steps (bulk loads, purges, deletions) may take long; `statement_for` is for single statements."""
 _BEGIN_BOUNDED: LiteralString = "begin; set local lock_timeout = '200ms'"
-"""For a connection without session state (a pooler is between), in one round trip; else `connections._TUNE` has said it."""
+"""For a connection without session state (a pooler is between), in one round trip; else `connections._TUNE` has set it."""
 
 _BEGIN_BRIEF: LiteralString = "begin; set local lock_timeout = '20ms'"
 """To find out by trying which of many items are blocked: each try that fails takes this long."""
@@ -130,8 +161,12 @@ async def atransaction(
     _check_commit((await conn.execute("commit")).statusmessage)
 
 
-def _has_rows(result: PGresult | None) -> bool:
-    """What `cursor.description` also says, without describing every column of every answer."""
+def _named_rows(cursor: Cursor[Any] | AsyncCursor[Any]) -> Callable[[Sequence[Any]], Row]:
+    return row_maker(cursor.pgresult) if _has_rows(cursor.pgresult) else tuple
+
+
+def _has_rows(result: PGresult | None) -> TypeGuard[PGresult]:
+    """As `cursor.description` shows, too, but without describing every column of every result."""
     return result is not None and result.nfields > 0
 
 

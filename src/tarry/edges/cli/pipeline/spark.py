@@ -1,4 +1,4 @@
-"""A Spark session for a command: started with a word to say so, watched while it works, its noise kept in a file."""
+"""The Spark session of a command: its start, its progress bar, and the log of its JVM."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tarry.edges.cli.session import Session
-from tarry.edges.cli.signals import end_within
+from tarry.edges.cli.context import Session
+from tarry.edges.cli.processes.signals import end_within
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from rich.progress import Progress
 
-_LOOK_EVERY_S = 0.2
+_POLL_EVERY_S = 0.2
 
 
 @contextmanager
 def spark_for(cli: Session, master: str | None) -> Generator[SparkSession]:
-    """A session of our own is stopped at the end; one of a notebook or of spark-submit is not ours to stop."""
+    """A session, stopped at the end unless a notebook or spark-submit started it."""
     from tarry.edges.spark.session import session
 
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ or _is_running()
     if submitted or cli.debug:
         spark = session(master)
     else:
-        with _starting(cli), noise_in_a_file() as log:
+        with _starting(cli), jvm_log_in_file() as log:
             spark = session(master)
-        cli_log[0] = log
-    with _told_to_stop():
+        jvm_log[0] = log
+    with _interrupted_by_sigterm():
         try:
             yield spark
         finally:
@@ -46,49 +46,49 @@ def _is_running() -> bool:
     try:
         from pyspark.sql import SparkSession
     except ImportError:
-        return False  # `session` has the sentence for it
+        return False  # `session` reports it
     return SparkSession.getActiveSession() is not None
 
 
-cli_log: list[Path | None] = [None]
-"""Where the JVM writes what it has to say; for the hint of an error."""
+jvm_log: list[Path | None] = [None]
+"""The log file of the JVM, for hints of errors."""
 
 
 @contextmanager
-def noise_in_a_file() -> Generator[Path]:
-    """The JVM inherits our stderr when it starts, and keeps it. It gets a file, and we get ours back."""
+def jvm_log_in_file() -> Generator[Path]:
+    """Redirect stderr to a file while the JVM starts: it inherits the file and keeps it."""
     handle, name = tempfile.mkstemp(prefix="tarry-spark-", suffix=".log")
-    kept = os.dup(2)
+    stderr = os.dup(2)
     try:
         os.dup2(handle, 2)
         yield Path(name)
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(stderr, 2)
+        os.close(stderr)
         os.close(handle)
 
 
 @contextmanager
 def _starting(cli: Session) -> Generator[None]:
-    if not wanted(cli):
+    if not _shows_progress(cli):
         yield
         return
     from rich.console import Console
 
-    # A stderr of its own: the one that everybody has is given away while the JVM starts.
+    # A duplicate: stderr itself is redirected while the JVM starts.
     with os.fdopen(os.dup(2), "w") as stderr, Console(file=stderr).status("starting Spark …"):
         yield
 
 
 @contextmanager
-def _told_to_stop() -> Generator[None]:
-    """A supervisor's SIGTERM ends a run as Ctrl-C does: what is open is closed, and the run is written down as failed."""
+def _interrupted_by_sigterm() -> Generator[None]:
+    """Handle SIGTERM like Ctrl-C: connections are closed, and the run is recorded as failed."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def stop(*_: object) -> None:
-        end_within()  # Spark or the database may not answer; a run that was cut off is abandoned by the next
+        end_within()  # Spark or the database may hang; the next run marks this one as abandoned
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGTERM, stop)
@@ -102,8 +102,7 @@ def _stop(spark: SparkSession) -> None:
     try:
         spark.stop()
     except Exception:
-        # A JVM that has died cannot be stopped; why it died has been said.
-        return
+        return  # the JVM has ended; its error was reported
 
 
 def alive(spark: SparkSession) -> bool:
@@ -113,14 +112,14 @@ def alive(spark: SparkSession) -> bool:
         return False
 
 
-def wanted(cli: Session) -> bool:
+def _shows_progress(cli: Session) -> bool:
     return not cli.quiet and cli.printer.for_people and sys.stderr.isatty()
 
 
 @contextmanager
-def watched(cli: Session, spark: SparkSession, name: str) -> Generator[None]:
-    """A bar for the tasks of the job that runs, on a terminal."""
-    if not wanted(cli):
+def progress_bar(cli: Session, spark: SparkSession, name: str) -> Generator[None]:
+    """A progress bar for the tasks of the job, if stderr is a terminal."""
+    if not _shows_progress(cli):
         yield
         return
     from rich.console import Console
@@ -146,14 +145,13 @@ def watched(cli: Session, spark: SparkSession, name: str) -> Generator[None]:
 
 
 def _watch(spark: SparkSession, progress: Progress, task: Any, ended: threading.Event) -> None:
-    """Looks at the stages that run. Spark Connect has no such thing: there the bar only moves."""
+    """Poll the active stages. Spark Connect has no status tracker: there the bar has no numbers."""
     try:
         tracker = spark.sparkContext.statusTracker()
-        while not ended.wait(_LOOK_EVERY_S):
+        while not ended.wait(_POLL_EVERY_S):
             stages = [info for stage in tracker.getActiveStageIds() if (info := tracker.getStageInfo(stage))]
             total, done = sum(info.numTasks for info in stages), sum(info.numCompletedTasks for info in stages)
             doing = f"{done}/{total} tasks" if total else ""
             progress.update(task, total=total or None, completed=done, doing=doing)
     except Exception:
-        # Only a picture: a JVM that ends while we look is reported by the job itself.
-        return
+        return  # the job itself reports that the JVM has ended

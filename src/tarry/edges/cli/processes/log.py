@@ -1,4 +1,4 @@
-"""What a worker says while it works: lines for people on stderr, or JSON lines for programs on stdout."""
+"""Log of long-running processes: text on stderr, or JSON lines on stdout."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import os
 import sys
 from datetime import UTC, datetime
 
-from tarry.edges.cli.text import safe_json, shown, without_secrets
-from tarry.edges.times import exact
+from tarry.edges.cli.output.text import safe_json, shown
+from tarry.edges.formats import exact
+from tarry.edges.secrets import without_secrets
 
 
 class _Lines(logging.Formatter):
@@ -21,7 +22,7 @@ class _Lines(logging.Formatter):
 
 class _Json(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        told = {
+        data = {
             "schema": "tarry.worker.log/1",
             "at": exact(datetime.fromtimestamp(record.created, UTC)),
             "level": record.levelname.lower(),
@@ -30,12 +31,15 @@ class _Json(logging.Formatter):
             **getattr(record, "fields", {}),
         }
         if record.exc_info is not None:
-            told["trace"] = _trace(self, record)
-        return safe_json(json.dumps(told, ensure_ascii=False))
+            data["trace"] = _trace(self, record)
+        return safe_json(json.dumps(data, ensure_ascii=False))
 
 
 def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:
-    text = formatter.formatException(record.exc_info) if record.exc_info else ""
+    return _escaped(formatter.formatException(record.exc_info) if record.exc_info else "")
+
+
+def _escaped(text: str) -> str:
     return "\n".join(map(shown, without_secrets(text).split("\n")))
 
 
@@ -46,3 +50,18 @@ def log_to(*, json_lines: bool, quiet: bool, verbose: bool) -> None:
     log.handlers[:] = [handler]
     log.setLevel(logging.DEBUG if verbose else logging.WARNING if quiet else logging.INFO)
     log.propagate = False
+
+
+class _Broker(logging.Formatter):
+    """Errors may quote what clients sent."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return _escaped(super().format(record))
+
+
+def log_broker(access_level: int) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Broker("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    for name in ("tarry", "uvicorn"):
+        logging.getLogger(name).addHandler(handler)
+    logging.getLogger("tarry.http.access").setLevel(access_level)

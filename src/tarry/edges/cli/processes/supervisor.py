@@ -1,4 +1,4 @@
-"""Several processes of one worker: started, kept alive, told to stop, and started again when the code changes."""
+"""Supervisor of worker processes: starts, restarts and stops them, and reloads them when code changes."""
 
 from __future__ import annotations
 
@@ -14,74 +14,74 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tarry.core.errors import Refused
-from tarry.edges.cli.exits import ExitCode
-from tarry.edges.cli.worker_process import Plan
+from tarry.core.errors import InvalidState
+from tarry.edges.cli.exit_codes import ExitCode
+from tarry.edges.cli.processes.worker import WorkerProcess
 from tarry.edges.env import WORKER_PARENT
 
 _log = logging.getLogger("tarry.worker")
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 30.0
 _SETTLED_S = 60.0
-"""Whoever lived that long did not die of its start."""
-_PATIENCE_S = 5.0
-"""Beyond the grace, before a process that does not end is killed."""
+"""A process that ran this long did not fail at its start: the back-off is reset."""
+_KILL_AFTER_S = 5.0
+"""After the grace, before a process that does not end is killed."""
 
 
 def changes_below(folder: Path) -> AsyncIterator[Any]:
-    """Of Python files; each is worth a new start."""
+    """Changes of Python files."""
     try:
         from watchfiles import PythonFilter, awatch  # pyright: ignore[reportUnknownVariableType] - it lacks a stub
     except ModuleNotFoundError as error:
-        raise Refused(
+        raise InvalidState(
             "--reload watches files with watchfiles, which is not installed", hint="pip install 'tarry[reload]'"
         ) from error
     return awatch(folder, watch_filter=PythonFilter(), debounce=300)
 
 
 class Child:
-    """A process that works for as long as we hold one end of a pipe. It ends in peace when we let go, or die.
+    """A process that stops when its pipe is closed: by the supervisor, or because the supervisor ended.
 
-    Not by a signal: who stops a service may send one to every process of it, and a second would mean "at once".
+    Not by a signal: a service manager may signal every process, and a second signal means "at once".
     """
 
-    def __init__(self, process: Process, held: int) -> None:
+    def __init__(self, process: Process, pipe: int) -> None:
         self.process = process
         self.pid = process.pid
-        self._held: int | None = held
+        self._pipe: int | None = pipe
 
     @classmethod
     async def started(cls, command: Sequence[str]) -> Child:
-        readable, held = os.pipe()
+        readable, pipe = os.pipe()
         try:
             process = await asyncio.create_subprocess_exec(
                 *command,
                 env={**os.environ, WORKER_PARENT: str(readable)},
                 pass_fds=[readable],
-                start_new_session=True,  # Ctrl-C is for the first process alone
+                start_new_session=True,  # Ctrl-C reaches the supervisor only
             )
         finally:
             os.close(readable)
-        return cls(process, held)
+        return cls(process, pipe)
 
-    def let_go(self) -> None:
-        if self._held is not None:
-            os.close(self._held)
-            self._held = None
+    def stop(self) -> None:
+        if self._pipe is not None:
+            os.close(self._pipe)
+            self._pipe = None
 
 
-class Fleet:
-    def __init__(self, plan: Plan, words: Sequence[str], changes: AsyncIterator[Any] | None = None) -> None:
-        """`words`: the command line, which every process gets too."""
-        self._plan = plan
-        self._words = [word for word in words if word != "--reload"]
+class WorkerSupervisor:
+    def __init__(self, worker: WorkerProcess, args: Sequence[str], changes: AsyncIterator[Any] | None = None) -> None:
+        """`args`: the command line, which is passed to every process."""
+        self._worker = worker
+        self._args = [arg for arg in args if arg != "--reload"]
         self._changes = changes
         self._children: dict[int, Child] = {}
         self._codes: list[int] = []
         self._stopping = asyncio.Event()
-        self._changed = asyncio.Event()  # another one after every change
-        self._hurried = False
-        self._hopeless = False
+        self._changed = asyncio.Event()  # replaced after every change
+        self._killed = False
+        self._is_invalid = False
 
     def run(self) -> ExitCode:
         return asyncio.run(self._run())
@@ -89,56 +89,56 @@ class Fleet:
     async def _run(self) -> ExitCode:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._told, number.name)
+            loop.add_signal_handler(number, self._handle_signal, number.name)
         watching = asyncio.create_task(self._watch()) if self._changes is not None else None
-        await asyncio.gather(*map(self._keep, range(self._plan.processes)))
+        await asyncio.gather(*map(self._supervise, range(self._worker.settings.processes)))
         if watching is not None:
             watching.cancel()
             await asyncio.wait([watching])
-        if self._hopeless:
+        if self._is_invalid:
             return ExitCode.USAGE
-        if self._hurried:
+        if self._killed:
             return ExitCode.INTERRUPTED
         return ExitCode.FAILED if any(self._codes) else ExitCode.OK
 
-    async def _keep(self, slot: int) -> None:
+    async def _supervise(self, slot: int) -> None:
         failures = 0
         while not self._stopping.is_set():
             changed = self._changed
             started_s = time.monotonic()
             child = self._children[slot] = await Child.started(self._command(slot))
             if self._stopping.is_set():
-                child.let_go()
+                child.stop()
             code = await self._ended(child)
             del self._children[slot]
-            child.let_go()
+            child.stop()
             if self._stopping.is_set():
                 self._codes.append(code)
             elif changed.is_set():
                 failures = 0
             elif code == ExitCode.USAGE and self._changes is None:
-                self._hopeless = True
+                self._is_invalid = True
                 self._stop()
             else:
                 failures = 1 if time.monotonic() - started_s > _SETTLED_S else failures + 1
                 await self._pause(child.pid, code, failures, changed)
 
     async def _ended(self, child: Child) -> int:
-        """Its exit code. Told to stop, it has its grace, and a little more."""
+        """Wait for its exit code. After a stop it gets the grace and a little more, then it is killed."""
         ended = asyncio.create_task(child.process.wait())
         stopping = asyncio.create_task(self._stopping.wait())
         await asyncio.wait({ended, stopping}, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
-        patience_s = self._plan.grace.total_seconds() + _PATIENCE_S
-        done, _ = await asyncio.wait({ended}, timeout=patience_s)
+        timeout_s = self._worker.settings.grace.total_seconds() + _KILL_AFTER_S
+        done, _ = await asyncio.wait({ended}, timeout=timeout_s)
         if not done:
-            _log.error("process %d does not end: killing it", child.pid)
+            _log.error("process %d does not stop: killing it", child.pid)
             child.process.kill()
         return await ended
 
     async def _pause(self, pid: int, code: int, failures: int, changed: asyncio.Event) -> None:
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
-        if code == ExitCode.USAGE:  # only while reloading: nothing gets better before the next change
+        if code == ExitCode.USAGE:  # only with --reload: another start cannot help before the next change
             _log.error("process %d %s; waiting for a change", pid, how)
             await self._either(changed, None)
             return
@@ -147,7 +147,7 @@ class Fleet:
         await self._either(changed, pause_s)
 
     async def _either(self, changed: asyncio.Event, seconds: float | None) -> None:
-        """Until stopped, changed, or the time is over."""
+        """Wait until stopped, changed, or the time is over."""
         waits = [asyncio.create_task(event.wait()) for event in (self._stopping, changed)]
         await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         for task in waits:
@@ -156,15 +156,15 @@ class Fleet:
     async def _watch(self) -> None:
         assert self._changes is not None  # noqa: S101 - for the type checker
         async for changes in self._changes:
-            _log.info("%s changed: starting again", ", ".join(sorted({Path(path).name for _, path in changes})))
+            _log.info("%s changed: restarting", ", ".join(sorted({Path(path).name for _, path in changes})))
             self._changed.set()
             self._changed = asyncio.Event()
-            self._let_go()
+            self._stop_children()
 
-    def _told(self, name: str) -> None:
+    def _handle_signal(self, name: str) -> None:
         if self._stopping.is_set():
             _log.warning("%s again: ending at once", name)
-            self._hurried = True
+            self._killed = True
             for child in self._children.values():
                 with contextlib.suppress(ProcessLookupError):
                     child.process.kill()
@@ -174,14 +174,14 @@ class Fleet:
 
     def _stop(self) -> None:
         self._stopping.set()
-        self._let_go()
+        self._stop_children()
 
-    def _let_go(self) -> None:
+    def _stop_children(self) -> None:
         for child in self._children.values():
-            child.let_go()
+            child.stop()
 
     def _command(self, slot: int) -> list[str]:
-        """The same command, for one process; its metrics have a port of their own."""
-        port = self._plan.metrics_port
+        """The same command for one process, with its own metrics port."""
+        port = self._worker.metrics_port
         own = ["--metrics-port", str(port + slot)] if port else []
-        return [sys.executable, "-m", "tarry", *self._words, *own]
+        return [sys.executable, "-m", "tarry", *self._args, *own]

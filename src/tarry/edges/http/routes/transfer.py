@@ -13,31 +13,24 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from tarry.api.transfer import OUTCOMES, Importing, Lines, OnBad
 from tarry.core.errors import TarryError
-from tarry.core.keys import Action
 from tarry.core.limits import check_queue_name
-from tarry.core.messages import Draft
-from tarry.edges.http.documented import READ_ERRORS, WRITE_ERRORS
-from tarry.edges.http.gate import Caller, unauthorized
-from tarry.edges.http.guard import takes_a_stream
-from tarry.edges.http.pacing import Pace
+from tarry.core.messages.model import Draft
+from tarry.core.security.api_keys import Action
+from tarry.edges.http.auth import Caller, unauthorized
+from tarry.edges.http.middleware import accept_stream
+from tarry.edges.http.pages import in_time_slices, live_messages, slices
 from tarry.edges.http.problems import Problem, of_error
-from tarry.edges.http.routing import AccessRoute, access, caller_of
-from tarry.handles import transfer
-from tarry.handles.transfer import OUTCOMES, Exporting, Importing, Lines, OnBad
+from tarry.edges.http.routing import AccessRoute, caller_of, needs
+from tarry.wire.messages import OfferRequest
 
 if TYPE_CHECKING:
-    from tarry.edges.http.broker import Broker
+    from tarry.edges.http.app import Broker
 
 MEDIA_TYPE = "application/x-ndjson"
-_TAKEN = (
-    MEDIA_TYPE,
-    "application/jsonl",
-    "application/octet-stream",
-    "application/x-www-form-urlencoded",
-    "text/plain",
-    "",
-)
+_BINARY = ("application/octet-stream", "application/x-www-form-urlencoded")
+_ACCEPTED = (MEDIA_TYPE, "application/jsonl", *_BINARY, "text/plain", "")
 _LINES: dict[str, Any] = {MEDIA_TYPE: {"schema": {"type": "string"}}}
 
 router = APIRouter(prefix="/v1", tags=["export and import"], route_class=AccessRoute)
@@ -46,8 +39,7 @@ router = APIRouter(prefix="/v1", tags=["export and import"], route_class=AccessR
 @router.get(
     "/queues/{queue}/export",
     response_class=StreamingResponse,
-    responses={200: {"description": "One offer per line", "content": _LINES}, **READ_ERRORS},
-    openapi_extra=access(Action.READ),
+    **needs(Action.READ, responses={200: {"description": "One offer per line", "content": _LINES}}),
 )
 async def export(request: Request, queue: str) -> Response:
     """All live messages in due order, as JSON lines that an import takes. Read page by page, each as it is by then: what is
@@ -55,21 +47,17 @@ async def export(request: Request, queue: str) -> Response:
     broker: Broker = request.app.state.broker
     await broker.app.queues.get(queue)
     caller = caller_of(request)
-    slot = broker.gate.slot(caller, "exports", broker.settings.streams_per_key)
-    return Export(_exported(broker, caller, queue), slot, MEDIA_TYPE)
+    slot = broker.authenticator.slot(caller, "exports", broker.settings.streams_per_key)
+    return Export(_exported(broker, caller, queue), slot, media_type=MEDIA_TYPE)
 
 
 class Export(StreamingResponse):
     """Holds one of the slots of its caller. An export takes it when it begins, while it can still be refused."""
 
     def __init__(
-        self,
-        lines: AsyncIterator[bytes] | Iterator[bytes],
-        slot: AbstractContextManager[object],
-        media_type: str,
-        headers: dict[str, str] | None = None,
+        self, lines: AsyncIterator[bytes] | Iterator[bytes], slot: AbstractContextManager[object], **options: Any
     ) -> None:
-        super().__init__(lines, headers=headers, media_type=media_type)
+        super().__init__(lines, **options)
         self._slot = slot
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -78,67 +66,62 @@ class Export(StreamingResponse):
 
 
 async def _exported(broker: Broker, caller: Caller, queue: str) -> AsyncIterator[bytes]:
-    """An error ends the connection, and so the stream has no proper end: a reader can tell that something is missing."""
-    exporting = Exporting()
-    while True:
-        page = await broker.store.messages(queue, limit=transfer.PAGE, filter=exporting.filter)
-        yield b"".join(exporting.take(page))
-        if exporting.done:
-            return
-        if broker.stopping.is_set() or not await broker.gate.still_valid(caller):
+    """An error ends the connection, and so the stream has no proper end: so a reader notices that something is missing."""
+    async for page in slices(*live_messages(broker.store, queue)):
+        if broker.stopping.is_set() or not await broker.authenticator.still_valid(caller):
             raise unauthorized("this API key is no longer valid, or the broker is about to stop")
+        yield b"".join(OfferRequest.of_stored(message).line() for message in page)
 
 
 @router.post(
     "/queues/{queue}/import",
     response_class=StreamingResponse,
-    responses={200: {"description": "An outcome per line, then the sums", "content": _LINES}, **WRITE_ERRORS},
-    openapi_extra={
-        **access(Action.PRODUCE),
-        "requestBody": {"required": True, "content": {MEDIA_TYPE: {"schema": {"type": "string"}}}},
-    },
+    **needs(
+        Action.PRODUCE,
+        extra={"requestBody": {"required": True, "content": _LINES}},
+        responses={200: {"description": "An outcome per line, then the sums", "content": _LINES}},
+    ),
 )
 async def import_lines(
     request: Request,
     queue: str,
     on_bad: Annotated[OnBad, Query(description="stop: at the first line that is bad.")] = "skip",
-    dry_run: Annotated[bool, Query(description="Only say what is bad.")] = False,  # noqa: FBT002 - of the query
+    dry_run: Annotated[bool, Query(description="Only validate the lines.")] = False,  # noqa: FBT002 - of the query
 ) -> Response:
     """Offer every line, in batches of which each is stored as a whole. Answered when all of it was read, with an outcome for
     each line: `refused` ones are bad, `not_stored` ones were given up with a bad line of their batch."""
-    said = request.headers.get("content-type", "").split(";")[0].strip().lower()
-    if said not in _TAKEN:
+    content_type = request.headers.get("content-type", "").split(";")[0].strip().lower()
+    if content_type not in _ACCEPTED:
         raise Problem(415, "not_json", "the body must be JSON lines", hint=f"send Content-Type: {MEDIA_TYPE}")
-    takes_a_stream(request.scope)
+    accept_stream(request.scope)
     broker: Broker = request.app.state.broker
     caller = caller_of(request)
     name = check_queue_name(queue)
     importing = Importing(broker.store.settings.payload_limit, on_bad=on_bad, dry_run=dry_run)
     with ExitStack() as slot:
-        slot.enter_context(broker.gate.slot(caller, "imports", broker.settings.streams_per_key))
+        slot.enter_context(broker.authenticator.slot(caller, "imports", broker.settings.streams_per_key))
         try:
             await _import(request, name, importing)
         except ClientDisconnect:
             return Response(status_code=400)  # the client has left; what was stored by then stays
-        return Export(_told(importing, dry_run=dry_run), slot.pop_all(), MEDIA_TYPE)
+        return Export(_results(importing, dry_run=dry_run), slot.pop_all(), media_type=MEDIA_TYPE)
 
 
 async def _import(request: Request, name: str, importing: Importing) -> None:
     broker: Broker = request.app.state.broker
     caller = caller_of(request)
-    splitting, pace = Lines(broker.settings.body_limit), Pace()
-    # Once it has stopped, the rest is read all the same: a client that cannot get rid of it may never hear the answer.
+    splitting = Lines(broker.settings.body_limit)
+    # After a stop the rest is read all the same: a client that cannot send it may never read the response.
     try:
-        async for chunk in broker.gate.while_valid(caller, request.stream()):
-            for line in splitting.split(chunk):
-                if importing.lines >= broker.settings.import_limit:
-                    raise _too_many_lines(broker, importing)
+        async for chunk in broker.authenticator.while_valid(caller, request.stream()):
+            async for line in in_time_slices(splitting.split(chunk)):
+                if importing.lines >= (limit := broker.settings.import_limit):
+                    hint = "send the lines after stored_lines in another import"
+                    raise Problem(413, "too_large", f"an import has at most {limit:,} lines", hint=hint)
                 if batch := importing.take(line):
-                    await broker.gate.require_valid(caller)
+                    await broker.authenticator.require_valid(caller)
                     await _store(request, name, importing, batch)
-                if pace.is_up:
-                    await pace.rest()
-        await broker.gate.require_valid(caller)
+        await broker.authenticator.require_valid(caller)
     except Problem as problem:
         problem.more.setdefault("stored_lines", importing.stored_lines)
         raise
@@ -148,37 +131,28 @@ async def _import(request: Request, name: str, importing: Importing) -> None:
         await _store(request, name, importing, batch)
 
 
-def _too_many_lines(broker: Broker, importing: Importing) -> Problem:
-    limit = broker.settings.import_limit
-    return Problem(
-        413,
-        "too_large",
-        f"an import has at most {limit:,} lines",
-        hint="send the lines after stored_lines in another import",
-        stored_lines=importing.stored_lines,
-    )
-
-
 async def _store(request: Request, queue: str, importing: Importing, batch: Sequence[Draft]) -> None:
     broker, caller = request.app.state.broker, caller_of(request)
+    offers = broker.store.messages.offer_many(queue, batch)
     try:
-        importing.stored(await broker.in_queue(queue, lambda: broker.store.offer_many(queue, batch), caller))
+        importing.stored(await broker.in_queues([queue], lambda: broker.store.run(offers), caller))
     except TarryError as error:
         problem = of_error(error)
         problem.more["stored_lines"] = importing.stored_lines
         raise problem from error
 
 
-def _told(importing: Importing, *, dry_run: bool) -> Iterator[bytes]:
+def _results(importing: Importing, *, dry_run: bool) -> Iterator[bytes]:
     each = enumerate(importing.outcomes())
     while some := list(islice(each, 1_000)):
-        yield b"".join(_line(importing, place, outcome) for place, outcome in some)
-    found = importing.imported()
-    sums = {name: getattr(found, name) for name in OUTCOMES if name != "fine" or dry_run}
-    yield msgspec.json.encode({"lines": found.lines, **sums}) + b"\n"
+        yield b"".join(_line(importing, index, outcome) for index, outcome in some)
+    totals = importing.imported()
+    sums = {name: getattr(totals, name) for name in OUTCOMES if name != "fine" or dry_run}
+    yield msgspec.json.encode({"lines": totals.lines, **sums}) + b"\n"
 
 
-def _line(importing: Importing, place: int, outcome: str) -> bytes:
-    problem = importing.problems.get(place)
-    said = {"line": place + 1, "outcome": outcome} | ({} if problem is None else {"problem": problem})
-    return msgspec.json.encode(said) + b"\n"
+def _line(importing: Importing, index: int, outcome: str) -> bytes:
+    result = {"line": index + 1, "outcome": outcome}
+    if index in importing.problems:
+        result["problem"] = importing.problems[index]
+    return msgspec.json.encode(result) + b"\n"

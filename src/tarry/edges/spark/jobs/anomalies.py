@@ -12,41 +12,38 @@ from __future__ import annotations
 
 import json
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import Any
 
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from tarry.core.anomalies import Severity
+from tarry.app import App
+from tarry.core.analytics.anomalies import Published, Severity
+from tarry.core.analytics.manifest import readable_files
+from tarry.core.analytics.metrics import Table
 from tarry.core.errors import InvalidInput
-from tarry.core.pipeline import LakeFile, PastRun, readable_files
-from tarry.edges.spark.derived import overwritten
 from tarry.edges.spark.jobs.archive import JOB as ARCHIVE
-from tarry.edges.spark.lake import Lake, read_files
+from tarry.edges.spark.lake.derived import JSON, Rows, overwritten
+from tarry.edges.spark.lake.lake import Lake, read_files
 from tarry.edges.spark.schemas import EVENTS
 from tarry.edges.spark.sizing import Keep, Layout, local_frame, sized_for
-from tarry.edges.spark.transforms import metrics, tracing
+from tarry.edges.spark.transforms import history as tracing
+from tarry.edges.spark.transforms import metrics
 from tarry.edges.spark.transforms.anomalies import baselines, profiles
 from tarry.edges.spark.transforms.anomalies.builtin import BUILT_IN
-from tarry.edges.spark.transforms.anomalies.continuing import TOLD
+from tarry.edges.spark.transforms.anomalies.context import CONTINUABLE, QUEUES, DetectorContext
 from tarry.edges.spark.transforms.anomalies.registry import Registry, detected
-from tarry.edges.spark.transforms.anomalies.seen import QUEUES, Seen
 from tarry.edges.spark.transforms.instants import dated
 from tarry.edges.spark.transforms.quantiles import EXACT_UP_TO
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from tarry.app import App
-    from tarry.core.anomalies import JudgedQueue, Told
-
 JOB = "anomalies"
 _TALLIES = "baselines"
-_FOUND = "anomalies"
-_MINUTES = 24 * 60
-_JSON = {"timeZone": "UTC", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
+_ANOMALIES = "anomalies"
+_BANDS = ("queue_id", "metric", "hour_of_week", "queue", "low", "middle", "high", "minutes")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,9 +54,7 @@ class AnomaliesArgs:
     since: datetime | None = None
     """Judge everything again from the day of this instant. None: only new data."""
     until: datetime | None = None
-    """Treat this instant as now. None: now. Silence counts only while the archive is complete: until its last run
-    began.
-    """
+    """Treat this instant as now. Silence counts only up to the start of the last archive run."""
 
     def __post_init__(self) -> None:
         if any(at is not None and at.tzinfo is None for at in (self.since, self.until)):
@@ -71,7 +66,7 @@ class AnomaliesSummary:
     lake: str
     days: tuple[date, ...]
     """The dates that were judged."""
-    found: int
+    anomalies: int
     by_detector: Mapping[str, int]
     by_severity: Mapping[str, int]
     raised: int
@@ -86,97 +81,69 @@ class AnomaliesSummary:
             return f"anomalies: nothing is archived in {self.lake} yet"
         span = f"{self.days[0]}" if len(self.days) == 1 else f"{self.days[0]} to {self.days[-1]}"
         worst = ", ".join(f"{n} {name}" for name, n in self.by_severity.items() if n)
-        told = f"{self.found} ({worst})" if self.found else "none"
+        total = f"{self.anomalies} ({worst})" if self.anomalies else "none"
         muted = f", {self.muted} muted" if self.muted else ""
-        return f"anomalies: {told} on {span}, {self.raised} of them new{muted}, in {self.seconds:.1f} s"
+        return f"anomalies: {total} on {span}, {self.raised} of them new{muted}, in {self.seconds:.1f} s"
 
 
 def run(spark: SparkSession, app: App, args: AnomaliesArgs) -> AnomaliesSummary:
     started = time.monotonic()
     lake = Lake.at(args.lake)
-    manifest, alerts = app.pipeline.manifest, app.pipeline.alerts
+    manifest, anomalies = app.pipeline.manifest, app.pipeline.anomalies
     with manifest.run(JOB, lake=lake.root) as noted:
-        past = _past(manifest.last_run(JOB, lake.root))
-        touched, batch = manifest.days_since(lake.root, past["batch"])
+        last = manifest.last_run(JOB, lake.root)
+        past = {} if last is None else last.summary
+        touched, batch = manifest.days_since(lake.root, past.get("batch", 0))
         until = (args.until or noted.started_at).astimezone(UTC)
         archived = manifest.last_run(ARCHIVE, lake.root)
         complete_until = args.until or (until if archived is None else archived.started_at)
-        days = _days(touched, past["until"], args.since, until, has_archive=batch > 0)
+        days = _days(touched, past.get("until"), args.since, until) if batch > 0 else ()
         if not days:
-            return _summary(lake, (), [], (0, 0, 0, 0), started)
-        files = list(readable_files(manifest.batches(lake.root), since=_day_before(days)))
-        queues = alerts.queues()
-        with sized_for(spark, _size(files, len(queues), len(days))) as layout, layout.keeping() as kept:
+            return _summary(lake, (), [], Published(0, 0, 0, 0), started)
+        # An anomaly found on the first judged date may have begun on the day before.
+        day_before = days[0] - timedelta(days=1)
+        files = list(readable_files(manifest.batches(lake.root), since=day_before))
+        queues = anomalies.queues()
+        # Events, plus the minutes of the series, which exist even when nothing happened.
+        minutes = len(queues) * (len(days) + 1) * 24 * 60 * len(baselines.METRICS)
+        with sized_for(spark, sum(file.rows for file in files) + minutes) as layout, layout.keeping() as kept:
             events = layout.read(read_files(spark, lake, [file.path for file in files]))
             first = min(day.day for day in manifest.days(lake.root))
-            seen = _seen(kept, layout, lake, events, _frame(spark, queues), (first, *days), until, complete_until)
-            told = alerts.told(detectors=args.registry.names, since=seen.since, reach=_midnight(_day_before(days)))
-            seen = replace(seen, published=_by_detector(spark, told))
-            found = kept(detected(seen, args.registry))
-            rows = [row.json for row in found.select(F.to_json(F.struct("*"), _JSON).alias("json")).collect()]
-            published = alerts.publish(
-                rows,
-                detectors=args.registry.names,
-                since=seen.since,
-                until=until,
-                run_id=noted.id,
+            of_queues = local_frame(spark, queues, QUEUES)
+            context = _context(kept, layout, lake, events, of_queues, (first, *days), until, complete_until)
+            continuable = anomalies.continuable(
+                detectors=args.registry.names, since=context.since, frames_from=_midnight(day_before)
             )
-            _write_found(spark, layout, found, lake, days)
-            alerts.put_bands(_band_rows(seen, noted.id, noted.started_at))
-        counts = (published.raised, published.changed, published.muted, published.withdrawn)
-        summary = _summary(lake, days, [json.loads(row) for row in rows], counts, started)
+            context = replace(context, published=_by_detector(spark, continuable))
+            findings = kept(detected(context, args.registry))
+            rows = [row.json for row in findings.select(F.to_json(F.struct("*"), JSON).alias("json")).collect()]
+            published = anomalies.publish(
+                rows, detectors=args.registry.names, since=context.since, until=until, run_id=noted.id
+            )
+            _write_anomalies(spark, layout, findings, lake, days)
+            app.pipeline.analytics.put(Table.BANDS, Rows(_bands(context), _BANDS, noted))
+        summary = _summary(lake, days, [json.loads(row) for row in rows], published, started)
         noted.summary = {**asdict(summary), "batch": batch, "until": until.isoformat()}
     return summary
 
 
-def _past(last: PastRun | None) -> dict:
-    """The batch and the instant that the last run reached."""
-    said = {} if last is None else last.summary
-    until = said.get("until")
-    return {"batch": said.get("batch", 0), "until": datetime.fromisoformat(until) if until else None}
-
-
-def _whole_minute(at: datetime) -> datetime:
-    return at.astimezone(UTC).replace(second=0, microsecond=0)
-
-
-def _days(
-    touched: set[date], past: datetime | None, since: datetime | None, until: datetime, *, has_archive: bool
-) -> tuple[date, ...]:
+def _days(touched: set[date], past: str | None, since: datetime | None, until: datetime) -> tuple[date, ...]:
     """The dates from the first changed one to the last, without gaps: a lease may end on any of them."""
-    if not has_archive:
-        return ()
     last = (until - timedelta(microseconds=1)).date()
-    first = min([*touched, last] if past is None else [*touched, past.date(), last])
-    if since is not None:
-        first = min(first, since.astimezone(UTC).date())
+    begun = [datetime.fromisoformat(past)] if past else []
+    begun += [since.astimezone(UTC)] if since else []
+    first = min([*touched, last, *(at.date() for at in begun)])
     return tuple(first + timedelta(days=n) for n in range((max([*touched, last]) - first).days + 1))
 
 
-def _day_before(days: tuple[date, ...]) -> date:
-    """The day before the first judged date: an anomaly found on that date may have begun here."""
-    return days[0] - timedelta(days=1)
+def _by_detector(spark: SparkSession, known: Sequence[tuple[Any, ...]]) -> dict[str, DataFrame]:
+    rows: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
+    for anomaly in known:
+        rows[anomaly[0]].append(anomaly)
+    return {detector: local_frame(spark, of_detector, CONTINUABLE) for detector, of_detector in rows.items()}
 
 
-def _size(files: Sequence[LakeFile], queues: int, days: int) -> int:
-    """Events, plus the minutes of the series, which exist even when nothing happened."""
-    return sum(file.rows for file in files) + queues * (days + 1) * _MINUTES * len(baselines.metrics())
-
-
-def _frame(spark: SparkSession, queues: Sequence[JudgedQueue]) -> DataFrame:
-    return local_frame(spark, [[asdict(queue)[name] for name in QUEUES.names] for queue in queues], QUEUES)
-
-
-def _by_detector(spark: SparkSession, told: Sequence[Told]) -> dict[str, DataFrame]:
-    return {
-        name: local_frame(
-            spark, [[asdict(one)[column] for column in TOLD.names] for one in told if one.detector == name], TOLD
-        )
-        for name in {one.detector for one in told}
-    }
-
-
-def _seen(
+def _context(
     kept: Keep,
     layout: Layout,
     lake: Lake,
@@ -185,7 +152,7 @@ def _seen(
     days: tuple[date, ...],
     until: datetime,
     complete_until: datetime,
-) -> Seen:
+) -> DetectorContext:
     """`days`: the first day in the archive, followed by the days to judge."""
     first, *days_judged = days
     judged = (days_judged[0] - timedelta(days=1), *days_judged)
@@ -195,12 +162,16 @@ def _seen(
     per_minute = metrics.measured(tracing.traced(sequence), None if layout.in_one_piece else EXACT_UP_TO)
     begin = max(_midnight(first), since - timedelta(days=1))
     queues = layout.read(queues)
-    series = kept(baselines.series(per_minute, queues, begin, _whole_minute(complete_until)))
-    _write_tallies(layout, profiles.tallied_events(events, sequence), series, lake, tuple(days_judged))
+    end = complete_until.astimezone(UTC).replace(second=0, microsecond=0)
+    series = kept(baselines.series(per_minute, queues, begin, end))
+    # The tallies of each judged date as a whole; the last job to judge a date overwrites them.
+    tallied = profiles.tallied_events(events, sequence).unionByName(baselines.tallied_series(series))
+    of_days = tallied.where(F.col("date").between(F.lit(days_judged[0]), F.lit(days_judged[-1])))
+    overwritten(layout.by(of_days, "date"), lake, _TALLIES)
     tallies = events.sparkSession.read.schema(profiles.TALLIES).parquet(lake.uri(_TALLIES))
     recent = layout.read(tallies.where(F.col("date") >= F.lit(judged[0] - timedelta(days=profiles.DAYS))))
     kinds = events.select("kind").distinct().collect() if layout.in_one_piece else None
-    return Seen(
+    return DetectorContext(
         events=events,
         sequence=sequence,
         metrics=per_minute,
@@ -215,31 +186,28 @@ def _seen(
     )
 
 
-def _write_tallies(layout: Layout, of_events: DataFrame, series: DataFrame, lake: Lake, days: tuple[date, ...]) -> None:
-    """Write the tallies of each judged date as a whole; the last job to judge a date overwrites them."""
-    told = of_events.unionByName(baselines.tallied_series(series))
-    judged = told.where((F.col("date") >= F.lit(days[0])) & (F.col("date") <= F.lit(days[-1])))
-    overwritten(layout.by(judged, "date"), lake, _TALLIES)
-
-
-def _write_found(spark: SparkSession, layout: Layout, found: DataFrame, lake: Lake, days: tuple[date, ...]) -> None:
+def _write_anomalies(
+    spark: SparkSession, layout: Layout, findings: DataFrame, lake: Lake, days: tuple[date, ...]
+) -> None:
     """Replace what was found on these days. Partitioned by the start date, or the first judged day if that is later."""
-    dates = found.withColumn("date", F.greatest(dated(F.col("window_from")), F.lit(days[0])))
+    dates = findings.withColumn("date", F.greatest(dated(F.col("window_from")), F.lit(days[0])))
     for day in days:
-        lake.remove(spark, f"{_FOUND}/date={day.isoformat()}")
-    overwritten(layout.by(dates, "date"), lake, _FOUND)
+        lake.remove(spark, f"{_ANOMALIES}/date={day.isoformat()}")
+    overwritten(layout.by(dates, "date"), lake, _ANOMALIES)
 
 
 def _midnight(day: date) -> datetime:
     return datetime(day.year, day.month, day.day, tzinfo=UTC)
 
 
-def _band_rows(seen: Seen, run_id: int, fresh_at: datetime) -> list[str]:
+def _bands(context: DetectorContext) -> DataFrame:
     """Expected bands of the last seven days, hour by hour: each hour of the week is published once a week."""
     metric = F.col("metric")
-    at_scale = seen.bands.where((F.col("scale") == 1) & (F.col("date") > F.lit(seen.until.date() - timedelta(days=7))))
+    at_scale = context.bands.where(
+        (F.col("scale") == 1) & (F.col("date") > F.lit(context.until.date() - timedelta(days=7)))
+    )
     width = F.col("sigma") * 3.5
-    told = at_scale.join(F.broadcast(seen.queues.select("queue_id", "queue")), "queue_id").select(
+    bands = at_scale.join(F.broadcast(context.queues.select("queue_id", "queue")), "queue_id").select(
         "queue_id",
         "queue",
         "metric",
@@ -250,29 +218,22 @@ def _band_rows(seen: Seen, run_id: int, fresh_at: datetime) -> list[str]:
         F.col("n").alias("minutes"),
         "date",
     )
-    latest = told.groupBy("queue_id", "metric", "hour_of_week").agg(
-        *(F.max_by(name, "date").alias(name) for name in ("queue", "low", "middle", "high", "minutes"))
-    )
-    stamp = {"run_id": run_id, "fresh_at": fresh_at.isoformat()}
-    return [json.dumps({**row.asDict(), **stamp}) for row in latest.collect()]
+    values = (F.max_by(name, "date").alias(name) for name in _BANDS[3:])
+    return bands.groupBy(*_BANDS[:3]).agg(*values)
 
 
 def _summary(
-    lake: Lake, days: tuple[date, ...], rows: list[dict], counts: tuple[int, int, int, int], started: float
+    lake: Lake, days: tuple[date, ...], rows: list[dict], published: Published, started: float
 ) -> AnomaliesSummary:
     detectors = sorted({row["detector"] for row in rows})
-    raised, changed, muted, withdrawn = counts
     return AnomaliesSummary(
         lake=lake.root,
         days=days,
-        found=len(rows),
+        anomalies=len(rows),
         by_detector={name: sum(row["detector"] == name for row in rows) for name in detectors},
         by_severity={
             severity.value: sum(row["severity"] == severity.value for row in rows) for severity in reversed(Severity)
         },
-        raised=raised,
-        changed=changed,
-        muted=muted,
-        withdrawn=withdrawn,
+        **asdict(published),
         seconds=time.monotonic() - started,
     )

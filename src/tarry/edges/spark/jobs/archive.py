@@ -11,19 +11,16 @@ import json
 import time
 from dataclasses import dataclass
 from datetime import date
-from typing import TYPE_CHECKING
 
+from pyspark.sql import SparkSession
+
+from tarry.app import App
+from tarry.core.analytics.manifest import ArchiveDamaged, Batch, by_day
 from tarry.core.errors import InvalidInput
-from tarry.core.pipeline import ArchiveDamaged, Batch
-from tarry.core.windows import BEGINNING, Digest, Edge, Window
-from tarry.edges.spark import delta
-from tarry.edges.spark.lake import Lake, measure_batch, write_batch
-from tarry.edges.spark.source import register
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from tarry.app import App
+from tarry.core.journal.snapshots import BEGINNING, Digest, SnapshotBound, Window
+from tarry.edges.spark.lake import delta
+from tarry.edges.spark.lake.lake import Lake, measure_batch, write_batch
+from tarry.edges.spark.source.reader import register
 
 JOB = "archive"
 
@@ -73,12 +70,12 @@ def run(spark: SparkSession, app: App, args: ArchiveArgs) -> ArchiveSummary:
     pipeline = app.pipeline
     done: list[Batch] = []
     redone = 0
-    with pipeline.manifest.run(JOB, alone_at=f"lake {lake.root}", lake=lake.root) as noted:
+    with pipeline.manifest.run(JOB, exclusive=f"lake {lake.root}", lake=lake.root) as noted:
         delta.is_kept(spark, lake, begin=args.delta)  # fail before anything is written
         system_id = pipeline.windows.system_id()
         head = pipeline.manifest.head(lake.root)
         if head is None:
-            pipeline.housekeeping.begin_lake(lake.root)
+            pipeline.retention.begin_lake(lake.root)
         else:
             pipeline.windows.check(head.end, head.system_id)
         if (left := pipeline.manifest.take_over(lake.root, noted.id)) is not None:
@@ -88,7 +85,7 @@ def run(spark: SparkSession, app: App, args: ArchiveArgs) -> ArchiveSummary:
         edge = done[-1].end if done else head.end if head is not None else BEGINNING
         target = pipeline.windows.edge()
         while (window := _next(app, edge, target, args.batch_rows)) is not None:
-            noted.still_alone()
+            noted.verify_held()
             batch = pipeline.manifest.plan(lake.root, window, system_id, noted.id)
             done.append(_archived(spark, app, lake, batch))
             edge = window.end
@@ -118,7 +115,7 @@ def clear(spark: SparkSession, app: App, lake: Lake) -> int:
     return len(left)
 
 
-def _next(app: App, edge: Edge, target: Edge, batch_rows: int) -> Window | None:
+def _next(app: App, edge: SnapshotBound, target: SnapshotBound, batch_rows: int) -> Window | None:
     """The window of the next batch: first the rest of a window that was cut, then up to the target."""
     if not edge.is_complete:
         return app.pipeline.windows.cut(Window(edge, edge.closed), batch_rows)
@@ -131,16 +128,16 @@ def _archived(spark: SparkSession, app: App, lake: Lake, batch: Batch) -> Batch:
     events = spark.read.format("tarry").options(dsn=app.pipeline.dsn, window=json.dumps(window)).load()
     write_batch(events, lake, batch)
     measured = measure_batch(spark, lake, batch)
-    check_equal(batch, measured.by_day(), app.pipeline.windows.digest(batch.window))
+    check_equal(batch, by_day(measured.files), app.pipeline.windows.digest(batch.window))
     return app.pipeline.manifest.complete(batch, measured.files, min_at=measured.min_at, max_at=measured.max_at)
 
 
-def check_equal(batch: Batch, found: dict[date, Digest], expected: dict[date, Digest]) -> None:
-    if found != expected:
-        days = sorted(day for day in found.keys() | expected.keys() if found.get(day) != expected.get(day))
+def check_equal(batch: Batch, measured: dict[date, Digest], expected: dict[date, Digest]) -> None:
+    if measured != expected:
+        days = sorted(day for day in measured.keys() | expected.keys() if measured.get(day) != expected.get(day))
         first = days[0]
         raise ArchiveDamaged(
-            f"batch {batch.number} is not what the journal has: on {first} {found.get(first, Digest())} was read back "
+            f"batch {batch.number} differs from the journal: on {first} {measured.get(first, Digest())} was read back "
             f"and {expected.get(first, Digest())} is expected",
-            hint="the batch stays planned and is no part of the lake; run archive again, and look at the lake's disk",
+            hint="the batch is not part of the lake; run archive again, and check the disk of the lake",
         )

@@ -1,24 +1,19 @@
-"""Compact job: merge many small batches into one with few files. Rows do not change; readers see the old files or the
-new.
-"""
+"""Compact job: merge many small batches into one with few files. Readers see the old files or the new."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from pyspark.sql import SparkSession
+
+from tarry.app import App
+from tarry.core.analytics.manifest import Batch, by_day
 from tarry.core.errors import InvalidInput
-from tarry.core.pipeline import Batch, by_day
-from tarry.edges.spark import delta
 from tarry.edges.spark.jobs.archive import check_equal, clear
-from tarry.edges.spark.lake import Lake, measure_batch, merged, write_batch
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from tarry.app import App
+from tarry.edges.spark.lake import delta
+from tarry.edges.spark.lake.lake import Lake, measure_batch, merged, write_batch
 
 JOB = "compact"
 
@@ -61,18 +56,18 @@ def run(spark: SparkSession, app: App, args: CompactArgs) -> CompactSummary:
     started = time.monotonic()
     lake = Lake.at(args.lake)
     pipeline = app.pipeline
-    with pipeline.manifest.run(JOB, alone_at=f"lake {lake.root}", lake=lake.root) as noted:
+    with pipeline.manifest.run(JOB, exclusive=f"lake {lake.root}", lake=lake.root) as noted:
         delta.is_kept(spark, lake)  # fail before anything is written
         pipeline.manifest.abandon_compactions(lake.root)
         before = after = files_before = files_after = rows = 0
         for parts in groups(pipeline.manifest.batches(lake.root), args):
-            noted.still_alone()
-            batch = pipeline.housekeeping.plan_compaction(parts, noted.id)
+            noted.verify_held()
+            batch = pipeline.retention.plan_compaction(parts, noted.id)
             old = [file for part in parts for file in part.files]
             write_batch(merged(spark, lake, old), lake, batch)
             measured = measure_batch(spark, lake, batch)
-            check_equal(batch, measured.by_day(), by_day(old))
-            done = pipeline.housekeeping.replace(batch, parts, measured.files)
+            check_equal(batch, by_day(measured.files), by_day(old))
+            done = pipeline.retention.replace(batch, parts, measured.files)
             before, after = before + len(parts), after + 1
             files_before, files_after = files_before + len(old), files_after + len(done.files)
             rows += done.digest.rows
@@ -94,15 +89,15 @@ def run(spark: SparkSession, app: App, args: CompactArgs) -> CompactSummary:
 
 def groups(batches: Sequence[Batch], args: CompactArgs) -> list[list[Batch]]:
     """Groups of neighbours in the chain of about the target size. All of one cluster, and with at least one row."""
-    found: list[list[Batch]] = [[]]
+    grouped: list[list[Batch]] = [[]]
     rows = 0
     for batch in batches:
         small = batch.digest.rows < args.target_rows
         fits = rows + batch.digest.rows <= args.target_rows
-        if not (small and fits) or (found[-1] and found[-1][-1].system_id != batch.system_id):
-            found.append([])
+        if not (small and fits) or (grouped[-1] and grouped[-1][-1].system_id != batch.system_id):
+            grouped.append([])
             rows = 0
         if small:
-            found[-1].append(batch)
+            grouped[-1].append(batch)
             rows += batch.digest.rows
-    return [group for group in found if len(group) >= args.at_least and any(batch.files for batch in group)]
+    return [group for group in grouped if len(group) >= args.at_least and any(batch.files for batch in group)]

@@ -6,35 +6,23 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from datetime import date
-from typing import TYPE_CHECKING
 
-from tarry.core.errors import InvalidInput
-from tarry.core.serving import Table
-from tarry.core.tracing import PartKind
-from tarry.edges.spark import trace
-from tarry.edges.spark.derived import Rows, days_to_do, exactness, overwritten
-from tarry.edges.spark.lake import Lake
-from tarry.edges.spark.sizing import ON_DISK, sized_for
-from tarry.edges.spark.transforms import consumers, quantiles
+from pyspark.sql import SparkSession
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from tarry.app import App
+from tarry.app import App
+from tarry.core.analytics.history import PartKind
+from tarry.core.analytics.metrics import Table
+from tarry.edges.spark.lake.derived import PercentileArgs, changed_days, exactness
+from tarry.edges.spark.lake.history import read_parts
+from tarry.edges.spark.sizing import on_disk, sized_for
+from tarry.edges.spark.transforms import consumers
 
 JOB = "consumers"
 TABLE = "consumers"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumersArgs:
-    lake: str | None = None
-    exact_up_to: int = quantiles.EXACT_UP_TO
-    """Percentiles of consumers with more events than this in an hour are estimates."""
-
-    def __post_init__(self) -> None:
-        if self.exact_up_to < 0:
-            raise InvalidInput("exact_up_to must not be negative")
+class ConsumersArgs(PercentileArgs):
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,32 +46,23 @@ class ConsumersSummary:
 def run(spark: SparkSession, app: App, args: ConsumersArgs) -> ConsumersSummary:
     """Bring the consumer statistics up to date with the archive."""
     started = time.monotonic()
-    lake = Lake.at(args.lake)
-    trace.advance(spark, app, lake)
-    with app.pipeline.manifest.run(JOB, alone_at=f"{JOB} {lake.root}", lake=lake.root) as noted:
-        parts, touched, upto = days_to_do(app, lake, PartKind.EVENTS, JOB)
+    with changed_days(spark, app, args.lake, JOB, PartKind.EVENTS) as work:
         people = hours = changed = 0
-        if touched:
-            used = [part for part in parts if part.day in touched]
+        used = [part for part in work.parts if part.day in work.days]
+        if used:
             with sized_for(spark, sum(part.rows for part in used)) as layout:
-                traced = layout.read(trace.read_parts(spark, lake, used))
-                found = consumers.consumer_hours(traced, exactness(used, args.exact_up_to))
-                found = found.persist(ON_DISK)
-                try:
-                    overwritten(found, lake, TABLE)
-                    rows = Rows(found, [name for name in found.columns if name != "date"], noted)
-                    changed = app.pipeline.serving.put(Table.CONSUMERS, rows)
-                    hours, people = rows.count, found.select("consumer").distinct().count()
-                finally:
-                    found.unpersist()
-            app.pipeline.tracing.see(lake.root, JOB, upto)
-        summary = ConsumersSummary(
-            lake=lake.root,
-            days=tuple(sorted(touched)),
-            consumers=people,
-            hours=hours,
-            changed=changed,
-            seconds=time.monotonic() - started,
-        )
-        noted.summary = {"lake": lake.root, "days": len(touched), "hours": hours, "changed": changed}
-    return summary
+                traced = layout.read(read_parts(spark, work.lake, used))
+                with on_disk(consumers.consumer_hours(traced, exactness(used, args.exact_up_to))) as per_hour:
+                    columns = [name for name in per_hour.columns if name != "date"]
+                    hours, changed = work.publish(per_hour, TABLE, Table.CONSUMERS, columns)
+                    people = per_hour.select("consumer").distinct().count()
+        root = work.lake.root
+        work.run.summary = {"lake": root, "days": len(work.days), "hours": hours, "changed": changed}
+    return ConsumersSummary(
+        lake=root,
+        days=tuple(sorted(work.days)),
+        consumers=people,
+        hours=hours,
+        changed=changed,
+        seconds=time.monotonic() - started,
+    )

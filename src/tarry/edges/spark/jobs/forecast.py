@@ -13,25 +13,22 @@ from collections import Counter
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from tarry.core.cron_plan import load_ahead
+from tarry.app import App
+from tarry.core.analytics.forecast import Verdict, sentence
+from tarry.core.analytics.metrics import Standing, Table
+from tarry.core.cron.planner import load_ahead
 from tarry.core.errors import InvalidInput
-from tarry.core.forecasting import Verdict, sentence
-from tarry.core.serving import Standing, Table
-from tarry.edges.spark.derived import Rows, read_table
 from tarry.edges.spark.jobs import metrics
-from tarry.edges.spark.lake import Lake
-from tarry.edges.spark.sizing import ON_DISK, local_frame, sized_for
-from tarry.edges.spark.transforms.forecast import capacities, forecast, telling, verdicts
+from tarry.edges.spark.lake.derived import Rows, read_table
+from tarry.edges.spark.lake.lake import Lake
+from tarry.edges.spark.sizing import local_frame, on_disk, sized_for
+from tarry.edges.spark.transforms.forecast import capacities, forecast, verdicts, with_load
 from tarry.edges.spark.transforms.instants import dated
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from tarry.app import App
 
 JOB = "forecast"
 TABLE = "forecast"
@@ -78,32 +75,33 @@ def run(spark: SparkSession, app: App, args: ForecastArgs) -> ForecastSummary:
     started = time.monotonic()
     lake = Lake.at(args.lake)
     with ExitStack() as stack:
-        noted = stack.enter_context(app.pipeline.manifest.run(JOB, alone_at=JOB, lake=lake.root))
-        now = app.store.now()
-        outlook = app.pipeline.serving.outlook(now, now + args.ahead_for)
-        minutes = _minutes(now, now + args.ahead_for)
+        noted = stack.enter_context(app.pipeline.manifest.run(JOB, exclusive=JOB, lake=lake.root))
+        now = app.store.run(app.store.queues.now())
+        outlook = app.pipeline.analytics.outlook(now, now + args.ahead_for)
+        # From the minute that contains now to the one that contains the end.
+        minutes = int((now + args.ahead_for).timestamp() // 60 - now.timestamp() // 60) + 1
         layout = stack.enter_context(sized_for(spark, len(outlook.standings) * minutes))
         standings = {standing.queue_id: standing for standing in outlook.standings}
-        planned = [(of.queue_id, of.minute, of.planned, of.retries) for of in outlook.planned]
-        ahead = forecast(
-            layout.read(_queues(spark, outlook.standings)),
-            layout.read(local_frame(spark, planned, "queue_id int, minute timestamp, planned long, retries long")),
+        queues = [(of.queue_id, of.queue, of.ready, of.target_lag_s, of.paused) for of in outlook.standings]
+        of_queue = "queue_id int, queue string, ready long, target_lag_s double, paused boolean"
+        of_minute = "queue_id int, minute timestamp, planned long, retries long"
+        every_minute = forecast(
+            layout.read(local_frame(spark, queues, of_queue)),
+            layout.read(local_frame(spark, outlook.planned, of_minute)),
             layout.read(_capacity(spark, app, lake, now, args.capacity_for)),
             now=now,
             minutes=minutes,
             schedules=layout.read(_schedules(spark, app, outlook.standings, now, now + args.ahead_for)),
-        ).persist(ON_DISK)
-        try:
-            telling(ahead).withColumn("date", dated(F.col("minute"))).write.mode("overwrite").option(
+        )
+        with on_disk(every_minute) as ahead:
+            with_load(ahead).withColumn("date", dated(F.col("minute"))).write.mode("overwrite").option(
                 "partitionOverwriteMode", "static"
             ).parquet(lake.uri(TABLE))
-            found = verdicts(ahead).toArrow().to_pylist()
-            rows = [_row(row, standings[row["queue_id"]], args, noted.id, noted.started_at) for row in found]
-            app.pipeline.serving.put(Table.FORECAST_MINUTES, Rows(telling(ahead), _SERVED, noted))
-            app.pipeline.serving.put(Table.FORECASTS, [json.dumps(row, default=datetime.isoformat) for row in rows])
-            app.pipeline.serving.keep_forecast(noted.id)
-        finally:
-            ahead.unpersist()
+            judged = verdicts(ahead).toArrow().to_pylist()
+            rows = [_row(row, standings[row["queue_id"]], args, noted.id, noted.started_at) for row in judged]
+            app.pipeline.analytics.put(Table.FORECAST_MINUTES, Rows(with_load(ahead), _SERVED, noted))
+            app.pipeline.analytics.put(Table.FORECASTS, [json.dumps(row, default=datetime.isoformat) for row in rows])
+            app.pipeline.analytics.keep_forecast(noted.id)
         behind = sorted(
             (row for row in rows if row["saturated_at"]), key=lambda row: (row["saturated_at"], row["queue"])
         )
@@ -116,11 +114,6 @@ def run(spark: SparkSession, app: App, args: ForecastArgs) -> ForecastSummary:
         )
         noted.summary = {name: value for name, value in asdict(summary).items() if name != "sentences"}
     return summary
-
-
-def _queues(spark: SparkSession, standings: tuple[Standing, ...]) -> DataFrame:
-    rows = [(of.queue_id, of.queue, of.ready, of.target_lag_s, of.paused) for of in standings]
-    return local_frame(spark, rows, "queue_id int, queue string, ready long, target_lag_s double, paused boolean")
 
 
 def _schedules(
@@ -145,16 +138,10 @@ def _capacity(spark: SparkSession, app: App, lake: Lake, now: datetime, over: ti
     return capacities(table.where(F.col("date") >= F.lit(since.date())), since, this_minute)
 
 
-def _minutes(now: datetime, until: datetime) -> int:
-    """Number of minutes from the one that contains `now` to the one that contains `until`."""
-    return int(until.timestamp() // 60 - now.timestamp() // 60) + 1
-
-
 def _row(
-    found: dict[str, Any], standing: Standing, args: ForecastArgs, run_id: int, fresh_at: datetime
+    row: dict[str, Any], standing: Standing, args: ForecastArgs, run_id: int, fresh_at: datetime
 ) -> dict[str, Any]:
-    said = {name: found[name] for name in ("queue", "planned", "capacity", "saturated_at", "recovered_at")}
-    peak = {name: found[name] for name in ("peak_backlog", "peak_at")}
-    verdict = Verdict(ready=standing.ready, paused=standing.paused, **said, **peak)
+    names = ("queue", "planned", "capacity", "saturated_at", "recovered_at", "peak_backlog", "peak_at")
+    verdict = Verdict(ready=standing.ready, paused=standing.paused, **{name: row[name] for name in names})
     text = sentence(verdict, ahead_for=args.ahead_for, capacity_for=args.capacity_for)
-    return {**found, "sentence": text, "run_id": run_id, "fresh_at": fresh_at}
+    return {**row, "sentence": text, "run_id": run_id, "fresh_at": fresh_at}

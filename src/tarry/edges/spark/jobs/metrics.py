@@ -12,21 +12,16 @@ import time
 from collections import defaultdict
 from dataclasses import dataclass
 from datetime import date
-from typing import TYPE_CHECKING
 
-from tarry.core.errors import InvalidInput
-from tarry.core.serving import Level, Table
-from tarry.core.tracing import PartKind
-from tarry.edges.spark import trace
-from tarry.edges.spark.derived import Rows, days_to_do, exactness, overwritten
-from tarry.edges.spark.lake import Lake
-from tarry.edges.spark.sizing import ON_DISK, local_frame, sized_for
+from pyspark.sql import SparkSession
+
+from tarry.app import App
+from tarry.core.analytics.history import PartKind
+from tarry.core.analytics.metrics import Table
+from tarry.edges.spark.lake.derived import PercentileArgs, changed_days, exactness
+from tarry.edges.spark.lake.history import read_parts
+from tarry.edges.spark.sizing import local_frame, on_disk, sized_for
 from tarry.edges.spark.transforms import metrics, quantiles
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from tarry.app import App
 
 JOB = "metrics"
 TABLE = "metrics"
@@ -36,15 +31,8 @@ _SERVED = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricsArgs:
-    lake: str | None = None
-    exact_up_to: int = quantiles.EXACT_UP_TO
-    """Percentiles of minutes with more events of a queue than this are estimates."""
-
-    def __post_init__(self) -> None:
-        if self.exact_up_to < 0:
-            raise InvalidInput("exact_up_to must not be negative")
+class MetricsArgs(PercentileArgs):
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,36 +56,22 @@ class MetricsSummary:
 def run(spark: SparkSession, app: App, args: MetricsArgs) -> MetricsSummary:
     """Bring the metrics up to date with the archive."""
     started = time.monotonic()
-    lake = Lake.at(args.lake)
-    trace.advance(spark, app, lake)
-    with app.pipeline.manifest.run(JOB, alone_at=f"{JOB} {lake.root}", lake=lake.root) as noted:
-        parts, touched, upto = days_to_do(app, lake, PartKind.EVENTS, JOB)
+    with changed_days(spark, app, args.lake, JOB, PartKind.EVENTS) as work:
         minutes = changed = 0
-        days: tuple[date, ...] = ()
-        if touched:
-            first = min(touched)
-            days = tuple(sorted({part.day for part in parts if part.day >= first}))
-            used = [part for part in parts if part.day >= first]
-            levels = [(of.queue_id, of.depth, of.dead) for of in app.pipeline.serving.levels_before(lake.root, first)]
+        root = work.lake.root
+        used = [part for part in work.parts if work.days and part.day >= min(work.days)]
+        if used:
+            levels = app.pipeline.analytics.levels_before(root, min(work.days))
             baseline = local_frame(spark, levels, "queue_id int, depth long, dead long")
             with sized_for(spark, sum(part.rows for part in used)) as layout:
-                traced = layout.read(trace.read_parts(spark, lake, used))
+                traced = layout.read(read_parts(spark, work.lake, used))
                 measured = metrics.measured(traced, exactness(used, args.exact_up_to))
-                found = metrics.with_depth(measured, baseline).persist(ON_DISK)
-                try:
-                    overwritten(found, lake, TABLE)
-                    rows = Rows(found, _SERVED, noted)
-                    changed = app.pipeline.serving.put(Table.METRICS, rows)
-                    minutes = rows.count
-                    grown: dict[date, list[Level]] = defaultdict(list)
-                    for row in metrics.day_nets(found).collect():
-                        grown[row.date].append(Level(row.queue_id, row.net, row.dead_net))
-                finally:
-                    found.unpersist()
-            app.pipeline.serving.put_levels(lake.root, grown)
-            app.pipeline.tracing.see(lake.root, JOB, upto)
-        summary = MetricsSummary(
-            lake=lake.root, days=days, minutes=minutes, changed=changed, seconds=time.monotonic() - started
-        )
-        noted.summary = {"lake": lake.root, "days": len(days), "minutes": minutes, "changed": changed}
-    return summary
+                with on_disk(metrics.with_depth(measured, baseline)) as per_minute:
+                    minutes, changed = work.publish(per_minute, TABLE, Table.METRICS, _SERVED)
+                    grown: dict[date, list[tuple[int, int, int]]] = defaultdict(list)
+                    for row in metrics.day_nets(per_minute).collect():
+                        grown[row.date].append((row.queue_id, row.net, row.dead_net))
+            app.pipeline.analytics.put_levels(root, grown)
+        days = tuple(sorted({part.day for part in used}))
+        work.run.summary = {"lake": root, "days": len(days), "minutes": minutes, "changed": changed}
+    return MetricsSummary(lake=root, days=days, minutes=minutes, changed=changed, seconds=time.monotonic() - started)

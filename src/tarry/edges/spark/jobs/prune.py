@@ -12,17 +12,14 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import TYPE_CHECKING
 
-from tarry.core.pipeline import Batch, LakeFile, LakeHead
-from tarry.core.windows import Digest
-from tarry.edges.spark import delta
-from tarry.edges.spark.lake import Lake, measure_files
+from pyspark.sql import SparkSession
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from tarry.app import App
+from tarry.app import App
+from tarry.core.analytics.manifest import Batch, LakeFile, LakeHead
+from tarry.core.journal.snapshots import Digest
+from tarry.edges.spark.lake import delta
+from tarry.edges.spark.lake.lake import Lake, measure_files
 
 JOB = "prune"
 _TRIES = 10
@@ -66,12 +63,12 @@ def run(spark: SparkSession, app: App, args: PruneArgs) -> PruneSummary:
     pipeline = app.pipeline
     gone: dict[date, int] = {}
     kept: list[Kept] = []
-    with pipeline.manifest.run(JOB, alone_at=f"lake {lake.root}", lake=lake.root) as noted:
+    with pipeline.manifest.run(JOB, exclusive=f"lake {lake.root}", lake=lake.root) as noted:
         batches = pipeline.manifest.batches(lake.root)
-        heads = pipeline.housekeeping.lakes()
+        heads = pipeline.retention.lakes()
         for head in heads:
             pipeline.windows.check(head.edge, head.system_id)
-        for day, is_partition in pipeline.housekeeping.journal_days().items():
+        for day, is_partition in pipeline.retention.journal_days().items():
             why = _why_not(spark, app, lake, batches, heads, day)
             if why is None:
                 rows = _dropped(app, heads, day, is_partition=is_partition)
@@ -80,7 +77,7 @@ def run(spark: SparkSession, app: App, args: PruneArgs) -> PruneSummary:
                     gone[day] = rows
             if why is not None:
                 kept.append(Kept(day=day, why=why))
-        pipeline.housekeeping.mark_pruned()
+        pipeline.retention.mark_pruned()
         retired = _retired(spark, app, lake) if args.retention else []
         summary = PruneSummary(
             lake=lake.root,
@@ -120,9 +117,9 @@ def _dropped(app: App, heads: Sequence[LakeHead], day: date, *, is_partition: bo
     """Number of dropped events. None: another transaction writes to this day, or locks the journal too long."""
     rows = app.pipeline.windows.day_digest(heads[0].edge, day)[0].rows
     if not is_partition:
-        return app.pipeline.housekeeping.drop_overflow(day, [head.edge for head in heads])
+        return app.pipeline.retention.drop_overflow(day, [head.edge for head in heads])
     for attempt in range(_TRIES):
-        if app.pipeline.housekeeping.drop_day(day, rows):
+        if app.pipeline.retention.drop_day(day, rows):
             return rows
         if app.pipeline.windows.day_digest(heads[0].edge, day)[1]:
             return None
@@ -133,18 +130,18 @@ def _dropped(app: App, heads: Sequence[LakeHead], day: date, *, is_partition: bo
 
 def _retired(spark: SparkSession, app: App, lake: Lake) -> list[LakeFile]:
     """Files of days that exceed the retention of their queue and that the journal has already dropped."""
-    wanted = app.pipeline.housekeeping.retention()
+    first_days = app.pipeline.retention.first_days()
     pruned = {day.day for day in app.pipeline.manifest.days(lake.root) if day.pruned == day.archived}
     taken: Mapping[Batch, list[LakeFile]] = defaultdict(list)
     horizons: dict[int, date] = {}
     for batch in app.pipeline.manifest.batches(lake.root):
         for file in batch.files:
-            before = wanted.get(file.queue_id)
+            before = first_days.get(file.queue_id)
             if before is not None and file.day < before and file.day in pruned:
                 taken[batch].append(file)
                 horizons[file.queue_id] = before
     if taken:
-        app.pipeline.housekeeping.retire(lake.root, taken, horizons)
+        app.pipeline.retention.retire(lake.root, taken, horizons)
         delta.keep(spark, lake, app.pipeline.manifest.batches(lake.root))
     # Delete every file that the manifest no longer names, including those left by a run that was killed before this
     # line.

@@ -10,30 +10,29 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from datetime import time as midnight
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from tarry.core.pipeline import Batch, LakeFile, by_day
-from tarry.core.windows import BEGINNING, Digest, Picture
-from tarry.edges.spark.lake import Lake, measure_files, read_files
+from tarry.app import App
+from tarry.core.analytics.manifest import Batch, LakeFile, by_day
+from tarry.core.journal.snapshots import BEGINNING, Digest, TableSnapshot
+from tarry.edges.spark.lake.lake import Lake, measure_files, read_files
+from tarry.edges.spark.schemas import struct
 from tarry.edges.spark.sizing import ON_DISK
-from tarry.edges.spark.transforms import folding
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from tarry.app import App
+from tarry.edges.spark.transforms import state_from_events
 
 JOB = "verify"
 MOST_SAMPLES = 5
 _BEYOND = "beyond"
-_EVENT = (
-    "id long, kind string, queue_id int, key string, version long, attempt int, priority int, due_at timestamp, "
-    "from_version long, journal string"
+_EVENT = struct(
+    "id long, kind string, queue_id int, key string, version long, attempt int, priority int, due_at timestamp, detail string"
 )
 _LIVE = (
     "queue_id int, key string, version long, attempt int, priority int, due_at timestamp, created_at timestamp, "
@@ -86,28 +85,31 @@ def run(spark: SparkSession, app: App, args: VerifyArgs) -> VerifySummary:
     started = time.monotonic()
     lake = Lake.at(args.lake)
     pipeline = app.pipeline
-    with pipeline.manifest.run(JOB, alone_at=f"lake {lake.root}", lake=lake.root) as noted:
+    with pipeline.manifest.run(JOB, exclusive=f"lake {lake.root}", lake=lake.root) as noted:
         batches = pipeline.manifest.batches(lake.root)
         edge = batches[-1].end if batches else BEGINNING
         if batches:
             pipeline.windows.check(edge, batches[-1].system_id)
         files = [file for batch in batches for file in batch.files]
         measured = measure_files(spark, lake, files)
-        picture = pipeline.windows.picture(edge)
-        problems = [*_chain(batches), *_files(files, measured), *_accounts(app, lake, batches)]
+        table_snapshot = pipeline.windows.table_snapshot(edge)
+        links = [BEGINNING, *(batch.end for batch in batches)]
+        broken = [batch for batch, before in zip(batches, links, strict=False) if batch.start != before]
+        problems = [
+            *_problem("batches do not begin where the one before ends", [f"batch {batch.number}" for batch in broken]),
+            *_files(files, measured),
+            *_accounts(app, lake, batches),
+        ]
         there = [file for file in files if file.path in measured]
-        facts = _Facts(spark, lake, picture, there, pipeline.manifest.horizons(lake.root))
-        try:
+        with closing(_Facts(spark, lake, table_snapshot, there, pipeline.manifest.horizons(lake.root))) as facts:
             problems += [*facts.doubled(), *facts.impossible(), *facts.live(), *facts.dead()]
-        finally:
-            facts.close()
-        events = sum(digest.rows for digest in measured.values()) + picture.tail.num_rows
+        events = sum(digest.rows for digest in measured.values()) + sum(batch.num_rows for batch in table_snapshot.tail)
         summary = VerifySummary(
             ok=not problems,
             lake=lake.root,
             events=events,
-            live=picture.live.num_rows,
-            dead=picture.dead.num_rows,
+            live=table_snapshot.live.num_rows,
+            dead=table_snapshot.dead.num_rows,
             batches=len(batches),
             files=len(files),
             skipped=facts.skipped,
@@ -119,26 +121,17 @@ def run(spark: SparkSession, app: App, args: VerifyArgs) -> VerifySummary:
     return summary
 
 
-def _chain(batches: Sequence[Batch]) -> list[Problem]:
-    links = [BEGINNING, *(batch.end for batch in batches)]
-    broken = [batch for batch, before in zip(batches, links, strict=False) if batch.start != before]
-    if not broken:
-        return []
-    return [Problem(what=f"{len(broken)} batches do not begin where the one before ends", samples=_names(broken))]
-
-
 def _files(files: Sequence[LakeFile], measured: dict[str, Digest]) -> list[Problem]:
-    missing = [file for file in files if file.path not in measured]
-    changed = [file for file in files if file.path in measured and measured[file.path] != file.digest]
-    problems: list[Problem] = []
-    if missing:
-        problems.append(Problem(what=f"{len(missing)} files of the lake are gone", samples=_paths(missing)))
-    if changed:
-        samples = tuple(
-            f"{f.path}: {measured[f.path].rows} rows, {f.rows} were written" for f in changed[:MOST_SAMPLES]
-        )
-        problems.append(Problem(what=f"{len(changed)} files of the lake are not as they were written", samples=samples))
-    return problems
+    missing = [file.path for file in files if file.path not in measured]
+    changed = [
+        f"{file.path}: {measured[file.path].rows} rows, {file.rows} were written"
+        for file in files
+        if file.path in measured and measured[file.path] != file.digest
+    ]
+    return [
+        *_problem("files of the lake are gone", missing),
+        *_problem("files of the lake are not as they were written", changed),
+    ]
 
 
 def _accounts(app: App, lake: Lake, batches: Sequence[Batch]) -> list[Problem]:
@@ -154,63 +147,73 @@ def _accounts(app: App, lake: Lake, batches: Sequence[Batch]) -> list[Problem]:
         kept = day.archived - day.pruned
         if there != kept:
             journal.append(f"{day.day}: {there.rows:,} rows, {kept.rows:,} were archived and not pruned")
-    problems: list[Problem] = []
-    if manifest:
-        what = f"{len(manifest)} days have other files in the manifest than were archived"
-        problems.append(Problem(what=what, samples=tuple(manifest[:MOST_SAMPLES])))
-    if journal:
-        what = f"{len(journal)} days of the journal are not as they were archived"
-        problems.append(Problem(what=what, samples=tuple(journal[:MOST_SAMPLES])))
-    return problems
+    return [
+        *_problem("days have other files in the manifest than were archived", manifest),
+        *_problem("days of the journal are not as they were archived", journal),
+    ]
+
+
+def _problem(what: str, cases: Sequence[str], count: int | None = None) -> list[Problem]:
+    """A problem with these cases, or with `count` cases, of which these are some; none if there are none."""
+    if not cases:
+        return []
+    return [Problem(what=f"{len(cases) if count is None else count:,} {what}", samples=tuple(cases[:MOST_SAMPLES]))]
 
 
 class _Facts:
     """Events and tables as frames, and the checks on them."""
 
     def __init__(
-        self, spark: SparkSession, lake: Lake, picture: Picture, files: Sequence[LakeFile], horizons: dict[int, date]
+        self,
+        spark: SparkSession,
+        lake: Lake,
+        table_snapshot: TableSnapshot,
+        files: Sequence[LakeFile],
+        horizons: dict[int, date],
     ) -> None:
         self._horizons = horizons
-        archived = read_files(spark, lake, [file.path for file in files], lenient=True).withColumns(
+        archived = read_files(spark, lake, [file.path for file in files], lenient=True).select(*_EVENT.names)
+        if table_snapshot.tail:
+            tail = pa.Table.from_batches(table_snapshot.tail)
+            archived = archived.unionByName(spark.createDataFrame(tail, _EVENT))
+        self.events = archived.withColumns(
             {
                 "from_version": F.get_json_object("detail", "$.from_version").cast("long"),
                 "journal": F.get_json_object("detail", "$.journal"),
             }
-        )
-        names = [*folding.COLUMNS, "journal"]
-        self.events = archived.select(*names).unionByName(spark.createDataFrame(picture.tail, _EVENT).select(*names))
-        silent = self._silent(picture)
-        self.skipped = tuple(sorted(queue.name for queue in picture.queues if queue.id in silent))
+        ).drop("detail")
+        without_journal = self._without_journal(table_snapshot)
+        self.skipped = tuple(sorted(queue.name for queue in table_snapshot.queues if queue.id in without_journal))
         self.beyond_retention = 0
-        heard = ~F.col("queue_id").isin(*silent)
-        self._told = self.events.where(heard)
-        self._live = spark.createDataFrame(picture.live, _LIVE).where(heard)
-        self._dead = spark.createDataFrame(picture.dead, _DEAD).where(heard)
-        self._sequence = folding.in_sequence(self._told).persist(ON_DISK)
+        journaled = ~F.col("queue_id").isin(*without_journal)
+        self._journaled = self.events.where(journaled)
+        self._live = spark.createDataFrame(table_snapshot.live, _LIVE).where(journaled)
+        self._dead = spark.createDataFrame(table_snapshot.dead, _DEAD).where(journaled)
+        self._sequence = state_from_events.in_sequence(self._journaled).persist(ON_DISK)
 
     def close(self) -> None:
         self._sequence.unpersist()
 
-    def _silent(self, picture: Picture) -> list[int]:
+    def _without_journal(self, table_snapshot: TableSnapshot) -> list[int]:
         """Queues whose journal is off, or was off for some time."""
         edited = self.events.where(F.col("kind").isin("queue_created", "queue_edited") & (F.col("journal") == "off"))
         once = {row[0] for row in edited.select("queue_id").distinct().collect()}
-        return sorted(once | {queue.id for queue in picture.queues if queue.journal == "off"})
+        return sorted(once | {queue.id for queue in table_snapshot.queues if queue.journal == "off"})
 
     def doubled(self) -> list[Problem]:
-        return _problem(folding.doubled(self.events), "events are there more than once", "id {id}, {times} times")
+        return _rows(state_from_events.doubled(self.events), "events occur more than once", "id {id}, {times} times")
 
     def impossible(self) -> list[Problem]:
-        return _problem(
-            folding.impossible(self._sequence, sorted(self._horizons)),
-            "events cannot follow the one before them: something is missing or doubled between",
+        return _rows(
+            state_from_events.impossible(self._sequence, sorted(self._horizons)),
+            "events cannot follow their predecessor: an event between them is missing or duplicated",
             "{kind} (id {id}, version {version}) after {before} (version {version_before}), queue {queue_id}, key {key}",
         )
 
     def live(self) -> list[Problem]:
         keys = ("queue_id", "key")
-        found = self._live.select(*folding.STATE)
-        differ = folding.compared(folding.folded(self._sequence), found, keys).join(
+        stored = self._live.select(*state_from_events.STATE)
+        differ = state_from_events.compared(state_from_events.folded(self._sequence), stored, keys).join(
             self._live.select(*keys, "created_at", "max_attempts").dropDuplicates(list(keys)), list(keys), "left"
         )
         # A poll counts an attempt beyond the last one without an event; the message is buried immediately afterwards.
@@ -223,23 +226,21 @@ class _Facts:
 
     def dead(self) -> list[Problem]:
         keys = ("queue_id", "key", "version")
-        expected = folding.folded_dead(self._told).withColumn("there", F.lit(True))
-        differ = folding.compared(expected, self._dead.select(*keys).withColumn("there", F.lit(True)), keys)
+        expected = state_from_events.folded_dead(self._journaled).withColumn("there", F.lit(True))
+        differ = state_from_events.compared(expected, self._dead.select(*keys).withColumn("there", F.lit(True)), keys)
         return self._judged(differ.join(self._dead, list(keys), "left"), "died_at", "dead letters")
 
     def _judged(self, differ: DataFrame, since: str, what: str) -> list[Problem]:
-        """Count the differences in one pass: there are almost never any. Only if there are, collect a few samples of
-        each kind, because there may be as many differences as messages.
-        """
+        """Count the differences in one pass, and collect a few samples of each kind only if there are any."""
         old = F.lit(False)
         for queue, before in self._horizons.items():
             begun = datetime.combine(before, midnight(), UTC)
             old |= (F.col("queue_id") == queue) & (F.col(since) < F.lit(begun))
         verdict = (
-            F.when(F.col("found").isNull(), f"{what} are gone that must be there")
-            .when(F.col("expected").isNotNull(), f"{what} are not as their events say")
+            F.when(F.col("found").isNull(), f"{what} are missing")
+            .when(F.col("expected").isNotNull(), f"{what} differ from their events")
             .when(F.coalesce(old, F.lit(False)), _BEYOND)
-            .otherwise(f"{what} are there that no event tells of")
+            .otherwise(f"{what} exist without an event")
         )
         shown = F.struct("queue_id", "key", "expected", "found", "times").alias("sample")
         judged = differ.select(verdict.alias("verdict"), shown)
@@ -250,33 +251,21 @@ class _Facts:
                 self.beyond_retention += row.n
             else:
                 some = judged.where(F.col("verdict") == row.verdict).select("sample.*").limit(MOST_SAMPLES).collect()
-                problems.append(
-                    Problem(what=f"{row.n:,} {row.verdict}", samples=tuple(_shown(text, one) for one in some))
-                )
+                problems += _problem(row.verdict, [_shown(text, sample) for sample in some], row.n)
         return problems
 
 
-def _problem(frame: DataFrame, what: str, shown: str) -> list[Problem]:
-    wrong = frame.limit(MOST_SAMPLES).collect()
-    if not wrong:
-        return []
-    count = len(wrong) if len(wrong) < MOST_SAMPLES else frame.count()
-    return [Problem(what=f"{count:,} {what}", samples=tuple(_shown(shown, row) for row in wrong))]
+def _rows(frame: DataFrame, what: str, text: str) -> list[Problem]:
+    """A problem whose cases are the rows of a frame."""
+    some = frame.limit(MOST_SAMPLES).collect()
+    count = len(some) if len(some) < MOST_SAMPLES else frame.count()
+    return _problem(what, [_shown(text, row) for row in some], count)
 
 
 def _shown(text: str, row: Any) -> str:
-    return text.format(**{name: "nothing" if value is None else _plain(value) for name, value in row.asDict().items()})
+    def plain(value: Any) -> str:
+        if hasattr(value, "asDict"):
+            return ", ".join(f"{name} {field}" for name, field in value.asDict().items())
+        return "nothing" if value is None else str(value)
 
-
-def _plain(value: Any) -> str:
-    if not hasattr(value, "asDict"):
-        return str(value)
-    return ", ".join(f"{name} {said}" for name, said in value.asDict().items())
-
-
-def _names(batches: Sequence[Batch]) -> tuple[str, ...]:
-    return tuple(f"batch {batch.number}" for batch in batches[:MOST_SAMPLES])
-
-
-def _paths(files: Sequence[LakeFile]) -> tuple[str, ...]:
-    return tuple(file.path for file in files[:MOST_SAMPLES])
+    return text.format(**{name: plain(value) for name, value in row.asDict().items()})

@@ -11,17 +11,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from importlib.util import find_spec
 
+from pyspark.sql import SparkSession
 from pyspark.sql.types import DateType, StringType, StructType
 
+from tarry.core.analytics.manifest import Batch
 from tarry.core.errors import TarryError
-from tarry.edges.spark.lake import FILE, Lake
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from tarry.core.pipeline import Batch, LakeFile
+from tarry.edges.spark.lake.lake import FILE, Lake
 
 TABLE = "events"
 _LOG = f"{TABLE}/_delta_log"
@@ -36,17 +33,33 @@ def keep(spark: SparkSession, lake: Lake, batches: Sequence[Batch], *, begin: bo
     """
     if not is_kept(spark, lake, begin=begin):
         return None
-    delta = _library(lake)
-    files = {_path(file): file for batch in batches for file in batch.files}
-    schema = delta.Schema.from_json(_schema().json())
-    if delta.DeltaTable.is_deltatable(_uri(lake)):
-        table = delta.DeltaTable(_uri(lake))
+    import deltalake  # pyright: ignore[reportMissingImports]
+    from deltalake.transaction import AddAction, RemoveAction  # pyright: ignore[reportMissingImports]
+
+    # Paths are relative to the table. The protocol requires URL encoding; these paths contain nothing to encode.
+    files = {file.path.removeprefix(f"{TABLE}/"): file for batch in batches for file in batch.files}
+    columns = StructType([*FILE.fields]).add("date", DateType()).add("queue", StringType())
+    schema = deltalake.Schema.from_json(columns.json())
+    uri = str(lake.path / TABLE) if lake.path is not None else lake.uri(TABLE)
+    if deltalake.DeltaTable.is_deltatable(uri):
+        table = deltalake.DeltaTable(uri)
     else:
-        table = delta.DeltaTable.create(_uri(lake), schema, partition_by=_BY, name="events of Tarry")
+        table = deltalake.DeltaTable.create(uri, schema, partition_by=_BY, name="events of Tarry")
     known = set(table.get_add_actions(flatten=True).column("path").to_pylist())
     now = int(time.time() * 1000)
-    added = [_added(path, file, now) for path, file in files.items() if path not in known]
-    removed = [delta.transaction.RemoveAction(path, True, now) for path in sorted(known - files.keys())]
+    removed = [RemoveAction(path, True, now) for path in sorted(known - files.keys())]
+    added = [
+        AddAction(
+            path=path,
+            size=file.bytes,
+            partition_values={"date": file.day.isoformat(), "queue": file.queue},
+            modification_time=now,
+            data_change=True,
+            stats=json.dumps({"numRecords": file.rows}),
+        )
+        for path, file in files.items()
+        if path not in known
+    ]
     if added or removed:
         table.create_write_transaction([*added, *removed], "append", schema, partition_by=_BY)
     return int(table.version())
@@ -54,44 +67,8 @@ def keep(spark: SparkSession, lake: Lake, batches: Sequence[Batch], *, begin: bo
 
 def is_kept(spark: SparkSession, lake: Lake, *, begin: bool = False) -> bool:
     """Whether a log exists or is to be created; raises if the library to write it is missing."""
-    kept = begin or lake.has(spark, _LOG)
-    if kept:
-        _library(lake)
-    return kept
-
-
-def _library(lake: Lake) -> Any:
-    try:
-        import deltalake  # pyright: ignore[reportMissingImports]
-        import deltalake.transaction  # pyright: ignore[reportMissingImports]
-    except ImportError as error:
-        raise TarryError(
-            f"the Delta log of {lake.root} needs the package deltalake", hint="pip install 'tarry[delta]'"
-        ) from error
-    return deltalake
-
-
-def _uri(lake: Lake) -> str:
-    return str(lake.path / TABLE) if lake.path is not None else lake.uri(TABLE)
-
-
-def _path(file: LakeFile) -> str:
-    """The path relative to the table. The protocol requires URL encoding; these paths contain nothing to encode."""
-    return file.path.removeprefix(f"{TABLE}/")
-
-
-def _schema() -> StructType:
-    return StructType([*FILE.fields]).add("date", DateType()).add("queue", StringType())
-
-
-def _added(path: str, file: LakeFile, now: int) -> Any:
-    from deltalake.transaction import AddAction  # pyright: ignore[reportMissingImports]
-
-    return AddAction(
-        path=path,
-        size=file.bytes,
-        partition_values={"date": file.day.isoformat(), "queue": file.queue},
-        modification_time=now,
-        data_change=True,
-        stats=json.dumps({"numRecords": file.rows}),
-    )
+    if not begin and not lake.has(spark, _LOG):
+        return False
+    if find_spec("deltalake") is None:
+        raise TarryError(f"the Delta log of {lake.root} needs the package deltalake", hint="pip install 'tarry[delta]'")
+    return True

@@ -1,38 +1,32 @@
-"""The lake: Parquet files by batch, date and queue. Its content is what the manifest lists, not what the directory
-contains.
-"""
+"""The lake: Parquet files by batch, date and queue, as the manifest lists them, not the directory."""
 
 # pyright: basic
 from __future__ import annotations
 
 import os
 import shutil
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import BinaryType, StructField, StructType, TimestampType
 
-from tarry.app import default_lake
+from tarry.app import App, default_lake
+from tarry.core.analytics.manifest import Batch, LakeFile, readable_files
 from tarry.core.errors import InvalidInput
-from tarry.core.pipeline import Batch, LakeFile, Manifest, by_day, readable_files
-from tarry.core.windows import Digest
+from tarry.core.journal.snapshots import Digest
 from tarry.edges.spark.schemas import EVENTS
 from tarry.edges.spark.sizing import local_frame
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import Column, DataFrame, SparkSession
+from tarry.edges.spark.transforms.instants import dated
 
 # The directory `queue=…` serves people and tools that read only some queues. The name is also a column of the file: a
 # directory name cannot distinguish "7" from 7, nor `A` from `a` on case-insensitive file systems.
 FILE = StructType([StructField("queue_name" if f.name == "queue" else f.name, f.dataType) for f in EVENTS.fields])
-PIECE = "path string, queue_id int, queue string, rows long, checksum long, min_at long, max_at long, bytes long"
-_DAY_US = 86_400_000_000
+_POSTGRES_EPOCH_US = 946_684_800_000_000
 _PATTERN = frozenset("*?[]{}\\")
 
 
@@ -47,11 +41,11 @@ class Lake:
         """The lake at `root`; None: the default, beside the embedded data."""
         given = str(default_lake()) if root is None else root.strip()
         if not given:
-            raise InvalidInput("the lake needs a place: a directory, or a URI that Spark can write to")
-        if found := sorted(_PATTERN & set(given)):
+            raise InvalidInput("the lake needs a location: a directory, or a URI that Spark can write to")
+        if patterns := sorted(_PATTERN & set(given)):
             raise InvalidInput(
-                f"the lake is at {given}, and Spark would read {' '.join(found)} as a pattern of many places",
-                hint="choose a place without any of " + " ".join(sorted(_PATTERN)),
+                f"the lake is at {given}, and Spark would read {' '.join(patterns)} as a pattern of several paths",
+                hint="choose a location without any of " + " ".join(sorted(_PATTERN)),
             )
         given = given.removeprefix("file://") if given.startswith("file:///") else given
         if "://" not in given:
@@ -98,43 +92,41 @@ class Lake:
 
     def sweep(self, spark: SparkSession, known: Collection[str]) -> int:
         """Delete directories of unknown batches: written by executors that outlived their run."""
-        found = self._directories(spark)
-        strays = [name for name in found if name.startswith("batch=") and f"events/{name}" not in known]
-        for name in strays:
-            self.remove(spark, f"events/{name}")
+        stored = [f"events/{name}" for name in self.entries(spark, "events") if name.startswith("batch=")]
+        strays = [directory for directory in stored if directory not in known]
+        for directory in strays:
+            self.remove(spark, directory)
         return len(strays)
 
-    def sweep_files(self, spark: SparkSession, batches: Iterable[Batch]) -> int:
+    def sweep_files(self, spark: SparkSession, batches: Iterable[Batch]) -> None:
         """Delete files that their batch does not name: expired by retention, or written late by an executor.
 
         If a named file is missing, the directory was changed from outside: nothing is deleted, and `verify` reports it.
         """
-        swept = 0
         for batch in batches:
             named = {file.path for file in batch.files}
-            found = {path: _data_file(path) for path in self._files(spark, batch.directory)}
-            if named <= found.keys():
-                strays = [path for path, of in found.items() if of is not None and of not in named]
-                for path in strays:
-                    self.remove(spark, path)
-                swept += sum(found[path] == path for path in strays)
-        return swept
+            data_files = {path: _data_file(path) for path in self._files(spark, batch.directory)}
+            if named <= data_files.keys():
+                for path, file in data_files.items():
+                    if file is not None and file not in named:
+                        self.remove(spark, path)
 
     def _files(self, spark: SparkSession, directory: str) -> list[str]:
         if self.path is not None:
             top = self.path / directory
-            return [found.relative_to(self.path).as_posix() for found in top.rglob("*") if found.is_file()]
+            return [path.relative_to(self.path).as_posix() for path in top.rglob("*") if path.is_file()]
         system, where = self._hadoop(spark, directory)
-        found, paths = system.listFiles(where, True) if system.exists(where) else None, []
-        while found is not None and found.hasNext():
-            paths.append(f"{directory}/{str(found.next().getPath()).split(f'/{directory}/', 1)[1]}")
+        files, paths = system.listFiles(where, True) if system.exists(where) else None, []
+        while files is not None and files.hasNext():
+            paths.append(f"{directory}/{str(files.next().getPath()).split(f'/{directory}/', 1)[1]}")
         return paths
 
-    def _directories(self, spark: SparkSession) -> list[str]:
+    def entries(self, spark: SparkSession, folder: str) -> list[str]:
+        """The names of the files and directories in a folder; none if it does not exist."""
         if self.path is not None:
-            events = self.path / "events"
-            return [folder.name for folder in events.iterdir()] if events.is_dir() else []
-        system, where = self._hadoop(spark, "events")
+            top = self.path / folder
+            return sorted(entry.name for entry in top.iterdir()) if top.is_dir() else []
+        system, where = self._hadoop(spark, folder)
         return [str(status.getPath().getName()) for status in system.listStatus(where)] if system.exists(where) else []
 
     def _hadoop(self, spark: SparkSession, relative: str) -> tuple[Any, Any]:
@@ -161,7 +153,7 @@ def _fsync(path: Path) -> None:
 
 def read_events(
     spark: SparkSession,
-    manifest: Manifest,
+    app: App,
     lake: Lake | str | None = None,
     *,
     since: date | None = None,
@@ -169,9 +161,10 @@ def read_events(
     queues: Sequence[str] | None = None,
 ) -> DataFrame:
     """The archived events of these days (both included, UTC) and queues, with the columns of `EVENTS`."""
-    place = lake if isinstance(lake, Lake) else Lake.at(lake)
-    files = readable_files(manifest.batches(place.root), since=since, until=until, queues=queues)
-    return read_files(spark, place, [file.path for file in files])
+    archive = lake if isinstance(lake, Lake) else Lake.at(lake)
+    batches = app.pipeline.manifest.batches(archive.root)
+    files = readable_files(batches, since=since, until=until, queues=queues)
+    return read_files(spark, archive, [file.path for file in files])
 
 
 def read_files(spark: SparkSession, lake: Lake, paths: Sequence[str], *, lenient: bool = False) -> DataFrame:
@@ -185,7 +178,7 @@ def read_files(spark: SparkSession, lake: Lake, paths: Sequence[str], *, lenient
 
 def write_batch(frame: DataFrame, lake: Lake, batch: Batch) -> None:
     """Write to the directory of the batch, by date and queue. Batch numbers are used once: the directory is new."""
-    laid_out = frame.withColumn("date", day_of(F.col("at"))).withColumn("queue_name", F.col("queue"))
+    laid_out = frame.withColumn("date", dated(F.col("at"))).withColumn("queue_name", F.col("queue"))
     laid_out.write.partitionBy("date", "queue").option("compression", "zstd").mode("overwrite").parquet(
         lake.uri(batch.directory)
     )
@@ -194,13 +187,8 @@ def write_batch(frame: DataFrame, lake: Lake, batch: Batch) -> None:
 
 def merged(spark: SparkSession, lake: Lake, files: Sequence[LakeFile]) -> DataFrame:
     """The rows of many files, grouped by day and queue, sorted by key."""
-    frame = read_files(spark, lake, [file.path for file in files]).withColumn("date", day_of(F.col("at")))
+    frame = read_files(spark, lake, [file.path for file in files]).withColumn("date", dated(F.col("at")))
     return frame.repartition("date", "queue").sortWithinPartitions("date", "queue", "key", "id").drop("date")
-
-
-def day_of(instant: Column) -> Column:
-    """The day in UTC, independent of the session's time zone."""
-    return F.date_from_unix_date(F.floor(F.unix_micros(instant) / F.lit(_DAY_US)).cast("int"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,16 +199,10 @@ class Measured:
     min_at: datetime | None
     max_at: datetime | None
 
-    def by_day(self) -> dict[date, Digest]:
-        return by_day(self.files)
-
 
 def measure_batch(spark: SparkSession, lake: Lake, batch: Batch) -> Measured:
-    """Read all files in the directory of a batch: row counts, and the digest that PostgreSQL computes for the same
-    rows.
-    """
-    frame = spark.read.schema(FILE).parquet(lake.uri(batch.directory))
-    return _measured(frame, batch.directory)
+    """Read back a batch: row counts, and the digest that PostgreSQL computes for the same rows."""
+    return _measured(spark.read.schema(FILE).parquet(lake.uri(batch.directory)), batch.directory)
 
 
 def measure_files(spark: SparkSession, lake: Lake, files: Sequence[LakeFile]) -> dict[str, Digest]:
@@ -229,8 +211,7 @@ def measure_files(spark: SparkSession, lake: Lake, files: Sequence[LakeFile]) ->
     if not here:
         return {}
     frame = spark.read.schema(FILE).option("ignoreCorruptFiles", "true").parquet(*(lake.uri(f.path) for f in here))
-    found = _measured(frame, "events")
-    return {file.path: file.digest for file in found.files}
+    return {file.path: file.digest for file in _measured(frame, "events").files}
 
 
 def inside(directory: str, uri: str) -> str:
@@ -241,74 +222,55 @@ def inside(directory: str, uri: str) -> str:
 
 
 def _measured(frame: DataFrame, directory: str) -> Measured:
-    columns = [F.col(name) for name in FILE.names]
-    located = frame.select(
-        *columns, F.col("_metadata.file_path").alias("path"), F.col("_metadata.file_size").alias("bytes")
+    located = frame.select("*", F.col("_metadata.file_path").alias("path"), F.col("_metadata.file_size").alias("bytes"))
+    pieces = located.groupBy("path").agg(
+        F.first("queue_id").alias("queue_id"),
+        F.first("queue_name").alias("queue"),
+        F.count("*").alias("rows"),
+        F.sum(event_hash()).alias("checksum"),
+        F.min(F.unix_micros("at")).alias("min_at"),
+        F.max(F.unix_micros("at")).alias("max_at"),
+        F.first("bytes").alias("bytes"),
     )
-    pieces: dict[str, list[Any]] = defaultdict(list)
-    for row in located.mapInArrow(_pieces, PIECE).collect():
-        pieces[inside(directory, row.path)].append(row)
-    rows = [row for found in pieces.values() for row in found]
+    rows = {inside(directory, row.path): row for row in pieces.collect()}
     return Measured(
-        tuple(_file(path, found) for path, found in sorted(pieces.items())),
-        _instant(min((row.min_at for row in rows), default=None)),
-        _instant(max((row.max_at for row in rows), default=None)),
+        tuple(_file(path, row) for path, row in sorted(rows.items())),
+        _instant(min((row.min_at for row in rows.values()), default=None)),
+        _instant(max((row.max_at for row in rows.values()), default=None)),
     )
 
 
-def _file(path: str, pieces: Sequence[Any]) -> LakeFile:
-    said = dict(part.split("=", 1) for part in path.split("/") if "=" in part)
+def event_hash() -> Column:
+    """`tarry.event_hash` of an event in a file: the first eight bytes of a SHA-256, as an unsigned number.
+
+    The sum over the rows of a window in PostgreSQL must equal the sum over its files; otherwise rows were lost.
+    """
+
+    def text(field: StructField) -> Column:
+        value = F.col(field.name)
+        if isinstance(field.dataType, TimestampType):
+            value = F.lpad(F.lower(F.hex(F.unix_micros(value) - _POSTGRES_EPOCH_US)), 16, "0")
+        elif field.name == "payload":
+            value = F.sha2(value, 256)
+        elif isinstance(field.dataType, BinaryType):
+            value = F.lower(F.hex(value))
+        return F.coalesce(value.cast("string"), F.lit("-"))
+
+    row = F.concat_ws("|", *(text(field) for field in FILE.fields if field.name != "queue_name"))
+    return F.conv(F.sha2(row, 256).substr(1, 16), 16, 10).cast("decimal(20,0)")
+
+
+def _file(path: str, row: Any) -> LakeFile:
+    partition = dict(part.split("=", 1) for part in path.split("/") if "=" in part)
     return LakeFile(
         path=path,
-        day=date.fromisoformat(said["date"]),
-        queue_id=pieces[0].queue_id,
-        queue=pieces[0].queue,
-        rows=sum(piece.rows for piece in pieces),
-        checksum=sum(piece.checksum for piece in pieces) % 2**64,
-        bytes=pieces[0].bytes,
+        day=date.fromisoformat(partition["date"]),
+        queue_id=row.queue_id,
+        queue=row.queue,
+        rows=row.rows,
+        checksum=int(row.checksum) % 2**64,
+        bytes=row.bytes,
     )
-
-
-def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """On the executors: one row per record batch and file."""
-    import numpy as np
-    import pyarrow as pa
-
-    from tarry.edges.spark.hashing import event_hash
-
-    for batch in batches:
-        hashes = event_hash(batch)
-        coded = batch.column("path").dictionary_encode()
-        places = coded.indices.to_numpy(zero_copy_only=False)
-        instants = batch.column("at").cast(pa.int64()).to_numpy()
-        found: list[dict[str, Any]] = []
-        for place, path in enumerate(coded.dictionary.to_pylist()):
-            mine = places == place
-            first = int(np.argmax(mine))
-            found.append(
-                {
-                    "path": path,
-                    "queue_id": batch.column("queue_id")[first].as_py(),
-                    "queue": batch.column("queue_name")[first].as_py(),
-                    "rows": int(mine.sum()),
-                    "checksum": int(hashes[mine].sum().astype(np.uint64).view(np.int64)),
-                    "min_at": int(instants[mine].min()),
-                    "max_at": int(instants[mine].max()),
-                    "bytes": batch.column("bytes")[first].as_py(),
-                }
-            )
-        if found:
-            yield pa.RecordBatch.from_pylist(
-                found,
-                schema=pa.schema(
-                    [
-                        ("path", pa.string()),
-                        ("queue_id", pa.int32()),
-                        ("queue", pa.string()),
-                        *((name, pa.int64()) for name in ("rows", "checksum", "min_at", "max_at", "bytes")),
-                    ]
-                ),
-            )
 
 
 def _instant(us: int | None) -> datetime | None:

@@ -2,47 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
-from tarry.core.pipeline import PastRun
-from tarry.edges.spark.report.values import Report, floored, future_axis, past_axis, report_of
-
-if TYPE_CHECKING:
-    from tarry.app import App
+from tarry.app import App
+from tarry.core.analytics.anomalies import Anomaly
+from tarry.core.analytics.manifest import PastRun
+from tarry.core.analytics.port import AnalyticsQuery
+from tarry.edges.spark.report.values import Finding, Report, floored, future_axis, grouped, past_axis, report_of
 
 JOBS = ("archive", "facts", "metrics", "consumers", "anomalies", "forecast", "compact", "prune", "replay", "verify")
 # State for the next run, or values that the report shows elsewhere.
-_UNSAID = frozenset({"lake", "seconds", "batch", "alone_at"})
+_HIDDEN = frozenset({"lake", "seconds", "batch", "lock"})
 
 
 def gathered(app: App, *, queue: str | None, since: datetime, until: datetime) -> Report:
-    from tarry.edges.spark.report.findings import findings_of
-
-    serving = app.pipeline.serving
+    analytics = app.pipeline.analytics
+    by_queue = AnalyticsQuery(queue=queue, limit=None)
     runs = last_runs(app)
     ran = any(run.job == "metrics" for run in runs)
     notes = [] if ran else ["The pipeline has not run yet: tarry pipeline run"]
     failed = sorted({run.job for run in runs if run.failed}, key=JOBS.index)
-    notes += [f"What {job} finds is as old as before its last run, which failed." for job in failed]
+    notes += [f"The results of {job} are older than its last run, which failed." for job in failed]
     # The database aggregates: first over the whole range, then over spans that fit into a chart.
-    totals = serving.metric_spans(queue, since, until, None)
-    ahead = serving.forecast_spans(queue, None)
+    totals = analytics.metric_spans(queue, since, until, None)
+    ahead = analytics.forecast_spans(queue, None)
     past, future = past_axis(totals, since, until), future_axis(ahead, until)
     return report_of(
-        metrics=serving.metric_spans(queue, since, until, past.step),
+        metrics=analytics.metric_spans(queue, since, until, past.step),
         totals=totals,
         # By the hour: include the hour that contains `since`.
-        consumers=serving.consumers(queue, floored(since, timedelta(hours=1)), until, limit=None),
-        forecasts=serving.forecasts(queue),
-        planned=serving.forecast_spans(queue, future.step),
-        findings=findings_of(app, queue=queue, since=since, until=until),
+        consumers=analytics.hours(replace(by_queue, since=floored(since, timedelta(hours=1)), until=until)).rows,
+        forecasts=analytics.forecasts(by_queue).rows,
+        planned=analytics.forecast_spans(queue, future.step),
+        findings=findings_of(app.pipeline.anomalies.list(queue=queue, since=since, until=until, limit=None)),
         runs=runs,
         past=past,
         future=future,
         since=since,
         until=until,
-        made_at=app.store.now(),
+        made_at=app.store.run(app.store.queues.now()),
         notes=notes,
     )
 
@@ -52,16 +52,52 @@ def last_runs(app: App) -> list[PastRun]:
     return app.pipeline.manifest.last_runs(JOBS)
 
 
-def told(run: PastRun) -> str:
+def summary_line(run: PastRun) -> str:
     """The summary of a run in one line."""
     if run.error:
         return run.error
-    said = run.summary.get("line")
-    if isinstance(said, str):
-        return said
-    plain = ((name, value) for name, value in run.summary.items() if name not in _UNSAID)
+    line = run.summary.get("line")
+    if isinstance(line, str):
+        return line
+    plain = ((name, value) for name, value in run.summary.items() if name not in _HIDDEN)
     return ", ".join(f"{name} {_shown(value)}" for name, value in plain if isinstance(value, (str, int, float)))
 
 
 def _shown(value: str | float) -> str:
     return value if isinstance(value, str) else f"{value:,.4g}" if isinstance(value, float) else f"{value:,}"
+
+
+def findings_of(anomalies: Sequence[Anomaly]) -> list[Finding]:
+    """Group anomalies of one kind, since there may be hundreds. Acknowledged ones form their own groups."""
+
+    def kind(anomaly: Anomaly) -> tuple[str, str, str, bool]:
+        return anomaly.severity.value, anomaly.detector, anomaly.queue, anomaly.acknowledged_at is not None
+
+    groups = grouped(anomalies, kind).values()
+    return [finding_of(max(group, key=lambda anomaly: anomaly.window_from), len(group)) for group in groups]
+
+
+def finding_of(anomaly: Anomaly, times: int = 1) -> Finding:
+    return Finding(
+        id=str(anomaly.id),
+        at=anomaly.window_from,
+        severity=anomaly.severity.value,
+        detector=anomaly.detector,
+        queue=anomaly.queue,
+        sentence=anomaly.sentence,
+        observed=None if anomaly.observed is None else _number(anomaly.observed),
+        expected=expected_band(anomaly.expected_low, anomaly.expected_high),
+        evidence=anomaly.evidence,
+        times=times,
+        acknowledged=anomaly.acknowledged_at is not None,
+    )
+
+
+def expected_band(low: float | None, high: float | None) -> str | None:
+    if low is None:
+        return None if high is None else f"at most {_number(high)}"
+    return f"at least {_number(low)}" if high is None else f"{_number(low)} to {_number(high)}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"

@@ -10,9 +10,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from tarry.edges.cli.text import plural, shown
+from tarry.edges.cli.output.text import plural, shown
 from tarry.edges.spark.report.values import Finding, QueueReport, Report
-from tarry.edges.spark.report.words import count, instant, seconds, share, span, sparkline
+from tarry.edges.spark.report.words import count, instant, seconds, span, sparkline
 
 MOST_FINDINGS = 12
 WIDE = 118
@@ -40,9 +40,9 @@ def rendered(report: Report, width: int = 120) -> Group:
 def _table(*columns: str, words: int = 1) -> Table:
     """A table whose first `words` columns are text and the others numbers."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for place, column in enumerate(columns):
+    for index, column in enumerate(columns):
         table.add_column(
-            Text(column), justify="left" if place < words else "right", overflow="fold", no_wrap=place >= words
+            Text(column), justify="left" if index < words else "right", overflow="fold", no_wrap=index >= words
         )
     return table
 
@@ -57,11 +57,9 @@ def _queues(queues: Sequence[QueueReport], *, wide: bool) -> Table:
         table.add_column(Text("lag p99"), no_wrap=True)
     for queue in queues:
         lag, failed = queue.lag, queue.total("failed")
-        told = (lag.p50, lag.p95, lag.p99) if lag else (None, None, None)
-        rest: list[str | Text] = [seconds(value) for value in (told if wide else (told[0], told[2]))]
-        if wide:
-            rest.append(seconds(queue.processing.p95 if queue.processing else None))
-        rest.append(Text(sparkline([bucket.acked for bucket in queue.buckets], 24 if wide else 12), style="green"))
+        p50, p95, p99 = (lag.p50, lag.p95, lag.p99) if lag else (None, None, None)
+        processing = queue.processing.p95 if queue.processing else None
+        rest = [Text(sparkline([bucket.acked for bucket in queue.buckets], 24 if wide else 12), style="green")]
         if wide:
             rest.append(Text(sparkline([bucket.lag and bucket.lag.p99 for bucket in queue.buckets], 24), style="blue"))
         table.add_row(
@@ -71,6 +69,7 @@ def _queues(queues: Sequence[QueueReport], *, wide: bool) -> Table:
             Text(count(failed), style="red" if failed else ""),
             count(queue.depth),
             Text(count(queue.dead), style="red" if queue.dead else ""),
+            *map(seconds, (p50, p95, p99, processing) if wide else (p50, p99)),
             *rest,
         )
     return table
@@ -78,46 +77,34 @@ def _queues(queues: Sequence[QueueReport], *, wide: bool) -> Table:
 
 def _consumers(queue: QueueReport) -> Table:
     table = _table("consumer", "leased", "share", "acked", "failed", "expired", "success", "p95")
-    for one in queue.consumers:
-        bad = one.success_rate is not None and one.success_rate < 0.9
-        table.add_row(
-            Text(shown(one.consumer)),
-            count(one.leased),
-            share(one.share),
-            count(one.acked),
-            count(one.failed),
-            count(one.expired),
-            Text(share(one.success_rate), style="red" if bad else ""),
-            seconds(one.slowest_p95_s),
-        )
+    for line in queue.consumers:
+        consumer, *counts, success, p95 = line.cells
+        bad = line.success_rate is not None and line.success_rate < 0.9
+        table.add_row(Text(shown(consumer)), *counts, Text(success, style="red" if bad else ""), p95)
     return table
 
 
 def _findings(findings: Sequence[Finding]) -> Iterator[RenderableType]:
     yield Text(plural(len(findings), "anomaly", "anomalies") if findings else "No anomalies", style="bold")
-    for found in findings[:MOST_FINDINGS]:
+    for finding in findings[:MOST_FINDINGS]:
         head = Text("  ")
-        head.append(f"{shown(found.severity):<8}", style=_SEVERITY.get(found.severity, ""))
-        head.append(f"  {shown(found.detector)}", style="bold")
-        queue = f"  {shown(found.queue)}" if found.queue else ""
-        times = f"  ×{found.times:,}" if found.times > 1 else ""
-        head.append(f"{queue}  {instant(found.at)}{times}", style="dim")
+        head.append(f"{shown(finding.severity):<8}", style=_SEVERITY.get(finding.severity, ""))
+        head.append(f"  {shown(finding.detector)}", style="bold")
+        queue = f"  {shown(finding.queue)}" if finding.queue else ""
+        times = f"  ×{finding.times:,}" if finding.times > 1 else ""
+        head.append(f"{queue}  {instant(finding.at)}{times}", style="dim")
         yield head
-        yield Padding(Text(shown(found.sentence)), (0, 0, 0, 12))
-        facts = [f"observed {found.observed}"] if found.observed else []
-        facts += [f"expected {found.expected}"] if found.expected else []
-        if facts:
-            yield Padding(Text(shown(", ".join(facts)), style="dim"), (0, 0, 0, 12))
+        yield Padding(Text(shown(finding.sentence)), (0, 0, 0, 12))
+        if finding.facts:
+            yield Padding(Text(shown(", ".join(finding.facts)), style="dim"), (0, 0, 0, 12))
     if len(findings) > MOST_FINDINGS:
         yield Text(f"  and {len(findings) - MOST_FINDINGS:,} more: tarry anomaly list", style="dim")
 
 
 def _forecasts(queues: Sequence[QueueReport]) -> Iterator[RenderableType]:
-    told = [queue for queue in queues if queue.forecast is not None]
-    if told:
-        yield Text()
-        yield Text("Forecast", style="bold")
-    for queue in told:
-        assert queue.forecast is not None  # noqa: S101
-        blocks = sparkline([bucket.planned for bucket in queue.planned], 24) if queue.planned else ""
-        yield Text(f"  {shown(queue.forecast.sentence)}").append(f"  {blocks}" if blocks else "", style="blue")
+    with_forecast = [(queue.forecast, queue.planned) for queue in queues if queue.forecast is not None]
+    if with_forecast:
+        yield Text("\nForecast", style="bold")
+    for forecast, planned in with_forecast:
+        line = Text(f"  {shown(forecast.sentence)}")
+        yield line.append(f"  {sparkline([bucket.planned for bucket in planned], 24)}" if planned else "", style="blue")

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from operator import attrgetter
+from typing import NamedTuple, TypeVar
 
-from tarry.core.pipeline import PastRun
-from tarry.core.serving import ConsumerHour, Forecast, ForecastSpan, MetricSpan, Quantiles
+from tarry.core.analytics.manifest import PastRun
+from tarry.core.analytics.metrics import ConsumerHour, Forecast, ForecastSpan, MetricSpan, Quantiles
+from tarry.edges.spark.report.words import count, seconds, share
+
+K = TypeVar("K")
+R = TypeVar("R")
 
 MOST_BUCKETS = 96
 FEWEST_BUCKETS = 12
@@ -54,6 +59,13 @@ class ConsumerLine:
     share: float | None
     slowest_p95_s: float | None
     """Processing time: the p95 of its worst hour."""
+
+    @property
+    def cells(self) -> list[str]:
+        """The fields as text, in this order, with the success rate after the counts."""
+        counts = [count(n) for n in (self.acked, self.failed, self.expired)]
+        rates = [share(self.success_rate), seconds(self.slowest_p95_s)]
+        return [self.consumer, count(self.leased), share(self.share), *counts, *rates]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +114,11 @@ class Finding:
     times: int = 1
     acknowledged: bool = False
 
+    @property
+    def facts(self) -> list[str]:
+        pairs = (("observed", self.observed), ("expected", self.expected))
+        return [f"{name} {value}" for name, value in pairs if value]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
@@ -142,39 +159,36 @@ def report_of(
     made_at: datetime,
     notes: Sequence[str] = (),
 ) -> Report:
-    """Build a report. `metrics` and `planned` have at most one row per queue and span of their axis, `totals` one per
-    queue.
-    """
+    """`metrics` and `planned` have at most one row per queue and span of their axis, `totals` one per queue."""
     past = past or past_axis(metrics, since, until)
     future = future or future_axis(planned, until)
+    rank = {severity: index for index, severity in enumerate(SEVERITIES)}
     whole = {total.queue: total for total in totals}
     ahead = {forecast.queue: forecast for forecast in forecasts}
-    spans, hours, coming = _by_queue(metrics), _by_queue(consumers), _by_queue(planned)
-    names = sorted({row.queue for rows in (metrics, consumers, forecasts) for row in rows})
-    queues = tuple(
-        QueueReport(
+    spans, hours = grouped(metrics, attrgetter("queue")), grouped(consumers, attrgetter("queue"))
+    coming = grouped(planned, attrgetter("queue"))
+
+    def of_queue(name: str) -> QueueReport:
+        total = whole.get(name)
+        return QueueReport(
             queue=name,
             step=past.step,
             buckets=tuple(_buckets(spans.get(name, ()), past, until)),
-            lag=whole[name].lag if name in whole else None,
-            processing=whole[name].processing if name in whole else None,
-            dead=whole[name].dead if name in whole else 0,
+            lag=total and total.lag,
+            processing=total and total.processing,
+            dead=total.dead if total else 0,
             consumers=tuple(_consumer_lines(hours.get(name, ()))),
             forecast=ahead.get(name),
             planned_step=future.step,
             planned=tuple(_planned(coming[name], future)) if name in coming else (),
         )
-        for name in names
-    )
-    rank = {severity: place for place, severity in enumerate(SEVERITIES)}
+
     return Report(
         made_at=made_at,
         since=since,
         until=until,
-        queues=queues,
-        findings=tuple(
-            sorted(findings, key=lambda found: (found.acknowledged, rank.get(found.severity, 9), -found.at.timestamp()))
-        ),
+        queues=tuple(map(of_queue, sorted({row.queue for rows in (metrics, consumers, forecasts) for row in rows}))),
+        findings=tuple(sorted(findings, key=lambda f: (f.acknowledged, rank.get(f.severity, 9), -f.at.timestamp()))),
         runs=tuple(runs),
         fresh_at=max((row.fresh_at for rows in (metrics, consumers, forecasts) for row in rows), default=None),
         notes=tuple(notes),
@@ -202,11 +216,11 @@ def floored(at: datetime, step: timedelta) -> datetime:
     return at - (at - _EPOCH) % step
 
 
-def _by_queue(rows: Sequence[Any]) -> Mapping[str, list[Any]]:
-    found: dict[str, list[Any]] = {}
+def grouped(rows: Iterable[R], key: Callable[[R], K]) -> dict[K, list[R]]:
+    groups: dict[K, list[R]] = {}
     for row in rows:
-        found.setdefault(row.queue, []).append(row)
-    return found
+        groups.setdefault(key(row), []).append(row)
+    return groups
 
 
 def _buckets(metrics: Sequence[MetricSpan], past: Axis, until: datetime) -> Iterable[Bucket]:
@@ -224,35 +238,23 @@ def _planned(planned: Sequence[ForecastSpan], future: Axis) -> Iterable[PlannedB
     by_start = {floored(span.minute, future.step): span for span in planned}
     for start in future.starts:
         span = by_start.get(start)
-        yield PlannedBucket(
-            start=start,
-            planned=span.planned if span else 0,
-            retries=span.retries if span else 0,
-            backlog=span.backlog if span else 0.0,
-        )
+        retries, backlog = (span.retries, span.backlog) if span else (0, 0.0)
+        yield PlannedBucket(start=start, planned=span.planned if span else 0, retries=retries, backlog=backlog)
 
 
 def _consumer_lines(hours: Sequence[ConsumerHour]) -> list[ConsumerLine]:
-    by_name: dict[str, list[ConsumerHour]] = {}
-    for hour in hours:
-        by_name.setdefault(hour.consumer, []).append(hour)
-    leased = sum(hour.leased for hour in hours)
-    lines = [_consumer_line(name, own, leased) for name, own in by_name.items()]
+    leased_by_all = sum(hour.leased for hour in hours)
+    lines: list[ConsumerLine] = []
+    for name, own in grouped(hours, attrgetter("consumer")).items():
+        counts = {what: sum(getattr(hour, what) for hour in own) for what in ("leased", "acked", "failed", "expired")}
+        ended = counts["acked"] + counts["failed"] + counts["expired"]
+        lines.append(
+            ConsumerLine(
+                consumer=name,
+                **counts,
+                success_rate=counts["acked"] / ended if ended else None,
+                share=counts["leased"] / leased_by_all if leased_by_all else None,
+                slowest_p95_s=max((hour.processing.p95 for hour in own if hour.processing), default=None),
+            )
+        )
     return sorted(lines, key=lambda line: (-line.leased, line.consumer))
-
-
-def _consumer_line(name: str, hours: Sequence[ConsumerHour], leased_by_all: int) -> ConsumerLine:
-    leased, acked, failed, expired = (
-        sum(getattr(hour, what) for hour in hours) for what in ("leased", "acked", "failed", "expired")
-    )
-    ended = acked + failed + expired
-    return ConsumerLine(
-        consumer=name,
-        leased=leased,
-        acked=acked,
-        failed=failed,
-        expired=expired,
-        success_rate=acked / ended if ended else None,
-        share=leased / leased_by_all if leased_by_all else None,
-        slowest_p95_s=max((hour.processing.p95 for hour in hours if hour.processing), default=None),
-    )

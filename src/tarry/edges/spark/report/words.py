@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
-_SCALES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def count(n: float) -> str:
@@ -16,7 +15,7 @@ def count(n: float) -> str:
 
 def short_count(n: float) -> str:
     """A number on an axis: 12k rather than 12,000."""
-    for size, letter in _SCALES:
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(n) >= size:
             return f"{n / size:.3g}{letter}"
     return f"{n:.3g}"
@@ -26,14 +25,10 @@ def seconds(value: float | None) -> str:
     """Two or three digits, in the unit that fits: 3.2 ms, 1.50 s, 12 min, 3.4 h."""
     if value is None:
         return "–"
-    for limit, size, unit in ((1.0, 1e-3, "ms"), (120.0, 1.0, "s"), (7200.0, 60.0, "min"), (172_800.0, 3600.0, "h")):
-        if abs(value) < limit:
-            return f"{_digits(value / size)} {unit}"
-    return f"{_digits(value / 86_400)} d"
-
-
-def _digits(value: float) -> str:
-    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    limits = ((1.0, 1e-3, "ms"), (120.0, 1.0, "s"), (7200.0, 60.0, "min"), (172_800.0, 3600.0, "h"))
+    size, unit = next(((size, unit) for limit, size, unit in limits if abs(value) < limit), (86_400.0, "d"))
+    number = value / size
+    return f"{number:.0f} {unit}" if abs(number) >= 100 else f"{number:.3g} {unit}"
 
 
 def share(value: float | None) -> str:
@@ -42,11 +37,10 @@ def share(value: float | None) -> str:
 
 def span(step: timedelta) -> str:
     minutes = int(step.total_seconds() // 60)
-    if minutes % 1440 == 0:
-        return "day" if minutes == 1440 else f"{minutes // 1440} days"
-    if minutes % 60 == 0:
-        return "hour" if minutes == 60 else f"{minutes // 60} hours"
-    return "minute" if minutes == 1 else f"{minutes} minutes"
+    size, unit = next(
+        (size, unit) for size, unit in ((1440, "day"), (60, "hour"), (1, "minute")) if minutes % size == 0
+    )
+    return unit if minutes == size else f"{minutes // size} {unit}s"
 
 
 def instant(at: datetime) -> str:
@@ -71,10 +65,7 @@ def sparkline(values: Sequence[float | None], width: int = 32) -> str:
         max((value for value in values[start:end] if value is not None), default=None) for start, end in pairwise(cuts)
     ]
     top = max((value for value in merged if value is not None), default=0)
-    return "".join(" " if value is None else _block(value, top) for value in merged)
-
-
-def _block(value: float, top: float) -> str:
-    if top <= 0 or value <= 0:
-        return _BLOCKS[0]
-    return _BLOCKS[min(1 + int(value / top * (len(_BLOCKS) - 1.001)), len(_BLOCKS) - 1)]
+    scale = (len(_BLOCKS) - 1.001) / top if top > 0 else 0.0
+    return "".join(
+        " " if value is None else _BLOCKS[1 + int(value * scale)] if value > 0 else _BLOCKS[0] for value in merged
+    )

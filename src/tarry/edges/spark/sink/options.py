@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any
 
 from tarry.core import limits
+from tarry.core.analytics.bulk_offer import Rules
 from tarry.core.errors import InvalidInput
-from tarry.core.messages import Conflict, ConflictRule
-from tarry.core.sinking import Rules
+from tarry.core.messages.model import Conflict, ConflictRule
 from tarry.edges.env import dsn_from
-
-T = TypeVar("T")
+from tarry.edges.spark.source.options import boolean, positive
 
 OPTIONS = {
-    "dsn": "where the database is; else `TARRY_DSN` or libpq's `PG*` variables, as Spark was started with them",
-    "queue": "where all rows go; else the column `queue` says it",
-    "write_id": "the name of the write: under one name rows are offered once, however often it is said; else each write is a "
-    "new one, and a stream names its batches by its checkpoint",
+    "dsn": "the database; by default `TARRY_DSN` or libpq's `PG*` variables of the Spark process",
+    "queue": "the queue of all rows; by default the column `queue`",
+    "write_id": "the idempotency key of the write: writes with the same key offer their rows once; by default every write is "
+    "new, and a stream derives the key of a batch from its checkpoint",
     "conflict": "what happens to a live message of the same key: `replace` (default), `keep`, `earliest` or `debounce`",
-    "max_wait_s": "with `debounce`: how long a message may be put off, in seconds",
-    "payload_format": "`json`, `text` or `binary`: what a string or binary payload is; else a string is text, binary is "
-    "bytes, anything else becomes JSON",
-    "payload_limit": "the most bytes of a payload; 262144 (256 KiB) by default",
-    "create_queues": "`true` (default) or `false`: whether a queue that is not there comes into being",
+    "max_wait_s": "with `debounce`: how long a message may be postponed, in seconds",
+    "payload_format": "`json`, `text` or `binary`: the format of string and binary payloads; by default strings are text, "
+    "binary is bytes, and other types become JSON",
+    "payload_limit": "the maximum number of bytes of a payload; 262144 (256 KiB) by default",
+    "create_queues": "`true` (default) or `false`: whether missing queues are created",
 }
 """Names and meanings of the options: used by error messages; a test compares docs/reference/spark.md with them."""
 # Options that Spark sets itself, or that users set for Spark.
@@ -52,35 +51,31 @@ class SinkOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SinkOptions:
-        said = {name.lower(): value for name, value in options.items()}
-        unknown = sorted(set(said) - set(OPTIONS) - set(_SPARKS_OWN))
+        given = {name.lower(): value for name, value in options.items()}
+        unknown = sorted(set(given) - set(OPTIONS) - set(_SPARKS_OWN))
         if unknown:
             raise InvalidInput(f"the sink has no option {unknown[0]!r}", hint=f"there are: {', '.join(OPTIONS)}")
-        dsn = said.get("dsn", dsn_from())
+        dsn = given.get("dsn", dsn_from())
         if dsn is None:
             raise InvalidInput("the sink needs the option dsn: which database to write to")
-        queue = said.get("queue")
+        queue = given.get("queue")
         return cls(
             dsn=dsn,
             queue=None if queue is None else limits.check_queue_name(queue),
-            payload_format=_one_of(PayloadFormat, "payload_format", said.get("payload_format")),
-            rules=Rules(conflict=_conflict(said), create_queues=_boolean(said, "create_queues", default=True)),
-            payload_limit=_payload_limit(said),
-            write_id=said.get("write_id"),
+            payload_format=_one_of(PayloadFormat, "payload_format", given.get("payload_format")),
+            rules=Rules(conflict=_conflict(given), create_queues=boolean(given, "create_queues") is not False),
+            payload_limit=positive(given, "payload_limit") or limits.PAYLOAD_BYTES,
+            write_id=given.get("write_id"),
         )
 
 
-def _conflict(said: Mapping[str, str]) -> Conflict:
-    rule = _one_of(ConflictRule, "conflict", said.get("conflict")) or ConflictRule.REPLACE
-    wait = _number(said, "max_wait_s", float)
+def _conflict(given: Mapping[str, str]) -> Conflict:
+    rule = _one_of(ConflictRule, "conflict", given.get("conflict")) or ConflictRule.REPLACE
+    try:
+        wait = float(given["max_wait_s"]) if "max_wait_s" in given else None
+    except ValueError:
+        raise InvalidInput(f"max_wait_s must be a number, not {given['max_wait_s']!r:.80}") from None
     return Conflict(rule, None if wait is None else limits.check_delay(timedelta(seconds=wait), "max_wait_s"))
-
-
-def _payload_limit(said: Mapping[str, str]) -> int:
-    limit = _number(said, "payload_limit", int)
-    if limit is not None and limit < 1:
-        raise InvalidInput(f"payload_limit must be at least 1, not {limit}")
-    return limits.PAYLOAD_BYTES if limit is None else limit
 
 
 def _one_of(kind: Any, name: str, value: str | None) -> Any:
@@ -90,17 +85,3 @@ def _one_of(kind: Any, name: str, value: str | None) -> Any:
         return kind(value.lower())
     except ValueError:
         raise InvalidInput(f"{name} is one of {', '.join(each.value for each in kind)}, not {value!r:.80}") from None
-
-
-def _number(said: Mapping[str, str], name: str, kind: Callable[[str], T]) -> T | None:
-    try:
-        return kind(said[name]) if name in said else None
-    except ValueError:
-        raise InvalidInput(f"{name} must be a number, not {said[name]!r:.80}") from None
-
-
-def _boolean(said: Mapping[str, str], name: str, *, default: bool) -> bool:
-    value = said.get(name, str(default)).lower()
-    if value not in ("true", "false"):
-        raise InvalidInput(f"{name} is true or false, not {value!r:.80}")
-    return value == "true"

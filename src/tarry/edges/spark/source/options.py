@@ -13,23 +13,23 @@ from pyspark.sql import datasource as ds
 from pyspark.sql.types import StructType
 
 from tarry.core.errors import InvalidInput
-from tarry.core.windows import Condition, Edge, Operator, Window
+from tarry.core.journal.snapshots import Condition, Operator, SnapshotBound, Window
 from tarry.edges.env import dsn_from
 from tarry.edges.spark.schemas import TABLES
 
 OPTIONS = {
-    "dsn": "where the database is; else `TARRY_DSN` or libpq's `PG*` variables, as Spark was started with them",
+    "dsn": "the database; by default `TARRY_DSN` or libpq's `PG*` variables of the Spark process",
     "table": "`events` (default), `messages` or `dead_letters`; also as `load(table)`",
-    "columns": "the columns to read, separated by commas: only what is named leaves the database; all by default",
-    "since": "from this instant on, as `2026-11-15T00:00:00Z`: of events when they happened, of messages when they were "
-    "created, of dead letters when they died",
+    "columns": "the columns to read, separated by commas; all by default",
+    "since": "from this instant on, as `2026-11-15T00:00:00Z`: by the time of events, the creation of messages, the death of "
+    "dead letters",
     "until": "before this instant",
-    "window": 'events between two positions, as JSON: `{"start": {…}, "end": {…}}`; for jobs that remember where they were',
-    "partitions": "how many tasks read; else as many as the size asks for",
+    "window": 'events between two positions, as JSON: `{"start": {…}, "end": {…}}`; for jobs that store their position',
+    "partitions": "the number of reading tasks; by default it depends on the size of the table",
     "pushdown": "`true` or `false`: whether the database applies filters; `true` after `tarry.spark.register(spark)`",
-    "maxRowsPerBatch": "streams: at most so many events per micro-batch; all that are there by default",
+    "maxRowsPerBatch": "streams: the maximum number of events per micro-batch; unlimited by default",
     "start": "streams: `earliest` (default) or `latest`",
-    "startAnew": "streams: `true` to begin again where the checkpoint belongs to another database",
+    "startAnew": "streams: `true` to start from `start` if the checkpoint belongs to another database",
 }
 """Names and meanings of the options: used by error messages; a test compares docs/reference/spark.md with them."""
 _NAMES = {name.lower() for name in OPTIONS} | {"path"}  # Spark's own: load(path)
@@ -54,9 +54,9 @@ class SourceOptions:
         return StructType([TABLES[self.table][name] for name in self.columns])
 
 
-def parse(said: Mapping[str, str], schema: StructType | None = None) -> SourceOptions:
+def parse(given: Mapping[str, str], schema: StructType | None = None) -> SourceOptions:
     """Validated options. `schema`: the schema that the caller declared, if any; its columns must exist in the table."""
-    options = {name.lower(): value.strip() for name, value in said.items() if value is not None}
+    options = {name.lower(): value.strip() for name, value in given.items() if value is not None}
     if unknown := sorted(options.keys() - _NAMES):
         raise InvalidInput(f"there is no option {unknown[0]!r} for reading tarry; there are: {', '.join(OPTIONS)}")
     table = options.get("table") or options.get("path") or "events"
@@ -75,11 +75,11 @@ def parse(said: Mapping[str, str], schema: StructType | None = None) -> SourceOp
         since=since,
         until=until,
         window=_window(options, table),
-        partitions=_positive(options, "partitions"),
-        pushdown=_boolean(options, "pushdown"),
-        max_rows=_positive(options, "maxRowsPerBatch"),
+        partitions=positive(options, "partitions"),
+        pushdown=boolean(options, "pushdown"),
+        max_rows=positive(options, "maxRowsPerBatch"),
         start=start,
-        start_anew=bool(_boolean(options, "startAnew")),
+        start_anew=bool(boolean(options, "startAnew")),
     )
 
 
@@ -95,31 +95,25 @@ def _dsn(options: Mapping[str, str]) -> str:
 def _columns(options: Mapping[str, str], table: str, schema: StructType | None) -> tuple[str, ...]:
     known = TABLES[table]
     if schema is not None:
-        for field in schema.fields:
-            if field.name not in known.names:
-                raise InvalidInput(_no_column(field.name, table))
-            if field.dataType != known[field.name].dataType:
-                wanted, there = field.dataType.simpleString(), known[field.name].dataType.simpleString()
-                raise InvalidInput(f"column {field.name} of {table} is {there}, not {wanted}: cast it after reading")
-        return tuple(schema.names)
-    if "columns" not in options:
-        return tuple(known.names)
-    columns = tuple(name.strip() for name in options["columns"].split(",") if name.strip())
-    if not columns:
+        columns = tuple(schema.names)
+    elif "columns" in options:
+        columns = tuple(name.strip() for name in options["columns"].split(",") if name.strip())
+    else:
+        columns = tuple(known.names)
+    if not columns and schema is None:
         raise InvalidInput("option columns names no column; leave it out to read all of them")
-    for name in columns:
-        if name not in known.names:
-            raise InvalidInput(_no_column(name, table))
+    if unknown := [name for name in columns if name not in known.names]:
+        raise InvalidInput(f"{table} has no column {unknown[0]!r:.80}; it has: {', '.join(known.names)}")
+    for field in schema or ():
+        if field.dataType != known[field.name].dataType:
+            expected, actual = field.dataType.simpleString(), known[field.name].dataType.simpleString()
+            raise InvalidInput(f"column {field.name} of {table} is {actual}, not {expected}: cast it after reading")
     if len(set(columns)) < len(columns):
         raise InvalidInput(f"option columns names a column twice: {', '.join(columns)}")
     return columns
 
 
-def _no_column(name: str, table: str) -> str:
-    return f"{table} has no column {name!r:.80}; it has: {', '.join(TABLES[table].names)}"
-
-
-def _positive(options: Mapping[str, str], name: str) -> int | None:
+def positive(options: Mapping[str, str], name: str) -> int | None:
     text = options.get(name.lower())
     if text is None:
         return None
@@ -128,7 +122,7 @@ def _positive(options: Mapping[str, str], name: str) -> int | None:
     return int(text)
 
 
-def _boolean(options: Mapping[str, str], name: str) -> bool | None:
+def boolean(options: Mapping[str, str], name: str) -> bool | None:
     text = options.get(name.lower())
     if text is None:
         return None
@@ -156,8 +150,8 @@ def _window(options: Mapping[str, str], table: str) -> Window | None:
     if table != "events":
         raise InvalidInput(f"option window is for events, not for {table}")
     try:
-        said = json.loads(options["window"])
-        return Window(Edge.from_json(said["start"]), Edge.from_json(said["end"]))
+        window = json.loads(options["window"])
+        return Window(SnapshotBound.from_json(window["start"]), SnapshotBound.from_json(window["end"]))
     except (json.JSONDecodeError, KeyError, TypeError):
         raise InvalidInput('option window is JSON like {"start": {"snapshot": …}, "end": {…}}') from None
 

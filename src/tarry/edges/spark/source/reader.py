@@ -6,18 +6,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from tarry.bulk import pipeline_on
 from tarry.core.errors import TarryError
-from tarry.core.windows import Condition, Scan
-from tarry.edges.spark.source_options import SourceOptions, condition, parse
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from tarry.core.journal.snapshots import Condition, Scan
+from tarry.edges.spark.source.options import SourceOptions, condition, parse
+from tarry.pipeline import pipeline_on
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
@@ -30,11 +28,11 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(TarryDataSource)
 
 
-def speaking(method: F) -> F:
+def with_hint(method: F) -> F:
     """Put the hint of an error into its text: Spark shows only the text."""
 
     @functools.wraps(method)
-    def speak(*args: Any, **kwargs: Any) -> Any:
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
         try:
             return method(*args, **kwargs)
         except TarryError as error:
@@ -42,7 +40,7 @@ def speaking(method: F) -> F:
                 raise
             raise RuntimeError(f"{error} ({error.hint})") from error
 
-    return speak  # pyright: ignore[reportReturnType]
+    return wrapped  # pyright: ignore[reportReturnType]
 
 
 class TarryDataSource(DataSource):
@@ -53,29 +51,29 @@ class TarryDataSource(DataSource):
     def name(cls) -> str:
         return "tarry"
 
-    @speaking
+    @with_hint
     def schema(self) -> StructType:
         return parse(self.options).schema
 
-    @speaking
+    @with_hint
     def reader(self, schema: StructType) -> DataSourceReader:
         options = parse(self.options, schema)
         pushes = self.pushdown_by_default if options.pushdown is None else options.pushdown
         return FilteringReader(options) if pushes else TableReader(options)
 
-    @speaking
+    @with_hint
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from tarry.edges.spark.source_stream import EventStream
+        from tarry.edges.spark.source.stream import EventStream
 
         return EventStream(parse(self.options, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:  # noqa: FBT001 - Spark's signature
-        from tarry.edges.spark.sink import TarrySink
+        from tarry.edges.spark.sink.writer import TarrySink
 
         return TarrySink(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: FBT001
-        from tarry.edges.spark.sink import TarryStreamSink
+        from tarry.edges.spark.sink.writer import TarryStreamSink
 
         return TarryStreamSink(self.options, schema, overwrite)
 
@@ -85,7 +83,7 @@ class TableReader(DataSourceReader):
         self.options = options
         self.conditions: tuple[Condition, ...] = ()
 
-    @speaking
+    @with_hint
     def partitions(self) -> Sequence[InputPartition]:
         options = self.options
         scan = Scan(
@@ -110,9 +108,9 @@ class FilteringReader(TableReader):
         pushed: list[Condition] = []
         windows = pipeline_on(self.options.dsn).windows
         for filter in filters:
-            asked = condition(filter)
-            if asked is not None and windows.can_apply(self.options.table, asked):
-                pushed.append(asked)
+            pushable = condition(filter)
+            if pushable is not None and windows.can_apply(self.options.table, pushable):
+                pushed.append(pushable)
             else:
                 left.append(filter)
         self.conditions = tuple(pushed)

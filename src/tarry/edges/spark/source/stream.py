@@ -10,12 +10,12 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from tarry.bulk import pipeline_on
+from tarry.core.analytics.manifest import OtherCluster
 from tarry.core.errors import InvalidInput
-from tarry.core.pipeline import OtherCluster
-from tarry.core.windows import BEGINNING, Edge, Scan, Window
-from tarry.edges.spark.source import read_slice, speaking
-from tarry.edges.spark.source_options import SourceOptions
+from tarry.core.journal.snapshots import BEGINNING, Scan, SnapshotBound, Window
+from tarry.edges.spark.source.options import SourceOptions
+from tarry.edges.spark.source.reader import read_slice, with_hint
+from tarry.pipeline import pipeline_on
 
 Offset = Mapping[str, Any]
 
@@ -27,26 +27,26 @@ class EventStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"only events can be read as a stream, not {options.table}", hint="spark.read reads it once"
             )
         if options.since is not None or options.until is not None:
-            raise InvalidInput("since and until are for spark.read; a stream begins where option start says")
+            raise InvalidInput("since and until are for spark.read; a stream begins at option start")
         self._options = options
-        self._target: Edge | None = None
+        self._target: SnapshotBound | None = None
 
     @property
     def _windows(self) -> Any:
         return pipeline_on(self._options.dsn).windows
 
-    @speaking
+    @with_hint
     def initialOffset(self) -> dict[str, Any]:
         return self._offset(BEGINNING if self._options.start == "earliest" else self._windows.edge())
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadAllAvailable() if self._options.max_rows is None else ReadMaxRows(self._options.max_rows)
 
-    @speaking
+    @with_hint
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = self._windows.edge()
 
-    @speaking
+    @with_hint
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         window = self._next_window(self._edge(start))
         if window is None:
@@ -55,23 +55,23 @@ class EventStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             window = self._windows.cut(window, limit.max_rows)
         return self._offset(window.end)
 
-    @speaking
+    @with_hint
     def reportLatestOffset(self) -> dict[str, Any]:
-        return self._offset(self._windows.glance())
+        return self._offset(self._windows.current_snapshot())
 
-    @speaking
+    @with_hint
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         if start == end or not self._is_ours(end):
             return []
         scan = Scan(table="events", columns=self._options.columns)
-        window = Window(self._edge(start), Edge.from_json(end))
+        window = Window(self._edge(start), SnapshotBound.from_json(end))
         slices = self._windows.slices(scan, window, partitions=self._options.partitions)
         return [InputPartition(piece) for piece in slices]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_slice(self._options.dsn, partition)
 
-    def _next_window(self, edge: Edge) -> Window | None:
+    def _next_window(self, edge: SnapshotBound) -> Window | None:
         """The window after the edge; None if it is empty, so that an idle stream creates no empty batches."""
         if not edge.is_complete:
             rest = Window(edge, edge.closed)
@@ -81,16 +81,16 @@ class EventStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._target is not None:
             window = Window(edge, self._target)
             return window if edge != self._target and self._windows.has_rows(window) else None
-        if not self._windows.has_rows(Window(edge, self._windows.glance())):
+        if not self._windows.has_rows(Window(edge, self._windows.current_snapshot())):
             return None
         return Window(edge, self._windows.edge())
 
-    def _offset(self, edge: Edge) -> dict[str, Any]:
+    def _offset(self, edge: SnapshotBound) -> dict[str, Any]:
         return {**edge.as_json(), "system_id": self._windows.system_id()}
 
-    def _edge(self, offset: Offset) -> Edge:
+    def _edge(self, offset: Offset) -> SnapshotBound:
         """The edge of an offset; for an offset of another database, the beginning if `start_anew` is set."""
-        edge = Edge.from_json(offset)
+        edge = SnapshotBound.from_json(offset)
         try:
             self._windows.check(edge, str(offset.get("system_id")))
         except OtherCluster:
@@ -102,6 +102,6 @@ class EventStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _is_ours(self, offset: Offset) -> bool:
         """False for a batch that was planned on another database: this database has none of its rows."""
         if not self._options.start_anew:
-            self._windows.check(Edge.from_json(offset), str(offset.get("system_id")))
+            self._windows.check(SnapshotBound.from_json(offset), str(offset.get("system_id")))
             return True
         return self._edge(offset) != BEGINNING

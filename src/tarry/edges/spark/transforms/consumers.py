@@ -9,8 +9,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from tarry.edges.spark.transforms.instants import HOUR, dated, truncated
 from tarry.edges.spark.transforms.quantiles import EXACT_UP_TO, quantiles, spread, with_exactness
 
-NOBODY = "unknown"
+UNNAMED = "unknown"
 """The name of consumers that leased without a name."""
+_COUNTED = ("leased", "acked", "failed", "expired", "released")
 
 
 def consumer_hours(traced: DataFrame, exact_up_to: int | None = EXACT_UP_TO) -> DataFrame:
@@ -27,17 +28,13 @@ def consumer_hours(traced: DataFrame, exact_up_to: int | None = EXACT_UP_TO) -> 
     acts = traced.where(kind.isin("leased", "acked", "expired", "released") | failed).select(
         "*", truncated(F.col("at"), HOUR).alias("hour")
     )
-    named = acts.withColumn("consumer", F.coalesce("consumer", F.lit(NOBODY)))
+    named = acts.withColumn("consumer", F.coalesce("consumer", F.lit(UNNAMED)))
     counted = (
         with_exactness(named, group, exact_up_to)
         .groupBy(*group)
         .agg(
             F.max_by("queue", "id").alias("queue"),
-            F.count_if(kind == "leased").alias("leased"),
-            F.count_if(kind == "acked").alias("acked"),
-            F.count_if(failed).alias("failed"),
-            F.count_if(kind == "expired").alias("expired"),
-            F.count_if(kind == "released").alias("released"),
+            *(F.count_if(failed if name == "failed" else kind == name).alias(name) for name in _COUNTED),
             quantiles("processing_us").alias("processing"),
             F.first("exact").alias("exact"),
         )
@@ -45,15 +42,9 @@ def consumer_hours(traced: DataFrame, exact_up_to: int | None = EXACT_UP_TO) -> 
     ended = F.col("acked") + F.col("failed") + F.col("expired")
     all_leases = F.sum("leased").over(Window.partitionBy("queue_id", "hour"))
     return counted.select(
-        "queue_id",
+        *group,
         "queue",
-        "consumer",
-        "hour",
-        "leased",
-        "acked",
-        "failed",
-        "expired",
-        "released",
+        *_COUNTED,
         F.when(ended > 0, F.col("acked") / ended).alias("success_rate"),
         F.when(all_leases > 0, F.col("leased") / all_leases).alias("share"),
         *spread("processing"),

@@ -11,95 +11,30 @@ from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import (
-    DateType,
-    DoubleType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
 
-from tarry.edges.spark.transforms import tracing
+from tarry.edges.spark.schemas import struct
+from tarry.edges.spark.transforms import history as tracing
 from tarry.edges.spark.transforms.instants import dated, micros_between, seconds
 
-_HELD = StructType(
-    [
-        StructField("id", LongType()),
-        StructField("lease_until", TimestampType()),
-        StructField("consumer", StringType()),
-    ]
-)
-_FAILED = StructType([StructField("id", LongType()), StructField("error", StringType())])
-_SETTLED = StructType(
-    [
-        StructField("id", LongType()),
-        StructField("at", TimestampType()),
-        StructField("outcome", StringType()),
-        StructField("reason", StringType()),
-        StructField("attempt", IntegerType()),
-    ]
-)
-_LOST = StructType([StructField("id", LongType()), StructField("at", TimestampType())])
-
-FOLDED = StructType(
-    [
-        StructField("queue_id", IntegerType()),
-        StructField("queue", StringType()),
-        StructField("key", StringType()),
-        StructField("version", LongType()),
-        StructField("last_id", LongType()),
-        StructField("offered_at", TimestampType()),
-        StructField("due_at", TimestampType()),
-        StructField("origin", LongType()),
-        StructField("size", IntegerType()),
-        StructField("priority", IntegerType()),
-        StructField("first_leased_at", TimestampType()),
-        StructField("released_at", TimestampType()),
-        StructField("leases", LongType()),
-        StructField("releases", LongType()),
-        StructField("expiries", LongType()),
-        StructField("expired_attempt", IntegerType()),
-        StructField("processing_us", LongType()),
-        StructField("held", _HELD),
-        StructField("failed", _FAILED),
-        StructField("settled", _SETTLED),
-        StructField("lost", _LOST),
-        StructField("redriven_at", TimestampType()),
-        StructField("purged_at", TimestampType()),
-    ]
+FOLDED = struct(
+    "queue_id int, queue string, key string, version long, last_id long, offered_at timestamp, due_at timestamp, "
+    "origin long, size int, priority int, first_leased_at timestamp, released_at timestamp, leases long, releases long, "
+    "expiries long, expired_attempt int, processing_us long, held struct, failed struct, settled struct, lost struct, "
+    "redriven_at timestamp, purged_at timestamp",
+    held=struct("id long, lease_until timestamp, consumer string"),
+    failed=struct("id long, error string"),
+    settled=struct("id long, at timestamp, outcome string, reason string, attempt int"),
+    lost=struct("id long, at timestamp"),
 )
 """The current state of a version, in a form that can be folded further. `lost`: its key was offered again without a
 recorded end of this version, because the queue's journal was off in between.
 """
 
-FACTS = StructType(
-    [
-        StructField("queue_id", IntegerType()),
-        StructField("queue", StringType()),
-        StructField("key", StringType()),
-        StructField("version", LongType()),
-        StructField("origin", LongType()),
-        StructField("priority", IntegerType()),
-        StructField("size", IntegerType()),
-        StructField("offered_at", TimestampType()),
-        StructField("due_at", TimestampType()),
-        StructField("first_leased_at", TimestampType()),
-        StructField("settled_at", TimestampType()),
-        StructField("outcome", StringType()),
-        StructField("reason", StringType()),
-        StructField("attempts", IntegerType()),
-        StructField("redeliveries", IntegerType()),
-        StructField("releases", IntegerType()),
-        StructField("wait_s", DoubleType()),
-        StructField("processing_s", DoubleType()),
-        StructField("consumer", StringType()),
-        StructField("last_error", StringType()),
-        StructField("last_id", LongType()),
-        StructField("date", DateType()),
-    ]
+FACTS = struct(
+    "queue_id int, queue string, key string, version long, origin long, priority int, size int, offered_at timestamp, "
+    "due_at timestamp, first_leased_at timestamp, settled_at timestamp, outcome string, reason string, attempts int, "
+    "redeliveries int, releases int, wait_s double, processing_s double, consumer string, last_error string, "
+    "last_id long, date date"
 )
 """`due_at` is the planned time, not that of a retry. `settled_at` and `date` are null while the version is live; a dead
 version that was redriven keeps the time of its death. `origin` is the dead version that this one was redriven from.
@@ -113,7 +48,7 @@ def partials(sequence: DataFrame) -> DataFrame:
     kind, at, event_id = F.col("kind"), F.col("at"), F.col("id")
     ended = kind.isin(*tracing.CREATIONS) & F.col("was_live") & (F.col("before.version") != F.col("version"))
     origin = F.when(kind == "redriven", F.get_json_object("detail", "$.from_version").cast("long"))
-    said = sequence.where("kind <> 'refused'").select(
+    contributions = sequence.where("kind <> 'refused'").select(
         "*",
         origin.alias("origin"),
         F.explode(
@@ -124,9 +59,9 @@ def partials(sequence: DataFrame) -> DataFrame:
                     F.when(origin.isNotNull(), F.struct(origin.alias("about"), F.lit("origin").alias("role"))),
                 )
             )
-        ).alias("word"),
+        ).alias("contribution"),
     )
-    role = F.col("word.role")
+    role = F.col("contribution.role")
     own = role == "self"
     created = own & kind.isin(*tracing.CREATIONS)
     # An update ends the version before it. Any other new version of a live key means that its end was not journaled.
@@ -146,11 +81,11 @@ def partials(sequence: DataFrame) -> DataFrame:
         )
 
     end = reduce(lambda chain, pair: chain.when(kind == pair[0], pair[1]), _ENDS.items(), F.when(F.lit(False), ""))
-    return said.select(
+    return contributions.select(
         "queue_id",
         "queue",
         "key",
-        F.col("word.about").alias("version"),
+        F.col("contribution.about").alias("version"),
         event_id.alias("last_id"),
         when(created, "at").alias("offered_at"),
         when(created, "due_at").alias("due_at"),
@@ -201,8 +136,8 @@ def fold(sequence: DataFrame, carried: DataFrame | None = None) -> DataFrame:
 def split(carried: DataFrame, news: DataFrame) -> tuple[DataFrame, DataFrame]:
     """`carried` in two frames: keys with new events, and the rest, which is carried on unchanged."""
     key = ["queue_id", "key"]
-    spoken_of = news.select(*key).distinct()
-    touched, left = (carried.join(spoken_of, key, how).select(*FOLDED.names) for how in ("left_semi", "left_anti"))
+    with_news = news.select(*key).distinct()
+    touched, left = (carried.join(with_news, key, how).select(*FOLDED.names) for how in ("left_semi", "left_anti"))
     return touched, left
 
 
@@ -218,44 +153,27 @@ def outcome() -> Column:
 
 
 def still_open(known: DataFrame) -> DataFrame:
-    """Versions that later events can still change: live ones, and dead ones that may be redriven. Carried to the next
-    run.
-    """
+    """Versions that later events can change: live ones, and dead ones that may be redriven."""
     left = (outcome() == "live") | ((outcome() == "dead") & F.col("purged_at").isNull())
     return known.where(left).select(*FOLDED.names)
 
 
-def told(known: DataFrame) -> DataFrame:
+def published(known: DataFrame) -> DataFrame:
     """The facts, in their published form."""
     died_by_expiry = (F.col("settled.outcome") == "dead") & (F.col("settled.attempt") == F.col("expired_attempt"))
     settled_at = F.coalesce("settled.at", "lost.at", "redriven_at", "purged_at")
     since = F.greatest("due_at", "offered_at")
-    return known.select(
-        "queue_id",
-        "queue",
-        "key",
-        "version",
-        "origin",
-        "priority",
-        "size",
-        "offered_at",
-        "due_at",
-        "first_leased_at",
-        settled_at.alias("settled_at"),
-        outcome().alias("outcome"),
-        F.col("settled.reason").alias("reason"),
-        (F.col("leases") - F.col("releases")).cast("int").alias("attempts"),
-        (F.col("expiries") - F.coalesce(died_by_expiry.cast("int"), F.lit(0))).cast("int").alias("redeliveries"),
-        F.col("releases").cast("int").alias("releases"),
-        seconds(micros_between(since, F.col("first_leased_at"))).alias("wait_s"),
-        seconds(F.col("processing_us")).alias("processing_s"),
-        F.col("held.consumer").alias("consumer"),
-        F.col("failed.error").alias("last_error"),
-        "last_id",
-        dated(settled_at).alias("date"),
-    )
-
-
-def message_facts(events: DataFrame) -> DataFrame:
-    """The facts of every version in these events, in one pass: for notebooks and small inputs."""
-    return told(fold(tracing.sequenced(events)))
+    columns = {
+        "settled_at": settled_at,
+        "outcome": outcome(),
+        "reason": F.col("settled.reason"),
+        "attempts": (F.col("leases") - F.col("releases")).cast("int"),
+        "redeliveries": (F.col("expiries") - F.coalesce(died_by_expiry.cast("int"), F.lit(0))).cast("int"),
+        "releases": F.col("releases").cast("int"),
+        "wait_s": seconds(micros_between(since, F.col("first_leased_at"))),
+        "processing_s": seconds(F.col("processing_us")),
+        "consumer": F.col("held.consumer"),
+        "last_error": F.col("failed.error"),
+        "date": dated(settled_at),
+    }
+    return known.withColumns(columns).select(*FACTS.names)

@@ -98,6 +98,6 @@ def verdicts(forecast: DataFrame) -> DataFrame:
     )
 
 
-def telling(forecast: DataFrame) -> DataFrame:
+def with_load(forecast: DataFrame) -> DataFrame:
     """Without the minutes that have neither load nor backlog: most of a week, for most queues."""
     return forecast.where((F.col("planned") > 0) | (F.col("backlog") > 0))

@@ -12,16 +12,8 @@ from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import (
-    DateType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
 
+from tarry.edges.spark.schemas import struct
 from tarry.edges.spark.transforms.instants import dated, micros_between
 
 CREATIONS = ("offered", "updated", "edited", "redriven")
@@ -30,29 +22,11 @@ ENDINGS = ("acked", "dropped", "buried", "cron_replaced")
 """Each removes a live message."""
 _LIFE = (*CREATIONS, "leased", "touched", "nacked", "released", "expired", *ENDINGS)
 _BESIDE = ("refused", "purged")
-"""Events of a message outside the life of its live row: `refused` is not written under the row lock, `purged` is about
-a dead letter.
-"""
+"""Events outside the life of a live row: `refused` is not under its lock, `purged` is of a dead letter."""
 
-TRACED = StructType(
-    [
-        StructField("id", LongType()),
-        StructField("at", TimestampType()),
-        StructField("date", DateType()),
-        StructField("kind", StringType()),
-        StructField("queue_id", IntegerType()),
-        StructField("queue", StringType()),
-        StructField("version", LongType()),
-        StructField("attempt", IntegerType()),
-        StructField("consumer", StringType()),
-        StructField("reason", StringType()),
-        StructField("size", IntegerType()),
-        StructField("lag_us", LongType()),
-        StructField("wait_us", LongType()),
-        StructField("processing_us", LongType()),
-        StructField("net", IntegerType()),
-        StructField("dead_net", IntegerType()),
-    ]
+TRACED = struct(
+    "id long, at timestamp, date date, kind string, queue_id int, queue string, version long, attempt int, "
+    "consumer string, reason string, size int, lag_us long, wait_us long, processing_us long, net int, dead_net int"
 )
 """`consumer` performed the event, or lost the lease. `net` and `dead_net`: change of the live and the dead count."""
 
@@ -69,8 +43,8 @@ def sequenced(events: DataFrame, carried: DataFrame | None = None) -> DataFrame:
     until_before = of_key.rowsBetween(Window.unboundedPreceding, -1)
 
     def last(name: str, window: WindowSpec) -> Column:
-        found = F.last(name, ignorenulls=True).over(window)
-        return F.when(found["version"] == F.col("version"), found)
+        last_value = F.last(name, ignorenulls=True).over(window)
+        return F.when(last_value["version"] == F.col("version"), last_value)
 
     before = F.lag(F.struct("kind", "version")).over(of_key)
     followed = life.select(
@@ -143,23 +117,16 @@ def traced(sequence: DataFrame) -> DataFrame:
     kind = F.col("kind")
     leased = kind == "leased"
     live_after = (~kind.isin(*ENDINGS)).cast("int")
-    return sequence.select(
-        "id",
-        "at",
-        dated(F.col("at")).alias("date"),
-        "kind",
-        "queue_id",
-        "queue",
-        "version",
-        "attempt",
+    columns = {
+        "date": dated(F.col("at")),
         # The poll that buries an exhausted message is the consumer of `expired`, but did not lose the lease.
-        F.when(kind.isin("released", "expired"), F.col("held.consumer")).otherwise(F.col("consumer")).alias("consumer"),
-        reason().alias("reason"),
-        "size",
-        F.when(leased, micros_between(eligible_at(), F.col("at"))).alias("lag_us"),
-        F.when(leased, micros_between(F.col("created.at"), F.col("at"))).alias("wait_us"),
-        worked_us().alias("processing_us"),
+        "consumer": F.when(kind.isin("released", "expired"), F.col("held.consumer")).otherwise(F.col("consumer")),
+        "reason": reason(),
+        "lag_us": F.when(leased, micros_between(eligible_at(), F.col("at"))),
+        "wait_us": F.when(leased, micros_between(F.col("created.at"), F.col("at"))),
+        "processing_us": worked_us(),
         # Not "+1 for offered": a queue whose journal was off for a while must not have a negative count forever.
-        F.when(kind.isin(*_BESIDE), F.lit(0)).otherwise(live_after - F.col("was_live").cast("int")).alias("net"),
-        F.when(kind == "buried", 1).when(kind.isin("redriven", "purged"), -1).otherwise(0).alias("dead_net"),
-    )
+        "net": F.when(kind.isin(*_BESIDE), F.lit(0)).otherwise(live_after - F.col("was_live").cast("int")),
+        "dead_net": F.when(kind == "buried", 1).when(kind.isin("redriven", "purged"), -1).otherwise(0),
+    }
+    return sequence.withColumns(columns).select(*TRACED.names)

@@ -31,14 +31,12 @@ def with_exactness(frame: DataFrame, group: Sequence[str], exact_up_to: int | No
 
 
 def quantiles(micros: str) -> Column:
-    """An aggregate: p50, p95 and p99 in seconds, rounded to microseconds. Interpolates between values like
-    `percentile_cont` in SQL.
-    """
+    """An aggregate: p50, p95 and p99 in seconds, interpolated like `percentile_cont` in SQL."""
     value, exact = F.col(micros), F.col("exact")
     points = F.array(*(F.lit(p) for p in POINTS))
     exactly = F.percentile(F.when(exact, value), points)
     roughly = F.percentile_approx(F.when(~exact, value), points, ACCURACY).cast("array<double>")
-    return F.transform(F.coalesce(exactly, roughly), lambda found: F.round(found) / 1_000_000.0)
+    return F.transform(F.coalesce(exactly, roughly), lambda micros: F.round(micros) / 1_000_000.0)
 
 
 def spread(measure: str) -> list[Column]:

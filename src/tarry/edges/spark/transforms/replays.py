@@ -3,73 +3,103 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
+
+from tarry.core import limits
+from tarry.core.errors import InvalidInput
+from tarry.edges.spark.sink.options import PayloadFormat
+
+
+class ReplayOf(StrEnum):
+    """The event that selects a message, within the given time range."""
+
+    OFFERED = "offered"
+    ACKED = "acked"
+    NACKED = "nacked"
+    EXPIRED = "expired"
+    BURIED = "buried"
+    DROPPED = "dropped"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
-    """Which messages to replay: those with one of these events, in this time range, with these keys."""
-
-    kinds: tuple[str, ...]
+class ReplayArgs:
+    lake: str | None = None
     queue: str | None = None
+    """Only this queue; None: all queues."""
+    outcome: ReplayOf = ReplayOf.OFFERED
     since: datetime | None = None
     until: datetime | None = None
     keys: tuple[str, ...] = ()
     key_prefix: str | None = None
     every_version: bool = False
-    """Every matching version; otherwise only the last one of each key."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """How the messages are offered."""
-
-    prefix: str
+    """Every matching version of a key, as key@version; otherwise only the last one."""
+    prefix: str = "replay/"
+    """Prefix of the new keys. Empty: the same keys."""
     to_queue: str | None = None
-    start_at: datetime
+    """Target queue; None: the original queue."""
+    delay_for: timedelta = timedelta(0)
     rate: float | None = None
-    """Messages per second, spread from `start_at` on; None: all at once."""
-    every_version: bool = False
+    """Messages per second; None: all are due at once."""
+    conflict: str = "keep"
+    """By default a live message with the same key is kept."""
+    payload_format: PayloadFormat = PayloadFormat.JSON
+    """Format of payloads whose content type is not in the journal."""
+    skip_missing: bool = False
+    """Skip messages whose payload was not archived; otherwise they fail the replay."""
+    write_id: str | None = None
+    dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("queue", "to_queue"):
+            if (value := getattr(self, name)) is not None:
+                limits.check_queue_name(value)
+        for name in ("since", "until"):
+            if (value := getattr(self, name)) is not None:
+                limits.check_instant(value, name)
+        if self.since is not None and self.until is not None and self.since >= self.until:
+            raise InvalidInput("since must be before until")
+        limits.check_delay(self.delay_for, "delay_for")
+        if self.rate is not None and not 0 < self.rate < float("inf"):
+            raise InvalidInput(f"rate is messages per second, more than 0, not {self.rate!r}")
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The event kinds of the outcome. `offered` includes updates and edits, not redrives."""
+        return ("offered", "updated", "edited") if self.outcome is ReplayOf.OFFERED else (self.outcome.value,)
 
 
-def selected(events: DataFrame, which: Selection) -> DataFrame:
+def selected(events: DataFrame, which: ReplayArgs) -> DataFrame:
     """One row per message: queue, key, version, priority, and the event `id`, which orders them."""
-    wanted = events.where(F.col("kind").isin(*which.kinds) & F.col("key").isNotNull())
-    for condition in _conditions(which):
-        wanted = wanted.where(condition)
+    matching = events.where(F.col("kind").isin(*which.kinds) & F.col("key").isNotNull())
+    at, key = F.col("at"), F.col("key")
+    if which.queue is not None:
+        matching = matching.where(F.col("queue") == which.queue)
+    if which.since is not None:
+        matching = matching.where(at >= F.lit(which.since))
+    if which.until is not None:
+        matching = matching.where(at < F.lit(which.until))
+    if which.keys:
+        matching = matching.where(key.isin(*which.keys))
+    if which.key_prefix is not None:
+        matching = matching.where(F.startswith(key, F.lit(which.key_prefix)))
     of = ["queue_id", "version"] if which.every_version else ["queue_id", "key"]
     last = F.max_by(F.struct("queue", "key", "version", "priority", "id"), "id").alias("last")
-    return wanted.groupBy(*of).agg(last).select(F.col("queue_id"), "last.*")
-
-
-def _conditions(which: Selection) -> list[Column]:
-    terms: list[Column] = []
-    if which.queue is not None:
-        terms.append(F.col("queue") == which.queue)
-    if which.since is not None:
-        terms.append(F.col("at") >= F.lit(which.since))
-    if which.until is not None:
-        terms.append(F.col("at") < F.lit(which.until))
-    if which.keys:
-        terms.append(F.col("key").isin(*which.keys))
-    if which.key_prefix is not None:
-        terms.append(F.startswith(F.col("key"), F.lit(which.key_prefix)))
-    return terms
+    return matching.groupBy(*of).agg(last).select(F.col("queue_id"), "last.*")
 
 
 def with_payloads(messages: DataFrame, events: DataFrame) -> DataFrame:
     """Join the payload of each message's offer, if it is in the journal, and its content type from `detail`."""
     kept = F.max_by(F.struct("payload", "detail"), "id").alias("kept")
     bodies = events.where("payload is not null").groupBy(F.col("version").alias("root")).agg(kept)
-    origins = roots(events)
-    rooted = messages.join(origins, ["queue_id", "version"], "left").withColumn("root", F.coalesce("root", "version"))
-    told = rooted.join(bodies, "root", "left")
-    return told.select(
+    rooted = messages.join(roots(events), ["queue_id", "version"], "left").withColumn(
+        "root", F.coalesce("root", "version")
+    )
+    return rooted.join(bodies, "root", "left").select(
         *messages.columns,
         F.col("kept.payload").alias("payload"),
         *(F.get_json_object("kept.detail", f"$.{name}").alias(name) for name in ("type", "content_type", "headers")),
@@ -103,42 +133,22 @@ def roots(events: DataFrame) -> DataFrame:
     return chains.select("queue_id", F.explode(known).alias("version", "root"))
 
 
-def planned(messages: DataFrame, plan: Plan) -> DataFrame:
-    """Rows for the sink in the original order; with a rate, `due_at` spreads them."""
-    key = F.concat(F.lit(plan.prefix), F.col("key"))
-    if plan.every_version:
+def planned(messages: DataFrame, args: ReplayArgs, start_at: datetime) -> DataFrame:
+    """Rows for the sink in the original order; with a rate, `due_at` spreads them from `start_at` on."""
+    key = F.concat(F.lit(args.prefix), F.col("key"))
+    if args.every_version:
         key = F.concat(key, F.lit("@"), F.col("version"))
-    queue = F.col("queue") if plan.to_queue is None else F.lit(plan.to_queue)
-    numbered = messages if plan.rate is None else _numbered(messages)
-    return numbered.select(
-        queue.alias("queue"),
-        key.alias("key"),
-        "payload",
-        "content_type",
-        "type",
-        "headers",
-        F.col("priority").cast("int").alias("priority"),
-        _due(plan).alias("due_at"),
-    )
+    due_at = F.lit(start_at)
+    if args.rate is not None:
+        # One partition sorts two numbers per message; the payloads are not moved.
+        position = F.row_number().over(Window.orderBy("id")) - 1
+        messages = messages.join(messages.select("id", position.alias("position")), "id")
+        due_at += F.make_dt_interval(secs=(F.col("position") / F.lit(args.rate)).cast("decimal(18,6)"))
+    columns = {"queue": F.col("queue") if args.to_queue is None else F.lit(args.to_queue), "key": key, "due_at": due_at}
+    rows = messages.withColumns({**columns, "priority": F.col("priority").cast("int")})
+    return rows.select("queue", "key", "payload", "content_type", "type", "headers", "priority", "due_at")
 
 
-def _numbered(messages: DataFrame) -> DataFrame:
-    # One partition sorts two numbers per message; the payloads are not moved.
-    place = F.row_number().over(Window.orderBy("id")) - 1
-    return messages.join(messages.select("id", place.alias("place")), "id")
-
-
-def _due(plan: Plan) -> Column:
-    if plan.rate is None:
-        return F.lit(plan.start_at)
-    return F.lit(plan.start_at) + F.make_dt_interval(secs=(F.col("place") / F.lit(plan.rate)).cast("decimal(18,6)"))
-
-
-def last_due_at(plan: Plan, n: int) -> datetime:
+def last_due_at(args: ReplayArgs, start_at: datetime, n: int) -> datetime:
     """When the last of n messages is due."""
-    return plan.start_at if plan.rate is None else plan.start_at + timedelta(seconds=max(n - 1, 0) / plan.rate)
-
-
-def kinds_of(outcome: str) -> Sequence[str]:
-    """The event kinds of an outcome. `offered` includes updates and edits, not redrives."""
-    return ("offered", "updated", "edited") if outcome == "offered" else (outcome,)
+    return start_at if args.rate is None else start_at + timedelta(seconds=max(n - 1, 0) / args.rate)

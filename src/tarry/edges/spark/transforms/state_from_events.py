@@ -3,26 +3,19 @@
 # pyright: basic
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from pyspark.sql import Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from tarry.core.folding import ENDS, MAY_FOLLOW, NEW_VERSION, SAYS_NOTHING
+from tarry.core.journal.replay import ENDS, NEUTRAL, NEW_VERSION, PREDECESSORS
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-COLUMNS = ("id", "kind", "queue_id", "key", "version", "attempt", "priority", "due_at", "from_version")
-"""The columns of an event that the fold needs. `from_version`: the dead version that a redrive revived."""
 STATE = ("queue_id", "key", "version", "attempt", "priority", "due_at")
 
 
 def in_sequence(events: DataFrame) -> DataFrame:
     """Each event of a message with the kind and version of its predecessor, and whether it is the last of its key."""
     life = Window.partitionBy("queue_id", "key").orderBy("id")
-    told = events.where(F.col("key").isNotNull() & ~F.col("kind").isin(*(kind.value for kind in SAYS_NOTHING)))
-    return told.withColumns(
+    relevant = events.where(F.col("key").isNotNull() & ~F.col("kind").isin(*(kind.value for kind in NEUTRAL)))
+    return relevant.withColumns(
         {
             "before": F.lag("kind").over(life),
             "version_before": F.lag("version").over(life),
@@ -38,7 +31,7 @@ def impossible(sequence: DataFrame, truncated_queues: list[int]) -> DataFrame:
     """
     allowed = [
         f"{before.value if before is not None else '-'}>{kind.value}"
-        for kind, befores in MAY_FOLLOW.items()
+        for kind, befores in PREDECESSORS.items()
         for before in befores
     ]
     step = F.concat(F.coalesce("before", F.lit("-")), F.lit(">"), F.col("kind"))
@@ -73,11 +66,11 @@ def doubled(events: DataFrame) -> DataFrame:
     return events.groupBy("id").agg(F.count("*").alias("times")).where(F.col("times") > 1)
 
 
-def compared(expected: DataFrame, found: DataFrame, keys: tuple[str, ...]) -> DataFrame:
+def compared(expected: DataFrame, stored: DataFrame, keys: tuple[str, ...]) -> DataFrame:
     """Rows that differ between both sides, as `expected` and `found` structs, one of which may be null."""
     names = [name for name in expected.columns if name not in keys]
     left = expected.select(*keys, F.struct(*names).alias("expected"))
-    right = found.groupBy(*keys).agg(F.count("*").alias("times"), F.first(F.struct(*names)).alias("found"))
+    right = stored.groupBy(*keys).agg(F.count("*").alias("times"), F.first(F.struct(*names)).alias("found"))
     both = left.join(right, list(keys), "full_outer")
     return both.where(
         ~F.col("expected").eqNullSafe(F.col("found")) | (F.coalesce(F.col("times"), F.lit(1)) > 1)

@@ -9,20 +9,20 @@ from typing import Any, LiteralString, TypeVar
 import psycopg
 from psycopg import Connection
 
-from tarry.core.errors import StoreUnavailable
-from tarry.storage.postgres.connections import keywords
-from tarry.storage.postgres.drive import drive, transaction
-from tarry.storage.postgres.faults import is_transient, translated
-from tarry.storage.postgres.statement import Op
+from tarry.storage.postgres.arrays import register_array_dumpers
+from tarry.storage.postgres.connections import opened
+from tarry.storage.postgres.errors import is_transient, translated
+from tarry.storage.postgres.runner import drive, transaction
+from tarry.storage.postgres.statement import Op, Row, bind, no_result
 
 R = TypeVar("R")
 
 _TRIES = 3
 LOCK_LIMIT: LiteralString = "set local lock_timeout = '5min'"
-"""Longer than that of a store: jobs wait for each other's merges. Its own transaction: a pooler keeps no session state."""
+"""Longer than that of a store: jobs wait for each other's merges. Per transaction, for poolers."""
 
 
-class Reach:
+class Database:
     """Connection factory. No pool: jobs have few operations, and no connection may stay open while Spark works."""
 
     def __init__(self, dsn: str) -> None:
@@ -31,19 +31,12 @@ class Reach:
     @contextmanager
     def connection(self) -> Generator[Connection[Any]]:
         """A connection in autocommit mode, without prepared statements."""
-        try:
-            conn = psycopg.connect(self.dsn, **keywords(self.dsn))
-        except psycopg.OperationalError as error:
-            raise StoreUnavailable(
-                f"the database cannot be reached: {error}",
-                hint="check the address and that the server runs: tarry doctor",
-            ) from error
-        with conn:
-            conn.prepare_threshold = None
+        with opened(self.dsn) as conn:
+            register_array_dumpers(conn.adapters)
             yield conn
 
-    def ask(self, make: Callable[[], Op[R]]) -> R:
-        """Run an idempotent op, with retries: one that reads, or whose repetition changes nothing."""
+    def query(self, make: Callable[[], Op[R]]) -> R:
+        """Run an idempotent operation, with retries: one that reads, or whose repetition changes nothing."""
         for left in range(_TRIES - 1, -1, -1):
             try:
                 with self.connection() as conn:
@@ -53,11 +46,26 @@ class Reach:
                     raise translated(error, _TRIES - left) from error
         raise AssertionError("unreachable")
 
-    def tell(self, op: Op[R]) -> R:
-        """Run an op once, in one transaction."""
+    def transact(self, op: Op[R]) -> R:
+        """Run an operation once, in one transaction."""
         try:
             with self.connection() as conn, transaction(conn):
                 conn.execute(LOCK_LIMIT)
                 return drive(conn, op)
         except psycopg.Error as error:
             raise translated(error, 1) from error
+
+    def fetch(self, verb: LiteralString, decode: Callable[[list[Row]], R], **params: Any) -> R:
+        """Run one idempotent statement, with retries."""
+        return self.query(bind(verb, decode, **params).run)
+
+    def write(self, verb: LiteralString, decode: Callable[[list[Row]], R] = no_result, **params: Any) -> R:
+        """Run one statement once, in a transaction."""
+        return self.transact(bind(verb, decode, **params).run())
+
+
+class Role:
+    """A part of the pipeline's store. Its methods are short transactions."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database

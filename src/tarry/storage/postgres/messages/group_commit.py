@@ -1,9 +1,9 @@
-"""Group commit in the client: what many tasks ask for at the same time becomes one statement and one commit.
+"""Group commit in the client: concurrent operations of many tasks become one statement and one commit.
 
 One flush of new items is under way at a time; what arrives meanwhile goes with the next. There is no timer, so an idle
-caller does not wait, and every caller awaits its own durable answer. A flush that meets a row which another transaction has
+caller does not wait, and every caller awaits its own durable result. A flush that meets a row which another transaction has
 locked fails after the short `lock_timeout` of our sessions. Its items are then set aside: a second task finds out which of
-them are blocked and answers the others, while new items are flushed.
+them are blocked and completes the others, while new items are flushed.
 """
 
 from __future__ import annotations
@@ -12,15 +12,21 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
-from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
 
-from tarry.core.errors import HeldUp, StoreUnavailable
+import msgspec
+from psycopg import AsyncConnection
+
+from tarry.core.errors import LockTimeout, StoreUnavailable
+from tarry.storage.postgres.messages import statements
+from tarry.storage.postgres.operation import GroupItem, PostgresOperation
 
 I = TypeVar("I")  # noqa: E741 - I and O are what goes in and what comes out
 O = TypeVar("O")  # noqa: E741
 I_contra = TypeVar("I_contra", contravariant=True)
 O_co = TypeVar("O_co", covariant=True)
+R = TypeVar("R")
 
 LARGEST = 1_000
 ASIDE_PAUSE_S = 0.05
@@ -34,8 +40,7 @@ class Flush(Protocol[I_contra, O_co]):
         ...
 
 
-@dataclass(eq=False, slots=True)
-class Entry(Generic[I, O]):
+class Entry(msgspec.Struct, Generic[I, O], eq=False):
     item: I
     identity: Hashable
     future: asyncio.Future[O]
@@ -43,7 +48,7 @@ class Entry(Generic[I, O]):
     """When a blocked item fails."""
 
 
-class Gatherer(Generic[I, O]):
+class GroupCommit(Generic[I, O]):
     def __init__(
         self,
         flush: Flush[I, O],
@@ -52,37 +57,37 @@ class Gatherer(Generic[I, O]):
         locked: Callable[[Sequence[I]], Awaitable[Sequence[bool]]],
         lock_for_s: float,
     ) -> None:
-        """`identity`: two items of the same identity never share a flush, so each gets the answer it would get alone.
+        """`identity`: two items of the same identity never share a flush, so each gets the result it would get alone.
         `locked`: which items another transaction is known to block. `lock_for_s`: how long a blocked item is tried."""
         self._flush = flush
         self._identity = identity
         self._locked = locked
         self._lock_for_s = lock_for_s
-        self._unanswered: set[asyncio.Future[O]] = set()
         self._waiting: list[Entry[I, O]] = []
+        self._flushing: Sequence[Entry[I, O]] = ()
         self._flusher: asyncio.Task[None] | None = None
+        self._suspects: deque[Entry[I, O]] = deque()
+        """Items of a flush that failed because of one of them. Each is flushed alone, before new ones."""
         self._aside: dict[Hashable, Entry[I, O]] = {}
-        """What met a lock, by identity. Later items of the same identity wait."""
+        """Items that met a lock, by identity. Later items of the same identity wait."""
         self._undecided: deque[Sequence[Entry[I, O]]] = deque()
         """Groups of what is aside that are to be tried. Those that are in none are known to be blocked."""
         self._retrier: asyncio.Task[None] | None = None
-        self._held_up: HeldUp
-        """What the last flush that met a lock has raised."""
+        self._held_up: LockTimeout
+        """The error of the last flush that met a lock."""
 
-    async def submit(self, item: I) -> O:
+    def submit(self, item: I) -> asyncio.Future[O]:
         future: asyncio.Future[O] = asyncio.get_running_loop().create_future()
-        self._unanswered.add(future)
-        future.add_done_callback(self._unanswered.discard)
         self._waiting.append(Entry(item, self._identity(item), future, time.monotonic() + self._lock_for_s))
         self._start()
-        return await future
+        return future
 
     def _start(self) -> None:
         if self._flusher is None:
-            self._flusher = asyncio.create_task(self._flush_until_empty(), name="tarry-gather")
+            self._flusher = asyncio.create_task(self._flush_until_empty(), name="tarry-group-commit")
 
     async def drain(self, within_s: float) -> None:
-        """Until everything asked for so far is answered; what is not answered in time is cancelled."""
+        """Wait until all submitted items are done; cancel those that are not done in time."""
         try:
             async with asyncio.timeout(within_s):
                 while tasks := [task for task in (self._flusher, self._retrier) if task is not None]:
@@ -95,21 +100,34 @@ class Gatherer(Generic[I, O]):
 
     def _abandon(self) -> None:
         """Cancel every caller, wherever its item is."""
+        for entry in (*self._waiting, *self._flushing, *self._suspects, *self._aside.values()):
+            entry.future.cancel()
         self._waiting.clear()
+        self._suspects.clear()
         self._aside.clear()
         self._undecided.clear()
-        for future in list(self._unanswered):
-            future.cancel()
 
     async def _flush_until_empty(self) -> None:
         try:
-            while batch := self._next_batch():
-                await self._answer(batch, again=False)
+            while True:
+                again = bool(self._suspects)
+                self._flushing = batch = [self._suspects.popleft()] if again else self._next_batch()
+                if not batch:
+                    break
+                try:
+                    await self._flush_and_resolve(batch, again=again, brief=again)
+                except LockTimeout as error:
+                    self._set_aside(batch, error)
+                except Exception as error:
+                    if self._is_for_all(batch, error):
+                        self._fail(batch, error)
+                    else:
+                        self._suspects += batch
         except asyncio.CancelledError:
             self._abandon()
             raise
         finally:
-            self._flusher = None
+            self._flusher, self._flushing = None, ()
 
     def _next_batch(self) -> list[Entry[I, O]]:
         batch: list[Entry[I, O]] = []
@@ -126,36 +144,24 @@ class Gatherer(Generic[I, O]):
         self._waiting = later
         return batch
 
-    async def _answer(self, batch: Sequence[Entry[I, O]], *, again: bool) -> None:
-        try:
-            await self._flush_and_answer(batch, again=again, brief=again)
-        except HeldUp as error:
-            self._set_aside(batch, error)
-        except Exception as error:
-            if self._is_for_all(batch, error):
-                self._fail(batch, error)
-                return
-            for entry in batch:
-                await self._answer([entry], again=True)
-
-    async def _flush_and_answer(self, batch: Sequence[Entry[I, O]], *, again: bool, brief: bool) -> None:
-        answers = await self._flush([entry.item for entry in batch], again=again, brief=brief)
-        for entry, answer in zip(batch, answers, strict=True):
+    async def _flush_and_resolve(self, batch: Sequence[Entry[I, O]], *, again: bool, brief: bool) -> None:
+        results = await self._flush([entry.item for entry in batch], again=again, brief=brief)
+        for entry, result in zip(batch, results, strict=True):
             self._aside.pop(entry.identity, None)
             if not entry.future.done():
-                entry.future.set_result(answer)
+                entry.future.set_result(result)
 
     def _is_for_all(self, batch: Sequence[Entry[I, O]], error: Exception) -> bool:
         """Else one of the items is the cause, and each is tried alone. If the database is unavailable, that would repeat the
         time-out for each."""
         return len(batch) == 1 or isinstance(error, StoreUnavailable)
 
-    def _set_aside(self, batch: Sequence[Entry[I, O]], error: HeldUp) -> None:
+    def _set_aside(self, batch: Sequence[Entry[I, O]], error: LockTimeout) -> None:
         self._held_up = error
         self._aside |= {entry.identity: entry for entry in batch}
         self._undecided.append(batch)
         if self._retrier is None:
-            self._retrier = asyncio.create_task(self._retry_until_empty(), name="tarry-gather-aside")
+            self._retrier = asyncio.create_task(self._retry_until_empty(), name="tarry-group-commit-aside")
 
     async def _retry_until_empty(self) -> None:
         """One connection at a time, however many are blocked. A group that meets a lock is halved, and its halves take their
@@ -182,9 +188,9 @@ class Gatherer(Generic[I, O]):
         if not group:
             return
         try:
-            await self._flush_and_answer(group, again=True, brief=brief)
-        except HeldUp as error:
-            # Another transaction has created one of the keys, which no snapshot shows: only trying tells which.
+            await self._flush_and_resolve(group, again=True, brief=brief)
+        except LockTimeout as error:
+            # Another transaction has created one of the keys, which no snapshot shows: only trying shows which.
             self._held_up = error
             if len(group) > 1:
                 self._undecided += [group[: len(group) // 2], group[len(group) // 2 :]]
@@ -217,3 +223,53 @@ class Gatherer(Generic[I, O]):
             self._aside.pop(entry.identity, None)
             if not entry.future.done():
                 entry.future.set_exception(error)
+
+
+class Retried(Protocol):
+    def __call__(
+        self, work: Callable[[AsyncConnection[Any]], Awaitable[R]], *, wait_for_locks: bool = True
+    ) -> Awaitable[R]: ...
+
+
+class Try(Protocol):
+    def __call__(self, operation: PostgresOperation[R], own: AsyncConnection[Any], *, brief: bool) -> Awaitable[R]:
+        """`brief`: see `atransaction`."""
+        ...
+
+
+class GroupCommits:
+    """The group commits of an awaiting store, one per verb and queue."""
+
+    def __init__(self, retried: Retried, try_: Try, *, lock_for_s: float) -> None:
+        """`retried` and `try_` run an operation on a connection of the store."""
+        self._retried = retried
+        self._try = try_
+        self._lock_for_s = lock_for_s
+        self._group_commits: dict[tuple[str, str], GroupCommit[GroupItem[Any], Any]] = {}
+
+    def submit(self, item: GroupItem[R]) -> Awaitable[R]:
+        group_commit = self._group_commits.get((item.verb, item.queue))
+        if group_commit is None:
+            group_commit = self._group_commits[item.verb, item.queue] = GroupCommit(
+                self._flush, identity=lambda item: item.identity, locked=self._locked, lock_for_s=self._lock_for_s
+            )
+        return group_commit.submit(item)
+
+    async def drain(self, end_s: float) -> None:
+        """Wait until `end_s` for the items submitted so far; cancel the rest."""
+        group_commits = self._group_commits.values()
+        await asyncio.gather(
+            *(group_commit.drain(max(0.0, end_s - time.monotonic())) for group_commit in group_commits)
+        )
+
+    async def _flush(self, items: Sequence[GroupItem[Any]], *, again: bool, brief: bool) -> Sequence[Any]:
+        operation = items[0].batch([item.value for item in items], again)
+        return await self._retried(partial(self._try, operation, brief=brief), wait_for_locks=False)
+
+    async def _locked(self, items: Sequence[GroupItem[Any]]) -> list[bool]:
+        keys = [item.key for item in items]
+        look: PostgresOperation[frozenset[str]] = PostgresOperation(
+            lambda own: statements.locked(items[0].queue, keys).run()
+        )
+        locked = await self._retried(partial(self._try, look, brief=False), wait_for_locks=False)
+        return [key in locked for key in keys]

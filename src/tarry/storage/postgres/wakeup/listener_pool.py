@@ -1,8 +1,8 @@
-"""The ears of this process: one connection per database that listens, for every store that waits.
+"""One shared LISTEN connection per process and database.
 
-It runs in a thread of its own, so it serves code that blocks and code that awaits, and outlives their event loops. It is
-opened by the first store that waits, and closed by the last that leaves. Why it is shared by a whole process, with the state
-that this takes: docs/decisions/0020-shared-listen-connection.md.
+It runs in a thread of its own, so it serves code that blocks and code that awaits, and outlives their event loops. The first
+store that waits opens it, the last one that leaves closes it. Why a process shares it, and the state that this needs:
+docs/decisions/0020-shared-listen-connection.md.
 """
 
 from __future__ import annotations
@@ -16,62 +16,45 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import AsyncConnection
 from psycopg.conninfo import conninfo_to_dict
 
-from tarry.core.waiting import LineKey
 from tarry.storage.postgres.connections import cut, keywords
-from tarry.storage.postgres.drive import adrive
-from tarry.storage.postgres.wait_statements import forget_waiters, leave
+from tarry.storage.postgres.runner import adrive, cancellations
+from tarry.storage.postgres.wakeup.statements import delete_stale_waiters, leave
+
+if TYPE_CHECKING:
+    from tarry.storage.postgres.wakeup.subscription import Listener
 
 TICK_S = 1.0
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 10.0
 POOLED_PAUSE_S = 600.0
-"""A pooler does not become a server; but somebody may put another one in its place."""
+"""A pooler does not become a server; but an operator may replace it by one."""
 
-_DIRECT = "give a direct address to be called (listen_dsn, or TARRY_LISTEN_DSN)"
+_DIRECT = "set a DSN that bypasses it (listen_dsn, or TARRY_LISTEN_DSN)"
 
 _log = logging.getLogger("tarry.listen")
 
 
-class Hearer(Protocol):
-    """One who is told what an ear hears, by the ear's thread."""
-
-    @property
-    def name(self) -> str:
-        """Under which others ring for it."""
-        ...
-
-    def opened(self) -> None: ...
-    def hear(self, payload: str) -> None: ...
-    def closed(self) -> None:
-        """Nothing is heard until it is opened again."""
-        ...
-
-    def ticked(self) -> list[LineKey]:
-        """Once in a while; answers with what nobody needs to ring for any more."""
-        ...
-
-
 class _Pooled(Exception):
-    """Whoever answers is not the session we opened: it would hear for us what we never get."""
+    """The server process is not the one we connected to: a pooler would receive our notifications."""
 
 
-class Ear:
-    """One connection, which comes back whenever it was cut off. Only `Ears` changes who hears by it."""
+class ListenConnection:
+    """One connection, reopened whenever it is lost. Only `ListenerPool` changes its subscribers."""
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn
-        self.hearers: tuple[Hearer, ...] = ()
-        """Replaced, never changed: the ear's thread reads it at any time."""
+        self.subscribers: tuple[Listener, ...] = ()
+        """Replaced, never changed: the thread of the connection reads it at any time."""
         self.left: deque[str] = deque()
-        """Names of those who went, for whom others may still ring."""
+        """Names of former subscribers, which other processes may still notify."""
         self.is_open = False
-        self._told: str | None = None
+        self._reported: str | None = None
         self._cancel: Callable[[], object] | None = None
         self._thread = threading.Thread(target=self._run_thread, name="tarry-listen", daemon=True)
         self._ready = threading.Event()
@@ -102,10 +85,10 @@ class Ear:
         try:
             asyncio.run(run())
         finally:
-            self._ready.set()  # also if there was no descriptor left for a loop: nobody waits for it for ever
+            self._ready.set()  # also if there was no descriptor left for a loop: `start` must not wait forever
 
     async def _run(self) -> None:
-        """Listens until it is cancelled."""
+        """Listen until cancelled."""
         failures = 0
         while True:
             started, pause_s = time.monotonic(), LONGEST_PAUSE_S
@@ -113,21 +96,23 @@ class Ear:
                 await self._listen()
             except _Pooled:
                 pause_s = POOLED_PAUSE_S
-                self._complain(
-                    "pooled", "the database is behind a pooler, which does not pass notifications on", _DIRECT
+                self._warn_once(
+                    "pooled", "the database is behind a pooler, which does not forward notifications", _DIRECT
                 )
             except (psycopg.Error, OSError) as error:
-                what = "the connection that listens was lost, and is opened again" if self.is_open else "cannot listen"
-                self._complain("away", what, str(error).strip())
+                what = "the LISTEN connection was lost, and is opened again" if self.is_open else "cannot listen"
+                self._warn_once("away", what, str(error).strip())
             except Exception:
                 _log.exception("listening failed; trying again")
             finally:
                 self.is_open = False
-                for hearer in self.hearers:
-                    hearer.closed()
+                for subscriber in self.subscribers:
+                    subscriber.closed()
+            if cancellations():  # the driver has raised the error that ended its statement instead
+                return
             failures = 0 if time.monotonic() - started > LONGEST_PAUSE_S else failures + 1
             if pause_s < POOLED_PAUSE_S:
-                # Not all at the same moment: a server that has just come back has enough to do.
+                # Not all at the same moment: a server that has just been restarted is busy.
                 jitter = 0.5 + secrets.randbelow(1000) / 1000
                 pause_s = min(pause_s, FIRST_PAUSE_S * 2 ** min(max(failures - 1, 0), 30)) * jitter
             await asyncio.sleep(pause_s)
@@ -139,15 +124,15 @@ class Ear:
             if (await (await conn.execute("select pg_backend_pid()")).fetchone()) != (conn.info.backend_pid,):
                 raise _Pooled
             await conn.execute("set lock_timeout = '5s'; listen tarry")
-            await adrive(conn, forget_waiters().run(), guest=True)
+            await adrive(conn, delete_stale_waiters().run(), external=True)
             self._opened()
             while True:
                 async for notification in conn.notifies(timeout=TICK_S):
-                    for hearer in self.hearers:
-                        hearer.hear(notification.payload)
-                for hearer in self.hearers:
-                    for key in hearer.ticked():
-                        await adrive(conn, leave(hearer.name, key.queue, key.type).run(), guest=True)
+                    for subscriber in self.subscribers:
+                        subscriber.receive(notification.payload)
+                for subscriber in self.subscribers:
+                    for key in subscriber.ticked():
+                        await adrive(conn, leave(subscriber.name, key.queue, key.type).run(), external=True)
                 await self._forget_left(conn)
         except asyncio.CancelledError:
             # Not a time-out around it: a cancelled statement waits for the server once more, which may be frozen.
@@ -160,54 +145,54 @@ class Ear:
 
     def _opened(self) -> None:
         self.is_open = True
-        if self._told is not None:
-            self._told = None
+        if self._reported is not None:
+            self._reported = None
             _log.info("listening again")
-        for hearer in self.hearers:
-            hearer.opened()
+        for subscriber in self.subscribers:
+            subscriber.opened()
 
     async def _forget_left(self, conn: AsyncConnection[Any]) -> None:
         while self.left:
-            await adrive(conn, leave(self.left.popleft()).run(), guest=True)
+            await adrive(conn, leave(self.left.popleft()).run(), external=True)
 
-    def _complain(self, kind: str, what: str, more: str) -> None:
-        """Once, until it listens again: it tries for as long as somebody waits."""
-        if self._told != kind:
-            self._told = kind
-            _log.warning("%s; meanwhile waiting polls look every so often (scan_every): %s", what, more)
+    def _warn_once(self, kind: str, what: str, more: str) -> None:
+        """Once, until it listens again: it tries for as long as it has subscribers."""
+        if self._reported != kind:
+            self._reported = kind
+            _log.warning("%s; meanwhile waiting polls scan every scan_every: %s", what, more)
 
 
-class Ears:
-    """Who hears by which ear. Thread-safe; a forked child has none, and opens its own."""
+class ListenerPool:
+    """The LISTEN connections of a process. Thread-safe; a forked child has none, and opens its own."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._by_address: dict[frozenset[tuple[str, Any]], Ear] = {}
+        self._by_address: dict[frozenset[tuple[str, Any]], ListenConnection] = {}
 
     def forget(self) -> None:
-        """In a forked child: the ears are in the other process, and the lock may be held there."""
+        """In a forked child: the connections are in the parent process, and the lock may be held there."""
         self._lock, self._by_address = threading.Lock(), {}
 
-    def join(self, dsn: str, hearer: Hearer) -> Ear:
-        keywords(dsn)  # refuses what is no address, in words that quote no password
+    def join(self, dsn: str, subscriber: Listener) -> ListenConnection:
+        keywords(dsn)  # rejects an invalid DSN without quoting its password
         address = frozenset(conninfo_to_dict(dsn).items())
         with self._lock:
-            if (ear := self._by_address.get(address)) is None or not ear.is_alive:
-                ear = Ear(dsn)
-                ear.start()
-                self._by_address[address] = ear
-            ear.hearers = (*ear.hearers, hearer)
-        return ear
+            if (connection := self._by_address.get(address)) is None or not connection.is_alive:
+                connection = ListenConnection(dsn)
+                connection.start()
+                self._by_address[address] = connection
+            connection.subscribers = (*connection.subscribers, subscriber)
+        return connection
 
-    def leave(self, ear: Ear, hearer: Hearer) -> None:
+    def leave(self, connection: ListenConnection, subscriber: Listener) -> None:
         with self._lock:
-            ear.hearers = tuple(other for other in ear.hearers if other is not hearer)
-            ear.left.append(hearer.name)
-            if is_last := not ear.hearers:
-                self._by_address = {key: other for key, other in self._by_address.items() if other is not ear}
+            connection.subscribers = tuple(other for other in connection.subscribers if other is not subscriber)
+            connection.left.append(subscriber.name)
+            if is_last := not connection.subscribers:
+                self._by_address = {key: other for key, other in self._by_address.items() if other is not connection}
         if is_last:
-            ear.stop()
+            connection.stop()
 
 
-EARS = Ears()
-os.register_at_fork(after_in_child=EARS.forget)
+LISTENER_POOL = ListenerPool()
+os.register_at_fork(after_in_child=LISTENER_POOL.forget)

@@ -15,6 +15,7 @@ from datetime import date, datetime
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
+from tarry.edges.spark.transforms.anomalies.context import BANDS
 from tarry.edges.spark.transforms.anomalies.profiles import DAYS, spread_over
 from tarry.edges.spark.transforms.instants import MINUTE, dated, truncated
 
@@ -22,9 +23,7 @@ SCALES = (1, 10)
 """Minutes. A stall of a queue with one message per minute does not show in any single minute, but does in ten."""
 
 DRIFT = 0.05
-"""Of the square root: a tenth of the count. Four weeks contain each hour four times, too few to measure how levels
-drift.
-"""
+"""Of the square root: a tenth of the count. Four weeks are too few to measure how levels drift."""
 _LEAST_S = 0.001
 _COUNTS = ("offered", "acked", "failed")
 """The other metrics are durations."""
@@ -35,28 +34,21 @@ class Metric:
     """A judged metric. `floor` is the minimum spread on the metric's scale: that of a Poisson count, or a factor."""
 
     name: str
-    column: Column
+    expression: str
     floor: float
-    low: bool
-    """Whether too low is as bad as too high."""
-    what: str
-    """In a sentence: … messages were …."""
 
     @property
     def is_count(self) -> bool:
         return self.name in _COUNTS
 
 
-def metrics() -> tuple[Metric, ...]:
-    """The judged metrics. A function, because columns need a running Spark."""
-    failed = F.col("nacked") + F.col("expired")
-    return (
-        Metric("offered", F.col("offered") + F.col("updated"), 0.5, True, "offered"),
-        Metric("acked", F.col("acked"), 0.5, True, "acked"),
-        Metric("failed", failed, 0.5, False, "failed (nacked, or their lease ran out)"),
-        Metric("processing", F.col("processing_p95_s"), 0.15, False, "p95 of the processing time"),
-        Metric("lag", F.col("lag_p95_s"), 0.25, False, "p95 of the delivery lag"),
-    )
+METRICS = (
+    Metric("offered", "offered + updated", 0.5),
+    Metric("acked", "acked", 0.5),
+    Metric("failed", "nacked + expired", 0.5),
+    Metric("processing", "processing_p95_s", 0.15),
+    Metric("lag", "lag_p95_s", 0.25),
+)
 
 
 def series(per_minute: DataFrame, queues: DataFrame, since: datetime, until: datetime) -> DataFrame:
@@ -75,11 +67,11 @@ def series(per_minute: DataFrame, queues: DataFrame, since: datetime, until: dat
     grid = living.select(
         "queue_id", "queue", F.explode(F.sequence("first", "last", F.expr("interval 1 minute"))).alias("minute")
     )
-    wanted = [metric.column.cast("double").alias(metric.name) for metric in metrics()]
-    dense = grid.join(per_minute.select("queue_id", "minute", *wanted), ["queue_id", "minute"], "left")
+    columns = [F.expr(metric.expression).cast("double").alias(metric.name) for metric in METRICS]
+    dense = grid.join(per_minute.select("queue_id", "minute", *columns), ["queue_id", "minute"], "left")
     of_queue = Window.partitionBy("queue_id").orderBy("minute")
     values = []
-    for metric in metrics():
+    for metric in METRICS:
         for scale in SCALES if metric.is_count else SCALES[:1]:
             value = F.coalesce(F.col(metric.name), F.lit(0.0)) if metric.is_count else F.col(metric.name)
             if scale > 1:
@@ -89,17 +81,13 @@ def series(per_minute: DataFrame, queues: DataFrame, since: datetime, until: dat
                 F.struct(F.lit(metric.name).alias("metric"), F.lit(scale).alias("scale"), value.alias("value"))
             )
     long = dense.select("queue_id", "queue", "minute", F.array(*values).alias("values"))
-    told = long.select("queue_id", "queue", "minute", F.inline("values")).where(F.col("value").isNotNull())
-    return told.select(
-        "queue_id",
-        "queue",
-        "metric",
-        "scale",
-        "minute",
-        dated(F.col("minute")).alias("date"),
-        F.floor(F.unix_seconds("minute") / 3600 % 24).cast("int").alias("hour"),
-        "value",
-        scaled(F.col("metric"), F.col("value")).alias("x"),
+    values = long.select("queue_id", "queue", "minute", F.inline("values")).where(F.col("value").isNotNull())
+    return values.withColumns(
+        {
+            "date": dated(F.col("minute")),
+            "hour": F.floor(F.unix_seconds("minute") / 3600 % 24).cast("int"),
+            "x": scaled(F.col("metric"), F.col("value")),
+        }
     )
 
 
@@ -166,19 +154,13 @@ def bands(
         )
     )
     floor = F.lit(None).cast("double")
-    for metric in metrics():
+    for metric in METRICS:
         floor = F.when(F.col("measure") == metric.name, F.lit(metric.floor)).otherwise(floor)
-    return spread.select(
-        "date",
-        "queue_id",
-        F.col("measure").alias("metric"),
-        "scale",
-        "hour",
-        "n",
-        "median",
-        F.greatest(F.col("mad") * 1.4826, floor, F.when(_is_count(F.col("measure")), F.col("median") * DRIFT)).alias(
-            "sigma"
-        ),
-        F.get("points", F.lit(0)).alias("p01"),
-        F.get("points", F.lit(2)).alias("p99"),
-    )
+    drift = F.when(_is_count(F.col("measure")), F.col("median") * DRIFT)
+    columns = {
+        "metric": F.col("measure"),
+        "sigma": F.greatest(F.col("mad") * 1.4826, floor, drift),
+        "p01": F.get("points", F.lit(0)),
+        "p99": F.get("points", F.lit(2)),
+    }
+    return spread.withColumns(columns).select(*BANDS.names)

@@ -6,65 +6,42 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import reduce
+from operator import and_
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import (
-    DateType,
-    DoubleType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
 
-QUEUES = StructType(
-    [
-        StructField("queue_id", IntegerType()),
-        StructField("queue", StringType()),
-        StructField("max_attempts", IntegerType()),
-        StructField("created_at", TimestampType()),
-        StructField("deleted_at", TimestampType()),
-        StructField("journaled", StringType()),
-    ]
+from tarry.edges.spark.schemas import struct
+
+QUEUES = struct(
+    "queue_id int, queue string, max_attempts int, created_at timestamp, deleted_at timestamp, journaled string"
 )
 """Queues in their current state. `journaled` is the journal level: off, events or payloads."""
 
-PROFILES = StructType(
-    [
-        StructField("date", DateType()),
-        StructField("queue_id", IntegerType()),
-        StructField("consumer", StringType()),
-        StructField("measure", StringType()),
-        StructField("n", LongType()),
-        StructField("p01", DoubleType()),
-        StructField("p99", DoubleType()),
-        StructField("p999", DoubleType()),
-    ]
+PROFILES = struct(
+    "date date, queue_id int, consumer string, measure string, n long, p01 double, p99 double, p999 double"
 )
 """Usual values of a queue on a date, from the four weeks before it; `consumer` is null for all consumers together."""
 
-BANDS = StructType(
-    [
-        StructField("date", DateType()),
-        StructField("queue_id", IntegerType()),
-        StructField("metric", StringType()),
-        StructField("scale", IntegerType()),
-        StructField("hour", IntegerType()),
-        StructField("n", LongType()),
-        StructField("median", DoubleType()),
-        StructField("sigma", DoubleType()),
-        StructField("p01", DoubleType()),
-        StructField("p99", DoubleType()),
-    ]
+BANDS = struct(
+    "date date, queue_id int, metric string, scale int, hour int, n long, median double, sigma double, p01 double, "
+    "p99 double"
 )
 """Usual values in an hour of a date, from the same hours of the weeks before it, on the scale of `series`."""
 
+CONTINUABLE = struct(
+    "detector string, queue_id int, queue string, key string, consumer string, window_from timestamp, "
+    "window_to timestamp, observed double, expected_low double, expected_high double"
+)
+"""Published anomalies that began before the judged range and reached the start of the frames."""
+
+_SUBJECT = ("queue_id", "key", "consumer", "side")
+"""The subject columns, as far as a detector has them: an anomaly continues only with the same subject."""
+
 
 @dataclass(frozen=True)
-class Seen:
+class DetectorContext:
     """The frames to judge. `since` and `until` bound what is judged; the frames begin earlier, as anomalies may."""
 
     events: DataFrame
@@ -85,15 +62,13 @@ class Seen:
     kinds: frozenset[str] | None = None
     """Kinds of the events, if known: a detector of other kinds gets an empty frame at no cost."""
     published: Mapping[str, DataFrame] = field(default_factory=dict)
-    """By detector, the published anomalies that began before `since`, see `continuing.TOLD`. No entry if there are
-    none.
-    """
-    told: DataFrame | None = None
+    """By detector, the published anomalies that began before `since`, if any: `CONTINUABLE`."""
+    continuable: DataFrame | None = None
     """The entry of `published` for the current detector."""
 
-    def by(self, detector: str) -> Seen:
+    def by(self, detector: str) -> DetectorContext:
         """The same input with the published anomalies of one detector."""
-        return replace(self, told=self.published.get(detector))
+        return replace(self, continuable=self.published.get(detector))
 
     @property
     def known_until(self) -> datetime:
@@ -112,3 +87,26 @@ class Seen:
     def within(self, frm: Column, to: Column) -> Column:
         """Whether the given time span overlaps the judged range."""
         return (to >= F.lit(self.since)) & (frm < F.lit(self.until))
+
+
+def continued(findings: DataFrame, published: DataFrame | None) -> DataFrame:
+    """The findings, with the start of the published one that they continue: same subject, overlapping in time.
+
+    The frames begin one day before the judged range. Of an anomaly that began earlier they show a part or nothing: its
+    start, and thereby its identity, comes from the published anomaly. If that overlaps several, for example because
+    late events split it, the first one takes over its start.
+    """
+    if published is None:
+        return findings
+    subject = [name for name in _SUBJECT if name in findings.columns and name in published.columns]
+    before = F.broadcast(
+        published.select(*(F.col(name).alias(f"_{name}") for name in (*subject, "window_from", "window_to")))
+    )
+    same: list[Column] = [F.col(name).eqNullSafe(F.col(f"_{name}")) for name in subject]
+    meets = (F.col("_window_from") <= F.col("window_to")) & (F.col("_window_to") >= F.col("window_from"))
+    beside = findings.join(before, reduce(and_, [*same, meets]), "left")
+    once = beside.groupBy(*findings.columns).agg(F.min("_window_from").alias("_began"))
+    of_old = Window.partitionBy(*subject, "_began").orderBy("window_from")
+    goes_on = F.col("_began").isNotNull() & (F.row_number().over(of_old) == 1)
+    began = F.when(goes_on, F.least("_began", "window_from")).otherwise(F.col("window_from"))
+    return once.withColumn("window_from", began).drop("_began")

@@ -3,38 +3,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from string import Formatter
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import (
-    DoubleType,
-    IntegerType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import StructField
 
+from tarry.edges.spark.schemas import struct
 from tarry.edges.spark.transforms.instants import HOUR, truncated
 
-FOUND = StructType(
-    [
-        StructField("detector", StringType()),
-        StructField("detector_version", IntegerType()),
-        StructField("severity", StringType()),
-        StructField("queue_id", IntegerType()),
-        StructField("queue", StringType()),
-        StructField("key", StringType()),
-        StructField("consumer", StringType()),
-        StructField("window_from", TimestampType()),
-        StructField("window_to", TimestampType()),
-        StructField("sentence", StringType()),
-        StructField("observed", DoubleType()),
-        StructField("expected_low", DoubleType()),
-        StructField("expected_high", DoubleType()),
-        StructField("score", DoubleType()),
-        StructField("evidence", StringType()),
-        StructField("fingerprint", StringType()),
-    ]
+FINDINGS = struct(
+    "detector string, detector_version int, severity string, queue_id int, queue string, key string, consumer string, "
+    "window_from timestamp, window_to timestamp, sentence string, observed double, expected_low double, "
+    "expected_high double, score double, evidence string, fingerprint string"
 )
 """`fingerprint` is stable across runs: the same anomaly is raised once."""
 
@@ -42,7 +24,7 @@ _REQUIRED = ("queue_id", "queue", "window_from", "window_to", "sentence")
 
 
 def completed(frame: DataFrame, *, name: str, version: int, severity: str) -> DataFrame:
-    """The frame of a detector with all columns of `FOUND`.
+    """The frame of a detector with all columns of `FINDINGS`.
 
     A detector must return queue_id, queue, window_from, window_to and sentence. Other missing columns become null;
     `evidence` defaults to the journal of the queue in the window. `identity` (text) identifies the anomaly across runs;
@@ -52,31 +34,26 @@ def completed(frame: DataFrame, *, name: str, version: int, severity: str) -> Da
     if missing:
         raise ValueError(f"detector {name} returns no column {', '.join(missing)}")
     given = set(frame.columns)
-
-    def or_null(field: StructField) -> Column:
-        value = F.col(field.name) if field.name in given else F.lit(None)
-        return value.cast(field.dataType).alias(field.name)
-
-    sayings = {
-        "detector": F.lit(name),
-        "detector_version": F.lit(version),
-        "severity": F.lit(severity),
-        "evidence": F.col("evidence") if "evidence" in given else journal_of("key" if "key" in given else None),
-    }
-    said = frame.withColumns(sayings).withColumn(
-        "_identity", F.col("identity") if "identity" in given else _place(given)
-    )
-    given |= sayings.keys()
-    parts = [F.col("detector"), F.col("queue_id").cast("string"), F.col("_identity")]
-    fingerprint = F.sha2(F.concat_ws("|", *parts), 256).substr(1, 32)
-    return said.withColumn("fingerprint", fingerprint).select(
-        *(or_null(field) for field in FOUND.fields if field.name != "fingerprint"), "fingerprint"
-    )
-
-
-def _place(given: set[str]) -> Column:
     known = [F.coalesce(F.col(name), F.lit("")) for name in ("key", "consumer") if name in given]
-    return F.concat_ws("|", *known, F.unix_micros("window_from").cast("string"))
+    start = F.unix_micros("window_from").cast("string")
+    named = frame.withColumns(
+        {
+            "detector": F.lit(name),
+            "detector_version": F.lit(version),
+            "severity": F.lit(severity),
+            "evidence": F.col("evidence") if "evidence" in given else journal_of("key" if "key" in given else None),
+            "identity": F.col("identity") if "identity" in given else F.concat_ws("|", *known, start),
+        }
+    )
+    parts = F.concat_ws("|", "detector", F.col("queue_id").cast("string"), "identity")
+    complete = named.withColumn("fingerprint", F.sha2(parts, 256).substr(1, 32))
+    return complete.select(*(or_null(complete, field) for field in FINDINGS.fields))
+
+
+def or_null(frame: DataFrame, field: StructField) -> Column:
+    """The column of a schema; null if the frame does not have it."""
+    value = F.col(field.name) if field.name in frame.columns else F.lit(None)
+    return value.cast(field.dataType).alias(field.name)
 
 
 def limited(frame: DataFrame, most: int) -> DataFrame:
@@ -92,7 +69,25 @@ def limited(frame: DataFrame, most: int) -> DataFrame:
         (F.col("_rank") == most) & (F.col("_all") > most),
         F.format_string(" There were %d more in this hour.", F.col("_all") - most),
     )
-    return ranked.withColumn("sentence", F.concat("sentence", F.coalesce(more, F.lit("")))).drop("_rank", "_all")
+    return ranked.withColumn("sentence", F.concat("sentence", or_nothing(more))).drop("_rank", "_all")
+
+
+def filled(template: str, **values: Column) -> Column:
+    """A sentence or a query; null if one of its values is null.
+
+    `{name}` stands for the given value, or for the column of that name; `{name:form}` for its text in one of `_FORMS`.
+    """
+    parts: list[Column] = []
+    for literal, name, form, _ in Formatter().parse(template):
+        parts.append(F.lit(literal))
+        if name is not None:
+            value = values[name] if name in values else F.col(name)
+            parts.append(_FORMS[form](value) if form else value)
+    return F.concat(*parts)
+
+
+def or_nothing(text: Column) -> Column:
+    return F.coalesce(text, F.lit(""))
 
 
 def quoted(text: Column) -> Column:
@@ -113,26 +108,19 @@ def utc(at: Column, pattern: str) -> Column:
 
 def journal_of(key: str | None = None, *conditions: str) -> Column:
     """A query for the journal of a queue (or of one key) in the window, extended by one minute on both sides."""
-    parts = [
-        F.lit("select * from tarry.journal where queue = "),
-        quoted(F.col("queue")),
-        F.lit(" and at >= "),
-        instant(F.col("window_from") - F.expr("interval 1 minute")),
-        F.lit(" and at <= "),
-        instant(F.col("window_to") + F.expr("interval 1 minute")),
-    ]
-    if key is not None:
-        parts += [F.coalesce(F.concat(F.lit(" and key = "), quoted(F.col(key))), F.lit(""))]
-    parts += [F.lit(f" and {condition}") for condition in conditions]
-    return F.concat(*parts, F.lit(" order by id"))
+    return filled(
+        "select * from tarry.journal where queue = {queue:sql} and at >= {since:instant} and at <= {until:instant}"
+        "{key}{conditions} order by id",
+        since=F.col("window_from") - F.expr("interval 1 minute"),
+        until=F.col("window_to") + F.expr("interval 1 minute"),
+        key=F.lit("") if key is None else or_nothing(filled(" and key = {key:sql}", key=F.col(key))),
+        conditions=F.lit("".join(f" and {condition}" for condition in conditions)),
+    )
 
 
 def history_of_key() -> Column:
     """A query for the events of a message, from its offer on."""
-    return F.concat(
-        F.lit("select * from tarry.journal where queue = "), quoted(F.col("queue")),
-        F.lit(" and key = "), quoted(F.col("key")), F.lit(" order by id"),
-    )  # fmt: skip
+    return filled("select * from tarry.journal where queue = {queue:sql} and key = {key:sql} order by id")
 
 
 def duration(seconds: Column) -> Column:
@@ -151,5 +139,16 @@ def number(value: Column) -> Column:
     return F.when(fraction, F.format_string("%.1f", exact)).when(value.isNotNull(), F.format_string("%,.0f", exact))
 
 
-def somebody(consumer: str = "consumer") -> Column:
-    return F.coalesce(F.concat(F.lit("consumer "), F.col(consumer)), F.lit("a consumer without a name"))
+def named(consumer: Column) -> Column:
+    return F.coalesce(F.concat(F.lit("consumer "), consumer), F.lit("a consumer without a name"))
+
+
+_FORMS: dict[str, Callable[[Column], Column]] = {
+    "instant": instant,
+    "ms": lambda milliseconds: duration(milliseconds / 1000),
+    "named": named,
+    "number": number,
+    "s": duration,
+    "sql": quoted,
+    "us": lambda microseconds: duration(microseconds / 1e6),
+}

@@ -10,35 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import date
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import (
-    DateType,
-    DoubleType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-)
 
-from tarry.edges.spark.transforms import tracing
+from tarry.edges.spark.schemas import struct
+from tarry.edges.spark.transforms import history as tracing
+from tarry.edges.spark.transforms.anomalies.findings import or_null
 from tarry.edges.spark.transforms.anomalies.operations import operations
 from tarry.edges.spark.transforms.instants import dated, micros_between, truncated
 
-TALLIES = StructType(
-    [
-        StructField("date", DateType()),
-        StructField("queue_id", IntegerType()),
-        StructField("consumer", StringType()),
-        StructField("measure", StringType()),
-        StructField("scale", IntegerType()),
-        StructField("hour", IntegerType()),
-        StructField("value", DoubleType()),
-        StructField("n", LongType()),
-    ]
-)
+TALLIES = struct("date date, queue_id int, consumer string, measure string, scale int, hour int, value double, n long")
 """Frequencies of values. `hour` and `scale` are null for profiles, and set for the series of `baselines`."""
 
 DAYS = 28
@@ -55,9 +38,9 @@ def binned(value: Column) -> Column:
 def tallied_events(events: DataFrame, sequence: DataFrame) -> DataFrame:
     """The tallies of one pass over events. `sequence` is the result of `tracing.sequenced`."""
     kind = F.col("kind")
-    nobody = F.lit(None).cast("string")
+    all_consumers = F.lit(None).cast("string")
 
-    def one(frame: DataFrame, measure: str, value: Column, consumer: Column = nobody) -> DataFrame:
+    def measured(frame: DataFrame, measure: str, value: Column, consumer: Column = all_consumers) -> DataFrame:
         values = frame.select(
             dated(F.col("at")).alias("date"), "queue_id", consumer.alias("consumer"), F.lit(measure).alias("measure"),
             binned(value).alias("value"),
@@ -70,20 +53,18 @@ def tallied_events(events: DataFrame, sequence: DataFrame) -> DataFrame:
     counts = taken.agg(F.count(F.lit(1)).alias("count"))
     together = operations(offers).withColumn("at", F.col("window_from"))
     parts = [
-        one(leased, "lag_us", micros_between(tracing.eligible_at(), F.col("at"))),
-        one(offers, "size", F.col("size")),
-        one(
+        measured(leased, "lag_us", micros_between(tracing.eligible_at(), F.col("at"))),
+        measured(offers, "size", F.col("size")),
+        measured(
             events.where(kind.isin("acked", "nacked")), "processing_us", micros_between(F.col("leased_at"), F.col("at"))
         ),
-        one(counts, "taken", F.col("count")),
-        one(counts.where(F.col("consumer").isNotNull()), "taken", F.col("count"), F.col("consumer")),
-        one(together, "operation", F.col("count")),
+        measured(counts, "taken", F.col("count")),
+        measured(counts.where(F.col("consumer").isNotNull()), "taken", F.col("count"), F.col("consumer")),
+        measured(together, "operation", F.col("count")),
     ]
-    everything = parts[0]
-    for part in parts[1:]:
-        everything = everything.unionByName(part)
+    everything = reduce(DataFrame.unionByName, parts)
     tallies = everything.groupBy("date", "queue_id", "consumer", "measure", "value").agg(F.count(F.lit(1)).alias("n"))
-    return tallies.select(*(_column(tallies, field) for field in TALLIES.fields))
+    return tallies.select(*(or_null(tallies, field) for field in TALLIES.fields))
 
 
 def profiles(tallies: DataFrame, dates: Iterable[date], days: int = DAYS) -> DataFrame:
@@ -97,25 +78,17 @@ def profiles(tallies: DataFrame, dates: Iterable[date], days: int = DAYS) -> Dat
     # High quantiles use the upper bound of their bin, so that values in the same bin do not exceed them.
     step = 2.0 ** (1 / _STEPS)
     return usual.select(
-        "date",
-        "queue_id",
-        "consumer",
-        "measure",
+        "date", "queue_id", "consumer", "measure",
         F.col("total").alias("n"),
         F.get("points", F.lit(0)).alias("p01"),
         (F.get("points", F.lit(1)) * step).alias("p99"),
         (F.get("points", F.lit(2)) * step).alias("p999"),
-    )
+    )  # fmt: skip
 
 
 def spread_over(tallies: DataFrame, dates: Iterable[date], days: int) -> DataFrame:
     """Each tally once for every date within `days` after it; `seen_on` is its own date."""
-    wanted = F.array(*(F.lit(one) for one in sorted(dates))).cast("array<date>")
-    past = tallies.withColumnRenamed("date", "seen_on").withColumn("date", F.explode(wanted))
+    days_of_profile = F.array(*(F.lit(day) for day in sorted(dates))).cast("array<date>")
+    past = tallies.withColumnRenamed("date", "seen_on").withColumn("date", F.explode(days_of_profile))
     age = F.date_diff("date", "seen_on")
     return past.where((age > 0) & (age <= days))
-
-
-def _column(frame: DataFrame, field: StructField) -> Column:
-    value = F.col(field.name) if field.name in frame.columns else F.lit(None)
-    return value.cast(field.dataType).alias(field.name)

@@ -2,7 +2,7 @@
 
 ```python
 @detector(name="night_offers", severity="warning")
-def night_offers(seen: Seen) -> DataFrame: ...
+def night_offers(context: DetectorContext) -> DataFrame: ...
 
 registry = BUILT_IN.with_detector(night_offers).without("flash_message")
 ```
@@ -13,22 +13,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tarry.core.anomalies import Severity
+from pyspark.sql import DataFrame
+
+from tarry.core.analytics.anomalies import Severity
 from tarry.core.errors import InvalidInput
-from tarry.edges.spark.transforms.anomalies.continuing import continued
-from tarry.edges.spark.transforms.anomalies.found import completed
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from tarry.edges.spark.transforms.anomalies.seen import Seen
+from tarry.edges.spark.transforms.anomalies.context import DetectorContext, continued
+from tarry.edges.spark.transforms.anomalies.findings import completed, limited
 
 
 @dataclass(frozen=True)
 class Detector:
-    """A function from `Seen` (and its settings, if any) to anomalies; see `found.completed`."""
+    """A function from `DetectorContext` (and its settings, if any) to anomalies; see `findings.completed`.
+
+    If its settings have `most_per_hour` and its rows `id`, see `findings.limited`.
+    """
 
     name: str
     severity: Severity
@@ -37,11 +37,14 @@ class Detector:
     version: int = 1
     """Increment when the function's results change: anomalies found by older versions stay as they are."""
 
-    def find(self, seen: Seen) -> DataFrame:
-        own = seen.by(self.name)
+    def find(self, context: DetectorContext) -> DataFrame:
+        own = context.by(self.name)
         frame = self.function(own) if self.settings is None else self.function(own, self.settings)
+        most = getattr(self.settings, "most_per_hour", None)
+        if most is not None and "id" in frame.columns:
+            frame = limited(frame, most)
         if "identity" not in frame.columns:
-            frame = continued(frame, own.told)
+            frame = continued(frame, own.continuable)
         return completed(frame, name=self.name, version=self.version, severity=self.severity.value)
 
 
@@ -61,7 +64,7 @@ class Registry:
     detectors: tuple[Detector, ...] = ()
 
     def __post_init__(self) -> None:
-        names = [one.name for one in self.detectors]
+        names = [each.name for each in self.detectors]
         if twice := {name for name in names if names.count(name) > 1}:
             raise InvalidInput(f"two detectors are called {', '.join(sorted(twice))}")
 
@@ -69,28 +72,27 @@ class Registry:
         return iter(self.detectors)
 
     def __getitem__(self, name: str) -> Detector:
-        for one in self.detectors:
-            if one.name == name:
-                return one
-        raise InvalidInput(f"there is no detector {name!r}", hint=f"one of {', '.join(self.names)}")
+        if name not in self.names:
+            raise InvalidInput(f"there is no detector {name!r}", hint=f"choose from {', '.join(self.names)}")
+        return self.detectors[self.names.index(name)]
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(one.name for one in self.detectors)
+        return tuple(each.name for each in self.detectors)
 
     def with_detector(self, *added: Detector) -> Registry:
         return Registry((*self.detectors, *added))
 
     def without(self, *names: str) -> Registry:
         gone = {self[name].name for name in names}
-        return Registry(tuple(one for one in self.detectors if one.name not in gone))
+        return Registry(tuple(each for each in self.detectors if each.name not in gone))
 
     def only(self, *names: str) -> Registry:
         return Registry(tuple(self[name] for name in names))
 
     def with_settings(self, name: str, settings: Any) -> Registry:
         """The same detectors, one of them with other settings."""
-        expected, given = _kind(self[name].settings), _kind(settings)
+        expected, given = (type(value).__qualname__ for value in (self[name].settings, settings))
         if given != expected:
             raise InvalidInput(f"the settings of {name} are {expected}, not {given}")
         return self.with_replaced(name, settings=settings)
@@ -99,16 +101,12 @@ class Registry:
         return self.with_replaced(name, severity=Severity(severity))
 
     def with_replaced(self, name: str, **changes: Any) -> Registry:
-        found = self[name]
-        return Registry(tuple(replace(one, **changes) if one is found else one for one in self.detectors))
+        changed = self[name]
+        return Registry(tuple(replace(each, **changes) if each is changed else each for each in self.detectors))
 
 
-def _kind(value: object) -> str:
-    return type(value).__qualname__
-
-
-def detected(seen: Seen, registry: Registry) -> DataFrame:
+def detected(context: DetectorContext, registry: Registry) -> DataFrame:
     """All anomalies found by the detectors of a registry."""
     if not registry.detectors:
         raise InvalidInput("a registry without detectors finds nothing")
-    return reduce(lambda left, right: left.unionByName(right), [one.find(seen) for one in registry])
+    return reduce(lambda left, right: left.unionByName(right), [each.find(context) for each in registry])

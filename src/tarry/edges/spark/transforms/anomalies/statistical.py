@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from tarry.core.anomalies import Severity
+from tarry.core.analytics.anomalies import Severity
 from tarry.edges.spark.transforms.anomalies.baselines import unscaled
-from tarry.edges.spark.transforms.anomalies.continuing import continued
-from tarry.edges.spark.transforms.anomalies.found import duration, instant, number, quoted, utc
+from tarry.edges.spark.transforms.anomalies.context import DetectorContext, continued
+from tarry.edges.spark.transforms.anomalies.findings import filled, utc
 from tarry.edges.spark.transforms.anomalies.registry import Detector
-from tarry.edges.spark.transforms.anomalies.seen import Seen
 
 
 @dataclass(frozen=True)
@@ -43,9 +42,7 @@ _DURATIONS = ("processing", "lag")
 
 
 def scored(series: DataFrame, bands: DataFrame) -> DataFrame:
-    """Each minute with its `score` (signed number of spreads from the median) and `low` and `high`, on the scale of the
-    metric. Hours with too little history are left out.
-    """
+    """Each minute with its `score`, in spreads from the median. Hours with little history are left out."""
     known = bands.select("date", "queue_id", "metric", "scale", "hour", "median", "sigma", "p01", "p99")
     beside = series.join(known, ["date", "queue_id", "metric", "scale", "hour"])
     return beside.withColumn("score", (F.col("x") - F.col("median")) / F.col("sigma"))
@@ -65,7 +62,7 @@ def unusual(scores: DataFrame, settings: Level) -> DataFrame:
     return out.groupBy("queue_id", "minute", "side").agg(
         F.max("queue").alias("queue"),
         F.max(weight).alias("weight"),
-        F.max_by(F.struct("metric", "scale", "value", "score", "low", "high"), weight).alias("said"),
+        F.max_by(F.struct("metric", "scale", "value", "score", "low", "high"), weight).alias("worst_value"),
     )
 
 
@@ -81,25 +78,27 @@ def incidents(minutes: DataFrame, settings: Level) -> DataFrame:
         (F.max("minute") + F.expr("interval 1 minute")).alias("window_to"),
         F.count(F.lit(1)).alias("minutes"),
         F.max("weight").alias("weight"),
-        F.max_by("said", "weight").alias("said"),
+        F.max_by("worst_value", "weight").alias("worst_value"),
         F.max_by("minute", "weight").alias("worst"),
     )
     return whole.where((F.col("minutes") >= settings.lasting) | (F.col("weight") >= 2))
 
 
-def unusual_level(seen: Seen, settings: Level) -> DataFrame:
-    found = incidents(unusual(scored(seen.series, seen.bands), settings), settings)
-    judged = _continued(found.where(seen.within(F.col("window_from"), F.col("window_to"))), seen)
+def unusual_level(context: DetectorContext, settings: Level) -> DataFrame:
+    raised = incidents(unusual(scored(context.series, context.bands), settings), settings)
+    judged = _continued(raised.where(context.within(F.col("window_from"), F.col("window_to"))), context)
     metric = F.lit(settings.metric)
-    told = judged.withColumns(
+    described = judged.withColumns(
         {
-            "observed": F.col("said.value"),
-            "expected_low": F.when(F.lit(settings.metric not in _ONLY_HIGH), unscaled(metric, F.col("said.low"))),
-            "expected_high": unscaled(metric, F.col("said.high")),
-            "score": F.col("said.score"),
+            "observed": F.col("worst_value.value"),
+            "expected_low": F.when(
+                F.lit(settings.metric not in _ONLY_HIGH), unscaled(metric, F.col("worst_value.low"))
+            ),
+            "expected_high": unscaled(metric, F.col("worst_value.high")),
+            "score": F.col("worst_value.score"),
         }
     )
-    return told.select(
+    return described.select(
         "queue_id", "queue", "window_from", "window_to", "observed", "expected_low", "expected_high", "score",
         _sentence(settings.metric).alias("sentence"),
         _evidence(settings.metric).alias("evidence"),
@@ -107,35 +106,30 @@ def unusual_level(seen: Seen, settings: Level) -> DataFrame:
     )  # fmt: skip
 
 
-def _continued(found: DataFrame, seen: Seen) -> DataFrame:
+def _continued(findings: DataFrame, context: DetectorContext) -> DataFrame:
     """Continue published incidents. Precedes the sentence, which has the duration. Too low never continues too high."""
-    if seen.told is None:
-        return found
+    if context.continuable is None:
+        return findings
     below = F.coalesce(F.col("observed") < F.col("expected_low"), F.lit(False))
-    return continued(found, seen.told.withColumn("side", F.when(below, -1).otherwise(1)))
+    return continued(findings, context.continuable.withColumn("side", F.when(below, -1).otherwise(1)))
 
 
 def _sentence(metric: str) -> Column:
-    words = _WORDS[metric][0]
-    shown = duration if metric in _DURATIONS else number
-    if metric in _ONLY_HIGH:
-        usual = F.concat(F.lit("up to "), shown(F.col("expected_high")))
-    else:
-        usual = F.concat(shown(F.col("expected_low")), F.lit(" to "), shown(F.col("expected_high")))
-    when = utc(F.col("worst"), "HH:mm")
-    span = F.when(F.col("said.scale") == 1, F.concat(F.lit("in the minute "), when)).otherwise(
-        F.concat(F.lit("in the ten minutes up to "), when)
+    form = "s" if metric in _DURATIONS else "number"
+    usual = f"up to {{expected_high:{form}}}"
+    if metric not in _ONLY_HIGH:
+        usual = f"{{expected_low:{form}}} to {{expected_high:{form}}}"
+    observed = filled(f"{{observed:{form}}}")
+    if metric not in _DURATIONS:
+        observed = F.when(F.col("observed") == 0, F.lit("no")).otherwise(observed)
+    return filled(
+        f"Queue {{queue}}: {{observed}} {_WORDS[metric][0]} in the {{span}} {{at}} UTC, where {usual} is usual at this hour "
+        "of the week. It lasted {lasted} min.",
+        observed=observed,
+        span=F.when(F.col("worst_value.scale") == 1, "minute").otherwise("ten minutes up to"),
+        at=utc(F.col("worst"), "HH:mm"),
+        lasted=F.round((F.unix_seconds("window_to") - F.unix_seconds("window_from")) / 60).cast("int"),
     )
-    lasted = F.round((F.unix_seconds("window_to") - F.unix_seconds("window_from")) / 60).cast("int")
-    if metric in _DURATIONS:
-        said = F.concat(shown(F.col("observed")), F.lit(f" {words} "), span)
-    else:
-        nothing = F.when(F.col("observed") == 0, F.lit("no")).otherwise(number(F.col("observed")))
-        said = F.concat(nothing, F.lit(f" {words} "), span)
-    return F.concat(
-        F.lit("Queue "), "queue", F.lit(": "), said, F.lit(" UTC, where "), usual,
-        F.lit(" is usual at this hour of the week. It lasted "), F.format_string("%d min.", lasted),
-    )  # fmt: skip
 
 
 def _evidence(metric: str) -> Column:
@@ -145,12 +139,12 @@ def _evidence(metric: str) -> Column:
         "lag": "percentile_cont(0.95) within group (order by at - due_at) as p95",
     }
     measure = measures.get(metric, "count(*)")
-    return F.concat(
-        F.lit(f"select date_trunc('minute', at) as minute, {measure} from tarry.journal where queue = "),  # noqa: S608
-        quoted(F.col("queue")), F.lit(f" and kind in ('{kinds}') and at >= "),
-        instant(F.col("window_from") - F.expr("interval 15 minute")), F.lit(" and at < "),
-        instant(F.col("window_to") + F.expr("interval 5 minute")), F.lit(" group by 1 order by 1"),
-    )  # fmt: skip
+    return filled(
+        f"select date_trunc('minute', at) as minute, {measure} from tarry.journal where queue = {{queue:sql}} "  # noqa: S608
+        f"and kind in ('{kinds}') and at >= {{since:instant}} and at < {{until:instant}} group by 1 order by 1",
+        since=F.col("window_from") - F.expr("interval 15 minute"),
+        until=F.col("window_to") + F.expr("interval 5 minute"),
+    )
 
 
 LEVELS = (

@@ -1,13 +1,12 @@
--- Hours of consumers of one queue or all, newest first; filter and keyset pagination as in pipeline_metrics.
-select coalesce(q.name, m.queue), m.hour, m.consumer, m.leased, m.acked, m.failed, m.expired, m.released,
-    m.success_rate, m.share, m.processing_p50_s, m.processing_p95_s, m.processing_p99_s, m.exact, m.run_id,
-    m.fresh_at, m.queue_id
+-- Hours of consumers, newest first, with the current name of the queue; keyset pagination.
+select coalesce(q.name, m.queue) as queue, m.hour, m.consumer, m.leased, m.acked, m.failed, m.expired, m.released,
+    m.success_rate, m.share, m.processing_p50_s, m.processing_p95_s, m.processing_p99_s, m.exact, m.run_id, m.fresh_at,
+    m.queue_id
 from tarry.consumer_hour m left join tarry.queue q on q.id = m.queue_id
-where (%(queue_id)s::int is null or m.queue_id = %(queue_id)s)
+where
+  -- include: analytics/_visible
   and m.hour >= coalesce(%(since)s::timestamptz, '-infinity')
   and m.hour < coalesce(%(until)s::timestamptz, 'infinity')
-  and (%(names)s::text[] is null or coalesce(q.name, m.queue) = any (%(names)s::text[])
-       or exists (select from unnest(%(beginnings)s::text[]) b where starts_with(coalesce(q.name, m.queue), b)))
   and (%(after_at)s::timestamptz is null or m.hour < %(after_at)s or (m.hour = %(after_at)s
        and (m.queue_id, m.consumer collate "C") > (%(after_id)s::bigint, %(after_text)s::text collate "C")))
 order by m.hour desc, m.queue_id, m.consumer collate "C"

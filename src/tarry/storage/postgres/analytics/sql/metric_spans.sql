@@ -22,12 +22,14 @@ weighed as (
     from minutes
     window together as (partition by name, span)
 )
-select name, min(minute), sum(offered)::bigint, sum(leased)::bigint, sum(acked)::bigint, sum(nacked)::bigint,
-    sum(expired)::bigint, sum(buried)::bigint, (array_agg(depth order by minute desc))[1],
-    (array_agg(dead order by minute desc))[1],
-    min(lag_p50_s) filter (where lag_passed * 2 >= lag_all), max(lag_p95_s), max(lag_p99_s),
-    min(processing_p50_s) filter (where processing_passed * 2 >= processing_all), max(processing_p95_s),
-    max(processing_p99_s), max(fresh_at)
+select name as queue, min(minute) as minute, sum(offered)::bigint as offered, sum(leased)::bigint as leased,
+    sum(acked)::bigint as acked, sum(nacked)::bigint as nacked, sum(expired)::bigint as expired,
+    sum(buried)::bigint as buried, (array_agg(depth order by minute desc))[1] as depth,
+    (array_agg(dead order by minute desc))[1] as dead,
+    min(lag_p50_s) filter (where lag_passed * 2 >= lag_all) as lag_p50_s, max(lag_p95_s) as lag_p95_s,
+    max(lag_p99_s) as lag_p99_s,
+    min(processing_p50_s) filter (where processing_passed * 2 >= processing_all) as processing_p50_s,
+    max(processing_p95_s) as processing_p95_s, max(processing_p99_s) as processing_p99_s, max(fresh_at) as fresh_at
 from weighed
 group by name, span
 order by name, span

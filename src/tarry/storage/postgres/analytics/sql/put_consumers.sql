@@ -1,4 +1,4 @@
--- Upsert hours of consumers. Unchanged rows are not touched, see pipeline_put_metrics.
+-- Upsert hours of consumers. Unchanged rows are not touched, see put_metrics.
 with put as (
     insert into tarry.consumer_hour as m
     select * from json_populate_recordset(null::tarry.consumer_hour, %(rows)s::json) order by queue_id, hour, consumer

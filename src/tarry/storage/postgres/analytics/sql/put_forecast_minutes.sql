@@ -1,4 +1,4 @@
--- Upsert the forecast per queue and minute. Always written, so that pipeline_keep_forecast can find outdated rows.
+-- Upsert the forecast per queue and minute. Always written, so that keep_forecast can find outdated rows.
 with put as (
     insert into tarry.forecast_minute as m
     select * from json_populate_recordset(null::tarry.forecast_minute, %(rows)s::json) order by queue_id, minute

@@ -3,21 +3,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+import os
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 from psycopg.conninfo import make_conninfo
 
 from tarry.core.errors import StoreUnavailable, TarryError
-from tarry.core.windows import Slice
+from tarry.core.journal.snapshots import Slice
 from tarry.storage.postgres.connections import keywords
-from tarry.storage.postgres.pipeline.spare import Spare
+
+R = TypeVar("R")
+
+IDLE_FOR_S = 5.0
+"""Long enough for the next task of a job, too short for the next run."""
 
 
 def batches(dsn: str, piece: Slice) -> Iterator[Any]:
-    """Arrow batches of a slice. Fetched as a whole before the first is yielded: a slow reader must not keep a snapshot
-    open.
-    """
+    """Arrow batches of a slice, fetched as a whole: a slow reader must not keep a snapshot open."""
     table = _fetched(dsn, piece.query)
     if piece.rows is not None and table.num_rows != piece.rows:
         raise TarryError(
@@ -33,7 +37,7 @@ def _fetched(dsn: str, query: str) -> Any:
             cursor.execute(query)
             return cursor.fetch_arrow_table()
 
-    return _SPARE.using(dsn, fetch, _adbc().Error)
+    return _CACHE.using(dsn, fetch, _adbc().Error)
 
 
 def connection(dsn: str, *, autocommit: bool = True) -> Any:
@@ -55,6 +59,11 @@ def _adbc() -> Any:
     return dbapi
 
 
+def table(cursor: Any, query: str) -> Any:
+    cursor.execute(query)
+    return plain(cursor.fetch_arrow_table())
+
+
 def plain(table: Any) -> Any:
     """Replace extension types (`arrow.json`) by their storage types, the only ones that Spark supports."""
     import pyarrow as pa
@@ -68,4 +77,63 @@ def plain(table: Any) -> Any:
     return pa.table(columns, names=table.column_names)
 
 
-_SPARE = Spare(connection)
+class ConnectionCache:
+    """At most one recently used connection per database and process: a forked child does not use its parent's.
+
+    ADBC reads all types of the database on connect, which takes longer than reading a slice, and the next task of the
+    same process usually follows soon.
+    """
+
+    def __init__(self, connect: Callable[[str], Any], idle_for_s: float = IDLE_FOR_S) -> None:
+        self._connect = connect
+        self._idle_for_s = idle_for_s
+        self._lock = threading.Lock()
+        self._kept: dict[tuple[int, str], tuple[Any, threading.Timer]] = {}
+
+    def using(self, dsn: str, work: Callable[[Any], R], gone: type[Exception]) -> R:
+        """Run `work` on the cached connection; on a new one if there is none or it is dead. `work` only reads."""
+        conn = self._taken(dsn)
+        if conn is not None:
+            try:
+                return self._used(dsn, conn, work)
+            except gone:
+                pass  # if the connection was not the cause, the new one fails too
+        return self._used(dsn, self._connect(dsn), work)
+
+    def _used(self, dsn: str, conn: Any, work: Callable[[Any], R]) -> R:
+        try:
+            done = work(conn)
+        except BaseException:
+            conn.close()
+            raise
+        self._keep(dsn, conn)
+        return done
+
+    def _taken(self, dsn: str) -> Any:
+        with self._lock:
+            cached = self._kept.pop((os.getpid(), dsn), None)
+        if cached is None:
+            return None
+        cached[1].cancel()
+        return cached[0]
+
+    def _keep(self, dsn: str, conn: Any) -> None:
+        timer = threading.Timer(self._idle_for_s, self._drop, (dsn, conn))
+        timer.daemon = True
+        with self._lock:
+            if (os.getpid(), dsn) in self._kept:  # another thread was faster
+                conn.close()
+                return
+            self._kept[os.getpid(), dsn] = conn, timer
+        timer.start()
+
+    def _drop(self, dsn: str, conn: Any) -> None:
+        with self._lock:
+            cached = self._kept.get((os.getpid(), dsn))
+            if cached is None or cached[0] is not conn:  # taken in the meantime
+                return
+            del self._kept[os.getpid(), dsn]
+        conn.close()
+
+
+_CACHE = ConnectionCache(connection)

@@ -13,7 +13,7 @@ from psycopg import Connection, sql
 from psycopg.sql import SQL, Composable, Composed, Literal
 
 from tarry.core.errors import InvalidInput
-from tarry.core.windows import BEGINNING, Condition, Operator, Scan, Slice, Window
+from tarry.core.journal.snapshots import BEGINNING, Condition, Operator, Scan, Slice, Window
 
 SLICE_ROWS = 100_000
 SLICE_BYTES = 64 * 2**20
@@ -25,84 +25,63 @@ _BLOCK = 8192
 @dataclass(frozen=True, slots=True)
 class _Table:
     source: LiteralString
-    columns: dict[str, LiteralString]
     instant: LiteralString
     opaque: frozenset[str]
     """Columns that conditions cannot use: their text is not their value."""
+    columns: dict[str, LiteralString]
 
 
-_EVENTS = _Table(
-    # A left join: without a column of the queue, PostgreSQL removes the join, also for the count.
-    "tarry.event e left join tarry.queue q on q.id = e.queue",
-    {
-        "id": "e.id",
-        "xid": "e.xid::text::bigint",
-        "at": "e.at",
-        "kind": "e.kind::text",
-        "queue_id": "e.queue",
-        "queue": "q.name",
-        "key": "e.key",
-        "version": "e.version",
-        "attempt": "e.attempt",
-        "priority": "e.priority::int",
-        "due_at": "e.due_at",
-        "leased_at": "e.leased_at",
-        "lease_until": "e.lease_until",
-        "consumer": "e.consumer",
-        "size": "e.size",
-        "payload_hash": "e.payload_hash",
-        "error": "e.error",
-        "detail": "e.detail::text",
-        "payload": "e.payload",
-    },
-    "e.at",
-    frozenset({"payload_hash", "detail", "payload"}),
+def _columns(alias: LiteralString, names: LiteralString, **expressions: LiteralString) -> dict[str, LiteralString]:
+    """Columns of the table `alias` under their own names, and others as expressions."""
+    own: dict[str, LiteralString] = {name: alias + "." + name for name in names.split()}
+    return own | expressions
+
+
+_MESSAGE = _columns(
+    "m",
+    "key version attempt due_at type content_type payload",
+    queue_id="m.queue",
+    queue="q.name",
+    priority="m.priority::int",
+    headers="m.headers::text",
 )
-_MESSAGES = _Table(
-    "tarry.message m join tarry.queue q on q.id = m.queue",
-    {
-        "queue_id": "m.queue",
-        "queue": "q.name",
-        "key": "m.key",
-        "version": "m.version",
-        "state": "tarry.message_state(m, statement_timestamp())",
-        "attempt": "m.attempt",
-        "priority": "m.priority::int",
-        "due_at": "m.due_at",
-        "created_at": "m.created_at",
-        "lease_until": "nullif(m.lease_until, '-infinity')",
-        "consumer": "case when m.token is not null then m.consumer end",
-        "type": "m.type",
-        "content_type": "m.content_type",
-        "headers": "m.headers::text",
-        "last_error": "m.last_error",
-        "payload": "m.payload",
-    },
-    "m.created_at",
-    frozenset({"headers", "payload"}),
-)
-_DEAD_LETTERS = _Table(
-    "tarry.dead_letter m join tarry.queue q on q.id = m.queue",
-    {
-        "queue_id": "m.queue",
-        "queue": "q.name",
-        "key": "m.key",
-        "version": "m.version",
-        "attempt": "m.attempt",
-        "priority": "m.priority::int",
-        "due_at": "m.due_at",
-        "died_at": "m.died_at",
-        "reason": "m.reason",
-        "error": "m.error",
-        "type": "m.type",
-        "content_type": "m.content_type",
-        "headers": "m.headers::text",
-        "payload": "m.payload",
-    },
-    "m.died_at",
-    frozenset({"headers", "payload"}),
-)
-_TABLES = {"events": _EVENTS, "messages": _MESSAGES, "dead_letters": _DEAD_LETTERS}
+_TABLES = {
+    "events": _Table(
+        # A left join: without a column of the queue, PostgreSQL removes the join, also for the count.
+        "tarry.event e left join tarry.queue q on q.id = e.queue",
+        "e.at",
+        frozenset({"payload_hash", "detail", "payload"}),
+        _columns(
+            "e",
+            "id at key version attempt due_at leased_at lease_until consumer size payload_hash error payload",
+            xid="e.xid::text::bigint",
+            kind="e.kind::text",
+            queue_id="e.queue",
+            queue="q.name",
+            priority="e.priority::int",
+            detail="e.detail::text",
+        ),
+    ),
+    "messages": _Table(
+        "tarry.message m join tarry.queue q on q.id = m.queue",
+        "m.created_at",
+        frozenset({"headers", "payload"}),
+        _MESSAGE
+        | _columns(
+            "m",
+            "created_at last_error",
+            state="tarry.message_state(m, statement_timestamp())",
+            lease_until="nullif(m.lease_until, '-infinity')",
+            consumer="case when m.token is not null then m.consumer end",
+        ),
+    ),
+    "dead_letters": _Table(
+        "tarry.dead_letter m join tarry.queue q on q.id = m.queue",
+        "m.died_at",
+        frozenset({"headers", "payload"}),
+        _MESSAGE | _columns("m", "died_at reason error"),
+    ),
+}
 _RELATIONS: dict[str, LiteralString] = {"messages": "tarry.message", "dead_letters": "tarry.dead_letter"}
 _COMPARISONS: dict[Operator, LiteralString] = {
     Operator.EQ: "{} = {}",
@@ -134,7 +113,7 @@ def event_slices(conn: Connection[Any], scan: Scan, window: Window, partitions: 
     query = SQL(
         "select e.id >> {}, count(*), {}, min(e.xid)::text::bigint, max(e.xid)::text::bigint "
         "from {} where {} group by 1 order by 1"
-    ).format(Literal(_GROUP_BITS), weight, SQL(_EVENTS.source), _all(terms))
+    ).format(Literal(_GROUP_BITS), weight, SQL(_TABLES["events"].source), _all(terms))
     groups = conn.execute(query).fetchall()
     slices: list[Slice] = []
     for share in _shares(groups, partitions):

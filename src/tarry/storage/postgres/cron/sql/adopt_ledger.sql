@@ -1,6 +1,6 @@
--- Give schedules that were just installed a ledger: that which their prefix and queue had before, or a new one; and note to which
--- queue the ledger of a schedule has moved. The caller holds their rows, so no other transaction does this for the same
--- prefixes. Relies on ledger_owner.
+-- Give schedules that were just installed a ledger: that which their name and queue had before, or a new one; and store
+-- to which queue the ledger of a schedule has moved. The caller has locked their rows, so no other transaction does this
+-- for the same schedules. Relies on ledger_owner.
 with held as materialized (
     select s.prefix, s.queue, s.ledger, s.installed_at from tarry.schedule s where s.prefix = any (%(prefixes)s::text[])
 ), known as materialized (
@@ -27,5 +27,5 @@ with held as materialized (
     from held h left join known k on k.prefix = h.prefix left join made m on m.prefix = h.prefix
     where s.prefix = h.prefix and h.ledger is null
 )
-select h.prefix, coalesce(h.ledger, k.name, m.name)
+select h.prefix, coalesce(h.ledger, k.name, m.name) as ledger
 from held h left join known k on k.prefix = h.prefix left join made m on m.prefix = h.prefix

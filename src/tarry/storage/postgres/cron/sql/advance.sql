@@ -1,6 +1,6 @@
--- What a scheduler changes of a schedule, and nothing else of it: how far it has come. Where it still is at the revision
--- that was read. A schedule that another transaction has locked is left out, so that one that stays open does not delay the
--- others; callers for whom it must be waited for have locked it before (cron_lock).
+-- How far a schedule is planned: the only columns that a scheduler changes. Where it still has the revision that was
+-- read. A schedule that another transaction has locked is skipped, so that a long transaction does not delay the others;
+-- callers that must wait for it have locked it before (cron/lock).
 with wanted as materialized (
     select s.prefix, w.cursor_at, w.wake_at, w.ruled_at
     from unnest(%(prefixes)s::text[], %(expected)s::bigint[], %(cursors)s::timestamptz[], %(wakes)s::timestamptz[],
@@ -13,4 +13,4 @@ update tarry.schedule s
 set cursor_at = w.cursor_at, wake_at = w.wake_at, ruled_at = w.ruled_at, revision = nextval('tarry.version_seq')
 from wanted w
 where s.prefix = w.prefix
-returning s.prefix, coalesce(s.ledger, s.prefix)
+returning s.prefix, coalesce(s.ledger, s.prefix) as ledger

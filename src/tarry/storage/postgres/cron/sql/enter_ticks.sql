@@ -1,8 +1,8 @@
--- The gate: enter ticks into the ledger, and say which were not there yet. Only those become messages. What is there stays,
--- except a tick whose message was taken back, a skipped one that is filled in by hand, and one that was skipped at an hour
--- that is yet to come, because the clock was set back since. A row that was inserted, and not changed, has no xmax.
--- Where the instant counts, one that made its message under another configuration is not let in: whoever changes a schedule
--- holds its row, so nobody else enters ticks of it meanwhile. Relies on tick_once.
+-- Enter ticks into the ledger, and return which were new. Only those become messages. Existing entries stay, except a
+-- tick whose message was withdrawn, a skipped one that is backfilled, and one that was skipped at a time in the future,
+-- because the clock was set back since. A row that was inserted, and not changed, has no xmax. Where the instant counts,
+-- a tick that fired under another configuration is refused: a change of a schedule locks its row, so no other transaction
+-- enters its ticks meanwhile. Relies on tick_once.
 insert into tarry.tick as t (prefix, hash, tick, until, count, verdict, reason, decided_at, due_at)
 select d.prefix, d.hash, d.tick, d.until, d.count, d.verdict, d.reason, d.decided_at, d.due_at
 from unnest(%(prefixes)s::text[], %(hashes)s::text[], %(ticks)s::timestamptz[], %(untils)s::timestamptz[],
@@ -20,4 +20,4 @@ set verdict = excluded.verdict, reason = excluded.reason, decided_at = excluded.
 where t.verdict = 'withdrawn'
    or (t.verdict = 'skipped' and (excluded.verdict = 'backfilled'
        or (t.reason <> 'by_hand' and t.decided_at > excluded.decided_at)))
-returning t.prefix, t.hash, t.tick, t.xmax = 0
+returning t.prefix as ledger, t.hash, t.tick, t.xmax = 0 as is_new

@@ -1,5 +1,5 @@
--- Forget a batch of old entries of the ledger, unless their message still lives, and note how far: what was forgotten must
--- not be made again. Whoever forgets at the same time takes others. Relies on tick_over and message_key.
+-- Delete a batch of old entries of the ledger, unless their message is still live, and store how far: deleted ticks must
+-- not fire again. Concurrent callers delete different entries. Relies on tick_over and message_key.
 with old as materialized (
     select t.ctid as place from tarry.tick t
     where greatest(t.decided_at, coalesce(t.until, t.tick)) < %(before)s::timestamptz

@@ -1,5 +1,5 @@
--- Tell the ledger which message a tick became, and the journal that a schedule made it. Right after the offer, in its
--- transaction: nobody else has seen the message yet. Relies on message_key and tick_once.
+-- Store in the ledger which message a tick became, and journal that a schedule fired it. Right after the offer, in its
+-- transaction: the message is not visible to others yet. Relies on message_key and tick_once.
 with made as materialized (
     select p.prefix, p.ledger, p.hash, p.tick, m.queue, m.key, m.version, m.attempt, m.priority, m.due_at, q.journal
     from unnest(%(prefixes)s::text[], %(ledgers)s::text[], %(hashes)s::text[], %(ticks)s::timestamptz[], %(keys)s::text[])

@@ -1,4 +1,4 @@
--- Where schedules that are to change together stand, held until the transaction ends, in the order of their prefixes.
+-- The revisions of schedules that are to change together, locked until the transaction ends, in the order of their names.
 select s.prefix, s.revision
 from tarry.schedule s
 where s.prefix = any (%(prefixes)s::text[])

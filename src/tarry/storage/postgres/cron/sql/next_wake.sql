@@ -1,5 +1,5 @@
--- How long until some schedule needs a scheduler. Relies on schedule_wake.
-select min(w.wake_at) - coalesce(%(now)s::timestamptz, clock_timestamp())
+-- How long until a schedule needs a scheduler. Relies on schedule_wake.
+select min(w.wake_at) - coalesce(%(now)s::timestamptz, clock_timestamp()) as wait_for
 from (
     select wake_at from tarry.schedule
     where wake_at is not null and (payload is not null or prefix = any (%(owned)s::text[]))

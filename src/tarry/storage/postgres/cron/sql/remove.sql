@@ -1,5 +1,5 @@
--- Remove schedules that are still at the revision that was read. Their ledger stays: what was done is not forgotten.
+-- Remove schedules that still have the revision that was read. Their ledgers stay.
 delete from tarry.schedule s
 using unnest(%(prefixes)s::text[], %(expected)s::bigint[]) as w(prefix, expected)
 where s.prefix = w.prefix and s.revision = w.expected
-returning s.prefix, coalesce(s.ledger, s.prefix)
+returning s.prefix, coalesce(s.ledger, s.prefix) as ledger

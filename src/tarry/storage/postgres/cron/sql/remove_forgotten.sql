@@ -1,5 +1,5 @@
--- Take ticks out of the ledger again that it had forgotten: they were decided once, and may have made a message then. After
--- the gate and in a statement of its own: the gate may have waited for whoever forgot them, and could not see the note.
+-- Remove ticks from the ledger that were deleted from it before: they were decided once, and may have fired. After
+-- entering, and in a statement of its own: entering may have waited for the deletion, and could not see its record.
 -- Relies on the primary key of tick_forgotten and on tick_once.
 with forgotten as materialized (
     select d.prefix, d.hash, d.tick
@@ -10,4 +10,4 @@ with forgotten as materialized (
 delete from tarry.tick t
 using forgotten f
 where t.prefix = f.prefix and t.tick = f.tick and t.hash = f.hash and t.until is null
-returning t.prefix, t.hash, t.tick
+returning t.prefix as ledger, t.hash, t.tick

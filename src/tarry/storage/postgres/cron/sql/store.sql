@@ -1,6 +1,6 @@
--- Store schedules as they are to be, where they still are at the revision that was read; a new one only where there is
--- none. One statement locks, compares and writes, in the order of prefixes. Revisions come from a sequence: one that was
--- removed and made again is not taken for the old one, and one that was removed meanwhile is not made again.
+-- Store schedules where they still have the revision that was read; a new one only where there is none. One statement
+-- locks, compares and writes, in the order of names. Revisions come from a sequence: a schedule that was removed and
+-- installed again is not taken for the old one, and one that was removed meanwhile is not stored.
 with wanted as materialized (
     select * from jsonb_populate_recordset(null::tarry.schedule, %(rows)s::jsonb)
 ), there as materialized (

@@ -1,12 +1,10 @@
--- The ledger of one prefix, newest first: single ticks and runs of skipped ones that touch the span. Relies on tick_once
--- and tick_run. Of a schedule that is gone, the ledger that its prefix used last.
-with ledger(name) as materialized (
-    select coalesce(
-        (select coalesce(s.ledger, s.prefix) from tarry.schedule s where s.prefix = %(prefix)s),
-        (select l.name from tarry.ledger l where l.prefix = %(prefix)s order by l.installed_at desc, l.name limit 1))
-)
-select %(prefix)s::text, t.hash, t.tick, t.verdict, t.reason, t.decided_at, t.until, t.count, q.name, t.key, t.version, t.due_at,
-    m.key is not null, coalesce(m.attempt, 0), t.prefix
+-- The ledger of one schedule, newest first: single ticks and runs of skipped ones that overlap the span. Relies on
+-- tick_once and tick_run.
+with
+-- include: cron/_ledger
+select
+    -- include: cron/_tick
+    , m.key is not null as live
 from (
     (select * from tarry.tick
      where prefix = (select name from ledger) and until is null

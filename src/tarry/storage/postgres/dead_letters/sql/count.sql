@@ -1,6 +1,6 @@
--- How many dead letters fit a filter, and how many of them could not live because their key does. At most `walk` are
--- looked at, the oldest first: the second column says whether that was all.
--- Each way has a condition on the queue that no other index has: no plan can take the wrong one.
+-- How many dead letters match a filter, and how many of them cannot be redriven because their key is live. At most `walk`
+-- are read, the oldest first: the second column shows whether that was all. Each branch has a condition on the queue that
+-- only one index supports: no plan can use the wrong one.
 with q as materialized (
     select id from tarry.queue where name = %(queue)s and deleted_at is null
 ), walked as materialized (
@@ -30,4 +30,6 @@ with q as materialized (
     where (%(type)s::text is null or w.type = %(type)s)
       and (%(key_prefix)s::text is null or starts_with(w.key, %(key_prefix)s))
 )
-select (select count(*) from fitting), (select count(*) from walked), (select count(*) from fitting where live) from q
+select (select count(*) from fitting) as fitting, (select count(*) from walked) as walked,
+    (select count(*) from fitting where live) as blocked
+from q

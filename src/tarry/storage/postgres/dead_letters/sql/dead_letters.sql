@@ -1,10 +1,10 @@
--- Dead letters of a queue that fit a filter, the newest first, behind a place. Relies on dead_letter_order, dead_letter_group for one
--- fingerprint, or the primary key. The walk is bounded, so that looking cannot hurt.
--- Each way has a condition on the queue that no other index has: no plan can take the wrong one.
+-- Dead letters of a queue that match a filter, the newest first, after a position. Relies on dead_letter_order,
+-- dead_letter_group for one fingerprint, or the primary key. The scan is bounded. Each branch has a condition on the
+-- queue that only one index supports: no plan can use the wrong one.
 with q as materialized (
     select id, name from tarry.queue where name = %(queue)s and deleted_at is null
 )
-select q.name, d.key, d.payload, d.version, d.attempt, d.priority, d.due_at, d.died_at, d.reason, d.error, d.type,
+select q.name as queue, d.key, d.payload, d.version, d.attempt, d.priority, d.due_at, d.died_at, d.reason, d.error, d.type,
     d.headers, d.content_type, d.fingerprint, d.consumer, d.origin
 from q left join lateral (
     select w.* from (

@@ -1,4 +1,4 @@
--- Give up dead letters of a queue: all of them, or those that fit a filter. Says how many there were.
+-- Delete dead letters of a queue: all of them, or those that match a filter. Returns how many.
 with q as materialized (
     select id, journal from tarry.queue where name = %(queue)s and deleted_at is null
 ), gone as (
@@ -18,4 +18,4 @@ with q as materialized (
     from q cross join gone g
     where q.journal <> 'off'
 )
-select (select count(*) from gone) from q
+select (select count(*) from gone) as discarded from q

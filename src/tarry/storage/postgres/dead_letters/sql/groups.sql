@@ -1,6 +1,6 @@
--- Dead letters by what they died of, those that died last first. One descent along dead_letter_group finds each group, and
--- no group is counted beyond `cap`: a million dead letters are as quick to look at as a thousand. Of more groups than `most`
--- some are not seen. What is said of types and attempts is that of the newest.
+-- Dead letters by fingerprint, those that died last first. One descent along dead_letter_group finds each group, and no
+-- group is counted beyond `cap`: a million dead letters are as quick to read as a thousand. Of more groups than `most`
+-- some are not seen. Types and attempts are those of the newest.
 with recursive q as materialized (
     select id from tarry.queue where name = %(queue)s and deleted_at is null
 ), named as (
@@ -21,8 +21,8 @@ with recursive q as materialized (
     order by newest.died_at desc, newest.version desc
     limit %(limit)s::int
 )
-select g.fingerprint, g.reason, g.error, counted.n, oldest.died_at, g.died_at, g.version, g.key, sample.types,
-    sample.fewest, sample.most
+select g.fingerprint, g.reason, g.error, counted.n as count, oldest.died_at as first_died_at, g.died_at as last_died_at,
+    g.version as example, g.key as example_key, sample.types, sample.fewest as fewest_attempts, sample.most as most_attempts
 from q left join (
     freshest g
     cross join lateral (select d.died_at from tarry.dead_letter d

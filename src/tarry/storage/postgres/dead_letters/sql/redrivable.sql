@@ -1,5 +1,5 @@
--- Which dead letters a redrive without names would take: the oldest that could live. Chosen before they are moved, and by a
--- statement of its own, because an answer can get lost: a redrive that is said again must move the same ones, or none.
+-- The dead letters that a redrive without versions would redrive: the oldest whose key is free. Chosen in a statement of
+-- its own before they are moved, because a response can get lost: a repeated redrive must move the same ones, or none.
 with q as materialized (
     select id from tarry.queue where name = %(queue)s and deleted_at is null
 ), candidate as (
@@ -9,4 +9,4 @@ with q as materialized (
       and not exists (select from tarry.message m where m.key = d.key and m.queue = d.queue)
     order by d.key, d.died_at, d.version
 )
-select array(select version from candidate order by died_at, version limit %(limit)s::int) from q
+select array(select version from candidate order by died_at, version limit %(limit)s::int) as versions from q

@@ -1,6 +1,6 @@
--- Dead letters live again: ready now, attempts 0, a new version that knows the old one. Where the key is live already
--- the dead letter stays; of several with one key the oldest goes first. They come out in the order in which they died
--- (versions), are inserted in key order (locks), and are locked first: two redrives cannot revive the same one.
+-- Redrive dead letters: ready now, attempts 0, a new version that refers to the old one. Where the key is live the dead
+-- letter stays; of several with one key the oldest goes first. Versions are allocated in the order in which they died;
+-- rows are inserted in key order (locks) and locked first: concurrent redrives cannot revive the same one.
 with q as materialized (
     select id, journal from tarry.queue where name = %(queue)s and deleted_at is null
 ), candidate as materialized (
@@ -16,7 +16,7 @@ with q as materialized (
     for update skip locked
 ), numbered as materialized (
     select array(select nextval('tarry.version_seq') from locked) as versions
-), revived as (
+), moved as (
     insert into tarry.message (version, queue, key, payload, content_type, due_at, planned_at, created_at, priority,
         conflict, type, headers, lease_for, max_attempts, retry, origin)
     select (select versions from numbered)[l.place], l.queue, l.key, l.payload, l.content_type, t.now, t.now, t.now,
@@ -27,17 +27,15 @@ with q as materialized (
     on conflict (key, queue) do nothing
     returning key, version, origin, priority, due_at, payload, type
 ), gone as (
-    delete from tarry.dead_letter where version = any (array(select origin from revived))
+    delete from tarry.dead_letter where version = any (array(select origin from moved))
 ), journaled as (
     insert into tarry.event (kind, at, queue, key, version, attempt, priority, due_at, size, detail)
     select 'redriven', coalesce(%(now)s::timestamptz, clock_timestamp()), q.id, r.key, r.version, 0, r.priority,
         r.due_at, octet_length(r.payload), jsonb_build_object('from_version', r.origin)
-    from q cross join revived r
+    from q cross join moved r
     where q.journal <> 'off'
 )
-select (select count(*) from revived),
-    (select count(pg_notify('tarry', %(queue)s::text || '/' || w.type)) from tarry.waiter w
-    where w.queue = q.id and w.wakes_at + interval '1s' > coalesce(%(now)s::timestamptz, statement_timestamp())
-      and exists (select from revived s where (s.due_at < w.wakes_at or s.due_at <= coalesce(%(now)s::timestamptz, statement_timestamp()))
-        and w.type in ('', s.type)))
-from q
+select count(d.key) as redriven,
+    -- include: wakeup/_notify
+from q left join moved d on true
+group by q.id

@@ -1,10 +1,8 @@
--- Change what a redrive job does: pause, resume, cancel, or what the verdict on its canaries says. Only from a state that
--- allows it, and, where a step is named, only if nobody was faster.
-with lead as materialized (
-    select 1 from tarry.leader
-    where name = %(leader)s and fence = %(fence)s and lease_until > coalesce(%(now)s::timestamptz, clock_timestamp())
-    for share
-), moment as materialized (
+-- Change the state of a redrive job: pause, resume, cancel, or the verdict on its canaries. Only from a state that allows
+-- it, and, where a step is named, only if that is still the next one.
+with
+-- include: maintenance/_lead
+, moment as materialized (
     select coalesce(%(now)s::timestamptz, clock_timestamp()) as now
 )
 update tarry.redrive_job j

@@ -1,18 +1,16 @@
--- One step of a redrive job: these dead letters live again, and the job moves on, in one statement: after a crash both are
--- there, or neither. `step` says which step is meant, so nobody's is done twice. What cannot live (its key is live, or it is
--- gone) is skipped. Locks, order and who is woken as in `redrive`.
--- Another transaction may hold a key or a letter (which is being labelled, say): skipping it would leave it dead for good, so
--- the step waits, in the order of versions; a leader only for 5 s, and then tries the step again.
-with patience as materialized (
+-- One step of a redrive job: these dead letters are redriven, and the job advances, in one statement: after a crash both
+-- happened, or neither. `step` names the step, so none is done twice. Where the key is live, or the letter is gone, it is
+-- skipped. Locks, order and notifications as in `redrive`. Another transaction may have locked a key or a letter (to set
+-- its fingerprint, for example): skipping it would leave it dead for good, so the step waits, in the order of versions; a
+-- leader only for 5 s, and then tries the step again.
+with timeout as materialized (
     select set_config('lock_timeout',
         case when %(leader)s::text is null then current_setting('lock_timeout') else '5s' end, true)
-), lead as materialized (
-    select 1 from tarry.leader
-    where name = %(leader)s and fence = %(fence)s and lease_until > coalesce(%(now)s::timestamptz, clock_timestamp())
-    for share
-), job as materialized (
+),
+-- include: maintenance/_lead
+, job as materialized (
     select j.*, coalesce(%(now)s::timestamptz, clock_timestamp()) as now
-    from patience cross join tarry.redrive_job j
+    from timeout cross join tarry.redrive_job j
     where j.id = %(job)s and j.step = %(step)s and j.state = 'running'
       and (%(leader)s::text is null or exists (select from lead))
     for update of j skip locked
@@ -66,7 +64,6 @@ set step = j.step + 1, redriven = j.redriven + o.n, skipped = j.skipped + cardin
     next_at = o.now + make_interval(secs => coalesce(o.n / j.rate, 0)), updated_at = o.now
 from outcome o
 where j.id = o.id
-returning o.n, (
-    select count(pg_notify('tarry', q.name || '/' || w.type)) from q join tarry.waiter w on w.queue = q.id
-    where w.wakes_at + interval '1s' > o.now
-      and exists (select from revived s where (s.due_at < w.wakes_at or s.due_at <= o.now) and w.type in ('', s.type)))
+returning o.n as redriven, (
+    select tarry.notify_waiters(q.id, q.name, o.now, o.now, array(select type from revived), o.n::int) from q
+    where exists (select from tarry.waiter w where w.queue = q.id)) as notified

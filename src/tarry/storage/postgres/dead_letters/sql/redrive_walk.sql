@@ -1,9 +1,9 @@
--- The next dead letters of a redrive job, in the order in which they died, from where the job stands: at most `walk`, along
--- dead_letter_order, dead_letter_group for one fingerprint, or the primary key. Says which of them fit the filter.
--- Each way has a condition on the queue that no other index has: no plan can take the wrong one.
+-- The next dead letters of a redrive job, in the order in which they died, from its cursor: at most `walk`, along
+-- dead_letter_order, dead_letter_group for one fingerprint, or the primary key. Returns which of them match the filter.
+-- Each branch has a condition on the queue that only one index supports: no plan can use the wrong one.
 select w.version, w.died_at,
     w.version < job.before_version and (job.died_to is null or w.died_at < job.died_to)
-    and (job.type is null or w.type = job.type) and (job.key_prefix is null or starts_with(w.key, job.key_prefix))
+    and (job.type is null or w.type = job.type) and (job.key_prefix is null or starts_with(w.key, job.key_prefix)) as fits
 from tarry.redrive_job job cross join lateral (
     (select d.version, d.died_at, d.type, d.key from tarry.dead_letter d
      where job.versions is null and job.fingerprint is null and d.queue = job.queue

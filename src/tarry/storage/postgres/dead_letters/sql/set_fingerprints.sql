@@ -1,9 +1,7 @@
--- Write fingerprints down, where there is none yet. In the order of versions, so that two who do it cannot deadlock.
-with lead as materialized (
-    select 1 from tarry.leader
-    where name = %(leader)s and fence = %(fence)s and lease_until > coalesce(%(now)s::timestamptz, clock_timestamp())
-    for share
-), locked as materialized (
+-- Store fingerprints where there is none yet. In the order of versions, so that concurrent callers cannot deadlock.
+with
+-- include: maintenance/_lead
+, locked as materialized (
     select d.version from tarry.dead_letter d
     where d.version = any (%(versions)s::bigint[]) and d.fingerprint is null
       and (%(leader)s::text is null or exists (select from lead))

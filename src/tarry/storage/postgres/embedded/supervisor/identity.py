@@ -1,5 +1,4 @@
-"""Assumes an account that PostgreSQL accepts, without creating accounts or changing files outside of the data
-directory.
+"""Assumes an account that PostgreSQL accepts; creates no account, changes no file outside of the data directory.
 
 PostgreSQL refuses root. Root therefore enters a user namespace in which its own id has another number: files stay owned
 by root, and no other account is involved. Where that is refused (most containers), an existing unprivileged account is
@@ -13,14 +12,14 @@ import pwd
 from collections.abc import Callable
 from pathlib import Path
 
-from .report import StartError
+from .layout import StartError
 
 CLONE_NEWUSER = 0x10000000
 ACCOUNTS = ("tarry", "postgres", "nobody")
 # Names for the own uid inside of the namespace, since initdb needs one; "nobody" last, as it also stands for unmapped
 # uids.
 KNOWN_NAMES = ("daemon", "bin", "postgres", "nobody")
-OTHER_PLACE = "Set TARRY_HOME (or data_dir=) to a place it can reach, such as /var/lib/tarry"
+OTHER_HOME = "Set TARRY_HOME (or data_dir=) to a directory it can reach, such as /var/lib/tarry"
 
 
 def assume(home: Path, postgres: Path) -> None:
@@ -34,12 +33,12 @@ def assume(home: Path, postgres: Path) -> None:
             _enter_namespace()
         else:
             _become_account(home, postgres)
-    elif not _has_name(uid):
+    elif _entry(uid) is None:
         # initdb looks up its user and fails if there is none, as with the arbitrary user ids of some clusters.
         if not namespaces_allowed():
             raise StartError(
-                f"uid {uid} has no entry in /etc/passwd, which initdb insists on, and user namespaces are refused. "
-                "Add an entry for it, or set TARRY_DSN to a server of your own."
+                f"uid {uid} has no entry in /etc/passwd, which initdb requires, and user namespaces are refused. "
+                "Add an entry for it, or set TARRY_DSN to another server."
             )
         _enter_namespace()
     _check_reach(home, postgres)
@@ -68,20 +67,20 @@ def _become_account(home: Path, postgres: Path) -> None:
     if account is None:
         raise StartError(
             "PostgreSQL does not run as root, user namespaces are refused here, and none of the accounts "
-            f"{', '.join(ACCOUNTS)} exists. Run as another user, or set TARRY_DSN to a server of your own."
+            f"{', '.join(ACCOUNTS)} exists. Run as another user, or set TARRY_DSN to another server."
         )
 
-    # Before ownership is changed: check that the account can reach the directory.
-    def look() -> None:
+    def check_access() -> None:
         _become(account.pw_uid, account.pw_gid)
         if not os.access(home.parent, os.X_OK) or not os.access(postgres, os.R_OK | os.X_OK):
             raise PermissionError
 
-    if not _in_child(look):
+    # Checked before the ownership is changed.
+    if not _in_child(check_access):
         raise StartError(
             "PostgreSQL does not run as root, user namespaces are refused here, and the account "
-            f"{account.pw_name!r} cannot reach {home} or {postgres}: a directory on the way is closed to it. "
-            f"{OTHER_PLACE}, and install Python packages where every account may read them."
+            f"{account.pw_name!r} cannot reach {home} or {postgres}: it may not enter a directory of the path. "
+            f"{OTHER_HOME}, and install Python packages where every account may read them."
         )
     _give(home, account.pw_uid, account.pw_gid)
     _become(account.pw_uid, account.pw_gid)
@@ -104,29 +103,22 @@ def _give(home: Path, uid: int, gid: int) -> None:
 def _check_reach(home: Path, postgres: Path) -> None:
     if not os.access(home, os.R_OK | os.W_OK | os.X_OK):
         raise StartError(
-            f"PostgreSQL runs without root's privileges, and without them {home} cannot be written: it or a directory "
-            f"on the way is closed. {OTHER_PLACE}."
+            f"PostgreSQL runs without root's privileges, and without them it cannot write to {home}: it may not enter "
+            f"it or a directory of its path. {OTHER_HOME}."
         )
     if not os.access(postgres, os.R_OK | os.X_OK):
         raise StartError(
-            f"PostgreSQL runs without root's privileges, and without them {postgres} cannot be executed. Install that "
-            "package where every account may read it, choose other binaries=, or set TARRY_DSN to a server of your own."
+            f"PostgreSQL runs without root's privileges, and without them it cannot execute {postgres}. Install that "
+            "package where every account may read it, choose other binaries=, or set TARRY_DSN to another server."
         )
 
 
-def _entry(name: str) -> pwd.struct_passwd | None:
+def _entry(account: str | int) -> pwd.struct_passwd | None:
+    """The entry in /etc/passwd of a name or a uid."""
     try:
-        return pwd.getpwnam(name)
+        return pwd.getpwnam(account) if isinstance(account, str) else pwd.getpwuid(account)
     except KeyError:
         return None
-
-
-def _has_name(uid: int) -> bool:
-    try:
-        pwd.getpwuid(uid)
-    except KeyError:
-        return False
-    return True
 
 
 def _in_child(step: Callable[[], None]) -> bool:

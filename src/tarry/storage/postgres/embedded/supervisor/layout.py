@@ -1,14 +1,26 @@
-"""File names in the private directory of one server."""
+"""What using processes and the supervisor share: file names, locks, the published state, the words of the report."""
 
-from dataclasses import dataclass
+import fcntl
+import json
+import os
+import time
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 SUPERUSER = "tarry"
 DATABASE = "tarry"
 PORT = 5432
+PAUSE_FOR = 0.01
+# The only argument of a supervisor that just tests whether user namespaces are allowed, by its exit status.
+PROBE = "are-namespaces-allowed"
+# The first line of the supervisor's report to the process that launched it.
+READY, BUSY, FAILED = "ready", "busy", "failed"
 
 
-@dataclass(frozen=True, slots=True)
+class StartError(Exception):
+    """The server cannot be started; the message is for the user and contains a remedy."""
+
+
 class Layout:
     """Paths of one server. There are four locks:
 
@@ -20,51 +32,74 @@ class Layout:
     Lock files are never removed: two processes could then hold "the same" lock.
     """
 
-    home: Path
-
-    @property
-    def startup_lock(self) -> Path:
-        return self.home / "startup.lock"
-
-    @property
-    def users_lock(self) -> Path:
-        return self.home / "users.lock"
-
-    @property
-    def supervisor_lock(self) -> Path:
-        return self.home / "supervisor.lock"
-
-    @property
-    def server_lock(self) -> Path:
-        return self.home / "server.lock"
-
-    @property
-    def state(self) -> Path:
-        return self.home / "server.json"
-
-    @property
-    def log(self) -> Path:
-        return self.home / "server.log"
-
-    @property
-    def pgdata(self) -> Path:
-        return self.home / "pgdata"
-
-    @property
-    def postmaster_pid(self) -> Path:
-        return self.pgdata / "postmaster.pid"
-
-    @property
-    def socket_dir(self) -> Path:
-        return self.home / "socket"
-
-    @property
-    def short_socket_dir(self) -> Path:
-        """A file with the path of an alternative socket directory, used if the path of the usual one is too long for a
-        socket.
-        """
-        return self.home / "socket.path"
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.startup_lock = home / "startup.lock"
+        self.users_lock = home / "users.lock"
+        self.supervisor_lock = home / "supervisor.lock"
+        self.server_lock = home / "server.lock"
+        self.state = home / "server.json"
+        self.log = home / "server.log"
+        self.pgdata = home / "pgdata"
+        self.postmaster_pid = self.pgdata / "postmaster.pid"
+        self.socket_dir = home / "socket"
+        # Holds the path of another socket directory, used if the usual one is too long for a socket.
+        self.short_socket_dir = home / "socket.path"
 
 
 def socket_file(socket_dir: Path) -> Path:
     return socket_dir / f".s.PGSQL.{PORT}"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The published state of a ready server. Valid only while the supervisor lock is held."""
+
+    socket_dir: Path
+    postmaster: int
+    supervisor: int
+
+
+def write_state(layout: Layout, state: State) -> None:
+    draft = layout.state.with_suffix(".new")
+    draft.write_text(json.dumps(asdict(state), default=str))
+    draft.replace(layout.state)
+
+
+def read_state(layout: Layout) -> State | None:
+    try:
+        fields = json.loads(layout.state.read_text())
+    except FileNotFoundError:
+        return None
+    return State(Path(fields["socket_dir"]), fields["postmaster"], fields["supervisor"])
+
+
+def open_lock(path: Path) -> int:
+    """Open a descriptor to lock; not inherited across exec, but shared with forked children."""
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        return os.open(path, flags)
+    except FileNotFoundError:
+        pass
+    try:
+        lock = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return os.open(path, flags)
+    if os.geteuid() == 0:
+        # Root joins servers that other accounts run, and these must be able to open the file too.
+        owner = path.parent.stat()
+        os.fchown(lock, owner.st_uid, owner.st_gid)
+    return lock
+
+
+def acquire(lock: int, kind: int, *, deadline: float) -> bool:
+    """Whether the lock was acquired before the deadline (of `time.monotonic`); 0 tries once."""
+    while True:
+        try:
+            fcntl.flock(lock, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(PAUSE_FOR)
+        else:
+            return True

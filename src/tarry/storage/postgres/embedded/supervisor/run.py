@@ -1,23 +1,22 @@
 """The supervisor: assume an account, remove leftovers, serve until no process uses the server, clean up."""
 
+import contextlib
 import fcntl
 import os
+import shutil
 import signal
 import sys
 import traceback
 from pathlib import Path
 from typing import NoReturn
 
-from . import cluster, postmaster, sockets
+from . import postgres
 from .identity import assume, namespaces_allowed
-from .locks import acquire, open_lock
-from .log import keep_small, open_log, tail
-from .order import PROBE, Order
-from .report import BUSY, FAILED, READY, Report, StartError
-from .state import State, forget_state, write_state
-from .watch import Watch
+from .layout import BUSY, FAILED, PROBE, READY, Layout, StartError, State, acquire, open_lock, write_state
 
-LOOK_AT_LOG_EVERY = 60.0
+LOG_LIMIT = 8 * 1024 * 1024
+LOG_CHECK_EVERY = 60.0
+QUOTED_LOG = 4096
 
 
 def main(argv: list[str]) -> NoReturn:
@@ -28,14 +27,17 @@ def main(argv: list[str]) -> NoReturn:
         os._exit(0)
     os.umask(0o077)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    order, report = Order.from_argv(argv), Report(os.dup(1))
+    home, binaries, major, runtime_dir = argv
+    layout, report = Layout(Path(home)), Report(os.dup(1))
     try:
-        assume(order.home, order.binaries / "postgres")
-        supervisor = open_lock(order.layout.supervisor_lock)
-        if not acquire(supervisor, fcntl.LOCK_EX, deadline=0):
+        assume(layout.home, Path(binaries) / "postgres")
+        supervisor_lock = open_lock(layout.supervisor_lock)
+        if not acquire(supervisor_lock, fcntl.LOCK_EX, deadline=0):
             report.send(BUSY)
             sys.exit(0)
-        Supervisor(order, supervisor, report).run()
+        Supervisor(
+            layout, Path(binaries), int(major), Path(runtime_dir) if runtime_dir else None, supervisor_lock, report
+        ).run()
     except StartError as failure:
         report.send(FAILED, str(failure))
     except Exception:
@@ -44,15 +46,35 @@ def main(argv: list[str]) -> NoReturn:
     sys.exit(0)
 
 
-class Supervisor:
-    """Parent of one PostgreSQL, which it restarts after a crash; `lock` is the supervisor lock, already held."""
+class Report:
+    """The supervisor's single message to the process that launched it, which may be dead by then."""
 
-    def __init__(self, order: Order, lock: int, report: Report) -> None:
-        self._order = order
-        self._layout = order.layout
+    def __init__(self, pipe: int) -> None:
+        self._pipe: int | None = pipe
+
+    def send(self, verdict: str, message: str = "") -> None:
+        """Send the verdict and close the pipe. Later messages go to standard error, which is the log by then."""
+        pipe, self._pipe = self._pipe, None
+        # If the launcher is gone, it does not use the server, which will then stop as usual.
+        with contextlib.suppress(BrokenPipeError):
+            os.write(2 if pipe is None else pipe, f"{verdict}\n{message}\n".encode(errors="replace"))
+        if pipe is not None:
+            os.close(pipe)
+
+
+class Supervisor:
+    """Parent of one PostgreSQL, which it restarts after a crash. The supervisor lock is already held."""
+
+    def __init__(
+        self, layout: Layout, binaries: Path, major: int, runtime_dir: Path | None, lock: int, report: Report
+    ) -> None:
+        self._layout = layout
+        self._binaries = binaries
+        self._major = major
+        self._runtime_dir = runtime_dir
         self._lock = lock
         self._report = report
-        self._log = open_log(self._layout.log)
+        self._log = open_log(layout.log)
         self._socket_dir: Path | None = None
         self._postmaster: int | None = None
         self._ending = False
@@ -60,64 +82,90 @@ class Supervisor:
         os.dup2(self._log, 2)
 
     def run(self) -> None:
-        before = os.fstat(self._log).st_size
+        log_size = os.fstat(self._log).st_size
         try:
             self._start()
         except StartError as failure:
-            said = tail(self._layout.log, before)
+            quoted = tail(self._layout.log, log_size)
             raise StartError(
-                f"{failure}\nIts log, {self._layout.log}, ends with:\n{said}" if said else str(failure)
+                f"{failure}\nIts log, {self._layout.log}, ends with:\n{quoted}" if quoted else str(failure)
             ) from None
         self._report.send(READY)
-        self._listen_to_signals()
-        self._serve(Watch(self._layout, self._lock))
+        for ending in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(ending, self._end)
+        signal.signal(signal.SIGALRM, self._trim_log)
+        signal.setitimer(signal.ITIMER_REAL, LOG_CHECK_EVERY, LOG_CHECK_EVERY)
+        self._serve()
+        self._finish()
 
     def _start(self) -> None:
-        layout, binaries, log = self._layout, self._order.binaries, self._log
-        server = postmaster.claim_server(layout)
-        cluster.ensure(layout, binaries, self._order.major, log=log, server=server)
-        self._socket_dir = sockets.prepare(layout, self._order.runtime_dir)
-        pid = postmaster.launch(layout, binaries, self._socket_dir, log=log, server=server)
+        layout, binaries, log = self._layout, self._binaries, self._log
+        server_lock = postgres.claim_server(layout)
+        postgres.ensure_files(layout, binaries, self._major, log=log, server_lock=server_lock)
+        self._socket_dir = postgres.prepare_socket_dir(layout, self._runtime_dir)
+        pid = postgres.launch(layout, binaries, self._socket_dir, log=log, server_lock=server_lock)
         # From here on only PostgreSQL's processes hold it.
-        os.close(server)
-        postmaster.await_ready(layout, pid)
+        os.close(server_lock)
+        postgres.await_ready(layout, pid)
         self._postmaster = pid
         write_state(layout, State(self._socket_dir, pid, os.getpid()))
 
-    def _serve(self, watch: Watch) -> None:
-        watcher = watch.begin()
+    def _serve(self) -> None:
+        """Wait for the end of PostgreSQL or of the child that watches its users, whichever comes first."""
+        startup_lock, users_lock = open_lock(self._layout.startup_lock), open_lock(self._layout.users_lock)
+        watcher = self._watch(startup_lock, users_lock)
         while not self._ending:
             ended, status = os.wait()
-            if ended == watcher and status == 0:
-                break
             if ended == watcher:
-                watcher = watch.begin()
+                if status == 0:
+                    return
+                watcher = self._watch(startup_lock, users_lock)
             elif ended == self._postmaster:
                 self._postmaster = None
-                forget_state(self._layout)
+                self._layout.state.unlink(missing_ok=True)
                 if status == 0:
                     # Stopped on purpose from outside; the next process that needs it starts it again.
-                    break
+                    return
                 # Killed or crashed while in use; clients see only a lost connection. Restart before they retry.
                 self._start()
-        self._finish()
+
+    def _watch(self, startup_lock: int, users_lock: int) -> int:
+        """Fork a child that exits with status 0 when no process uses the server and, by the startup lock, none can join.
+
+        A child, because the supervisor waits for processes: one wait covers both a dead server and the departure of the
+        last user. It acquires the locks for its parent: a lock belongs to the open file, which both share.
+        """
+        parent = os.getpid()
+        child = os.fork()
+        if child != 0:
+            return child
+        try:
+            for handled in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
+                signal.signal(handled, signal.SIG_DFL)
+            postgres.die_with(parent, signal.SIGKILL)
+            os.close(self._lock)
+            while True:
+                fcntl.flock(users_lock, fcntl.LOCK_EX)
+                # Released before the other lock is requested: a new user holds startup and requests users, which would
+                # deadlock.
+                fcntl.flock(users_lock, fcntl.LOCK_UN)
+                fcntl.flock(startup_lock, fcntl.LOCK_EX)
+                if acquire(users_lock, fcntl.LOCK_EX, deadline=0):
+                    os._exit(0)
+                fcntl.flock(startup_lock, fcntl.LOCK_UN)
+        finally:
+            os._exit(1)
 
     def _finish(self) -> None:
-        forget_state(self._layout)
+        self._layout.state.unlink(missing_ok=True)
         # Clear the pid first: a signal that arrives now must not go to a pid that may soon be reused.
         pid, self._postmaster = self._postmaster, None
         if pid is not None:
-            postmaster.stop(pid)
+            postgres.stop(pid)
         if self._socket_dir is not None:
-            sockets.discard(self._layout, self._socket_dir)
+            postgres.discard_socket_dir(self._layout, self._socket_dir)
         # Before the startup lock, which is released at exit: the next holder of startup must not find this supervisor.
         os.close(self._lock)
-
-    def _listen_to_signals(self) -> None:
-        for ending in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(ending, self._end)
-        signal.signal(signal.SIGALRM, self._tidy)
-        signal.setitimer(signal.ITIMER_REAL, LOOK_AT_LOG_EVERY, LOOK_AT_LOG_EVERY)
 
     def _end(self, *_: object) -> None:
         """Handle a termination signal: stop PostgreSQL, which wakes the main loop, which then ends."""
@@ -125,5 +173,26 @@ class Supervisor:
         if self._postmaster is not None:
             os.kill(self._postmaster, signal.SIGINT)
 
-    def _tidy(self, *_: object) -> None:
+    def _trim_log(self, *_: object) -> None:
         keep_small(self._layout.log)
+
+
+def open_log(path: Path) -> int:
+    """Open the log of PostgreSQL, initdb and the supervisor."""
+    keep_small(path)
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+
+def keep_small(path: Path) -> None:
+    """Truncate in place and keep one copy: PostgreSQL continues to append to the same file."""
+    if path.exists() and path.stat().st_size > LOG_LIMIT:
+        shutil.copyfile(path, path.with_suffix(".log.1"))
+        os.truncate(path, 0)
+
+
+def tail(path: Path, since: int) -> str:
+    """The end of what was written after the offset `since`."""
+    with path.open("rb") as log:
+        end = log.seek(0, os.SEEK_END)
+        log.seek(max(0, since, end - QUOTED_LOG))
+        return log.read().decode(errors="replace").strip()

@@ -1,5 +1,5 @@
--- Give a journal that came with a dump to this server: all its events count as committed now, in the order of their ids.
--- All of them at once, or none. Relies on event_find, after by_bitmaps.
+-- Assign a journal that was restored from a dump to this server: all its events count as committed now, in the order of
+-- their ids. All of them, or none. Relies on event_find, after prefer_bitmap_scans.
 with here as materialized (
     select pg_snapshot_xmax(pg_current_snapshot()) as next
 ), events as (
@@ -9,4 +9,4 @@ with here as materialized (
 ), pruned as (
     update tarry.archive_day set pruned_xid = pg_current_xact_id() where pruned_xid >= (select next from here)
 )
-select count(*) from events
+select count(*) as adopted from events

@@ -1,8 +1,8 @@
--- Everything committed until now, and flushed: here, and on the standby where a synchronous one is configured. Leases commit
--- without waiting: what a reader has seen of them could be lost in a crash or a failover, and their transaction numbers given
--- out again, to events that the reader would believe to have read. So this writes how far the log is, and waits for its
--- own commit: what was committed before is then as safe. What a promoted standby has of it: tarry.journal_is_lost.
--- Never waits for another writer: takes a row of this timeline that is free, or adds one.
+-- A snapshot of everything committed until now, and flushed: here, and on the standby where a synchronous one is
+-- configured. Leases commit without waiting: what a reader has seen of them could be lost in a crash or a failover, and
+-- their transaction ids used again, for events that the reader would believe to have read. So this writes the current log
+-- position and waits for its own commit: what was committed before is then as durable. What a promoted standby has of it:
+-- tarry.journal_is_lost. Never waits for another writer: takes a row of this timeline that is free, or adds one.
 with here as materialized (
     select s.system_identifier::text as system_id, pg_current_snapshot() as snapshot, pg_current_wal_insert_lsn() as lsn,
         substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) as timeline
@@ -26,8 +26,9 @@ with here as materialized (
     where not exists (select from moved)
     returning branch
 )
-select here.snapshot::text, here.system_id || '.' || d.oid::text, (select branch from moved union all select branch from added),
-    (here.lsn - '0/0'::pg_lsn)::bigint,
+select here.snapshot::text, here.system_id || '.' || d.oid::text as journal,
+    (select branch from moved union all select branch from added) as branch,
+    (here.lsn - '0/0'::pg_lsn)::bigint as lsn,
     set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), true)
 from here cross join pg_database d
 where d.datname = current_database()

@@ -1,6 +1,6 @@
--- Where to go on after a failover that lost what a position had seen: the newest point of its timeline that this server has;
--- of a branch that this server never had, the newest of any earlier timeline.
-select p.snapshot::text, p.branch, (p.lsn - '0/0'::pg_lsn)::bigint
+-- Where to continue after a failover that lost what a position had seen: the newest point of its timeline that this
+-- server has; of a branch that this server never had, the newest of any earlier timeline.
+select p.snapshot::text, p.branch, (p.lsn - '0/0'::pg_lsn)::bigint as lsn
 from pg_control_system() s
 join tarry.journal_point p on p.system_id = s.system_identifier::text
 where p.timeline <> substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8)

@@ -1,10 +1,9 @@
--- What was committed after an edge (`since`), in the order of transactions: up to `until`, or up to now. A statement has one
--- snapshot, so this is exactly what lies between the two; what commits late lies in a later window, whatever its id.
--- Counting stops at `most`: whoever is further behind is told so, instead of walking the journal again with every page.
--- What was pruned is asked in the same snapshot. What is seen here may not be on disk: see journal_edge.
--- `next_xid` and `running` say once more what lies after `since`, in words that event_find understands: else one transaction
--- that is open for long would make every look walk the journal since it began.
--- Relies on event_find, after by_bitmaps.
+-- What was committed after a snapshot (`since`), in the order of transactions: up to `until`, or up to now. A statement
+-- has one snapshot, so this is exactly what lies between the two; what commits late lies in a later window, whatever its
+-- id. Counting stops at `most`: a reader that is further behind learns that, instead of scanning the journal with every
+-- page. Pruned days are checked in the same snapshot. What is visible here may not be on disk: see journal/bound.
+-- `next_xid` and `running` repeat what lies after `since` in a form that event_find supports: else one long transaction
+-- would make every read scan the journal since it began. Relies on event_find, after prefer_bitmap_scans.
 with edge as materialized (
     select %(since)s::pg_snapshot as since, coalesce(%(until)s::pg_snapshot, pg_current_snapshot()) as until
 ), found as materialized (
@@ -18,22 +17,22 @@ with edge as materialized (
       and (e.xid::text::bigint, e.id) > (%(after_xid)s::bigint, %(after_id)s::bigint)
     limit %(most)s::bigint + 1
 ), counted as materialized (
-    select count(*) > %(most)s::bigint as too_far from found
+    select count(*) > %(most)s::bigint as is_too_far from found
 )
 select edge.until::text,
     (select system_identifier::text || '.' || d.oid::text
-        from pg_control_system() cross join pg_database d where d.datname = current_database()),
-    pg_snapshot_xmax(%(known)s::pg_snapshot) > pg_snapshot_xmax(pg_current_snapshot()),
+        from pg_control_system() cross join pg_database d where d.datname = current_database()) as journal,
+    pg_snapshot_xmax(%(known)s::pg_snapshot) > pg_snapshot_xmax(pg_current_snapshot()) as is_ahead,
     exists (select from tarry.archive_day where pruned_xid is not null
-        and not pg_visible_in_snapshot(pruned_xid, edge.since)),
-    counted.too_far,
-    tarry.journal_is_lost(%(branch)s::bigint, %(lsn)s::pg_lsn),
-    pg_is_in_recovery(),
-    f.xid, f.id, f.kind::text, f.at, q.name, f.key, f.version, f.attempt, f.priority, f.due_at, f.leased_at,
-    f.lease_until, f.consumer, f.size, f.payload_hash, f.error, f.detail
+        and not pg_visible_in_snapshot(pruned_xid, edge.since)) as is_pruned,
+    counted.is_too_far,
+    tarry.journal_is_lost(%(branch)s::bigint, %(lsn)s::pg_lsn) as is_lost,
+    pg_is_in_recovery() as is_standby,
+    e.xid,
+    -- include: journal/_event
 from edge cross join counted
 left join lateral (
-    select * from found where not counted.too_far order by found.xid, found.id limit %(limit)s::int
-) f on true
-left join tarry.queue q on q.id = f.queue
-order by f.xid, f.id
+    select * from found where not counted.is_too_far order by found.xid, found.id limit %(limit)s::int
+) e on true
+left join tarry.queue q on q.id = e.queue
+order by e.xid, e.id

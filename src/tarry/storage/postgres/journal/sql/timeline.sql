@@ -1,11 +1,11 @@
--- The life of one key, oldest first: ids are taken under the row lock, so they are its true order. The last `limit`,
--- before an id, of kinds that this version knows.
--- Relies on event_find, after by_bitmaps.
+-- The events of one key, oldest first: ids are allocated under the row lock, so they are its true order. The last
+-- `limit`, before an id, of kinds that this version knows. Relies on event_find, after prefer_bitmap_scans.
 with q as materialized (
     select id, name from tarry.queue where name = %(queue)s and deleted_at is null
 )
-select e.id, e.kind::text, e.at, q.name, e.key, e.version, e.attempt, e.priority, e.due_at, e.leased_at,
-    e.lease_until, e.consumer, e.size, e.payload_hash, e.payload, e.error, e.detail
+select
+    -- include: journal/_event
+    , e.payload
 from q left join lateral (
     select * from tarry.event
     where queue = q.id and key = %(key)s and kind::text = any (%(kinds)s)

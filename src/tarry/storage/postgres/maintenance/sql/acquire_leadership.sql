@@ -1,6 +1,6 @@
--- Become the leader where nobody is, or whoever was has let its lease run out. The fence grows with every change of hands.
--- Who writes as the leader holds this row in share mode until its statement is through, so hands change between writes.
--- Said twice by the same holder (an answer was lost) it is taken anew.
+-- Acquire leadership if there is no leader, or if its lease has expired. The fencing token grows with every new leader. A
+-- write of the leader holds this row in share mode until its statement ends, so leadership passes between writes.
+-- Repeated by the same holder (a response was lost) it is acquired anew.
 insert into tarry.leader as l (name, holder, fence, since_at, lease_until)
 select %(name)s, %(holder)s, 1, t.now, t.now + %(lead_for)s::interval
 from (select coalesce(%(now)s::timestamptz, clock_timestamp()) as now) t

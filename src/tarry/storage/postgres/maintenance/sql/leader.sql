@@ -1,3 +1,3 @@
--- Who leads now, if anybody does.
+-- The current leader, if there is one.
 select name, holder, fence, lease_until from tarry.leader
 where name = %(name)s and lease_until > coalesce(%(now)s::timestamptz, clock_timestamp())

@@ -1,4 +1,4 @@
--- Stay the leader for longer: only under the number that was given, and only while the lease still runs.
+-- Extend the lease of the leader: only with its fencing token, and only while the lease is valid.
 update tarry.leader
 set lease_until = coalesce(%(now)s::timestamptz, clock_timestamp()) + %(lead_for)s::interval
 where name = %(name)s and fence = %(fence)s and lease_until > coalesce(%(now)s::timestamptz, clock_timestamp())

@@ -1,12 +1,10 @@
--- One step of a sweeper along a queue: leases that ran out are told to the journal, once each, and what has no attempt left
--- dies. It could all wait for the next poll; on an idle queue there is none. Walks message_order from where the sweeper
--- stands, one descent per priority, at most `limit` rows each. Only rows that nobody works on are taken (skip locked), and
--- nothing indexed changes: HOT. The token stays, so that a late ack still counts. A paused queue is left alone.
-with lead as materialized (
-    select 1 from tarry.leader
-    where name = %(leader)s and fence = %(fence)s and lease_until > coalesce(%(now)s::timestamptz, clock_timestamp())
-    for share
-), q as materialized (
+-- One step of the sweeper along a queue: expired leases are journaled, once each, and messages without attempts left
+-- become dead letters. The next poll would do the same; an idle queue has none. Scans message_order from the sweeper's
+-- cursor, one descent per priority, at most `limit` rows each. Locked rows are skipped, and no indexed column changes:
+-- HOT. The token stays, so that a late ack still counts. A paused queue is left alone.
+with
+-- include: maintenance/_lead
+, q as materialized (
     select id, journal, max_attempts from tarry.queue
     where name = %(queue)s and deleted_at is null and paused_at is null
       and (%(leader)s::text is null or exists (select from lead))
@@ -19,7 +17,7 @@ with lead as materialized (
     cross join lateral (
         select c.ctid as place, c.due_at, c.version, c.lease_until <= (select now from moment)
             and ((c.token is not null and c.expired_at is null)
-                or c.attempt >= coalesce(c.max_attempts, c.attempts_asked, (select max_attempts from q), 2147483647)) as stuck
+                or c.attempt >= coalesce(c.max_attempts, c.policy_max_attempts, (select max_attempts from q), 2147483647)) as stuck
         from tarry.message c
         where (c.queue + 0) = (select id from q) and c.priority = cursor.priority
           and (c.due_at, c.version) > (cursor.due_at, cursor.version)
@@ -28,15 +26,15 @@ with lead as materialized (
         limit %(limit)s::int
     ) w
 ), locked as materialized (
-    select m.ctid as place, m.attempt >= coalesce(m.max_attempts, m.attempts_asked, (select max_attempts from q), 2147483647) as exhausted,
+    select m.ctid as place, m.attempt >= coalesce(m.max_attempts, m.policy_max_attempts, (select max_attempts from q), 2147483647) as exhausted,
         m.token is not null and m.expired_at is null as lapsed
     from tarry.message m
     where m.ctid = any (array(select place from walked where stuck))
       and m.lease_until <= (select now from moment)
       and ((m.token is not null and m.expired_at is null)
-          or m.attempt >= coalesce(m.max_attempts, m.attempts_asked, (select max_attempts from q), 2147483647))
+          or m.attempt >= coalesce(m.max_attempts, m.policy_max_attempts, (select max_attempts from q), 2147483647))
     for update skip locked
-), told as (
+), lapsed_rows as (
     update tarry.message m set expired_at = (select now from moment)
     where m.ctid = any (array(select place from locked where not exhausted))
     returning m.key, m.version, m.attempt, m.priority, m.due_at, m.leased_at, m.lease_until, m.consumer
@@ -55,7 +53,7 @@ with lead as materialized (
     select f.kind, moment.now, q.id, f.key, f.version, f.attempt, f.priority, f.due_at, f.leased_at, f.lease_until,
         f.consumer, f.detail
     from q cross join moment cross join (
-        select 'expired'::tarry.event_kind as kind, told.*, null::jsonb as detail from told
+        select 'expired'::tarry.event_kind as kind, lapsed_rows.*, null::jsonb as detail from lapsed_rows
         union all
         select 'expired', key, version, attempt, priority, due_at, leased_at, lease_until, consumer, null
         from died where by_expiry
@@ -66,6 +64,7 @@ with lead as materialized (
     ) f
     where q.journal <> 'off'
 )
-select (select count(*) from told) + (select count(*) from died where by_expiry), (select count(*) from died),
-    w.priority, count(*), max(w.due_at), (array_agg(w.version order by w.due_at desc, w.version desc))[1]
+select (select count(*) from lapsed_rows) + (select count(*) from died where by_expiry) as expired, (select count(*) from died) as buried,
+    w.priority, count(*) as walked, max(w.due_at) as due_at,
+    (array_agg(w.version order by w.due_at desc, w.version desc))[1] as version
 from walked w group by w.priority

@@ -1,5 +1,5 @@
--- End a session of our own, and wait for that if a time is given. No row: it has ended. The start time tells it from a later
--- process of the same number.
+-- Terminate a session of this program, and wait for its end if a time is given. No row: it has ended. The start time
+-- distinguishes it from a later process of the same pid.
 select case when %(within_ms)s::bigint = 0 then pg_terminate_backend(pid)
     else pg_terminate_backend(pid, %(within_ms)s::bigint) end
 from pg_stat_activity

@@ -1,5 +1,6 @@
--- A live message becomes a dead letter by hand, whatever attempts are left. Nobody who held it has a part in that: what is leased
--- only if forced, and then its token settles nothing any more. Fenced, and told apart by `seen`, as in `edit`. Relies on message_key.
+-- Turn a live message into a dead letter by hand, whatever attempts are left. A leased message only with `force`; its
+-- token then settles nothing any more. Fenced as in `edit`, and `seen` shows why nothing was changed. Relies on
+-- message_key.
 with q as materialized (
     select id, journal, coalesce(%(now)s::timestamptz, clock_timestamp()) as now
     from tarry.queue where name = %(queue)s and deleted_at is null
@@ -27,5 +28,5 @@ with q as materialized (
     from died d cross join q
     where q.journal <> 'off'
 )
-select s.version, s.leased, d.version is not null
+select s.version, s.leased, false as same, d.version is not null as changed
 from q left join seen s on true left join died d on true

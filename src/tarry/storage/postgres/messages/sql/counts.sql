@@ -1,6 +1,6 @@
--- How many are delayed, ready, leased and dead, at most `limit` of each walk: cheap however long the queue is.
--- Due rows come first along message_order and are told apart; rows to come are only counted. `lag` is the age of the first due
--- row of any priority that nobody holds, looked for among the first 10,000 of each.
+-- How many messages are delayed, ready, leased and dead, at most `limit` of each scan: cheap however long the queue is.
+-- Due rows come first along message_order and are distinguished; later rows are only counted. `lag` is the age of the
+-- first due row of any priority that is not leased, searched among the first 10,000 of each.
 with q as materialized (
     select id from tarry.queue where name = %(queue)s and deleted_at is null
 ), moment as materialized (
@@ -43,8 +43,9 @@ with q as materialized (
     ) o
     group by moment.now
 )
-select (select count(*) filter (where not held) from later), (select count(*) filter (where not held) from due),
-    (select count(*) filter (where held) from due) + (select count(*) filter (where held) from later),
-    (select count(*) from dead), (select count(*) from due), (select count(*) from later),
-    coalesce((select lag from oldest), interval '0')
+select (select count(*) filter (where not held) from later) as delayed,
+    (select count(*) filter (where not held) from due) as ready,
+    (select count(*) filter (where held) from due) + (select count(*) filter (where held) from later) as leased,
+    (select count(*) from dead) as dead, (select count(*) from due) as due, (select count(*) from later) as later,
+    coalesce((select lag from oldest), interval '0') as lag
 from q

@@ -1,5 +1,5 @@
--- Remove one live message, held or not, unless the caller would rather not; with a version, only if it is still that one.
--- Relies on message_key.
+-- Remove one live message, leased or not; with `unless_leased` only if it is not leased, with a version only if it still
+-- has that one. Relies on message_key.
 with q as materialized (
     select id, journal from tarry.queue where name = %(queue)s and deleted_at is null
 ), dropped as (

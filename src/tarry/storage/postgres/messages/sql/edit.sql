@@ -1,7 +1,7 @@
--- Change a live message by hand: a new version, so that whoever held the old one has lost it. What is leased only if forced;
--- then its attempt does not count, as with a release. The update waits for whoever is at the row, and goes by the row as it is
--- then. `seen` says why nothing was changed, as of the beginning: if it knows no reason, somebody was faster, and the caller
--- asks again. Relies on message_key.
+-- Change a live message by hand: it gets a new version, so a lease of the old one is lost. A leased message only with
+-- `force`; then its attempt does not count, as with a release. The update waits for a concurrent writer of the row and
+-- uses the row as it is then. `seen` is the row at the beginning and shows why nothing was changed: if it gives no reason,
+-- another writer was faster, and the caller tries again. Relies on message_key.
 with q as materialized (
     select id, journal, coalesce(%(now)s::timestamptz, clock_timestamp()) as now
     from tarry.queue where name = %(queue)s and deleted_at is null
@@ -41,12 +41,11 @@ with q as materialized (
     insert into tarry.event (kind, at, queue, key, version, attempt, priority, due_at, size, payload_hash, payload, detail)
     select 'edited', q.now, q.id, e.key, e.version, e.attempt, e.priority, e.due_at, octet_length(e.payload),
         substr(sha256(e.payload), 1, 8), case q.journal when 'payloads' then e.payload end,
-        %(detail)s::jsonb || coalesce(case q.journal when 'payloads' then tarry.told(e.type, e.content_type, e.headers) end, '{}')
+        %(detail)s::jsonb || coalesce(case q.journal when 'payloads' then tarry.detail(e.type, e.content_type, e.headers) end, '{}')
     from q cross join edited e
     where q.journal <> 'off'
 )
-select s.version, s.leased, s.same, e.version,
-    (select count(pg_notify('tarry', %(queue)s::text || '/' || w.type)) from tarry.waiter w
-    where w.queue = q.id and w.wakes_at + interval '1s' > q.now and (e.due_at < w.wakes_at or e.due_at <= q.now)
-      and w.type in ('', e.type))
-from q left join seen s on true left join edited e on true
+select s.version, s.leased, s.same, count(d.key) > 0 as changed,
+    -- include: wakeup/_notify
+from q left join seen s on true left join edited d on true
+group by q.id, s.version, s.leased, s.same

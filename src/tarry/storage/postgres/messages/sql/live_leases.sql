@@ -1,9 +1,9 @@
--- Where the messages of these holds are: tells a lost lease from a message that is gone, and both from one that was only
--- touched while it was looked for. Also found is a message that is held with this token in a queue that was called so before:
--- such rows come last, because the caller keeps the last row of a key. Relies on message_key (all queues
--- of a key are read); `offset 0` keeps each look-up a subquery, so that no plan reads the whole table.
+-- Where the messages of these leases are: distinguishes a lost lease from a message that is gone, and both from a message
+-- that was touched during the search. Also finds a message that is leased with this token in a queue that had this name
+-- before: such rows come last, because the caller keeps the last row of a key. Relies on message_key (all queues of a key
+-- are read); `offset 0` keeps each look-up a subquery, so that no plan reads the whole table.
 select m.key, q.name, m.token
-from unnest(%(keys)s::text[], %(tokens)s::uuid[]) as h(key, token)
+from unnest(%(keys)s::text[], %(tokens)s::bigint[]) as h(key, token)
 cross join lateral (select key, queue, token from tarry.message where key = h.key offset 0) m
 cross join lateral (
     select name from tarry.queue

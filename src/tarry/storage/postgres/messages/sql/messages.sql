@@ -1,4 +1,5 @@
--- A page of live messages in due order, behind a place; the walk is bounded, so that looking cannot hurt the queue.
+-- A page of live messages in due order, after a position. The scan is bounded, so that reading cannot slow the queue
+-- down.
 with q as materialized (
     select id, name, max_attempts from tarry.queue where name = %(queue)s and deleted_at is null
 ), walked as materialized (
@@ -16,8 +17,7 @@ with q as materialized (
       and (%(priority)s::int is null or w.priority = %(priority)s)
       and (%(key_prefix)s::text is null or starts_with(w.key, %(key_prefix)s))
 )
-select q.name, w.key, w.payload, w.version, w.state, w.attempt, w.priority, w.due_at, w.created_at,
-    nullif(w.lease_until, '-infinity'), case when w.token is not null then w.consumer end, w.type, w.headers, w.content_type,
-    coalesce(w.max_attempts, q.max_attempts), w.last_error, w.origin, w.max_attempts, w.lease_for, w.retry
-from q left join lateral (select * from walked order by due_at, version limit %(limit)s::int) w on true
-order by w.due_at, w.version
+select case when %(payloads)s::boolean then m.payload else '' end as payload,
+    -- include: messages/_message
+from q left join lateral (select * from walked order by due_at, version limit %(limit)s::int) m on true
+order by m.due_at, m.version

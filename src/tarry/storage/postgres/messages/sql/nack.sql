@@ -1,36 +1,36 @@
--- Failures: a message with attempts left waits as the retry policy (or the given delay) says; one without, or one with a
--- `reason` to die, becomes a dead letter in the same transaction. Found and fenced as in `ack`.
--- A policy of the caller's stands in for the queue's; a message's own wins over both. The delay is `Retry.delay` of the
--- core in SQL. `lapsed` failures are messages that had used their last attempt before the poll that
--- met them: its consumer did not hold them. The poll has journaled the expiry.
--- The fingerprint is that of the error given; where the error of an earlier attempt is kept instead, it is filled in later.
--- A nack says how many attempts the message has in all: its own number, or that of the queue at this moment.
+-- Failures: a message with attempts left is delayed by the retry policy (or the given delay); one without, or one with a
+-- `reason` to die, becomes a dead letter in the same transaction. Found and fenced as in `ack_by_key`. The caller's policy
+-- replaces the queue's; a message's own precedes both. The delay is `Retry.delay` of the core in SQL. `lapsed` failures
+-- are messages that had used their last attempt before the poll that met them: its consumer did not lease them, and the
+-- poll has journaled the expiry. The fingerprint is that of the given error; where the error of an earlier attempt is
+-- kept instead, it is computed later. The event names the attempts that the message has in all: its own number, or the
+-- queue's at this moment.
 with q as materialized (
     select id, journal, coalesce(%(max_attempts)s::int, max_attempts) as max_attempts,
         coalesce(%(retry)s::float8[], retry) as retry
     from tarry.queue where name = %(queue)s and deleted_at is null
 ), failure as materialized (
-    select f.*, found.ctid as place, coalesce(%(now)s::timestamptz, clock_timestamp()) as now
-    from unnest(%(keys)s::text[], %(tokens)s::uuid[], %(errors)s::text[], %(delays)s::float8[], %(reasons)s::text[],
+    select f.*, found.ctid as tid, coalesce(%(now)s::timestamptz, clock_timestamp()) as now
+    from unnest(%(keys)s::text[], %(tokens)s::bigint[], %(errors)s::text[], %(delays)s::float8[], %(reasons)s::text[],
         %(lapsed)s::boolean[], %(fingerprints)s::text[]) as f(key, token, error, delay, reason, lapsed, fingerprint)
     cross join lateral (
         select m.ctid from tarry.message m
         where m.key = f.key and m.queue = (select id from q) and m.token = f.token offset 0) found
-), retried as (
+), moved as (
     update tarry.message m
     set due_at = f.now + make_interval(secs => coalesce(f.delay,
             least((coalesce(m.retry, q.retry))[1] * power((coalesce(m.retry, q.retry))[2], least(m.attempt - 1, 62)),
                   (coalesce(m.retry, q.retry))[3]) * (1 - (coalesce(m.retry, q.retry))[4] * random()))),
         token = null, lease_until = '-infinity', last_error = coalesce(f.error, m.last_error)
     from failure f cross join q
-    where m.ctid = f.place and m.token = f.token and f.reason is null
+    where m.ctid = f.tid and m.token = f.token and f.reason is null
       and m.attempt < coalesce(m.max_attempts, q.max_attempts, 2147483647)
     returning m.key, f.token, f.error, f.now, m.version, m.attempt, m.priority, m.due_at,
         m.leased_at, m.consumer, m.type, coalesce(m.max_attempts, q.max_attempts) as allowed
 ), died as (
     delete from tarry.message m
     using failure f cross join q
-    where m.ctid = f.place and m.token = f.token
+    where m.ctid = f.tid and m.token = f.token
       and (f.reason is not null or m.attempt >= coalesce(m.max_attempts, q.max_attempts, 2147483647))
     returning m.*, f.error, f.now, coalesce(f.reason, 'exhausted') as reason, f.reason is null as nacked,
         coalesce(m.max_attempts, q.max_attempts) as allowed,
@@ -49,7 +49,7 @@ with q as materialized (
     from q cross join (
         select 'nacked'::tarry.event_kind as kind, now, key, version, attempt, priority, due_at, leased_at, consumer,
             error, case when allowed is not null then jsonb_build_object('max_attempts', allowed) end as detail
-        from retried
+        from moved
         union all
         select 'nacked', now, key, version, attempt, priority, due_at, held_at, holder, error,
             case when allowed is not null then jsonb_build_object('max_attempts', allowed) end
@@ -61,10 +61,9 @@ with q as materialized (
     ) fact
     where q.journal <> 'off'
 )
-select count(d.key)::int, case when count(d.key) < cardinality(%(keys)s::text[]) then array_agg(d.key) end,
-    (select count(pg_notify('tarry', %(queue)s::text || '/' || w.type)) from tarry.waiter w
-    where w.queue = q.id and w.wakes_at + interval '1s' > coalesce(%(now)s::timestamptz, statement_timestamp())
-      and exists (select from retried s where (s.due_at < w.wakes_at or s.due_at <= coalesce(%(now)s::timestamptz, statement_timestamp()))
-        and w.type in ('', s.type)))
-from q left join (select key from retried union all select key from died) d on true
+select
+    -- include: messages/_settled
+    ,
+    -- include: wakeup/_notify
+from q left join (select key, due_at, type from moved union all select key, null, null from died) d on true
 group by q.id

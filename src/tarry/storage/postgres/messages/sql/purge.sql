@@ -1,5 +1,5 @@
--- Remove every live message of one queue, held or not, and say how many. Each leaves its event: the journal must fold
--- to the live table. In the order of message_order, so two of these cannot deadlock.
+-- Remove every live message of one queue, leased or not, and return how many. Each leaves its event: a replay of the
+-- journal must give the live table. In the order of message_order, so two purges cannot deadlock.
 with q as materialized (
     select id, journal from tarry.queue where name = %(queue)s and deleted_at is null
 ), dropped as (
@@ -18,4 +18,4 @@ with q as materialized (
         jsonb_build_object('count', (select count(*) from dropped))
     from q
 )
-select (select count(*) from dropped) from q
+select (select count(*) from dropped) as purged from q

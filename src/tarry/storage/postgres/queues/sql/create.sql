@@ -1,5 +1,5 @@
--- Register a queue; nothing comes back when the name is taken. Its settings are written down: whether it keeps a journal
--- decides whether its messages can be derived from one.
+-- Create a queue; no row if the name is taken. Its settings are journaled: its journal level decides whether its messages
+-- can be derived from the journal.
 with made as (
     insert into tarry.queue (name, lease_for, max_attempts, retry, journal, retention_for, target_lag_for, created_at,
         updated_at)
@@ -11,8 +11,8 @@ with made as (
     returning *
 ), noted as (
     insert into tarry.event (kind, at, queue, detail)
-    select 'queue_created', created_at, id, to_jsonb(made) - 'id' - 'created_at' - 'updated_at' - 'deleted_at' - 'former_names' from made
+    select 'queue_created', created_at, id, to_jsonb(made) - 'id' - 'created_at' - 'updated_at' - 'deleted_at' - 'has_leftovers' - 'former_names' from made
 )
-select name, extract(epoch from lease_for)::float8, max_attempts, retry, journal::text,
-    extract(epoch from retention_for)::float8, extract(epoch from target_lag_for)::float8, created_at, paused_at, paused_reason
+select
+    -- include: queues/_queue
 from made

@@ -1,7 +1,7 @@
--- Retire a queue that has no message left. Its row stays, because the journal refers to it.
+-- Mark a queue as deleted. Its row stays, because the journal refers to it; what it still has is removed by `remove_leftovers`.
 with gone as (
     update tarry.queue
-    set deleted_at = coalesce(%(now)s::timestamptz, clock_timestamp())
+    set deleted_at = coalesce(%(now)s::timestamptz, clock_timestamp()), has_leftovers = %(has_leftovers)s::boolean
     where name = %(name)s and deleted_at is null
     returning id, deleted_at
 ), noted as (

@@ -1,5 +1,5 @@
--- Give a queue other settings; every process sees them with its next statement. Only those named are touched, so two who
--- edit different ones at the same moment both get what they asked for.
+-- Change settings of a queue; every process sees them with its next statement. Only the named ones change, so concurrent
+-- edits of different settings are both kept.
 with made as (
     update tarry.queue
     set lease_for = case when 'lease_for' = any (%(only)s::text[])
@@ -16,8 +16,8 @@ with made as (
     returning *
 ), noted as (
     insert into tarry.event (kind, at, queue, detail)
-    select 'queue_edited', updated_at, id, to_jsonb(made) - 'id' - 'created_at' - 'updated_at' - 'deleted_at' - 'former_names' from made
+    select 'queue_edited', updated_at, id, to_jsonb(made) - 'id' - 'created_at' - 'updated_at' - 'deleted_at' - 'has_leftovers' - 'former_names' from made
 )
-select name, extract(epoch from lease_for)::float8, max_attempts, retry, journal::text,
-    extract(epoch from retention_for)::float8, extract(epoch from target_lag_for)::float8, created_at, paused_at, paused_reason
+select
+    -- include: queues/_queue
 from made

@@ -1,5 +1,5 @@
--- Stop handing out (with a time), or go on (without): effective with the next poll of any process. Saying it twice
--- changes nothing and leaves no second event.
+-- Pause a queue (with a time) or resume it (without): effective with the next poll of any process. Repeating it changes
+-- nothing and leaves no second event.
 with made as (
     update tarry.queue
     set paused_at = case when %(paused)s then coalesce(%(now)s::timestamptz, clock_timestamp()) end,
@@ -12,12 +12,12 @@ with made as (
     select case when %(paused)s then 'queue_paused'::tarry.event_kind else 'queue_resumed' end, updated_at, id,
         jsonb_build_object('reason', paused_reason)
     from made
-), rung as materialized (
+), notified as materialized (
     select pg_notify('tarry', made.name || '/' || w.type)
     from made join tarry.waiter w on w.queue = made.id
     where not %(paused)s and w.wakes_at + interval '1s' > coalesce(%(now)s::timestamptz, statement_timestamp())
 )
-select name, extract(epoch from lease_for)::float8, max_attempts, retry, journal::text,
-    extract(epoch from retention_for)::float8, extract(epoch from target_lag_for)::float8, created_at, paused_at, paused_reason,
-    (select count(*) from rung)
+select
+    -- include: queues/_queue
+    , (select count(*) from notified) as notified
 from made

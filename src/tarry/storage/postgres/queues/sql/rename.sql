@@ -1,5 +1,5 @@
--- Another name for the same queue: messages and history refer to its id and follow, schedules are told. Nothing comes back
--- when there is no such queue, or when the new name is taken (the unique index has the last word in a race).
+-- Rename a queue: messages and history refer to its id; schedules and ledgers are updated. No row if there is no such
+-- queue, or if the new name is taken (the unique index decides a race).
 with made as (
     update tarry.queue
     set name = %(new_name)s, former_names = (former_names || %(name)s::text)[greatest(cardinality(former_names) - 8, 1):],
@@ -16,6 +16,6 @@ with made as (
     insert into tarry.event (kind, at, queue, detail)
     select 'queue_renamed', updated_at, id, jsonb_build_object('from', %(name)s::text, 'to', name) from made
 )
-select name, extract(epoch from lease_for)::float8, max_attempts, retry, journal::text,
-    extract(epoch from retention_for)::float8, extract(epoch from target_lag_for)::float8, created_at, paused_at, paused_reason
+select
+    -- include: queues/_queue
 from made

@@ -1,4 +1,4 @@
--- What somebody with the power to is about to do.
+-- Record an action before it is done.
 insert into tarry.audit (at, actor, action, queue, detail, request_id)
 values (coalesce(%(now)s::timestamptz, clock_timestamp()), %(actor)s, %(action)s, %(queue)s, %(detail)s::jsonb, %(request_id)s)
 returning id

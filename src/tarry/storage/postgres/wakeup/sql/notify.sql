@@ -1,5 +1,6 @@
--- Wake those who sleep for later than `due_at`. For offers in several steps; `offer` and the others do it on their own.
-select pg_notify('tarry', %(queue)s::text || '/' || w.type)
+-- Notify consumers that sleep until later than `due_at`. For offers in several steps; `offer` and the others notify by
+-- themselves.
+select pg_notify('tarry', %(queue)s::text || '/' || w.type) as notified
 from tarry.waiter w
 where w.queue = (select id from tarry.queue where name = %(queue)s and deleted_at is null) and w.type = ''
   and w.wakes_at > case when %(due_at)s::timestamptz <= coalesce(%(now)s::timestamptz, statement_timestamp())

@@ -1,9 +1,9 @@
--- Somebody is about to sleep: say when something may be deliverable, and write down until when it sleeps, so that whoever
--- offers something earlier rings. An offer that is under way at this moment may not see the row, nor we its message:
--- that is why naps begin short (core/waiting.py). The row is unlogged, and renewed in place (HOT).
--- The head: along message_order, per priority the first row that nobody holds, and the first lease to run out. Behind a
--- thousand that are held it cannot be seen: then the answer is one scan interval.
--- `probe`: what this process wants to hear from itself, as proof that notifications arrive.
+-- A process is about to sleep: return when something may be deliverable, and store until when it sleeps, so that an
+-- earlier offer notifies it. A concurrent offer may not see the row, nor this statement its message: that is why sleeps
+-- begin short (core/wakeup). The row is unlogged, and renewed in place (HOT). The head: along message_order (with `typed`
+-- along message_order_by_type), per priority the first row that is not leased, and the first lease that ends. Behind a
+-- thousand leased rows it cannot be seen: then the result is one scan interval. `probe`: a notification to this process
+-- itself, as proof that notifications arrive.
 with q as materialized (
     select id, paused_at, coalesce(%(now)s::timestamptz, clock_timestamp()) as now
     from tarry.queue where name = %(queue)s and deleted_at is null
@@ -15,7 +15,9 @@ with q as materialized (
         from (
             select m.due_at, m.lease_until
             from tarry.message m
-            where (m.queue + 0) = (select id from q where paused_at is null) and m.priority = level.priority::smallint
+            where (m.queue + 0) = (select id from q where paused_at is null)
+              -- typed: and m.type = %(type)s
+              and m.priority = level.priority::smallint
             order by m.due_at, m.version
             limit 1000
         ) walked
@@ -28,20 +30,22 @@ with q as materialized (
         from (
             select m.lease_until
             from tarry.message m
-            where (m.queue + 0) = (select id from q where paused_at is null) and m.priority = level.priority::smallint
+            where (m.queue + 0) = (select id from q where paused_at is null)
+              -- typed: and m.type = %(type)s
+              and m.priority = level.priority::smallint
               and m.due_at <= (select now from q) and (free.due_at > (select now from q)) is not false
             order by m.due_at, m.version
             limit 1000
         ) walked
     ) held on true
 ), asleep as (
-    insert into tarry.waiter as w (queue, type, who, wakes_at)
-    select q.id, '', %(who)s::text, least(head.due_at, q.now + %(keep_for)s::interval)
+    insert into tarry.waiter as w (queue, type, process, wakes_at)
+    select q.id, coalesce(%(type)s::text, ''), %(process)s::text, least(head.due_at, q.now + %(keep_for)s::interval)
     from q cross join head
-    where %(who)s::text is not null and (head.due_at is null or head.due_at > q.now)
-    on conflict (queue, type, who) do update set wakes_at = excluded.wakes_at, renewed_at = excluded.renewed_at
+    where %(process)s::text is not null and (head.due_at is null or head.due_at > q.now)
+    on conflict (queue, type, process) do update set wakes_at = excluded.wakes_at, renewed_at = excluded.renewed_at
 ), probed as materialized (
     select pg_notify('tarry', %(probe)s::text) where %(probe)s::text is not null
 )
-select head.due_at - q.now, (select count(*) from probed)
+select head.due_at - q.now as due_in, (select count(*) from probed) as probed
 from q cross join head

@@ -1,5 +1,5 @@
 -- Mute anomalies of one kind. At most one mute per kind is in force: repeating the request updates its end and its
--- reason, so that a retry after a lost response is harmless. Requires pipeline_mute_lock; without it, concurrent
+-- reason, so that a retry after a lost response is harmless. Requires mute_lock; without it, concurrent
 -- requests would create two.
 with again as (
     update tarry.anomaly_mute m set until = %(until)s::timestamptz, reason = %(reason)s::text
@@ -12,5 +12,5 @@ with again as (
     where not exists (select from again)
     returning m.id, m.detector, m.until, m.reason, m.muted_at
 )
-select m.id, m.detector, %(queue)s::text, m.until, m.reason, m.muted_at
+select m.id, m.detector, %(queue)s::text as queue, m.until, m.reason, m.muted_at
 from (select * from again union all select * from fresh) m

@@ -40,5 +40,5 @@ with given as materialized (
       and not exists (select from given g where g.fingerprint = a.fingerprint)
     returning 1
 )
-select (select count(*) from put where created), (select count(*) from put where not created),
-    (select count(*) from silenced), (select count(*) from gone)
+select (select count(*) from put where created) as raised, (select count(*) from put where not created) as changed,
+    (select count(*) from silenced) as muted, (select count(*) from gone) as withdrawn

@@ -13,5 +13,6 @@ with batch as (
     on conflict (lake, day) do update
     set rows = d.rows + excluded.rows, checksum = mod(d.checksum + excluded.checksum, 18446744073709551616)
 )
-select batch, lake, kind, place, from_edge, to_edge, system_id, state, files, rows, checksum, min_at, max_at, run
+select
+-- include: analytics/archive/_batch
 from batch

@@ -3,8 +3,8 @@
 -- older version, counts as one under this lock. Uses the index pipeline_run_job.
 with lost as (
     update tarry.pipeline_run set state = 'lost', ended_at = clock_timestamp()
-    where job = %(job)s and state = 'running' and coalesce(summary ->> 'alone_at', %(alone_at)s) = %(alone_at)s
+    where job = %(job)s and state = 'running' and coalesce(summary ->> 'lock', %(lock)s) = %(lock)s
 )
 insert into tarry.pipeline_run (job, summary)
-values (%(job)s, jsonb_strip_nulls(jsonb_build_object('alone_at', %(alone_at)s::text, 'lake', %(lake)s::text)))
+values (%(job)s, jsonb_strip_nulls(jsonb_build_object('lock', %(lock)s::text, 'lake', %(lake)s::text)))
 returning id, started_at

@@ -3,7 +3,7 @@
 -- successful one, because the next run continues from it. Uses the index pipeline_run_job.
 with ended as (
     update tarry.pipeline_run
-    set state = %(state)s, summary = (summary - 'alone_at') || %(summary)s, error = %(error)s, ended_at = clock_timestamp()
+    set state = %(state)s, summary = (summary - 'lock') || %(summary)s, error = %(error)s, ended_at = clock_timestamp()
     where id = %(id)s and state = 'running'
     returning job
 ), oldest as (

@@ -1,5 +1,6 @@
 -- Batches that are no longer part of their lake and that no reader can still be reading.
-select batch, lake, kind, place, from_edge, to_edge, system_id, state, files, rows, checksum, min_at, max_at, run
+select
+-- include: analytics/archive/_batch
 from tarry.archive_batch
 where lake = %(lake)s and cleared_at is null
   and (state = 'abandoned' or state = 'replaced' and replaced_at < clock_timestamp() - %(grace)s::interval)

@@ -3,4 +3,5 @@ update tarry.archive_batch
 set state = %(state)s, durable_at = clock_timestamp(), files = %(files)s, rows = %(rows)s, checksum = %(checksum)s,
     days = %(days)s::date[], min_at = %(min_at)s::timestamptz, max_at = %(max_at)s::timestamptz
 where batch = %(batch)s and state = 'planned'
-returning batch, lake, kind, place, from_edge, to_edge, system_id, state, files, rows, checksum, min_at, max_at, run
+returning
+-- include: analytics/archive/_batch

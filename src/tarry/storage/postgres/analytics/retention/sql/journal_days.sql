@@ -1,5 +1,5 @@
 -- The days before today that have a partition of the journal (true) or rows in the overflow (false).
-select to_date(substr(c.relname, 7), 'YYYYMMDD') as day, true
+select to_date(substr(c.relname, 7), 'YYYYMMDD') as day, true as is_partition
 from pg_inherits i join pg_class c on c.oid = i.inhrelid
 where i.inhparent = 'tarry.event'::regclass and c.relname ~ '^event_[0-9]{8}$'
   and to_date(substr(c.relname, 7), 'YYYYMMDD') < (clock_timestamp() at time zone 'UTC')::date

@@ -2,4 +2,4 @@
 select distinct on (lake) lake, to_edge, system_id
 from tarry.archive_batch
 where state in ('durable', 'pruned') and system_id = (select system_identifier::text from pg_control_system())
-order by lake, place desc
+order by lake, position desc

@@ -3,4 +3,5 @@ update tarry.sink_write
 set state = 'committed', committed_at = clock_timestamp(), rows = %(rows)s, created = %(created)s, updated = %(updated)s,
     ignored = %(ignored)s, superseded = %(superseded)s, stream = %(stream)s, batch = %(batch)s
 where id = %(id)s
-returning id, write_id, state, rows, created, updated, ignored, superseded, committed_at
+returning
+-- include: analytics/sink/_write

@@ -5,18 +5,17 @@
 with folded as (
     select r.queue, r.key, r.payload, r.content_type, r.priority, r.type, r.headers, r.max_attempts,
         q.id as queue_id, t.due_at,
-        (%(offsets)s::bigint[])[r.part + 1] + r.place + 1 as n,
-        row_number() over life = 1 as head, lead(true) over life is null as tail
+        (%(offsets)s::bigint[])[r.part + 1] + r.seq + 1 as n,
+        row_number() over same = 1 as first, lead(true) over same is null as last
     from tarry.sink_row r
     join unnest(%(queues)s::text[], %(queue_ids)s::int[]) as q(name, id) on q.name = r.queue
-    cross join lateral (
-        select coalesce(r.due_at, %(now)s::timestamptz + make_interval(secs => r.delay)) as due_at) t
+    cross join lateral coalesce(r.due_at, %(now)s::timestamptz + make_interval(secs => r.delay)) as t(due_at)
     where r.attempt = any (%(attempts)s::bigint[])
-    window life as (
+    window same as (
         partition by r.queue, r.key
-        order by case when %(conflict)s::smallint = 2 then t.due_at end, r.part, r.place)
+        order by case when %(conflict)s::smallint = 2 then t.due_at end, r.part, r.seq)
 ), chosen as materialized (
-    select * from folded where case when %(conflict)s::smallint in (0, 3) then tail else head end
+    select * from folded where case when %(conflict)s::smallint in (0, 3) then last else first end
     order by queue, key
 ), stored as (
     insert into tarry.message as m (version, queue, key, payload, content_type, due_at, planned_at, created_at, priority,
@@ -26,37 +25,19 @@ with folded as (
         %(conflict)s::smallint, c.type, c.headers, c.max_attempts, d.due_limit
     from chosen c
     cross join (select %(now)s + make_interval(secs => %(max_wait)s::float8) as due_limit) d
-    on conflict (key, queue) do update
-    set version = case when excluded.version > m.version then excluded.version else nextval('tarry.version_seq') end,
-        payload = excluded.payload, content_type = excluded.content_type, priority = excluded.priority,
-        due_at = least(excluded.due_at, case excluded.conflict when 3 then m.due_limit end),
-        planned_at = least(excluded.due_at, case excluded.conflict when 3 then m.due_limit end),
-        due_limit = case excluded.conflict when 3 then coalesce(m.due_limit, excluded.due_limit) end,
-        conflict = excluded.conflict, type = excluded.type, headers = excluded.headers,
-        lease_for = excluded.lease_for, max_attempts = excluded.max_attempts, retry = excluded.retry,
-        lease_until = default, leased_at = null, attempt = 0, lapsed = false, token = null, consumer = null,
-        origin = null, last_error = null
-    where excluded.conflict <> 1
-      and (excluded.conflict <> 2 or excluded.planned_at < m.planned_at)
-      and (m.payload, m.planned_at, m.priority, m.type, m.content_type,
-           nullif(m.headers - '{traceparent,tracestate}'::text[], '{}'), m.lease_for, m.max_attempts, m.retry)
-          is distinct from
-          (excluded.payload, least(excluded.due_at, case excluded.conflict when 3 then m.due_limit end),
-           excluded.priority, excluded.type, excluded.content_type,
-           nullif(excluded.headers - '{traceparent,tracestate}'::text[], '{}'), excluded.lease_for,
-           excluded.max_attempts, excluded.retry)
+    -- include: messages/_conflict
     returning m.queue, m.key, m.version, m.priority, m.due_at, m.type, m.xmax = 0 as created, octet_length(m.payload) as size,
         substr(sha256(m.payload), 1, 8) as payload_hash,
-        case when m.queue = any (%(telling)s::int[]) then m.payload end as payload,
+        case when m.queue = any (%(payloads)s::int[]) then m.payload end as payload,
         m.content_type, m.headers
 ), journaled as (
     insert into tarry.event (kind, at, queue, key, version, attempt, priority, due_at, size, payload_hash, payload, detail)
     select case when created then 'offered'::tarry.event_kind else 'updated' end, %(now)s, queue, key, version,
         0, priority, due_at, size, payload_hash, payload,
-        case when payload is not null then tarry.told(type, content_type, headers) end
+        case when payload is not null then tarry.detail(type, content_type, headers) end
     from stored
-    where queue <> all (%(silent)s::int[])
-), rung as materialized (
+    where queue <> all (%(off)s::int[])
+), woken as (
     select pg_notify('tarry', q.name || '/' || w.type)
     from (
         select queue, type, max(wakes_at) as wakes_at from tarry.waiter
@@ -68,6 +49,6 @@ with folded as (
         where s.queue = w.queue and (s.due_at < w.wakes_at or s.due_at <= %(now)s)
           and w.type in ('', s.type))
 )
-select (select count(*) from chosen), count(*) filter (where s.created), count(*) filter (where not s.created),
-    (select count(*) from rung)
-from stored s
+select (select count(*) from chosen) as chosen, count(*) filter (where created) as created,
+    count(*) filter (where not created) as updated, (select count(*) from woken)
+from stored

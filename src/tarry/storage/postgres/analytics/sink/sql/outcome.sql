@@ -1,4 +1,5 @@
 -- The outcome of a write by its id.
-select id, write_id, state, rows, created, updated, ignored, superseded, committed_at
+select
+-- include: analytics/sink/_write
 from tarry.sink_write
 where write_id = %(write_id)s

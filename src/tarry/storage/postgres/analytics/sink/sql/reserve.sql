@@ -7,5 +7,6 @@ with taken as materialized (
 ), range as (
     select min(n) as start, v - n as base from taken group by v - n
 )
-select coalesce(%(now)s::timestamptz, statement_timestamp()), array_agg(start order by start), array_agg(base order by start)
+select coalesce(%(now)s::timestamptz, statement_timestamp()) as now, array_agg(start order by start) as starts,
+    array_agg(base order by start) as bases
 from range

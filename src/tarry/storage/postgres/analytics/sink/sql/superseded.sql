@@ -8,5 +8,5 @@ from (
     cross join lateral (
         select coalesce(r.due_at, %(now)s::timestamptz + make_interval(secs => r.delay)) as due_at) t
     where r.attempt = any (%(attempts)s::bigint[])
-    window life as (partition by r.queue, r.key order by r.part, r.place)
-) told
+    window life as (partition by r.queue, r.key order by r.part, r.seq)
+) ranked

@@ -1,7 +1,7 @@
 -- Digest of the journal of one day up to an edge, and the row count after it. Reads the day's partition and the
 -- overflow.
-select count(*) filter (where archived), coalesce(mod(mod(sum(hash) filter (where archived), 18446744073709551616)
-    + 18446744073709551616, 18446744073709551616), 0), count(*) filter (where not archived)
+select count(*) filter (where archived) as rows, coalesce(mod(mod(sum(hash) filter (where archived), 18446744073709551616)
+    + 18446744073709551616, 18446744073709551616), 0) as checksum, count(*) filter (where not archived) as later_rows
 from (
     select tarry.event_hash(e) as hash,
         pg_visible_in_snapshot(e.xid, coalesce(%(base)s, %(snapshot)s)::pg_snapshot)

@@ -1,0 +1,85 @@
+# Generated from src/tarry/apps.py by tools/generate-blocking. Edit that file, then run `make generate`.
+"""The blocking half of `tarry.apps`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+
+from tarry.api._sync.api_keys import ApiKeys
+from tarry.api._sync.queue import Queue
+from tarry.api._sync.queues import Queues
+from tarry.api._sync.redrives import Redrives
+from tarry.api._sync.schedules import Schedules
+from tarry.apps import default_consumer
+from tarry.core._sync.ports import Store
+from tarry.core.codecs import codec_for
+from tarry.core.errors import InvalidState
+from tarry.pipeline import pipeline_on
+from tarry.services.cron._sync.api import Cron
+
+if TYPE_CHECKING:
+    from tarry.storage.postgres.analytics import Pipeline
+
+P = TypeVar("P")
+
+
+class App:
+    """Everything on one store. A context manager; `close` is idempotent."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        dsn: str | None = None,
+        consumer: str | None = None,
+        on_close: Callable[[], None] | None = None,
+    ) -> None:
+        self.store = store
+        self.dsn = dsn
+        """How to reach the same database with a connection of your own; None for the memory store."""
+        self.queues = Queues(store)
+        self.schedules = Schedules(store)
+        self.redrives = Redrives(store)
+        self.keys = ApiKeys(store)
+        self.consumer = consumer or default_consumer()
+        """The name under which messages are leased, as the journal shows it."""
+        self._on_close = on_close
+        self._closed = False
+
+    @overload
+    def queue(self, name: str) -> Queue[Any]: ...
+    @overload
+    def queue(self, name: str, payload_type: type[P]) -> Queue[P]: ...
+    def queue(self, name: str, payload_type: type[Any] | None = None) -> Queue[Any]:
+        """A handle on a queue, which comes into being when it is first used. Payloads are checked against their type."""
+        return Queue(self.store, name, codec_for(payload_type), consumer=self.consumer)
+
+    def cron(self) -> Cron:
+        """Install schedules from code; as a context manager, plan them as well."""
+        return Cron(self.store)
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The database side of the data pipeline: windows of the journal, the archive's manifest, and what jobs serve."""
+        if self.dsn is None:
+            raise InvalidState(
+                "the data pipeline needs PostgreSQL: the memory store has no database", hint="tarry.connect(dsn)"
+            )
+        return pipeline_on(self.dsn)
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self.store.close()
+        finally:
+            if self._on_close is not None:
+                self._on_close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,146 @@
+# Generated from src/tarry/clients.py by tools/generate-blocking. Edit that file, then run `make generate`.
+"""The blocking half of `tarry.clients`."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Generator, Sequence
+from datetime import timedelta
+from typing import Any, Self, TypeVar, cast, overload
+
+from tarry.api._sync.api_keys import ApiKeys
+from tarry.api._sync.delivery import Delivery
+from tarry.api._sync.queue import Queue
+from tarry.api._sync.queues import Queues
+from tarry.api._sync.redrives import Redrives
+from tarry.api._sync.schedules import Schedules
+from tarry.apps import default_consumer
+from tarry.core import limits
+from tarry.core._sync.ports import Store
+from tarry.core.codecs import codec_for
+from tarry.core.journal.events import EventKind
+from tarry.core.journal.positions import Gap, LiveEvent
+from tarry.core.operation import Operation
+from tarry.core.settings import StoreSettings
+from tarry.edges.env import broker_from
+from tarry.services.cron._sync.api import Cron
+from tarry.storage.http._sync.store import HttpStore
+from tarry.storage.http.messages import HttpMessages
+
+P = TypeVar("P")
+
+_LONGEST_WAIT_S = 50.0
+_PAUSE_S = 0.02
+"""Pause before a poll repeats its request: a response whose messages cannot be decoded comes at once, and may come again."""
+_DEFAULTS = StoreSettings()
+
+
+class _RemoteQueue(Queue[P]):
+    """The broker does the waiting: a poll that blocks is a request with a late response."""
+
+    def poll_many(
+        self, n: int, timeout: timedelta | None = None, *, type: str | None = None, **options: Any
+    ) -> list[Delivery[P]]:
+        until_s, chosen = _deadline_s(timeout), self._options(type, **options)
+        while True:
+            poll = cast("HttpMessages", self._store.messages).poll(
+                self.name, limits.check_count(n), self._codec.decode, chosen, wait_for=_left(until_s)
+            )
+            deliveries = self._leased(poll, None)
+            if deliveries or n <= 0 or not _left(until_s):
+                return deliveries
+            time.sleep(_PAUSE_S)
+
+
+def _deadline_s(timeout: timedelta | None) -> float:
+    timeout = limits.check_timeout(timeout)
+    return math.inf if timeout is None else time.monotonic() + timeout.total_seconds()
+
+
+def _left(until_s: float) -> timedelta:
+    return timedelta(seconds=min(_LONGEST_WAIT_S, max(0.0, until_s - time.monotonic())))
+
+
+class _Keys:
+    """The methods of `app.keys`, which run operations of the broker."""
+
+    def __init__(self, store: Any) -> None:
+        def running(make: Callable[..., Operation[Any]]) -> Callable[..., Any]:
+            return lambda *args, **options: store.run(make(*args, **options))
+
+        self.create = running(store.keys.create)
+        self.list = running(store.keys.list)
+        self.revoke = running(store.keys.revoke)
+
+
+class Client:
+    """An `App` on a broker: it has no methods that need a database connection."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        key: str | None = None,
+        *,
+        consumer: str | None = None,
+        settings: StoreSettings = _DEFAULTS,
+    ) -> None:
+        """The default address is TARRY_URL with the key TARRY_KEY, otherwise the broker on this machine."""
+        self._begin(HttpStore(*_broker(url, key), settings=settings), consumer)
+
+    def _begin(self, store: HttpStore, consumer: str | None) -> None:
+        self.store = store
+        self.consumer = consumer or default_consumer()
+        self.queues = Queues(cast("Store", store))
+        self.redrives = Redrives(cast("Store", store))
+        self.schedules = Schedules(cast("Store", store))
+        self.keys = cast("ApiKeys", _Keys(store))
+
+    @classmethod
+    def on(cls, store: HttpStore, consumer: str | None = None) -> Self:
+        """A client on a store that other clients share."""
+        client = cls.__new__(cls)
+        client._begin(store, consumer)
+        return client
+
+    @overload
+    def queue(self, name: str) -> Queue[Any]: ...
+    @overload
+    def queue(self, name: str, payload_type: type[P]) -> Queue[P]: ...
+    def queue(self, name: str, payload_type: type[Any] | None = None) -> Queue[Any]:
+        return _RemoteQueue(cast("Store", self.store), name, codec_for(payload_type), consumer=self.consumer)
+
+    def cron(self) -> Cron:
+        """Install schedules from code; in a `with` block, plan them as well. Needs a key with `read`, and `admin` on the
+        queues; to plan only, `produce` is enough."""
+        return Cron(cast("Store", self.store))
+
+    def events(
+        self, queues: Sequence[str] = (), kinds: Sequence[EventKind | str] = (), *, after: str | None = None
+    ) -> Generator[LiveEvent | Gap]:
+        """Events of these queues, by default of all that the key may read, as they happen: from now on, or after a position;
+        without payloads. Reconnects and resumes when the connection is lost, and yields a `Gap` where events are missing.
+        Leave the loop to end it; `contextlib.closing` ends it at once."""
+        return self.store.events(_names(queues), _names(kinds), after)
+
+    def close(self) -> None:
+        self.store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _broker(url: str | None, key: str | None) -> tuple[str, str | None]:
+    """The key of the environment is only sent to the address of the environment."""
+    if url is not None:
+        return url, key
+    default_url, default_key = broker_from()
+    return default_url, default_key if key is None else key
+
+
+def _names(names: Sequence[str]) -> list[str]:
+    """A single name is not a sequence of letters."""
+    return [names] if isinstance(names, str) else list(names)

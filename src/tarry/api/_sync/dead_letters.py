@@ -1,0 +1,85 @@
+# Generated from src/tarry/api/dead_letters.py by tools/generate-blocking. Edit that file, then run `make generate`.
+"""The blocking half of `tarry.api.dead_letters`."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+from typing import Any, Generic, TypeVar, Unpack
+from uuid import uuid4
+
+from tarry.api._sync.redrives import Redrive
+from tarry.api.decoding import decoded
+from tarry.core import limits
+from tarry.core._sync.ports import Store
+from tarry.core.codecs import Codec
+from tarry.core.dead_letters.redrive import DeadFilter, DeadGroup, Matching, Where, check_canary, check_rate
+from tarry.core.messages.model import DeadLetter
+
+P = TypeVar("P")
+
+
+class DeadLetters(Generic[P]):
+    """`where` is any of fingerprint, type, died_from, died_to, key_prefix, versions; absent fields do not restrict."""
+
+    def __init__(self, store: Store, queue: str, codec: Codec[P], consumer: str | None = None) -> None:
+        self._store = store
+        self._role = store.dead_letters
+        self._queue = queue
+        self._codec = codec
+        self._consumer = consumer
+
+    def groups(self, *, limit: int = 100, conn: Any = None) -> list[DeadGroup]:
+        """Groups by fingerprint, the most recent group first."""
+        return self._store.run(self._role.groups(self._queue, limit=limits.check_count(limit, "limit")), conn)
+
+    def list(self, *, limit: int = 100, conn: Any = None, **where: Unpack[Where]) -> builtins.list[DeadLetter[P]]:
+        """Newest first."""
+        letters = self._role.list(self._queue, where=DeadFilter.of(where), limit=limits.check_count(limit, "limit"))
+        return [decoded(letter, self._codec) for letter in self._store.run(letters, conn)]
+
+    def get(self, version: int, *, conn: Any = None) -> DeadLetter[P] | None:
+        """One dead letter by its version; None if it is no longer dead, or never was."""
+        return next(iter(self.list(versions=[version], limit=1, conn=conn)), None)
+
+    def count(self, *, limit: int = 10_000, conn: Any = None, **where: Unpack[Where]) -> Matching:
+        """How many a redrive with this filter would take, and how many of them are blocked by a live key. Read-only."""
+        return self._store.run(
+            self._role.count(self._queue, where=DeadFilter.of(where), limit=limits.check_count(limit, "limit")), conn
+        )
+
+    def redrive(self, versions: Sequence[int] | None = None, *, limit: int = 1000, conn: Any = None) -> int:
+        """Redrive the named ones, or the oldest, with attempts reset. A letter whose key is live again stays dead."""
+        named = None if versions is None else [limits.check_count(version, "version") for version in versions]
+        return self._store.run(
+            self._role.redrive(self._queue, versions=named, limit=limits.check_count(limit, "limit")), conn
+        )
+
+    def start_redrive(
+        self,
+        *,
+        rate: float | None = None,
+        canary: int = 0,
+        consumer: str | None = None,
+        conn: Any = None,
+        **where: Unpack[Where],
+    ) -> Redrive:
+        """Redrive as a job: `rate` messages per second, `canary` messages first and the rest once those succeeded.
+
+        A sweeper advances it, or a caller of `advance`. It may be paused, resumed and cancelled at any time."""
+        job = self._store.run(
+            self._role.start_redrive(
+                self._queue,
+                where=DeadFilter.of(where),
+                rate=check_rate(rate),
+                canary=check_canary(canary),
+                started_by=limits.check_consumer(consumer) or self._consumer,
+                request=uuid4(),
+            ),
+            conn,
+        )
+        return Redrive(self._store, job)
+
+    def discard(self, *, conn: Any = None, **where: Unpack[Where]) -> int:
+        """Discard dead letters: all, or those that match."""
+        return self._store.run(self._role.discard(self._queue, where=DeadFilter.of(where)), conn=conn)

@@ -1,0 +1,98 @@
+# Generated from src/tarry/api/schedule_commands.py by tools/generate-blocking. Edit that file, then run `make generate`.
+"""The blocking half of `tarry.api.schedule_commands`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, ParamSpec, TypeVar
+
+from tarry.api.schedule_commands import TRIES, Current, Make, contended, existing
+from tarry.core._sync.ports import Store
+from tarry.core.cron import schedule_changes
+from tarry.core.cron.model import ScheduleChange, ScheduleSpec, ScheduleState, TickRecord
+from tarry.core.cron.schedule_changes import PayloadOf, PlannedMessage
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Offload:
+    """Runs one computation at a time in a thread of its own; in blocking code, at once. One, so that the event loop competes
+    with a single thread for the interpreter, however many requests compute; and its own, so that they do not fill the pool
+    of the loop.
+
+    While `inline()` is true, computations run in the caller's thread: they may call functions of the program."""
+
+    def __init__(self, name: str, inline: Callable[[], object]) -> None:
+        self._inline = inline
+
+    def run(self, compute: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        return compute(*args, **kwargs)
+
+
+class ScheduleCommands:
+    def __init__(self, store: Store, offload: Offload) -> None:
+        self._store = store
+        self._offload = offload
+
+    def change(self, name: str, make: Make, conn: Any, target: ScheduleSpec | None = None) -> ScheduleState | None:
+        """Apply the change computed by `make` and return the schedule after it; None if it is gone. Without a schedule
+        there are no waiting ticks, and if it already equals `target` none are withdrawn: in both cases the ledger is not
+        read."""
+        run, cron = self._store.run, self._store.cron
+        for _ in range(TRIES):
+            states = run(cron.schedules(name), conn)
+            state = states[0] if states else None
+            waiting: list[TickRecord] = []
+            if state is not None and state.spec != target:
+                waiting = run(cron.waiting_ticks(name), conn)
+            now = self.now(conn)
+            change = self._offload.run(make, Current(name, state, now, waiting))
+            if change is None:
+                return state
+            if run(cron.apply_changes([change]), conn)[0]:
+                return change.after
+        raise contended(name)
+
+    def now(self, conn: Any) -> datetime:
+        """The time, read after the schedules were. Read before, and delayed, it could be earlier than the last decision of
+        another process: that looks like a clock that was set back, and ticks of the last minute would be decided again,
+        under a configuration that was not in force then."""
+        return self._store.run(self._store.queues.now(), conn)
+
+    def install(self, spec: ScheduleSpec, payload_of: PayloadOf | None, conn: Any) -> ScheduleState:
+        def make(current: Current) -> ScheduleChange | None:
+            return schedule_changes.install(current.state, spec, current.now, current.waiting, payload_of)
+
+        return existing(self.change(spec.prefix, make, conn, spec), spec.prefix)
+
+    def install_ticks(
+        self, spec: ScheduleSpec, messages: Sequence[PlannedMessage], conn: Any = None, *, again: bool = False
+    ) -> bool:
+        """`again`: only if this configuration is still installed. Returns whether it is."""
+        installed = True
+
+        def make(current: Current) -> ScheduleChange | None:
+            nonlocal installed
+            installed = not again or (current.state is not None and current.state.spec == spec)
+            if not installed:
+                return None
+            return schedule_changes.install_ticks(current.state, spec, current.now, current.waiting, messages)
+
+        self.change(spec.prefix, make, conn, spec)
+        return installed
+
+    def uninstall(self, name: str, config_hash: str | None, conn: Any) -> bool:
+        """Whether there was anything to uninstall. If it is gone on a retry, there was: the first response may have been
+        lost."""
+        existed = False
+
+        def make(current: Current) -> ScheduleChange | None:
+            nonlocal existed
+            change = schedule_changes.uninstall(current.state, config_hash, current.now, current.waiting)
+            existed = existed or change is not None
+            return change
+
+        self.change(name, make, conn)
+        return existed

@@ -1,0 +1,207 @@
+# Generated from src/tarry/api/schedules.py by tools/generate-blocking. Edit that file, then run `make generate`.
+"""The blocking half of `tarry.api.schedules`."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from tarry.api._sync.schedule_commands import Offload, ScheduleCommands
+from tarry.api.schedule_commands import TRIES, Make, contended, existing
+from tarry.api.schedules import MOST_PREVIEWED, MOST_RECORDS, PAGE, Decide, Owned, checked_range, declared
+from tarry.api.validation import checked_text
+from tarry.core import limits
+from tarry.core._sync.ports import Store
+from tarry.core.cron import explain, planner, schedule_changes
+from tarry.core.cron.model import ScheduleChange, ScheduleSpec, ScheduleState, TickRecord, Verdict, check_prefix
+from tarry.core.cron.planner import Fire
+from tarry.core.cron.schedule_changes import PayloadOf
+from tarry.core.errors import InvalidInput, InvalidState
+
+
+class Schedules:
+    """Management of existing schedules. To install one: `app.cron()`."""
+
+    def __init__(self, store: Store, owned: Mapping[str, Owned] | None = None) -> None:
+        self._store = store
+        self._cron = store.cron
+        self._owned: Mapping[str, Owned] = {} if owned is None else owned
+        self.offload = Offload("tarry-schedules", lambda: self._owned)
+        """Where ticks are computed: a rare expression or a long backfill would keep the event loop from answering."""
+        self._commands = ScheduleCommands(store, self.offload)
+
+    def list(self, *, conn: Any = None) -> builtins.list[ScheduleState]:
+        return self._store.run(self._cron.schedules(), conn)
+
+    def get(self, name: str, *, conn: Any = None) -> ScheduleState:
+        states = self._store.run(self._cron.schedules(check_prefix(name)), conn)
+        return existing(next(iter(states), None), name)
+
+    def put(self, spec: ScheduleSpec, *, conn: Any = None) -> ScheduleState:
+        """Install a configuration that needs no code: any scheduler can plan it."""
+        declared([spec], self._store.settings)
+        return self._commands.install(spec, None, conn)
+
+    def apply(self, specs: Sequence[ScheduleSpec], *, remove: Iterable[str] = (), conn: Any = None) -> None:
+        """Install many and remove others, all or nothing."""
+        checked, removed = declared(specs, self._store.settings), list(remove)
+        for _ in range(TRIES):
+            states = {state.prefix: state for state in self.list(conn=conn)}
+            now = self._commands.now(conn)
+            changes: builtins.list[ScheduleChange | None] = []
+            for spec in checked:
+                state, waiting = states.get(spec.prefix), builtins.list[TickRecord]()
+                if state is not None and state.spec != spec:
+                    waiting = self._store.run(self._cron.waiting_ticks(spec.prefix), conn)
+                changes.append(self.offload.run(schedule_changes.install, state, spec, now, waiting, None))
+            for name in removed:
+                waiting = self._store.run(self._cron.waiting_ticks(name), conn)
+                changes.append(schedule_changes.uninstall(states.get(name), None, now, waiting))
+            applied = [change for change in changes if change is not None]
+            if not applied or all(self._store.run(self._cron.apply_changes(applied), conn)):
+                return
+        raise InvalidState("schedules are changed by others all the time; nothing was applied", hint="try again")
+
+    def delete(self, name: str, *, conn: Any = None) -> bool:
+        """Remove a schedule and its undelivered messages. False if there was none."""
+        return self._commands.uninstall(check_prefix(name), None, conn)
+
+    def pause(self, name: str, *, reason: str | None = None, conn: Any = None) -> ScheduleState:
+        """Stop firing. Messages that are already due are still delivered."""
+        why, payload_of = checked_text(reason, "reason"), self._payload_of(name)
+        return self._changed(
+            name, lambda seen: schedule_changes.pause(seen.existing, seen.now, seen.waiting, why, payload_of), conn
+        )
+
+    def resume(self, name: str, *, conn: Any = None) -> ScheduleState:
+        """Continue with the next tick; ticks during the pause are skipped."""
+        payload_of = self._payload_of(name)
+        return self._changed(name, lambda seen: schedule_changes.resume(seen.existing, seen.now, payload_of), conn)
+
+    def _changed(self, name: str, make: Make, conn: Any) -> ScheduleState:
+        return existing(self._commands.change(check_prefix(name), make, conn), name)
+
+    def trigger(self, name: str, *, conn: Any = None) -> datetime:
+        """Fire now, in addition to the schedule. Returns the tick of this run."""
+        payload_of = self._payload_of(name)
+        return self._decided(
+            name, lambda state, now, ahead: schedule_changes.trigger(state, now, ahead, payload_of), conn
+        )
+
+    def skip_next(self, name: str, *, conn: Any = None) -> datetime:
+        """Skip the next tick that would fire, and return it."""
+        return self._decided(name, schedule_changes.skip, conn)
+
+    def _decided(self, name: str, decide: Decide, conn: Any) -> datetime:
+        """Decide one tick, and no second one if a response was lost: a change that was rejected may have been applied
+        earlier by this call. Then the ledger has its tick with the decision time chosen here."""
+        check_prefix(name)
+        now = self._commands.now(conn)
+        tried: set[tuple[str, datetime, datetime]] = set()
+        for _ in range(TRIES):
+            state = self.get(name, conn=conn)
+            ahead = self._store.run(self._cron.ticks(name, since=now, limit=10_000), conn)
+            for record in ahead:
+                if (record.hash, record.tick, record.decided_at) in tried:
+                    return record.tick
+            decision = self.offload.run(decide, state, now, ahead)
+            if decision is None:
+                raise InvalidState(f"schedule {name!r} has no tick ahead that could be skipped")
+            change, tick = decision
+            if self._store.run(self._cron.apply_changes([change]), conn)[0]:
+                return tick
+            tried.add((state.spec.hash, tick, now))
+        raise contended(name)
+
+    def missing(self, name: str, since: datetime, until: datetime, *, conn: Any = None) -> builtins.list[datetime]:
+        """The ticks in [since, until) without a message: what `backfill` would create."""
+        start, end = checked_range(since, until)
+        check_prefix(name)
+        now = self._commands.now(conn)
+        state = self.get(name, conn=conn)
+        records = self._recorded(name, start, end, conn)
+        return self.offload.run(schedule_changes.missing, state, start, end, now, records)
+
+    def backfill(self, name: str, since: datetime, until: datetime, *, conn: Any = None) -> builtins.list[datetime]:
+        """Create the messages of those ticks now. Returns the ticks."""
+        start, end = checked_range(since, until)
+        check_prefix(name)
+        now, payload_of = self._commands.now(conn), self._payload_of(name)
+        tried: set[datetime] = set()
+        for _ in range(TRIES):
+            state = self.get(name, conn=conn)
+            records = self._recorded(name, start, end, conn)
+            # As in `_decided`, a rejected change may have been applied by an earlier try.
+            done = {
+                record.tick for record in records if record.verdict is Verdict.BACKFILLED and record.decided_at == now
+            }
+            if tried & done:
+                return sorted(done)
+            ticks = self.offload.run(schedule_changes.missing, state, start, end, now, records)
+            if not ticks:
+                return []
+            change = self.offload.run(schedule_changes.backfill, state, ticks, now, payload_of)
+            if self._store.run(self._cron.apply_changes([change]), conn)[0]:
+                return ticks
+            tried |= set(ticks)
+        raise contended(name)
+
+    def _recorded(self, name: str, since: datetime, until: datetime, conn: Any) -> builtins.list[TickRecord]:
+        """The ledger between two instants, read page by page."""
+        records: dict[tuple[str, datetime, datetime | None], TickRecord] = {}
+        while True:
+            page = self._store.run(self._cron.ticks(name, since=since, until=until, limit=PAGE), conn)
+            known = len(records)
+            records |= {(record.hash, record.tick, record.until): record for record in page}
+            if len(records) > MOST_RECORDS:
+                raise InvalidState(
+                    f"the ledger has more than {MOST_RECORDS:,} entries of this range",
+                    hint="read it, or fill it in, by parts",
+                )
+            if len(page) < PAGE or len(records) == known:
+                return builtins.list(records.values())
+            until = page[-1].tick  # inclusive: other configurations may have decided the same tick
+
+    def preview(self, name: str, n: int = 10, *, conn: Any = None) -> builtins.list[Fire]:
+        """The next `n` ticks, from the code that plans them."""
+        if limits.check_count(n) > MOST_PREVIEWED:
+            raise InvalidInput(f"a preview shows at most {MOST_PREVIEWED:,} ticks, not {n:,}")
+        state = self.get(name, conn=conn)
+        now = self._commands.now(conn)
+        fires = self.offload.run(planner.preview, state, now, n)
+        if not fires:
+            return fires
+        ahead = self._store.run(self._cron.ticks(name, since=now, until=fires[-1].tick, limit=10_000), conn)
+        return self.offload.run(planner.with_verdicts, state, fires, ahead)
+
+    def explain(self, name: str, tick: datetime, *, conn: Any = None) -> str:
+        """The verdict of a tick and its reason, past or expected."""
+        at = limits.check_instant(tick, "tick")
+        state = self.get(name, conn=conn)
+        now = self._commands.now(conn)
+        records = self._store.run(self._cron.ticks(name, since=at, until=at), conn)
+        return self.offload.run(explain.explain, state, at, now, records)
+
+    def history(
+        self,
+        name: str,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int = 100,
+        conn: Any = None,
+    ) -> builtins.list[TickRecord]:
+        """The decisions about its ticks, newest first. The ledger outlives the schedule."""
+        ticks = self._cron.ticks(
+            check_prefix(name),
+            since=None if since is None else limits.check_instant(since, "since"),
+            until=None if until is None else limits.check_instant(until, "until"),
+            limit=limits.check_count(limit, "limit"),
+        )
+        return self._store.run(ticks, conn)
+
+    def _payload_of(self, name: str) -> PayloadOf | None:
+        own = self._owned.get(name)
+        return None if own is None else own.payload_of

@@ -1,0 +1,249 @@
+"""Management of schedules, for operators and programs."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from tarry.api.schedule_commands import TRIES, AsyncOffload, AsyncScheduleCommands, Make, contended, existing
+from tarry.api.validation import checked_text
+from tarry.core import limits
+from tarry.core.cron import explain, planner, schedule_changes
+from tarry.core.cron.model import ScheduleChange, ScheduleSpec, ScheduleState, TickRecord, Verdict, check_prefix
+from tarry.core.cron.planner import Fire
+from tarry.core.cron.schedule_changes import PayloadOf
+from tarry.core.cron.schedule_types import Ticks
+from tarry.core.errors import InvalidInput, InvalidState
+from tarry.core.ports import AsyncStore
+from tarry.core.settings import StoreSettings
+
+MOST_RECORDS = 100_000
+"""Maximum number of ledger entries that a backfill compares with."""
+PAGE = 2_000
+"""Ledger entries read by one statement: decoding a page blocks an event loop."""
+MOST_PREVIEWED = 1_000
+
+Decide = Callable[[ScheduleState, datetime, list[TickRecord]], tuple[ScheduleChange, datetime] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """A schedule whose payloads this program generates, at the generation that it installed."""
+
+    generation: int
+    payload_of: PayloadOf
+
+
+def declared(specs: Iterable[ScheduleSpec], settings: StoreSettings) -> list[ScheduleSpec]:
+    """Configurations that need no code, each with a payload within the limit."""
+    checked = list(specs)
+    for spec in checked:
+        if spec.payload is None or isinstance(spec.schedule, Ticks):
+            raise InvalidInput(
+                f"schedule {spec.prefix!r} has no payload: only the program that makes its payloads can install it",
+                hint="with app.cron() as cron: cron.install_cron(…)",
+            )
+        limits.check_payload_size(spec.payload, settings.payload_limit)
+    return checked
+
+
+def checked_range(since: datetime, until: datetime) -> tuple[datetime, datetime]:
+    start, end = limits.check_instant(since, "since"), limits.check_instant(until, "until")
+    if end <= start:
+        raise InvalidInput(f"nothing lies between {start.isoformat()} and {end.isoformat()}: it ends first")
+    return start, end
+
+
+class AsyncSchedules:
+    """Management of existing schedules. To install one: `app.cron()`."""
+
+    def __init__(self, store: AsyncStore, owned: Mapping[str, Owned] | None = None) -> None:
+        self._store = store
+        self._cron = store.cron
+        self._owned: Mapping[str, Owned] = {} if owned is None else owned
+        self.offload = AsyncOffload("tarry-schedules", lambda: self._owned)
+        """Where ticks are computed: a rare expression or a long backfill would keep the event loop from answering."""
+        self._commands = AsyncScheduleCommands(store, self.offload)
+
+    async def list(self, *, conn: Any = None) -> builtins.list[ScheduleState]:
+        return await self._store.run(self._cron.schedules(), conn)
+
+    async def get(self, name: str, *, conn: Any = None) -> ScheduleState:
+        states = await self._store.run(self._cron.schedules(check_prefix(name)), conn)
+        return existing(next(iter(states), None), name)
+
+    async def put(self, spec: ScheduleSpec, *, conn: Any = None) -> ScheduleState:
+        """Install a configuration that needs no code: any scheduler can plan it."""
+        declared([spec], self._store.settings)
+        return await self._commands.install(spec, None, conn)
+
+    async def apply(self, specs: Sequence[ScheduleSpec], *, remove: Iterable[str] = (), conn: Any = None) -> None:
+        """Install many and remove others, all or nothing."""
+        checked, removed = declared(specs, self._store.settings), list(remove)
+        for _ in range(TRIES):
+            states = {state.prefix: state for state in await self.list(conn=conn)}
+            now = await self._commands.now(conn)
+            changes: builtins.list[ScheduleChange | None] = []
+            for spec in checked:
+                state, waiting = states.get(spec.prefix), builtins.list[TickRecord]()
+                if state is not None and state.spec != spec:
+                    waiting = await self._store.run(self._cron.waiting_ticks(spec.prefix), conn)
+                changes.append(await self.offload.run(schedule_changes.install, state, spec, now, waiting, None))
+            for name in removed:
+                waiting = await self._store.run(self._cron.waiting_ticks(name), conn)
+                changes.append(schedule_changes.uninstall(states.get(name), None, now, waiting))
+            applied = [change for change in changes if change is not None]
+            if not applied or all(await self._store.run(self._cron.apply_changes(applied), conn)):
+                return
+        raise InvalidState("schedules are changed by others all the time; nothing was applied", hint="try again")
+
+    async def delete(self, name: str, *, conn: Any = None) -> bool:
+        """Remove a schedule and its undelivered messages. False if there was none."""
+        return await self._commands.uninstall(check_prefix(name), None, conn)
+
+    async def pause(self, name: str, *, reason: str | None = None, conn: Any = None) -> ScheduleState:
+        """Stop firing. Messages that are already due are still delivered."""
+        why, payload_of = checked_text(reason, "reason"), self._payload_of(name)
+        return await self._changed(
+            name, lambda seen: schedule_changes.pause(seen.existing, seen.now, seen.waiting, why, payload_of), conn
+        )
+
+    async def resume(self, name: str, *, conn: Any = None) -> ScheduleState:
+        """Continue with the next tick; ticks during the pause are skipped."""
+        payload_of = self._payload_of(name)
+        return await self._changed(
+            name, lambda seen: schedule_changes.resume(seen.existing, seen.now, payload_of), conn
+        )
+
+    async def _changed(self, name: str, make: Make, conn: Any) -> ScheduleState:
+        return existing(await self._commands.change(check_prefix(name), make, conn), name)
+
+    async def trigger(self, name: str, *, conn: Any = None) -> datetime:
+        """Fire now, in addition to the schedule. Returns the tick of this run."""
+        payload_of = self._payload_of(name)
+        return await self._decided(
+            name, lambda state, now, ahead: schedule_changes.trigger(state, now, ahead, payload_of), conn
+        )
+
+    async def skip_next(self, name: str, *, conn: Any = None) -> datetime:
+        """Skip the next tick that would fire, and return it."""
+        return await self._decided(name, schedule_changes.skip, conn)
+
+    async def _decided(self, name: str, decide: Decide, conn: Any) -> datetime:
+        """Decide one tick, and no second one if a response was lost: a change that was rejected may have been applied
+        earlier by this call. Then the ledger has its tick with the decision time chosen here."""
+        check_prefix(name)
+        now = await self._commands.now(conn)
+        tried: set[tuple[str, datetime, datetime]] = set()
+        for _ in range(TRIES):
+            state = await self.get(name, conn=conn)
+            ahead = await self._store.run(self._cron.ticks(name, since=now, limit=10_000), conn)
+            for record in ahead:
+                if (record.hash, record.tick, record.decided_at) in tried:
+                    return record.tick
+            decision = await self.offload.run(decide, state, now, ahead)
+            if decision is None:
+                raise InvalidState(f"schedule {name!r} has no tick ahead that could be skipped")
+            change, tick = decision
+            if (await self._store.run(self._cron.apply_changes([change]), conn))[0]:
+                return tick
+            tried.add((state.spec.hash, tick, now))
+        raise contended(name)
+
+    async def missing(
+        self, name: str, since: datetime, until: datetime, *, conn: Any = None
+    ) -> builtins.list[datetime]:
+        """The ticks in [since, until) without a message: what `backfill` would create."""
+        start, end = checked_range(since, until)
+        check_prefix(name)
+        now = await self._commands.now(conn)
+        state = await self.get(name, conn=conn)
+        records = await self._recorded(name, start, end, conn)
+        return await self.offload.run(schedule_changes.missing, state, start, end, now, records)
+
+    async def backfill(
+        self, name: str, since: datetime, until: datetime, *, conn: Any = None
+    ) -> builtins.list[datetime]:
+        """Create the messages of those ticks now. Returns the ticks."""
+        start, end = checked_range(since, until)
+        check_prefix(name)
+        now, payload_of = await self._commands.now(conn), self._payload_of(name)
+        tried: set[datetime] = set()
+        for _ in range(TRIES):
+            state = await self.get(name, conn=conn)
+            records = await self._recorded(name, start, end, conn)
+            # As in `_decided`, a rejected change may have been applied by an earlier try.
+            done = {
+                record.tick for record in records if record.verdict is Verdict.BACKFILLED and record.decided_at == now
+            }
+            if tried & done:
+                return sorted(done)
+            ticks = await self.offload.run(schedule_changes.missing, state, start, end, now, records)
+            if not ticks:
+                return []
+            change = await self.offload.run(schedule_changes.backfill, state, ticks, now, payload_of)
+            if (await self._store.run(self._cron.apply_changes([change]), conn))[0]:
+                return ticks
+            tried |= set(ticks)
+        raise contended(name)
+
+    async def _recorded(self, name: str, since: datetime, until: datetime, conn: Any) -> builtins.list[TickRecord]:
+        """The ledger between two instants, read page by page."""
+        records: dict[tuple[str, datetime, datetime | None], TickRecord] = {}
+        while True:
+            page = await self._store.run(self._cron.ticks(name, since=since, until=until, limit=PAGE), conn)
+            known = len(records)
+            records |= {(record.hash, record.tick, record.until): record for record in page}
+            if len(records) > MOST_RECORDS:
+                raise InvalidState(
+                    f"the ledger has more than {MOST_RECORDS:,} entries of this range",
+                    hint="read it, or fill it in, by parts",
+                )
+            if len(page) < PAGE or len(records) == known:
+                return builtins.list(records.values())
+            until = page[-1].tick  # inclusive: other configurations may have decided the same tick
+
+    async def preview(self, name: str, n: int = 10, *, conn: Any = None) -> builtins.list[Fire]:
+        """The next `n` ticks, from the code that plans them."""
+        if limits.check_count(n) > MOST_PREVIEWED:
+            raise InvalidInput(f"a preview shows at most {MOST_PREVIEWED:,} ticks, not {n:,}")
+        state = await self.get(name, conn=conn)
+        now = await self._commands.now(conn)
+        fires = await self.offload.run(planner.preview, state, now, n)
+        if not fires:
+            return fires
+        ahead = await self._store.run(self._cron.ticks(name, since=now, until=fires[-1].tick, limit=10_000), conn)
+        return await self.offload.run(planner.with_verdicts, state, fires, ahead)
+
+    async def explain(self, name: str, tick: datetime, *, conn: Any = None) -> str:
+        """The verdict of a tick and its reason, past or expected."""
+        at = limits.check_instant(tick, "tick")
+        state = await self.get(name, conn=conn)
+        now = await self._commands.now(conn)
+        records = await self._store.run(self._cron.ticks(name, since=at, until=at), conn)
+        return await self.offload.run(explain.explain, state, at, now, records)
+
+    async def history(
+        self,
+        name: str,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int = 100,
+        conn: Any = None,
+    ) -> builtins.list[TickRecord]:
+        """The decisions about its ticks, newest first. The ledger outlives the schedule."""
+        ticks = self._cron.ticks(
+            check_prefix(name),
+            since=None if since is None else limits.check_instant(since, "since"),
+            until=None if until is None else limits.check_instant(until, "until"),
+            limit=limits.check_count(limit, "limit"),
+        )
+        return await self._store.run(ticks, conn)
+
+    def _payload_of(self, name: str) -> PayloadOf | None:
+        own = self._owned.get(name)
+        return None if own is None else own.payload_of

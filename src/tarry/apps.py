@@ -1,0 +1,118 @@
+"""Everything on one store: queues, schedules, redrives, keys."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+
+from tarry.api.api_keys import AsyncApiKeys
+from tarry.api.queue import AsyncQueue
+from tarry.api.queues import AsyncQueues
+from tarry.api.redrives import AsyncRedrives
+from tarry.api.schedules import AsyncSchedules
+from tarry.core._sync.ports import Store
+from tarry.core.codecs import codec_for
+from tarry.core.errors import InvalidState
+from tarry.core.ports import AsyncStore
+from tarry.core.settings import SweeperSettings
+from tarry.pipeline import pipeline_on
+from tarry.services.cron.api import AsyncCron
+from tarry.services.sweeper import Sweeper, SweepReport
+
+if TYPE_CHECKING:
+    from tarry._sync.apps import App
+    from tarry.storage.postgres.analytics import Pipeline
+
+P = TypeVar("P")
+
+
+class AsyncApp:
+    """Everything on one store. A context manager; `close` is idempotent."""
+
+    def __init__(
+        self,
+        store: AsyncStore,
+        *,
+        dsn: str | None = None,
+        consumer: str | None = None,
+        blocking: Callable[[], Store] | None = None,  # ASYNC
+        on_close: Callable[[], None] | None = None,
+    ) -> None:
+        self.store = store
+        self.dsn = dsn
+        """How to reach the same database with a connection of your own; None for the memory store."""
+        self.queues = AsyncQueues(store)
+        self.schedules = AsyncSchedules(store)
+        self.redrives = AsyncRedrives(store)
+        self.keys = AsyncApiKeys(store)
+        self.consumer = consumer or default_consumer()
+        """The name under which messages are leased, as the journal shows it."""
+        self._blocking = blocking  # ASYNC
+        self._on_close = on_close
+        self._closed = False
+
+    @overload
+    def queue(self, name: str) -> AsyncQueue[Any]: ...
+    @overload
+    def queue(self, name: str, payload_type: type[P]) -> AsyncQueue[P]: ...
+    def queue(self, name: str, payload_type: type[Any] | None = None) -> AsyncQueue[Any]:
+        """A handle on a queue, which comes into being when it is first used. Payloads are checked against their type."""
+        return AsyncQueue(self.store, name, codec_for(payload_type), consumer=self.consumer)
+
+    def cron(self) -> AsyncCron:
+        """Install schedules from code; as a context manager, plan them as well."""
+        return AsyncCron(self.store)
+
+    if True:  # ASYNC
+
+        def blocking(self) -> App:
+            """Another way to the same messages, for the threads of this program; close it before this app."""
+            from tarry._sync.apps import App
+
+            if self._blocking is None:
+                raise InvalidState("this app was made without a blocking store", hint="use tarry.connect_async(…)")
+            return App(self._blocking(), dsn=self.dsn, consumer=self.consumer)
+
+        def sweeper(
+            self,
+            settings: SweeperSettings = SweeperSettings(),
+            *,
+            on_report: Callable[[SweepReport], None] = lambda report: None,
+        ) -> Sweeper:
+            """Maintain the store beside your program: `async with app.sweeper(): …`. Of all on one database, one works."""
+            return Sweeper(self.store, settings, holder=self.consumer, on_report=on_report)
+
+    else:
+
+        @property
+        def pipeline(self) -> Pipeline:
+            """The database side of the data pipeline: windows of the journal, the archive's manifest, and what jobs serve."""
+            if self.dsn is None:
+                raise InvalidState(
+                    "the data pipeline needs PostgreSQL: the memory store has no database", hint="tarry.connect(dsn)"
+                )
+            return pipeline_on(self.dsn)
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            await self.store.close()
+        finally:
+            if self._on_close is not None:
+                await asyncio.to_thread(self._on_close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+def default_consumer() -> str:
+    """The default name of a consumer: enough to find the process."""
+    return f"{socket.gethostname()}:{os.getpid()}"[:200]

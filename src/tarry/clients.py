@@ -1,0 +1,166 @@
+"""The client of a broker, as `tarry.http` exports it."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from datetime import timedelta
+from typing import Any, Self, TypeVar, cast, overload
+
+from tarry.api.api_keys import AsyncApiKeys
+from tarry.api.delivery import AsyncDelivery
+from tarry.api.queue import AsyncQueue
+from tarry.api.queues import AsyncQueues
+from tarry.api.redrives import AsyncRedrives
+from tarry.api.schedules import AsyncSchedules
+from tarry.apps import default_consumer
+from tarry.core import limits
+from tarry.core.codecs import codec_for
+from tarry.core.journal.events import EventKind
+from tarry.core.journal.positions import Gap, LiveEvent
+from tarry.core.messages.model import Lease
+from tarry.core.operation import Operation
+from tarry.core.ports import AsyncStore
+from tarry.core.settings import StoreSettings
+from tarry.edges.env import broker_from
+from tarry.services.cron.api import AsyncCron
+from tarry.storage.http.messages import HttpMessages
+from tarry.storage.http.store import AsyncHttpStore
+
+P = TypeVar("P")
+
+_LONGEST_WAIT_S = 50.0
+_PAUSE_S = 0.02
+"""Pause before a poll repeats its request: a response whose messages cannot be decoded comes at once, and may come again."""
+_ON_ITS_WAY_S = 0.1
+"""How long a cancelled poll waits for a response that the broker may have sent already."""
+_DEFAULTS = StoreSettings()
+
+
+class _RemoteQueue(AsyncQueue[P]):
+    """The broker does the waiting: a poll that blocks is a request with a late response."""
+
+    async def poll_many(
+        self, n: int, timeout: timedelta | None = None, *, type: str | None = None, **options: Any
+    ) -> list[AsyncDelivery[P]]:
+        until_s, chosen = _deadline_s(timeout), self._options(type, **options)
+        while True:
+            poll = cast("HttpMessages", self._store.messages).poll(
+                self.name, limits.check_count(n), self._codec.decode, chosen, wait_for=_left(until_s)
+            )
+            deliveries = await self._leased(poll, None)
+            if deliveries or n <= 0 or not _left(until_s):
+                return deliveries
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _unless_cancelled(self, running: Coroutine[Any, Any, list[Lease[P]]]) -> list[Lease[P]]:  # ASYNC
+        """A cancelled request closes its connection, and the broker releases what it was about to hand over. Of a response
+        that was sent before, the messages are released here."""
+        polling = asyncio.ensure_future(running)
+        try:
+            return await asyncio.shield(polling)
+        except asyncio.CancelledError:
+            await asyncio.shield(self._end(polling))
+            raise
+
+    async def _end(self, polling: asyncio.Task[list[Lease[P]]]) -> None:  # ASYNC
+        await asyncio.wait({polling}, timeout=_ON_ITS_WAY_S)
+        if polling.cancel():
+            await asyncio.wait({polling})
+        else:
+            await self._release_result(polling)
+
+
+def _deadline_s(timeout: timedelta | None) -> float:
+    timeout = limits.check_timeout(timeout)
+    return math.inf if timeout is None else time.monotonic() + timeout.total_seconds()
+
+
+def _left(until_s: float) -> timedelta:
+    return timedelta(seconds=min(_LONGEST_WAIT_S, max(0.0, until_s - time.monotonic())))
+
+
+class _Keys:
+    """The methods of `app.keys`, which run operations of the broker."""
+
+    def __init__(self, store: Any) -> None:
+        def running(make: Callable[..., Operation[Any]]) -> Callable[..., Any]:
+            return lambda *args, **options: store.run(make(*args, **options))
+
+        self.create = running(store.keys.create)
+        self.list = running(store.keys.list)
+        self.revoke = running(store.keys.revoke)
+
+
+class AsyncClient:
+    """An `AsyncApp` on a broker: it has no methods that need a database connection."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        key: str | None = None,
+        *,
+        consumer: str | None = None,
+        settings: StoreSettings = _DEFAULTS,
+    ) -> None:
+        """The default address is TARRY_URL with the key TARRY_KEY, otherwise the broker on this machine."""
+        self._begin(AsyncHttpStore(*_broker(url, key), settings=settings), consumer)
+
+    def _begin(self, store: AsyncHttpStore, consumer: str | None) -> None:
+        self.store = store
+        self.consumer = consumer or default_consumer()
+        self.queues = AsyncQueues(cast("AsyncStore", store))
+        self.redrives = AsyncRedrives(cast("AsyncStore", store))
+        self.schedules = AsyncSchedules(cast("AsyncStore", store))
+        self.keys = cast("AsyncApiKeys", _Keys(store))
+
+    @classmethod
+    def on(cls, store: AsyncHttpStore, consumer: str | None = None) -> Self:
+        """A client on a store that other clients share."""
+        client = cls.__new__(cls)
+        client._begin(store, consumer)
+        return client
+
+    @overload
+    def queue(self, name: str) -> AsyncQueue[Any]: ...
+    @overload
+    def queue(self, name: str, payload_type: type[P]) -> AsyncQueue[P]: ...
+    def queue(self, name: str, payload_type: type[Any] | None = None) -> AsyncQueue[Any]:
+        return _RemoteQueue(cast("AsyncStore", self.store), name, codec_for(payload_type), consumer=self.consumer)
+
+    def cron(self) -> AsyncCron:
+        """Install schedules from code; in a `with` block, plan them as well. Needs a key with `read`, and `admin` on the
+        queues; to plan only, `produce` is enough."""
+        return AsyncCron(cast("AsyncStore", self.store))
+
+    def events(
+        self, queues: Sequence[str] = (), kinds: Sequence[EventKind | str] = (), *, after: str | None = None
+    ) -> AsyncGenerator[LiveEvent | Gap]:
+        """Events of these queues, by default of all that the key may read, as they happen: from now on, or after a position;
+        without payloads. Reconnects and resumes when the connection is lost, and yields a `Gap` where events are missing.
+        Leave the loop to end it; `contextlib.aclosing` ends it at once."""
+        return self.store.events(_names(queues), _names(kinds), after)
+
+    async def close(self) -> None:
+        await self.store.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+def _broker(url: str | None, key: str | None) -> tuple[str, str | None]:
+    """The key of the environment is only sent to the address of the environment."""
+    if url is not None:
+        return url, key
+    default_url, default_key = broker_from()
+    return default_url, default_key if key is None else key
+
+
+def _names(names: Sequence[str]) -> list[str]:
+    """A single name is not a sequence of letters."""
+    return [names] if isinstance(names, str) else list(names)

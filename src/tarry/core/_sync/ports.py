@@ -1,0 +1,32 @@
+# Generated from src/tarry/core/ports.py by tools/generate-blocking. Edit that file, then run `make generate`.
+"""The blocking half of `tarry.core.ports`."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, TypeVar
+
+from tarry.core.operation import Operation
+from tarry.core.ports import Connections, Roles
+from tarry.core.security.idempotency import Doing, IdempotencyKey, StoredResponse
+from tarry.core.settings import StoreSettings
+
+R = TypeVar("R")
+
+
+class Store(Roles, Protocol):
+    @property
+    def settings(self) -> StoreSettings: ...
+
+    def run(self, operation: Operation[R], conn: Any = None) -> R:
+        """`conn`: the caller's own connection. The operation then becomes part of the caller's transaction, is not retried,
+        and lasts only if the caller commits."""
+        ...
+
+    def once(self, request: IdempotencyKey, do: Doing) -> StoredResponse | None:
+        """Return what `do` returns, or what it returned before. What it does with the connection it is given is stored
+        together with its response, or not at all; it must not wait for another connection. None: the key was used for
+        another request."""
+        ...
+
+    def connections(self) -> Connections: ...
+    def close(self) -> None: ...

@@ -1,0 +1,75 @@
+"""Anomalies: what detectors found, and what users muted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+
+class Severity(StrEnum):
+    INFO = "info"
+    WARNING = "warning"
+    CRITICAL = "critical"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Anomaly:
+    """A finding of a detector. The same events give one anomaly, however often they are judged."""
+
+    id: int
+    detector: str
+    detector_version: int
+    severity: Severity
+    queue: str
+    key: str | None
+    consumer: str | None
+    window_from: datetime
+    window_to: datetime
+    sentence: str
+    observed: float | None
+    expected_low: float | None
+    expected_high: float | None
+    score: float | None
+    evidence: str
+    """A query on the database that shows the events."""
+    fingerprint: str
+    raised_at: datetime
+    acknowledged_at: datetime | None
+    acknowledged_by: str | None
+    note: str | None
+    run_id: int
+    fresh_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mute:
+    """Suppresses this detector (None: all) for this queue (None: all) until the given time (None: until unmuted)."""
+
+    id: int
+    detector: str | None
+    queue: str | None
+    until: datetime | None
+    reason: str
+    muted_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """What is usual for a metric of a queue in one hour of the week (0: Monday, 00:00 UTC), in one minute of it."""
+
+    hour_of_week: int
+    low: float
+    middle: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """Counts of a publication. Unchanged anomalies are in none of the counts."""
+
+    raised: int
+    changed: int
+    muted: int
+    withdrawn: int
+    """Not found again in the same time range. Acknowledged and earlier anomalies are kept."""

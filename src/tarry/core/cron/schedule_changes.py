@@ -1,0 +1,351 @@
+"""Computes every change of a schedule from the state that was read; uses neither a clock nor a store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from tarry.core.cron.model import (
+    FIRED,
+    MADE,
+    Reason,
+    ScheduleChange,
+    ScheduleSpec,
+    ScheduleState,
+    TickChange,
+    TickRecord,
+    Verdict,
+    draft_of,
+)
+from tarry.core.cron.planner import MOST_BYTES, Decided, Plan, fitting, plan, skipped_run
+from tarry.core.cron.schedule_types import BEGIN, Ticks, Unreadable
+from tarry.core.errors import InvalidState
+
+Encoded = tuple[bytes, str | None]
+"""A payload and its content type."""
+PayloadOf = Callable[[datetime], Encoded]
+"""Creates the payload of a tick; only the program that installed the schedule can."""
+
+MOST_BACKFILLED = 10_000
+MOST_REPLACED = 10_000
+"""Limit of overdue ticks that are decided when a schedule is replaced or paused."""
+_US = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedMessage:
+    """The message of a tick that a program chose itself; its key has the tick, and it is delivered at `due_at`."""
+
+    tick: datetime
+    payload: Encoded
+    due_at: datetime
+
+
+def advance(state: ScheduleState, now: datetime, payload_of: PayloadOf | None) -> ScheduleChange | None:
+    """The change that a scheduler makes; None if there is nothing to do."""
+    if isinstance(state.spec.schedule, Unreadable):
+        raise InvalidState(f"schedule {state.prefix!r} cannot be read here: {state.spec.schedule.error}")
+    planned = plan(state, now)
+    after = replace(state, cursor_at=planned.cursor_at, wake_at=planned.wake_at, ruled_at=now)
+    if not planned.decided and state.ruled_at <= now and replace(after, ruled_at=state.ruled_at) == state:
+        return None
+    return _change(state, after, now, ticks=_tick_changes(state.spec, planned.decided, payload_of), moves_only=True)
+
+
+def install(
+    current: ScheduleState | None,
+    spec: ScheduleSpec,
+    now: datetime,
+    waiting: Sequence[TickRecord],
+    payload_of: PayloadOf | None,
+) -> ScheduleChange | None:
+    """Install or replace a schedule. Undelivered messages of the older configuration are withdrawn; those whose tick has come
+    and also belongs to the new configuration are created again by the new one. The same holds for ticks that have come and
+    are not decided yet: the result is as if a scheduler had run just before."""
+    if current is not None and current.spec == spec:
+        return advance(current, now, payload_of)
+    same = current is not None and current.spec.hash == spec.hash
+    state = ScheduleState(
+        spec=spec,
+        # Ticks of another hash begin now; those of the same hash continue, and coming ones are planned again.
+        cursor_at=min(current.cursor_at, now) if current is not None and same else now,
+        wake_at=None,
+        generation=1 if current is None else current.generation + 1,
+        ruled_at=now,
+        installed_at=now if current is None else current.installed_at,
+        paused_at=None if current is None else current.paused_at,
+        paused_reason=None if current is None else current.paused_reason,
+        last_live=current is not None and current.last_live,
+    )
+    remade = [record for record in waiting if record.tick <= now and _continues(record, spec)]
+    planned = plan(state, now)
+    return _change(
+        current,
+        replace(state, cursor_at=planned.cursor_at, wake_at=planned.wake_at),
+        now,
+        withdraw=_withdrawn(waiting, Reason.REPLACED),
+        ticks=_each_once(
+            *(_tick_change(spec, each, _payload(spec, each.tick, payload_of), each.due_at) for each in remade),
+            *_overdue(current, spec, now, payload_of),
+            *_tick_changes(spec, planned.decided, payload_of),
+        ),
+    )
+
+
+def _overdue(
+    current: ScheduleState | None, spec: ScheduleSpec, now: datetime, payload_of: PayloadOf | None
+) -> tuple[TickChange, ...]:
+    """The overdue ticks of a replaced configuration. Its policy decides which of them fire; the new configuration creates the
+    message, if it has the tick too. Without this they would have neither message nor ledger entry."""
+    if current is None or current.spec.hash == spec.hash:
+        return ()
+    old = current.spec
+    if current.paused:
+        return _tick_changes(old, skipped_run(old.timetable, current.cursor_at, now, Reason.PAUSED), None)
+    planned = plan(current, now, fitting(spec.payload, MOST_REPLACED))
+    past = _until(planned, now)
+    if planned.cursor_at < now:
+        past += skipped_run(old.timetable, planned.cursor_at, now, Reason.REPLACED)
+    fired = [decision for decision in past if decision.verdict in MADE and spec.timetable.has(decision.tick)]
+    rest = [
+        replace(decision, verdict=Verdict.WITHDRAWN, reason=Reason.REPLACED) if decision.verdict in MADE else decision
+        for decision in past
+        if decision not in fired
+    ]
+    return (*_tick_changes(spec, fired, payload_of), *_tick_changes(old, rest, None))
+
+
+def _until(planned: Plan, now: datetime) -> list[Decided]:
+    return [decision for decision in planned.decided if (decision.until or decision.tick) <= now]
+
+
+def _each_once(*ticks: TickChange) -> tuple[TickChange, ...]:
+    """Remove repeated ticks, which occur after the clock was set back: the first decision counts."""
+    unique: dict[object, TickChange] = {}
+    for change in ticks:
+        unique.setdefault((change.hash, change.tick, change.until), change)
+    return tuple(unique.values())
+
+
+def _continues(record: TickRecord, spec: ScheduleSpec) -> bool:
+    return record.hash == spec.hash or (record.verdict in FIRED and spec.timetable.has(record.tick))
+
+
+def install_ticks(
+    current: ScheduleState | None,
+    spec: ScheduleSpec,
+    now: datetime,
+    waiting: Sequence[TickRecord],
+    messages: Iterable[PlannedMessage],
+) -> ScheduleChange | None:
+    """Install ticks that a program chose itself; undelivered messages of another hash are withdrawn."""
+    same = current is not None and current.spec == spec
+    unique = {message.tick: message for message in messages}
+    ticks = [
+        _tick_change(spec, Decided(tick, Verdict.PLANNED, Reason.ON_TIME), message.payload, message.due_at)
+        for tick, message in unique.items()
+    ]
+    old = [record for record in waiting if record.hash != spec.hash]
+    if same and not ticks and not old:
+        return None
+    after = ScheduleState(
+        spec=spec,
+        cursor_at=now,
+        wake_at=None,
+        generation=1 if current is None else current.generation + (not same),
+        ruled_at=now,
+        installed_at=now if current is None else current.installed_at,
+    )
+    changes = _each_once(*ticks, *_overdue(current, spec, now, None))
+    return _change(current, after, now, withdraw=_withdrawn(old, Reason.REPLACED), ticks=changes)
+
+
+def uninstall(
+    current: ScheduleState | None, config_hash: str | None, now: datetime, waiting: Sequence[TickRecord]
+) -> ScheduleChange | None:
+    """Withdraw undelivered messages (of one hash, or all), and delete the configuration if it has that hash."""
+    if current is None:
+        return None
+    withdrawn = [record for record in waiting if config_hash is None or record.hash == config_hash]
+    removed = config_hash is None or current.spec.hash == config_hash
+    if not withdrawn and not removed:
+        return None
+    after = None if removed else current
+    return _change(current, after, now, withdraw=_withdrawn(withdrawn, Reason.REPLACED), moves_only=not removed)
+
+
+def pause(
+    current: ScheduleState,
+    now: datetime,
+    waiting: Sequence[TickRecord],
+    reason: str | None,
+    payload_of: PayloadOf | None,
+) -> ScheduleChange | None:
+    """Pause a schedule. Messages of ticks that have come stay for their consumers."""
+    if current.paused:
+        return None
+    # An operator cannot create the payloads of a program's schedule: undecided ticks then belong to the pause.
+    has_payloads = current.spec.payload is not None or payload_of is not None
+    planned = plan(current, now, fitting(current.spec.payload, MOST_REPLACED)) if has_payloads else None
+    past = [] if planned is None else _until(planned, now)
+    ahead = [record for record in waiting if record.tick > now and record.verdict is Verdict.PLANNED]
+    cursor_at = min(current.cursor_at if planned is None else planned.cursor_at, now)
+    after = replace(current, cursor_at=cursor_at, wake_at=None, ruled_at=now, paused_at=now, paused_reason=reason)
+    ticks = _tick_changes(current.spec, past, payload_of)
+    return _change(current, after, now, withdraw=_withdrawn(ahead, Reason.PAUSED), ticks=ticks)
+
+
+def resume(current: ScheduleState, now: datetime, payload_of: PayloadOf | None) -> ScheduleChange | None:
+    """Resume with the next tick. The ticks of the pause are skipped, with that reason in the ledger."""
+    if not current.paused:
+        return None
+    skipped = skipped_run(current.spec.timetable, current.cursor_at, now, Reason.PAUSED)
+    state = replace(current, cursor_at=max(current.cursor_at, now), paused_at=None, paused_reason=None, ruled_at=now)
+    if current.spec.payload is None and payload_of is None:
+        planned = Plan(decided=(), cursor_at=state.cursor_at, wake_at=now)  # the program that installed it plans it
+    else:
+        planned = plan(state, now)
+    after = replace(state, cursor_at=planned.cursor_at, wake_at=planned.wake_at)
+    return _change(current, after, now, ticks=_tick_changes(current.spec, (*skipped, *planned.decided), payload_of))
+
+
+def skip(current: ScheduleState, now: datetime, ahead: Sequence[TickRecord]) -> tuple[ScheduleChange, datetime] | None:
+    """Skip the next tick that would fire; None if there is none."""
+    over = {record.tick for record in ahead if _is_over(record, current.spec)}
+    tick = next((tick for tick in current.spec.timetable.after(now) if tick not in over), None)
+    if tick is None:
+        return None
+    skipped = TickChange(hash=current.spec.hash, tick=tick, verdict=Verdict.SKIPPED, reason=Reason.BY_HAND)
+    withdraw = ((current.spec.hash, tick, Reason.BY_HAND),)
+    # The state keeps its `ruled_at`: a scheduler must still detect that the clock was set back.
+    return _change(current, current, now, withdraw=withdraw, ticks=[skipped], moves_only=True), tick
+
+
+def _is_over(record: TickRecord, spec: ScheduleSpec) -> bool:
+    """Whether the tick was skipped, or has fired before the clock was set back across it."""
+    if record.verdict is Verdict.SKIPPED:
+        return record.hash == spec.hash
+    return record.verdict in FIRED and not record.live
+
+
+def trigger(
+    current: ScheduleState, now: datetime, taken: Iterable[TickRecord], payload_of: PayloadOf | None
+) -> tuple[ScheduleChange, datetime]:
+    """Fire once now, outside of the timetable. The tick is this instant, or the next one without an entry."""
+    ticks, tick = {record.tick for record in taken}, now
+    while tick in ticks or current.spec.timetable.has(tick):
+        tick += _US
+    return _by_hand(current, now, [tick], Verdict.TRIGGERED, now, payload_of), tick
+
+
+def missing(
+    current: ScheduleState, since: datetime, until: datetime, now: datetime, records: Iterable[TickRecord]
+) -> list[datetime]:
+    """The ticks in [since, until) that have come and did not fire, for a backfill."""
+    forgotten = current.forgotten_until
+    if forgotten is not None and since <= forgotten:
+        raise InvalidState(
+            f"the ledger of {current.prefix!r} was deleted up to {forgotten.isoformat()}: which ticks fired is unknown",
+            hint="start after that, so that no tick fires twice; for older ticks, offer the messages yourself",
+        )
+    fired = {record.tick for record in records if record.verdict in FIRED}
+    before, last = max(since, BEGIN) - _US, min(max(until, BEGIN) - _US, now)
+    ticks = current.spec.timetable.between(before, last, MOST_BACKFILLED + len(fired) + 1)
+    unfired = [tick for tick in ticks if tick not in fired]
+    if len(unfired) > MOST_BACKFILLED:
+        raise InvalidState(f"this range has more than {MOST_BACKFILLED:,} ticks to backfill", hint="use smaller ranges")
+    return unfired
+
+
+def check_backfilled(current: ScheduleState, ticks: Sequence[datetime]) -> Sequence[datetime]:
+    """Reject more messages than one transaction may create, by the total size of their payloads."""
+    if len(ticks) > (most := fitting(current.spec.payload, MOST_BACKFILLED)):
+        raise InvalidState(
+            f"{len(ticks):,} messages have more than {MOST_BYTES >> 20} MiB of payloads; at most {most:,} are allowed",
+            hint="use smaller ranges",
+        )
+    return ticks
+
+
+def backfill(
+    current: ScheduleState, ticks: Sequence[datetime], now: datetime, payload_of: PayloadOf | None
+) -> ScheduleChange:
+    return _by_hand(current, now, check_backfilled(current, ticks), Verdict.BACKFILLED, None, payload_of)
+
+
+def _by_hand(
+    current: ScheduleState,
+    now: datetime,
+    ticks: Iterable[datetime],
+    verdict: Verdict,
+    due_at: datetime | None,
+    payload_of: PayloadOf | None,
+) -> ScheduleChange:
+    spec = current.spec
+    made = [
+        _tick_change(spec, Decided(tick, verdict, Reason.BY_HAND), _payload(spec, tick, payload_of), due_at)
+        for tick in ticks
+    ]
+    return _change(current, current, now, ticks=made, moves_only=True)  # the state as in `skip`
+
+
+def _change(
+    current: ScheduleState | None,
+    after: ScheduleState | None,
+    now: datetime,
+    *,
+    withdraw: tuple[tuple[str, datetime, Reason], ...] = (),
+    ticks: Iterable[TickChange] = (),
+    moves_only: bool = False,
+) -> ScheduleChange:
+    """The change from the current state (None: not installed) to the state after it (None: deleted)."""
+    return ScheduleChange(
+        prefix=current.prefix if current is not None else after.prefix if after is not None else "",
+        expected=None if current is None else current.revision,
+        after=after,
+        ruled_at=now,
+        withdraw=withdraw,
+        ticks=tuple(ticks),
+        moves_only=moves_only,
+    )
+
+
+def _tick_change(
+    spec: ScheduleSpec, decision: Decided | TickRecord, payload: Encoded | None = None, due_at: datetime | None = None
+) -> TickChange:
+    """A decision; with a payload it creates a message."""
+    return TickChange(
+        hash=spec.hash,
+        tick=decision.tick,
+        verdict=decision.verdict,
+        reason=decision.reason,
+        until=decision.until,
+        count=decision.count,
+        queue=None if payload is None else spec.queue,
+        draft=None if payload is None else draft_of(spec, decision.tick, *payload, due_at=due_at),
+    )
+
+
+def _withdrawn(records: Iterable[TickRecord], reason: Reason) -> tuple[tuple[str, datetime, Reason], ...]:
+    return tuple((record.hash, record.tick, reason) for record in records)
+
+
+def _tick_changes(
+    spec: ScheduleSpec, decided: Iterable[Decided], payload_of: PayloadOf | None
+) -> tuple[TickChange, ...]:
+    return tuple(
+        _tick_change(spec, each, _payload(spec, each.tick, payload_of) if each.verdict in MADE else None)
+        for each in decided
+    )
+
+
+def _payload(spec: ScheduleSpec, tick: datetime, payload_of: PayloadOf | None) -> Encoded:
+    if spec.payload is not None:
+        return spec.payload, spec.content_type
+    if payload_of is None or isinstance(spec.schedule, Ticks):
+        raise InvalidState(
+            f"only the program that installed schedule {spec.prefix!r} can create its payloads",
+            hint="do this in that program, or install the schedule with a payload instead of a function",
+        )
+    return payload_of(tick)

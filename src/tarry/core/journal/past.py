@@ -1,0 +1,108 @@
+"""A queue at an instant of the past, from the events around that instant and from what is live now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from tarry.core.journal.events import Event
+from tarry.core.journal.events import EventKind as K
+from tarry.core.journal.replay import BEGINS, ENDS, NEUTRAL
+from tarry.core.messages.model import StoredMessage
+from tarry.core.messages.states import State, live_state
+
+
+class Source(StrEnum):
+    """Where the state of a message is known from."""
+
+    BEFORE = "its last event before"
+    AFTER = "its first event after"
+    NOW = "what it is now"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastMessage:
+    key: str
+    state: State
+    due_at: datetime | None
+    attempt: int | None
+    priority: int | None
+    version: int | None
+    consumer: str | None
+    lease_until: datetime | None
+    source: Source
+    last_at: datetime | None = None
+    """When the event was that it is known from."""
+    error: str | None = None
+
+
+def past_messages(
+    at: datetime, before: Iterable[Event], after: Iterable[Event], live: Sequence[StoredMessage[Any]]
+) -> list[PastMessage]:
+    """The messages that were live or dead at the instant, as far as they are known: live ones first, in due order.
+
+    `before`: the newest events until the instant, newest first; `after`: all events since then, oldest first, or none;
+    `live`: messages of now that were created before the instant.
+    """
+    known: dict[str, PastMessage | None] = {}
+    for event in before:
+        if event.key is not None and event.kind not in NEUTRAL and event.key not in known:
+            known[event.key] = _until(event, at)
+    for event in after:
+        if event.key is not None and event.kind not in NEUTRAL and event.key not in known:
+            known[event.key] = None if event.kind in BEGINS else _since(event, at)
+    for message in live:
+        if message.key not in known:
+            known[message.key] = _now(message, at)
+    messages = [message for message in known.values() if message is not None]
+    return sorted(
+        messages, key=lambda message: (message.state is State.DEAD, message.due_at or at, message.version or 0)
+    )
+
+
+def _until(event: Event, at: datetime) -> PastMessage | None:
+    if event.kind in ENDS and event.kind is not K.BURIED:
+        return None
+    held = event.lease_until if event.kind in (K.LEASED, K.TOUCHED) else None
+    state = State.DEAD if event.kind is K.BURIED else live_state(due_at=event.due_at or at, lease_until=held, now=at)
+    return _of(event, state, held, Source.BEFORE)
+
+
+def _since(event: Event, at: datetime) -> PastMessage:
+    """A message whose next event is known: what that event changed is not."""
+    held = event.leased_at is not None and event.leased_at <= at and event.kind is not K.LEASED
+    state = State.LEASED if held else live_state(due_at=event.due_at or at, lease_until=None, now=at)
+    return _of(event, state, None, Source.AFTER)
+
+
+def _of(event: Event, state: State, held: datetime | None, source: Source) -> PastMessage:
+    return PastMessage(
+        key=event.key or "",
+        state=state,
+        due_at=event.due_at,
+        attempt=event.attempt,
+        priority=event.priority,
+        version=event.version,
+        consumer=event.consumer if state is State.LEASED else None,
+        lease_until=held,
+        source=source,
+        last_at=event.at,
+        error=event.error,
+    )
+
+
+def _now(message: StoredMessage[Any], at: datetime) -> PastMessage:
+    return PastMessage(
+        key=message.key,
+        state=live_state(due_at=message.due_at, lease_until=None, now=at),
+        due_at=message.due_at,
+        attempt=message.attempt,
+        priority=message.priority,
+        version=message.version,
+        consumer=None,
+        lease_until=None,
+        source=Source.NOW,
+    )

@@ -1,0 +1,65 @@
+"""The state of a database as its operators see it: size, dead rows, open transactions, partitions of the journal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import NamedTuple
+
+
+class TableStatus(NamedTuple):
+    """A table with its indexes. Counts of rows are the estimates of the database."""
+
+    name: str
+    bytes: int
+    index_bytes: int
+    live: int
+    dead: int
+    changed: int
+    """Rows changed since the last analyze."""
+    autovacuum: bool
+    vacuumed_at: datetime | None
+    analyzed_at: datetime | None
+
+    @property
+    def dead_share(self) -> float:
+        return self.dead / (self.live + self.dead) if self.dead else 0.0
+
+
+class Partition(NamedTuple):
+    """A day of the journal. `day` is None for the overflow, which has the events of days without a partition."""
+
+    name: str
+    day: date | None
+    bytes: int
+    rows: int
+
+
+class OpenTransaction(NamedTuple):
+    pid: int
+    """0: a prepared transaction, which has no session."""
+    session: str
+    user: str
+    state: str
+    age_for: timedelta
+    prevents_vacuum: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatabaseStatus:
+    name: str
+    version: str
+    bytes: int
+    started_at: datetime
+    connections: int
+    most_connections: int
+    notify_share: float
+    """How full the queue of notifications is; at 1, commits that notify fail."""
+    frozen_age: int
+    """Transactions since the oldest row that is not frozen; at two billion the server stops."""
+    tables: list[TableStatus]
+    """The largest first."""
+    partitions: list[Partition]
+    """The newest first."""
+    transactions: list[OpenTransaction]
+    """The oldest first."""

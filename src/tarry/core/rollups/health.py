@@ -1,0 +1,146 @@
+"""Whether a queue needs attention, judged from its state now and from what happened lately."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import NamedTuple
+
+from tarry.core.rollups.model import ConsumerSlice, Slice, Standing, quantile
+from tarry.core.settings import QueueInfo
+
+JUDGED_FOR = timedelta(minutes=15)
+"""What happened in this time counts as lately."""
+_RATE_FOR = timedelta(minutes=5)
+_FAILING = 0.2
+_FEW = 10
+"""Attempts below which a share of failures means nothing."""
+
+
+class Severity(StrEnum):
+    WARNING = "warning"
+    CRITICAL = "critical"
+
+
+class Concern(StrEnum):
+    """What a finding is about, for links."""
+
+    LATE = "late"
+    UNCONSUMED = "unconsumed"
+    PAUSED = "paused"
+    FAILING = "failing"
+    DEAD = "dead"
+
+
+class Finding(NamedTuple):
+    queue: str
+    concern: Concern
+    severity: Severity
+    sentence: str
+    """After the name of the queue."""
+
+
+class Lag(NamedTuple):
+    """Percentiles of the lag of first deliveries, in seconds; None: nothing was delivered."""
+
+    p50: float | None
+    p95: float | None
+    p99: float | None
+
+    @classmethod
+    def of(cls, buckets: Mapping[int, int]) -> Lag:
+        return cls(quantile(buckets, 0.5), quantile(buckets, 0.95), quantile(buckets, 0.99))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueHealth:
+    info: QueueInfo
+    standing: Standing
+    lag: Lag
+    offered_per_s: float
+    acked_per_s: float
+    failed_share: float | None
+    """Of the attempts that ended lately; None if there were none."""
+    buried: int
+    consumers: int
+    """Consumers that were active lately, and processes that wait."""
+    drained_for: timedelta | None
+    """How long until what is ready is worked off at the current rate. None: nothing is ready, or it grows."""
+    is_growing: bool
+    findings: tuple[Finding, ...]
+
+
+def judge(
+    info: QueueInfo,
+    standing: Standing,
+    slices: Sequence[Slice],
+    lags: Mapping[int, int],
+    consumers: Sequence[ConsumerSlice],
+    now: datetime,
+) -> QueueHealth:
+    """`slices`, `lags` and `consumers`: of this queue, of the last `JUDGED_FOR`."""
+    recent = [row for row in slices if row.start_at >= now - _RATE_FOR]
+    rate_s = _RATE_FOR.total_seconds()
+    offered, acked = (sum(getattr(row, name) for row in recent) / rate_s for name in ("offered", "acked"))
+    done = sum(row.acked for row in slices)
+    failed = sum(row.nacked + row.expired for row in slices)
+    buried = sum(row.buried for row in slices)
+    names = {row.consumer for row in consumers}
+    share = failed / (done + failed) if done + failed else None
+    lag, ready = Lag.of(lags), standing.counts.ready.n
+    spare = acked - offered
+    is_growing = ready > 0 and spare <= 0
+    active = max(len(names), standing.waiting)
+    findings = _findings(info, standing, lag, share, done + failed, buried, active)
+    return QueueHealth(
+        info=info,
+        standing=standing,
+        lag=lag,
+        offered_per_s=offered,
+        acked_per_s=acked,
+        failed_share=share,
+        buried=buried,
+        consumers=active,
+        drained_for=timedelta(seconds=ready / spare) if ready and not is_growing else None,
+        is_growing=is_growing,
+        findings=tuple(findings),
+    )
+
+
+def _findings(
+    info: QueueInfo, standing: Standing, lag: Lag, share: float | None, attempts: int, buried: int, active: int
+) -> list[Finding]:
+    findings: list[Finding] = []
+
+    def add(concern: Concern, severity: Severity, sentence: str) -> None:
+        findings.append(Finding(info.name, concern, severity, sentence))
+
+    counts, target = standing.counts, info.settings.target_lag_for
+    if info.paused:
+        because = f" ({info.paused_reason})" if info.paused_reason else ""
+        add(Concern.PAUSED, Severity.WARNING, f"is paused{because}; {counts.ready} ready")
+    elif counts.ready.n and not active:
+        add(Concern.UNCONSUMED, Severity.CRITICAL, f"has no consumers; {counts.ready} ready")
+    elif counts.lag_for > target:
+        waits = f"waits for {_words(counts.lag_for)}, the target is {_words(target)}"
+        add(Concern.LATE, Severity.CRITICAL, f"is late: the oldest message {waits}")
+    elif lag.p95 is not None and lag.p95 > target.total_seconds():
+        p95 = _words(timedelta(seconds=lag.p95))
+        add(Concern.LATE, Severity.WARNING, f"was late: p95 of the lag is {p95}, the target is {_words(target)}")
+    if share is not None and share >= _FAILING and attempts >= _FEW:
+        add(Concern.FAILING, Severity.WARNING, f"fails in {share:.0%} of {attempts:,} attempts")
+    if buried:
+        letters = "dead letter" if buried == 1 else "dead letters"
+        add(Concern.DEAD, Severity.WARNING, f"has {buried:,} new {letters} in the last {_words(JUDGED_FOR)}")
+    return findings
+
+
+def _words(span: timedelta) -> str:
+    seconds = span.total_seconds()
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 120:
+        return f"{seconds:.3g} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.3g} h"

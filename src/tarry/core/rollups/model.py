@@ -1,0 +1,136 @@
+"""Rollups of the journal: what happened to a queue in each slice of time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import NamedTuple
+
+from tarry.core.journal.events import Event, EventKind
+from tarry.core.messages.model import Counts
+
+WIDTHS: Mapping[timedelta, timedelta] = {
+    timedelta(seconds=10): timedelta(hours=3),
+    timedelta(minutes=1): timedelta(days=2),
+    timedelta(minutes=10): timedelta(days=8),
+    timedelta(hours=1): timedelta(days=90),
+}
+"""The widths of slices, and how long slices of each are kept."""
+CONSUMER_WIDTHS = (timedelta(minutes=1), timedelta(hours=1))
+_PER_OCTAVE = 4
+LAST_BUCKET = 200
+
+
+class Measure(StrEnum):
+    LAG = "lag"
+    """How late first deliveries were: from when a message was due to its lease."""
+    WORK = "work"
+    """How long attempts took: from the lease to the ack or nack."""
+
+
+class Slice(NamedTuple):
+    """The events of one queue in one slice of time. Slices without events do not exist."""
+
+    queue: str
+    start_at: datetime
+    offered: int = 0
+    leased: int = 0
+    acked: int = 0
+    nacked: int = 0
+    expired: int = 0
+    buried: int = 0
+    redriven: int = 0
+    removed: int = 0
+    live_delta: int = 0
+    """By how many the live messages became more."""
+    dead_delta: int = 0
+
+
+class TimeBucket(NamedTuple):
+    """`n` durations of at most `upper_s(bucket)` seconds, and longer than those of the bucket before."""
+
+    queue: str
+    start_at: datetime
+    bucket: int
+    n: int
+
+
+class ConsumerSlice(NamedTuple):
+    queue: str
+    consumer: str
+    start_at: datetime
+    leased: int
+    acked: int
+    nacked: int
+    expired: int
+    work_s: float
+    """The sum over what was acked and nacked."""
+    last_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """A queue now."""
+
+    queue: str
+    counts: Counts
+    waiting: int
+    """Processes that wait for a message."""
+    live_total: int | None = None
+    """Exact, as of the last roll-up; None where the journal is off or nothing was rolled up yet."""
+    dead_total: int | None = None
+
+
+class DeathSlice(NamedTuple):
+    """Dead letters of one fingerprint that died in one slice of time."""
+
+    fingerprint: str
+    start_at: datetime | None
+    """None: outside of the window."""
+    deaths: int
+    consumers: tuple[str, ...]
+
+
+class RolledUp(NamedTuple):
+    events: int
+    complete: bool
+    """False: there is more to add, or another process is adding."""
+
+
+def upper_s(bucket: int) -> float:
+    """The longest duration in a bucket."""
+    return 2 ** (bucket / _PER_OCTAVE) / 1000
+
+
+def bucket_of(took_s: float) -> int:
+    return 0 if took_s <= 0.001 else min(math.ceil(_PER_OCTAVE * math.log2(took_s * 1000)), LAST_BUCKET)
+
+
+def quantile(buckets: Mapping[int, int], share: float) -> float | None:
+    """The duration that `share` of all do not exceed, within the 19 % of a bucket; None if there are none."""
+    total, seen = sum(buckets.values()), 0
+    for bucket in sorted(buckets):
+        seen += buckets[bucket]
+        if seen >= share * total and buckets[bucket]:
+            return upper_s(bucket)
+    return None
+
+
+def measured(event: Event) -> tuple[Measure, float] | None:
+    """What an event contributes to the histograms, as rollups/sql/add.sql computes it."""
+    if event.kind is EventKind.LEASED and event.attempt == 1 and event.due_at is not None:
+        return Measure.LAG, max(0.0, (event.at - event.due_at).total_seconds())
+    if event.kind in (EventKind.ACKED, EventKind.NACKED) and event.leased_at is not None:
+        return Measure.WORK, max(0.0, (event.at - event.leased_at).total_seconds())
+    return None
+
+
+def summed(buckets: Iterable[TimeBucket]) -> dict[int, int]:
+    """One histogram of many."""
+    total: dict[int, int] = {}
+    for row in buckets:
+        total[row.bucket] = total.get(row.bucket, 0) + row.n
+    return total

@@ -1,0 +1,333 @@
+"""The query language for messages: `queue:orders state:ready attempts:>3 error:~timeout due:<+1h payload.user.id:42`.
+
+One line, all of whose terms must hold. A word without a qualifier is the beginning of a key. Values with spaces are quoted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any, Final, NamedTuple, cast
+
+import msgspec
+
+from tarry.core import durations, limits
+from tarry.core.errors import InvalidInput
+from tarry.core.messages.states import State
+
+LONGEST = 400
+"""Characters of a query."""
+MOST_TERMS = 20
+QUALIFIERS: Mapping[str, str] = {
+    "queue": "queue:orders",
+    "key": "key:order-17, or key:order-* for all that begin so",
+    "state": "state:delayed, ready, leased, dead or done",
+    "type": "type:invoice",
+    "consumer": "consumer:worker-1",
+    "attempts": "attempts:>3",
+    "priority": "priority:>=5",
+    "due": "due:<+1h, due:<-30s for what is late, or an instant",
+    "created": "created:>-2h, or an instant",
+    "error": "error:~timeout",
+    "payload": "payload.user.id:42",
+}
+"""Each qualifier with an example."""
+_TERM = re.compile(
+    r'(?P<name>[A-Za-z_]+(?:\.[^\s:"]+)?):(?P<value>"(?:[^"\\]|\\.)*"|~"(?:[^"\\]|\\.)*"|[^\s"]*)(?=\s|$)'
+)
+_WORD = re.compile(r'"(?:[^"\\]|\\.)*"(?=\s|$)|[^\s"]+(?=\s|$)')
+_COMPARED = re.compile(r"(>=|<=|>|<|=)?(.*)", re.DOTALL)
+_BEHIND_ALL = "\U0010ffff"
+
+
+class Term(NamedTuple):
+    """One term as it was written. `name`: its qualifier; empty for a word."""
+
+    text: str
+    name: str
+    value: str
+
+
+class Span(NamedTuple):
+    """From `low` to `high`, both included; None: no bound."""
+
+    low: int | None = None
+    high: int | None = None
+
+    def __contains__(self, value: object) -> bool:
+        return (
+            isinstance(value, int)
+            and (self.low is None or value >= self.low)
+            and (self.high is None or value <= self.high)
+        )
+
+
+class Period(NamedTuple):
+    """From `since`, included, to `until`, excluded; None: no bound."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def __contains__(self, at: object) -> bool:
+        return (
+            isinstance(at, datetime)
+            and (self.since is None or at >= self.since)
+            and (self.until is None or at < self.until)
+        )
+
+
+ANY: Final = Span()
+EVER: Final = Period()
+
+
+class PayloadTerm(NamedTuple):
+    path: tuple[str, ...]
+    value: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """What a message must be like. Absent fields do not restrict."""
+
+    queue: str | None = None
+    key: str | None = None
+    key_prefix: str | None = None
+    state: State | None = None
+    type: str | None = None
+    consumer: str | None = None
+    error: str | None = None
+    """A part of the last error, whatever its case."""
+    attempts: Span = ANY
+    priority: Span = ANY
+    due: Period = EVER
+    created: Period = EVER
+    payload: tuple[PayloadTerm, ...] = ()
+    terms: tuple[Term, ...] = field(default=(), compare=False)
+
+    @property
+    def keys(self) -> tuple[str, str] | None:
+        """The range of keys, its end excluded, if keys are restricted."""
+        if self.key is not None:
+            return self.key, self.key + "\x01"
+        return None if self.key_prefix is None else (self.key_prefix, self.key_prefix + _BEHIND_ALL)
+
+    def admits(
+        self,
+        *,
+        key: str,
+        type: str | None,
+        consumer: str | None,
+        error: str | None,
+        attempt: int,
+        priority: int,
+        due_at: datetime,
+        created_at: datetime | None,
+    ) -> bool:
+        """All but queue, state and payload, where SQL does not compare."""
+        return (
+            self.key in (None, key)
+            and (self.key_prefix is None or key.startswith(self.key_prefix))
+            and self.type in (None, type)
+            and self.consumer in (None, consumer)
+            and (self.error is None or self.error.lower() in (error or "").lower())
+            and attempt in self.attempts
+            and priority in self.priority
+            and due_at in self.due
+            and (self.created == EVER or created_at in self.created)
+        )
+
+    def admits_payload(self, payload: bytes) -> bool:
+        if not self.payload:
+            return True
+        try:
+            value = msgspec.json.decode(payload)
+        except msgspec.DecodeError:
+            return False
+        return all(_has(value, term.path, term.value) for term in self.payload)
+
+
+def parse(text: str, now: datetime) -> Search:
+    """Raises `InvalidInput`, which names the qualifier. `now`: what relative times such as `-2h` are counted from."""
+    if len(text) > LONGEST:
+        raise InvalidInput(f"a search has at most {LONGEST} characters, got {len(text):,}")
+    if "\x00" in text:
+        raise InvalidInput("a search must not contain NUL (U+0000)")
+    terms = _terms(text)
+    if len(terms) > MOST_TERMS:
+        raise InvalidInput(f"a search has at most {MOST_TERMS} terms, got {len(terms)}")
+    search = Search(terms=tuple(terms))
+    seen: set[str] = set()
+    for term in terms:
+        name = term.name or "key"
+        if name in seen and name not in _REPEATED and not name.startswith("payload."):
+            hint = 'quote a key that contains spaces: "two words"' if not term.name else "all terms must hold together"
+            raise InvalidInput(f"{name}: is there twice", hint=hint)
+        seen.add(name)
+        if not term.value:
+            example = QUALIFIERS[name.partition(".")[0]]
+            raise InvalidInput(f"{name}: has no value", hint=f"for example {example}")
+        search = _with(search, term, now)
+    return search
+
+
+def without(search: Search, term: Term) -> str:
+    """The query without one of its terms."""
+    return " ".join(other.text for other in search.terms if other is not term)
+
+
+def quoted(value: str) -> str:
+    """A value as a term contains it."""
+    if _WORD.fullmatch(value) and not value.startswith(('"', "~")):
+        return value
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _terms(text: str) -> list[Term]:
+    terms: list[Term] = []
+    at, rest = 0, text.rstrip()
+    while at < len(rest):
+        if rest[at].isspace():
+            at += 1
+            continue
+        if match := _TERM.match(rest, at):
+            name = match["name"]
+            head = name.partition(".")[0].lower()
+            if head not in QUALIFIERS or (head != "payload" and "." in name):
+                known = ", ".join(QUALIFIERS)
+                hint = f'there are {known}; quote a key that contains a colon: "{match[0][:60]}"'
+                raise InvalidInput(f"{name[:40]}: there is no such qualifier", hint=hint)
+            if name == "payload":
+                raise InvalidInput("payload: needs the name of a field", hint="for example payload.user.id:42")
+            name = head if head != "payload" else f"payload{name[len('payload') :]}"
+            terms.append(Term(match[0], name, _unquoted(match["value"])))
+        elif match := _WORD.match(rest, at):
+            terms.append(Term(match[0], "", _unquoted(match[0])))
+        else:
+            raise InvalidInput(
+                f"this cannot be read: {rest[at : at + 40]!r}", hint='a quotation ends with " and a space'
+            )
+        at = match.end()
+    return terms
+
+
+def _unquoted(value: str) -> str:
+    part, text = ("~", value[1:]) if value.startswith('~"') else ("", value)
+    return part + (re.sub(r"\\(.)", r"\1", text[1:-1]) if text.startswith('"') else text)
+
+
+def _with(search: Search, term: Term, now: datetime) -> Search:
+    name, value = term.name, term.value
+    if not name:
+        return replace(search, key_prefix=value.removesuffix("*") or None)
+    if name.startswith("payload."):
+        path = tuple(name.removeprefix("payload.").split("."))
+        if not all(path):
+            raise InvalidInput(f"{name}: has an empty field", hint="for example payload.user.id:42")
+        return replace(search, payload=(*search.payload, PayloadTerm(path, value)))
+    return replace(search, **_READERS[name](name, value, search, now))
+
+
+def _key(name: str, value: str, search: Search, now: datetime) -> dict[str, Any]:
+    return {"key_prefix": value[:-1] or None} if value.endswith("*") else {"key": value}
+
+
+def _text(name: str, value: str, search: Search, now: datetime) -> dict[str, Any]:
+    return {name: value}
+
+
+def _queue(name: str, value: str, search: Search, now: datetime) -> dict[str, Any]:
+    try:
+        return {"queue": limits.check_queue_name(value)}
+    except InvalidInput as error:
+        raise InvalidInput(f"queue: {error}") from None
+
+
+def _state(name: str, value: str, search: Search, now: datetime) -> dict[str, Any]:
+    try:
+        return {"state": State(value.lower())}
+    except ValueError:
+        known = ", ".join(state.value for state in State)
+        raise InvalidInput(f"state: must be one of {known}, not {value!r:.40}") from None
+
+
+def _error(name: str, value: str, search: Search, now: datetime) -> dict[str, Any]:
+    return {"error": value.removeprefix("~") or None}
+
+
+def _number(name: str, value: str, search: Search, now: datetime) -> dict[str, Any]:
+    compare, text = _compared(value)
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise InvalidInput(f"{name}: {text!r:.40} is not a number", hint=f"for example {QUALIFIERS[name]}")
+    number = int(text)
+    low, high = getattr(search, name)
+    match compare:
+        case ">" | ">=":
+            low = number + (compare == ">")
+        case "<" | "<=":
+            high = number - (compare == "<")
+        case _:
+            low = high = number
+    return {name: Span(low, high)}
+
+
+def _time(name: str, value: str, search: Search, now: datetime) -> dict[str, Any]:
+    compare, text = _compared(value)
+    at = _instant(name, text, now)
+    since, until = getattr(search, name)
+    match compare:
+        case ">" | ">=":
+            since = at
+        case "<" | "<=":
+            until = at
+        case _:
+            raise InvalidInput(f"{name}: begins with < or >", hint=f"for example {QUALIFIERS[name]}")
+    return {name: Period(since, until)}
+
+
+def _instant(name: str, text: str, now: datetime) -> datetime:
+    if text == "now":
+        return now
+    try:
+        if text.startswith("-"):
+            return now - durations.delay(text[1:], name)
+        at = durations.moment(text, name)
+    except InvalidInput as error:
+        hint = f"for example {QUALIFIERS[name]} such as {now:%Y-%m-%dT%H:%MZ}"
+        raise InvalidInput(f"{name}: {text!r:.40} is not a time", hint=error.hint and hint) from None
+    return now + at if isinstance(at, timedelta) else at
+
+
+def _compared(value: str) -> tuple[str, str]:
+    match = _COMPARED.fullmatch(value)
+    return ("", value) if match is None else (match[1] or "", match[2])
+
+
+_Reader = Callable[[str, str, Search, datetime], dict[str, Any]]
+_READERS: Mapping[str, _Reader] = {
+    "queue": _queue, "key": _key, "state": _state, "type": _text, "consumer": _text, "attempts": _number,
+    "priority": _number, "due": _time, "created": _time, "error": _error,
+}  # fmt: skip
+_REPEATED = frozenset({"attempts", "priority", "due", "created"})
+"""Both ends of a range may be given."""
+
+
+def _has(value: Any, path: tuple[str, ...], sought: str) -> bool:
+    for name in path:
+        if isinstance(value, dict):
+            value = cast("dict[str, Any]", value).get(name, _ABSENT)
+        elif isinstance(value, list):
+            items = cast("list[Any]", value)
+            is_index = name.isascii() and name.isdigit() and len(name) < 6 and int(name) < len(items)
+            value = items[int(name)] if is_index else _ABSENT
+        else:
+            return False
+    if isinstance(value, str):
+        return value == sought
+    return (
+        value is not _ABSENT and not isinstance(value, (dict, list)) and msgspec.json.encode(value).decode() == sought
+    )
+
+
+_ABSENT: Final = object()

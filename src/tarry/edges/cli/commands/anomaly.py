@@ -1,0 +1,148 @@
+"""tarry anomaly: list, ack, mute, unmute, mutes."""
+
+from __future__ import annotations
+
+import getpass
+from dataclasses import replace
+from typing import Annotated
+
+from tarry.core.analytics.anomalies import Anomaly, Severity
+from tarry.core.analytics.anomalies import Mute as CoreMute
+from tarry.edges.cli.context import Session, command, now_of
+from tarry.edges.cli.exit_codes import NotFound, Usage
+from tarry.edges.cli.help import argument, option
+from tarry.edges.cli.options import Limit, OnlyQueue, parsed
+from tarry.edges.cli.output.printer import Column, View
+from tarry.edges.formats import duration, instant
+from tarry.wire.analytics import Mute
+from tarry.wire.base import data_of
+
+_ANOMALIES: View[Anomaly] = View(
+    "tarry.anomaly.list/1",
+    data_of,
+    (
+        Column("id", right=True),
+        Column("at (UTC)", lambda anomaly: instant(anomaly.window_from)),
+        Column("severity", "severity.value", style={"critical": "red", "warning": "yellow", "info": "cyan"}),
+        Column("detector", style="bold"),
+        Column("queue"),
+        Column("explanation", "sentence"),
+    ),
+    "anomalies",
+)
+_MUTES: View[CoreMute] = View(
+    "tarry.mute.list/1",
+    Mute.of,
+    (
+        Column("id", right=True),
+        Column("detector", lambda mute: mute.detector or "any"),
+        Column("queue", lambda mute: mute.queue or "any"),
+        Column("until", lambda mute: "unmuted" if mute.until is None else instant(mute.until)),
+        Column("reason"),
+    ),
+    "mutes",
+)
+
+
+@command(
+    "anomaly list",
+    "tarry anomaly list",
+    "tarry anomaly list --queue orders --severity critical",
+    "tarry anomaly list --all -o jsonl",
+)
+def list_anomalies(
+    cli: Session,
+    queue: OnlyQueue = None,
+    detector: Annotated[str | None, option("--detector NAME", "Only of this detector.")] = None,
+    severity: Annotated[Severity | None, option("--severity S", "critical, warning or info.")] = None,
+    last: Annotated[str, option("--last DURATION", "How far to look back.")] = "24h",
+    everything: Annotated[bool, option("--all", "Also acknowledged ones.")] = False,
+    limit: Limit = 50,
+) -> None:
+    """List anomalies, the latest first.
+
+    Each with a sentence that explains it; JSON also has the expected band, the score and a query for the evidence.
+    """
+    with cli.open() as app:
+        anomalies = app.pipeline.anomalies.list(
+            queue=queue,
+            detector=detector,
+            severity=severity,
+            since=now_of(app) - duration(last, "--last"),
+            acknowledged=None if everything else False,
+            limit=limit,
+        )
+    cli.listing(_ANOMALIES, anomalies, empty="no anomaly was found", limit=limit)
+
+
+@command("anomaly ack", "tarry anomaly ack 17 18", "tarry anomaly ack 17 --note 'deploy of 12:00'", audited=True)
+def ack(
+    cli: Session,
+    ids: Annotated[list[int], argument("ID...", "See: tarry anomaly list.")],
+    note: Annotated[str | None, option("--note TEXT", "Why it is no problem.")] = None,
+) -> None:
+    """Acknowledge anomalies.
+
+    They are listed with --all only, and are not raised again.
+    """
+    with cli.open() as app:
+        changed = app.pipeline.anomalies.acknowledge(ids, by=_user(), note=note)
+    if not changed:
+        raise NotFound("none of these anomalies exists and is open", hint="see: tarry anomaly list --all")
+    cli.printer.record("tarry.anomaly.ack/1", {"acknowledged": changed})
+
+
+@command(
+    "anomaly mute",
+    "tarry anomaly mute --detector large_payload --reason 'images'",
+    "tarry anomaly mute --queue load-test --for 2h --reason 'load test'",
+    audited=True,
+)
+def mute(
+    cli: Session,
+    reason: Annotated[str, option("--reason TEXT", "Why; stored and shown.")],
+    detector: Annotated[str | None, option("--detector NAME", "Only this detector.")] = None,
+    queue: OnlyQueue = None,
+    lasting: Annotated[str | None, option("--for DURATION", "Default: until unmuted.")] = None,
+) -> None:
+    """Stop raising anomalies of a detector or a queue.
+
+    From the next run on; anomalies that were raised stay. To list mutes: tarry anomaly mutes.
+    """
+    if detector is None and queue is None:
+        raise Usage("neither a detector nor a queue was named", hint="give --detector, --queue or both")
+    span = parsed(duration, lasting, "--for")
+    with cli.open(queue) as app:
+        until = None if span is None else now_of(app) + span
+        muted = app.pipeline.anomalies.mute(detector=detector, queue=queue, until=until, reason=reason)
+    cli.printer.view(replace(_MUTES, schema="tarry.anomaly.mute/1"), muted)
+
+
+@command("anomaly unmute", "tarry anomaly unmute 3", audited=True)
+def unmute(cli: Session, id: Annotated[int, argument("ID", "See: tarry anomaly mutes.")]) -> None:
+    """End a mute.
+
+    Anomalies are raised again from the next run on.
+    """
+    with cli.open() as app:
+        if not app.pipeline.anomalies.unmute(id):
+            raise NotFound(f"there is no mute {id}", hint="see: tarry anomaly mutes")
+    cli.printer.record("tarry.anomaly.unmute/1", {"id": id}, [("unmuted", str(id))])
+
+
+@command("anomaly mutes", "tarry anomaly mutes")
+def mutes(cli: Session) -> None:
+    """List the mutes in force, and why.
+
+    The latest first.
+    """
+    with cli.open() as app:
+        mutes = app.pipeline.anomalies.mutes()
+    cli.listing(_MUTES, mutes, empty="nothing is muted")
+
+
+def _user() -> str | None:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return None

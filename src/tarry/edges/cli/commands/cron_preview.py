@@ -1,0 +1,136 @@
+"""tarry cron next, explain: the ticks ahead, and the reasons of a tick."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+from tarry.core.cron.expressions import ALIASES
+from tarry.core.cron.planner import Fire
+from tarry.core.cron.schedule_types import Cron, Schedule, Timetable
+from tarry.core.cron.timezones import first_change, offset, zone_of
+from tarry.edges import schedule_words as words
+from tarry.edges.cli.context import Session, command, now_of
+from tarry.edges.cli.exit_codes import Usage
+from tarry.edges.cli.help import argument, option
+from tarry.edges.cli.options import instant_of, parsed
+from tarry.edges.cli.output import schedule_views as views
+from tarry.edges.formats import exact
+
+What = Annotated[str, argument("NAME|EXPR", "A schedule, or an expression in quotes.")]
+Zone = Annotated[str | None, option("--tz ZONE", "The zone of an expression.")]
+_YEAR = timedelta(days=366)
+
+
+@command(
+    "cron next",
+    "tarry cron next daily-report",
+    "tarry cron next '30 2 * * *' --tz Europe/Berlin -n 5   # needs no database",
+    "tarry cron next '0 18 L * *' --tz UTC --from 2030-01-01T00:00:00Z",
+)
+def next_ticks(
+    cli: Session,
+    what: What,
+    n: Annotated[int, option("-n --count N", "How many.", min=1, max=10_000)] = 10,
+    zone: Zone = None,
+    since: Annotated[str | None, option("--from TIME", "Start of an expression; default: now.")] = None,
+) -> None:
+    """Show the next ticks.
+
+    Of a schedule, or of an expression before it becomes one. Computed by the scheduler's code; changes of the clock are
+    noted.
+    """
+    paused = False
+    if _is_expression(what, zone):
+        schedule = _expression(what, zone)
+        now = parsed(instant_of, since, "--from") or datetime.now(UTC)
+        ticks = Timetable(schedule).between(now, now + 60 * _YEAR, n)
+        fires: Sequence[Fire] = [Fire(tick=tick, due_at=tick) for tick in ticks]
+    else:
+        if zone is not None or since is not None:
+            raise Usage("--tz and --from need an expression; a schedule has its own zone and starts now")
+        with cli.open() as app:
+            state, now = app.schedules.get(what), now_of(app)
+            schedule, paused = state.spec.schedule, state.paused
+            fires = app.schedules.preview(what, n)
+    noted = [views.NotedFire(fire, schedule.zone, words.note(schedule, fire), now) for fire in fires]
+    cli.printer.views(views.FIRES, noted, more={"paused": paused})
+    if paused:
+        cli.note(f"schedule {what} is paused: its ticks are skipped until: tarry cron resume {what}")
+    elif not fires:
+        cli.note("there are no more ticks")
+
+
+@command(
+    "cron explain",
+    "tarry cron explain daily-report --at 2030-03-31T01:00:00Z",
+    "tarry cron explain '30 2 * * *' --tz Europe/Berlin   # needs no database",
+)
+def explain(
+    cli: Session,
+    what: What,
+    at: Annotated[str | None, option("--at TIME", "A tick of the schedule.")] = None,
+    zone: Zone = None,
+) -> None:
+    """Explain a tick of a schedule, or an expression.
+
+    With --at: the verdict of that tick, past or future, and its reason. Otherwise the meaning in words, and the ticks at
+    the next two changes of the clock.
+    """
+    if at is not None:
+        if _is_expression(what, zone):
+            raise Usage("--at needs a schedule; an expression has no history")
+        tick = instant_of(at, "--at")
+        with cli.open() as app:
+            explanation = app.schedules.explain(what, tick)
+        cli.printer.record(
+            "tarry.schedule.explain/1",
+            {"name": what, "tick": exact(tick), "explanation": explanation},
+            [(what, explanation)],
+        )
+        return
+    if _is_expression(what, zone):
+        schedule, now = _expression(what, zone), datetime.now(UTC)
+    else:
+        with cli.open() as app:
+            schedule, now = app.schedules.get(what).spec.schedule, now_of(app)
+    meaning, kind, changes = words.sentence(schedule), words.clock(schedule), _changes(schedule, now)
+    cli.printer.record(
+        "tarry.schedule.words/1",
+        {"text": schedule.text, "zone": schedule.zone, "words": meaning, "kind": kind, "changes": changes},
+        [("means", meaning), ("clock", kind), *(("then", change) for change in changes)],
+    )
+
+
+def _is_expression(what: str, zone: str | None) -> bool:
+    """The name of a schedule may have spaces, too; text that parses as an expression is an expression."""
+    if what.lower() in ALIASES or len(what.split()) in (5, 6):
+        return True
+    return zone is not None and (what.startswith("@") or "*" in what)  # an invalid expression, for its error message
+
+
+def _expression(what: str, zone: str | None) -> Schedule:
+    if zone is None:
+        raise Usage("an expression needs a zone", hint="for example --tz Europe/Berlin, or --tz UTC")
+    return Cron(what, zone)
+
+
+def _changes(schedule: Schedule, now: datetime) -> list[str]:
+    """The ticks around the next two changes of the clock."""
+    if schedule.zone is None:
+        return []
+    zone, at, changes = zone_of(schedule.zone), now, list[str]()
+    for _ in range(2):
+        change = first_change(zone, at, at + _YEAR)
+        if change is None:
+            break
+        moved = offset(zone, change) - offset(zone, change - timedelta(seconds=1))
+        near, just_before = timedelta(hours=3), change - timedelta(seconds=1)
+        table = Timetable(schedule)
+        ticks = table.between(change - near, just_before, 1_000)[-2:] + table.between(just_before, change + near, 3)
+        shown = ", ".join(views.local(tick, schedule.zone) for tick in ticks) or "no tick nearby"
+        way = "forward" if moved > timedelta(0) else "back"
+        changes.append(f"{views.local(change, schedule.zone)}, the clock is set {way} by {abs(moved)}: {shown}")
+        at = change
+    return changes

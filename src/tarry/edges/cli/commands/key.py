@@ -1,0 +1,91 @@
+"""tarry key: API keys of the broker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from tarry.core.security.api_keys import Action, ApiKey
+from tarry.edges.cli.context import Session, command
+from tarry.edges.cli.exit_codes import NotFound
+from tarry.edges.cli.help import argument, option
+from tarry.edges.cli.options import one_of, parsed
+from tarry.edges.cli.output.printer import Column, View
+from tarry.edges.formats import delay, instant
+from tarry.wire import keys as wire
+
+_ALL = "all"
+
+
+def _state(key: ApiKey) -> str:
+    return "active" if key.active else "revoked" if key.revoked_at is not None else "expired"
+
+
+_COLUMNS: Sequence[Column[ApiKey]] = (
+    Column("id"),
+    Column("name"),
+    Column("actions", lambda key: " ".join(sorted(key.actions))),
+    Column("queues", lambda key: " ".join(key.queues)),
+    Column("state", _state),
+)
+_KEYS: View[ApiKey] = View(
+    "tarry.key.list/1",
+    wire.Key.of,
+    (*_COLUMNS, Column("created", lambda key: instant(key.created_at))),
+    "keys",
+    _COLUMNS,
+)
+
+
+@command(
+    "key create",
+    "tarry key create shop --action produce --queue orders",
+    "tarry key create workers --action consume --queue 'orders-*' --expires 90d",
+    "tarry key create ops --action all",
+    audited=True,
+)
+def create(
+    cli: Session,
+    name: Annotated[str, argument("NAME", "The owner of the key, for people.")],
+    action: Annotated[list[str], option("--action ACTION", "read, produce, consume, admin or all; may be repeated.")],
+    queue: Annotated[list[str] | None, option("--queue NAME", "A queue, or a prefix and *; default: all.")] = None,
+    expires: Annotated[str | None, option("--expires DURATION", "After this long; default: never.")] = None,
+) -> None:
+    """Create an API key, and print it.
+
+    It is printed once: only its hash is stored. Clients send it as Authorization: Bearer KEY.
+    """
+    given = [one_of(text, [*Action, _ALL], "--action") for text in action]
+    actions = list(Action) if _ALL in given else [Action(text) for text in given]
+    expires_for = parsed(delay, expires, "--expires")
+    with cli.open() as app:
+        issued = app.keys.create(name, actions, queue or ["*"], expires_for=expires_for)
+        cli.audit_also(created_key=issued.key.id)
+    fields = [(column.title, column.value(issued.key)) for column in _COLUMNS]
+    cli.printer.record("tarry.key/1", wire.IssuedKey.of_issued(issued), [*fields, ("key", issued.text)])
+    cli.note("store it now: it cannot be shown again")
+
+
+@command("key list", "tarry key list", "tarry key list -o jsonl | jq -r .id")
+def list_keys(cli: Session) -> None:
+    """List API keys, revoked and expired ones too.
+
+    The keys themselves are not stored and cannot be shown.
+    """
+    with cli.open() as app:
+        keys = app.keys.list()
+    empty = "there are no keys: the broker accepts requests of this machine only; add one: tarry key create"
+    cli.listing(_KEYS, keys, empty=empty)
+
+
+@command("key revoke", "tarry key revoke 0a1b2c3d4e5f", audited=True)
+def revoke(cli: Session, id: Annotated[str, argument("ID", "See: tarry key list.")]) -> None:
+    """Revoke an API key.
+
+    Brokers refuse it within two seconds. Revoking a revoked key changes nothing.
+    """
+    with cli.open() as app:
+        key = app.keys.revoke(id) if id.isalnum() else None
+    if key is None:
+        raise NotFound(f"there is no key {id!r:.80}", hint="see: tarry key list")
+    cli.printer.view(_KEYS, key)

@@ -1,0 +1,236 @@
+"""tarry pipeline run, replay and one command per job; tarry verify."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Annotated, Any
+
+from tarry.edges.cli.context import Session, command
+from tarry.edges.cli.exit_codes import ExitCode, Usage
+from tarry.edges.cli.help import argument, option
+from tarry.edges.cli.options import DryRun, Lake, Master, instant_of, one_of, parsed
+from tarry.edges.cli.output.printer import Cell
+from tarry.edges.cli.pipeline.jobs import WORTH_MERGING, Job, arguments, chosen, load, registry_of, run_jobs
+from tarry.edges.cli.pipeline.spark import progress_bar, spark_for
+from tarry.edges.formats import delay, duration
+
+SHORTEST_EVERY = timedelta(seconds=1)
+OUTCOMES = ("offered", "acked", "nacked", "expired", "buried", "dropped")
+FORMATS = ("json", "text", "binary")
+Detectors = Annotated[str | None, option("--detectors MODULE:NAME", "A registry, or one detector to add to ours.")]
+
+
+@command(
+    "pipeline run",
+    "tarry pipeline run",
+    "tarry pipeline run archive metrics --lake s3a://lake/tarry",
+    "tarry pipeline run --every 1m --prune --detectors shop.watch:registry",
+)
+def run(
+    cli: Session,
+    jobs: Annotated[list[str] | None, argument("[JOB]...", "Only these jobs.")] = None,
+    every: Annotated[str | None, option("--every DURATION", "Repeat, starting this far apart.")] = None,
+    prune: Annotated[bool, option("--prune", "Also prune the journal of archived days.")] = False,
+    detectors: Detectors = None,
+    lake: Lake = None,
+    master: Master = None,
+) -> ExitCode:
+    """Run the jobs of the pipeline.
+
+    Archive, facts, metrics, consumers, anomalies and forecast, in this order, and compact when there are 60 small
+    batches. With --every all rounds share one Spark session, and a failed job is reported and retried in the next round.
+    The exit code is 6 if some jobs failed, 1 if all did.
+    """
+    more: dict[str, dict[str, Any]] = {} if jobs else {"compact": {"at_least": WORTH_MERGING}}
+    names = chosen(jobs or (), prune=prune)
+    if detectors is not None:
+        more["anomalies"] = {"registry": registry_of(detectors)}
+    period = parsed(duration, every, "--every")
+    if period is not None and period < SHORTEST_EVERY:
+        raise Usage(f"--every must be at least 1s, got {every}")
+    return run_jobs(cli, [Job(name, {"lake": lake, **more.get(name, {})}) for name in names], master, every=period)
+
+
+def _run_one(cli: Session, name: str, master: str | None, given: Mapping[str, Any]) -> ExitCode:
+    return run_jobs(cli, [Job(name, given)], master)
+
+
+def _command_of_job(name: str, help: str, *examples: str) -> None:
+    """A command for a job that has no options of its own."""
+
+    def job(cli: Session, lake: Lake = None, master: Master = None) -> ExitCode:
+        return _run_one(cli, name, master, {"lake": lake})
+
+    job.__doc__ = help
+    command(f"pipeline {name}", *examples)(job)
+
+
+@command(
+    "pipeline archive",
+    "tarry pipeline archive",
+    "tarry pipeline archive --lake /srv/lake",
+    "tarry pipeline archive --delta",
+)
+def archive(
+    cli: Session,
+    delta: Annotated[bool, option("--delta", "Start a Delta log beside the files; later runs continue it.")] = False,
+    lake: Lake = None,
+    master: Master = None,
+) -> ExitCode:
+    """Copy new events of the journal to the archive.
+
+    Incremental, and safe to interrupt: the next run continues. Each batch is read back and compared with the journal
+    before it counts.
+    """
+    return _run_one(cli, "archive", master, {"lake": lake, "delta": delta})
+
+
+_command_of_job(
+    "facts",
+    """Compute the history of every message from the archive.
+
+    One row per version: how long it waited, how often it was tried, how it ended. Later jobs use these rows.
+    """,
+    "tarry pipeline facts",
+)
+_command_of_job(
+    "metrics",
+    """Compute metrics per queue and minute from the archive.
+
+    Counts, depth, and percentiles of lag, wait and processing time. Days with late events are computed again.
+    """,
+    "tarry pipeline metrics",
+    "tarry pipeline metrics --master 'local[2]'",
+)
+_command_of_job(
+    "consumers",
+    """Compute metrics per consumer and hour from the archive.
+
+    Leased, acked, failed, expired, success rate, share of the work and processing time.
+    """,
+    "tarry pipeline consumers",
+)
+
+
+@command("pipeline anomalies", "tarry pipeline anomalies", "tarry pipeline anomalies --detectors shop.watch:registry")
+def anomalies(cli: Session, detectors: Detectors = None, lake: Lake = None, master: Master = None) -> ExitCode:
+    """Detect anomalies, and explain them.
+
+    Rules and statistical detectors, on new events of the archive. Acknowledged and muted anomalies are not raised.
+    """
+    registry = None if detectors is None else registry_of(detectors)
+    return _run_one(cli, "anomalies", master, {"lake": lake, "registry": registry})
+
+
+_command_of_job(
+    "forecast",
+    """Forecast the load of the next seven days.
+
+    What is due per minute, compared with the recent throughput of consumers.
+    """,
+    "tarry pipeline forecast",
+)
+_command_of_job(
+    "compact",
+    """Merge small files of the archive.
+
+    The rows stay the same, and readers see each of them once.
+    """,
+    "tarry pipeline compact",
+)
+
+
+@command("pipeline prune", "tarry pipeline prune", "tarry pipeline prune --retention -o json")
+def prune(
+    cli: Session,
+    retention: Annotated[
+        bool, option("--retention", "Also delete archived days beyond their queue's retention.")
+    ] = False,
+    lake: Lake = None,
+    master: Master = None,
+) -> ExitCode:
+    """Delete archived days from the journal.
+
+    Only whole days, never today, that every lake has in full and equal to the journal. With --retention, days that are
+    older than the retention of their queue and no longer in the journal are deleted from the lake for good.
+    """
+    return _run_one(cli, "prune", master, {"lake": lake, "retention": retention})
+
+
+@command(
+    "pipeline replay",
+    "tarry pipeline replay orders --outcome buried --dry-run",
+    "tarry pipeline replay orders --since 2030-01-31T00:00:00Z --rate 50",
+    "tarry pipeline replay orders --key order-17 --to orders-test",
+)
+def replay(
+    cli: Session,
+    queue: Annotated[str, argument("QUEUE", "The queue of the messages.")],
+    outcome: Annotated[str, option("--outcome O", f"{', '.join(OUTCOMES)}.")] = "offered",
+    since: Annotated[str | None, option("--since TIME", "The outcome was at this time or later.")] = None,
+    until: Annotated[str | None, option("--until TIME", "The outcome was before this time.")] = None,
+    key: Annotated[list[str] | None, option("--key KEY", "Only this key; may be repeated.")] = None,
+    key_prefix: Annotated[str | None, option("--key-prefix P", "Keys that begin with this.")] = None,
+    every_version: Annotated[
+        bool, option("--every-version", "Every version of a key, as key@version; default: the last.")
+    ] = False,
+    prefix: Annotated[
+        str | None, option("--prefix P", "Before each new key; default replay/; '': the same keys.")
+    ] = None,
+    to: Annotated[str | None, option("--to QUEUE", "Another queue; default: the same.")] = None,
+    after: Annotated[str | None, option("--after DURATION", "Due after this long; default: now.")] = None,
+    rate: Annotated[float | None, option("--rate N", "Due N per second; default: all at once.")] = None,
+    payloads: Annotated[str | None, option("--payloads F", "json, text or binary, if the journal has no type.")] = None,
+    skip_missing: Annotated[bool, option("--skip-missing", "Skip messages without an archived payload.")] = False,
+    name: Annotated[str | None, option("--name ID", "Another name, to repeat the same replay.")] = None,
+    dry_run: DryRun = False,
+    lake: Lake = None,
+    master: Master = None,
+) -> ExitCode:
+    """Offer archived messages again.
+
+    They get new keys, and live messages are not changed. Repeating a replay changes nothing. Payloads are archived only
+    for queues with --journal payloads.
+    """
+    given = {
+        "lake": lake,
+        "queue": queue,
+        "outcome": one_of(outcome, OUTCOMES, "--outcome"),
+        # Instants only: the identity of a replay is derived from its arguments.
+        "since": parsed(instant_of, since, "--since"),
+        "until": parsed(instant_of, until, "--until"),
+        "keys": tuple(key) if key else None,
+        "key_prefix": key_prefix,
+        "every_version": every_version,
+        "prefix": prefix,
+        "to_queue": to,
+        "delay_for": parsed(delay, after, "--after"),
+        "rate": rate,
+        "payload_format": None if payloads is None else one_of(payloads, FORMATS, "--payloads"),
+        "skip_missing": skip_missing,
+        "write_id": name,
+        "dry_run": dry_run,
+    }
+    return _run_one(cli, "replay", master, given)
+
+
+@command("verify", "tarry verify", "tarry verify --lake s3a://lake/tarry -o json")
+def verify(cli: Session, lake: Lake = None, master: Master = None) -> ExitCode | None:
+    """Compare archive, journal and live messages.
+
+    Archive and journal together determine which messages must be live. Changes nothing. The exit code is 7 if a message
+    is missing, duplicated or different; samples are shown.
+    """
+    from tarry.wire.base import data_of
+
+    module = load("verify")
+    with cli.open() as app, spark_for(cli, master) as spark, progress_bar(cli, spark, "verify"):
+        summary = module.run(spark, app, arguments(module, {"lake": lake}))
+    if cli.printer.for_people:
+        cli.printer.lines([Cell(str(summary.line()), "green" if summary.ok else "red")])
+        for problem in summary.problems:
+            cli.printer.lines([f"  {problem.what}", *(f"    {sample}" for sample in problem.samples)])
+    else:
+        cli.printer.record("tarry.verify/1", data_of(summary), ())
+    return None if summary.ok else ExitCode.CHECK_FAILED

@@ -1,0 +1,269 @@
+"""tarry serve, dev, worker, scheduler, sweeper: long-running processes; see `tarry.edges.cli.processes`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from tarry.core.settings import StoreSettings, SweeperSettings
+from tarry.edges.cli.context import Session, command
+from tarry.edges.cli.exit_codes import CommandFailed, ExitCode
+from tarry.edges.cli.help import argument, option
+from tarry.edges.cli.options import Port
+from tarry.edges.cli.output.text import plural
+from tarry.edges.formats import delay, duration
+from tarry.wire.base import data_of
+
+if TYPE_CHECKING:
+    from tarry.services.sweeper import SweepReport
+
+_STORE = StoreSettings(create_queues=False, pool_size=2)
+
+
+@command("serve", "tarry serve", "tarry serve --port 9000", "tarry serve --host 0.0.0.0 --rate 500")
+def serve(
+    cli: Session,
+    host: Annotated[str, option("--host ADDRESS", "The address to listen on.")] = "127.0.0.1",
+    port: Port = 8080,
+    rate: Annotated[float | None, option("--rate N", "Requests per second for each key.", min=0.001)] = None,
+    grace: Annotated[str, option("--grace DURATION", "Time for running requests after SIGTERM.")] = "10s",
+    sweeper: Annotated[bool, option("--sweeper/--no-sweeper", "Run a sweeper, too; of all sweepers one works.")] = True,
+    no_access_log: Annotated[bool, option("--no-access-log", "No line per request on stderr.")] = False,
+    read_only: Annotated[bool, option("--read-only", "The dashboard shows, and changes nothing.")] = False,
+    environment: Annotated[str | None, option("--environment NAME", "Shown in the dashboard.")] = None,
+    hide: Annotated[list[str] | None, option("--hide KEY", "Hide values of this key, too, in the dashboard.")] = None,
+) -> None:
+    """Run the broker with its dashboard.
+
+    Produce and consume by HTTP; the dashboard is at /dashboard. With a --host other than loopback both require API keys,
+    and nothing starts before there is one: tarry key create. Schedules need a scheduler: tarry scheduler. SIGTERM or
+    Ctrl-C: running requests finish, and waiting clients get an answer at once.
+    """
+    from tarry.edges.cli.processes.worker import run_fast
+
+    cli.prepare()
+    broker, allowed = _broker(), delay(grace, "--grace")
+    access_log = not no_access_log and not cli.quiet
+    pages = broker.pages(read_only=read_only, environment=environment, hide=hide or ())
+    run_fast(broker.serve(cli, host, port, rate, allowed, sweeper=sweeper, access_log=access_log, pages=pages))
+
+
+@command("dev", "tarry dev", "tarry dev shop.tasks:worker", "tarry dev --port 0 -o json")
+def dev(
+    cli: Session,
+    target: Annotated[str | None, argument("[MODULE:WORKER]", "A tarry.Worker to run, too.")] = None,
+    port: Port = 8080,
+) -> None:
+    """Run everything in one process, for development.
+
+    The broker on loopback, the scheduler, the sweeper, and a worker if you name one, on the named or the embedded
+    database. SIGTERM or Ctrl-C stops them, a second one at once. In production run them separately: tarry serve,
+    scheduler, sweeper, worker.
+    """
+    from tarry.edges.cli.processes.log import log_to
+    from tarry.edges.cli.processes.worker import run_fast
+
+    log_to(json_lines=not cli.printer.for_people, quiet=cli.quiet, verbose=False)
+    cli.prepare()
+    _warn_of_old_zones(cli)
+    run_fast(_broker().dev(cli, target, port))
+
+
+@command(
+    "worker",
+    "tarry worker shop.tasks:worker",
+    "tarry worker shop.tasks:worker -c 20 --processes 4 --grace 1m",
+    "tarry worker shop.tasks:worker --queues orders,mails",
+    "tarry worker shop.tasks:worker --reload   # during development",
+)
+def worker(
+    cli: Session,
+    target: Annotated[str, argument("MODULE:WORKER", "Where the tarry.Worker is.")],
+    concurrency: Annotated[int, option("--concurrency -c N", "Handlers per process.", min=1, max=1000)] = 10,
+    processes: Annotated[int, option("--processes N", "Number of processes.", min=1, max=256)] = 1,
+    grace: Annotated[str, option("--grace DURATION", "Time for running handlers after SIGTERM.")] = "30s",
+    queues: Annotated[str | None, option("--queues A,B", "Only these; default: all with a handler.")] = None,
+    metrics_port: Annotated[
+        int | None,
+        option("--metrics-port PORT", "Prometheus on loopback; PORT+1 for the second process, …", min=0, max=65535),
+    ] = None,
+    reload: Annotated[bool, option("--reload", "Restart when a Python file changes here.")] = False,
+    verbose: Annotated[bool, option("--verbose -v", "Log every message.")] = False,
+) -> ExitCode:
+    """Handle messages with the functions of a module.
+
+    SIGTERM or Ctrl-C: no message is leased any more, running handlers get --grace, messages that were not started are
+    released, and the exit code is 0. A second signal ends the process at once; its messages are delivered again when
+    their leases expire.
+    """
+    from tarry.edges.cli.processes.log import log_to
+    from tarry.edges.cli.processes.worker import WorkerProcess
+    from tarry.edges.env import worker_parent_from
+    from tarry.services.worker.worker import WorkerSettings
+
+    log_to(json_lines=not cli.printer.for_people, quiet=cli.quiet, verbose=verbose)
+    names = None if queues is None else tuple(name.strip() for name in queues.split(",") if name.strip())
+    settings = WorkerSettings(concurrency=concurrency, grace=delay(grace, "--grace"), queues=names, processes=processes)
+    process = WorkerProcess(target, settings, metrics_port)
+    parent = worker_parent_from()
+    if parent is None and (processes > 1 or reload):
+        from tarry.edges.cli.processes.supervisor import WorkerSupervisor, changes_below
+
+        changes = changes_below(Path.cwd()) if reload else None
+        if not reload:
+            process.load()  # report an invalid target once, before any process starts
+        return WorkerSupervisor(process, sys.argv[1:], changes).run()
+    cli.prepare()
+    return process.run(cli.dsn, parent)
+
+
+@command("scheduler", "tarry scheduler", "tarry scheduler --once")
+def scheduler(
+    cli: Session, once: Annotated[bool, option("--once", "Plan what is pending, and exit.")] = False
+) -> ExitCode | None:
+    """Plan the ticks of schedules.
+
+    Until SIGTERM or Ctrl-C. Any number may run, on any machines: they need no leader, and no tick is planned twice.
+    Schedules whose payloads are functions are planned by the program that installed them.
+    """
+    cli.prepare()
+    _warn_of_old_zones(cli)
+    return _plan_once(cli) if once else asyncio.run(_plan(cli))
+
+
+def _broker() -> Any:
+    """The module of the broker, which needs the extra `http`."""
+    try:
+        return import_module("tarry.edges.cli.processes.broker")
+    except ModuleNotFoundError as error:
+        raise CommandFailed(f"the broker is not installed: {error}", hint="pip install 'tarry[http]'") from error
+
+
+def _warn_of_old_zones(cli: Session) -> None:
+    """Ticks are planned with the time zone data of this machine."""
+    from tarry.admin import zones_here
+
+    finding = zones_here()
+    if finding.warning or not finding.ok:
+        cli.warn(f"{finding.check}: {finding.actual}; {finding.hint}")
+
+
+def _plan_once(cli: Session) -> ExitCode | None:
+    from tarry.app import connect
+    from tarry.services.cron._sync.scheduler import Scheduler
+
+    planned, failed = 0, dict[str, str]()
+    with connect(cli.dsn) as app:
+        planner, more = Scheduler(app.store), True
+        while more and not failed:
+            result = planner.run_once()
+            planned, failed, more = planned + result.planned, result.failed, result.more
+    fields = [("planned", plural(planned, "tick")), *(("failed", f"{name}: {why}") for name, why in failed.items())]
+    cli.printer.record("tarry.scheduler/1", {"planned": planned, "failed": failed}, fields)
+    return ExitCode.PARTLY if failed else None
+
+
+async def _plan(cli: Session) -> None:
+    from tarry.app import connect_async
+    from tarry.edges.cli.processes.signals import stop_on_signals
+
+    stop = stop_on_signals()
+    async with connect_async(cli.dsn) as app, app.cron():
+        cli.note(f"planning {plural(len(await app.schedules.list()), 'schedule')}; Ctrl-C stops it")
+        await stop.wait()
+
+
+@command("sweeper", "tarry sweeper", "tarry sweeper --once -o json", "tarry sweeper --every 1m -o jsonl")
+def sweeper(
+    cli: Session,
+    once: Annotated[bool, option("--once", "One round, unless another sweeper leads, and exit.")] = False,
+    every: Annotated[str, option("--every DURATION", "How often queues are swept.")] = "10s",
+) -> None:
+    """Run maintenance: expired leases, redrives, partitions.
+
+    Records expired leases in the journal, buries messages without attempts left, advances redrive jobs, creates
+    partitions of the journal, and reports what blocks vacuum. Deliveries do not need it. Any number may run; one works.
+    """
+    settings = SweeperSettings(every=duration(every, "--every"))
+    cli.prepare()
+    asyncio.run(_sweep_once(cli, settings) if once else _sweep(cli, settings))
+
+
+async def _sweep_once(cli: Session, settings: SweeperSettings) -> None:
+    from tarry.app import connect_async
+
+    async with connect_async(cli.dsn, settings=_STORE) as app:
+        worker = app.sweeper(settings)
+        try:
+            report = await worker.run_once()
+            leader = await app.store.run(app.store.maintenance.leader("sweeper"))
+        finally:
+            await worker.resign()
+    holder = leader.holder if leader is not None else None
+    cli.printer.record("tarry.sweep/1", _data(report), _fields(report, holder))
+    if not report.leading:
+        cli.note(f"nothing was done: {holder or 'another process'} leads")
+
+
+async def _sweep(cli: Session, settings: SweeperSettings) -> None:
+    from tarry.app import connect_async
+    from tarry.edges.cli.processes.signals import stop_on_signals
+
+    was_leading: bool | None = None
+
+    def print_report(report: SweepReport) -> None:
+        nonlocal was_leading
+        if report.leading is not was_leading:
+            cli.note("this sweeper leads" if report.leading else "another sweeper leads; this one waits")
+            was_leading = report.leading
+        if not report.did_something:
+            return
+        if cli.printer.for_people:
+            cli.note(_sentence(report))
+        else:
+            cli.printer.record("tarry.sweep/1", _data(report), [])
+            cli.printer.flush()
+
+    async with connect_async(cli.dsn, settings=_STORE) as app:
+        stop = stop_on_signals()
+        async with app.sweeper(settings, on_report=print_report):
+            await stop.wait()
+
+
+def _data(report: SweepReport) -> dict[str, Any]:
+    data: dict[str, Any] = data_of(report)
+    data["took"] = round(data.pop("took_s"), 3)
+    return data
+
+
+def _fields(report: SweepReport, holder: str | None) -> list[tuple[str, str]]:
+    fields = [("leader", (holder or "") + (" (this process)" if report.leading else ""))]
+    if report.leading:
+        fields += [
+            ("queues", f"{report.queues:,}"),
+            ("leases expired", f"{report.expired:,}"),
+            ("became dead letters", f"{report.buried:,}"),
+            ("errors fingerprinted", f"{report.labelled:,}"),
+            ("redriven", f"{report.redriven:,}"),
+        ]
+    if report.partitions is not None:
+        fields.append(("partitions ahead", f"{report.partitions.ahead:,} ({report.partitions.made:,} created)"))
+    return [*fields, *((problem.what, f"{problem.detail}: {problem.hint}") for problem in report.vacuum_problems)]
+
+
+def _sentence(report: SweepReport) -> str:
+    parts = [
+        f"{plural(report.expired, 'lease')} expired" if report.expired else "",
+        f"{plural(report.buried, 'message')} died" if report.buried else "",
+        f"{plural(report.redriven, 'dead letter')} redriven" if report.redriven else "",
+        f"{plural(report.labelled, 'error')} fingerprinted" if report.labelled else "",
+        f"{plural(report.removed, 'message')} of deleted queues removed" if report.removed else "",
+        f"{plural(report.partitions.made, 'partition')} created"
+        if report.partitions and report.partitions.made
+        else "",
+        *(f"{problem.what}: {problem.detail} ({problem.hint})" for problem in report.vacuum_problems),
+    ]
+    return "; ".join(part for part in parts if part)

@@ -1,0 +1,279 @@
+"""The session of one command (database, output, confirmation), and the decorator that registers a command."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import sys
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+
+import typer
+
+from tarry.edges.cli.exit_codes import CommandFailed, ExitCode, Interrupted, ReaderGone, Usage
+from tarry.edges.cli.help import CONTEXT, GROUPS, Command, group, option
+from tarry.edges.cli.output.printer import Output, Printer, View
+from tarry.edges.cli.output.text import shown
+from tarry.edges.env import dsn_from, no_color_from
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from tarry.app import App
+
+T = TypeVar("T")
+Action = Callable[..., ExitCode | None]
+_DONE = 200
+"""Status of a command that succeeded, as the broker's audit has it. A failed or unconfirmed command has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Audited:
+    """An administrative command and its options, for the audit."""
+
+    action: str
+    queue: str | None
+    detail: dict[str, str]
+
+    @classmethod
+    def of(cls, path: str, given: Mapping[str, Any]) -> Audited:
+        detail = {name: _storable(str(value)) for name, value in given.items() if value is not None}
+        queue = detail.get("name") if path.startswith("tarry queue ") else detail.get("queue")
+        return cls(path, queue, detail)
+
+
+def _storable(text: str) -> str:
+    """Text that PostgreSQL accepts: options are audited before they are validated."""
+    return text.replace("\x00", "").encode(errors="replace").decode()[:200]
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    dsn: str | None
+    """From --dsn; None: the environment decides."""
+    printer: Printer
+    quiet: bool = False
+    debug: bool = False
+    audited: Audited | None = None
+    """None: the command is not audited."""
+
+    @property
+    def embedded(self) -> bool:
+        return self.dsn is None and dsn_from() is None
+
+    @contextmanager
+    def open(self, queue: str | None = None) -> Generator[App]:
+        """Connect to the chosen database. Queues are not created on use; `queue` must exist."""
+        self.prepare()
+        from tarry.app import connect
+        from tarry.core.settings import StoreSettings
+
+        with connect(self.dsn, settings=StoreSettings(create_queues=False, pool_size=2)) as app:
+            audited, security, row = self.audited, app.store.security, 0
+            if audited is not None:
+                audit = security.audit("command line", audited.action, queue=audited.queue, detail=audited.detail)
+                row = app.store.run(audit)
+            if queue is not None:
+                app.queues.get(queue)
+            yield app
+            if audited is not None:
+                app.store.run(security.audited(row, _DONE, detail=audited.detail))
+
+    def audit_also(self, **detail: str) -> None:
+        """Add what is known only after the change. Call it while the session is open."""
+        if self.audited is not None:
+            self.audited.detail.update(detail)
+
+    def prepare(self) -> None:
+        """Before any connection: validate the DSN, and note that the embedded database is used."""
+        from tarry import admin
+
+        # The pool logs every failed attempt; the command reports the failure once.
+        logging.getLogger("psycopg").addHandler(logging.NullHandler())
+        admin.check_dsn(self.dsn)
+        if self.embedded:
+            self.note("no database was named (--dsn, TARRY_DSN, PG*): using the embedded one")
+
+    def listing(
+        self,
+        view: View[T],
+        items: Sequence[T],
+        *,
+        empty: str,
+        now: datetime | None = None,
+        limit: int | None = None,
+    ) -> None:
+        """Print a list, and note that it is empty or cut at `limit`."""
+        self.printer.views(view, items, now=now)
+        if not items:
+            self.note(empty)
+        elif len(items) == limit:
+            self.note(f"the first {limit:,}; there may be more: --limit")
+
+    def create_queue(self, app: App, name: str) -> None:
+        """Unless it exists."""
+        if any(info.name == name for info in app.queues.list()):
+            return
+        app.queues.create(name, exist_ok=True)
+        self.note(f"queue {name} did not exist and was created with the default settings")
+
+    def note(self, text: str) -> None:
+        """Print a note on stderr, for people only: JSON contains everything a program needs."""
+        if not self.quiet and self.printer.for_people:
+            _write_aside(text)
+
+    def warn(self, text: str) -> None:
+        """Print a warning on stderr, with --quiet too."""
+        _write_aside(f"warning: {text}")
+
+    def confirm(self, question: str, *, yes: bool) -> None:
+        """Require a confirmation before data is lost. Without a terminal, `--yes` is required."""
+        if yes:
+            return
+        typed = _prompt(f"{question} [y/N] ", "this needs a confirmation", "add --yes")
+        if typed.lower() not in ("y", "yes"):
+            raise CommandFailed("not confirmed; nothing was changed")
+
+    def confirm_name(self, question: str, name: str, *, given: str | None) -> str:
+        """Read the name of what is removed for good, unless it was `given` as an option."""
+        if given is not None:
+            return given
+        return _prompt(f"{question} Type {name} to continue: ", "this needs the name again", f"add --confirm {name}")
+
+
+def _write_aside(text: str) -> None:
+    sys.stderr.write(shown(text) + "\n")
+    sys.stderr.flush()
+
+
+def _prompt(question: str, need: str, hint: str) -> str:
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise Usage(f"{need}, and there is no terminal", hint=hint)
+    sys.stderr.write(question)
+    sys.stderr.flush()
+    return sys.stdin.readline().strip()
+
+
+def _shared(declaration: str, help: str) -> Any:
+    return option(declaration, help, panel="Connection and output")
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Options of every command. They may also come before its name: `tarry -o json queue list`."""
+
+    dsn: Annotated[str | None, _shared("--dsn DSN", "Else TARRY_DSN, else PG* variables, else embedded.")] = None
+    output: Annotated[Output | None, _shared("--output -o FORMAT", "table, json or jsonl.")] = None
+    json: Annotated[bool, _shared("--json", "Short for --output json.")] = False
+    quiet: Annotated[bool, _shared("--quiet -q", "No notes on stderr.")] = False
+    no_color: Annotated[bool, _shared("--no-color", "No colours; also with NO_COLOR set.")] = False
+    debug: Annotated[bool, _shared("--debug", "Show the traceback of an error.")] = False
+
+    def over(self, earlier: Shared) -> Shared:
+        """These options; those that are not given come from `earlier` on the line."""
+        given = {name: value for name, value in vars(self).items() if value not in (None, False)}
+        if given.pop("json", False):
+            given["output"] = Output.JSON
+        return replace(earlier, **given)
+
+    def session(self) -> Session:
+        color = not (self.no_color or no_color_from())
+        printer = Printer(self.output or Output.TABLE, color=color)
+        return Session(self.dsn, printer, quiet=self.quiet, debug=self.debug)
+
+
+def now_of(app: App) -> datetime:
+    """The time by the clock of the database."""
+    return app.store.run(app.store.queues.now())
+
+
+def _print_version(is_given: bool) -> None:
+    if is_given:
+        from importlib.metadata import version
+
+        sys.stdout.write(f"tarry {version('tarry')}\n")
+        raise typer.Exit
+
+
+def root(
+    ctx: typer.Context,
+    shared: Shared,
+    version: Annotated[
+        bool, option("--version", "Show the version and exit.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Callback of `tarry` itself: keeps the options that come before the name of a command."""
+    ctx.obj = shared.over(Shared())
+
+
+def command(path: str, *examples: str, audited: bool = False) -> Callable[[Action], Action]:
+    """Register a command under its path: `queue list`, `offer`.
+
+    The docstring and the examples are its help, the first parameter is the session, and the shared options are added. A
+    parameter whose type is a dataclass stands for one option per field. `audited`: the command changes what only an
+    administrator may change through the broker.
+    """
+    group_name, _, name = path.rpartition(" ")
+    app = GROUPS.setdefault(group_name, group(group_name))
+
+    def register(action: Action) -> Action:
+        def run(ctx: typer.Context, shared: Shared, **given: Any) -> int:
+            session = shared.over(ctx.find_root().obj).session()
+            if audited:
+                session = replace(session, audited=Audited.of(ctx.command_path, _flat(given)))
+            try:
+                code = action(session, **given)
+                session.printer.flush()
+            except BrokenPipeError as error:
+                raise ReaderGone from error
+            except KeyboardInterrupt as error:
+                raise Interrupted from error
+            return int(code or ExitCode.OK)
+
+        own = list(inspect.signature(action, eval_str=True).parameters.values())[1:]
+        first, last = list(inspect.signature(run, eval_str=True).parameters.values())[:2]
+        flat = flattened(run, [first, *own, last])
+        app.command(name, help=_help_text(action, examples), cls=Command, context_settings=CONTEXT)(flat)
+        return action
+
+    return register
+
+
+def flattened(action: Callable[..., Any], parameters: Sequence[inspect.Parameter]) -> Callable[..., Any]:
+    """The function for typer: a parameter whose type is a dataclass becomes one option per field."""
+    bundles: dict[str, Any] = {p.name: p.annotation for p in parameters if is_dataclass(p.annotation)}
+    options: list[tuple[str, Any, Any]] = []
+    for parameter in parameters:
+        if bundle := bundles.get(parameter.name):
+            kinds = get_type_hints(bundle, include_extras=True)
+            options += [(field.name, kinds[field.name], field.default) for field in fields(bundle)]
+        else:
+            options.append((parameter.name, parameter.annotation, parameter.default))
+
+    @functools.wraps(action)
+    def flat(**given: Any) -> Any:
+        for name, bundle in bundles.items():
+            given[name] = bundle(**{field.name: given.pop(field.name) for field in fields(bundle)})
+        return action(**given)
+
+    flat.__annotations__ = {name: kind for name, kind, _ in options}
+    vars(flat)["__signature__"] = inspect.Signature(
+        [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, annotation=k, default=d) for n, k, d in options]
+    )
+    return flat
+
+
+def _flat(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options by name, those of dataclasses among them."""
+    flat: dict[str, Any] = {}
+    for name, value in given.items():
+        flat |= vars(value) if is_dataclass(value) else {name: value}
+    return flat
+
+
+def _help_text(action: Action, examples: Sequence[str]) -> str:
+    """The docstring and the examples; the mark `\\b` keeps their lines apart."""
+    return inspect.cleandoc(action.__doc__ or "") + "\n\n\b\nExamples:\n" + "\n".join(f"  {e}" for e in examples)

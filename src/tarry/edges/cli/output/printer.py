@@ -1,0 +1,282 @@
+"""Output on stdout: tables or JSON. Boxes and colours only on a terminal."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import Enum, StrEnum
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
+
+from tarry.edges.cli.output.text import safe_json, shown, width_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+T = TypeVar("T")
+
+
+class Output(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+    JSONL = "jsonl"
+
+
+class Cell(NamedTuple):
+    """Text with its own colour."""
+
+    text: str
+    style: str = ""
+
+
+class Ago(NamedTuple):
+    """An instant that is shown relative to now only."""
+
+    at: datetime
+
+
+Value = str | int | datetime | timedelta | Enum | Ago | Cell | None
+Fields = Sequence[tuple[str, Value]]
+"""Lines of a record: their titles and values. A line without a value is omitted."""
+
+
+@dataclass(frozen=True)
+class Column(Generic[T]):
+    """A column of a table, or a line of a record; a list of fields stands for several lines."""
+
+    title: str
+    of: str | Callable[[T], Value | Fields] = ""
+    """Its value: an attribute of the item (`spec.queue`), or a function of it; by default the attribute of this title."""
+    right: bool = False
+    """Right-aligned, for numbers."""
+    style: str | Mapping[Any, str] = ""
+    """A colour, on terminals with colours; or the colour of each value."""
+    spare: bool = False
+    """Omitted on a terminal that is too narrow."""
+
+    def value(self, item: T) -> Any:
+        value: Any = attrgetter(self.of or self.title)(item) if isinstance(self.of, str) else self.of(item)
+        if isinstance(self.style, str) or value is None or isinstance(value, Cell):
+            return value
+        return Cell(text_of(value), self.style.get(value, ""))
+
+
+@dataclass(frozen=True)
+class View(Generic[T]):
+    """How entities of one kind are printed: `data` is the JSON form, `columns` the one for people."""
+
+    schema: str
+    """Of a list of them; `tarry.queue.list/1` has items `tarry.queue/1`."""
+    data: Callable[[T], Any]
+    columns: Sequence[Column[T]]
+    """Of a list."""
+    name: str
+    """The field of a list."""
+    lines: Sequence[Column[T]] = ()
+    """Of a single one; by default the columns."""
+
+
+Columns = Sequence[Column[Any]]
+"""Of a table whose rows are given as they are shown."""
+
+
+def text_of(value: Value, now: datetime | None = None) -> str:
+    """The text for people. Instants are absolute, and relative to `now`."""
+    from tarry.edges.formats import instant, length, relative
+
+    match value:
+        case None:
+            return ""
+        case Cell():
+            return value.text
+        case bool():
+            return "yes" if value else "no"
+        case Ago():
+            return relative(value.at, now or datetime.now(UTC))
+        case datetime():
+            return f"{instant(value)} ({relative(value, now)})" if now else instant(value)
+        case timedelta():
+            return length(value)
+        case Enum():
+            return str(value.value)
+        case _:
+            return str(value)
+
+
+class Printer:
+    def __init__(self, output: Output, *, color: bool = True) -> None:
+        self.colored = color
+        self.for_people = output is Output.TABLE
+        self.line_by_line = output is Output.JSONL
+
+    def listing(
+        self,
+        schema: str,
+        items: Mapping[str, Iterable[Any]],
+        columns: Columns,
+        rows: Iterable[Sequence[Value]],
+        *,
+        now: datetime | None = None,
+        more: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Print a list. `items` has one entry, the name of the list and its JSON items; `more` are further JSON fields."""
+        ((name, values),) = items.items()
+        if self.line_by_line:
+            for value in values:
+                self._json({"schema": _item_schema(schema), **plain(value)})
+        elif not self.for_people:
+            self._json({"schema": schema, **(more or {}), name: [plain(value) for value in values]})
+        elif cells := [[_cell(value, now) for value in row] for row in rows]:
+            self._table(columns, cells)
+
+    def views(
+        self, view: View[T], items: Sequence[T], *, now: datetime | None = None, more: Mapping[str, Any] | None = None
+    ) -> None:
+        """Print a list of entities."""
+        rows = ([column.value(item) for column in view.columns] for item in items)
+        self.listing(view.schema, {view.name: map(view.data, items)}, view.columns, rows, now=now, more=more)
+
+    def view(
+        self, view: View[T], item: T, *, now: datetime | None = None, more: Mapping[str, Any] | None = None
+    ) -> None:
+        """Print one entity; `more` are further JSON fields."""
+        if self.for_people:
+            fields: list[tuple[str, Value]] = []
+            for column in view.lines or view.columns:
+                value = column.value(item)
+                fields += value if isinstance(value, list) else [(column.title, value)]
+            self.fields(fields, now)
+        else:
+            self.record(_item_schema(view.schema), {**plain(view.data(item)), **(more or {})})
+
+    def record(self, schema: str, value: Any, fields: Fields | None = None) -> None:
+        """Print one object: a line per field, or its JSON form. `fields` are by default those of the JSON form."""
+        if not self.for_people:
+            self._json({"schema": schema, **plain(value)})
+        elif fields is None:
+            self.fields([(name.replace("_", " "), _counted(item)) for name, item in value.items()])
+        else:
+            self.fields(fields)
+
+    def fields(self, fields: Fields, now: datetime | None = None) -> None:
+        cells = [(shown(name), _cell(value, now)) for name, value in fields if value is not None]
+        width = max((width_of(name) for name, _ in cells), default=0)
+        for name, cell in cells:
+            label = self._styled(_aligned(name, width, right=False), "bold")
+            self._line(f"{label}  {self._styled(shown(cell.text), cell.style)}")
+
+    def lines(self, texts: Sequence[Value]) -> None:
+        for cell in map(_cell, texts):
+            self._line(self._styled(shown(cell.text), cell.style))
+
+    def flush(self) -> None:
+        sys.stdout.flush()
+
+    def _json(self, value: Mapping[str, Any]) -> None:
+        indent = None if self.line_by_line else 2
+        self._line(safe_json(json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent)))
+
+    def _line(self, text: str) -> None:
+        sys.stdout.write(text.rstrip(" ") + "\n")
+
+    def _table(self, columns: Columns, rows: Sequence[Sequence[Cell]]) -> None:
+        widths = [
+            max(width_of(column.title), *(width_of(shown(row[i].text)) for row in rows))
+            for i, column in enumerate(columns)
+        ]
+        if sys.stdout.isatty():
+            self._rich_table(columns, rows, widths)
+            return
+        # For a pipe or a file: aligned, not cut, one line per row, for grep and awk.
+        for line in [[column.title for column in columns], *([shown(cell.text) for cell in row] for row in rows)]:
+            cells = zip(columns, line, widths, strict=True)
+            self._line("  ".join(_aligned(text, width, right=column.right) for column, text, width in cells))
+
+    def _rich_table(self, columns: Columns, rows: Sequence[Sequence[Cell]], widths: Sequence[int]) -> None:
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+
+        console = self.console()
+        fitting = _fitting(columns, widths, console.width)
+        if not fitting:
+            # A line per cell, and an empty line between rows.
+            for number, row in enumerate(rows):
+                if number:
+                    self._line("")
+                self.fields([(column.title, cell) for column, cell in zip(columns, row, strict=True) if cell.text])
+            return
+        # Text, not markup: a key may contain [red].
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+        for column, width in ((columns[i], widths[i]) for i in fitting):
+            table.add_column(
+                Text(column.title),
+                justify="right" if column.right else "left",
+                style=column.style if isinstance(column.style, str) else "",
+                overflow="fold",
+                min_width=min(width, _FOLDED_FROM),
+            )
+        for row in rows:
+            table.add_row(*(Text(shown(row[i].text), style=row[i].style) for i in fitting))
+        console.print(table)
+
+    def console(self, width: int | None = None) -> Console:
+        """stdout for rich. Without colours there is no bold text either: no escape sequence at all."""
+        from rich.console import Console
+
+        system: Any = "auto" if self.colored else None
+        return Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False, color_system=system)
+
+    def _styled(self, text: str, style: str) -> str:
+        if not style or not self.colored or not sys.stdout.isatty():
+            return text
+        return f"\x1b[{_ANSI[style]}m{text}\x1b[0m"
+
+
+_ANSI = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36"}
+_FOLDED_FROM = 20
+"""Cells wider than this may be folded: keys, payloads, errors, hints."""
+_GAP = 3
+
+
+def _fitting(columns: Columns, widths: Sequence[int], available: int) -> list[int]:
+    """Indexes of the columns that fit without folding a short one; empty if the required ones do not fit."""
+
+    def is_too_wide(chosen: Sequence[int]) -> bool:
+        return sum(min(widths[i], _FOLDED_FROM) for i in chosen) + _GAP * (len(chosen) - 1) > available
+
+    fitting = list(range(len(columns)))
+    spare = [i for i in fitting if columns[i].spare]
+    while spare and is_too_wide(fitting):
+        fitting.remove(spare.pop())
+    return [] if is_too_wide(fitting) else fitting
+
+
+def _cell(value: Value, now: datetime | None = None) -> Cell:
+    return value if isinstance(value, Cell) else Cell(text_of(value, now))
+
+
+def _counted(value: Any) -> Value:
+    return f"{value:,}" if type(value) is int else value
+
+
+def plain(value: Any) -> Mapping[str, Any]:
+    """The JSON form of an object: a mapping, or an entity of the wire."""
+    if isinstance(value, Mapping):
+        return cast("Mapping[str, Any]", value)
+    import msgspec
+
+    return json.loads(msgspec.json.encode(value))
+
+
+def _aligned(text: str, width: int, *, right: bool) -> str:
+    padding = " " * (width - width_of(text))
+    return padding + text if right else text + padding
+
+
+def _item_schema(schema: str) -> str:
+    return schema.replace(".list/", "/")

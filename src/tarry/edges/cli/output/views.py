@@ -1,0 +1,300 @@
+"""How entities are printed: their wire form for programs, columns for people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from tarry.core.dead_letters.redrive import DeadFilter, DeadGroup, Phase, RedriveJob, RedriveState
+from tarry.core.messages.model import Counts, DeadLetter, StoredMessage
+from tarry.core.messages.states import State
+from tarry.core.settings import QueueInfo
+from tarry.edges.cli.output.payloads import payload_line
+from tarry.edges.cli.output.printer import Ago, Cell, Column, Fields, Value, View
+from tarry.edges.cli.output.text import plural, shortened
+from tarry.edges.formats import instant, length, relative
+from tarry.wire import dead_letters as wire
+from tarry.wire.messages import Message
+from tarry.wire.payload import Content
+from tarry.wire.queues import CountedQueue, Queue
+
+PAYLOAD_WIDTH = 60
+_ERROR_WIDTH = 80
+
+
+def counted(name: str) -> Callable[[Any], str]:
+    """A number of the item with separators."""
+    return lambda item: f"{getattr(item, name):,}"
+
+
+def _instant(name: str) -> Callable[[Any], str | None]:
+    """An instant of the item, without the time until or since then."""
+    return lambda item: None if getattr(item, name) is None else instant(getattr(item, name))
+
+
+def due(at: datetime, now: datetime) -> str:
+    return f"{instant(at)} ({relative(at, now)})"
+
+
+# Queues
+
+
+class CountedInfo(NamedTuple):
+    """A queue and, unless it was just changed, how many messages it has."""
+
+    info: QueueInfo
+    counts: Counts | None = None
+
+
+def _queue_data(queue: CountedInfo) -> Queue:
+    return Queue.of(queue.info) if queue.counts is None else CountedQueue.of_counted(queue.info, queue.counts)
+
+
+def _count(state: str) -> Callable[[CountedInfo], Value]:
+    def value(queue: CountedInfo) -> Value:
+        if queue.counts is None:
+            return None
+        count = getattr(queue.counts, state)
+        return Cell(str(count), "red" if state == "dead" and count.n else "")
+
+    return value
+
+
+def _lag(queue: CountedInfo) -> Value:
+    return queue.counts.lag_for if queue.counts is not None and queue.counts.ready.n else None
+
+
+def _attempts(queue: CountedInfo) -> str:
+    most = queue.info.settings.max_attempts
+    return "unlimited" if most is None else f"{most:,}"
+
+
+def _retry(queue: CountedInfo) -> str:
+    retry = queue.info.settings.retry
+    growth = "" if retry.factor == 1 else f" x{retry.factor:g} up to {length(retry.cap_for)}"
+    return f"{length(retry.initial_for)}{growth}"
+
+
+_QUEUE_STATE: Column[CountedInfo] = Column(
+    "state", lambda queue: Cell(*("paused", "yellow") if queue.info.paused else ("running", "green"))
+)
+QUEUES: View[CountedInfo] = View(
+    "tarry.queue.list/1",
+    _queue_data,
+    (
+        Column("queue", "info.name", style="bold"),
+        Column("delayed", _count("delayed"), right=True),
+        Column("ready", _count("ready"), right=True),
+        Column("leased", _count("leased"), right=True),
+        Column("dead", _count("dead"), right=True),
+        _QUEUE_STATE,
+        Column("lease", "info.settings.lease_for", right=True, spare=True),
+        Column("attempts", _attempts, right=True, spare=True),
+        Column("retry", _retry, spare=True),
+        Column("journal", "info.settings.journal", spare=True),
+    ),
+    "queues",
+    (
+        Column("queue", "info.name"),
+        _QUEUE_STATE,
+        Column("paused at", lambda queue: _instant("paused_at")(queue.info)),
+        Column("paused because", lambda queue: queue.info.paused_reason or None),
+        Column("delayed", _count("delayed")),
+        Column("ready", _count("ready")),
+        Column("oldest is late by", _lag),
+        Column("leased", _count("leased")),
+        Column("dead", _count("dead")),
+        Column("lease", "info.settings.lease_for"),
+        Column("max attempts", _attempts),
+        Column("retry", _retry),
+        Column("retry jitter", lambda queue: f"{queue.info.settings.retry.jitter:.0%}"),
+        Column("journal", "info.settings.journal"),
+        Column("retention", "info.settings.retention_for"),
+        Column("target lag", "info.settings.target_lag_for"),
+        Column("created at", lambda queue: instant(queue.info.created_at)),
+    ),
+)
+
+
+# Messages
+
+
+def _payload(message: StoredMessage[bytes] | DeadLetter[bytes]) -> str:
+    return payload_line(Content(message.payload, message.content_type))
+
+
+def _headers(message: StoredMessage[bytes] | DeadLetter[bytes]) -> Fields:
+    return [(f"header {name}", value) for name, value in sorted((message.headers or {}).items())]
+
+
+def _leased(value: Callable[[StoredMessage[bytes]], Value]) -> Callable[[StoredMessage[bytes]], Value]:
+    """The value, only for a message that is leased."""
+    return lambda message: value(message) if message.state is State.LEASED and message.lease_until is not None else None
+
+
+def _origin(message: StoredMessage[bytes] | DeadLetter[bytes]) -> str | None:
+    return None if message.origin is None else f"version {message.origin}"
+
+
+def _first_line(text: str | None) -> str:
+    return (text or "").partition("\n")[0]
+
+
+_MESSAGE_STATE: Column[StoredMessage[bytes]] = Column(
+    "state", style={State.DELAYED: "blue", State.READY: "green", State.LEASED: "yellow", State.DEAD: "red"}
+)
+MESSAGES: View[StoredMessage[bytes]] = View(
+    "tarry.message.list/1",
+    Message.of,
+    (
+        Column("key", style="bold"),
+        _MESSAGE_STATE,
+        Column("due", "due_at"),
+        Column("priority", right=True, spare=True),
+        Column("attempt", right=True, spare=True),
+        Column("version", right=True, spare=True),
+        Column("type", spare=True),
+        Column("payload", lambda message: shortened(_payload(message), PAYLOAD_WIDTH)),
+    ),
+    "messages",
+    (
+        Column("key"),
+        Column("queue"),
+        _MESSAGE_STATE,
+        Column("due", "due_at"),
+        Column("created", "created_at"),
+        Column("version"),
+        Column("priority"),
+        Column("attempt", lambda message: f"{message.attempt} of {message.max_attempts or 'unlimited'}"),
+        Column("type"),
+        Column("header", _headers),
+        Column("leased by", _leased(lambda message: message.consumer or "?")),
+        Column("lease until", _leased(lambda message: message.lease_until)),
+        Column("redriven from", _origin),
+        Column("last error", lambda message: _first_line(message.last_error) or None),
+        Column("content type", lambda message: message.content_type or "application/json"),
+        Column("payload", _payload),
+    ),
+)
+
+
+# Dead letters and redrive jobs
+
+
+def _error_lines(dead: DeadLetter[bytes]) -> Fields:
+    lines = (dead.error or "").splitlines() or [""]
+    return [("error" if i == 0 else "", line) for i, line in enumerate(lines)]
+
+
+def _attempt_range(group: DeadGroup) -> str:
+    return "-".join(map(str, sorted({group.fewest_attempts, group.most_attempts})))
+
+
+def filter_words(where: DeadFilter) -> str:
+    parts = [
+        f"group {where.fingerprint}" if where.fingerprint else "",
+        f"type {where.type}" if where.type else "",
+        f"key {where.key_prefix}…" if where.key_prefix else "",
+        f"since {instant(where.died_from)}" if where.died_from else "",
+        f"until {instant(where.died_to)}" if where.died_to else "",
+        plural(len(where.versions), "version") if where.versions is not None else "",
+    ]
+    return ", ".join(part for part in parts if part) or "every dead letter"
+
+
+def job_state(job: RedriveJob) -> Cell:
+    waiting = job.state is RedriveState.RUNNING and job.phase is Phase.VERDICT
+    styles = {RedriveState.RUNNING: "green", RedriveState.DONE: "", RedriveState.FAILED: "red"}
+    return Cell("waiting for canaries" if waiting else job.state.value, styles.get(job.state, "yellow"))
+
+
+def _rate(job: RedriveJob) -> str:
+    return "" if job.rate is None else f"{job.rate:g}/s"
+
+
+def _canary(job: RedriveJob) -> str:
+    if not job.canary:
+        return "none"
+    if not job.canaries:
+        return f"{job.canary} first"
+    return f"{len(job.canaries)} redriven first: {', '.join(job.canary_keys[:5])}"
+
+
+DEAD_LETTERS: View[DeadLetter[bytes]] = View(
+    "tarry.dead_letter.list/1",
+    wire.DeadLetter.of,
+    (
+        Column("version", right=True),
+        Column("key", style="bold"),
+        Column("died", "died_at"),
+        Column("attempt", right=True),
+        Column("reason"),
+        Column("error", lambda dead: Cell(shortened(_first_line(dead.error), PAYLOAD_WIDTH), "red")),
+    ),
+    "dead_letters",
+    (
+        Column("version"),
+        Column("key"),
+        Column("queue"),
+        Column("died", "died_at"),
+        Column("reason", lambda dead: Cell(dead.reason, "red")),
+        Column("attempt"),
+        Column("group", lambda dead: dead.fingerprint or "not computed yet: tarry dlq groups"),
+        Column("due", "due_at"),
+        Column("priority"),
+        Column("type"),
+        Column("last leased by", "consumer"),
+        Column("redriven from", _origin),
+        Column("header", _headers),
+        Column("payload", _payload),
+        Column("error", _error_lines),
+    ),
+)
+GROUPS: View[DeadGroup] = View(
+    "tarry.dead_group.list/1",
+    wire.DeadGroup.of,
+    (
+        Column("group", "fingerprint", style="bold"),
+        Column("dead", "count", right=True),
+        Column("reason"),
+        Column("last", lambda group: Ago(group.last_died_at)),
+        Column("first", lambda group: Ago(group.first_died_at)),
+        Column("attempts", _attempt_range, right=True),
+        Column("types", lambda group: ", ".join(group.types[:3]) + (" …" if len(group.types) > 3 else "")),
+        Column("error", lambda group: Cell(shortened(group.pattern or "(no error text)", _ERROR_WIDTH), "red")),
+    ),
+    "groups",
+)
+JOBS: View[RedriveJob] = View(
+    "tarry.redrive.list/1",
+    wire.Redrive.of,
+    (
+        Column("job", "id", right=True, style="bold"),
+        Column("queue"),
+        Column("state", job_state),
+        Column("redriven", counted("redriven"), right=True),
+        Column("of", "total", right=True),
+        Column("skipped", counted("skipped"), right=True),
+        Column("rate", _rate, right=True),
+        Column("canary", lambda job: job.canary or None, right=True),
+        Column("started", lambda job: Ago(job.created_at)),
+        Column("by", lambda job: job.started_by),
+        Column("which", lambda job: filter_words(job.where)),
+    ),
+    "redrives",
+    (
+        Column("job", "id"),
+        Column("queue"),
+        Column("state", job_state),
+        Column("which", lambda job: filter_words(job.where)),
+        Column("redriven", lambda job: f"{job.redriven:,} of {job.total}"),
+        Column("skipped", counted("skipped")),
+        Column("rate", lambda job: _rate(job) or "unlimited"),
+        Column("canary", _canary),
+        Column("started", "created_at"),
+        Column("by", lambda job: job.started_by or None),
+        Column("ended", "ended_at"),
+        Column("reason", lambda job: job.reason or None),
+    ),
+)

@@ -1,0 +1,191 @@
+"""Runs the jobs of the pipeline, in order, once or periodically, and reports their results."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import Enum
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from tarry.core.errors import TarryError
+from tarry.edges.cli.context import Session
+from tarry.edges.cli.exit_codes import CommandFailed, ExitCode, Usage, code_of
+from tarry.edges.cli.import_string import imported, wrong_type
+from tarry.edges.cli.output.text import shown
+from tarry.edges.cli.pipeline.spark import alive, jvm_log, progress_bar, spark_for
+from tarry.edges.secrets import without_secrets
+from tarry.wire.base import data_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tarry.app import App
+
+IN_ORDER = ("archive", "facts", "metrics", "consumers", "anomalies", "forecast")
+"""Each depends on those before it."""
+ROUTINE = (*IN_ORDER, "compact")
+"""The jobs of `tarry pipeline run`."""
+ALL = (*ROUTINE, "prune")
+WORTH_MERGING = 60
+"""Small batches before `run` compacts: one hour of runs every minute. A merged batch is still small and is merged again
+with the next ones, so compaction must be rare."""
+_JOBS = "tarry.edges.spark.jobs"
+_SCHEMA = "tarry.pipeline.run/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    name: str
+    given: Mapping[str, Any]
+    """Options of the command line. None: the default of the job."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    job: str
+    seconds: float
+    summary: Any = None
+    error: str | None = None
+    hint: str | None = None
+    code: ExitCode = ExitCode.OK
+
+    @property
+    def ok(self) -> bool:
+        return self.error is None
+
+    def data(self) -> dict[str, Any]:
+        return {
+            "job": self.job,
+            "ok": self.ok,
+            "seconds": round(self.seconds, 3),
+            "line": None if self.summary is None else str(self.summary.line()),
+            "summary": None if self.summary is None else data_of(self.summary),
+            "error": self.error,
+            "hint": self.hint,
+        }
+
+
+def chosen(names: Sequence[str], *, prune: bool) -> list[str]:
+    """The jobs to run, in order of their dependencies."""
+    unknown = [name for name in names if name not in ALL]
+    if unknown:
+        raise Usage(f"there is no job {unknown[0]!r:.80}", hint=f"the jobs are {', '.join(ALL)}")
+    selected = {*(names or ROUTINE), *(("prune",) if prune else ())}
+    return [name for name in ALL if name in selected]
+
+
+def load(name: str) -> Any:
+    """The module of a job."""
+    try:
+        return import_module(f"{_JOBS}.{name}")
+    except ModuleNotFoundError as error:
+        if error.name == f"{_JOBS}.{name}":
+            raise CommandFailed(f"this version of Tarry has no job {name}", ExitCode.FAILED) from error
+        raise CommandFailed(
+            f"the data pipeline needs {error.name}, which is not installed",
+            ExitCode.FAILED,
+            hint="pip install 'tarry[spark]'",
+        ) from error
+
+
+def registry_of(target: str) -> Any:
+    """The user's detectors: a registry, or one detector that is added to the built-in ones."""
+    load("anomalies")  # reports a missing installation
+    from tarry.edges.spark.jobs.anomalies import BUILT_IN
+    from tarry.edges.spark.transforms.anomalies.registry import Detector, Registry
+
+    _, value = imported(target, what="registry", example="tarry pipeline anomalies --detectors shop.watch:registry")
+    if isinstance(value, Detector):
+        return BUILT_IN.with_detector(value)
+    if not isinstance(value, Registry):
+        raise wrong_type(target, value, "a registry or a detector", hint="see docs/explanation/anomalies.md")
+    return value
+
+
+def arguments(module: Any, given: Mapping[str, Any]) -> Any:
+    """The arguments of a job: the given options, and its own defaults for the others."""
+    kind: Any = getattr(module, module.__name__.rpartition(".")[2].capitalize() + "Args")
+    kinds = get_type_hints(kind)
+
+    def value_of(name: str, value: Any) -> Any:
+        is_enum = isinstance(kinds[name], type) and issubclass(kinds[name], Enum)
+        return kinds[name](value) if is_enum else value
+
+    return kind(**{name: value_of(name, value) for name, value in given.items() if value is not None})
+
+
+def run_jobs(cli: Session, jobs: Sequence[Job], master: str | None, *, every: timedelta | None = None) -> ExitCode:
+    if every is not None and not (cli.printer.for_people or cli.printer.line_by_line):
+        raise Usage("--every cannot print one JSON document", hint="use --output jsonl: one object per job")
+    # Before Spark starts, which takes seconds: a missing job fails at once.
+    modules = {job.name: load(job.name) for job in jobs}
+    with cli.open() as app, spark_for(cli, master) as spark:
+        while True:
+            started_s = time.monotonic()
+            results = [_run(cli, spark, app, job, modules[job.name]) for job in jobs]
+            if every is None:
+                if not (cli.printer.for_people or cli.printer.line_by_line):
+                    more = {"ok": all(result.ok for result in results)}
+                    cli.printer.listing(_SCHEMA, {"jobs": [result.data() for result in results]}, (), (), more=more)
+                return _code(results)
+            if not all(result.ok for result in results) and not alive(spark):
+                raise CommandFailed("Spark has ended; start the command again", ExitCode.FAILED, hint=_log_hint())
+            _pause(cli, every - timedelta(seconds=time.monotonic() - started_s), every)
+
+
+def _run(cli: Session, spark: SparkSession, app: App, job: Job, module: Any) -> JobResult:
+    started_s = time.monotonic()
+    summary = error = hint = None
+    code = ExitCode.OK
+    try:
+        with progress_bar(cli, spark, job.name):
+            summary = module.run(spark, app, arguments(module, job.given))
+    except TarryError as failure:
+        error, hint, code = without_secrets(str(failure)), failure.hint, code_of(failure)
+    except Exception as failure:
+        if cli.debug:
+            sys.stderr.write(without_secrets("".join(traceback.format_exception(failure))))
+        error = without_secrets(f"{type(failure).__name__}: {' '.join(str(failure).split())[:300]}")
+        hint, code = _log_hint(), ExitCode.FAILED
+    result = JobResult(job.name, time.monotonic() - started_s, summary, error, hint, code)
+    _print(cli, result)
+    return result
+
+
+def _print(cli: Session, result: JobResult) -> None:
+    """Print the result as soon as the job ends. A JSON document is printed after the last job."""
+    if cli.printer.line_by_line:
+        cli.printer.listing(_SCHEMA, {"jobs": [result.data()]}, (), ())
+    elif cli.printer.for_people and result.ok:
+        cli.printer.lines([str(result.summary.line())])
+    if not result.ok and (cli.printer.for_people or cli.printer.line_by_line):
+        sys.stderr.write(f"error: {shown(result.job)}: {shown(' '.join((result.error or '').split()))}\n")
+        if result.hint:
+            sys.stderr.write(f"hint: {shown(result.hint)}\n")
+    cli.printer.flush()
+
+
+def _code(results: Sequence[JobResult]) -> ExitCode:
+    succeeded = sum(result.ok for result in results)
+    if succeeded == len(results) or len(results) == 1:
+        return results[0].code
+    return ExitCode.PARTLY if succeeded else ExitCode.FAILED
+
+
+def _pause(cli: Session, left: timedelta, every: timedelta) -> None:
+    if left <= timedelta(0):
+        cli.note(f"the round took longer than {every.total_seconds():g} s: the next one starts at once")
+        return
+    # Never set: a wait that Ctrl-C interrupts at once.
+    threading.Event().wait(left.total_seconds())
+
+
+def _log_hint() -> str:
+    log = jvm_log[0]
+    return "for the traceback run the command again with --debug" + (f"; Spark's log: {log}" if log else "")

@@ -1,0 +1,111 @@
+"""What `tarry serve` and `tarry dev` run. Separate from the commands because it imports the extra `http`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from datetime import timedelta
+
+from tarry.app import AsyncApp, connect_async
+from tarry.core.settings import StoreSettings
+from tarry.edges.cli.context import Session
+from tarry.edges.cli.output.text import plural
+from tarry.edges.cli.processes.log import log_broker
+from tarry.edges.cli.processes.signals import stop_on_signals
+from tarry.edges.cli.processes.worker import WorkerProcess
+from tarry.edges.dashboard.app import PATH
+from tarry.edges.dashboard.redaction import Redaction
+from tarry.edges.dashboard.settings import DashboardSettings
+from tarry.edges.http import server
+from tarry.edges.http.connection_limits import raise_descriptor_limit
+from tarry.edges.http.settings import BrokerSettings
+from tarry.edges.secrets import without_secrets
+from tarry.services.worker.worker import WorkerSettings
+
+_STORE = StoreSettings(create_queues=False, pool_size=10)
+_DEV_GRACE = timedelta(seconds=10)
+
+
+def pages(*, read_only: bool, environment: str | None, hide: Sequence[str]) -> DashboardSettings:
+    redaction = Redaction(keys=(*Redaction().keys, *hide))
+    return DashboardSettings(read_only=read_only, environment=environment, redaction=redaction)
+
+
+async def serve(
+    cli: Session,
+    host: str,
+    port: int,
+    rate: float | None,
+    grace: timedelta,
+    *,
+    sweeper: bool,
+    access_log: bool,
+    pages: DashboardSettings,
+) -> None:
+    stop = stop_on_signals(grace=grace)
+    async with connect_async(cli.dsn, settings=_STORE) as app:
+        settings = replace(await server.check_bind(app, host), requests_per_s=rate, grace=grace)
+        raise_descriptor_limit(settings.connections)
+        listening = server.bind(host, port)
+        address = f"[{host}]" if ":" in host else host
+        url = f"http://{address}:{listening.getsockname()[1]}"
+        log_broker(logging.INFO if access_log else logging.WARNING)
+        async with app.sweeper() if sweeper else nullcontext():
+
+            def announce() -> None:
+                cli.note(f"listening on {url}")
+                cli.note(f"dashboard at {url}{PATH}/")
+
+            await server.serve(app, [listening], settings, stop, announce, pages)
+    cli.note("stopped")
+
+
+async def dev(cli: Session, target: str | None, port: int) -> None:
+    process = None if target is None else WorkerProcess(target, WorkerSettings(grace=_DEV_GRACE))
+    worker = None if process is None else process.load()  # report an invalid target before anything starts
+    stop = stop_on_signals(grace=timedelta(0) if worker is None else _DEV_GRACE)
+    async with (
+        connect_async(cli.dsn, settings=_STORE) as broker_app,
+        connect_async(broker_app.dsn) as app,  # creates queues on use, as a program does
+        server.running_broker(
+            broker_app, BrokerSettings(anonymous=True), port=port, pages=DashboardSettings(environment="dev")
+        ) as url,
+        app.cron(),
+        app.sweeper(),
+    ):
+        await _print_dev(cli, app, url, target, () if worker is None else worker.queues)
+        if worker is None or process is None:
+            await stop.wait()
+        else:
+            await worker.run(app, process.settings, stop=stop)
+    cli.note("stopped")
+
+
+async def _print_dev(cli: Session, app: AsyncApp, url: str, target: str | None, queues: tuple[str, ...]) -> None:
+    schedules, dsn = len(await app.schedules.list()), without_secrets(app.dsn or "")
+    database = dsn or "from the PG* variables"
+    cli.printer.record(
+        "tarry.dev/1",
+        {
+            "url": url,
+            "dashboard": f"{url}{PATH}/",
+            "dsn": dsn,
+            "embedded": cli.embedded,
+            "schedules": schedules,
+            "worker": target,
+            "queues": queues,
+        },
+        [
+            ("broker", url),
+            ("dashboard", f"{url}{PATH}/"),
+            ("database", f"embedded: {database}" if cli.embedded else database),
+            ("scheduler", f"plans {plural(schedules, 'schedule')}; to add one: tarry cron add"),
+            ("sweeper", "runs maintenance"),
+            ("worker", "none: tarry dev MODULE:WORKER" if target is None else f"{target} on {', '.join(queues)}"),
+            ("try it", f'curl {url}/v1/queues/hello/messages -d \'{{"payload": 1, "after": "5s"}}\''),
+        ],
+    )
+    cli.printer.flush()
+    cli.note("Ctrl-C stops it")

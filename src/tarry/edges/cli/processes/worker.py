@@ -1,0 +1,106 @@
+"""One process of `tarry worker`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from tarry.app import connect_async
+from tarry.core.errors import InvalidState
+from tarry.edges.cli.exit_codes import ExitCode
+from tarry.edges.cli.import_string import imported, wrong_type
+from tarry.edges.cli.output.text import plural
+from tarry.edges.cli.processes.signals import end_within, stop_on_signals
+from tarry.services.worker.worker import Worker, WorkerSettings
+
+R = TypeVar("R")
+
+_log = logging.getLogger("tarry.worker")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerProcess:
+    target: str
+    """`module:worker`."""
+    settings: WorkerSettings
+    metrics_port: int | None = None
+
+    def load(self) -> Worker:
+        """The worker, after checking that it has a handler for every queue of the settings."""
+        worker = find(self.target)
+        worker.sources(self.settings)
+        return worker
+
+    def run(self, dsn: str | None, parent: int | None) -> ExitCode:
+        """`parent`: a pipe that is closed when the supervisor stops this process, or ends."""
+        worker = self.load()
+        self._observe(worker)
+        gc.freeze()  # what was imported stays: to walk it again and again took a tenth of the time of small jobs
+        return run_fast(self._run(worker, dsn, parent))
+
+    async def _run(self, worker: Worker, dsn: str | None, parent: int | None) -> ExitCode:
+        stop = stop_on_signals(
+            first="no new messages",
+            again="ending at once; leased messages are delivered again when their leases expire",
+            grace=self.settings.grace,
+        )
+        if parent is not None:
+            _stop_with_parent(parent, stop, self.settings.grace)
+        async with connect_async(dsn) as app:
+            queues = ", ".join(self.settings.queues or worker.queues)
+            _log.info("working on %s with %s", queues, plural(self.settings.concurrency, "slot"))
+            async with app.sweeper():  # one of all worker processes of a database sweeps
+                totals = await worker.run(app, self.settings, stop=stop)
+            _log.info("stopped: %s; %s released unstarted", totals, f"{totals.given_back:,}")
+        return ExitCode.OK
+
+    def _observe(self, worker: Worker) -> None:
+        from tarry.edges.telemetry import Metrics, trace
+
+        with contextlib.suppress(InvalidState):  # OpenTelemetry is not installed
+            trace(worker)
+        if self.metrics_port is not None:
+            try:
+                port = Metrics(worker).serve(self.metrics_port)
+            except OSError as error:
+                raise InvalidState(f"metrics cannot be served on port {self.metrics_port}: {error}") from error
+            _log.info("metrics on http://127.0.0.1:%d/metrics", port)
+
+
+def run_fast(main: Coroutine[Any, Any, R]) -> R:
+    """`asyncio.run`, on uvloop where it is installed."""
+    try:
+        from uvloop import new_event_loop
+    except ModuleNotFoundError:
+        from asyncio import new_event_loop
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(main)
+
+
+def find(target: str) -> Worker:
+    """The worker of `module:worker`, imported from the current folder or sys.path."""
+    module, value = imported(target, what="worker", example="tarry worker shop.tasks:worker")
+    if not isinstance(value, Worker):
+        workers = [name for name, attribute in vars(module).items() if isinstance(attribute, Worker)]
+        hint = f"there is {module.__name__}:{workers[0]}" if workers else "create one: worker = tarry.Worker()"
+        raise wrong_type(target, value, "a tarry.Worker", hint=hint)
+    return value
+
+
+def _stop_with_parent(pipe: int, stop: asyncio.Event, grace: timedelta) -> None:
+    """Stop when the pipe becomes readable: nothing is written to it, so its other end was closed."""
+    loop = asyncio.get_running_loop()
+
+    def stopped() -> None:
+        loop.remove_reader(pipe)
+        end_within(grace)
+        _log.info("the supervisor stops this process: no new messages")
+        stop.set()
+
+    loop.add_reader(pipe, stopped)

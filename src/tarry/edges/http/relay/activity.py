@@ -1,0 +1,167 @@
+"""Relay's routes for the past: the activity log, the history of a message, anomalies, consumers, and live events.
+
+The log is the journal, which is not cleared; anomalies and consumers are results of the data pipeline.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from tarry.core.analytics.anomalies import Severity
+from tarry.core.analytics.port import AnalyticsQuery
+from tarry.core.errors import UnknownQueue
+from tarry.core.journal.events import Event, EventKind
+from tarry.core.security.api_keys import Action
+from tarry.edges.http.pages import slices, timeline
+from tarry.edges.http.relay import wire
+from tarry.edges.http.routes.analytics import analytics_query
+from tarry.edges.http.routes.events import event_filter
+from tarry.edges.http.routing import BY_COOKIE, AccessRoute, Scope, access, caller_of, message_of, respond
+from tarry.edges.http.sse import EventStream, ServerSentEvents, gap_text, server_sent
+from tarry.services.live_events.stream import EventFormat
+from tarry.wire.ids import MessageId, storable
+
+router = APIRouter(prefix="/api/queue", route_class=AccessRoute, include_in_schema=False)
+_LISTED = access(Action.READ, Scope.LISTED)
+_PAGES = 20
+"""Pages of the journal that one request reads."""
+_HISTORY_LIMIT = 1_000
+_ANOMALY_LIMIT = 11_000
+_CONSUMER_HOURS = 10_000
+_UPDATES = {
+    EventKind.OFFERED: ("enqueue", "queued"),
+    EventKind.CRON_PLANNED: ("enqueue", "queued"),
+    EventKind.LEASED: ("dequeue", "processing"),
+    EventKind.ACKED: ("acknowledge", "acknowledged"),
+    EventKind.NACKED: ("requeue", "queued"),
+    EventKind.RELEASED: ("requeue", "queued"),
+    EventKind.EXPIRED: ("requeue", "queued"),
+    EventKind.REDRIVEN: ("requeue", "queued"),
+    EventKind.BURIED: ("move_to_dlq", "dead"),
+    EventKind.DROPPED: ("delete", "queued"),
+    EventKind.CRON_REPLACED: ("delete", "queued"),
+    EventKind.PURGED: ("delete", "dead"),
+}
+"""Relay's type and status of a live event. Other kinds are an `update` of a queued message."""
+
+
+@router.get("/activity", openapi_extra=_LISTED)
+async def activity(request: Request, query: Annotated[wire.ActivityQuery, Query()]) -> Response:
+    """Events, newest first. `total` is a lower bound: it is larger than the events up to this page if there are more."""
+    selection = _selection(request, query, 1_000)
+    kinds = [kind for kind in EventKind if query.action in (None, wire.action(kind))]
+    consumer, events, end = storable(query.consumer_id, "consumer_id"), list[Event](), query.offset + query.limit
+    with suppress(UnknownQueue):
+        if query.message_id is None:
+            events = await _journal(request, selection, kinds, consumer, end + 1)
+        elif (id := MessageId.parse(query.message_id)) is not None:
+            caller_of(request).require(Action.READ, id.queue)
+            events = [
+                event
+                for event in await _history(request, id, end + 1)
+                if event.kind in kinds
+                and consumer in (None, event.consumer)
+                and selection.covers(event.queue, event.at)
+            ]
+    more = end < len(events)
+    pages = {"total": len(events), "limit": query.limit, "offset": query.offset, "has_more": more, "hasMore": more}
+    logs = [wire.event(event) for event in events[query.offset : end]]
+    return respond({"logs": logs, "total": len(events), "pagination": pages})
+
+
+@router.get("/activity/message/{id}", openapi_extra=access(Action.READ, Scope.MESSAGE))
+async def history(request: Request, id: str) -> Response:
+    """Events of a message, oldest first; an empty list if it never existed."""
+    events: list[Event] = []
+    with suppress(UnknownQueue):
+        events = await _history(request, message_of(request), _HISTORY_LIMIT)
+    return respond({"message_id": id, "history": [wire.event(event) for event in reversed(events)]})
+
+
+@router.get("/activity/anomalies", openapi_extra=_LISTED)
+async def anomalies(request: Request, query: Annotated[wire.AnomalyQuery, Query()]) -> Response:
+    """Anomalies, newest first. The summary counts the first 11,000."""
+    page = await request.app.state.broker.store.analytics.anomalies(
+        _selection(request, query, _ANOMALY_LIMIT), detector=storable(query.type, "type"), severity=query.severity
+    )
+    by_severity = Counter(anomaly.severity for anomaly in page.rows)
+    summary = {
+        "total": len(page.rows),
+        "by_type": dict(Counter(anomaly.detector for anomaly in page.rows)),
+        "by_severity": {level.value: by_severity[level] for level in Severity},
+    }
+    shown = [wire.anomaly(anomaly) for anomaly in page.rows[query.offset : query.offset + query.limit]]
+    return respond({"anomalies": shown, "summary": summary})
+
+
+@router.get("/activity/consumers", openapi_extra=_LISTED)
+async def consumers(request: Request, consumer_id: wire.SearchText | None = None) -> Response:
+    """Messages that each consumer leased, as of the last run of the pipeline; the last time is the hour of the lease."""
+    selection = _selection(request, wire.LogQuery(), _CONSUMER_HOURS)
+    page = await request.app.state.broker.store.analytics.hours(selection)
+    stats: dict[str, dict[str, Any]] = {}
+    for row in page.rows:
+        if consumer_id in (None, row.consumer):
+            known = stats.setdefault(row.consumer, {"dequeue_count": 0, "last_dequeue": 0})
+            known["dequeue_count"] += row.leased
+            known["last_dequeue"] = max(known["last_dequeue"], wire.seconds(row.hour) or 0)
+    warning = {} if page.run is not None else {"warning": "the data pipeline has not run: tarry pipeline run"}
+    return respond({"stats": stats, **warning})
+
+
+@router.get("/events", response_class=ServerSentEvents, openapi_extra=_LISTED | BY_COOKIE)
+async def events(request: Request) -> Response:
+    """`queue-update` for every event of the queues that this key may read, with ids; resumes after `Last-Event-ID`."""
+    caller, last = caller_of(request), request.headers.get("last-event-id")
+    return EventStream(request.app.state.broker, caller, event_filter(caller, None, None), after=last, format=RELAY)
+
+
+def _update(position: str, event: Event) -> bytes:
+    """A live event without its payload: many clients receive it, and it is kept in buffers."""
+    type, status = _UPDATES.get(event.kind, ("update", "queued"))
+    ids = [] if event.key is None else [str(MessageId(event.queue, event.key))]
+    update = {
+        "type": type,
+        "queue": event.queue,
+        "timestamp": round(event.at.timestamp() * 1000),
+        "payload": {"status": status, "count": 1, "ids": ids, "messages": [], "force_refresh": event.key is None},
+    }
+    return server_sent(position, "queue-update", update)
+
+
+RELAY = EventFormat(_update, gap_text)
+
+
+async def _history(request: Request, id: MessageId, most: int) -> list[Event]:
+    """The last events of a message, newest first, without payloads: Relay does not show them."""
+    pages = slices(*timeline(request.app.state.broker.store, id.queue, id.key), limit=most)
+    return [replace(event, payload=None) async for page in pages for event in page]
+
+
+async def _journal(
+    request: Request, selection: AnalyticsQuery, kinds: list[EventKind], consumer: str | None, most: int
+) -> list[Event]:
+    """Events of the journal, newest first."""
+    analytics, events = request.app.state.broker.store.analytics, list[Event]()
+    for _ in range(_PAGES if kinds else 0):
+        page = await analytics.events(replace(selection, limit=most - len(events)), kinds=kinds, consumer=consumer)
+        events += page.rows
+        if page.next is None or len(events) >= most:
+            break
+        selection = replace(selection, after=page.next)
+    return events
+
+
+def _selection(request: Request, query: wire.LogQuery, limit: int) -> AnalyticsQuery:
+    since, until = (
+        None if since_1970_s is None else datetime.fromtimestamp(since_1970_s, UTC)
+        for since_1970_s in (query.start_time, query.end_time)
+    )
+    return analytics_query(request, query.queue_name, since=since, until=until, limit=limit)

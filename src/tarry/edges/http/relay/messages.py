@@ -1,0 +1,209 @@
+"""Relay's routes for producers and workers, on the operations of /v1: a client of Relay only changes its URL.
+
+Defects of Relay are not reproduced (docs/howto/move-from-relay.md).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Annotated, Any, TypeVar
+
+from fastapi import APIRouter, Query, Request
+from pydantic import Field
+from starlette.responses import Response
+
+from tarry.api.queue import AsyncQueue
+from tarry.core.messages.model import Draft, Failure, LeaseId
+from tarry.core.messages.outcomes import Outcome, Settled
+from tarry.core.security.api_keys import Action
+from tarry.core.security.idempotency import StoredResponse
+from tarry.edges.http.idempotency import offer_idempotent, response_to_store, run_idempotent
+from tarry.edges.http.long_poll import Deliveries, long_poll
+from tarry.edges.http.pages import in_time_slices
+from tarry.edges.http.problems import busy
+from tarry.edges.http.relay import wire
+from tarry.edges.http.routes.leases import settle_by_queue
+from tarry.edges.http.routing import AccessRoute, Scope, access, caller_of, message_of, respond
+from tarry.wire.ids import MessageId, storable
+from tarry.wire.messages import PollRequest
+from tarry.wire.payload import Content
+
+R = TypeVar("R")
+Show = Callable[[str, Deliveries], Mapping[str, Any]]
+
+router = APIRouter(prefix="/api/queue", route_class=AccessRoute, include_in_schema=False)
+_PRODUCE = access(Action.PRODUCE, Scope.BODY)
+_CONSUME = access(Action.CONSUME, Scope.BODY)
+_MESSAGE = access(Action.CONSUME, Scope.MESSAGE)
+_NO_DELAY = timedelta(0)
+"""Relay queues a failed message again at once."""
+_PROBLEMS = {Settled.BUSY: busy, Settled.GONE: wire.not_found, Settled.LEASE_LOST: wire.lock_lost}
+
+
+@router.post("/message", openapi_extra=_PRODUCE)
+async def enqueue(request: Request, body: wire.Enqueue) -> Response:
+    """201 with the id; 404 for a queue that does not exist."""
+    caller_of(request).require(Action.PRODUCE, body.queue)
+    broker = request.app.state.broker
+    draft = broker.drafter.draft_message(body.core())
+
+    def show(_: Outcome) -> StoredResponse:
+        shown = {"message": "Message enqueued", "id": str(MessageId(body.queue, draft.key)), "queue": body.queue}
+        return response_to_store(shown, 201)
+
+    return await _with_default_queue(broker, body.queue, lambda: offer_idempotent(request, body.queue, draft, show))
+
+
+@router.post("/batch", openapi_extra=_PRODUCE)
+async def enqueue_batch(
+    request: Request, body: Annotated[list[wire.Enqueue], Field(min_length=1, max_length=wire.ENQUEUE_LIMIT)]
+) -> Response:
+    """Enqueue messages, each with its own queue, priority, time-out and attempts. Returns their ids in the given order."""
+    message = f"Batch processed: {len(body)}/{len(body)} messages enqueued"
+    return await enqueue_all(request, body, lambda ids: {"message": message, "ids": ids}, status=201)
+
+
+@router.get("/message", openapi_extra=_CONSUME)
+async def dequeue(request: Request, query: Annotated[wire.DequeueQuery, Query()]) -> Response:
+    """One message with its lock_token, or 404 after `timeout` seconds without one (at most 60: poll again)."""
+    response = await _poll(request, query, 1, lambda queue, deliveries: wire.delivery(queue, deliveries[0]))
+    if response.status_code == 204:
+        raise wire.problem(404, "nothing", "NO_MESSAGES", "no message came in time")
+    return response
+
+
+@router.get("/messages/batch", openapi_extra=_CONSUME)
+async def dequeue_batch(request: Request, query: Annotated[wire.DequeueBatchQuery, Query()]) -> Response:
+    """Up to `count` messages; an empty list if there are none."""
+
+    def show(queue: str, deliveries: Deliveries) -> dict[str, Any]:
+        return {"messages": [wire.delivery(queue, each) for each in deliveries], "count": len(deliveries)}
+
+    response = await _poll(request, query, query.count, show)
+    return respond(show(query.queue, [])) if response.status_code == 204 else response
+
+
+@router.post("/ack", openapi_extra=_CONSUME)
+async def ack(request: Request, body: wire.Ack) -> Response:
+    """200; 409 if the lock was lost; 400 if the message no longer exists."""
+    (outcome,) = await _ack_all(request, [body])
+    if outcome is Settled.GONE:
+        raise wire.not_found(400)
+    _raise_unless_done(outcome)
+    return respond({"message": "Message acknowledged"})
+
+
+@router.post("/ack/batch", openapi_extra=_CONSUME)
+async def ack_batch(request: Request, body: wire.AckBatch) -> Response:
+    outcomes = await _ack_all(request, body.acks)
+    succeeded, failed = _results(body.acks, outcomes)
+    message = f"Batch acknowledged: {len(succeeded)}/{len(outcomes)}"
+    return respond({"message": message, "succeeded": succeeded, "failed": failed})
+
+
+@router.post("/message/{id}/nack", openapi_extra=_MESSAGE)
+async def nack(request: Request, id: str, body: wire.Nack) -> Response:
+    """Queue the message again at once, or make it a dead letter when its attempts are used up."""
+    queue, key = message_of(request)
+    failure = Failure(LeaseId(key, body.lock_token), body.errorReason or body.error, _NO_DELAY)
+    (outcome,) = await request.app.state.broker.queue(queue).nack_many([failure])
+    _raise_unless_done(outcome)
+    return respond({"message": "Message nacked"})
+
+
+@router.post("/nack/batch", openapi_extra=_CONSUME)
+async def nack_batch(request: Request, body: wire.NackBatch) -> Response:
+    failures = [(item.id, Failure(_lease_id(item), item.error, _NO_DELAY)) for item in body.nacks]
+    outcomes = await settle_by_queue(request, failures, AsyncQueue[Content].nack_many)
+    succeeded, failed = _results(body.nacks, outcomes)
+    store, requeued = request.app.state.broker.store, 0
+    for queue, key in filter(None, map(MessageId.parse, succeeded)):
+        requeued += await store.run(store.messages.contains(queue, key))
+    counts = {"requeued": requeued, "movedToDlq": len(succeeded) - requeued}
+    return respond({"succeeded": succeeded, "failed": failed, **counts})
+
+
+@router.put("/message/{id}/touch", openapi_extra=_MESSAGE)
+async def touch(request: Request, id: str, body: wire.Touch) -> Response:
+    """Lock the message for `extend_seconds` from now, by default for as long as before. 409 if the lock was lost, 404 if the
+    message no longer exists."""
+    name, key = message_of(request)
+    queue = request.app.state.broker.queue(name)
+    (outcome,) = await queue.touch_many([LeaseId(key, body.lock_token)], body.extend_seconds)
+    _raise_unless_done(outcome)
+    message = await queue.read(key)
+    until = None if message is None else wire.seconds(message.lease_until)
+    return respond({"message": "Lock extended", "new_timeout_at": until, "lock_token": str(body.lock_token)})
+
+
+async def enqueue_all(
+    request: Request,
+    messages: Sequence[wire.Enqueue],
+    show: Callable[[list[str]], Mapping[str, Any]],
+    status: int = 200,
+) -> Response:
+    """Offer messages of any queues together. `show` gets their ids in the given order."""
+    broker = request.app.state.broker
+    by_queue: dict[str, list[Draft]] = defaultdict(list)
+    ids: list[str] = []
+    async for message in in_time_slices(messages):
+        caller_of(request).require(Action.PRODUCE, message.queue)
+        by_queue[message.queue].append(draft := broker.drafter.draft_message(message.core()))
+        ids.append(str(MessageId(message.queue, draft.key)))
+    for name in by_queue:  # before anything is stored
+        await _with_default_queue(broker, name, lambda name=name: broker.app.queues.get(name))
+
+    async def offer(conn: Any) -> list[str]:
+        for name, drafts in sorted(by_queue.items()):
+            await broker.store.run(broker.store.messages.offer_many(name, drafts), conn=conn)
+        return ids
+
+    return await run_idempotent(request, offer, show, status)
+
+
+async def _with_default_queue(broker: Any, queue: str, do: Callable[[], Awaitable[R]]) -> R:
+    """Run `do`, creating the default queue if necessary: it always exists in Relay. Other queues are created explicitly."""
+    return await (broker.in_queues([queue], do, None) if queue == wire.DEFAULT_QUEUE else do())
+
+
+async def _poll(request: Request, query: wire.DequeueQuery, most: int, show: Show) -> Response:
+    broker, caller = request.app.state.broker, caller_of(request)
+    caller.require(Action.CONSUME, query.queue)
+    poll = PollRequest(
+        max=most,
+        wait=min(timedelta(seconds=min(query.timeout, 3600)), broker.settings.wait_limit),
+        lease_for=None if query.ackTimeout is None else timedelta(seconds=query.ackTimeout),
+        type=storable(query.type, "type"),
+    )
+    handle = broker.queue(query.queue, storable(query.consumerId, "consumerId") or caller.id)
+    with broker.authenticator.slot(caller, "polls", broker.settings.polls_per_key):
+        return await _with_default_queue(broker, query.queue, lambda: long_poll(request, broker, handle, poll, show))
+
+
+def _ack_all(request: Request, items: Sequence[wire.Ack]) -> Awaitable[list[Settled]]:
+    return settle_by_queue(request, [(item.id, _lease_id(item)) for item in items], AsyncQueue[Content].ack_many)
+
+
+def _lease_id(item: wire.Ack) -> LeaseId:
+    id = MessageId.parse(item.id)
+    return LeaseId("" if id is None else id.key, item.lock_token)
+
+
+def _results(items: Sequence[wire.Ack], outcomes: Sequence[Settled]) -> tuple[list[str], list[dict[str, str]]]:
+    """The ids that are settled, and the others with their problems."""
+    succeeded: list[str] = []
+    failed: list[dict[str, str]] = []
+    for item, outcome in zip(items, outcomes, strict=True):
+        if outcome is Settled.DONE:
+            succeeded.append(item.id)
+        elif outcome is not Settled.BUSY:
+            problem = _PROBLEMS[outcome]()
+            failed.append({"id": item.id, "error": problem.detail, "code": problem.more["error"]})
+    return succeeded, failed
+
+
+def _raise_unless_done(outcome: Settled) -> None:
+    if outcome in _PROBLEMS:
+        raise _PROBLEMS[outcome]()

@@ -1,0 +1,429 @@
+"""JSON of Relay's routes, with Relay's names: instants in whole seconds since 1970, the end of a lease in ISO 8601.
+
+Unknown fields of a request are ignored, as Relay does.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import Annotated, Any, Literal, cast
+from uuid import UUID
+
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
+
+from tarry.api.delivery import AsyncDelivery
+from tarry.core import limits
+from tarry.core.analytics.anomalies import Anomaly, Severity
+from tarry.core.journal.events import Event, EventKind
+from tarry.core.messages.model import Counts, DeadLetter, Message, StoredMessage
+from tarry.core.messages.states import State
+from tarry.core.settings import QueueInfo
+from tarry.edges.formats import exact
+from tarry.edges.http.problems import Problem
+from tarry.wire.base import NAME_PATTERN, read_instant
+from tarry.wire.ids import MessageId
+from tarry.wire.payload import Content
+
+DEFAULT_QUEUE = "default"
+"""The queue that always exists in Relay."""
+BATCH_LIMIT = 100
+ENQUEUE_LIMIT = 1_000
+LONGEST_LEASE_S = 43_200
+_NO_TOKEN = UUID(int=0)
+AnyMessage = StoredMessage[Any] | DeadLetter[Any]
+
+
+def _seconds(value: object) -> timedelta | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 1 <= value <= LONGEST_LEASE_S:
+        raise ValueError("must be a number of seconds between 1 and 43,200 (12 hours)")
+    return timedelta(seconds=value)
+
+
+def _token(value: object) -> UUID:
+    """Any text is accepted: one that is no token of ours is treated like the token of a lost lease."""
+    if not isinstance(value, str):
+        raise ValueError("send the lock_token that came with the message")
+    try:
+        return UUID(value)
+    except ValueError:
+        return _NO_TOKEN
+
+
+def _id(value: Any) -> Any:
+    """Of a message as it was listed, or the id itself."""
+    return cast("dict[str, Any]", value).get("id") if isinstance(value, dict) else value
+
+
+QueueName = Annotated[str, Field(pattern=NAME_PATTERN, max_length=100)]
+TypeName = Annotated[str, Field(min_length=1, max_length=limits.TYPE_LENGTH)]
+Priority = Annotated[int, Field(ge=0, le=9)]
+MaxAttempts = Annotated[int, Field(ge=1, le=limits.MAX_ATTEMPTS)]
+Seconds = Annotated[timedelta | None, BeforeValidator(_seconds)]
+Token = Annotated[UUID, BeforeValidator(_token)]
+Id = Annotated[str, Field(min_length=1, max_length=1300)]
+IdOfMessage = Annotated[Id, BeforeValidator(_id)]
+ErrorText = Annotated[str, Field(max_length=100_000)]
+SearchText = Annotated[str, Field(min_length=1, max_length=200)]
+Timestamp = Annotated[float, Field(ge=0, le=253_402_300_799, allow_inf_nan=False)]
+Instant = Annotated[datetime, BeforeValidator(read_instant)]
+QueueType = Literal["main", "processing", "dead"]
+AnyQueueType = Literal["main", "processing", "dead", "acknowledged", "archived"]
+
+
+class RelayRequest(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+
+class Enqueue(RelayRequest):
+    type: TypeName
+    payload: Any = None
+    priority: Priority = 0
+    ackTimeout: Seconds = None  # noqa: N815 - the name in Relay
+    maxAttempts: MaxAttempts | None = None  # noqa: N815
+    queue: QueueName = DEFAULT_QUEUE
+
+    def core(self) -> Message[Content]:
+        return Message(
+            payload=self.content(),
+            type=self.type,
+            priority=self.priority,
+            lease_for=self.ackTimeout,
+            max_attempts=self.maxAttempts,
+        )
+
+    def content(self) -> Content:
+        return Content.of_value(self.payload)
+
+
+class ImportedMessage(Enqueue):
+    """A message of an import: with the fields of an enqueue, or with those of an export."""
+
+    type: TypeName = "default"
+    payload: Any = Field(default_factory=dict[str, Any])
+    payload_base64: str | None = None
+    ackTimeout: Seconds = Field(  # noqa: N815
+        default=None, validation_alias=AliasChoices("ackTimeout", "custom_ack_timeout", "ack_timeout_seconds")
+    )
+    maxAttempts: MaxAttempts | None = Field(  # noqa: N815
+        default=None, validation_alias=AliasChoices("maxAttempts", "custom_max_attempts", "max_attempts")
+    )
+    queue: QueueName = Field(default=DEFAULT_QUEUE, validation_alias=AliasChoices("queue", "queue_name"))
+
+    def content(self) -> Content:
+        if self.payload_base64 is None:
+            return super().content()
+        return Content.of_base64(self.payload_base64, "application/octet-stream")
+
+
+class Ack(RelayRequest):
+    id: Id
+    lock_token: Token
+
+
+class AckBatch(RelayRequest):
+    acks: Annotated[list[Ack], Field(min_length=1, max_length=BATCH_LIMIT)]
+
+
+class Nack(RelayRequest):
+    lock_token: Token
+    errorReason: ErrorText | None = None  # noqa: N815
+    error: ErrorText | None = Field(default=None, description="errorReason, by the name in Relay's documents.")
+
+
+class NackItem(Ack):
+    error: ErrorText | None = None
+
+
+class NackBatch(RelayRequest):
+    nacks: Annotated[list[NackItem], Field(min_length=1, max_length=BATCH_LIMIT)]
+
+
+class Touch(RelayRequest):
+    lock_token: Token
+    extend_seconds: Seconds = None
+
+
+class Edit(RelayRequest):
+    type: TypeName | None = None
+    payload: Any = None
+    priority: Priority = 0
+
+
+class DeleteBatch(RelayRequest):
+    messageIds: Annotated[list[Id], Field(min_length=1, max_length=1_000)]  # noqa: N815
+
+
+class Move(RelayRequest):
+    messages: Annotated[list[IdOfMessage], Field(min_length=1, max_length=1_000)]
+    fromQueue: AnyQueueType  # noqa: N815
+    toQueue: AnyQueueType  # noqa: N815
+    errorReason: Annotated[str, Field(max_length=2_000)] | None = None  # noqa: N815
+
+
+class QueueChanges(RelayRequest):
+    ack_timeout_seconds: Seconds = None
+    max_attempts: MaxAttempts | None = None
+
+    def settings(self) -> dict[str, Any]:
+        changes = {"lease_for": self.ack_timeout_seconds, "max_attempts": self.max_attempts}
+        return {name: value for name, value in changes.items() if value is not None}
+
+
+class NewQueue(QueueChanges):
+    name: QueueName
+    queue_type: Literal["standard"] = "standard"
+
+
+class Purge(RelayRequest):
+    status: Literal["queued", "processing", "dead", "acknowledged", "archived", "all"] = "all"
+
+
+class Rename(RelayRequest):
+    newName: QueueName  # noqa: N815
+
+
+class DequeueQuery(BaseModel):
+    queue: QueueName = DEFAULT_QUEUE
+    timeout: Annotated[float, Field(ge=0)] = 0
+    ackTimeout: Annotated[float | None, Field(ge=1, le=LONGEST_LEASE_S)] = None  # noqa: N815
+    type: SearchText | None = None
+    consumerId: SearchText | None = None  # noqa: N815
+
+
+class DequeueBatchQuery(DequeueQuery):
+    count: Annotated[int, Field(ge=1, le=BATCH_LIMIT)]
+
+
+class LogQuery(BaseModel):
+    """A page of the activity log or of the anomalies. Times are seconds since 1970."""
+
+    queue_name: QueueName | None = None
+    start_time: Timestamp | None = None
+    end_time: Timestamp | None = None
+    limit: Annotated[int, Field(ge=1, le=1_000)] = 100
+    offset: Annotated[int, Field(ge=0, le=10_000)] = 0
+
+
+class ActivityQuery(LogQuery):
+    message_id: Annotated[str | None, Field(max_length=1_300)] = None
+    consumer_id: SearchText | None = None
+    action: SearchText | None = None
+
+
+class AnomalyQuery(LogQuery):
+    severity: Severity | None = None
+    type: SearchText | None = None
+
+
+class ExportQuery(BaseModel):
+    """Filters of a list or an export. Unknown parameters are refused: one that is ignored would show too much."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    queueName: QueueName | None = None  # noqa: N815
+    filterType: Annotated[str | None, Field(max_length=2_000, description="A list with commas.")] = None  # noqa: N815
+    filterPriority: Annotated[int | None, Field(ge=0, le=9)] = None  # noqa: N815
+    filterAttempts: Annotated[int | None, Field(ge=0, le=2**31)] = None  # noqa: N815
+    startDate: Instant | None = None  # noqa: N815
+    endDate: Instant | None = None  # noqa: N815
+    search: SearchText | None = None
+
+    @property
+    def is_filtered(self) -> bool:
+        return bool(self.model_fields_set & (ExportQuery.model_fields.keys() - {"queueName"}))
+
+    @cached_property
+    def _types(self) -> set[str]:
+        return {name.strip() for name in (self.filterType or "").split(",")} - {"", "all"}
+
+    def _finds(self, row: AnyMessage) -> bool:
+        text = f"{MessageId(row.queue, row.key)} {row.key} {row.payload.decode(errors='replace')}"
+        return (self.search or "").lower() in text.lower()
+
+    def admits(self, row: AnyMessage) -> bool:
+        at = created_at(row)
+        return (
+            (not self._types or row.type in self._types)
+            and self.filterPriority in (None, row.priority)
+            and (self.filterAttempts is None or row.attempt >= self.filterAttempts)
+            and (self.startDate is None or at >= self.startDate)
+            and (self.endDate is None or at <= self.endDate)
+            and (self.search is None or self._finds(row))
+        )
+
+
+class BrowseQuery(ExportQuery):
+    page: Annotated[int, Field(ge=1)] = 1
+    limit: Annotated[int, Field(ge=1, le=1_000)] = 100
+    sortBy: Literal["created_at", "priority", "attempt_count", "type", "id"] = "created_at"  # noqa: N815
+    sortOrder: Annotated[str, Field(pattern="^(?i:asc|desc)$")] = "desc"  # noqa: N815
+
+    def sort_key(self, row: AnyMessage) -> Any:
+        keys = {
+            "priority": row.priority,
+            "attempt_count": row.attempt,
+            "type": row.type or "",
+            "id": (row.queue, row.key),
+        }
+        return keys.get(self.sortBy, created_at(row))
+
+
+_ACTIONS = {
+    EventKind.OFFERED: "enqueue",
+    EventKind.LEASED: "dequeue",
+    EventKind.ACKED: "acknowledge",
+    EventKind.NACKED: "nack",
+    EventKind.BURIED: "move_to_dlq",
+    EventKind.EXPIRED: "timeout_requeue",
+    EventKind.REDRIVEN: "move",
+    EventKind.DROPPED: "delete",
+    EventKind.QUEUE_CREATED: "create_queue",
+    EventKind.QUEUE_EDITED: "update_queue",
+    EventKind.QUEUE_RENAMED: "rename_queue",
+    EventKind.QUEUE_DELETED: "delete_queue",
+    EventKind.QUEUE_PURGED: "purge_queue",
+}
+"""Relay's names of actions. Other kinds of events keep their own names."""
+_SETTLED = frozenset({EventKind.ACKED, EventKind.NACKED, EventKind.RELEASED, EventKind.EXPIRED, EventKind.BURIED})
+
+
+def problem(status: int, code: str, error: str, detail: str) -> Problem:
+    """A problem with the additional fields that Relay's clients read."""
+    return Problem(status, code, detail, error=error, message=detail)
+
+
+def lock_lost() -> Problem:
+    return problem(409, "lease_lost", "LOCK_LOST", "this lock_token is no longer the message's lock")
+
+
+def not_found(status: int = 404) -> Problem:
+    detail = "there is no live message with this id: it was acknowledged, or never existed"
+    return problem(status, "gone", "NOT_FOUND", detail)
+
+
+def delivery(queue: str, delivery: AsyncDelivery[Content]) -> dict[str, Any]:
+    return {
+        "id": str(MessageId(queue, delivery.key)),
+        "queue_name": queue,
+        "type": delivery.type,
+        **_payload(delivery.payload),
+        "priority": delivery.priority,
+        "status": "processing",
+        "attempt_count": delivery.attempt,
+        "lock_token": str(delivery.token),
+        "locked_until": exact(delivery.lease_until),
+        "ack_timeout_seconds": round(delivery.lease_for.total_seconds()),
+        "dequeued_at": seconds(delivery.leased_at),
+    }
+
+
+def message(row: AnyMessage, *, with_payload: bool = True) -> dict[str, Any]:
+    """A live message or a dead letter."""
+    content = row.payload if isinstance(row.payload, Content) else Content(row.payload, row.content_type)
+    shown = {
+        "id": str(MessageId(row.queue, row.key)),
+        "queue_name": row.queue,
+        "type": row.type,
+        **(_payload(content) if with_payload else {"payload": None, "payload_omitted": True}),
+        "priority": row.priority,
+        "attempt_count": row.attempt,
+        "consumer_id": row.consumer,
+        "created_at": seconds(created_at(row)),
+    }
+    if isinstance(row, DeadLetter):
+        return {**shown, "status": "dead", "last_error": row.error or row.reason}
+    return {
+        **shown,
+        "status": "processing" if row.state is State.LEASED else "queued",
+        "max_attempts": row.max_attempts,
+        "ack_timeout_seconds": None if row.lease_for is None else row.lease_for.total_seconds(),
+        "locked_until": exact(row.lease_until),
+        "last_error": row.last_error,
+    }
+
+
+def created_at(row: AnyMessage) -> datetime:
+    """A dead letter does not keep its creation time; the time it was due is the nearest known."""
+    return row.created_at if isinstance(row, StoredMessage) else row.due_at
+
+
+def action(kind: EventKind) -> str:
+    return _ACTIONS.get(kind, kind.value)
+
+
+def event(event: Event) -> dict[str, Any]:
+    """Relay has 37 fields, most of them always null; these are the ones with a meaning here."""
+    detail = event.detail or {}
+    return {
+        "log_id": str(event.id),
+        "message_id": _message_id(event),
+        "action": action(event.kind),
+        "timestamp": seconds(event.at),
+        "queue": event.queue,
+        "priority": event.priority,
+        "message_type": detail.get("type"),
+        "consumer_id": event.consumer,
+        "attempt_count": event.attempt,
+        "max_attempts": detail.get("max_attempts"),
+        "time_in_queue_ms": _ms(event.due_at, event.at) if event.kind is EventKind.LEASED else None,
+        "processing_time_ms": _ms(event.leased_at, event.at) if event.kind in _SETTLED else None,
+        "payload_size_bytes": event.size,
+        "error_reason": event.error,
+        "reason": detail.get("reason"),
+        "triggered_by": "api",
+    }
+
+
+def anomaly(anomaly: Anomaly) -> dict[str, Any]:
+    return {
+        "log_id": str(anomaly.id),
+        "message_id": _message_id(anomaly),
+        "timestamp": seconds(anomaly.raised_at),
+        "queue": anomaly.queue,
+        "consumer_id": anomaly.consumer,
+        "anomaly": {
+            "type": anomaly.detector,
+            "severity": anomaly.severity.value,
+            "description": anomaly.sentence,
+            "threshold": anomaly.expected_high,
+            "actual": anomaly.observed,
+        },
+    }
+
+
+def queue(info: QueueInfo, counts: Counts | None = None) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "name": info.name,
+        "queue_type": "standard",
+        "ack_timeout_seconds": round(info.settings.lease_for.total_seconds()),
+        "max_attempts": info.settings.max_attempts,
+        "partition_interval": None,
+        "retention_interval": None,
+        "description": None,
+        "created_at": exact(info.created_at),
+    }
+    if counts is not None:
+        shown["message_count"] = counts.delayed.n + counts.ready.n
+        shown["processing_count"] = counts.leased.n
+        shown["dead_count"] = counts.dead.n
+    return shown
+
+
+def seconds(at: datetime | None) -> int | None:
+    return None if at is None else int(at.timestamp())
+
+
+def _ms(start: datetime | None, end: datetime) -> int | None:
+    return None if start is None else max(0, round((end - start).total_seconds() * 1000))
+
+
+def _message_id(of: Event | Anomaly) -> str | None:
+    return None if of.key is None else str(MessageId(of.queue, of.key))
+
+
+def _payload(content: Content) -> dict[str, Any]:
+    shown = content.shown()
+    return {name: shown[name] for name in ("payload", "payload_base64") if name in shown}

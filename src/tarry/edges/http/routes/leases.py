@@ -1,0 +1,166 @@
+"""Poll and settle."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from tarry.api.queue import AsyncQueue
+from tarry.core.errors import UnknownQueue
+from tarry.core.messages.model import Failure, LeaseId
+from tarry.core.messages.outcomes import Settled
+from tarry.core.security.api_keys import Action
+from tarry.edges.formats import exact
+from tarry.edges.http.long_poll import long_poll
+from tarry.edges.http.problems import Problem, busy, lease_lost, message_gone
+from tarry.edges.http.routing import AccessRoute, Scope, Sent, caller_of, hot_routes, message_of, needs, respond
+from tarry.wire import messages as wire
+from tarry.wire.ids import MessageId
+from tarry.wire.payload import Content
+
+S = TypeVar("S", LeaseId, Failure)
+Settle = Callable[[AsyncQueue[Content], list[S]], Awaitable[list[Settled]]]
+
+router = APIRouter(prefix="/v1", tags=["deliveries"], route_class=AccessRoute)
+_POLL = needs(Action.CONSUME, responses={204: {"description": "Nothing came in time"}})
+_SINGLE = needs(Action.CONSUME, Scope.MESSAGE, conflicts=True)
+_MANY = needs(Action.CONSUME, Scope.BODY)
+_PROBLEMS = {Settled.LEASE_LOST: lease_lost, Settled.GONE: message_gone, Settled.BUSY: busy}
+
+
+@router.post("/queues/{queue}/messages:poll", response_model=wire.Deliveries, **_POLL)
+async def poll(request: Request, queue: str, body: Sent[wire.PollRequest | None] = None) -> Response:
+    """Lease up to `max` messages, waiting up to `wait` for the first. The lease begins when they are handed over."""
+    options, broker, caller = body or wire.PollRequest(), request.app.state.broker, caller_of(request)
+    if options.wait > broker.settings.wait_limit:
+        raise Problem(422, "invalid", f"wait: at most {broker.settings.wait_limit.total_seconds():g} seconds")
+    with broker.authenticator.slot(caller, "polls", broker.settings.polls_per_key):
+        handle = broker.queue(queue, options.consumer or caller.id)
+        return await broker.in_queues([queue], lambda: long_poll(request, broker, handle, options), caller)
+
+
+@router.post("/messages/{id}/ack", response_model=wire.Settlement, **_SINGLE)
+async def ack(request: Request, id: str, body: Sent[wire.SettleRequest]) -> Response:
+    """Finished: the message is gone."""
+    queue, lease_id = _leased(request, body)
+    return _settled(await queue.ack_many([lease_id]))
+
+
+@router.post("/messages/{id}/nack", response_model=wire.Settlement, **_SINGLE)
+async def nack(request: Request, id: str, body: Sent[wire.NackRequest]) -> Response:
+    """Failed: tried again later, or dead when its attempts are used up."""
+    queue, lease_id = _leased(request, body)
+    failure = Failure(lease_id, body.error, body.after)
+    return _settled(await queue.nack_many([failure], retry=body.retry and body.retry.core()))
+
+
+@router.post("/messages/{id}/touch", response_model=wire.Touched, **_SINGLE)
+async def touch(request: Request, id: str, body: Sent[wire.TouchRequest]) -> Response:
+    """Extend the lease, from now. Rejected after it has expired."""
+    queue, lease_id = _leased(request, body)
+    response = _settled(await queue.touch_many([lease_id], body.lease_for))
+    message = await queue.read(lease_id.key)
+    return (
+        response if message is None else respond(wire.Touched(outcome="done", lease_until=exact(message.lease_until)))
+    )
+
+
+@router.post("/messages/{id}/release", response_model=wire.Settlement, **_SINGLE)
+async def release(request: Request, id: str, body: Sent[wire.ReleaseRequest]) -> Response:
+    """Return it: deliverable at once or later, and the attempt does not count."""
+    queue, lease_id = _leased(request, body)
+    return _settled(await queue.release_many([lease_id], at=body.at, after=body.after))
+
+
+@router.post("/messages/{id}/bury", response_model=wire.Settlement, **_SINGLE)
+async def bury(request: Request, id: str, body: Sent[wire.BuryRequest]) -> Response:
+    """Make it a dead letter, whatever attempts are left."""
+    queue, lease_id = _leased(request, body)
+    return _settled(await queue.bury_many([lease_id], body.error, reason=body.reason))
+
+
+@router.post("/messages:ack", response_model=wire.SettledBatch, **_MANY)
+async def ack_batch(request: Request, body: Sent[wire.SettleBatch]) -> Response:
+    """`ack` for many, of any queues, each with its own outcome."""
+    return await _settle_each(request, body, AsyncQueue[Content].ack_many)
+
+
+@router.post("/messages:nack", response_model=wire.SettledBatch, **_MANY)
+async def nack_batch(request: Request, body: Sent[wire.NackBatch]) -> Response:
+    """`nack` for many."""
+    retry = body.retry and body.retry.core()
+    failures = [(nack.id, Failure(nack.core(), nack.error, nack.after)) for nack in body.messages]
+    return _outcomes(
+        body.messages,
+        await settle_by_queue(request, failures, lambda queue, items: queue.nack_many(items, retry=retry)),
+    )
+
+
+@router.post("/messages:touch", response_model=wire.SettledBatch, **_MANY)
+async def touch_batch(request: Request, body: Sent[wire.TouchBatch]) -> Response:
+    """`touch` for many."""
+    return await _settle_each(request, body, lambda queue, lease_ids: queue.touch_many(lease_ids, body.lease_for))
+
+
+@router.post("/messages:release", response_model=wire.SettledBatch, **_MANY)
+async def release_batch(request: Request, body: Sent[wire.ReleaseBatch]) -> Response:
+    """`release` for many."""
+    return await _settle_each(
+        request, body, lambda queue, lease_ids: queue.release_many(lease_ids, at=body.at, after=body.after)
+    )
+
+
+@router.post("/messages:bury", response_model=wire.SettledBatch, **_MANY)
+async def bury_batch(request: Request, body: Sent[wire.BuryBatch]) -> Response:
+    """`bury` for many."""
+    return await _settle_each(
+        request, body, lambda queue, lease_ids: queue.bury_many(lease_ids, body.error, reason=body.reason)
+    )
+
+
+def _leased(request: Request, body: wire.SettleRequest) -> tuple[AsyncQueue[Content], LeaseId]:
+    name, key = message_of(request)
+    return request.app.state.broker.queue(name), LeaseId(key, body.token)
+
+
+def _settled(outcomes: Sequence[Settled]) -> Response:
+    (outcome,) = outcomes
+    if outcome in _PROBLEMS:
+        raise _PROBLEMS[outcome]()
+    return respond(wire.Settlement(outcome=outcome.value))
+
+
+async def _settle_each(request: Request, body: wire.SettleBatch, settle: Settle[LeaseId]) -> Response:
+    leases = [(item.id, item.core()) for item in body.messages]
+    return _outcomes(body.messages, await settle_by_queue(request, leases, settle))
+
+
+def _outcomes(items: Sequence[wire.Settle], outcomes: Sequence[Settled]) -> Response:
+    settled = [wire.SettledOne(id=item.id, outcome=o.value) for item, o in zip(items, outcomes, strict=True)]
+    return respond(wire.SettledBatch(messages=settled))
+
+
+async def settle_by_queue(request: Request, items: Sequence[tuple[str, S]], settle: Settle[S]) -> list[Settled]:
+    """Settle messages of any queues, each with its id. Nothing is settled unless the caller may settle all of them."""
+    by_queue: dict[str, list[int]] = defaultdict(list)
+    for index, (text, _) in enumerate(items):
+        if (id := MessageId.parse(text)) is not None:
+            by_queue[id.queue].append(index)
+    for name in by_queue:
+        caller_of(request).require(Action.CONSUME, name)
+    outcomes: list[Settled] = [Settled.GONE] * len(items)
+    for name, indexes in by_queue.items():
+        try:
+            settled = await settle(request.app.state.broker.queue(name), [items[index][1] for index in indexes])
+        except UnknownQueue:
+            continue  # its messages are gone, too
+        for index, outcome in zip(indexes, settled, strict=True):
+            outcomes[index] = outcome
+    return outcomes
+
+
+HOT = hot_routes(router, poll, ack, nack, touch, release, bury)

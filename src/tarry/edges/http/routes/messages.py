@@ -1,0 +1,169 @@
+"""Messages: offer, list, inspect, edit, drop. A leased message is not changed unless it is forced."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from tarry.core import limits
+from tarry.core.messages.explain import why_not_delivered
+from tarry.core.messages.model import Filter, StoredMessage
+from tarry.core.messages.outcomes import Edited, Outcome
+from tarry.core.messages.states import State
+from tarry.core.security.api_keys import Action
+from tarry.core.security.idempotency import StoredResponse
+from tarry.edges.http import pages
+from tarry.edges.http.idempotency import IDEMPOTENT, offer_idempotent, response_to_store, run_idempotent
+from tarry.edges.http.problems import Problem, message_gone
+from tarry.edges.http.routing import AccessRoute, Scope, Sent, caller_of, hot_routes, message_of, needs, respond
+from tarry.wire import events
+from tarry.wire import messages as wire
+from tarry.wire.base import MOST
+from tarry.wire.ids import POSITION, parse_position, position_text, storable
+
+router = APIRouter(prefix="/v1", tags=["messages"], route_class=AccessRoute)
+_READ = needs(Action.READ, Scope.MESSAGE)
+_EDIT = needs(Action.PRODUCE, Scope.MESSAGE, conflicts=True)
+_UPDATED = {200: {"model": wire.Offered, "description": "The key was live: updated or ignored"}}
+_OFFER = needs(Action.PRODUCE, extra=IDEMPOTENT, conflicts=True, responses=_UPDATED)
+_OFFER_BATCH = needs(Action.PRODUCE, extra=IDEMPOTENT, conflicts=True)
+Version = Annotated[int | None, Query(ge=1, le=2**63 - 1, description="Only if it is still this one.")]
+Force = Annotated[bool, Query(description="Also if it is leased: the lease is then lost.")]
+
+
+@router.post("/queues/{queue}/messages", status_code=201, response_model=wire.Offered, **_OFFER)
+async def offer(request: Request, queue: str, body: Sent[wire.OfferRequest]) -> Response:
+    """Keep a message until it is due: now, `at` an instant, or `after` a while. An unknown queue is created."""
+    broker = request.app.state.broker
+    name, draft = limits.check_queue_name(queue), broker.drafter.draft_message(body.core())
+
+    def show(outcome: Outcome) -> StoredResponse:
+        return response_to_store(wire.Offered.of(name, draft.key, outcome), 201 if outcome is Outcome.CREATED else 200)
+
+    return await broker.in_queues([name], lambda: offer_idempotent(request, name, draft, show), caller_of(request))
+
+
+@router.post("/queues/{queue}/messages:batch", response_model=wire.OfferedBatch, **_OFFER_BATCH)
+async def offer_batch(request: Request, queue: str, body: Sent[wire.OfferBatch]) -> Response:
+    """All or nothing, with an outcome for each in the order given."""
+    name, broker = limits.check_queue_name(queue), request.app.state.broker
+    drafts = [broker.drafter.draft_message(item.core()) for item in body.messages]
+    offers = broker.store.messages.offer_many(name, drafts)
+
+    def show(outcomes: list[Outcome]) -> wire.OfferedBatch:
+        offered = zip(drafts, outcomes, strict=True)
+        return wire.OfferedBatch(messages=[wire.Offered.of(name, draft.key, outcome) for draft, outcome in offered])
+
+    return await broker.in_queues(
+        [name], partial(run_idempotent, request, lambda conn: broker.store.run(offers, conn), show), caller_of(request)
+    )
+
+
+@router.get("/queues/{queue}/messages", response_model=wire.Messages, **needs(Action.READ))
+async def browse(
+    request: Request,
+    queue: str,
+    state: Literal["delayed", "ready", "leased"] | None = None,
+    type: Annotated[str | None, Query(max_length=100)] = None,
+    priority: Annotated[int | None, Query(ge=0, le=9)] = None,
+    key_prefix: Annotated[str | None, Query(max_length=200)] = None,
+    limit: Annotated[int, Query(ge=1, le=MOST)] = 100,
+    after: Annotated[str | None, Query(pattern=POSITION, description="`next` of the page before.")] = None,
+) -> Response:
+    """Live messages in due order. Each page looks through 10,000 messages of each priority to find what it shows."""
+    broker = request.app.state.broker
+    await broker.app.queues.get(queue)
+    chosen = None if state is None else State(state)
+    filter = Filter(type=storable(type, "type"), priority=priority, key_prefix=storable(key_prefix, "key_prefix"))
+    messages, last = await pages.bounded(
+        *pages.live_messages(broker.store, queue, chosen, filter),
+        start=None if after is None else parse_position(after),
+        limit=limit,
+        most_bytes=broker.settings.page_bytes,
+    )
+    next_page = None if last is None else position_text(last)
+    return respond(wire.Messages(messages=await pages.paced(wire.Message.of, messages), next=next_page))
+
+
+@router.get("/messages/{id}", response_model=wire.Message, **_READ)
+async def inspect(request: Request, id: str) -> Response:
+    """One live message. It leases nothing."""
+    return respond(wire.Message.of(await _read(request)))
+
+
+@router.get("/messages/{id}/timeline", response_model=events.Timeline, **_READ)
+async def timeline(
+    request: Request,
+    id: str,
+    limit: Annotated[int, Query(ge=1, le=10_000)] = 1_000,
+    before: Annotated[int | None, Query(ge=1, le=2**63 - 1, description="`next` of the page before.")] = None,
+) -> Response:
+    """What happened to this key, oldest first, also after its end; as far back as the journal goes.
+
+    The first page has the newest events. A page ends early when its payloads reach 8 MiB."""
+    (queue, key), broker = message_of(request), request.app.state.broker
+    await broker.app.queues.get(queue)
+    newest, last = await pages.bounded(
+        *pages.timeline(broker.store, queue, key), start=before, limit=limit, most_bytes=broker.settings.page_bytes
+    )
+    return respond(events.Timeline(events=[events.Event.of(event) for event in reversed(newest)], next=last))
+
+
+@router.get("/messages/{id}/why", response_model=wire.Why, **_READ)
+async def why(request: Request, id: str) -> Response:
+    """Why it is not delivered yet."""
+    broker, message = request.app.state.broker, await _read(request)
+    info = await broker.app.queues.get(message.queue)
+    return respond(wire.Why.of(message, why_not_delivered(message, info, await broker.now())))
+
+
+async def _read(request: Request) -> StoredMessage[Any]:
+    (queue, key), broker = message_of(request), request.app.state.broker
+    await broker.app.queues.get(queue)
+    message = await broker.store.run(broker.store.messages.read(queue, key))
+    if message is None:
+        raise message_gone()
+    return message
+
+
+@router.patch("/messages/{id}", response_model=wire.Edited, **_EDIT)
+async def edit(
+    request: Request, id: str, body: Sent[wire.EditRequest], *, version: Version = None, force: Force = False
+) -> Response:
+    """Change the given fields of a live message; the others and the number of attempts stay."""
+    (queue, key), broker = message_of(request), request.app.state.broker
+    await broker.app.queues.get(queue)
+    outcome = await broker.queue(queue).edit(key, version=version, force=force, **body.changes())
+    if outcome in (Edited.UPDATED, Edited.IGNORED):
+        return respond(wire.Edited(id=id, key=key, outcome=outcome.value))
+    raise _PROBLEMS[outcome]()
+
+
+@router.delete("/messages/{id}", response_model=wire.Dropped, **_EDIT)
+async def cancel(request: Request, id: str, *, version: Version = None, force: Force = False) -> Response:
+    """Remove a live message."""
+    (queue, key), broker = message_of(request), request.app.state.broker
+    await broker.app.queues.get(queue)
+    if await broker.store.run(broker.store.messages.drop(queue, key, version=version, unless_leased=not force)):
+        return respond(wire.Dropped(dropped=1))
+    message = await broker.store.run(broker.store.messages.read(queue, key))
+    if message is None:
+        raise message_gone()
+    raise _changed() if version not in (None, message.version) else _leased()
+
+
+def _leased() -> Problem:
+    hint = "wait until it is settled, or take it from its consumer: ?force=true"
+    return Problem(409, "leased", "this message is leased, so it was not changed", hint=hint)
+
+
+def _changed() -> Problem:
+    return Problem(409, "changed", "it is no longer this version", hint="look at it again: GET /v1/messages/{id}")
+
+
+_PROBLEMS = {Edited.LEASED: _leased, Edited.CHANGED: _changed, Edited.GONE: message_gone}
+
+HOT = hot_routes(router, offer)

@@ -1,0 +1,82 @@
+"""Schedules in words: what their times mean, how they handle trouble, and how they are doing."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Literal, NamedTuple
+
+from tarry.core.cron.clock_changes import is_wall_clock
+from tarry.core.cron.model import Misfire, Overlap, ScheduleState
+from tarry.core.cron.planner import Fire
+from tarry.core.cron.schedule_types import Cron, Periodic, Schedule, Ticks, Unreadable
+from tarry.core.cron.timezones import comes, first_change, offset, reading, zone_of
+from tarry.edges.formats import exact, length
+
+LATE_FOR = timedelta(minutes=1)
+"""After this time a schedule that is due counts as one that no scheduler plans."""
+MISFIRE = {
+    Misfire.ONCE: "one message for all missed ticks",
+    Misfire.SKIP: "missed ticks are left out",
+    Misfire.ALL: "every missed tick fires late, within the catch-up time",
+}
+OVERLAP = {
+    Overlap.ALLOW: "fires also while the message before is unfinished",
+    Overlap.SKIP: "left out while the message before is unfinished",
+}
+
+
+def sentence(schedule: Schedule) -> str:
+    if isinstance(schedule, Cron):
+        return schedule.expression.explain()
+    if isinstance(schedule, Periodic):
+        return f"every {length(schedule.every)}, counted from the epoch"
+    return schedule.text if schedule.kind != "daily" else f"every day at {schedule.text}"
+
+
+def times(schedule: Schedule) -> str:
+    """The expression, the hours or the period."""
+    return f"every {length(schedule.every)}" if isinstance(schedule, Periodic) else schedule.text
+
+
+def clock(schedule: Schedule) -> str:
+    if is_wall_clock(schedule):
+        return "wall clock: each local time once per date"
+    return "elapsed time: every matching instant"
+
+
+def note(schedule: Schedule, fire: Fire) -> str:
+    """What is unusual about a coming tick."""
+    notes: list[str] = []
+    if fire.verdict is not None and fire.verdict.value != "planned":
+        notes.append(fire.verdict.value)
+    if schedule.zone is not None:
+        zone = zone_of(schedule.zone)
+        if first_change(zone, fire.tick - timedelta(seconds=1), fire.tick) is not None:
+            moved = offset(zone, fire.tick) - offset(zone, fire.tick - timedelta(seconds=1))
+            notes.append("the clock is set forward here" if moved > timedelta(0) else "the clock is set back here")
+        elif comes(zone, reading(zone, fire.tick)) > 1:
+            notes.append("this hour comes twice")
+    if fire.due_at != fire.tick:
+        notes.append(f"due {exact(fire.due_at)}")
+    return ", ".join(notes)
+
+
+class Condition(NamedTuple):
+    tone: Literal["good", "paused", "critical", "none", "info"]
+    words: str
+
+
+def condition(state: ScheduleState, now: datetime, next_at: datetime | None) -> Condition:
+    """Whether it fires, and why not."""
+    schedule = state.spec.schedule
+    if isinstance(schedule, Unreadable):
+        return Condition("critical", f"invalid here: {schedule.error}")
+    if state.paused:
+        return Condition("paused", "paused")
+    if isinstance(schedule, Ticks):
+        return Condition("info", "ticks by a program")
+    if state.wake_at is None and next_at is None:
+        return Condition("none", "ended")
+    if state.wake_at is not None and now - state.wake_at > LATE_FOR:
+        return Condition("critical", "no scheduler plans it")
+    return Condition("good", "active")

@@ -1,0 +1,126 @@
+# Generated from src/tarry/services/cron/scheduler.py by tools/generate-blocking. Edit that file, then run `make generate`.
+"""The blocking half of `tarry.services.cron.scheduler`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+
+from tarry.api._sync.schedule_commands import Offload, ScheduleCommands
+from tarry.api.schedule_specs import planned
+from tarry.api.schedules import Owned
+from tarry.core._sync.ports import Store
+from tarry.core.cron.model import CronMessage, ScheduleChange
+from tarry.core.errors import TarryError
+from tarry.core.monotonic import elapsed_s
+from tarry.services.cron.scheduler import AT_ONCE, KEEP_FOR, SCAN_EVERY, Generator, Ran
+
+_log = logging.getLogger("tarry.cron")
+_FORGET_EVERY_S = 3600.0
+_SHORTEST_S = 0.05
+_AFTER_FAILURE_S = 1.0
+_WHILE_LOCKED_S = 0.25
+"""How soon to look again when a schedule that is due could not be planned."""
+
+
+class Scheduler:
+    """`run_once()` does all work that is due. For a loop around it: `tarry scheduler`, or `with app.cron():`."""
+
+    def __init__(
+        self, store: Store, *, scan_every: timedelta = SCAN_EVERY, timer: Callable[[], float] = elapsed_s
+    ) -> None:
+        self._store = store
+        self._timer = timer
+        self.owned: dict[str, Owned] = {}
+        self.generators: dict[str, Generator] = {}
+        self._offload = Offload("tarry-scheduler", lambda: self.owned or self.generators)
+        self._commands = ScheduleCommands(store, self._offload)
+        self._failed: dict[str, str] = {}
+        self._outrun = 0
+        self._scan_s = scan_every.total_seconds()
+        self._forget_s = 0.0
+
+    def run_once(self) -> Ran:
+        """Plan what is due."""
+        ran, owned = Ran(), dict(self.owned)
+        # Schedules that failed, or that another transaction has locked, come first again: they must not take the places of
+        # the others.
+        limit = AT_ONCE + len(self._failed) + self._outrun
+        due = self._store.run(self._store.cron.due(list(owned), limit=limit))
+        now = self._commands.now(None)
+        for group in self._offload.run(ran.changes, due, now, owned):
+            self._apply(group, ran)
+        ran.more |= len(due) == limit
+        self._outrun = ran.outrun
+        for prefix in ran.replaced:
+            self.owned.pop(prefix, None)
+            _log.warning("schedule %r was installed anew by another process: this process no longer plans it", prefix)
+        for prefix, problem in ran.failed.items():
+            if self._failed.get(prefix) != problem:  # once, not in every run
+                _log.error("schedule %r cannot be planned: %s", prefix, problem)
+        self._failed = ran.failed
+        return ran
+
+    def _apply(self, changes: list[ScheduleChange], ran: Ran) -> None:
+        try:
+            applied = self._store.run(self._store.cron.apply_changes(changes, together=False))
+        except ConnectionError:
+            raise
+        except TarryError as error:
+            if len(changes) == 1:
+                ran.failed[changes[0].prefix] = str(error)
+                return
+            for change in changes:  # one of them failed the batch; apply the others individually
+                self._apply([change], ran)
+            return
+        for change, is_applied in zip(changes, applied, strict=True):
+            if is_applied:
+                ran.applied(change)
+            else:
+                ran.outrun += 1
+
+    def cycle(self) -> float:
+        """One run with all its parts; returns the seconds until the next."""
+        ran = self.run_once()
+        self._generate()
+        self._forget()
+        if ran.more:
+            return 0.0
+        wake = self._store.run(self._store.cron.next_wake_in(list(self.owned)))
+        shortest_s = _WHILE_LOCKED_S if ran.outrun else _SHORTEST_S
+        rest = self._scan_s if wake is None else min(max(wake.total_seconds(), shortest_s), self._scan_s)
+        soonest_s = min((self._forget_s, *(generator.next_s for generator in self.generators.values())))
+        rest = min(rest, max(0.0, soonest_s - self._timer()))
+        return max(rest, _AFTER_FAILURE_S) if ran.failed else rest
+
+    def _generate(self) -> None:
+        for prefix, generator in list(self.generators.items()):
+            if generator.next_s > self._timer():
+                continue
+            generator.next_s = self._timer() + generator.every_s
+            try:
+                messages: list[CronMessage] = list(generator.generate(self._commands.now(None)))
+                ticks = planned(messages, self._store.settings.payload_limit)
+            except ConnectionError:
+                raise
+            except Exception:
+                _log.exception("the ticks of %r could not be generated; trying again", prefix)
+                continue
+            is_installed = self._commands.install_ticks(generator.spec, ticks, again=generator.installed)
+            generator.installed = True
+            if not is_installed:
+                self.generators.pop(prefix, None)
+                _log.warning("%r was installed anew by another process: this process no longer plans it", prefix)
+
+    def _forget(self) -> None:
+        if self._timer() < self._forget_s:
+            return
+        began_s = self._timer()
+        now = self._commands.now(None)
+        forgotten = self._store.run(self._store.cron.forget_ticks(now - KEEP_FOR))
+        # One batch at a time, with planning in between, until none is left; at most half of the time.
+        took_s = self._timer() - began_s
+        self._forget_s = self._timer() + (max(took_s, _SHORTEST_S) if forgotten else _FORGET_EVERY_S)
+        if forgotten:
+            _log.info("forgot %d old entries of the ledger", forgotten)

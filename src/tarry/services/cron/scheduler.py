@@ -1,0 +1,194 @@
+"""The scheduler: plans due schedules and sleeps until the next one. Any number may run, without an election."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from tarry.api.schedule_commands import AsyncOffload, AsyncScheduleCommands
+from tarry.api.schedule_specs import planned
+from tarry.api.schedules import Owned
+from tarry.core.cron import planner, schedule_changes
+from tarry.core.cron.model import CronMessage, ScheduleChange, ScheduleSpec, ScheduleState
+from tarry.core.errors import TarryError
+from tarry.core.monotonic import elapsed_s
+from tarry.core.ports import AsyncStore
+
+SCAN_EVERY = timedelta(seconds=5)
+"""Interval of checks when nothing is due: a schedule may have been installed, or the clock set."""
+KEEP_FOR = timedelta(days=90)
+"""How long the ledger keeps single ticks."""
+AT_ONCE = 500
+"""Maximum number of schedules that a scheduler plans in one transaction."""
+MOST_TICKS = 10_000
+"""Maximum number of ticks that a scheduler decides in one transaction; their payloads have at most `MOST_BYTES`."""
+_log = logging.getLogger("tarry.cron")
+_FORGET_EVERY_S = 3600.0
+_SHORTEST_S = 0.05
+_AFTER_FAILURE_S = 1.0
+_WHILE_LOCKED_S = 0.25
+"""How soon to look again when a schedule that is due could not be planned."""
+
+
+@dataclass(slots=True)
+class Generator:
+    """A program's function that generates ticks, called periodically."""
+
+    spec: ScheduleSpec
+    every_s: float
+    generate: Callable[[datetime], Any]
+    next_s: float = 0.0
+    installed: bool = False
+
+
+@dataclass(slots=True)
+class Ran:
+    """The result of one scheduler run."""
+
+    planned: int = 0
+    """Upper bound of planned messages: the ledger may have had some of them already."""
+    outrun: int = 0
+    """Schedules that another scheduler has planned meanwhile, or that another transaction has locked."""
+    failed: dict[str, str] = field(default_factory=dict[str, str])
+    replaced: list[str] = field(default_factory=list[str])
+    """Owned schedules that another process installed in another configuration."""
+    more: bool = False
+    """There may be more to do immediately."""
+
+    def changes(
+        self, due: Sequence[ScheduleState], now: datetime, owned: dict[str, Owned]
+    ) -> list[list[ScheduleChange]]:
+        """What is to be applied, in groups that are transactions of a bounded size: a payload is stored with each tick. A
+        failure of one schedule does not prevent the others from being planned."""
+        groups: list[list[ScheduleChange]] = []
+        ticks = size = 0
+        for state in due:
+            own = owned.get(state.prefix) if state.spec.by_code else None
+            if own is not None and own.generation != state.generation:
+                self.replaced.append(state.prefix)
+                continue
+            try:
+                change = schedule_changes.advance(state, now, None if own is None else own.payload_of)
+            except Exception as error:
+                # From the program's payload function, or a time zone that is unknown here.
+                self.failed[state.prefix] = f"{type(error).__name__}: {error}"
+                continue
+            if change is None:
+                continue
+            added = sum(len(tick.draft.payload) for tick in change.ticks if tick.draft is not None)
+            ticks, size = ticks + len(change.ticks), size + added
+            if not groups or ticks > MOST_TICKS or size > planner.MOST_BYTES:
+                groups.append([])
+                ticks, size = len(change.ticks), added
+            groups[-1].append(change)
+        return groups
+
+    def applied(self, change: ScheduleChange) -> None:
+        self.planned += sum(tick.draft is not None for tick in change.ticks)
+        wake_at = None if change.after is None else change.after.wake_at
+        self.more |= wake_at is not None and wake_at <= change.ruled_at  # less was decided than there is to decide
+
+
+class AsyncScheduler:
+    """`run_once()` does all work that is due. For a loop around it: `tarry scheduler`, or `with app.cron():`."""
+
+    def __init__(
+        self, store: AsyncStore, *, scan_every: timedelta = SCAN_EVERY, timer: Callable[[], float] = elapsed_s
+    ) -> None:
+        self._store = store
+        self._timer = timer
+        self.owned: dict[str, Owned] = {}
+        self.generators: dict[str, Generator] = {}
+        self._offload = AsyncOffload("tarry-scheduler", lambda: self.owned or self.generators)
+        self._commands = AsyncScheduleCommands(store, self._offload)
+        self._failed: dict[str, str] = {}
+        self._outrun = 0
+        self._scan_s = scan_every.total_seconds()
+        self._forget_s = 0.0
+
+    async def run_once(self) -> Ran:
+        """Plan what is due."""
+        ran, owned = Ran(), dict(self.owned)
+        # Schedules that failed, or that another transaction has locked, come first again: they must not take the places of
+        # the others.
+        limit = AT_ONCE + len(self._failed) + self._outrun
+        due = await self._store.run(self._store.cron.due(list(owned), limit=limit))
+        now = await self._commands.now(None)
+        for group in await self._offload.run(ran.changes, due, now, owned):
+            await self._apply(group, ran)
+        ran.more |= len(due) == limit
+        self._outrun = ran.outrun
+        for prefix in ran.replaced:
+            self.owned.pop(prefix, None)
+            _log.warning("schedule %r was installed anew by another process: this process no longer plans it", prefix)
+        for prefix, problem in ran.failed.items():
+            if self._failed.get(prefix) != problem:  # once, not in every run
+                _log.error("schedule %r cannot be planned: %s", prefix, problem)
+        self._failed = ran.failed
+        return ran
+
+    async def _apply(self, changes: list[ScheduleChange], ran: Ran) -> None:
+        try:
+            applied = await self._store.run(self._store.cron.apply_changes(changes, together=False))
+        except ConnectionError:
+            raise
+        except TarryError as error:
+            if len(changes) == 1:
+                ran.failed[changes[0].prefix] = str(error)
+                return
+            for change in changes:  # one of them failed the batch; apply the others individually
+                await self._apply([change], ran)
+            return
+        for change, is_applied in zip(changes, applied, strict=True):
+            if is_applied:
+                ran.applied(change)
+            else:
+                ran.outrun += 1
+
+    async def cycle(self) -> float:
+        """One run with all its parts; returns the seconds until the next."""
+        ran = await self.run_once()
+        await self._generate()
+        await self._forget()
+        if ran.more:
+            return 0.0
+        wake = await self._store.run(self._store.cron.next_wake_in(list(self.owned)))
+        shortest_s = _WHILE_LOCKED_S if ran.outrun else _SHORTEST_S
+        rest = self._scan_s if wake is None else min(max(wake.total_seconds(), shortest_s), self._scan_s)
+        soonest_s = min((self._forget_s, *(generator.next_s for generator in self.generators.values())))
+        rest = min(rest, max(0.0, soonest_s - self._timer()))
+        return max(rest, _AFTER_FAILURE_S) if ran.failed else rest
+
+    async def _generate(self) -> None:
+        for prefix, generator in list(self.generators.items()):
+            if generator.next_s > self._timer():
+                continue
+            generator.next_s = self._timer() + generator.every_s
+            try:
+                messages: list[CronMessage] = list(generator.generate(await self._commands.now(None)))
+                ticks = planned(messages, self._store.settings.payload_limit)
+            except ConnectionError:
+                raise
+            except Exception:
+                _log.exception("the ticks of %r could not be generated; trying again", prefix)
+                continue
+            is_installed = await self._commands.install_ticks(generator.spec, ticks, again=generator.installed)
+            generator.installed = True
+            if not is_installed:
+                self.generators.pop(prefix, None)
+                _log.warning("%r was installed anew by another process: this process no longer plans it", prefix)
+
+    async def _forget(self) -> None:
+        if self._timer() < self._forget_s:
+            return
+        began_s = self._timer()
+        now = await self._commands.now(None)
+        forgotten = await self._store.run(self._store.cron.forget_ticks(now - KEEP_FOR))
+        # One batch at a time, with planning in between, until none is left; at most half of the time.
+        took_s = self._timer() - began_s
+        self._forget_s = self._timer() + (max(took_s, _SHORTEST_S) if forgotten else _FORGET_EVERY_S)
+        if forgotten:
+            _log.info("forgot %d old entries of the ledger", forgotten)

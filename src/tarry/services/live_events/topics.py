@@ -1,0 +1,153 @@
+"""What has changed, for pages that reload themselves: events of the journal condensed to topics and queues.
+
+One subscriber of the journal for all pages of a process, and one short text per interval for each page, however many events
+there are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from itertools import count
+
+from tarry.core.errors import TarryError
+from tarry.core.journal.events import Event, EventKind
+from tarry.services.live_events.hub import EventHub
+from tarry.services.live_events.stream import Ending, EventFormat, Stream
+from tarry.services.loop import Loop
+
+_log = logging.getLogger("tarry")
+CLOCK = "clock"
+"""The topic of what changes with time alone: lateness, and what other processes compute."""
+_CLOCK_EVERY = 5
+_DEAD = frozenset({EventKind.BURIED, EventKind.REDRIVEN, EventKind.PURGED})
+_CONSUMERS = frozenset({EventKind.LEASED, EventKind.ACKED, EventKind.NACKED, EventKind.EXPIRED})
+_BUFFER = 20
+
+Changes = dict[str, set[str]]
+"""Topics by queue."""
+Describe = Callable[[int, Collection[str], Collection[str]], bytes]
+"""The text of one notification: its number, the topics, the queues."""
+
+
+def topics_of(event: Event) -> set[str]:
+    kind = event.kind
+    topics = {"queues"} if kind.value.startswith("queue_") else {"messages"}
+    if kind.value.startswith("cron_"):
+        topics.add("schedules")
+    if kind in _DEAD:
+        topics.add("dead")
+    if kind in _CONSUMERS:
+        topics.add("consumers")
+    return topics
+
+
+class TopicHub:
+    """Notifies streams of changed topics once per interval, while there are streams. `run_once` sends what has changed."""
+
+    def __init__(self, events: EventHub, describe: Describe, every: timedelta) -> None:
+        self._events = events
+        self._describe = describe
+        self._every = every
+        self._streams: dict[Stream, Callable[[Event], bool]] = {}
+        self._changes: dict[str, tuple[Event, set[str]]] = {}
+        self._numbers = count(1)
+        self._number = 0
+        self._rounds = 0
+        self._running: asyncio.Task[None] | None = None
+
+    @property
+    def open(self) -> int:
+        return len(self._streams)
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        wants: Callable[[Event], bool],
+        *,
+        allowed: Callable[[], Awaitable[bool]],
+        format: EventFormat | None = None,
+    ) -> AsyncGenerator[Stream]:
+        """A subscriber. `wants` decides by the queue of an event whether the subscriber may know of it."""
+        stream = Stream(wants, format or _NO_FORMAT, allowed=allowed, most=_BUFFER)
+        self._streams[stream] = wants
+        if self._events.is_stopping:
+            stream.end(Ending.STOPPING)
+        elif self._running is None:
+            self._running = asyncio.create_task(self._run(), name="tarry-topics")
+        try:
+            yield stream
+        finally:
+            stream.end(Ending.GONE)
+            del self._streams[stream]
+            if not self._streams and self._running is not None:
+                running, self._running = self._running, None
+                running.cancel()
+                await asyncio.wait({running})
+
+    async def join(self, stream: Stream) -> str:
+        stream.position = str(self._number)
+        return stream.position
+
+    async def run_once(self) -> None:
+        """Send what has changed since the last time. A stream that nothing concerns gets nothing."""
+        changes, self._changes = self._changes, {}
+        self._number, self._rounds = next(self._numbers), self._rounds + 1
+        clock = {CLOCK} if not self._rounds % _CLOCK_EVERY else set[str]()
+        for stream, wants in list(self._streams.items()):
+            if self._events.is_stopping:
+                stream.end(Ending.STOPPING)
+                continue
+            visible = {queue: topics for queue, (event, topics) in changes.items() if wants(event)}
+            topics = clock.union(*visible.values())
+            if topics:
+                stream.put([(None, self._describe(self._number, sorted(topics), sorted(visible)))], str(self._number))
+            if clock and not await self._still_allowed(stream):
+                stream.end(Ending.REFUSED)
+
+    async def _still_allowed(self, stream: Stream) -> bool:
+        try:
+            return await stream.is_allowed()
+        except TarryError:
+            return True  # no evidence: without a database there is nothing to see either
+
+    async def _run(self) -> None:
+        """The subscription of this process. It starts again when it was cut off: pages then reload once more than needed."""
+        while True:
+            async with self._events.stream(self._note, allowed=_always) as source:
+                loop = Loop("topics", self.run_once, every=self._every)
+                sending = asyncio.create_task(loop.run(), name="tarry-topics-loop")
+                try:
+                    await self._events.join(source)
+                    while source.ending is None:
+                        await source.wait(60.0)
+                except TarryError as error:
+                    _log.warning("the dashboard gets no live events: %s", error)
+                finally:
+                    loop.stop()
+                    sending.cancel()
+                    await asyncio.wait({sending})
+                if source.ending is Ending.STOPPING:
+                    for stream in list(self._streams):
+                        stream.end(Ending.STOPPING)
+                    return
+            await asyncio.sleep(self._every.total_seconds())
+
+    def _note(self, event: Event) -> bool:
+        """Called for every event: it is condensed, and nothing is buffered."""
+        known = self._changes.get(event.queue)
+        if known is None:
+            self._changes[event.queue] = (event, topics_of(event))
+        else:
+            known[1].update(topics_of(event))
+        return False
+
+
+async def _always() -> bool:
+    return True
+
+
+_NO_FORMAT = EventFormat(lambda position, event: b"", lambda position, gap: b"")

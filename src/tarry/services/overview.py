@@ -1,0 +1,164 @@
+"""All queues at once, as a dashboard shows them: read from rollups and capped counts, in a fixed number of statements."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+from tarry.core.errors import TarryError
+from tarry.core.ports import AsyncStore
+from tarry.core.rollups.health import JUDGED_FOR, Lag, QueueHealth, judge
+from tarry.core.rollups.model import ConsumerSlice, Measure, Slice, TimeBucket, summed
+
+MINUTE = timedelta(minutes=1)
+SPARK_FOR = timedelta(minutes=30)
+_FRESH_S = 1.0
+_log = logging.getLogger("tarry")
+OfQueue = TypeVar("OfQueue", Slice, TimeBucket, ConsumerSlice)
+
+
+class RollUps:
+    """Keeps the rollups current while pages are read: at most one roll-up a second, which concurrent pages share."""
+
+    def __init__(self, store: AsyncStore) -> None:
+        self._store = store
+        self._done_at = float("-inf")
+        self._running: asyncio.Task[None] | None = None
+
+    async def fresh(self) -> None:
+        if time.monotonic() < self._done_at + _FRESH_S:
+            return
+        if self._running is None:
+            self._running = asyncio.create_task(self._roll_up(), name="tarry-roll-up")
+        await asyncio.shield(self._running)
+
+    async def _roll_up(self) -> None:
+        try:
+            await self._store.run(self._store.rollups.roll_up())
+        except TarryError as error:
+            # A standby, or a role that may only read: what a sweeper has rolled up is shown.
+            _log.info("the rollups were not updated: %s", error)
+        finally:
+            self._done_at, self._running = time.monotonic(), None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeSeries:
+    """The sums over some queues per point in time."""
+
+    starts: Sequence[datetime]
+    slices: Sequence[Slice]
+    lags: Sequence[Lag]
+    live: Sequence[int | None]
+    """Live messages at the end of each point; None if the total is not known."""
+    dead: Sequence[int | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueRow:
+    health: QueueHealth
+    spark: Sequence[int]
+    """Acks per minute."""
+
+    @property
+    def name(self) -> str:
+        return self.health.info.name
+
+
+async def queue_rows(
+    store: AsyncStore, now: datetime, sees: Callable[[str], bool], *, queue: str | None = None, count_to: int = 1_000
+) -> list[QueueRow]:
+    """The visible queues by name, each with its state, its last half hour and what is wrong with it."""
+    minute = _floor(now, MINUTE)
+    since, until = minute - SPARK_FOR + MINUTE, minute + MINUTE
+    lately = now - JUDGED_FOR
+    infos = {info.name: info for info in await store.run(store.queues.infos())}
+    standings = await store.run(store.rollups.standings(limit=count_to))
+    slices = _by_queue(await store.run(store.rollups.slices(MINUTE, since, until, queue=queue)))
+    lags = _by_queue(await store.run(store.rollups.times(Measure.LAG, MINUTE, lately, until, queue=queue)))
+    consumers = _by_queue(await store.run(store.rollups.consumers(MINUTE, lately, until, queue=queue)))
+    rows: list[QueueRow] = []
+    for standing in standings:
+        name = standing.queue
+        if name not in infos or queue not in (None, name) or not sees(name):
+            continue
+        own = slices[name]
+        recent = [row for row in own if row.start_at >= lately]
+        health = judge(infos[name], standing, recent, summed(lags[name]), consumers[name], now)
+        acked = {row.start_at: row.acked for row in own}
+        starts = [since + at * MINUTE for at in range(round((until - since) / MINUTE))]
+        rows.append(QueueRow(health=health, spark=[acked.get(start, 0) for start in starts]))
+    return rows
+
+
+async def time_series(
+    store: AsyncStore,
+    starts: Sequence[datetime],
+    width: timedelta,
+    rows: Sequence[QueueRow],
+    *,
+    queue: str | None = None,
+) -> TimeSeries:
+    """The sums over the queues of `rows` at each of `starts`."""
+    names = {row.name for row in rows}
+    since, until = starts[0], starts[-1] + width
+    slices = [
+        row for row in await store.run(store.rollups.slices(width, since, until, queue=queue)) if row.queue in names
+    ]
+    buckets = await store.run(store.rollups.times(Measure.LAG, width, since, until, queue=queue))
+    by_start: dict[datetime, list[TimeBucket]] = defaultdict(list)
+    for bucket in buckets:
+        if bucket.queue in names:
+            by_start[bucket.start_at].append(bucket)
+    ordered = _sums(starts, slices)
+    standings = [row.health.standing for row in rows]
+    live_totals = [standing.live_total for standing in standings]
+    dead_totals = [standing.dead_total for standing in standings]
+    return TimeSeries(
+        starts=starts,
+        slices=ordered,
+        lags=[Lag.of(summed(by_start[start])) for start in starts],
+        live=_backwards(live_totals, [row.live_delta for row in ordered]),
+        dead=_backwards(dead_totals, [row.dead_delta for row in ordered]),
+    )
+
+
+def _sums(starts: Sequence[datetime], slices: Sequence[Slice]) -> list[Slice]:
+    by_start: dict[datetime, list[Slice]] = defaultdict(list)
+    for row in slices:
+        by_start[row.start_at].append(row)
+    return [_sum(start, by_start[start]) for start in starts]
+
+
+def _sum(start: datetime, rows: Sequence[Slice]) -> Slice:
+    totals = [sum(numbers) for numbers in zip(*(row[2:] for row in rows), strict=True)]
+    return Slice("", start, *totals)
+
+
+def _backwards(totals: Sequence[int | None], deltas: Sequence[int]) -> list[int | None]:
+    """The value at the end of each point, from the values now; None where those of all queues are not known."""
+    known = [total for total in totals if total is not None]
+    if not known:
+        return [None for _ in deltas]
+    value, values = sum(known), list[int | None]()
+    for delta in reversed(deltas):
+        values.append(max(0, value))
+        value -= delta
+    return values[::-1]
+
+
+def _by_queue(rows: Sequence[OfQueue]) -> defaultdict[str, list[OfQueue]]:
+    grouped: defaultdict[str, list[OfQueue]] = defaultdict(list)
+    for row in rows:
+        grouped[row.queue].append(row)
+    return grouped
+
+
+def _floor(at: datetime, width: timedelta) -> datetime:
+    return at - timedelta(seconds=at.timestamp() % width.total_seconds())

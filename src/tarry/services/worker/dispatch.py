@@ -1,0 +1,296 @@
+"""Calls the handler of a message, interrupts it where necessary, and settles what it returned.
+
+A message costs one task: its handler is awaited in the task that settles the message afterwards. So every handler has a task
+and a context of its own: cancelling it, and what it leaves behind there, concerns no other message."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any, cast
+
+from tarry.api._sync.delivery import Delivery
+from tarry.api._sync.queue import Queue
+from tarry.api.delivery import AsyncDelivery
+from tarry.core.errors import LockTimeout, StoreUnavailable, UnknownQueue
+from tarry.core.messages.failures import described
+from tarry.core.messages.handler_results import Bury, HandlerReturn, Release, Snooze
+from tarry.core.messages.model import Failure
+from tarry.core.messages.outcomes import Settled
+from tarry.services.loop import pause_s
+from tarry.services.worker.handlers import Handler, Raised, Unreadable
+from tarry.services.worker.heartbeat import Heartbeat
+from tarry.services.worker.job import Job
+from tarry.services.worker.results import HandlerResult, Hooks
+from tarry.services.worker.threads import Threads
+from tarry.wire.payload import Content
+
+_log = logging.getLogger("tarry.worker")
+CLEAN_UP_S = 5.0
+"""How long a cancelled handler may clean up."""
+STOPPED_CLEAN_UP_S = 2.0
+"""… when the worker is being stopped, after its grace."""
+
+
+class Dispatch:
+    def __init__(
+        self,
+        heartbeat: Heartbeat,
+        hooks: Hooks,
+        threads: Threads,
+        timer: Callable[[], float],
+        blocking: Callable[[str], Queue[Any]],
+    ) -> None:
+        """`blocking`: the same queue for handlers in threads."""
+        self._heartbeat = heartbeat
+        self._hooks = hooks
+        self._threads = threads
+        self._timer = timer
+        self._blocking = blocking
+        self._settler = Settler(heartbeat, hooks, timer)
+        self.is_cancelled = False
+        """The worker was cancelled: then a cancelled handler did not cancel itself."""
+
+    async def handle(self, job: Job) -> None:
+        """Call and settle. Exceptions of the handler are results. Returns when the handler has ended, too."""
+        job.task = job.task or asyncio.current_task()
+        job.started_s = self._timer()
+        self._heartbeat.add(job)
+        returned = await self._call(job)
+        if job.is_substituted:
+            await asyncio.wait({job.substitute})
+        else:
+            await self._settler.settle(job, returned)
+
+    # The call
+
+    async def _call(self, job: Job) -> Any:
+        """What the handler returned or raised; or why it was not called, was stopped, or took too long."""
+        handler, delivery = job.handler, job.delivery
+        payload = delivery.payload
+        if type(payload) is Content:
+            payload = handler.read(*payload)
+            delivery = AsyncDelivery(job.queue, delivery.lease.decoded(payload), delivery.polled_s)
+        if type(payload) is Unreadable or type(payload) is Raised:
+            return payload
+        timer = None
+        try:
+            if handler.wants_delivery and not handler.is_async:
+                job.handed = Delivery(self._blocking(job.queue.name), delivery.lease, delivery.polled_s)
+            else:
+                job.handed = delivery
+            self._hooks.started(job.handed)
+            args = (payload, job.handed) if handler.wants_delivery else (payload,)
+            job.started = job.is_calling = True
+            if handler.timeout is not None:
+                timer = asyncio.get_running_loop().call_later(handler.timeout.total_seconds(), self._time_out, job)
+            if not handler.is_async:
+                returned = await self._threads.run(self._in_thread, job, args)
+            elif self._hooks.middleware:
+                with ExitStack() as around:
+                    self._enter(around, job)
+                    returned = await handler.call(*args)
+            else:
+                returned = await handler.call(*args)
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            returned = Raised(error)
+        finally:
+            job.is_calling = False
+            if timer is not None:
+                timer.cancel()
+        if job.task.cancelling():
+            returned = await self._after_cancellation(job, returned)
+        if job.timed_out and not (job.lost or job.is_stopped):
+            return Raised(TimeoutError(f"the handler took longer than {handler.timeout}"))
+        if isinstance(returned, type) and returned in (Snooze, Bury, Release):
+            return Raised(
+                TypeError(f"the handler returned the class {returned.__name__}; return {returned.__name__}(…)")
+            )
+        return returned
+
+    def _in_thread(self, job: Job, args: tuple[Any, ...]) -> Any:
+        try:
+            with ExitStack() as around:
+                self._enter(around, job)
+                return job.handler.call(*args)
+        except BaseException as error:
+            return Raised(error)
+
+    def _enter(self, around: ExitStack, job: Job) -> None:
+        for middleware in self._hooks.middleware:
+            around.enter_context(middleware(job.handed))
+
+    async def _after_cancellation(self, job: Job, returned: Any) -> Any:
+        """The task was cancelled: by `interrupt`, by the handler itself, or together with the worker."""
+        is_pending = False
+        try:
+            await asyncio.sleep(0)  # meanwhile a cancelled worker begins to stop
+        except asyncio.CancelledError:
+            is_pending = True  # the handler returned before its own cancellation was raised
+        while job.task.uncancel():
+            pass
+        was_cancelled = isinstance(returned, Raised) and isinstance(returned.error, asyncio.CancelledError)
+        if self.is_cancelled and was_cancelled:
+            job.stop()
+        if job.lost or job.is_stopped or job.timed_out:
+            return Release() if was_cancelled else returned
+        if was_cancelled or is_pending:
+            return Raised(asyncio.CancelledError("the handler cancelled its own task"))
+        return returned  # it caught the cancellation and went on
+
+    # Interruptions
+
+    def _time_out(self, job: Job) -> None:
+        job.timed_out = True
+        self.interrupt(job)
+
+    def interrupt(self, job: Job) -> None:
+        """Cancel a handler, or the settle of a lost lease. A handler in a thread can only see `delivery.lost`."""
+        job.handed.lost = True
+        if job.is_calling and job.substitute is None:
+            job.substitute = asyncio.create_task(self._settle_without(job), name="tarry-interrupted")
+            if job.handler.is_async:
+                job.task.cancel()
+        elif job.is_settling and not job.is_done and job.lost is not None:
+            (job.substitute if job.is_substituted else job.task).cancel()
+        elif job.is_done and job.is_stopped:
+            job.task.cancel()  # it only waits for a handler that does not end
+
+    async def _settle_without(self, job: Job) -> None:
+        """Settle instead of a handler that does not end in time. It keeps its slot until it has ended."""
+        if job.handler.is_async:
+            await asyncio.wait({job.task}, timeout=STOPPED_CLEAN_UP_S if job.is_stopped else CLEAN_UP_S)
+        if job.is_calling:
+            job.is_substituted = True
+            late = Raised(TimeoutError(f"the handler took longer than {job.handler.timeout}"))
+            await self._settler.settle(job, Release() if job.lost or job.is_stopped else late)
+            if job.is_stopped:
+                job.task.cancel()
+
+
+class Settler:
+    """Settles a message as its handler returned, for as long as its lease is valid."""
+
+    def __init__(self, heartbeat: Heartbeat, hooks: Hooks, timer: Callable[[], float]) -> None:
+        self._heartbeat = heartbeat
+        self._hooks = hooks
+        self._timer = timer
+        self._warned: set[str] = set()
+
+    async def settle(self, job: Job, returned: Any) -> None:
+        """Record the result in the job, and report it.
+
+        `Dispatch.interrupt` cancels it when the lease is lost meanwhile, so an ordinary settle has no time-out of its own."""
+        job.is_settling = True
+        try:
+            settled = await self._settle_in_time(job, returned)
+        except asyncio.CancelledError:
+            if job.lost is None and job.is_stopped:
+                raise
+            asyncio.current_task().uncancel()  # pyright: ignore[reportOptionalMemberAccess]
+            settled = None
+            if job.lost is None:
+                # By a timer or a task that the handler left behind. GONE: the interrupted ack was executed.
+                settled = await self._settle_in_time(job, returned)
+                settled = Settled.DONE if settled is Settled.GONE else settled
+        finally:
+            self._heartbeat.remove(job)
+            job.is_done = True
+        if settled is not Settled.DONE:
+            why = "it was not there any more" if settled is Settled.GONE else "the lease was lost"
+            job.result, job.detail = HandlerResult.LOST, job.detail or job.lost or why
+        elif returned is not None or job.detail is not None:
+            job.detail = returned.reason if isinstance(returned, (Bury, Unreadable)) else None
+        if job.result is HandlerResult.FAILED and job.error is None:
+            job.detail = _rolled_back(job)
+        job.took_s = self._timer() - job.started_s
+        if self._hooks.is_interested(job.result):
+            self._hooks.finished(job.handled)
+
+    async def _settle_in_time(self, job: Job, returned: Any) -> Settled | None:
+        """Try until the lease is over while the database is unavailable, or another transaction has locked the message."""
+        handed, failures = job.handed, 0
+        if isinstance(returned, Raised):
+            job.error = returned.error
+        if job.is_settled:
+            job.result = HandlerResult.SETTLED
+            return handed.settled
+        if handed.unconfirmed is not None:
+            job.prolonged(self._timer())  # to learn the result of a settle takes no lease, only a limit
+        while job.lost is None and not job.is_over(self._timer()):
+            try:
+                if handed.unconfirmed is not None:  # the heartbeat may not watch it any more
+                    async with asyncio.timeout(job.expires_s - self._timer()):
+                        job.result, settled = await self._confirm(job, returned)
+                elif returned is None:
+                    job.result, (settled,) = HandlerResult.ACKED, await job.queue.ack_many([job.delivery.lease_id])
+                else:
+                    job.result, settled = await self._verb(job, returned)
+                return settled
+            except TimeoutError:
+                continue  # the heartbeat may have prolonged it meanwhile
+            except (StoreUnavailable, LockTimeout) as passing:
+                failures += 1
+                away = isinstance(passing, StoreUnavailable)
+                job.detail = f"{'the database is away' if away else 'it could not be settled'}: {passing}"
+                await asyncio.sleep(pause_s(failures))
+            except Exception as refused:
+                job.detail = f"it could not be settled: {refused}"
+                _log.debug("settling %s", job.delivery, exc_info=refused)
+                break
+        return None
+
+    async def _verb(self, job: Job, returned: Any) -> tuple[HandlerResult, Settled]:
+        lease_id, handler, queue = job.delivery.lease_id, job.handler, job.queue
+        match returned:
+            case Raised(error) if isinstance(error, handler.bury_on):
+                return HandlerResult.BURIED, (await queue.bury_many([lease_id], described(error)))[0]
+            case Raised(error):
+                failure = Failure(lease_id, described(error))
+                return HandlerResult.FAILED, (await queue.nack_many([failure], retry=handler.retry))[0]
+            case Unreadable(reason):
+                return HandlerResult.BURIED, (await queue.bury_many([lease_id], reason, reason="undecodable"))[0]
+            case Bury(reason):
+                return HandlerResult.BURIED, (await queue.bury_many([lease_id], reason))[0]
+            case Snooze(after=after, at=at):
+                return HandlerResult.SNOOZED, (await queue.release_many([lease_id], after=after, at=at))[0]
+            case Release():
+                return HandlerResult.RELEASED, (await queue.release_many([lease_id]))[0]
+            case _:
+                self._warn(handler, returned)
+                return HandlerResult.ACKED, (await queue.ack_many([lease_id]))[0]
+
+    async def _confirm(self, job: Job, returned: Any) -> tuple[HandlerResult, Settled]:
+        """The result of a settle that may have been rolled back with the handler's transaction: while the lease is valid, it
+        was. Then it counts as a failure, unless the handler returned otherwise."""
+        verb, delivery = job.handed.unconfirmed, job.delivery
+        try:
+            stored = await job.queue.read(delivery.key)
+            if stored is None or stored.version != delivery.version or stored.lease_until is None:
+                return HandlerResult.SETTLED, Settled.DONE
+        except UnknownQueue:
+            pass  # renamed since the lease, or deleted: a settle follows the former name, and its result decides
+        if not isinstance(returned, (Raised, Bury, Snooze, Release)):
+            failure = Failure(delivery.lease_id, _rolled_back(job))
+            result = HandlerResult.FAILED
+            settled = (await job.queue.nack_many([failure], retry=job.handler.retry))[0]
+        else:
+            result, settled = await self._verb(job, returned)
+        # Committed meanwhile. A message that was released or failed may be leased by another consumer already.
+        if settled is Settled.GONE or (settled is Settled.LEASE_LOST and verb in ("nack", "release")):
+            return HandlerResult.SETTLED, Settled.DONE
+        return result, settled
+
+    def _warn(self, handler: Handler, returned: HandlerReturn) -> None:
+        if handler.name not in self._warned:
+            self._warned.add(handler.name)
+            kind = type(cast("object", returned)).__name__
+            _log.warning("handler %s returned a %s, which is not stored; its messages are acked", handler.name, kind)
+
+
+def _rolled_back(job: Job) -> str:
+    return f"the handler's {job.handed.unconfirmed} was rolled back with its transaction"

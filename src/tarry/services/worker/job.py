@@ -1,0 +1,89 @@
+"""A message on its way through a handler, and its lease."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tarry.api.delivery import AsyncDelivery, Handed
+from tarry.api.queue import AsyncQueue
+from tarry.services.worker.handlers import Handler
+from tarry.services.worker.results import Handled, HandlerResult
+
+_BEAT = 1 / 3
+"""After this share of a lease it is prolonged: two more beats may fail before it is lost."""
+AGAIN = 1 / 12
+"""After this share, a beat that failed is tried again."""
+
+
+class Job:
+    # Defaults of the class: an ordinary job sets few of them.
+    task: Any = None
+    """The task that runs the handler, and settles the message unless the substitute does."""
+    substitute: Any = None
+    """The task that waits for an interrupted handler, and settles the message if the handler does not end in time."""
+    is_calling = is_substituted = is_settling = is_done = is_beating = False
+    """The handler runs; the substitute settles; the message is being settled; it is settled or lost; a touch is sent."""
+    is_stopped = timed_out = False
+    """The worker ends, and waits for no thread; the handler took too long."""
+    lost: str | None = None
+    """Why the lease is lost: then nothing may be settled."""
+    result = HandlerResult.LOST
+    started = False
+    started_s = took_s = 0.0
+    error: BaseException | None = None
+    detail: str | None = None
+
+    def __init__(
+        self, queue: AsyncQueue[Any], delivery: AsyncDelivery[Any], handler: Handler, interrupt: Callable[[Job], None]
+    ) -> None:
+        self.queue = queue
+        self.delivery = delivery
+        self.handed: Handed[Any] = delivery
+        """The delivery that the handler has, which may settle the message itself."""
+        self.handler = handler
+        self._interrupt = interrupt
+        # The database reads its clock twice for it: without this a lease of 1 s would be prolonged by 0.999999 s,
+        # which is refused, and no two leases would share a touch.
+        self.span_s = round(delivery.lease_for.total_seconds(), 3)
+        self.prolonged(delivery.polled_s)
+
+    def prolonged(self, sent_s: float) -> None:
+        self.expires_s = sent_s + self.span_s
+        self.next_s = sent_s + self.span_s * _BEAT
+
+    def busy(self, sent_s: float) -> None:
+        """Another transaction had locked the message when the touch was sent: until that ends no other consumer can lease
+        it, even after its lease. A response that is read late proves nothing about the time since."""
+        self.next_s = sent_s + self.span_s * AGAIN
+        self.expires_s = max(self.expires_s, sent_s + self.span_s * _BEAT)
+
+    def is_over(self, now_s: float) -> bool:
+        return now_s >= self.expires_s
+
+    @property
+    def is_settled(self) -> bool:
+        """By the handler, and for certain: there is nothing to prolong, and nothing to lose."""
+        return self.handed.settled is not None and self.handed.unconfirmed is None
+
+    def lose(self, why: str) -> None:
+        self.lost = self.lost or why
+        self._interrupt(self)
+
+    def stop(self) -> None:
+        """The worker ends: cancel a running handler and release its message."""
+        self.is_stopped = True
+        self._interrupt(self)
+
+    @property
+    def handled(self) -> Handled:
+        return Handled(
+            delivery=self.handed,
+            queue=self.queue.name,
+            handler=self.handler.name,
+            result=self.result,
+            took_s=self.took_s,
+            started=self.started,
+            error=self.error,
+            detail=self.detail,
+        )

@@ -1,0 +1,254 @@
+"""A running worker: prefetchers poll, slots run handlers, the heartbeat prolongs leases, shutdown is orderly."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any, Protocol
+
+from tarry.api._sync.queue import Queue
+from tarry.api.queue import AsyncQueue
+from tarry.api.queues import AsyncQueues
+from tarry.core.errors import LockTimeout, StoreUnavailable, TarryError, UnknownQueue
+from tarry.core.monotonic import elapsed_s
+from tarry.core.ports import AsyncStore
+from tarry.services.loop import Loop, pause_s
+from tarry.services.worker.dispatch import STOPPED_CLEAN_UP_S, Dispatch
+from tarry.services.worker.handlers import Source
+from tarry.services.worker.heartbeat import Heartbeat
+from tarry.services.worker.job import Job
+from tarry.services.worker.prefetcher import Prefetcher, QueueLimits
+from tarry.services.worker.results import Hooks, Totals
+from tarry.services.worker.threads import Threads
+
+_log = logging.getLogger("tarry.worker")
+_LOOK_EVERY = timedelta(milliseconds=500)
+"""Interval of checks for paused queues: a pause takes effect within a second."""
+_RELEASE_S = 1.0
+"""How long a stopping worker waits for the database to release unstarted messages."""
+_LOOPS_S = 0.5
+
+
+class Blocking(Protocol):
+    def queue(self, name: str) -> Queue[Any]: ...
+    def close(self) -> None: ...
+
+
+class Connected(Protocol):
+    """The part of an `AsyncApp` that a worker needs."""
+
+    @property
+    def store(self) -> AsyncStore: ...
+    @property
+    def queues(self) -> AsyncQueues: ...
+    @property
+    def consumer(self) -> str: ...
+    def blocking(self) -> Blocking: ...
+
+
+class Runtime:
+    def __init__(
+        self,
+        app: Connected,
+        sources: Sequence[Source],
+        hooks: Hooks,
+        concurrency: int,
+        background: Sequence[Loop] = (),
+        timer: Callable[[], float] = elapsed_s,
+    ) -> None:
+        self.totals = Totals()
+        self._app = app
+        self._concurrency = concurrency
+        self._timer = timer
+        self._blocking_app: Blocking | None = None
+        self._threads = Threads(concurrency)
+        heartbeat = Heartbeat(timer)
+        self._dispatch = Dispatch(heartbeat, hooks, self._threads, timer, self._blocking)
+        self._limits: dict[str, QueueLimits] = {}
+        self._prefetchers: deque[Prefetcher] = deque()
+        """The one that started a message least recently comes first."""
+        for source in sources:
+            limits = self._limits.setdefault(source.queue, QueueLimits(source.queue, source.options, concurrency))
+            queue = AsyncQueue(app.store, source.queue, source.codec, consumer=app.consumer)
+            self._prefetchers.append(Prefetcher(source, limits, queue, timer, self._dispatch.interrupt))
+        self._paces = [limits.pace for limits in self._limits.values() if limits.pace is not None]
+        self._idle = len(self._prefetchers)
+        """How many prefetchers have no running handler."""
+        self._jobs: set[Job] = set()
+        self._releases: set[asyncio.Task[None]] = set()
+        self._loops = [heartbeat.loop, Loop("look for pauses", self._look_once, every=_LOOK_EVERY), *background]
+        self._alarm: asyncio.TimerHandle | None = None
+        self._stopping = False
+
+    async def run(self, stop: asyncio.Event, grace_s: float) -> Totals:
+        """Run until `stop` is set, then shut down."""
+        self._context = contextvars.copy_context()
+        loops = [asyncio.create_task(loop.run(), name=f"tarry-{loop.name}") for loop in self._loops]
+        polls = [
+            asyncio.create_task(prefetcher.run(self._slots, self._start), name="tarry-poll")
+            for prefetcher in self._prefetchers
+        ]
+        try:
+            await stop.wait()
+        except asyncio.CancelledError:
+            grace_s, self._dispatch.is_cancelled = 0.0, True
+            raise
+        finally:
+            # Shielded from cancellation of this task: messages are released first.
+            await asyncio.shield(self._shut_down(polls, loops, grace_s))
+        return self.totals
+
+    # Slots
+
+    def _slots(self, prefetcher: Prefetcher) -> int:
+        """Free slots of a prefetcher. Each is entitled to one; beyond that, one is reserved for each idle one."""
+        free = self._concurrency - len(self._jobs)
+        if prefetcher.running:
+            return max(0, free - min(self._idle, self._concurrency - 1))
+        return min(free, 1 + max(0, free - 1 - min(self._idle - 1, self._concurrency - 1)))
+
+    def _start(self) -> None:
+        """Start handlers, prefetchers in turn (round robin), and let the prefetchers poll for more."""
+        now_s = self._timer()
+        while not self._stopping and len(self._jobs) < self._concurrency and self._start_next(now_s):
+            pass
+        if not self._stopping:
+            for prefetcher in self._prefetchers:
+                prefetcher.wake()
+            if self._paces:
+                self._set_alarm(now_s)
+
+    def _set_alarm(self, now_s: float) -> None:
+        """Schedule `_start` for the moment at which a rate limit allows one more."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+        waits = [wait_s for pace in self._paces if (wait_s := pace.wait_s(now_s)) > 0]
+        self._alarm = asyncio.get_running_loop().call_later(min(waits), self._start) if waits else None
+
+    def _start_next(self, now_s: float) -> bool:
+        for prefetcher in self._prefetchers:
+            while prefetcher.startable(now_s) and self._slots(prefetcher) > 0:
+                if (job := prefetcher.take(now_s)) is not None:
+                    self._prefetchers.remove(prefetcher)
+                    self._prefetchers.append(prefetcher)
+                    self._begin(prefetcher, job, now_s)
+                    return True
+                self._release_later(prefetcher, prefetcher.unstarted(now_s))
+        return False
+
+    def _begin(self, prefetcher: Prefetcher, job: Job, now_s: float) -> None:
+        self._idle -= not prefetcher.running
+        prefetcher.running += 1
+        prefetcher.limits.running += 1
+        if prefetcher.limits.pace is not None:
+            prefetcher.limits.pace.start(now_s)
+        self._jobs.add(job)
+        # Not in the context of the caller, which may be that of another handler.
+        name, context = f"tarry {prefetcher.queue.name} {job.delivery.key}", self._context.copy()
+        job.task = asyncio.create_task(self._run(prefetcher, job), name=name, context=context)
+
+    async def _run(self, prefetcher: Prefetcher, job: Job) -> None:
+        try:
+            await self._dispatch.handle(job)
+        except Exception:
+            _log.exception("the worker itself failed with a message of %s", prefetcher.source)
+        except asyncio.CancelledError:
+            if self._stopping:
+                raise
+            _log.warning("a handler of %s left a cancellation behind", prefetcher.source)
+        finally:
+            self._jobs.discard(job)
+            prefetcher.running -= 1
+            prefetcher.limits.running -= 1
+            self._idle += not prefetcher.running
+        prefetcher.took(job.took_s)
+        self.totals.endings[job.result] += 1
+        self._start()
+
+    # Releasing
+
+    async def _look_once(self) -> None:
+        """Handle pauses, and messages that have waited too long. No query while nothing is held: a paused queue
+        delivers nothing."""
+        for prefetcher in self._prefetchers:
+            self._release_later(prefetcher, prefetcher.unstarted(self._timer()))
+        looked_at = {p.limits.queue: p.limits for p in self._prefetchers if p.held or p.limits.paused}
+        if not looked_at:
+            return
+        for queue, limits in looked_at.items():  # not a list of all queues, of which there may be thousands
+            try:
+                limits.paused = (await self._app.queues.get(queue)).paused
+            except UnknownQueue:  # it was deleted
+                limits.paused = False
+        for prefetcher in self._prefetchers:
+            if prefetcher.limits.paused:
+                self._release_later(prefetcher, prefetcher.unstarted())
+        self._start()
+
+    def _release_later(self, prefetcher: Prefetcher, unstarted: Sequence[Job]) -> None:
+        if unstarted:
+            release = asyncio.create_task(self._release(prefetcher.queue, unstarted), name="tarry-release")
+            self._releases.add(release)
+            release.add_done_callback(self._releases.discard)
+
+    async def _release(self, queue: AsyncQueue[Any], unstarted: Sequence[Job]) -> None:
+        self.totals.given_back += len(unstarted)
+        failures = 0
+        last_s = max(job.expires_s for job in unstarted)
+        while self._timer() < last_s:
+            try:
+                await queue.release_many([job.delivery.lease_id for job in unstarted])
+                return
+            except (StoreUnavailable, LockTimeout):
+                failures += 1
+                await asyncio.sleep(pause_s(failures))
+            except TarryError as error:
+                _log.warning("messages of %s come back when their leases run out: %s", queue.name, error)
+                return
+
+    # Shutdown
+
+    async def _shut_down(
+        self, polls: Sequence[asyncio.Task[None]], loops: Sequence[asyncio.Task[None]], grace_s: float
+    ) -> None:
+        """Within the grace and about four seconds: what the database has not confirmed by then is left to its lease."""
+        self._stopping = True
+        grace_until_s = self._timer() + grace_s
+        if self._alarm is not None:
+            self._alarm.cancel()
+        for poll in polls:
+            poll.cancel()
+        await asyncio.wait(polls, timeout=_RELEASE_S)
+        for prefetcher in self._prefetchers:
+            self._release_later(prefetcher, prefetcher.unstarted())
+        if (unsettled := [job.task for job in self._jobs if not job.is_done]) and grace_s > 0:
+            _log.info("stopping: %d still running, for at most %g s", len(unsettled), grace_s)
+            await asyncio.wait(unsettled, timeout=max(0.0, grace_until_s - self._timer()))
+        for job in list(self._jobs):
+            job.stop()
+        if rest := self._tasks():
+            await asyncio.wait(rest, timeout=STOPPED_CLEAN_UP_S + _RELEASE_S)
+        for loop in self._loops:
+            loop.stop()
+        for task in self._tasks():
+            task.cancel()
+        await asyncio.wait(loops, timeout=_LOOPS_S)
+        for task in loops:
+            task.cancel()
+        self._threads.close()
+        if self._blocking_app is not None:
+            await asyncio.to_thread(self._blocking_app.close)
+
+    def _tasks(self) -> list[asyncio.Task[Any]]:
+        """Of all messages that are not finished."""
+        substitutes = [job.substitute for job in self._jobs if job.substitute is not None]
+        return [*(job.task for job in self._jobs), *substitutes, *self._releases]
+
+    def _blocking(self, queue: str) -> Queue[Any]:
+        if self._blocking_app is None:
+            self._blocking_app = self._app.blocking()
+        return self._blocking_app.queue(queue)

@@ -1,0 +1,62 @@
+"""Threads for blocking handlers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import Any
+
+Call = tuple[contextvars.Context, Callable[..., Any], tuple[Any, ...], "asyncio.Future[Any]"]
+
+
+class Threads:
+    """At most `most` threads, started on demand, for calls from one event loop.
+
+    Daemon threads: a handler that does not end must not keep the process alive. Its message is released, or its lease
+    expires."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._calls: SimpleQueue[Call | None] = SimpleQueue()
+        self._results: deque[tuple[asyncio.Future[Any], Any]] = deque()
+        self._is_woken = False
+        """The event loop is about to read the results: it is woken once for all that arrive until then."""
+        self._started = 0
+        self._busy = 0
+
+    def run(self, call: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+        """Run a call that never raises in a thread, with the context variables of the caller."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._busy += 1
+        if self._busy > self._started and self._started < self._most:
+            self._started += 1
+            threading.Thread(target=self._work, name=f"tarry-handler-{self._started}", daemon=True).start()
+        self._calls.put((contextvars.copy_context(), call, args, future))
+        return future
+
+    def close(self) -> None:
+        for _ in range(self._started):
+            self._calls.put(None)
+
+    def _work(self) -> None:
+        while (item := self._calls.get()) is not None:
+            context, call, args, future = item
+            self._results.append((future, context.run(call, *args)))
+            if not self._is_woken:
+                self._is_woken = True
+                with suppress(RuntimeError):  # the loop is closed: results are not needed any more
+                    future.get_loop().call_soon_threadsafe(self._deliver)
+            del item, context, call, args, future
+
+    def _deliver(self) -> None:
+        self._is_woken = False  # before reading: what arrives later wakes the loop again
+        while self._results:
+            future, result = self._results.popleft()
+            self._busy -= 1
+            if not future.done():
+                future.set_result(result)

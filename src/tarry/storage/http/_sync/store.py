@@ -1,0 +1,88 @@
+# Generated from src/tarry/storage/http/store.py by tools/generate-blocking. Edit that file, then run `make generate`.
+"""The blocking half of `tarry.storage.http.store`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Sequence
+from typing import Any, TypeVar
+
+from tarry.core.errors import InvalidInput
+from tarry.core.journal.positions import Gap, LiveEvent
+from tarry.core.operation import Operation, foreign
+from tarry.core.settings import StoreSettings
+from tarry.storage.http._sync.connections import Connection, ConnectionPool
+from tarry.storage.http.call import Call, HttpOperation, Reply
+from tarry.storage.http.cron import HttpCron
+from tarry.storage.http.dead_letters import HttpDeadLetters
+from tarry.storage.http.keys import HttpKeys
+from tarry.storage.http.messages import HttpJournal, HttpMessages
+from tarry.storage.http.protocol import Address, Response
+from tarry.storage.http.queues import HttpQueues
+from tarry.storage.http.transport import FAULTS, EventTail, Tries
+
+R = TypeVar("R")
+
+
+class HttpStore:
+    def __init__(self, url: str, key: str | None = None, *, settings: StoreSettings = StoreSettings()) -> None:
+        self.settings = settings
+        self.messages = HttpMessages(create=settings.create_queues)
+        self.queues = HttpQueues()
+        self.dead_letters = HttpDeadLetters()
+        self.cron = HttpCron(create=settings.create_queues)
+        self.journal = HttpJournal()
+        self.keys = HttpKeys()
+        self._address = Address(url, key)
+        self._connect_s = settings.connect_for.total_seconds()
+        self._pool = ConnectionPool(self._address, settings.pool_size)
+
+    def run(self, operation: Operation[R], conn: Any = None) -> R:
+        if not isinstance(operation, HttpOperation):
+            raise foreign(operation)
+        if conn is not None:
+            raise InvalidInput(
+                "a broker has no connections: its changes cannot be part of a transaction",
+                hint="leave conn away, or connect to the database: tarry.connect(dsn)",
+            )
+        op = operation.start()
+        try:
+            call = next(op)
+            while True:
+                call = op.send(self._reply(call))
+        except StopIteration as stop:
+            return stop.value
+
+    def _reply(self, call: Call) -> Reply:
+        tries, request = Tries(self.settings, call), self._address.request(call, self._connect_s)
+        while True:
+            tries.next()
+            try:
+                reply = tries.received(self._pool.exchange(request))
+            except FAULTS as error:
+                reply = tries.failed(error)
+            if reply is not None:
+                return reply
+            time.sleep(tries.pause_s)
+
+    def events(self, queues: Sequence[str], kinds: Sequence[str], after: str | None) -> Generator[LiveEvent | Gap]:
+        """Tail the journal on a connection of its own, which is open while the caller iterates."""
+        tail, connection = EventTail(self.settings, queues, kinds, after), Connection(self._address)
+        while True:
+            time.sleep(tail.pause_s)
+            try:
+                connection.send(tail.request(self._address))
+                response = Response()
+                while not response.is_complete:
+                    connection.receive(response)
+                    if response.status == 200 and (chunk := response.take_body()):
+                        yield from tail.events(chunk)
+                if response.status != 200:
+                    tail.rejected(response)
+            except FAULTS as error:
+                tail.failed(error)
+            finally:
+                connection.close()
+
+    def close(self) -> None:
+        self._pool.close()

@@ -1,0 +1,128 @@
+"""Requests about dead letters and redrive jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from tarry.core.dead_letters.redrive import (
+    EVERY_LETTER,
+    DeadFilter,
+    DeadGroup,
+    DeadPlace,
+    Matching,
+    RedriveJob,
+    RedriveState,
+)
+from tarry.core.errors import InvalidInput, UnknownRedrive
+from tarry.core.maintenance.leadership import Leadership
+from tarry.core.messages.model import Counted, DeadLetter, MessagePosition
+from tarry.storage.http.call import Call, Op, fetch, fetch_pages, fetch_unless, new_key, operation, queue_call
+from tarry.storage.http.messages import VERSIONS, batches
+from tarry.wire import dead_letters as wire
+from tarry.wire.base import data_of
+from tarry.wire.ids import position_text
+from tarry.wire.queues import ReasonRequest
+
+_VERBS = {RedriveState.PAUSED: "pause", RedriveState.RUNNING: "resume", RedriveState.CANCELLED: "cancel"}
+Letters = list[DeadLetter[bytes]]
+Groups = list[DeadGroup]
+Jobs = list[RedriveJob]
+
+
+class HttpDeadLetters:
+    @operation
+    def list(
+        self, queue: str, *, where: DeadFilter = EVERY_LETTER, limit: int = 100, before: DeadPlace | None = None
+    ) -> Op[Letters]:
+        if where.versions == ():  # a query without versions means all of them
+            return []
+        params = _query(where)
+        if before is not None:
+            params["after"] = position_text(MessagePosition(before.died_at, before.version))
+        call = queue_call("GET", queue, "/dead", params=params)
+        return (yield from fetch_pages(wire.DeadLetters, "dead_letters", call, limit, 10_000))
+
+    @operation
+    def groups(self, queue: str, *, limit: int = 100, cap: int = 10_000) -> Op[Groups]:
+        if limit <= 0:
+            return []
+        params = {"limit": min(limit, 1_000), "count_to": max(1, min(cap, 1_000_000))}
+        page = yield from fetch(wire.DeadGroups, queue_call("GET", queue, "/dead:groups", params=params))
+        return [group.core() for group in page.groups]
+
+    @operation
+    def count(self, queue: str, *, where: DeadFilter = EVERY_LETTER, limit: int = 10_000) -> Op[Matching]:
+        if where.versions == ():
+            return Matching(Counted(0), 0)
+        params = {"count_to": max(0, min(limit, 1_000_000)), **_query(where)}
+        return (yield from fetch(wire.Matching, queue_call("GET", queue, "/dead:count", params=params))).core()
+
+    @operation
+    def redrive(self, queue: str, *, versions: Sequence[int] | None = None, limit: int = 1000) -> Op[int]:
+        valid = None if versions is None else [version for version in versions if version in VERSIONS]
+        if limit <= 0 or valid == []:
+            return 0
+        moved = 0
+        for batch in [None] if valid is None else batches(valid):
+            body = wire.RedriveNowRequest(None if batch is None else [*batch], min(limit - moved, 10_000))
+            call = queue_call("POST", queue, "/dead:redrive_now", body, key=new_key())
+            moved += (yield from fetch(wire.Redriven, call)).redriven
+            if moved >= limit:
+                break
+        return moved
+
+    @operation
+    def discard(self, queue: str, *, where: DeadFilter = EVERY_LETTER) -> Op[int]:
+        if where.versions == ():
+            return 0
+        return (yield from fetch(wire.Discarded, queue_call("DELETE", queue, "/dead", params=_query(where)))).discarded
+
+    @operation
+    def start_redrive(
+        self, queue: str, *, where: DeadFilter, rate: float | None, canary: int, started_by: str | None, request: UUID
+    ) -> Op[RedriveJob]:
+        body = wire.RedriveRequest.of_core(where, rate=rate, canary=canary, started_by=started_by, request=request)
+        return (yield from fetch(wire.Redrive, queue_call("POST", queue, "/dead:redrive", body))).core()
+
+    @operation
+    def redrive_job(self, job: int) -> Op[RedriveJob | None]:
+        return _job("GET", job)
+
+    @operation
+    def redrive_jobs(self, queue: str | None = None, *, limit: int = 100) -> Op[Jobs]:
+        if limit <= 0:
+            return []
+        params = {"limit": min(limit, 1_000), **({} if queue is None else {"queue": queue})}
+        page = yield from fetch(wire.Redrives, Call("GET", "/v1/redrives", params=params, queue=queue or ""))
+        return [job.core() for job in page.redrives]
+
+    @operation
+    def turn_redrive(self, job: int, state: RedriveState, *, reason: str | None = None) -> Op[RedriveJob]:
+        if state not in _VERBS:
+            raise InvalidInput(f"a redrive job can be paused, resumed and cancelled by a user, not {state.value}")
+        body = None if state is RedriveState.RUNNING else ReasonRequest(reason)
+        turned = yield from _job("POST", job, f"/{_VERBS[state]}", body)
+        if turned is None:
+            raise UnknownRedrive(job)
+        return turned
+
+    @operation
+    def advance_redrive(self, job: int | None = None, *, lead: Leadership | None = None) -> Op[RedriveJob | None]:
+        if job is None:
+            raise InvalidInput("through a broker, give the number of the job: the sweeper advances the others")
+        return _job("POST", job, "/advance")
+
+
+def _job(method: str, job: int, path: str = "", body: Any = None) -> Op[RedriveJob | None]:
+    """None: there is no such job, or no step of it is due."""
+    call = Call(method, f"/v1/redrives/{job if job in VERSIONS else 0}{path}", body)
+    redrive = yield from fetch_unless("unknown_redrive", wire.Redrive, call)
+    return redrive and redrive.core()
+
+
+def _query(where: DeadFilter) -> dict[str, Any]:
+    """The filter as a query: `version` is repeated."""
+    given = {name: value for name, value in data_of(where).items() if value is not None}
+    return {"version" if name == "versions" else name: value for name, value in given.items()}

@@ -1,0 +1,36 @@
+"""Requests about API keys. The broker draws their text, so this is not `SecurityRole`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import Any
+
+from tarry.core.security.api_keys import ApiKey, IssuedKey
+from tarry.storage.http.call import Call, Op, fetch, fetch_unless, operation
+from tarry.wire import keys as wire
+
+Keys = list[ApiKey]
+
+
+class HttpKeys:
+    @operation
+    def create(
+        self, name: str, actions: Iterable[str], queues: Sequence[str] = ("*",), *, expires_for: timedelta | None = None
+    ) -> Op[IssuedKey]:
+        """If a response is lost and the request is repeated, there is a second key, whose text is lost: revoke it."""
+        allowed: Any = [*actions]  # validated by the broker
+        body = wire.KeyRequest(name=name, actions=allowed, queues=[*queues], expires_for=expires_for)
+        issued = yield from fetch(wire.IssuedKey, Call("POST", "/v1/keys", body))
+        return IssuedKey(issued.core(), issued.key)
+
+    @operation
+    def list(self) -> Op[Keys]:
+        return [key.core() for key in (yield from fetch(wire.Keys, Call("GET", "/v1/keys"))).keys]
+
+    @operation
+    def revoke(self, id: str) -> Op[ApiKey | None]:
+        if not id.isalnum():
+            return None
+        key = yield from fetch_unless("unknown_key", wire.Key, Call("DELETE", f"/v1/keys/{id}"))
+        return key and key.core()

@@ -1,0 +1,267 @@
+"""`DeadLettersRole` in memory. `core.dead_letters.redrive` decides the size of a step and when a job stops itself."""
+
+from __future__ import annotations
+
+import builtins
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from tarry.core.dead_letters.redrive import (
+    EVERY_LETTER,
+    LOOK_AGAIN_FOR,
+    Canary,
+    DeadFilter,
+    DeadGroup,
+    DeadPlace,
+    Matching,
+    Phase,
+    RedriveJob,
+    RedriveState,
+    judged,
+    may_turn,
+)
+from tarry.core.errors import InvalidState, UnknownRedrive
+from tarry.core.journal.events import EventKind
+from tarry.core.maintenance.leadership import Leadership
+from tarry.core.messages.model import Counted, DeadLetter
+from tarry.storage.memory.rows import DeadRow, Row
+from tarry.storage.memory.state import MemoryOperation, MemoryQueue, MemoryRole, MemoryState, locked
+
+
+@dataclass(slots=True, eq=False)
+class _Running:
+    """A job. It refers to the queue object, because the name may change."""
+
+    queue: MemoryQueue
+    job: RedriveJob
+    request: UUID
+    before_version: int
+    after: tuple[datetime, int] | None = None
+
+    @property
+    def current(self) -> RedriveJob:
+        return replace(self.job, queue=self.queue.name)
+
+    def change(self, now: datetime, *, wait_for: timedelta = timedelta(0), **fields: Any) -> None:
+        changed = replace(self.job, step=self.job.step + 1, updated_at=now, next_at=now + wait_for, **fields)
+        self.job = replace(changed, ended_at=now if changed.ended else None)
+
+
+class MemoryDeadLetters(MemoryRole):
+    def __init__(self, state: MemoryState) -> None:
+        super().__init__(state)
+        self._jobs: dict[int, _Running] = {}
+
+    @locked
+    def list(
+        self, queue: str, *, where: DeadFilter = EVERY_LETTER, limit: int = 100, before: DeadPlace | None = None
+    ) -> builtins.list[DeadLetter[bytes]]:
+        listed = self._state.queue(queue)
+        fitting = (dead for dead in listed.dead.values() if dead.fits(where))
+        older = (dead for dead in fitting if before is None or dead.age_order < before)
+        newest = heapq.nlargest(max(limit, 0), older, key=lambda dead: dead.age_order)
+        return [dead.letter(listed.name) for dead in newest]
+
+    @locked
+    def groups(self, queue: str, *, limit: int = 100, cap: int = 10_000) -> builtins.list[DeadGroup]:
+        by_fingerprint: dict[str, builtins.list[DeadRow]] = {}
+        for dead in self._state.queue(queue).dead_fitting():
+            by_fingerprint.setdefault(dead.fingerprint, []).append(dead)
+        groups = [_group(letters, cap) for letters in by_fingerprint.values()]
+        return sorted(groups, key=lambda group: (group.last_died_at, group.example), reverse=True)[: max(limit, 0)]
+
+    @locked
+    def count(self, queue: str, *, where: DeadFilter = EVERY_LETTER, limit: int = 10_000) -> Matching:
+        return _count(self._state.queue(queue), where, limit)
+
+    @locked
+    def redrive(self, queue: str, *, versions: Sequence[int] | None = None, limit: int = 1000) -> int:
+        """Only where the key is free: of several dead letters of one key only the oldest is redriven."""
+        state = self._state.queue(queue)
+        moved = 0
+        for dead in state.dead_fitting(DeadFilter(versions=None if versions is None else tuple(versions))):
+            if moved >= limit:
+                break
+            moved += _revive(state, dead, self._now) is not None
+        return moved
+
+    @locked
+    def discard(self, queue: str, *, where: DeadFilter = EVERY_LETTER) -> int:
+        return self._state.queue(queue).discard(where)
+
+    @locked
+    def start_redrive(
+        self, queue: str, *, where: DeadFilter, rate: float | None, canary: int, started_by: str | None, request: UUID
+    ) -> RedriveJob:
+        now = self._now
+        state = self._state.queue(queue)
+        for running in self._jobs.values():
+            if running.request == request:
+                return running.current
+        job = RedriveJob(
+            id=len(self._jobs) + 1,
+            queue=queue,
+            where=where,
+            state=RedriveState.RUNNING,
+            phase=Phase.CANARY if canary else Phase.REST,
+            total=_count(state, where, 100_000).letters,
+            created_at=now,
+            updated_at=now,
+            next_at=now,
+            rate=rate,
+            canary=canary,
+            started_by=started_by,
+        )
+        self._jobs[job.id] = _Running(state, job, request, before_version=state.next_version())
+        return job
+
+    @locked
+    def redrive_job(self, job: int) -> RedriveJob | None:
+        running = self._jobs.get(job)
+        return None if running is None else running.current
+
+    @locked
+    def redrive_jobs(self, queue: str | None = None, *, limit: int = 100) -> builtins.list[RedriveJob]:
+        jobs = [running.current for running in reversed(self._jobs.values())]
+        return [job for job in jobs if queue is None or job.queue == queue][: max(limit, 0)]
+
+    @locked
+    def turn_redrive(self, job: int, state: RedriveState, *, reason: str | None = None) -> RedriveJob:
+        running = self._jobs.get(job)
+        if running is None:
+            raise UnknownRedrive(job)
+        if running.job.state in may_turn(state):
+            running.change(self._now, state=state, reason=reason)
+        elif running.job.state is not state:
+            raise InvalidState(f"redrive job {job} is {running.job.state}: it cannot become {state}")
+        return running.current
+
+    @locked
+    def advance_redrive(self, job: int | None = None, *, lead: Leadership | None = None) -> RedriveJob | None:
+        now = self._now
+        due = [
+            running
+            for running in self._jobs.values()
+            if running.job.state is RedriveState.RUNNING
+            and running.job.next_at <= now
+            and (job is None or running.job.id == job)
+        ]
+        if not due or not self._state.leads(lead):
+            return None
+        running = min(due, key=lambda running: (running.job.next_at, running.job.id))
+        before = running.job.redriven
+        if running.queue not in self._state.queues.values():
+            running.change(now, state=RedriveState.FAILED, reason=f"the queue {running.queue.name} was deleted")
+        elif running.job.phase is Phase.VERDICT:
+            canaries = zip(running.job.canaries, running.job.canary_keys, strict=True)
+            verdict = judged([_canary(running.queue, version, key) for version, key in canaries])
+            if verdict.state is None:
+                running.change(now, wait_for=LOOK_AGAIN_FOR)
+            else:
+                running.change(now, **verdict._asdict())
+        else:
+            _step(running, now)
+        return replace(running.current, moved=running.job.redriven - before)
+
+    @locked
+    def next_redrive_in(self) -> timedelta | None:
+        jobs = [running.job for running in self._jobs.values() if running.job.state is RedriveState.RUNNING]
+        return max(min(job.next_at for job in jobs) - self._now, timedelta(0)) if jobs else None
+
+    def label(self, *, limit: int = 1000, lead: Leadership | None = None) -> MemoryOperation[int]:
+        """No-op: here a dead letter has its fingerprint from the beginning."""
+        return MemoryOperation(lambda: 0)
+
+
+def _count(queue: MemoryQueue, where: DeadFilter, limit: int) -> Matching:
+    letters = queue.dead_fitting(where)[:limit]
+    counted = Counted(len(letters), capped=len(queue.dead) > limit)
+    return Matching(counted, sum(dead.row.key in queue.rows for dead in letters))
+
+
+def _group(letters: Sequence[DeadRow], cap: int) -> DeadGroup:
+    newest, oldest = letters[-1], letters[0]
+    return DeadGroup(
+        fingerprint=newest.fingerprint,
+        reason=newest.reason,
+        pattern=newest.pattern,
+        error=newest.error,
+        count=Counted(min(len(letters), cap), capped=len(letters) > cap),
+        first_died_at=oldest.died_at,
+        last_died_at=newest.died_at,
+        example=newest.row.version,
+        example_key=newest.row.key,
+        types=tuple(sorted({dead.row.type for dead in letters if dead.row.type is not None})),
+        fewest_attempts=min(dead.row.attempt for dead in letters),
+        most_attempts=max(dead.row.attempt for dead in letters),
+    )
+
+
+def _revive(queue: MemoryQueue, dead: DeadRow, now: datetime, **detail: int) -> Row | None:
+    """Redrive as a new ready version with attempts reset and a link to the old one; None if the key is live already."""
+    if dead.row.key in queue.rows:
+        return None
+    row = replace(
+        dead.row,
+        version=queue.next_version(),
+        planned_at=now,
+        due_at=now,
+        created_at=now,
+        due_limit=None,
+        attempt=0,
+        last_error=None,
+        expired_at=None,
+        origin=dead.row.version,
+    )
+    del queue.dead[dead.row.version]
+    queue.add(row)
+    queue.note(EventKind.REDRIVEN, row, detail={"from_version": dead.row.version, **detail})
+    return row
+
+
+def _canary(queue: MemoryQueue, version: int, key: str) -> Canary:
+    row, dead = queue.rows.get(key), queue.dead.get(version)
+    again = row is not None and row.origin == version
+    return Canary(
+        key,
+        live=row is not None and row.version == version,
+        dead=dead is not None or again,
+        error=None if dead is None else dead.error,
+    )
+
+
+def _step(running: _Running, now: datetime) -> None:
+    queue, job = running.queue, running.job
+    letters = [
+        dead
+        for dead in queue.dead_fitting(job.where)
+        if dead.row.version < running.before_version
+        and dead.died_at <= job.created_at
+        and (running.after is None or dead.age_order > running.after)
+    ]
+    chosen, ended = letters[: job.at_once], len(letters) <= job.at_once
+    revived = [row for row in (_revive(queue, dead, now, job=job.id) for dead in chosen) if row is not None]
+    if chosen:
+        running.after = chosen[-1].age_order
+    canaries, keys, phase = job.canaries, job.canary_keys, job.phase
+    if job.phase is Phase.CANARY:
+        canaries += tuple(row.version for row in revived)
+        keys += tuple(row.key for row in revived)
+        if ended or len(canaries) >= job.canary:
+            phase = Phase.VERDICT
+    is_done = ended and (job.phase is Phase.REST or not canaries)
+    running.change(
+        now,
+        wait_for=job.rest_for(len(revived)),
+        state=RedriveState.DONE if is_done else job.state,
+        reason=None,
+        phase=phase,
+        redriven=job.redriven + len(revived),
+        skipped=job.skipped + len(chosen) - len(revived),
+        canaries=canaries,
+        canary_keys=keys,
+    )

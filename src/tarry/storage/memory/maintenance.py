@@ -1,0 +1,82 @@
+"""`MaintenanceRole` in memory: leadership, for parts of one program that must not do the same work, and the sweep."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from tarry.core.journal.events import EventKind
+from tarry.core.maintenance.database import DatabaseStatus
+from tarry.core.maintenance.leadership import Leadership
+from tarry.core.maintenance.sweeping import Partitions, SweepCursor, Swept, VacuumProblem
+from tarry.storage.memory.state import MemoryOperation, MemoryRole, locked
+
+
+class MemoryMaintenance(MemoryRole):
+    @locked
+    def acquire(self, name: str, holder: str, lead_for: timedelta) -> Leadership | None:
+        leader, last = self._state.leader(name), self._state.leaders.get(name)
+        if leader is not None and leader.holder != holder:
+            return None
+        fence = 1 if last is None else last.fence + 1
+        return self._keep(Leadership(name, holder, fence, self._now + lead_for))
+
+    @locked
+    def renew(self, held: Leadership, lead_for: timedelta) -> Leadership | None:
+        return self._keep(held._replace(lease_until=self._now + lead_for)) if self._state.leads(held) else None
+
+    @locked
+    def resign(self, held: Leadership) -> bool:
+        leads = self._state.leads(held)
+        if leads:
+            self._keep(held._replace(lease_until=self._now))
+        return leads
+
+    @locked
+    def leader(self, name: str) -> Leadership | None:
+        return self._state.leader(name)
+
+    @locked
+    def leaders(self) -> list[Leadership]:
+        return sorted(self._state.leaders.values())
+
+    def _keep(self, leadership: Leadership) -> Leadership:
+        self._state.leaders[leadership.name] = leadership
+        return leadership
+
+    @locked
+    def sweep(
+        self, queue: str, *, after: SweepCursor | None = None, limit: int = 1000, lead: Leadership | None = None
+    ) -> Swept:
+        now = self._now
+        swept = self._state.queues.get(queue)
+        if swept is None or swept.paused_at is not None or not self._state.leads(lead):
+            return Swept()
+        due = [row for row in swept.rows.values() if row.due_at <= now and row.is_free(now)]
+        exhausted = {row.key for row in due if row.is_exhausted(swept.settings, row.attempts_of_poll)}
+        stuck = [row for row in due if row.has_unrecorded_lease or row.key in exhausted]
+        stuck.sort(key=lambda row: (-row.priority, row.due_at, row.version))
+        expired = buried = 0
+        for row in stuck[:limit]:
+            if row.has_unrecorded_lease:
+                swept.note(EventKind.EXPIRED, row, leased=True)
+                row.expired_at = now
+                expired += 1
+            if row.key in exhausted:
+                swept.bury(row, "exhausted", None)
+                buried += 1
+        # Recorded and buried messages are no longer found, so the next step may start from the beginning.
+        return Swept(expired, buried, len(due), () if len(stuck) > limit else None)
+
+    def remove_leftovers(self) -> MemoryOperation[int]:
+        """No-op: a queue in memory is deleted at once."""
+        return MemoryOperation(int)
+
+    def make_partitions(self, days: int, *, lead: Leadership | None = None) -> MemoryOperation[Partitions]:
+        """No-op: the in-memory journal is bounded."""
+        return MemoryOperation(lambda: Partitions(0, 0, 0, overflowing=False))
+
+    def vacuum_problems(self) -> MemoryOperation[list[VacuumProblem]]:
+        return MemoryOperation(list[VacuumProblem])
+
+    def database(self) -> MemoryOperation[DatabaseStatus | None]:
+        return MemoryOperation(lambda: None)

@@ -1,0 +1,155 @@
+"""`SecurityRole` in memory: API keys, the audit log, and stored responses of idempotency keys."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime, timedelta
+from itertools import count, islice
+from typing import Any
+
+from tarry.core.errors import InvalidState, LockTimeout
+from tarry.core.maintenance.leadership import Leadership
+from tarry.core.messages.model import Draft
+from tarry.core.messages.outcomes import Outcome
+from tarry.core.security.api_keys import ApiKey
+from tarry.core.security.audit import Audited
+from tarry.core.security.idempotency import IdempotencyKey, StoredResponse
+from tarry.storage.memory.messages import offer
+from tarry.storage.memory.state import MemoryOperation, MemoryRole, MemoryState, locked
+
+_AUDITS_KEPT = 10_000
+_RESPONSES_KEPT = 10_000
+
+
+class MemorySecurity(MemoryRole):
+    def __init__(self, state: MemoryState) -> None:
+        super().__init__(state)
+        self._keys: dict[str, ApiKey] = {}
+        self._audits: deque[Audited] = deque(maxlen=_AUDITS_KEPT)
+        self._audit_ids = count(1)
+        self._in_flight: set[tuple[str, str]] = set()
+        self._responses: OrderedDict[tuple[str, str], tuple[IdempotencyKey, StoredResponse, datetime]] = OrderedDict()
+
+    @locked
+    def add_key(self, key: ApiKey, *, expires_for: timedelta | None) -> ApiKey:
+        now = self._now
+        if key.id in self._keys:
+            raise InvalidState("there is a key with this id already", hint="try again: ids are random")
+        ends = [end for end in (None if expires_for is None else now + expires_for, key.expires_at) if end is not None]
+        self._keys[key.id] = replace(key, created_at=now, expires_at=min(ends, default=None))
+        return _current(self._keys[key.id], now)
+
+    @locked
+    def find_keys(self, ids: Sequence[str]) -> list[ApiKey]:
+        return [key for key in self._all_keys() if key.id in set(ids)]
+
+    @locked
+    def keys(self) -> list[ApiKey]:
+        return self._all_keys()
+
+    def _all_keys(self) -> list[ApiKey]:
+        return [
+            _current(key, self._now) for key in sorted(self._keys.values(), key=lambda key: (key.created_at, key.id))
+        ]
+
+    @locked
+    def revoke_key(self, id: str) -> ApiKey | None:
+        now = self._now
+        key = self._keys.get(id)
+        if key is None:
+            return None
+        self._keys[id] = replace(key, revoked_at=key.revoked_at or now)
+        return _current(self._keys[id], now)
+
+    @locked
+    def audit(
+        self,
+        actor: str,
+        action: str,
+        *,
+        queue: str | None = None,
+        detail: Mapping[str, Any] | None = None,
+        request_id: str | None = None,
+    ) -> int:
+        id = next(self._audit_ids)
+        self._audits.append(
+            Audited(id=id, at=self._now, actor=actor, action=action, queue=queue, detail=detail, request_id=request_id)
+        )
+        return id
+
+    @locked
+    def audited(self, id: int, status: int, *, detail: Mapping[str, Any] | None = None) -> None:
+        for index, row in enumerate(self._audits):
+            if row.id == id:
+                merged = row.detail if detail is None else {**(row.detail or {}), **detail}
+                self._audits[index] = replace(row, status=status, detail=merged)
+
+    @locked
+    def audits(
+        self, *, limit: int = 100, before: int | None = None, actor: str | None = None, action: str | None = None
+    ) -> list[Audited]:
+        rows = (
+            row
+            for row in reversed(self._audits)
+            if (before is None or row.id < before)
+            and (actor or "").lower() in row.actor.lower()
+            and (action or "").lower() in row.action.lower()
+        )
+        return list(islice(rows, max(limit, 0)))
+
+    @contextmanager
+    def once(self, request: IdempotencyKey) -> Generator[list[StoredResponse | None]]:
+        """The stored response in a list (None: the key was used for another request); or an empty list, to which the block
+        adds its response. Until the block ends the same request is rejected; without a response it may be sent again.
+        The store's lock is free in the block."""
+        key = (request.caller, request.key)
+        stored: list[StoredResponse | None] = []
+        with self._state.lock:
+            if key in self._in_flight:
+                raise LockTimeout("the same request is being executed", hint="retry the request")
+            if key in self._responses:
+                earlier, response, _ = self._responses[key]
+                stored.append(response._replace(replayed=True) if earlier == request else None)
+            else:
+                self._in_flight.add(key)
+        if stored:
+            yield stored
+            return
+        try:
+            yield stored
+        finally:
+            with self._state.locked() as now:
+                self._in_flight.discard(key)
+                if stored and stored[0] is not None:
+                    self._responses[key] = (request, stored[0], now)
+                while len(self._responses) > _RESPONSES_KEPT:
+                    self._responses.popitem(last=False)
+
+    def offer_idempotent(
+        self, queue: str, draft: Draft, request: IdempotencyKey, show: Callable[[Outcome], StoredResponse]
+    ) -> MemoryOperation[StoredResponse | None]:
+        def call() -> StoredResponse | None:
+            with self.once(request) as stored:
+                if not stored:
+                    with self._state.locked() as now:
+                        outcome = offer(self._state.used_queue(queue), draft, now)
+                    stored.append(show(outcome))
+            return stored[0]
+
+        return MemoryOperation(call)
+
+    @locked
+    def forget_responses(self, older_than: timedelta, *, limit: int = 1000, lead: Leadership | None = None) -> int:
+        if not self._state.leads(lead):
+            return 0
+        old = [key for key, (_, _, at) in self._responses.items() if at < self._now - older_than][: max(limit, 0)]
+        for key in old:
+            del self._responses[key]
+        return len(old)
+
+
+def _current(key: ApiKey, now: datetime) -> ApiKey:
+    return replace(key, active=key.revoked_at is None and (key.expires_at is None or key.expires_at > now))

@@ -1,0 +1,53 @@
+"""The database side of the data pipeline, one module per concern, reached through the app or by a DSN alone.
+
+Spark executors have only a DSN: a `Pipeline` opens no connection until one is needed. Spark starts new Python processes
+for every read and write, each of which needs one of these modules: each is imported on first use.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from tarry.storage.postgres.analytics.database import Database
+
+if TYPE_CHECKING:
+    from tarry.storage.postgres.analytics.anomalies.store import PostgresAnomalies
+    from tarry.storage.postgres.analytics.archive.manifest import PostgresManifest
+    from tarry.storage.postgres.analytics.history.store import PostgresHistory
+    from tarry.storage.postgres.analytics.retention.store import PostgresRetention
+    from tarry.storage.postgres.analytics.sink.bulk_offer import PostgresSink
+    from tarry.storage.postgres.analytics.store import PipelineAnalytics
+    from tarry.storage.postgres.analytics.windows.reader import PostgresWindows
+
+_ROLES = {
+    "analytics": ("store", "PipelineAnalytics"),
+    "anomalies": ("anomalies.store", "PostgresAnomalies"),
+    "history": ("history.store", "PostgresHistory"),
+    "manifest": ("archive.manifest", "PostgresManifest"),
+    "retention": ("retention.store", "PostgresRetention"),
+    "sink": ("sink.bulk_offer", "PostgresSink"),
+    "windows": ("windows.reader", "PostgresWindows"),
+}
+
+
+class Pipeline:
+    analytics: PipelineAnalytics
+    anomalies: PostgresAnomalies
+    history: PostgresHistory
+    manifest: PostgresManifest
+    retention: PostgresRetention
+    sink: PostgresSink
+    windows: PostgresWindows
+
+    def __init__(self, dsn: str) -> None:
+        self.dsn = dsn
+        self.database = Database(dsn)
+
+    def __getattr__(self, name: str) -> Any:
+        """Import and create a role when it is used first."""
+        if name not in _ROLES:
+            raise AttributeError(name)
+        module, role = _ROLES[name]
+        setattr(self, name, getattr(import_module(f"{__name__}.{module}"), role)(self.database))
+        return self.__dict__[name]

@@ -1,0 +1,2 @@
+-- The columns of a batch, in any statement that reads or returns one.
+batch as number, lake, kind, position, from_edge, to_edge, system_id, state, files, rows, checksum, min_at, max_at, run

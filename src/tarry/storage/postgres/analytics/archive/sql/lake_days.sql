@@ -1,0 +1,4 @@
+-- The newest day accounts of every lake.
+select lake, day, rows, checksum, pruned_rows, pruned_checksum, retired_rows, retired_checksum
+from tarry.archive_day
+order by day desc, lake limit %(limit)s::int

@@ -1,0 +1,255 @@
+"""Results of the pipeline as operations: the pipeline and the command line run them blocking, the broker awaiting."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error as NotBase64
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from operator import attrgetter
+from typing import Any, LiteralString, TypeVar
+
+import msgspec
+
+from tarry.core.analytics.anomalies import Anomaly, Band, Mute, Severity
+from tarry.core.analytics.manifest import ArchivedDay, ArchivedFile, LakeFile, PastRun
+from tarry.core.analytics.metrics import ConsumerHour, Forecast, MetricMinute, Quantiles
+from tarry.core.analytics.port import AnalyticsPage, AnalyticsQuery
+from tarry.core.errors import InvalidInput, UnknownQueue
+from tarry.core.journal.snapshots import Digest
+from tarry.storage.postgres.statement import Op, Row, Statement, bind, each, first, made, value, value_or_none
+
+R = TypeVar("R")
+
+MAX_ROWS = 100_000
+"""The largest page."""
+
+
+class _Position(msgspec.Struct, array_like=True, frozen=True):
+    """The last row of a page, by the columns that order the rows."""
+
+    at: datetime
+    id: int
+    text: str | None = None
+
+
+def minutes(query: AnalyticsQuery) -> Op[AnalyticsPage[MetricMinute]]:
+    return _page(query, "metrics", "analytics/metrics", _minute, ("minute", "queue_id"))
+
+
+def hours(query: AnalyticsQuery) -> Op[AnalyticsPage[ConsumerHour]]:
+    return _page(query, "consumers", "analytics/consumers", _hour, ("hour", "queue_id", "consumer"))
+
+
+def forecasts(query: AnalyticsQuery) -> Op[AnalyticsPage[Forecast]]:
+    rows = yield from rows_of(query.queue, "analytics/forecasts", made(Forecast), {})
+    visible = [row for row in rows if query.sees(row.queue)]
+    return AnalyticsPage(rows=visible, run=(yield from last_run("forecast").run()))
+
+
+def anomalies(
+    query: AnalyticsQuery,
+    *,
+    detector: str | None = None,
+    severity: Severity | None = None,
+    acknowledged: bool | None = None,
+    id: int | None = None,
+) -> Op[AnalyticsPage[Anomaly]]:
+    params = {
+        "detector": detector,
+        "severity": None if severity is None else Severity(severity).value,
+        "acknowledged": acknowledged,
+        "id": id,
+    }
+    return _page(query, "anomalies", "analytics/anomalies/anomalies", _anomaly, ("window_to", "id"), params)
+
+
+def anomaly(id: int) -> Op[Anomaly | None]:
+    page = yield from anomalies(AnalyticsQuery(limit=1), id=id)
+    return page.rows[0] if page.rows else None
+
+
+def acknowledge(ids: Sequence[int], by: str | None, note: str | None) -> Statement[int]:
+    return bind("analytics/anomalies/acknowledge", value, ids=list(ids), by=by, note=note)
+
+
+def mute(detector: str | None, queue: str | None, until: datetime | None, reason: str) -> Op[Mute]:
+    if until is not None and until.tzinfo is None:
+        raise InvalidInput(f"until needs a time zone: {until.isoformat()}")
+    params = {"detector": detector, "queue": queue, "until": until, "reason": reason}
+    id = yield from queue_id(queue)
+    yield from bind("analytics/anomalies/mute_lock").run()
+    (muted,) = yield from bind("analytics/anomalies/mute", each(made(Mute)), **params, queue_id=id).run()
+    return muted
+
+
+def mutes() -> Statement[list[Mute]]:
+    return bind("analytics/anomalies/mutes", each(made(Mute)))
+
+
+def unmute(id: int) -> Statement[bool]:
+    return bind("analytics/anomalies/unmute", value, id=id)
+
+
+def last_run(job: str, lake: str | None = None) -> Statement[PastRun | None]:
+    return bind("analytics/last_run", first(made(PastRun)), job=job, lake=lake)
+
+
+def bands(queue: str, metric: str) -> Op[list[Band]]:
+    return (yield from rows_of(queue, "analytics/anomalies/bands", made(Band), {"metric": metric}))
+
+
+def runs(job: str | None, before: int | None, limit: int) -> Op[list[PastRun]]:
+    statement = bind("analytics/runs", each(_with_lock), job=job, before=before, limit=limited(limit))
+    return [_lost(run, is_locked=is_locked) for run, is_locked in (yield from statement.run())]
+
+
+def _lost(run: PastRun, *, is_locked: bool) -> PastRun:
+    return run if is_locked or run.state != "running" else replace(run, state="lost")
+
+
+def lake_days(limit: int) -> Statement[dict[str, list[ArchivedDay]]]:
+    def decode(rows: list[Row]) -> dict[str, list[ArchivedDay]]:
+        lakes: dict[str, list[ArchivedDay]] = {}
+        for row in rows:
+            lakes.setdefault(row.lake, []).append(archived_day(row))
+        return lakes
+
+    return bind("analytics/archive/lake_days", decode, limit=limited(limit))
+
+
+def archived_day(row: Row) -> ArchivedDay:
+    return ArchivedDay(
+        day=row.day,
+        archived=Digest(row.rows, int(row.checksum)),
+        pruned=Digest(row.pruned_rows, int(row.pruned_checksum)),
+        retired=Digest(row.retired_rows, int(row.retired_checksum)),
+    )
+
+
+def lake_files(since: date | None, until: date | None, queue: str | None, limit: int) -> Statement[list[ArchivedFile]]:
+    params = {"since": since, "until": until, "queue": queue, "limit": limited(limit)}
+
+    def decode(row: Row) -> ArchivedFile:
+        values: dict[str, Any] = {**_without(row._asdict(), "lake"), "checksum": int(row.checksum)}
+        return ArchivedFile(row.lake, LakeFile(**values))
+
+    return bind("analytics/archive/lake_files", each(decode), **params)
+
+
+def last_runs(jobs: Sequence[str]) -> Op[list[PastRun]]:
+    statement = bind("analytics/last_runs", each(_with_lock), jobs=list(jobs))
+    runs = yield from statement.run()
+    unlocked = {run.id for run, is_locked in runs if not is_locked}
+    if unlocked:
+        # The run may have ended between the read of its row and that of its lock: the end is recorded before the lock is
+        # released, so a second read shows it.
+        runs = yield from statement.run()
+    return [replace(run, state="lost") if run.id in unlocked and run.state == "running" else run for run, _ in runs]
+
+
+def rows_of(
+    queue: str | None, verb: LiteralString, decode: Callable[[Row], R], params: Mapping[str, Any]
+) -> Op[list[R]]:
+    """The decoded rows of a statement, of one queue or of all."""
+    id = yield from queue_id(queue)
+    return (yield from bind(verb, each(decode), **params, queue_id=id).run())
+
+
+def queue_id(queue: str | None) -> Op[int | None]:
+    if queue is None:
+        return None
+    id = yield from bind("analytics/queue_id", value_or_none, queue=queue).run()
+    if id is None:
+        raise UnknownQueue(queue)
+    return id
+
+
+def limited(limit: int | None) -> int | None:
+    """Check a limit. A larger one is refused, not lowered: a short page would be taken for the last one."""
+    if limit is not None and not 0 <= limit <= MAX_ROWS:
+        raise InvalidInput(f"limit must be from 0 to {MAX_ROWS:,}, not {limit:,}")
+    return limit
+
+
+def visible(patterns: Sequence[str] | None) -> dict[str, Any]:
+    """The parameters of `_visible.sql`: names and prefixes of queues; None for all queues."""
+    if patterns is None or "*" in patterns:
+        return {"names": None, "prefixes": None}
+    return {
+        "names": [pattern for pattern in patterns if not pattern.endswith("*")],
+        "prefixes": [pattern[:-1] for pattern in patterns if pattern.endswith("*")],
+    }
+
+
+def with_quantiles(row: Row, *measures: str) -> dict[str, Any]:
+    """The row with the columns lag_p50_s, lag_p95_s and lag_p99_s as one value `lag`, and so on for each measure."""
+    values = row._asdict()
+    for measure in measures:
+        p50, p95, p99 = (values.pop(f"{measure}_{point}_s") for point in ("p50", "p95", "p99"))
+        values[measure] = None if p50 is None else Quantiles(p50, p95, p99)
+    return values
+
+
+def _page(
+    query: AnalyticsQuery,
+    job: str,
+    verb: LiteralString,
+    decode: Callable[[Row], R],
+    order: Sequence[str],
+    more: Mapping[str, Any] | None = None,
+) -> Op[AnalyticsPage[R]]:
+    """`order`: the columns of a position."""
+    after = None if query.after is None else _parsed(query.after)
+    position = attrgetter(*order)
+    params = {
+        **(more or {}),
+        **visible(query.patterns),
+        "since": query.since,
+        "until": query.until,
+        "limit": limited(query.limit),
+        "after_at": after and after.at,
+        "after_id": after and after.id,
+        "after_text": after and after.text,
+    }
+    rows = yield from rows_of(query.queue, verb, lambda row: (decode(row), position(row)), params)
+    next_page = _encoded(_Position(*rows[-1][1])) if rows and len(rows) == query.limit else None
+    run = yield from last_run(job).run()
+    return AnalyticsPage(rows=[row for row, _ in rows], next=next_page, run=run)
+
+
+def _encoded(position: _Position) -> str:
+    return urlsafe_b64encode(msgspec.json.encode(position)).rstrip(b"=").decode()
+
+
+def _parsed(text: str) -> _Position:
+    try:
+        data = urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4))
+        position = msgspec.json.decode(data, type=_Position)
+        at = position.at.astimezone(UTC) if position.at.tzinfo is not None else None
+    except (NotBase64, ValueError, OverflowError, msgspec.MsgspecError):
+        at, position = None, None
+    if position is None or at is None or not 0 <= position.id < 2**63 or "\x00" in (position.text or ""):
+        raise InvalidInput("after: this is not the `next` of a page")
+    return _Position(at, position.id, position.text)
+
+
+def _minute(row: Row) -> MetricMinute:
+    return MetricMinute(**_without(with_quantiles(row, "lag", "wait", "processing"), "queue_id"))
+
+
+def _hour(row: Row) -> ConsumerHour:
+    return ConsumerHour(**_without(with_quantiles(row, "processing"), "queue_id"))
+
+
+def _without(row: dict[str, Any], name: str) -> dict[str, Any]:
+    return {column: value for column, value in row.items() if column != name}
+
+
+def _anomaly(row: Row) -> Anomaly:
+    return Anomaly(**row._asdict() | {"severity": Severity(row.severity)})
+
+
+def _with_lock(row: Row) -> tuple[PastRun, bool]:
+    return PastRun(**_without(row._asdict(), "is_locked")), row.is_locked

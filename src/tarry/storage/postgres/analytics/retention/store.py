@@ -1,0 +1,135 @@
+"""Compaction, pruning and retention of journal and lake. Each method is one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, date, datetime, time, timedelta
+
+import psycopg
+from psycopg.types.json import Jsonb
+
+from tarry.core.analytics.manifest import Batch, BatchState, LakeFile, LakeHead, by_day
+from tarry.core.errors import InvalidState
+from tarry.core.journal.snapshots import SnapshotBound
+from tarry.storage.postgres.analytics.archive.manifest import batch, day_by_queue, file_params, overtaken
+from tarry.storage.postgres.analytics.database import Role
+from tarry.storage.postgres.statement import Op, Row, bind, each, value
+
+_OVERFLOW_ROWS = 5_000
+"""Rows per delete: a short transaction with few row locks."""
+
+
+class PostgresRetention(Role):
+    def plan_compaction(self, parts: Sequence[Batch], run: int) -> Batch:
+        first, last = parts[0], parts[-1]
+        try:
+            (planned,) = self._database.write(
+                "analytics/retention/plan_compaction",
+                each(batch),
+                lake=first.lake,
+                position=last.position,
+                system_id=last.system_id,
+                from_edge=Jsonb(first.start.as_json()),
+                to_edge=Jsonb(last.end.as_json()),
+                run=run,
+            )
+        except psycopg.errors.UniqueViolation:
+            raise InvalidState(
+                f"an archive batch of {first.lake} is not finished", hint="run first: tarry pipeline archive"
+            ) from None
+        return planned
+
+    def replace(self, compaction: Batch, parts: Sequence[Batch], files: Sequence[LakeFile]) -> Batch:
+        """Atomically make the compaction readable instead of its parts. Raises if one of them is gone."""
+        is_pruned = all(part.state is BatchState.PRUNED for part in parts)
+        params = {
+            "batch": compaction.number,
+            "parts": [part.number for part in parts],
+            "state": (BatchState.PRUNED if is_pruned else BatchState.DURABLE).value,
+            **file_params(files),
+            "min_at": min((part.min_at for part in parts if part.min_at is not None), default=None),
+            "max_at": max((part.max_at for part in parts if part.max_at is not None), default=None),
+        }
+
+        def op() -> Op[Batch]:
+            replaced = yield from bind("analytics/retention/replaced", len, **params).run()
+            completed = yield from bind("analytics/retention/compacted", each(batch), **params).run()
+            if not completed or replaced != len(parts):
+                raise overtaken(compaction.lake)
+            return completed[0]
+
+        return self._database.transact(op())
+
+    def lakes(self) -> list[LakeHead]:
+        def head(row: Row) -> LakeHead:
+            return LakeHead(row.lake, SnapshotBound.from_json(row.to_edge), row.system_id)
+
+        return self._database.fetch("analytics/retention/lakes", each(head))
+
+    def journal_days(self) -> dict[date, bool]:
+        """The days before today that are in the journal, and whether each has its own partition."""
+
+        def decode(rows: list[Row]) -> dict[date, bool]:
+            days: dict[date, bool] = {}
+            for row in rows:
+                days[row.day] = days.get(row.day, False) or row.is_partition
+            return days
+
+        return self._database.fetch("analytics/retention/journal_days", decode)
+
+    def drop_day(self, day: date, rows: int) -> bool:
+        """Drop a partition with exactly this many rows. False if it has others now, or is locked."""
+        try:
+            return self._database.write("analytics/retention/drop_day", value, day=day, rows=rows) is not None
+        except InvalidState:
+            return False
+
+    def drop_overflow(self, day: date, edges: Sequence[SnapshotBound]) -> int:
+        """Delete rows of a day without a partition that lie before all of these edges, in chunks."""
+        from_at = datetime.combine(day, time(), UTC)
+        params = {
+            "day": day,
+            "from_at": from_at,
+            "to_at": from_at + timedelta(days=1),
+            "snapshots": [edge.snapshot for edge in edges],
+            "bases": [edge.base for edge in edges],
+            "xids": [edge.mark.xid if edge.mark else None for edge in edges],
+            "ids": [edge.mark.id if edge.mark else None for edge in edges],
+            "limit": _OVERFLOW_ROWS,
+        }
+        total = 0
+        while True:
+            deleted = self._database.write("analytics/retention/drop_overflow", value, **params)
+            total += deleted
+            if deleted < _OVERFLOW_ROWS:
+                return total
+
+    def mark_pruned(self) -> None:
+        self._database.write("analytics/retention/mark_pruned")
+
+    def first_days(self) -> dict[int, date]:
+        """By queue id: the first day of history to keep."""
+        return self._database.fetch("analytics/retention/first_days", day_by_queue)
+
+    def retire(self, lake: str, taken: Mapping[Batch, Sequence[LakeFile]], horizons: Mapping[int, date]) -> None:
+        """Remove these files from the manifest: later reads do not see them, and they may be deleted."""
+
+        def op() -> Op[None]:
+            for old, files in taken.items():
+                paths = {file.path for file in files}
+                kept = [file for file in old.files if file.path not in paths]
+                retire = bind("analytics/retention/retire_files", bool, batch=old.number, **file_params(kept))
+                if not (yield from retire.run()):
+                    raise overtaken(lake)
+            retired = [file for files in taken.values() for file in files]
+            for day, digest in by_day(retired).items():
+                yield from bind("analytics/retention/retire_day", lake=lake, day=day, **asdict(digest)).run()
+            for queue, before in horizons.items():
+                yield from bind("analytics/retention/retire_horizon", lake=lake, queue=queue, before=before).run()
+
+        self._database.transact(op())
+
+    def begin_lake(self, lake: str) -> None:
+        """Record that the history of a new lake is incomplete if the journal was pruned before."""
+        self._database.write("analytics/retention/late_lake", lake=lake)

@@ -1,0 +1,216 @@
+"""Results of the pipeline in PostgreSQL: written by its jobs, read by the broker, the command line and reports."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import date, datetime, timedelta
+from itertools import islice
+from typing import Final, LiteralString, Protocol, TypeVar
+
+from tarry.core.analytics.anomalies import Anomaly, Band, Mute, Severity
+from tarry.core.analytics.manifest import ArchivedDay, ArchivedFile, PastRun
+from tarry.core.analytics.metrics import (
+    ConsumerHour,
+    Forecast,
+    ForecastSpan,
+    MetricMinute,
+    MetricSpan,
+    Outlook,
+    Planned,
+    Standing,
+    Table,
+)
+from tarry.core.analytics.port import AnalyticsPage, AnalyticsQuery
+from tarry.core.journal.events import Event, EventKind
+from tarry.storage.postgres.analytics import operations
+from tarry.storage.postgres.analytics.database import Role
+from tarry.storage.postgres.journal import recent
+from tarry.storage.postgres.statement import Op, Row, each, made, no_result, value
+
+R = TypeVar("R")
+
+CHUNK = 5_000
+"""Rows per statement and transaction."""
+_PUT: Final[Mapping[Table, LiteralString]] = {
+    Table.METRICS: "analytics/put_metrics",
+    Table.CONSUMERS: "analytics/put_consumers",
+    Table.FACTS: "analytics/put_facts",
+    Table.FORECASTS: "analytics/put_forecasts",
+    Table.FORECAST_MINUTES: "analytics/put_forecast_minutes",
+    Table.BANDS: "analytics/anomalies/put_bands",
+}
+
+
+class Run(Protocol):
+    """Runs an operation on a connection of the store; a new operation for every try. `atomic`: in one transaction."""
+
+    def __call__(self, make: Callable[[], Op[R]], *, atomic: bool = False) -> Awaitable[R]: ...
+
+
+class PostgresAnalytics:
+    """What the broker reads and changes, on the connections of its store: see `core.analytics.port.Analytics`."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    async def events(
+        self, query: AnalyticsQuery, *, kinds: Iterable[EventKind] | None = None, consumer: str | None = None
+    ) -> AnalyticsPage[Event]:
+        return await self._run(lambda: recent.look_back(query, kinds, consumer), atomic=True)
+
+    async def minutes(self, query: AnalyticsQuery) -> AnalyticsPage[MetricMinute]:
+        return await self._run(lambda: operations.minutes(query))
+
+    async def hours(self, query: AnalyticsQuery) -> AnalyticsPage[ConsumerHour]:
+        return await self._run(lambda: operations.hours(query))
+
+    async def forecasts(self, query: AnalyticsQuery) -> AnalyticsPage[Forecast]:
+        return await self._run(lambda: operations.forecasts(query))
+
+    async def anomalies(
+        self,
+        query: AnalyticsQuery,
+        *,
+        detector: str | None = None,
+        severity: Severity | None = None,
+        acknowledged: bool | None = None,
+    ) -> AnalyticsPage[Anomaly]:
+        return await self._run(
+            lambda: operations.anomalies(query, detector=detector, severity=severity, acknowledged=acknowledged)
+        )
+
+    async def anomaly(self, id: int) -> Anomaly | None:
+        return await self._run(lambda: operations.anomaly(id))
+
+    async def acknowledge(self, id: int, *, by: str | None, note: str | None) -> Anomaly | None:
+        await self._run(operations.acknowledge([id], by, note).run)
+        return await self.anomaly(id)
+
+    async def mute(self, *, detector: str | None, queue: str | None, until: datetime | None, reason: str) -> Mute:
+        return await self._run(lambda: operations.mute(detector, queue, until, reason), atomic=True)
+
+    async def mutes(self) -> list[Mute]:
+        return await self._run(operations.mutes().run)
+
+    async def unmute(self, id: int) -> bool:
+        return await self._run(operations.unmute(id).run)
+
+    async def bands(self, queue: str, metric: str) -> list[Band]:
+        return await self._run(lambda: operations.bands(queue, metric))
+
+    async def runs(self, *, job: str | None = None, before: int | None = None, limit: int = 100) -> list[PastRun]:
+        return await self._run(lambda: operations.runs(job, before, limit))
+
+    async def last_runs(self, jobs: Sequence[str]) -> list[PastRun]:
+        return await self._run(lambda: operations.last_runs(jobs))
+
+    async def lake_days(self, *, limit: int = 100) -> Mapping[str, list[ArchivedDay]]:
+        return await self._run(operations.lake_days(limit).run)
+
+    async def lake_files(
+        self, *, since: date | None = None, until: date | None = None, queue: str | None = None, limit: int = 1_000
+    ) -> list[ArchivedFile]:
+        return await self._run(operations.lake_files(since, until, queue, limit).run)
+
+
+class PipelineAnalytics(Role):
+    """What jobs write, and what reports read, blocking."""
+
+    def minutes(self, query: AnalyticsQuery) -> AnalyticsPage[MetricMinute]:
+        return self._database.query(lambda: operations.minutes(query))
+
+    def hours(self, query: AnalyticsQuery) -> AnalyticsPage[ConsumerHour]:
+        return self._database.query(lambda: operations.hours(query))
+
+    def forecasts(self, query: AnalyticsQuery) -> AnalyticsPage[Forecast]:
+        return self._database.query(lambda: operations.forecasts(query))
+
+    def facts(self, query: AnalyticsQuery, *, outcome: str | None = None) -> list[Row]:
+        """Versions that ended between two instants, newest first: rows of `tarry.facts`."""
+        limit = operations.limited(query.limit)
+        params = {"since": query.since, "until": query.until, "outcome": outcome, "limit": limit}
+        return self._rows(query.queue, "analytics/facts", _same, params)
+
+    def metric_spans(
+        self, queue: str | None, since: datetime, until: datetime, step: timedelta | None
+    ) -> list[MetricSpan]:
+        """Aggregates of all minutes: in spans of length `step`, or as a whole (None)."""
+
+        def decode(row: Row) -> MetricSpan:
+            return MetricSpan(**operations.with_quantiles(row, "lag", "processing"))
+
+        return self._rows(queue, "analytics/metric_spans", decode, {"since": since, "until": until, "step": step})
+
+    def forecast_minutes(self, queue: str | None, *, limit: int = 10_080) -> list[Row]:
+        """The first future minutes with load or backlog, within the limit."""
+        return self._rows(queue, "analytics/forecast_minutes", _same, {"limit": operations.limited(limit)})
+
+    def forecast_spans(self, queue: str | None, step: timedelta | None) -> list[ForecastSpan]:
+        """Like `metric_spans`."""
+        return self._rows(queue, "analytics/forecast_spans", made(ForecastSpan), {"step": step})
+
+    def put(self, table: Table, rows: Iterable[str]) -> int:
+        """Upsert rows given as JSON objects with every column; returns how many were new or different."""
+        changed, remaining = 0, iter(rows)
+        while chunk := list(islice(remaining, CHUNK)):
+            changed += self._database.fetch(_PUT[table], value, rows=f"[{','.join(chunk)}]")
+        return changed
+
+    def keep_forecast(self, run_id: int) -> int:
+        """Delete every forecast except that of this run."""
+        return self._database.fetch("analytics/keep_forecast", value, run_id=run_id)
+
+    def delete_facts(self, before: datetime) -> int:
+        """Delete facts of versions that ended before, in small chunks."""
+        total = 0
+        while deleted := self._database.fetch("analytics/delete_facts", value, before=before, limit=CHUNK):
+            total += deleted
+        return total
+
+    def levels_before(self, lake: str, day: date) -> list[tuple[int, int, int]]:
+        """The live and the dead messages of each queue at the start of this day: (queue id, depth, dead)."""
+        return self._database.fetch("analytics/levels_before", each(tuple), lake=lake, day=day)
+
+    def put_levels(self, lake: str, days: Mapping[date, Sequence[tuple[int, int, int]]]) -> None:
+        """Replace the changes of these levels on these days."""
+        rows = [
+            {"lake": lake, "day": day.isoformat(), "queue_id": queue_id, "net": net, "dead_net": dead_net}
+            for day, changes in days.items()
+            for queue_id, net, dead_net in changes
+        ]
+        self._database.fetch("analytics/put_levels", no_result, lake=lake, days=list(days), rows=json.dumps(rows))
+
+    def outlook(self, now: datetime, until: datetime) -> Outlook:
+        """The load that is known from the live messages."""
+        return self._database.fetch("analytics/outlook", _outlook, now=now, until=until)
+
+    def _rows(
+        self, queue: str | None, verb: LiteralString, decode: Callable[[Row], R], params: Mapping[str, object]
+    ) -> list[R]:
+        return self._database.query(lambda: operations.rows_of(queue, verb, decode, params))
+
+
+def _same(row: Row) -> Row:
+    return row
+
+
+def _outlook(rows: list[Row]) -> Outlook:
+    standings: dict[int, Standing] = {}
+    planned: list[Planned] = []
+    for row in rows:
+        # Messages already due come first and have no minute.
+        is_due = row.minute is None
+        messages, leased = row.messages or 0, row.leased or 0
+        standing = Standing(
+            queue_id=row.queue_id,
+            queue=row.queue,
+            ready=messages - leased if is_due else 0,
+            leased=leased if is_due else 0,
+            target_lag_s=row.target_lag_s,
+            paused=row.paused,
+        )
+        standings.setdefault(row.queue_id, standing)
+        if not is_due:
+            planned.append(Planned(row.queue_id, row.minute, messages, row.retries))
+    return Outlook(tuple(standings.values()), tuple(planned))

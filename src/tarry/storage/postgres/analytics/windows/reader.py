@@ -1,0 +1,175 @@
+"""Reading the journal between two snapshots. Nothing here keeps a snapshot open for longer than one statement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
+
+from tarry.core.analytics.manifest import OtherCluster
+from tarry.core.errors import InvalidState
+from tarry.core.journal.snapshots import (
+    BEGINNING,
+    Condition,
+    Digest,
+    Mark,
+    QueueNote,
+    Scan,
+    Slice,
+    SnapshotBound,
+    TableSnapshot,
+    Window,
+)
+from tarry.storage.postgres.analytics.database import Role
+from tarry.storage.postgres.analytics.windows import arrow, scans
+from tarry.storage.postgres.journal import bounds as journal_edges
+from tarry.storage.postgres.runner import drive
+from tarry.storage.postgres.statement import Op, Row, bind, each, made, only_row, value
+
+_FIRST_SEARCH = 1_000
+"""Transactions in the first search."""
+MOST_TAIL_ROWS = 5_000_000
+"""Fits into the driver's memory; a longer tail means that the archive job has not run for a long time."""
+_TAIL = ("id", "kind", "queue_id", "key", "version", "attempt", "priority", "due_at", "detail")
+_LIVE = """
+    select m.queue as queue_id, m.key, m.version, m.attempt, m.priority::int as priority, m.due_at, m.created_at,
+        coalesce(m.max_attempts, q.max_attempts) as max_attempts
+    from tarry.message m left join tarry.queue q on q.id = m.queue
+"""
+_DEAD = "select queue as queue_id, key, version, died_at from tarry.dead_letter"
+_QUEUES = "select id, name, journal::text as journal from tarry.queue"
+_FIRST = Mark(0, 0)
+_LAST = Mark(2**63 - 1, 2**63 - 1)
+
+
+class PostgresWindows(Role):
+    def system_id(self) -> str:
+        return self._database.fetch("analytics/windows/system", value)
+
+    def edge(self) -> SnapshotBound:
+        return self._database.query(journal_edges.head)[1]
+
+    def current_snapshot(self) -> SnapshotBound:
+        return self._database.query(_current_snapshot)
+
+    def check(self, edge: SnapshotBound, system_id: str) -> None:
+        state = self._database.query(lambda: _checked(edge))
+        if state.system_id != system_id:
+            raise OtherCluster(
+                f"the position belongs to the database cluster {system_id}, and this is {state.system_id}: restored, or "
+                "another one",
+                hint="transaction ids start again after a restore; start over (startAnew, or another lake)",
+            )
+        if state.is_lost:
+            raise OtherCluster(
+                "a standby took over that had not received everything before this position: events that were read may be "
+                "lost here, and their transaction ids reused for new events",
+                hint="start over (startAnew, or another lake): reading on would silently skip new events",
+            )
+        if state.is_behind:
+            raise OtherCluster(
+                "the position lies in the future of this database: it was restored to an earlier time",
+                hint="start over (startAnew), or restore the checkpoint of the same time",
+            )
+        if state.is_pruned and edge != BEGINNING:
+            raise InvalidState(
+                "the journal was pruned beyond this position: events between would be missed",
+                hint="read them from the lake, and start over (startAnew)",
+            )
+
+    def has_rows(self, window: Window) -> bool:
+        return self._database.fetch("analytics/windows/window_exists", value, **bounds(window))
+
+    def cut(self, window: Window, most_rows: int) -> Window:
+        """Searches a small range of transactions first and four times as many if too few rows were found: each search
+        sorts its rows, and a long backlog is cut many times.
+        """
+        limits = bounds(window)
+        span = _FIRST_SEARCH
+        while True:
+            end_xid = min(limits["end_xid"], limits["first_xid"] + span)
+            params = {**limits, "end_xid": end_xid, "rows": most_rows}
+            marks = self._database.fetch("analytics/windows/window_cut", each(made(Mark)), **params)
+            if len(marks) == 2:
+                return Window(window.start, SnapshotBound(window.until, window.since, marks[0], window.end.point))
+            if end_xid == limits["end_xid"]:
+                return window
+            span *= 4
+
+    def can_apply(self, table: str, condition: Condition) -> bool:
+        return scans.can_apply(table, condition)
+
+    def slices(self, scan: Scan, window: Window | None, *, partitions: int | None = None) -> list[Slice]:
+        if scan.table != "events":
+            with self._database.connection() as conn:
+                return scans.table_slices(conn, scan, partitions)
+        with self._database.connection() as conn:
+            current = drive(conn, _current_snapshot())  # also of a given window: this refuses a standby
+            window = window or Window(BEGINNING, current)
+            return scans.event_slices(conn, scan, window, partitions)
+
+    def batches(self, piece: Slice) -> Iterator[Any]:
+        return arrow.batches(self._database.dsn, piece)
+
+    def digest(self, window: Window) -> dict[date, Digest]:
+        days = self._database.fetch("analytics/windows/window_digest", list[Row], **bounds(window))
+        return {row.day: Digest(row.rows, int(row.checksum)) for row in days}
+
+    def day_digest(self, edge: SnapshotBound, day: date) -> tuple[Digest, int]:
+        """Digest of a day's events at or before the edge, and the number of rows after it."""
+        from_at = datetime.combine(day, time(), UTC)
+        mark = edge.mark or _FIRST
+        before = {"snapshot": edge.snapshot, "base": edge.base, "xid": mark.xid, "id": mark.id}
+        span = {"from_at": from_at, "to_at": from_at + timedelta(days=1)}
+        row = self._database.fetch("analytics/windows/day_digest", only_row, **before, **span)
+        return Digest(row.rows, int(row.checksum)), row.later_rows
+
+    def table_snapshot(self, edge: SnapshotBound) -> TableSnapshot:
+        """Live messages, dead letters and the journal after the edge, all of one instant.
+
+        Events are immutable: those of the snapshot are read later, in slices, without keeping it open.
+        """
+        with arrow.connection(self._database.dsn, autocommit=False) as conn, conn.cursor() as cursor:
+            cursor.execute("set transaction isolation level repeatable read, read only")
+            until = arrow.table(cursor, "select pg_current_snapshot()::text as until").column("until")[0].as_py()
+            live, dead = arrow.table(cursor, _LIVE), arrow.table(cursor, _DEAD)
+            queues = tuple(QueueNote(**row) for row in arrow.table(cursor, _QUEUES).to_pylist())
+        scan = Scan(table="events", columns=_TAIL)
+        windows = [Window(edge.closed, SnapshotBound(until))]
+        if not edge.is_complete:
+            windows.insert(0, Window(edge, edge.closed))
+        slices = [piece for window in windows for piece in self.slices(scan, window)]
+        rows = sum(piece.rows or 0 for piece in slices)
+        if rows > MOST_TAIL_ROWS:
+            raise InvalidState(
+                f"{rows:,} events are not archived yet, too many to verify at once",
+                hint="run first: tarry pipeline archive",
+            )
+        tail = [batch for piece in slices for batch in self.batches(piece)]
+        return TableSnapshot(live=live, dead=dead, tail=tail, queues=queues)
+
+
+def bounds(window: Window) -> dict[str, Any]:
+    """A window as parameters. The range of transactions is for the index; the snapshots decide."""
+    after, upto = window.after or _FIRST, window.upto or _LAST
+    return {
+        "since": window.since,
+        "until": window.until,
+        "first_xid": max(int(window.since.split(":")[0]), after.xid),
+        "end_xid": min(int(window.until.split(":")[1]), upto.xid + 1),
+        "after_xid": after.xid,
+        "after_id": after.id,
+        "upto_xid": upto.xid,
+        "upto_id": upto.id,
+    }
+
+
+def _current_snapshot() -> Op[SnapshotBound]:
+    yield from journal_edges.on_primary()
+    return SnapshotBound((yield from bind("analytics/windows/snapshot", value).run()))
+
+
+def _checked(edge: SnapshotBound) -> Op[Row]:
+    yield from journal_edges.on_primary()
+    params = {"snapshot": edge.snapshot, "base": edge.base, **journal_edges.evidence(edge)}
+    return (yield from bind("analytics/windows/check", only_row, **params).run())

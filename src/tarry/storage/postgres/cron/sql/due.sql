@@ -1,0 +1,17 @@
+-- Schedules that need a scheduler now, the longest waiting first: their time has come, or they were last changed at a
+-- time in the future, because the clock was set back. Those whose payloads are computed by code only if they are `owned`.
+select
+    -- include: cron/_schedule
+from (
+    (select * from tarry.schedule
+     where wake_at <= coalesce(%(now)s::timestamptz, statement_timestamp())
+       and (payload is not null or prefix = any (%(owned)s::text[]))
+     order by wake_at limit %(limit)s::int)
+    union
+    (select * from tarry.schedule
+     where ruled_at > coalesce(%(now)s::timestamptz, statement_timestamp()) and wake_at is not null
+       and (payload is not null or prefix = any (%(owned)s::text[]))
+     order by ruled_at limit %(limit)s::int)
+) s
+order by s.wake_at, s.prefix
+limit %(limit)s::int

@@ -1,0 +1,74 @@
+"""The newest events of PostgreSQL's journal: ranges of transactions, from the last one backwards, each longer than the last.
+
+The journal has no index by time, which would slow writes down. Its index event_find finds a range of transactions directly,
+so reading the last minutes costs the same however long the journal is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from tarry.core.analytics.port import AnalyticsPage, AnalyticsQuery
+from tarry.core.errors import InvalidInput
+from tarry.core.journal.events import Event, EventKind
+from tarry.storage.postgres.analytics.operations import MAX_ROWS, limited, queue_id, visible
+from tarry.storage.postgres.journal.statements import event, prefer_bitmap_scans
+from tarry.storage.postgres.statement import Op, Row, bind, value
+
+FIRST = 16
+"""Transactions of the first range: each may have a thousand events, or one."""
+WIDER = 4
+ENOUGH = 50_000
+"""Events that one call scans, rounded up to a range; its result then has the position to continue from."""
+_BEHIND_ALL = 2**63 - 1
+
+
+class _Position(NamedTuple):
+    """Where to continue: before this event."""
+
+    xid: int
+    id: int
+
+
+def look_back(
+    query: AnalyticsQuery, kinds: Iterable[EventKind] | None, consumer: str | None
+) -> Op[AnalyticsPage[Event]]:
+    """The newest events that match, in a transaction of its own."""
+    limited(query.limit)
+    position = None if query.after is None else _parsed(query.after)
+    params = {
+        **visible(query.patterns),
+        "queue_id": (yield from queue_id(query.queue)),
+        "consumer": consumer,
+        "kinds": [kind.value for kind in kinds or EventKind],
+        "since": query.since,
+        "until": query.until,
+    }
+    yield from prefer_bitmap_scans().run()
+    last, until_id = position or _Position((yield from bind("journal/head", value).run()), _BEHIND_ALL)
+    events: list[tuple[_Position, Event]] = []
+    looked, width = 0, FIRST
+    limit = MAX_ROWS if query.limit is None else query.limit
+    while last > 0 and len(events) < limit and looked < ENOUGH:
+        first = max(0, last - width)
+        part = {"from_xid": first, "to_xid": last, "until_id": until_id, "limit": limit - len(events)}
+        scanned = yield from bind("journal/recent", list[Row], **params, **part).run()
+        events += [(_Position(row.xid, row.id), event(row)) for row in scanned if row.id is not None]
+        looked += scanned[0].looked
+        last, until_id, width = first - 1, _BEHIND_ALL, width * WIDER
+    rows = [event for _, event in events]
+    if limit and len(events) == limit:
+        return AnalyticsPage(rows=rows, next=_shown(events[-1][0]))
+    return AnalyticsPage(rows=rows, next=None if last <= 0 else _shown(_Position(last, _BEHIND_ALL)))
+
+
+def _shown(position: _Position) -> str:
+    return f"{position.xid}-{position.id}"
+
+
+def _parsed(text: str) -> _Position:
+    xid, dash, id = text.partition("-")
+    if not (dash and all(part.isascii() and part.isdigit() and len(part) < 20 for part in (xid, id))):
+        raise InvalidInput("after: this is not the `next` of a page")
+    return _Position(min(int(xid), _BEHIND_ALL), min(int(id), _BEHIND_ALL))

@@ -1,0 +1,54 @@
+"""The journal: the timeline of a key, partitions, and journals that were restored from a dump."""
+
+from __future__ import annotations
+
+from tarry.core.journal.events import KINDS, Event, EventKind
+from tarry.storage.postgres.arrays import TextArray
+from tarry.storage.postgres.messages.statements import known, storable
+from tarry.storage.postgres.statement import Op, Row, Statement, bind, value
+
+
+def event(row: Row) -> Event:
+    """Of the columns of journal/sql/_event.sql."""
+    return Event(
+        id=row.id, kind=EventKind(row.kind), at=row.at, queue=row.queue, key=row.key, version=row.version,
+        attempt=row.attempt, priority=row.priority, due_at=row.due_at, leased_at=row.leased_at,
+        lease_until=row.lease_until, consumer=row.consumer, size=row.size, payload_hash=row.payload_hash,
+        payload=getattr(row, "payload", None), error=row.error, detail=row.detail,
+    )  # fmt: skip
+
+
+def prefer_bitmap_scans() -> Statement[None]:
+    """Set the planner for a statement that relies on event_find, until the transaction ends. Not on a caller's connection:
+    the rest of its transaction must keep its settings."""
+    return bind("journal/prefer_bitmap_scans")
+
+
+def timeline(queue: str, key: str, limit: int, before: int | None = None) -> Statement[list[Event]]:
+    # Filtered in the statement: fewer rows than `limit` mean that there are no more.
+    params = {"queue": queue, "key": key, "before": before, "limit": storable(limit), "kinds": TextArray(sorted(KINDS))}
+    return bind(
+        "journal/timeline", lambda rows: [event(row) for row in known(queue, rows) if row.id is not None], **params
+    )
+
+
+def is_foreign() -> Op[bool]:
+    """Whether the journal was restored from a dump and not adopted. In a transaction of its own."""
+    yield from prefer_bitmap_scans().run()
+    return (yield from bind("journal/is_foreign", value).run())
+
+
+def first_is_foreign() -> Statement[bool]:
+    """The same of the first event only."""
+    return bind("journal/first_is_foreign", value)
+
+
+def adopt() -> Op[int]:
+    """Assign a journal that was restored from a dump to this server, and return the number of its events. In a transaction of
+    its own."""
+    yield from prefer_bitmap_scans().run()
+    return (yield from bind("journal/adopt", value).run())
+
+
+def create_partitions(days: int) -> Statement[int]:
+    return bind("journal/partitions", value, days=days)

@@ -1,0 +1,88 @@
+"""Statements of leadership and of the sweeper."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from tarry.core.limits import PRIORITIES
+from tarry.core.maintenance.database import DatabaseStatus, OpenTransaction, Partition, TableStatus
+from tarry.core.maintenance.leadership import Leadership
+from tarry.core.maintenance.sweeping import (
+    LONGEST_SNAPSHOT,
+    MOST_DEAD_ROWS,
+    Partitions,
+    SweepCursor,
+    Swept,
+    VacuumProblem,
+)
+from tarry.storage.postgres.arrays import MINUS_INFINITY, BigintArray, SmallintArray, TimestampArray
+from tarry.storage.postgres.dead_letters.statements import leading
+from tarry.storage.postgres.messages.statements import storable
+from tarry.storage.postgres.statement import Op, Row, Statement, bind, each, first, made, only_row, value
+
+leadership = first(made(Leadership))
+
+
+def leader(name: str) -> Statement[Leadership | None]:
+    return bind("maintenance/leader", leadership, name=name, now=None)
+
+
+def sweep(
+    queue: str, after: SweepCursor | None, limit: int, lead: Leadership | None, now: datetime | None
+) -> Statement[Swept]:
+    cursors = after or (None,) * len(PRIORITIES)
+    limit = max(1, storable(limit))
+
+    def decode(rows: list[Row]) -> Swept:
+        if not rows:
+            return Swept()
+        reached = list(cursors)
+        for row in rows:
+            reached[row.priority] = (row.due_at, row.version)
+        # A priority that returned `limit` rows may have more; the cursors of the others are kept until all are done: what is
+        # offered meanwhile is for the next round.
+        more = any(row.walked >= limit for row in rows)
+        walked = sum(row.walked for row in rows)
+        return Swept(rows[0].expired, rows[0].buried, walked, tuple(reached) if more else None)
+
+    return bind(
+        "maintenance/sweep",
+        decode,
+        queue=queue,
+        limit=limit,
+        priorities=SmallintArray(PRIORITIES),
+        after_due_at=TimestampArray([p and p[0] for p in cursors], missing=MINUS_INFINITY),
+        after_version=BigintArray([p[1] if p else 0 for p in cursors]),
+        **leading(lead, now),
+    )
+
+
+def make_partitions(days: int, lead: Leadership | None, now: datetime | None) -> Op[Partitions]:
+    params = {"days": days, **leading(lead, now)}
+    (ahead,) = yield from bind("journal/partitions_ahead", each(made(Partitions)), **params).run()
+    return ahead._replace(more=(yield from bind("journal/partitions_step", value, **params).run()))
+
+
+def vacuum_problems() -> Statement[list[VacuumProblem]]:
+    def decode(rows: list[Row]) -> list[VacuumProblem]:
+        dead, live, age = rows[0].dead, rows[0].live, rows[0].age
+        problems: list[VacuumProblem] = []
+        if dead > MOST_DEAD_ROWS and dead > live:
+            state = f"{dead:,} dead rows beside {live:,} live ones in tarry.message"
+            hint = "check that autovacuum runs, and look for a transaction that was left open"
+            problems.append(VacuumProblem("dead rows", state, hint))
+        if age is not None and age > LONGEST_SNAPSHOT:
+            state = f"{rows[0].session} has been open for {age - timedelta(microseconds=age.microseconds)}"
+            hint = "end it: until then nothing that died since can be cleaned up, and every poll gets slower"
+            problems.append(VacuumProblem("oldest snapshot", state, hint))
+        return problems
+
+    return bind("maintenance/vacuum_health", decode)
+
+
+def database() -> Op[DatabaseStatus | None]:
+    server = yield from bind("maintenance/server", only_row).run()
+    tables = yield from bind("maintenance/tables", each(made(TableStatus))).run()
+    partitions = yield from bind("maintenance/journal_sizes", each(made(Partition))).run()
+    transactions = yield from bind("maintenance/transactions", each(made(OpenTransaction))).run()
+    return DatabaseStatus(**server._asdict(), tables=tables, partitions=partitions, transactions=transactions)

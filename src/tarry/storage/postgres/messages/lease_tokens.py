@@ -1,0 +1,47 @@
+"""Tokens of leases: the random number of a poll, and the ctid of the row.
+
+The row stores the number. No other poll has the same, so a stale token settles nothing, and a poll needs one random number
+and not one per row. The token that a consumer gets also has the ctid of the leased row, so the tokens of a poll
+differ. The ctid only helps to find the row, which is settled if it has the key and the number.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+from uuid import UUID, SafeUUID
+
+_TID_SHIFT = 80
+_FIXED = 8 << 76 | 2 << 62
+"""A UUID of version 8: 48 bits of the ctid, 12 unused bits, 62 bits of the number."""
+_NUMBER = (1 << 62) - 1
+
+_members: Any = vars(UUID)
+_UNKNOWN = SafeUUID.unknown
+_set_int, _set_is_safe = _members["int"].__set__, _members["is_safe"].__set__
+
+
+def new_poll_number() -> int:
+    return int.from_bytes(os.urandom(8)) & _NUMBER
+
+
+def lease_token(number: int, tid: bytes) -> UUID:
+    """Without the checks of `UUID()`, which take longer than the rest of a lease: this is done for every message."""
+    token = object.__new__(UUID)
+    _set_int(token, int.from_bytes(tid) << _TID_SHIFT | _FIXED | number)
+    _set_is_safe(token, _UNKNOWN)
+    return token
+
+
+def poll_number(token: UUID) -> int:
+    return token.int & _NUMBER
+
+
+def row_tid(token: UUID) -> bytes:
+    return (token.int >> _TID_SHIFT).to_bytes(6)
+
+
+def tid_text(token: UUID) -> str:
+    """As SQL writes it."""
+    tid = token.int >> _TID_SHIFT
+    return f"({tid >> 16},{tid & 0xFFFF})"

@@ -1,0 +1,366 @@
+"""The decisions that take more than one statement. Written once, driven by blocking and awaiting shells."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from datetime import datetime
+from functools import cache
+from operator import itemgetter
+from typing import Any, LiteralString, TypeVar
+
+from msgspec import structs
+from psycopg.errors import LockNotAvailable
+
+from tarry.core.dead_letters.fingerprints import fingerprint
+from tarry.core.errors import InvalidPayload, InvalidState
+from tarry.core.limits import clip_error
+from tarry.core.messages import batches
+from tarry.core.messages.edits import Edit
+from tarry.core.messages.failures import decoder_error
+from tarry.core.messages.model import KEEP, Decode, Draft, Lease, LeaseId, PollOptions
+from tarry.core.messages.outcomes import Edited, Outcome, Settled
+from tarry.storage.postgres import copy_encoder
+from tarry.storage.postgres.arrays import FloatArray, TextArray
+from tarry.storage.postgres.messages import statements
+from tarry.storage.postgres.messages.cursor import HEAD, Cursor
+from tarry.storage.postgres.messages.lease_tokens import lease_token, new_poll_number, poll_number
+from tarry.storage.postgres.messages.statements import (
+    NONE_SETTLED,
+    Failed,
+    LeasedRow,
+    MissingQueue,
+    SettledKeys,
+    known,
+    possible,
+    retry_numbers,
+)
+from tarry.storage.postgres.queues import statements as queue_statements
+from tarry.storage.postgres.statement import Op, Statement, sql
+from tarry.storage.postgres.wakeup import statements as wait_statements
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+CHUNK = 5_000
+"""Rows per statement: large enough to be cheap, small enough to stay in memory twice."""
+COPY_FROM = 2_000
+"""From this many new messages on, COPY beats binding arrays."""
+_KEY = itemgetter(0)
+_MOST_TOUCHES = 5
+"""How often in a row a settle is tried again because of a concurrent touch."""
+
+
+def _unless_locked(step: Op[R], otherwise: R, *, begun: bool = True) -> Op[R]:
+    """Run a step. `begun`: earlier steps have committed a change. Then a lock that is not granted must not make the shell run
+    the operation again, which would forget that change; the answer is `otherwise`."""
+    try:
+        return (yield from step)
+    except LockNotAvailable:
+        if not begun:
+            raise
+        return otherwise
+
+
+def offer_many(queue: str, drafts: Sequence[Draft], now: datetime | None) -> Op[list[Outcome]]:
+    """Outcomes in the order given. More than one chunk needs a transaction around it, see `takes_several_steps`."""
+    decided: list[Outcome | None] = [None]
+    kept = drafts
+    if len(drafts) != 1:
+        survivors, decided = batches.fold(drafts, now)
+        kept = drafts if len(survivors) == len(drafts) else batches.effective(drafts, survivors)
+    updated: set[str] = set()
+    ignored: set[str] = set()
+    if kept and all(map(copy_encoder.is_copyable, kept)):
+        if len(kept) >= COPY_FROM:
+            yield from _copy(kept, queue, now)
+        else:
+            fresh = statements.offer_fresh(queue, kept, now)
+            fresh.decode((yield fresh))
+    else:
+        # Sorted as a whole, then cut: every writer takes its row locks in the same order, whatever the chunks.
+        in_key_order = sorted(range(len(kept)), key=lambda i: kept[i].key)
+        versions = (yield from _reserved(queue, len(kept), now)) if len(kept) > CHUNK else None
+        for start in range(0, len(in_key_order), CHUNK):
+            indexes = in_key_order[start : start + CHUNK]
+            chunk = [kept[i] for i in indexes]
+            ranks = [i + 1 for i in indexes]
+            offer = statements.offer(queue, chunk, ranks, versions, now)
+            stored = offer.decode((yield offer))
+            if stored.created is not None:
+                updated |= stored.updated
+                ignored |= {draft.key for draft in chunk} - stored.created - stored.updated
+    return [
+        outcome
+        or (Outcome.UPDATED if draft.key in updated else Outcome.IGNORED if draft.key in ignored else Outcome.CREATED)
+        for draft, outcome in zip(drafts, decided, strict=True)
+    ]
+
+
+def offer_again(queue: str, drafts: Sequence[Draft], now: datetime | None) -> Op[list[Outcome]]:
+    """After a try whose reply was lost, and which may have been stored. Under a key that was made for it no other caller can
+    have put anything: what is there now is ours, is left as it is, and was created."""
+    kept = [structs.replace(d, fresh=False, conflict=KEEP) if d.fresh else d for d in drafts]
+    try:
+        outcomes = yield from offer_many(queue, kept, now)
+    except MissingQueue:
+        # Renamed since the first try: that one, if it was stored, is in the renamed queue, and so must be the second.
+        renamed = yield from queue_statements.current_name(queue).run()
+        if renamed is None:
+            raise
+        outcomes = yield from offer_many(renamed, kept, now)
+    return [
+        Outcome.CREATED if draft.fresh and outcome is Outcome.IGNORED else outcome
+        for draft, outcome in zip(drafts, outcomes, strict=True)
+    ]
+
+
+def _reserved(queue: str, n: int, now: datetime | None) -> Op[Sequence[int]]:
+    return (yield from statements.reserve(queue, n, now).run()).versions
+
+
+def takes_several_steps(drafts: Sequence[Draft]) -> bool:
+    return len(drafts) >= min(COPY_FROM, CHUNK)
+
+
+def _copy(drafts: Sequence[Draft], queue: str, now: datetime | None) -> Op[None]:
+    reserved = yield from statements.reserve(queue, len(drafts), now).run()
+    yield from copy_encoder.copy_messages(drafts, reserved).run()
+    if reserved.journal != "off":
+        yield from copy_encoder.copy_events(drafts, reserved).run()
+    earliest = min(draft.due_at or reserved.now + draft.delay for draft in drafts)
+    yield from wait_statements.notify(queue, earliest, now).run()
+
+
+def poll(
+    queue: str,
+    n: int,
+    decode: Decode[P],
+    options: PollOptions,
+    cursor: Cursor,
+    timer: Callable[[], float],
+    now: datetime | None,
+    *,
+    durable: bool,
+) -> Op[list[Lease[P]]]:
+    """Up to n leases in order. What is exhausted or cannot be decoded is buried, and others take its place.
+
+    A message whose decoder raised anything else has failed this attempt. The round that meets one is the last, so that a bug
+    of a decoder costs one call at most n attempts, and not one of every message that waits.
+    """
+    taken: list[Lease[P]] = []
+    broken: list[Failed] = []
+    from_head = False
+    while (missing := n - len(taken)) > 0:
+        started = timer()
+        scan = HEAD if from_head else cursor.scan(started)
+        number = new_poll_number()
+        look = statements.poll(queue, missing, scan, options, number=number, durable=durable, now=now)
+        try:
+            rows = look.decode((yield look))
+        except LockNotAvailable:
+            if not taken:
+                raise
+            rows = []  # see `_unless_locked`
+        ended = timer()
+        cursor.learn(scan, ended - started, ended, rows)
+        taken_before = len(taken)
+        unfit = _judge(rows, number, decode, taken, broken)
+        if unfit:
+            yield from _nack_leased(queue, unfit, now)
+        if broken:
+            break
+        if len(taken) - taken_before < len(rows):
+            continue
+        if len(rows) < missing and scan is not HEAD and not (cursor.head_is_dear and ended < cursor.head_due):
+            from_head = True  # nothing more behind the cursor, and the head may be looked at
+        else:
+            break
+    if broken:
+        yield from _nack_leased(queue, broken, now)
+    if len(taken) > 1:
+        taken.sort(key=lambda lease: (-lease.priority, lease.due_at, lease.version))
+    return taken
+
+
+def _judge(
+    rows: Sequence[LeasedRow], number: int, decode: Decode[P], taken: list[Lease[P]], broken: list[Failed]
+) -> list[Failed]:
+    """Add leases of decoded messages to `taken` and failed attempts to `broken`; return the messages to bury."""
+    unfit: list[Failed] = []
+    if not rows:
+        return unfit
+    rest = _rest_of_lease(type(rows[0]))
+    for row in rows:
+        token = lease_token(number, row.tid)
+        if row.exhausted:
+            unfit.append(Failed(LeaseId(row.key, token), reason="exhausted", lapsed=True))
+            continue
+        try:
+            payload = decode(row.payload, row.content_type)
+        except InvalidPayload as error:
+            unfit.append(Failed(LeaseId(row.key, token), error=clip_error(str(error)), reason="undecodable"))
+            continue
+        except Exception as error:
+            broken.append(Failed(LeaseId(row.key, token), error=decoder_error(row.key, error)))
+            continue
+        taken.append(Lease(row.key, payload, row.version, token, *rest(row)))
+    return unfit
+
+
+@cache
+def _rest_of_lease(row_type: type[LeasedRow]) -> Callable[[LeasedRow], tuple[Any, ...]]:
+    """The values of a lease behind its token. Found by name once: this is done for every message."""
+    return itemgetter(*[row_type._fields.index(name) for name in Lease.__struct_fields__[4:]])
+
+
+def _nack_leased(queue: str, failures: Sequence[Failed], now: datetime | None) -> Op[None]:
+    """Nack what this poll has leased and does not return. What another transaction has locked stays leased until that lease
+    runs out: the other leases of this poll must be returned."""
+    in_key_order = sorted(failures, key=lambda failure: failure.lease_id.key)
+    nack = statements.nack(queue, in_key_order, now)
+    yield from _unless_locked(nack.run(), NONE_SETTLED)
+
+
+SettleStatement = Callable[[str, Sequence[LeaseId], datetime | None, bool], Statement[SettledKeys]]
+"""Takes the name of the queue: a message may be in another queue than the caller names, see `_unsettled`. Its flag: these
+were not settled at the first try, and are still leased."""
+
+
+@dataclass(slots=True, eq=False)
+class Settlement:
+    """One of ack, nack, touch, release, bury: the fenced statement that does it to a batch, each key once."""
+
+    verb: str
+    queue: str
+    now: datetime | None
+    statement: SettleStatement
+
+
+def settle(how: Settlement, lease_ids: Sequence[LeaseId], *, begun: bool = False) -> Op[list[Settled]]:
+    """Run the statement, then find out for what it did not settle whether the message is gone or only the lease. `begun`: see
+    `_unless_locked`."""
+    if len(lease_ids) == 1:
+        unsettled = yield from _unsettled(how, lease_ids, begun=begun)
+        return [unsettled.get(lease_ids[0].key, Settled.DONE)]
+    first: dict[str, int] = {}
+    again = [i for i, lease_id in enumerate(lease_ids) if first.setdefault(lease_id.key, i) != i]
+    outcomes = [Settled.DONE] * len(lease_ids)
+    in_key_order = sorted([lease_ids[i] for i in first.values()], key=_KEY)
+    unsettled = yield from _unsettled(how, in_key_order, begun=begun)
+    for key, outcome in unsettled.items():
+        outcomes[first[key]] = outcome
+    if again:  # the same key twice in one batch: settled one after the other
+        begun = begun or Settled.DONE in outcomes
+        later = yield from settle(how, [lease_ids[i] for i in again], begun=begun)
+        for i, outcome in zip(again, later, strict=True):
+            outcomes[i] = outcome
+    return outcomes
+
+
+def _unsettled(how: Settlement, lease_ids: Sequence[LeaseId], *, begun: bool) -> Op[dict[str, Settled]]:
+    """Settle what is held, each key once, in the order of keys, and return why the rest was not. A stale token is journaled.
+
+    What is not found under the given name is settled in the queue that was called so before. So a settle that was in flight
+    while its queue was renamed is done, and creates no queue. What meets a lock after something was settled is tried again
+    here, a few times, and not with the whole batch, whose settled messages would then be gone.
+    """
+    outcomes: dict[str, Settled] = {}
+    locked: set[str] = set()
+    for tries in range(_MOST_TOUCHES):
+        missed: list[LeaseId] = []
+        for start in range(0, len(lease_ids), CHUNK):
+            chunk = lease_ids[start : start + CHUNK]
+            statement = how.statement(how.queue, chunk, how.now, tries > 0)
+            try:
+                done, busy = statement.decode((yield statement))
+            except MissingQueue:
+                done, busy = NONE_SETTLED
+            except LockNotAvailable:
+                if not begun:
+                    raise
+                done, busy = NONE_SETTLED  # see `_unless_locked`
+            begun = begun or done is None or bool(done)
+            locked |= busy
+            if done is not None:
+                missed += [lease_id for lease_id in chunk if lease_id.key not in done and lease_id.key not in busy]
+        if outcomes:
+            for lease_id in lease_ids:
+                outcomes.pop(lease_id.key, None)
+        if not missed:
+            break
+        held: dict[str, tuple[str, int | None]] = {
+            lease_id.key: (how.queue, poll_number(lease_id.token)) for lease_id in missed
+        }
+        look = statements.live_leases(how.queue, missed)
+        live = yield from _unless_locked(look.run(), held, begun=begun)
+        outcomes |= {lease_id.key: Settled.LEASE_LOST if lease_id.key in live else Settled.GONE for lease_id in missed}
+        # Still ours, yet not settled: another statement touched the row between finding and settling it.
+        lease_ids = [lease_id for lease_id in missed if live.get(lease_id.key) == held[lease_id.key]]
+        elsewhere: dict[str, list[LeaseId]] = {}
+        for lease_id in missed:
+            name, token = live.get(lease_id.key, (how.queue, None))
+            if name != how.queue and token == held[lease_id.key][1]:
+                elsewhere.setdefault(name, []).append(lease_id)
+        for name, moved in elsewhere.items():
+            for lease_id in moved:
+                del outcomes[lease_id.key]
+            outcomes |= yield from _unsettled(replace(how, queue=name), moved, begun=begun)
+            begun = begun or any(lease_id.key not in outcomes for lease_id in moved)
+        if not lease_ids:
+            break
+    if not outcomes and not locked:
+        return outcomes
+    if stale := [key for key, outcome in outcomes.items() if outcome is Settled.LEASE_LOST]:
+        yield from _unless_locked(statements.refused(how.queue, how.verb, stale, how.now).run(), None, begun=begun)
+    return outcomes | dict.fromkeys(locked, Settled.BUSY)
+
+
+def edit(queue: str, key: str, edit: Edit, version: int | None, now: datetime | None, *, force: bool) -> Op[Edited]:
+    params: dict[str, Any] = {field.name: getattr(edit, field.name) for field in fields(edit)} | {
+        "named": TextArray(sorted(edit.named)),
+        "headers": None if edit.headers is None else json.dumps(dict(edit.headers)),
+        "retry": None if edit.retry is None else FloatArray(retry_numbers(edit.retry)),
+        "detail": json.dumps(edit.detail),
+    }
+    return _by_hand("messages/edit", queue, key, params, version, now, force=force)
+
+
+def bury_by_key(
+    queue: str, key: str, error: str | None, version: int | None, now: datetime | None, *, force: bool
+) -> Op[Edited]:
+    text = None if error is None else clip_error(error)
+    params = {"error": text, "fingerprint": fingerprint("buried", text)}
+    return _by_hand("messages/bury", queue, key, params, version, now, force=force)
+
+
+def _by_hand(
+    verb: LiteralString,
+    queue: str,
+    key: str,
+    params: Mapping[str, Any],
+    version: int | None,
+    now: datetime | None,
+    *,
+    force: bool,
+) -> Op[Edited]:
+    """Change a message by hand. The statement returns the message before the change, and whether it was changed."""
+    about = {"queue": queue, "key": key, "version": possible(version), "now": now, "force": force}
+    change = Statement(sql(verb), {**params, **about}, lambda rows: known(queue, rows)[0])
+    for _ in range(_MOST_TOUCHES):
+        result = yield from change.run()
+        if result.version is None:
+            return Edited.GONE
+        if result.changed:
+            return Edited.UPDATED
+        if result.same:
+            return Edited.IGNORED
+        if version is not None and result.version != version:
+            return Edited.CHANGED
+        if result.leased and not force:
+            return Edited.LEASED
+        # None of these, and yet not edited: something happened to the message between finding and changing it.
+    raise InvalidState(
+        f"message {key!r:.120} is changed by others all the time; it was left as it is", hint="try again"
+    )

@@ -1,0 +1,201 @@
+"""`MessagesRole` on PostgreSQL. `operations` has what takes more than one statement."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from operator import itemgetter
+from typing import TypeVar
+
+from tarry.core.clock import Clock
+from tarry.core.limits import clip_error
+from tarry.core.messages.edits import Edit
+from tarry.core.messages.model import (
+    DEFAULT_POLL,
+    EVERYTHING,
+    BuryReason,
+    Decode,
+    Draft,
+    Failure,
+    Filter,
+    Lease,
+    LeaseId,
+    PollOptions,
+    StoredMessage,
+)
+from tarry.core.messages.outcomes import Edited, Outcome, Settled
+from tarry.core.messages.retry import Retry
+from tarry.core.messages.states import State
+from tarry.core.settings import StoreSettings
+from tarry.storage.postgres.messages import operations as ops
+from tarry.storage.postgres.messages import statements
+from tarry.storage.postgres.messages.cursor import Cursor
+from tarry.storage.postgres.messages.statements import Failed, SettledKeys
+from tarry.storage.postgres.operation import GroupItem, PostgresOperation, PostgresRole, in_known_queue
+from tarry.storage.postgres.statement import Op, Statement
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+SettledList = list[Settled]
+
+_FIRST = itemgetter(0)
+
+
+class PostgresMessages(PostgresRole):
+    def __init__(self, clock: Clock, settings: StoreSettings, poll_timer: Callable[[], float]) -> None:
+        super().__init__(clock, settings)
+        self._poll_timer = poll_timer
+        self._cursors: dict[tuple[str, str | None], Cursor] = {}
+
+    def offer(self, queue: str, draft: Draft) -> PostgresOperation[Outcome]:
+        def batch(drafts: Sequence[Draft], again: bool) -> PostgresOperation[builtins.list[Outcome]]:  # noqa: FBT001
+            start = self._offered(queue, drafts, list, again=again)
+            return PostgresOperation(start, atomic=ops.takes_several_steps(drafts))
+
+        start = self._offered(queue, [draft], _FIRST)
+        return PostgresOperation(start, group_item=GroupItem("offer", queue, draft, draft.key, draft.key, batch))
+
+    def offer_many(self, queue: str, drafts: Sequence[Draft]) -> PostgresOperation[builtins.list[Outcome]]:
+        return PostgresOperation(self._offered(queue, drafts, list), atomic=ops.takes_several_steps(drafts))
+
+    def _offered(
+        self,
+        queue: str,
+        drafts: Sequence[Draft],
+        result: Callable[[builtins.list[Outcome]], R],
+        *,
+        again: bool = False,
+    ) -> Callable[[bool], Op[R]]:
+        """Every try after the first must know that an earlier one may have stored the messages."""
+        tries = 1 if again else 0
+
+        def start(own: bool) -> Op[R]:  # noqa: FBT001
+            nonlocal tries
+            offer = ops.offer_again if tries else ops.offer_many
+            tries += 1
+            return self._creating(queue, own, lambda now: offer(queue, drafts, now), result)
+
+        return start
+
+    def poll(
+        self, queue: str, n: int, decode: Decode[P], options: PollOptions = DEFAULT_POLL
+    ) -> PostgresOperation[builtins.list[Lease[P]]]:
+        def start(own: bool) -> Op[builtins.list[Lease[P]]]:  # noqa: FBT001
+            # In the caller's transaction a lease is as durable as the rest of it, and leaves no trace in the cursor, since
+            # it may be rolled back.
+            cursor = self._cursors.get((queue, options.type)) if own else Cursor()
+            if cursor is None:
+                cursor = self._cursors.setdefault((queue, options.type), Cursor())
+            return self._creating(
+                queue,
+                own,
+                lambda now: ops.poll(queue, n, decode, options, cursor, self._poll_timer, now, durable=not own),
+                list,
+            )
+
+        return PostgresOperation(start)
+
+    def ack(self, queue: str, lease_ids: Sequence[LeaseId]) -> PostgresOperation[SettledList]:
+        def each(lease_ids: Sequence[LeaseId], again: bool) -> PostgresOperation[builtins.list[SettledList]]:  # noqa: FBT001
+            def start(own: bool) -> Op[builtins.list[SettledList]]:  # noqa: FBT001
+                settled = yield from self._settle("ack", queue, lease_ids, _ack).start(own)
+                return [[outcome] for outcome in settled]
+
+            return PostgresOperation(start)
+
+        operation = self._settle("ack", queue, lease_ids, _ack)
+        if len(lease_ids) == 1:
+            operation.group_item = GroupItem("ack", queue, lease_ids[0], lease_ids[0].key, lease_ids[0], each)
+        return operation
+
+    def nack(
+        self, queue: str, failures: Sequence[Failure], *, retry: Retry | None = None
+    ) -> PostgresOperation[SettledList]:
+        failed = {f.lease_id: Failed(f.lease_id, _clipped(f.error), f.delay) for f in reversed(failures)}
+        return self._settle(
+            "nack",
+            queue,
+            [failure.lease_id for failure in failures],
+            lambda name, ids, now, again: statements.nack(name, [failed[lease_id] for lease_id in ids], now, retry),
+        )
+
+    def touch(
+        self, queue: str, lease_ids: Sequence[LeaseId], *, lease_for: timedelta | None = None
+    ) -> PostgresOperation[SettledList]:
+        return self._settle(
+            "touch", queue, lease_ids, lambda name, ids, now, again: statements.touch(name, ids, lease_for, now)
+        )
+
+    def release(
+        self,
+        queue: str,
+        lease_ids: Sequence[LeaseId],
+        *,
+        due_at: datetime | None = None,
+        delay: timedelta | None = None,
+    ) -> PostgresOperation[SettledList]:
+        return self._settle(
+            "release",
+            queue,
+            lease_ids,
+            lambda name, ids, now, again: statements.release(name, ids, now, due_at=due_at, delay=delay),
+        )
+
+    def bury(
+        self, queue: str, lease_ids: Sequence[LeaseId], *, error: str | None = None, reason: BuryReason = "buried"
+    ) -> PostgresOperation[SettledList]:
+        failed = partial(Failed, error=_clipped(error), reason=reason)
+        return self._settle(
+            "bury", queue, lease_ids, lambda name, ids, now, again: statements.nack(name, [*map(failed, ids)], now)
+        )
+
+    def _settle(
+        self, verb: str, queue: str, lease_ids: Sequence[LeaseId], statement: ops.SettleStatement
+    ) -> PostgresOperation[SettledList]:
+        def settle() -> Op[SettledList]:
+            return ops.settle(ops.Settlement(verb, queue, self._clock.pinned(), statement), lease_ids)
+
+        return PostgresOperation(lambda own: in_known_queue(settle), atomic=len(lease_ids) > ops.CHUNK)
+
+    def bury_by_key(
+        self, queue: str, key: str, *, error: str | None = None, version: int | None = None, force: bool = False
+    ) -> PostgresOperation[Edited]:
+        return self._in_queue(lambda now: ops.bury_by_key(queue, key, error, version, now, force=force))
+
+    def edit(
+        self, queue: str, key: str, edit: Edit, *, version: int | None = None, force: bool = False
+    ) -> PostgresOperation[Edited]:
+        return self._in_queue(lambda now: ops.edit(queue, key, edit, version, now, force=force))
+
+    def drop(
+        self, queue: str, key: str, *, version: int | None = None, unless_leased: bool = False
+    ) -> PostgresOperation[bool]:
+        return self._in_queue(lambda now: statements.drop(queue, key, version, now, unless_leased=unless_leased).run())
+
+    def purge(self, queue: str) -> PostgresOperation[int]:
+        return self._in_queue(lambda now: statements.purge(queue, now).run(), atomic=True)
+
+    def read(self, queue: str, key: str) -> PostgresOperation[StoredMessage[bytes] | None]:
+        return self._in_queue(lambda now: statements.read(queue, key, now).run())
+
+    def contains(self, queue: str, key: str) -> PostgresOperation[bool]:
+        def is_live(now: datetime | None) -> Op[bool]:
+            return (yield from statements.read(queue, key, now).run()) is not None
+
+        return self._in_queue(is_live)
+
+    def list(
+        self, queue: str, *, state: State | None = None, limit: int = 100, filter: Filter = EVERYTHING
+    ) -> PostgresOperation[builtins.list[StoredMessage[bytes]]]:
+        return self._in_queue(lambda now: statements.messages(queue, state, limit, filter, now).run())
+
+
+def _ack(queue: str, lease_ids: Sequence[LeaseId], now: datetime | None, again: bool) -> Statement[SettledKeys]:  # noqa: FBT001
+    return statements.ack(queue, lease_ids, now, by_key=again)
+
+
+def _clipped(error: str | None) -> str | None:
+    return None if error is None else clip_error(error)

@@ -1,0 +1,10 @@
+-- What an offer in several steps needs: the queue, the time, and one version for each message. The update writes nothing.
+-- It takes the lock of a writer, until the transaction ends, before the snapshot is taken: a deletion of the queue waits
+-- for the steps that follow, or it was first, and the queue does not exist.
+with writing as (
+    update tarry.message set version = version where false
+)
+select q.id as queue, q.journal::text, coalesce(%(now)s::timestamptz, statement_timestamp()) as now,
+    array(select nextval('tarry.version_seq') from generate_series(1, %(n)s::int)) as versions
+from tarry.queue q
+where q.name = %(queue)s and q.deleted_at is null

@@ -1,0 +1,102 @@
+"""Operations of the PostgreSQL stores. The roles that make them are shared by the blocking and the awaiting store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from datetime import datetime
+from typing import Any, Generic, LiteralString, TypeVar
+
+import msgspec
+
+from tarry.core.clock import Clock
+from tarry.core.errors import UnknownQueue
+from tarry.core.limits import check_queue_name
+from tarry.core.operation import Operation
+from tarry.core.settings import QueueSettings, StoreSettings
+from tarry.storage.postgres.messages.statements import MissingQueue
+from tarry.storage.postgres.queues import statements as queue_statements
+from tarry.storage.postgres.statement import Op, Row, Statement, sql
+
+R = TypeVar("R")
+S = TypeVar("S")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class PostgresOperation(msgspec.Struct, Operation[R_co], eq=False, gc=False):
+    """A struct, because one is made for every message of a group commit."""
+
+    start: Callable[[bool], Op[R_co]]
+    """Makes the generator of one try, since a generator cannot be rewound. Its argument is false on the caller's connection,
+    where no queue is created and a result may be rolled back."""
+    atomic: bool = False
+    """Takes several statements, all of which commit or none."""
+    wait_for_locks: bool = True
+    """Retried for as long as another transaction holds a lock that it needs."""
+    group_item: GroupItem[R_co] | None = None
+    """How the awaiting store runs it on its own connections."""
+    on_success: Callable[[], None] | None = None
+    """Called after the commit."""
+    then: PostgresOperation[int] | None = None
+    """Run after the commit until it returns 0, each time in a transaction of its own. Not on the caller's connection."""
+
+
+class GroupItem(msgspec.Struct, Generic[R_co], eq=False, gc=False):
+    """An item of a group commit: those of many tasks with the same verb and queue become one operation."""
+
+    verb: str
+    queue: str
+    value: Any
+    key: str
+    """Of the message that it locks."""
+    identity: Hashable
+    """Two items of one identity never share a commit."""
+    batch: Callable[[Sequence[Any], bool], PostgresOperation[Sequence[R_co]]]
+    """The operation for the values of many items. Its flag: an earlier try failed, and may have stored them."""
+
+
+class PostgresRole:
+    def __init__(self, clock: Clock, settings: StoreSettings) -> None:
+        self._clock = clock
+        self._settings = settings
+
+    def _statement(self, make: Callable[[datetime | None], Statement[R]]) -> PostgresOperation[R]:
+        """A single statement, given the time of a pinned clock."""
+        return PostgresOperation(lambda own: make(self._clock.pinned()).run())
+
+    def _sql(self, file: LiteralString, decode: Callable[[list[Row]], R], /, **params: Any) -> PostgresOperation[R]:
+        """The statement of a SQL file, with the time of a pinned clock as its parameter `now`."""
+        return self._statement(lambda now: Statement(sql(file), {"now": now, **params}, decode))
+
+    def _steps(
+        self, make: Callable[[datetime | None], Op[R]], *, atomic: bool = False, wait_for_locks: bool = True
+    ) -> PostgresOperation[R]:
+        return PostgresOperation(lambda own: make(self._clock.pinned()), atomic, wait_for_locks)
+
+    def _in_queue(self, make: Callable[[datetime | None], Op[R]], *, atomic: bool = False) -> PostgresOperation[R]:
+        """For a queue that must exist."""
+        return PostgresOperation(lambda own: in_known_queue(lambda: make(self._clock.pinned())), atomic)
+
+    def _creating(
+        self,
+        queue: str,
+        own: bool,  # noqa: FBT001
+        make: Callable[[datetime | None], Op[S]],
+        result: Callable[[S], R],
+    ) -> Op[R]:
+        """For an offer or a poll, which creates its queue if it is missing and the settings allow it."""
+        now = self._clock.pinned()
+        try:
+            return result((yield from make(now)))
+        except MissingQueue:
+            if not own or not self._settings.create_queues:
+                raise
+        yield from queue_statements.create(check_queue_name(queue), QueueSettings(), now).run()
+        return result((yield from make(now)))
+
+
+def in_known_queue(make: Callable[[], Op[R]]) -> Op[R]:
+    """Run an op that never creates its queue, also not on behalf of a caller's connection (see `MissingQueue`)."""
+    try:
+        return (yield from make())
+    except MissingQueue as missing:
+        raise UnknownQueue(missing.name) from None

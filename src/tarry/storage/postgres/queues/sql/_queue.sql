@@ -1,0 +1,2 @@
+-- A queue, as `QueueInfo` has it.
+name, lease_for, max_attempts, retry, journal::text, retention_for, target_lag_for, created_at, paused_at, paused_reason

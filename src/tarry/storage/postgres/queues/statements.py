@@ -1,0 +1,62 @@
+"""Statements of queues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from tarry.core.errors import UnknownQueue
+from tarry.core.journal.events import JournalLevel
+from tarry.core.settings import QueueInfo, QueueSettings
+from tarry.storage.postgres.messages.statements import retry_numbers, retry_of
+from tarry.storage.postgres.statement import Row, Statement, bind, first, value, value_or_none
+from tarry.wire.base import data_of
+
+LEFTOVERS = 5_000
+"""Messages of a deleted queue that one statement removes."""
+
+
+def create(name: str, settings: QueueSettings, now: datetime | None) -> Statement[QueueInfo | None]:
+    """None: the queue exists."""
+    return bind("queues/create", first(info_of), name=name, now=now, **settings_params(settings))
+
+
+def current_name(name: str) -> Statement[str | None]:
+    """The current name of the queue that last had this name, if any."""
+    return bind("queues/current_name", value_or_none, name=name)
+
+
+def remove_leftovers(queue: int | None, now: datetime | None) -> Statement[int]:
+    """Of one queue that was deleted by force, or of any."""
+    return bind("queues/remove_leftovers", value, queue=queue, limit=LEFTOVERS, now=now)
+
+
+def info(name: str) -> Statement[QueueInfo]:
+    return bind("queues/info", known_info(name), name=name)
+
+
+def settings_params(settings: QueueSettings) -> dict[str, Any]:
+    return data_of(settings) | {"retry": retry_numbers(settings.retry)}
+
+
+def known_info(name: str) -> Callable[[list[Row]], QueueInfo]:
+    """The decoder for a queue that must exist."""
+
+    def decode(rows: list[Row]) -> QueueInfo:
+        if not rows:
+            raise UnknownQueue(name)
+        return info_of(rows[0])
+
+    return decode
+
+
+def info_of(row: Row) -> QueueInfo:
+    settings = QueueSettings(
+        lease_for=row.lease_for, max_attempts=row.max_attempts, retry=retry_of(row.retry),
+        journal=JournalLevel(row.journal), retention_for=row.retention_for, target_lag_for=row.target_lag_for,
+    )  # fmt: skip
+    return QueueInfo(
+        name=row.name, settings=settings, created_at=row.created_at, paused_at=row.paused_at,
+        paused_reason=row.paused_reason,
+    )  # fmt: skip

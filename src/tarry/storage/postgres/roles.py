@@ -1,0 +1,47 @@
+"""The roles of a PostgreSQL store, and what both kinds of store have in common."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from tarry.core.clock import AuthorityClock, Clock
+from tarry.core.settings import StoreSettings
+from tarry.core.wakeup.wait_queue import WaitQueue
+from tarry.storage.postgres.cron.role import PostgresCron
+from tarry.storage.postgres.dead_letters.role import PostgresDeadLetters
+from tarry.storage.postgres.fencing import Session
+from tarry.storage.postgres.journal.role import PostgresJournal
+from tarry.storage.postgres.maintenance.role import PostgresMaintenance
+from tarry.storage.postgres.messages.role import PostgresMessages
+from tarry.storage.postgres.queues.role import PostgresQueues
+from tarry.storage.postgres.rollups.role import PostgresRollups
+from tarry.storage.postgres.search.role import PostgresSearch
+from tarry.storage.postgres.security.role import PostgresSecurity
+from tarry.storage.postgres.wakeup.role import PostgresWakeup
+from tarry.storage.postgres.wakeup.subscription import Subscription
+
+
+class PostgresRoles:
+    def __init__(self, dsn: str, clock: Clock | None, settings: StoreSettings, poll_timer: Callable[[], float]) -> None:
+        """`poll_timer` measures how long polls take, which decides where the next one begins."""
+        clock = clock or AuthorityClock()
+        self.settings = settings
+        self._left_sessions: list[Session] = []
+        wait_queue = WaitQueue(
+            scan_every=settings.scan_every,
+            listening_scan_every=settings.listening_scan_every,
+            monotonic=time.monotonic,
+        )
+        trusted = isinstance(clock, AuthorityClock)
+        self._subscription = Subscription(settings.listen_dsn or dsn, wait_queue, trusted=trusted)
+        self.messages = PostgresMessages(clock, settings, poll_timer)
+        self.queues = PostgresQueues(clock, settings)
+        self.wakeup = PostgresWakeup(clock, settings, wait_queue, self._subscription)
+        self.dead_letters = PostgresDeadLetters(clock, settings)
+        self.cron = PostgresCron(clock, settings)
+        self.journal = PostgresJournal(clock, settings)
+        self.security = PostgresSecurity(clock, settings)
+        self.maintenance = PostgresMaintenance(clock, settings)
+        self.rollups = PostgresRollups(clock, settings)
+        self.search = PostgresSearch(clock, settings)

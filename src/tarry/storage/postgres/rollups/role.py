@@ -1,0 +1,89 @@
+"""`RollupsRole` on PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from tarry.core.cron.model import DueCount, TickRecord
+from tarry.core.dead_letters.redrive import RedriveOutcome
+from tarry.core.rollups.model import WIDTHS, ConsumerSlice, DeathSlice, Measure, RolledUp, Slice, Standing, TimeBucket
+from tarry.core.rollups.port import MOST_ROWS
+from tarry.storage.postgres.arrays import TextArray
+from tarry.storage.postgres.cron.statements import record
+from tarry.storage.postgres.messages.statements import possible, storable
+from tarry.storage.postgres.operation import PostgresOperation, PostgresRole
+from tarry.storage.postgres.rollups import statements
+from tarry.storage.postgres.statement import Row, each, value
+
+
+class PostgresRollups(PostgresRole):
+    def roll_up(self) -> PostgresOperation[RolledUp]:
+        return PostgresOperation(lambda own: statements.roll_up(), atomic=True)
+
+    def slices(
+        self, width: timedelta, since: datetime, until: datetime, *, queue: str | None = None
+    ) -> PostgresOperation[list[Slice]]:
+        return self._sql("rollups/slices", _rows(Slice), **_window(width, since, until, queue))
+
+    def times(
+        self, measure: Measure, width: timedelta, since: datetime, until: datetime, *, queue: str | None = None
+    ) -> PostgresOperation[list[TimeBucket]]:
+        window = _window(width, since, until, queue)
+        return self._sql("rollups/times", _rows(TimeBucket), measure=measure.value, **window)
+
+    def consumers(
+        self, width: timedelta, since: datetime, until: datetime, *, queue: str | None = None
+    ) -> PostgresOperation[list[ConsumerSlice]]:
+        return self._sql("rollups/consumers", _rows(ConsumerSlice), **_window(width, since, until, queue))
+
+    def standings(self, *, limit: int = 1_000) -> PostgresOperation[list[Standing]]:
+        return self._sql("rollups/standings", statements.standings(limit), limit=storable(limit))
+
+    def due_ahead(
+        self, since: datetime, until: datetime, every: timedelta, *, queue: str | None = None, limit: int = 5_000
+    ) -> PostgresOperation[list[DueCount]]:
+        return self._sql(
+            "rollups/due_ahead",
+            _rows(DueCount),
+            since=since,
+            until=until,
+            every=every.total_seconds(),
+            queue=queue,
+            limit=storable(limit),
+        )
+
+    def deaths(
+        self, queue: str, width: timedelta, since: datetime, until: datetime, *, limit: int = 5_000
+    ) -> PostgresOperation[list[DeathSlice]]:
+        return self._sql(
+            "rollups/deaths",
+            lambda rows: [DeathSlice(row.fingerprint, row.start_at, row.deaths, tuple(row.consumers)) for row in rows],
+            **_window(width, since, until, queue) | {"limit": storable(limit)},
+        )
+
+    def redrive_outcome(self, job: int, *, limit: int = 10_000) -> PostgresOperation[RedriveOutcome]:
+        return self._sql("rollups/redrive_outcome", statements.outcome(limit), job=possible(job), limit=storable(limit))
+
+    def recent_ticks(
+        self, schedules: Sequence[str], until: datetime, *, limit: int
+    ) -> PostgresOperation[list[TickRecord]]:
+        names = TextArray(schedules)
+        return self._sql("rollups/recent_ticks", each(record), schedules=names, until=until, limit=storable(limit))
+
+    def forget(self, *, limit: int = 10_000) -> PostgresOperation[int]:
+        widths = [int(width.total_seconds()) for width in WIDTHS]
+        kept_s = [int(kept.total_seconds()) for kept in WIDTHS.values()]
+        return self._sql("rollups/forget", value, widths=widths, kept_s=kept_s, limit=storable(limit))
+
+
+def _window(width: timedelta, since: datetime, until: datetime, queue: str | None) -> dict[str, Any]:
+    return {"width": int(width.total_seconds()), "since": since, "until": until, "queue": queue, "limit": MOST_ROWS}
+
+
+def _rows(kind: Any) -> Any:
+    def decode(rows: list[Row]) -> list[Any]:
+        return [kind(*row) for row in rows]
+
+    return decode

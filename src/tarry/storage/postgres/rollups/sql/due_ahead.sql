@@ -1,0 +1,14 @@
+-- How many live messages come due when, by queue and slices of `every` seconds from `since` on; the first `limit` of each queue
+-- and priority along message_order, so it stays cheap for any number of messages.
+select q.name as queue, date_bin(make_interval(secs => %(every)s), m.due_at, %(since)s::timestamptz) as start_at,
+    count(*)::int as messages, count(*) filter (where m.attempt > 0)::int as retries
+from tarry.queue q cross join generate_series(0, 9) as level(priority) cross join lateral (
+    select c.due_at, c.attempt from tarry.message c
+    where (c.queue + 0) = q.id and c.priority = level.priority::smallint
+      and c.due_at >= %(since)s::timestamptz and c.due_at < %(until)s::timestamptz
+    order by c.due_at, c.version
+    limit %(limit)s::int
+) m
+where q.deleted_at is null and (%(queue)s::text is null or q.name = %(queue)s)
+group by 1, 2
+order by 2, 1

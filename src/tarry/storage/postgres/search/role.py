@@ -1,0 +1,85 @@
+"""`SearchRole` on PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+from tarry.core.messages.model import Counted, MessagePosition
+from tarry.core.search.port import WALK, SearchPage
+from tarry.core.search.query import Search
+from tarry.storage.postgres.messages.statements import possible, storable, stored_message
+from tarry.storage.postgres.operation import PostgresOperation, PostgresRole
+from tarry.storage.postgres.statement import Row, value
+
+_LEAST_WALK = 50
+_LONGEST = 64 * 1024
+"""Bytes of a payload that is read."""
+_PAGE = ("scanned", "matched", "horizon_due_at", "horizon_version")
+
+
+class PostgresSearch(PostgresRole):
+    def messages(
+        self,
+        search: Search,
+        queues: Sequence[str],
+        *,
+        limit: int = 50,
+        after: MessagePosition | None = None,
+        payloads: bool = False,
+    ) -> PostgresOperation[SearchPage]:
+        params = _params(search, after)
+        params |= {"queues": list(queues), "limit": storable(limit), "payloads": payloads, "longest": _LONGEST}
+        if search.keys is not None:
+            first, end = search.keys
+            keys = {"first_key": first, "end_key": end, "walk": WALK}
+            return self._sql("search/by_key", _page_of(WALK), **params, **keys)
+        walk = max(_LEAST_WALK, WALK // max(1, len(queues)))
+        return self._sql("search/by_due", _page_of(None), **params, walk=walk)
+
+    def journal_since(self) -> PostgresOperation[datetime | None]:
+        return self._sql("search/journal_since", value)
+
+
+def _params(search: Search, after: MessagePosition | None) -> dict[str, Any]:
+    return {
+        "state": search.state and search.state.value,
+        "key": search.key,
+        "key_prefix": search.key_prefix,
+        "type": search.type,
+        "consumer": search.consumer,
+        "error": search.error,
+        "fewest": search.attempts.low or 0,
+        "most": _or(search.attempts.high, 2**31 - 1),
+        "lowest": search.priority.low or 0,
+        "highest": min(_or(search.priority.high, 9), 9),
+        "due_since": search.due.since or "-infinity",
+        "due_until": search.due.until or "infinity",
+        "created_since": search.created.since or "-infinity",
+        "created_until": search.created.until or "infinity",
+        "after_due_at": after.due_at if after else "-infinity",
+        "after_version": possible(after.version) if after else 0,
+    }
+
+
+def _or(number: int | None, otherwise: int) -> int:
+    return otherwise if number is None else number
+
+
+def _page_of(walk: int | None) -> Callable[[list[Row]], SearchPage]:
+    """`walk`: where the scan ends without a horizon."""
+
+    def decode(rows: list[Row]) -> SearchPage:
+        first = rows[0]
+        horizon = (
+            None if first.horizon_version is None else MessagePosition(first.horizon_due_at, first.horizon_version)
+        )
+        return SearchPage(
+            messages=[stored_message(row, leaving_out=_PAGE) for row in rows if row.key is not None],
+            matching=Counted(first.matched, horizon is not None or first.scanned == walk),
+            scanned=first.scanned,
+            horizon=horizon,
+        )
+
+    return decode

@@ -1,0 +1,35 @@
+-- Live messages of some queues that match a search, in due order. Of each queue and priority at most `walk` are scanned after
+-- the position; results are complete up to the horizon, where the first of these scans was cut off. Relies on
+-- message_order, and on message_key for the page.
+with moment as materialized (
+    select coalesce(%(now)s::timestamptz, clock_timestamp()) as now
+), q as materialized (
+    select id, name, max_attempts from tarry.queue where name = any (%(queues)s::text[]) and deleted_at is null
+), scanned as materialized (
+    select w.*, count(*) over (partition by w.queue, w.priority) = %(walk)s::int as is_cut
+    from q cross join moment
+    cross join generate_series(%(lowest)s::int, %(highest)s::int) as level(priority)
+    cross join lateral (
+        select
+            -- include: search/_scanned
+        from tarry.message m
+        where (m.queue + 0) = q.id and m.priority = level.priority::smallint
+          and (m.due_at, m.version) > (%(after_due_at)s::timestamptz, %(after_version)s::bigint)
+          and m.due_at >= greatest(%(due_since)s::timestamptz, case %(state)s::text when 'delayed' then moment.now else '-infinity' end)
+          and m.due_at < %(due_until)s::timestamptz
+          and (%(state)s::text is distinct from 'ready' or m.due_at <= moment.now)
+        order by m.due_at, m.version
+        limit %(walk)s::int
+    ) w
+), horizon as materialized (
+    select e.due_at, e.version
+    from (select distinct on (queue, priority) due_at, version from scanned where is_cut
+        order by queue, priority, due_at desc, version desc) e
+    order by e.due_at, e.version limit 1
+), matching as materialized (
+    select s.key, s.queue, s.due_at, s.version
+    from scanned s left join horizon h on true
+    where (h.version is null or (s.due_at, s.version) <= (h.due_at, h.version)) and
+        -- include: search/_matches
+)
+    -- include: search/_page

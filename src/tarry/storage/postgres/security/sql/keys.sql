@@ -1,0 +1,6 @@
+-- API keys: those of these ids, or all of them, the oldest first.
+select
+    -- include: security/_key
+from tarry.api_key
+where %(ids)s::text[] is null or id = any(%(ids)s::text[])
+order by created_at, id

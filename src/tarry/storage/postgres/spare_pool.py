@@ -1,0 +1,97 @@
+"""A connection pool that keeps one idle connection at hand.
+
+A checkout and a return through the pool call 24 Python functions, which cost as much as the statement in between. So the
+connection that was returned last stays outside, unless a thread waits for one. Only public methods of the pool are used.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from typing import Any, Final
+from weakref import ref
+
+from psycopg import Connection
+from psycopg.pq import TransactionStatus
+from psycopg_pool import ConnectionPool
+
+KEEP_FOR_S: Final = 60.0
+"""How long no connection is returned to the pool, which closes it when it is old or was idle for too long."""
+
+
+class SparePool(ConnectionPool[Connection[Any]]):
+    def __init__(self, dsn: str, **options: Any) -> None:
+        self._spare: Connection[Any] | None = None
+        self._spare_lock = threading.Lock()
+        self._timer: threading.Timer | None = None
+        """A connection is kept only while it runs."""
+        self._checkouts = 0
+        """Threads inside of the pool's own `getconn`. None of them waits there while a spare connection is kept."""
+        self._is_over = False
+        super().__init__(dsn, **options)
+
+    def getconn(self, timeout: float | None = None) -> Connection[Any]:
+        with self._spare_lock:
+            spare = self._spare
+            if spare is not None:
+                self._spare = None
+                return spare
+            self._checkouts += 1
+            if self._timer is None and not self._is_over:
+                self._start_timer()
+        try:
+            return super().getconn(timeout)
+        finally:
+            with self._spare_lock:
+                self._checkouts -= 1
+
+    def putconn(self, conn: Connection[Any]) -> None:
+        if conn.pgconn.transaction_status == TransactionStatus.IDLE:
+            with self._spare_lock:
+                if self._spare is None and not self._checkouts and self._timer is not None:
+                    self._spare = conn
+                    return
+        super().putconn(conn)
+
+    def check(self) -> None:
+        self._return_spare()
+        super().check()
+
+    def close(self, timeout: float = 5.0) -> None:
+        with self._spare_lock:
+            self._is_over, timer = True, self._timer
+        if timer is not None:
+            timer.cancel()
+        self.stop_keeping()
+        super().close(timeout)
+
+    def get_stats(self) -> dict[str, int]:
+        stats = super().get_stats()
+        stats["pool_available"] = stats.get("pool_available", 0) + (self._spare is not None)
+        return stats
+
+    def _start_timer(self) -> None:
+        timer = threading.Timer(
+            KEEP_FOR_S, _stop_keeping, (ref(self),)
+        )  # a pool that is not closed must not live longer
+        timer.name, timer.daemon = "tarry-spare-connection", True
+        with suppress(RuntimeError):  # the interpreter is shutting down
+            timer.start()
+            self._timer = timer
+
+    def stop_keeping(self) -> None:
+        """Until the next checkout from the pool."""
+        with self._spare_lock:
+            self._timer = None
+        self._return_spare()
+
+    def _return_spare(self) -> None:
+        with self._spare_lock:
+            spare, self._spare = self._spare, None
+        if spare is not None:
+            super().putconn(spare)
+
+
+def _stop_keeping(pool: ref[SparePool]) -> None:
+    if (alive := pool()) is not None:
+        alive.stop_keeping()

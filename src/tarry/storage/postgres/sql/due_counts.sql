@@ -1,8 +1,0 @@
--- How many live messages come due when: by queue, and by slices of `every` seconds from `since` on. Retries are those that
--- were tried before. One pass over the live table, as a forecast makes it.
-select q.name, date_bin(make_interval(secs => %(every)s), m.due_at, %(since)s::timestamptz), count(*)::int,
-    count(*) filter (where m.attempt > 0)::int
-from tarry.message m join tarry.queue q on q.id = m.queue
-where m.due_at >= %(since)s and m.due_at < %(until)s
-group by 1, 2
-order by 2, 1

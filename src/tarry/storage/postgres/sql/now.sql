@@ -1,2 +1,0 @@
--- What time it is, by the clock that decides.
-select coalesce(%(now)s::timestamptz, clock_timestamp())

@@ -1,0 +1,34 @@
+"""`WakeupRole` on PostgreSQL."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from tarry.core.clock import Clock
+from tarry.core.settings import StoreSettings
+from tarry.core.wakeup.wait_queue import WaitHint, WaitQueue
+from tarry.storage.postgres.operation import PostgresOperation, PostgresRole, in_known_queue
+from tarry.storage.postgres.wakeup import statements
+from tarry.storage.postgres.wakeup.statements import Sleeper
+from tarry.storage.postgres.wakeup.subscription import Subscription
+
+
+class PostgresWakeup(PostgresRole):
+    def __init__(
+        self, clock: Clock, settings: StoreSettings, wait_queue: WaitQueue, subscription: Subscription
+    ) -> None:
+        super().__init__(clock, settings)
+        self.wait_queue = wait_queue
+        self._subscription = subscription
+
+    def announce(self, queue: str, *, sleep_for: timedelta, type: str | None = None) -> PostgresOperation[WaitHint]:
+        listener, scan_every = self._subscription.started(), self._settings.scan_every
+        longest = max(scan_every, self._settings.listening_scan_every)
+        probe = listener.probe()
+        sleeper = Sleeper(
+            process=listener.process, sleep_for=sleep_for, scan_every=scan_every, longest=longest, probe=probe
+        )
+        return PostgresOperation(
+            lambda own: in_known_queue(lambda: statements.wait(queue, type, sleeper, self._clock.pinned()).run()),
+            on_success=lambda: listener.sent(probe),
+        )

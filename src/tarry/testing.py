@@ -1,0 +1,127 @@
+"""Tools for tests of programs that use Tarry: apps in memory, a clock that only tests move, and workers that run until
+nothing is due."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from datetime import UTC, datetime, timedelta
+
+from tarry.api.queue import AsyncQueue
+from tarry.app import App, AsyncApp
+from tarry.core import limits
+from tarry.core.clock import Clock
+from tarry.core.errors import InvalidInput
+from tarry.core.monotonic import elapsed_s
+from tarry.core.settings import StoreSettings
+from tarry.services.worker.dispatch import Dispatch
+from tarry.services.worker.heartbeat import Heartbeat
+from tarry.services.worker.job import Job
+from tarry.services.worker.results import Handled
+from tarry.services.worker.threads import Threads
+from tarry.services.worker.worker import Worker, WorkerSettings
+from tarry.storage.memory import AsyncMemoryStore, MemoryStore
+
+__all__ = ["MutableClock", "async_memory_app", "drain", "drain_async", "memory_app"]
+
+_START = datetime(2024, 1, 1, tzinfo=UTC)
+_SETTINGS = StoreSettings(scan_every=timedelta(milliseconds=5))
+
+
+class MutableClock:
+    """Pins every statement of a store to one instant. It may also be set back, as real clocks are."""
+
+    def __init__(self, start: datetime = _START) -> None:
+        self._lock = threading.Lock()
+        self._now = limits.check_instant(start, "start").astimezone(UTC)
+
+    def pinned(self) -> datetime:
+        with self._lock:
+            return self._now
+
+    def set(self, at: datetime) -> datetime:
+        instant = limits.check_instant(at).astimezone(UTC)
+        with self._lock:
+            self._now = instant
+            return instant
+
+    def advance(self, by: timedelta) -> datetime:
+        """Move forward, or backward by a negative `by`. Returns the new instant."""
+        if not isinstance(by, timedelta):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidInput(f"by must be a timedelta, not {type(by).__name__}")
+        # One step under the lock, so that no advance of another thread is lost.
+        with self._lock:
+            self._now += by
+            return self._now
+
+
+def memory_app(clock: Clock | None = None, *, settings: StoreSettings = _SETTINGS) -> App:
+    """An `App` on a new memory store. With a `MutableClock`, time passes only by `clock.advance(…)`."""
+    return App(_store(clock, settings), consumer="test")
+
+
+def async_memory_app(clock: Clock | None = None, *, settings: StoreSettings = _SETTINGS) -> AsyncApp:
+    """`memory_app` for async code."""
+    store = _store(clock, settings)
+    return AsyncApp(AsyncMemoryStore(store), consumer="test", blocking=lambda: store)
+
+
+def _store(clock: Clock | None, settings: StoreSettings) -> MemoryStore:
+    return MemoryStore(clock=clock or MutableClock(), settings=settings)
+
+
+def drain(worker: Worker, app: App, *, most: int = 10_000) -> list[Handled]:
+    """Handle due messages, including those that handlers offer meanwhile, until none is left. Returns the results in order.
+
+    In rounds: one message of every queue and type, then the next. Rates and concurrency limits do not apply, and nothing
+    waits: advance the clock for messages that are due later. `most`: the limit of messages, against endless loops.
+    """
+    store = app.store
+    if not isinstance(store, MemoryStore):
+        raise InvalidInput("drain works on a memory app", hint="for other apps: await drain_async(worker, async_app)")
+    shared = AsyncApp(AsyncMemoryStore(store), consumer=app.consumer, blocking=lambda: store)
+    return asyncio.run(drain_async(worker, shared, most=most))
+
+
+async def drain_async(worker: Worker, app: AsyncApp, *, most: int = 10_000) -> list[Handled]:
+    """`drain` for async tests, on any app."""
+    blocking = app.blocking()
+    dispatch = Dispatch(Heartbeat(elapsed_s), worker.hooks, Threads(1), elapsed_s, blocking.queue)
+    sources = [
+        (source, AsyncQueue(app.store, source.queue, source.codec, consumer=app.consumer))
+        for source in worker.sources(WorkerSettings())
+    ]
+    handled: list[Handled] = []
+    try:
+        while True:
+            before = len(handled)
+            for source, queue in sources:
+                deliveries = await queue.try_poll_many(
+                    1, type=source.type, lease_for=source.options.lease_for, max_attempts=source.max_attempts
+                )
+                if deliveries:
+                    handler = source.handler_of(deliveries[0].type)
+                    job = Job(queue, deliveries[0], handler, dispatch.interrupt)
+                    await _handle(dispatch, job)
+                    handled.append(job.handled)
+            if len(handled) == before:
+                return handled
+            if len(handled) >= most:
+                raise InvalidInput(
+                    f"{len(handled):,} messages were handled (the limit `most`), and more are due",
+                    hint="check for a handler that always releases, retries at once or offers another message",
+                )
+    finally:
+        blocking.close()
+
+
+async def _handle(dispatch: Dispatch, job: Job) -> None:
+    """In a task and a context of its own, as in a worker. If the drain is cancelled, so is the handler."""
+    job.task = asyncio.create_task(dispatch.handle(job))
+    try:
+        await asyncio.shield(job.task)
+    except asyncio.CancelledError:
+        dispatch.is_cancelled = True
+        job.task.cancel()
+        await asyncio.wait({job.task})
+        raise

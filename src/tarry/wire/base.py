@@ -1,0 +1,263 @@
+"""What the structs of all entities share: conversion from and to core values, validation, field types."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Mapping
+from datetime import date, datetime, timedelta
+from enum import Enum
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self, TypeVar, cast, get_args, get_origin, get_type_hints
+from uuid import UUID
+
+import msgspec
+from msgspec import Meta, Struct
+
+from tarry.core import limits
+from tarry.core.durations import duration, exact, moment
+from tarry.core.errors import InvalidInput
+from tarry.core.messages.retry import Retry
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler
+
+T = TypeVar("T")
+
+MOST = 1_000
+"""Messages in one batch, rows on one page."""
+
+
+def data_of(value: Any) -> Any:
+    """A value as JSON has it: instants are RFC 3339, durations are seconds, a number that is not finite is null."""
+    if value is None or type(value) in (str, int, bool):
+        return value
+    if isinstance(value, datetime):
+        return exact(value)
+    if hasattr(value, "as_data"):
+        return value.as_data()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: data_of(getattr(value, field.name)) for field in dataclasses.fields(cast("Any", value))}
+    if isinstance(value, tuple) and hasattr(cast("Any", value), "_asdict"):
+        return data_of(cast("Any", value)._asdict())
+    if isinstance(value, Mapping):
+        return {str(data_of(key)): data_of(item) for key, item in cast("Mapping[Any, Any]", value).items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [data_of(item) for item in cast("Iterable[Any]", value)]
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if isinstance(value, (str, int, float, Struct)) else str(value)
+
+
+def same_fields(value: Any, kind: type[Any], *without: str) -> dict[str, Any]:
+    """The attributes of a value whose names are fields of `kind`, a struct or a dataclass."""
+    return {name: getattr(value, name) for name in _field_names(kind) if name not in without and hasattr(value, name)}
+
+
+@cache
+def _field_names(kind: type[Any]) -> tuple[str, ...]:
+    if issubclass(kind, Struct):
+        return kind.__struct_fields__
+    return tuple(field.name for field in dataclasses.fields(kind))
+
+
+class Response(Struct, kw_only=True, omit_defaults=True):
+    """An entity in a response. A field with a default is left out where it has that value."""
+
+    @classmethod
+    def of(cls, value: Any, /) -> Self:
+        """The wire form of a core value."""
+        return cls.of_core(value)
+
+    @classmethod
+    def of_core(cls, value: Any, /, **fields: Any) -> Self:
+        """The wire form of a core value: its attributes of the same names, converted by type; `fields` replace them."""
+        same = same_fields(value, cls, *fields)
+        return cls(**{name: data_of(item) for name, item in same.items()}, **fields)
+
+    def as_core(self, kind: type[T], /, **fields: Any) -> T:
+        """The core value: fields of the same name, converted by the types of `kind`; `fields` replace them."""
+        return msgspec.convert({**same_fields(self, type(self)), **fields}, kind, strict=False, from_attributes=True)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> Any:
+        from tarry.wire.openapi import response_schema
+
+        return response_schema(cls, handler)
+
+
+class Request(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The body of a request. FastAPI validates it by a pydantic model that is derived from the struct; `parse` does without
+    pydantic. Checks of several fields belong into `__post_init__`."""
+
+    @classmethod
+    def of_core(cls, value: Any, /, **fields: Any) -> Self:
+        """The request with the attributes of a core value that have the same names; `fields` replace them."""
+        return cls(**{**same_fields(value, cls), **fields})
+
+    @classmethod
+    def parse(cls, data: Any) -> Self:
+        """Validate decoded JSON, and change it on the way. Raises `InvalidInput` or msgspec's ValidationError."""
+        if not isinstance(data, dict):
+            raise InvalidInput(f"expected an object, got {type(data).__name__}")
+        data = cast("dict[str, Any]", data)
+        for name, read in _readers(cls).items():
+            if data.get(name) is not None:
+                try:
+                    data[name] = read(data[name])
+                except InvalidInput as error:
+                    raise InvalidInput(f"{name}: {error}", hint=error.hint) from None
+        return msgspec.convert(data, cls)
+
+    @classmethod
+    def parses_fully(cls) -> bool:
+        """Whether `parse` accepts nothing that the pydantic model refuses."""
+        return not any(_needs_pydantic(hint) for hint in get_type_hints(cls, include_extras=True).values())
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> Any:
+        from tarry.wire.openapi import request_schema
+
+        return request_schema(cls, handler)
+
+
+FAIL_FAST: dict[str, Any] = {"fail_fast": True}
+"""`Meta(extra=…)` of a long list: validation ends with its first wrong item."""
+
+
+class Read(NamedTuple):
+    """Metadata of a field: how its JSON value is read."""
+
+    read: Callable[[Any], Any]
+
+
+@cache
+def _readers(struct: type[Request]) -> dict[str, Callable[[Any], Any]]:
+    """How fields are read whose JSON form msgspec does not know."""
+    hints = get_type_hints(struct, include_extras=True)
+    return {name: read for name, hint in hints.items() if (read := _reader(hint)) is not None}
+
+
+def _reader(hint: Any) -> Callable[[Any], Any] | None:
+    if isinstance(hint, type) and issubclass(hint, Request):
+        return hint.parse
+    metadata: tuple[Any, ...] = getattr(cast("Any", hint), "__metadata__", ())
+    own = (item.read for item in metadata if isinstance(item, Read))
+    inner = (_reader(part) for part in get_args(hint) if get_origin(hint) not in (list, dict))
+    return next((read for read in (*own, *inner) if read is not None), None)
+
+
+def _needs_pydantic(hint: Any) -> bool:
+    """Whether msgspec may accept a value that pydantic refuses: the items of a list, a text with a line feed at its end."""
+    if isinstance(hint, type) and issubclass(hint, Request):
+        return not hint.parses_fully()
+    parts, metadata = get_args(hint), getattr(cast("Any", hint), "__metadata__", ())
+    if any(isinstance(item, Read) for item in metadata):
+        return False
+    has_pattern = any(isinstance(item, Meta) and item.pattern is not None for item in metadata)
+    return has_pattern or get_origin(hint) in (list, dict) or any(_needs_pydantic(part) for part in parts)
+
+
+def read_duration(value: object) -> timedelta:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise InvalidInput('write a duration as seconds (90, 1.5) or as text ("10m", "PT10M")')
+    if isinstance(value, str):
+        return limits.check_delay(duration(value, "this"), "this")
+    if not 0 <= value <= limits.LONGEST_DELAY.total_seconds():
+        raise InvalidInput("a duration is between 0 seconds and 10 years")
+    return timedelta(seconds=value)
+
+
+def read_instant(value: object) -> datetime:
+    at = moment(value, "this") if isinstance(value, str) and not value.startswith("+") else None
+    if not isinstance(at, datetime):
+        raise InvalidInput("write an instant in RFC 3339 with its zone: 2030-01-31T18:00:00Z")
+    return at
+
+
+def _read_uuid(value: object) -> UUID:
+    try:
+        uuid = UUID(value) if isinstance(value, str) else None
+    except ValueError:
+        uuid = None
+    if uuid is None or str(uuid) != value:
+        raise InvalidInput("this is a UUID, in lower case; a token is copied from a delivery, as it is")
+    return uuid
+
+
+def _read_headers(value: Any) -> Any:
+    """Count headers before each of them is validated."""
+    if isinstance(value, dict) and (n := len(cast("dict[Any, Any]", value))) > limits.HEADER_BYTES:
+        raise InvalidInput(f"{n:,} headers have more than the {limits.HEADER_BYTES:,} bytes that are allowed")
+    return cast("Any", value)
+
+
+def _read_line(value: Any) -> Any:
+    """Python's `$` also matches before a line feed at the end."""
+    if isinstance(value, str) and value.endswith("\n"):
+        raise InvalidInput("a line feed at the end is not allowed")
+    return value
+
+
+At = Annotated[str, Meta(extra_json_schema={"type": "string", "format": "date-time"})]
+"""An instant in a response."""
+
+Duration = Annotated[
+    timedelta,
+    Read(read_duration),
+    Meta(
+        extra_json_schema={
+            "anyOf": [
+                {"type": "number", "minimum": 0, "maximum": 315_619_200},
+                {"type": "string", "pattern": "^[0-9]{1,6}(ms|s|m|h|d)$"},
+            ],
+            "examples": [90, "10m"],
+        }
+    ),
+]
+Instant = Annotated[
+    datetime,
+    Read(read_instant),
+    Meta(extra_json_schema={"type": "string", "format": "date-time", "examples": ["2030-01-31T18:00:00.000000Z"]}),
+]
+Token = Annotated[
+    UUID,
+    Read(_read_uuid),
+    Meta(extra_json_schema={"type": "string", "format": "uuid", "description": "From a delivery."}),
+]
+RequestId = Annotated[UUID, Read(_read_uuid), Meta(extra_json_schema={"type": "string", "format": "uuid"})]
+Headers = Annotated[dict[str, str], Read(_read_headers)]
+Key = Annotated[str, Meta(min_length=1, max_length=limits.KEY_LENGTH, examples=["order-17"])]
+TypeName = Annotated[str, Meta(min_length=1, max_length=limits.TYPE_LENGTH, examples=["invoice"])]
+NAME_PATTERN = r"^(\.{0,2}[A-Za-z0-9_-]|\.{3})[A-Za-z0-9._-]*$"
+"""As `limits.check_queue_name` allows it: neither `.` nor `..`. Without look-ahead, which pydantic does not have."""
+QueueName = Annotated[str, Meta(pattern=NAME_PATTERN, max_length=100, examples=["orders"])]
+ContentType = Annotated[str, Read(_read_line), Meta(pattern=r"^[A-Za-z0-9.+-]{1,60}/[A-Za-z0-9.+-]{1,60}$")]
+Priority = Annotated[int, Meta(ge=0, le=9)]
+MaxAttempts = Annotated[int, Meta(ge=1, le=limits.MAX_ATTEMPTS)]
+Version = Annotated[int, Meta(ge=1, le=2**63 - 1)]
+ErrorText = Annotated[str, Meta(max_length=100_000)]
+
+
+class Now(Response):
+    now: At
+
+
+class Page(Response):
+    next: Annotated[str | None, Meta(description="Give it as `after` for the next page; null on the last.")]
+
+
+class RetryPolicy(Request):
+    initial_for: Duration = timedelta(seconds=1)
+    factor: Annotated[float, Meta(ge=1, le=10)] = 2.0
+    cap_for: Duration = timedelta(minutes=10)
+    jitter: Annotated[float, Meta(ge=0, le=1)] = 0.1
+
+    def core(self) -> Retry:
+        return Retry(**same_fields(self, Retry))

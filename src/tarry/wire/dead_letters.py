@@ -1,0 +1,138 @@
+"""Dead letters, groups of them, and redrive jobs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, cast
+
+from msgspec import Meta
+
+from tarry.core import limits
+from tarry.core.dead_letters import redrive
+from tarry.core.dead_letters.redrive import FASTEST, MOST_CANARIES, SLOWEST, DeadFilter, Where
+from tarry.core.messages import model
+from tarry.wire.base import MOST, At, Instant, Key, Page, Request, RequestId, Response, TypeName, Version, same_fields
+from tarry.wire.payload import MessageFields
+from tarry.wire.queues import Count
+
+Versions = Annotated[list[Version], Meta(min_length=1, max_length=MOST)]
+Fingerprint = Annotated[str, Meta(max_length=100)]
+Rate = Annotated[float, Meta(ge=SLOWEST, le=FASTEST)]
+Canary = Annotated[int, Meta(ge=0, le=MOST_CANARIES, description="This many first; the rest when those are settled.")]
+Consumer = Annotated[str, Meta(min_length=1, max_length=limits.KEY_LENGTH)]
+
+
+class RedriveNowRequest(Request):
+    versions: Annotated[Versions | None, Meta(description="These; else the oldest.")] = None
+    limit: Annotated[int, Meta(ge=1, le=10_000)] = 1_000
+
+
+class RedriveRequest(Request):
+    """Which dead letters, all of the queue if no filter is given; and how."""
+
+    fingerprint: Annotated[Fingerprint | None, Meta(description="Of a group.")] = None
+    type: TypeName | None = None
+    key_prefix: Key | None = None
+    died_from: Instant | None = None
+    died_to: Instant | None = None
+    versions: Annotated[list[Version], Meta(max_length=MOST)] | None = None
+    rate: Annotated[Rate | None, Meta(description="Messages per second; else as fast as possible.")] = None
+    canary: Canary = 0
+    started_by: Annotated[Consumer | None, Meta(description="The consumer that starts it; else the key.")] = None
+    request: Annotated[RequestId | None, Meta(description="A request with the same id is the same job.")] = None
+
+    def where(self) -> DeadFilter:
+        return DeadFilter.of(cast("Where", same_fields(self, DeadFilter)))
+
+
+class DeadLetter(MessageFields, kw_only=True):
+    died_at: At
+    reason: str
+    error: str | None
+    fingerprint: str | None
+    consumer: str | None
+    origin: Annotated[int | None, Meta(description="The version it was redriven from, if it died before.")]
+
+    def core(self) -> model.DeadLetter[bytes]:
+        return self.core_with_content(model.DeadLetter[bytes])
+
+
+class DeadLetters(Page, kw_only=True):
+    dead_letters: list[DeadLetter]
+
+
+class DeadGroup(Response):
+    fingerprint: str
+    reason: str
+    pattern: Annotated[str, Meta(description="The error without its particulars.")]
+    count: Count
+    first_died_at: At
+    last_died_at: At
+    example: Annotated[int, Meta(description="The version of the newest one.")]
+    example_key: str
+    error: str | None
+    types: list[str]
+    fewest_attempts: int
+    most_attempts: int
+
+    def core(self) -> redrive.DeadGroup:
+        return self.as_core(redrive.DeadGroup, count=self.count.core())
+
+
+class DeadGroups(Response):
+    groups: list[DeadGroup]
+
+
+class Matching(Response):
+    letters: Count
+    blocked: Annotated[int, Meta(description="Those whose key is live again: they would stay dead.")]
+
+    def core(self) -> redrive.Matching:
+        return redrive.Matching(self.letters.core(), self.blocked)
+
+
+class DeadChoice(Response):
+    fingerprint: str | None
+    type: str | None
+    key_prefix: str | None
+    died_from: At | None
+    died_to: At | None
+    versions: list[int] | None
+
+
+class Redrive(Response):
+    id: int
+    queue: str
+    where: DeadChoice
+    state: Literal["running", "paused", "cancelled", "done", "failed"]
+    phase: Literal["canary", "verdict", "rest"]
+    share: Annotated[float, Meta(description="Progress, from 0 to 1.")]
+    total: Annotated[Count, Meta(description="Matches when it began.")]
+    redriven: int
+    skipped: Annotated[int, Meta(description="Still dead, because their keys were live.")]
+    rate: float | None
+    canary: int
+    canaries: list[int]
+    canary_keys: list[str]
+    reason: Annotated[str | None, Meta(description="Why it is paused, cancelled or failed.")]
+    started_by: str | None
+    step: int
+    moved: Annotated[int, Meta(description="Messages redriven by the last step.")]
+    created_at: At
+    updated_at: At
+    next_at: At
+    ended_at: At | None
+
+    def core(self) -> redrive.RedriveJob:
+        return self.as_core(redrive.RedriveJob, total=self.total.core())
+
+
+class Redrives(Response):
+    redrives: list[Redrive]
+
+
+class Redriven(Response):
+    redriven: int
+
+
+class Discarded(Response):
+    discarded: int

@@ -1,0 +1,73 @@
+"""Events of the journal."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from typing import Annotated, Any, Self
+
+from msgspec import Meta
+
+from tarry.core.journal import events
+from tarry.wire.base import At, Response
+
+
+class LiveEvent(Response):
+    """An event without its payload, and without the headers that are journaled beside it."""
+
+    id: int
+    kind: str
+    at: At
+    queue: str
+    key: str | None
+    version: int | None
+    attempt: int | None
+    priority: int | None
+    due_at: At | None
+    leased_at: At | None
+    lease_until: At | None
+    consumer: str | None
+    size: int | None
+    payload_hash: str | None
+    error: str | None
+    detail: dict[str, Any] | None
+
+    @classmethod
+    def of_core(cls, value: events.Event, /, **fields: Any) -> Self:
+        payload_hash = None if value.payload_hash is None else value.payload_hash.hex()
+        return super().of_core(value, payload_hash=payload_hash, **fields)
+
+    @classmethod
+    def of(cls, event: events.Event, /) -> Self:
+        detail = {name: value for name, value in (event.detail or {}).items() if name != "headers"}
+        return cls.of_core(event, detail=detail or None)
+
+    def core(self) -> events.Event:
+        return self._core(payload=None)
+
+    def _core(self, payload: bytes | None) -> events.Event:
+        payload_hash = None if self.payload_hash is None else bytes.fromhex(self.payload_hash)
+        return self.as_core(events.Event, payload_hash=payload_hash, payload=payload)
+
+
+class Event(LiveEvent):
+    payload_base64: str | None
+
+    @classmethod
+    def of(cls, event: events.Event, /) -> Self:
+        payload = None if event.payload is None else b64encode(event.payload).decode()
+        return cls.of_core(event, payload_base64=payload, detail=event.detail)
+
+    def core(self) -> events.Event:
+        return self._core(None if self.payload_base64 is None else b64decode(self.payload_base64))
+
+
+class Timeline(Response):
+    events: list[Event]
+    next: Annotated[int | None, Meta(description="Give it as `before` for the page before this; null on the last.")]
+
+
+class GapEvent(Response):
+    """In a stream: events are missing, and why."""
+
+    reason: str
+    detail: str

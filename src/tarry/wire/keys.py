@@ -1,0 +1,71 @@
+"""API keys, browser sessions and the audit."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from msgspec import Meta, field
+
+from tarry.core import limits
+from tarry.core.security import api_keys
+from tarry.core.security.api_keys import ApiKey
+from tarry.wire.base import At, Duration, Request, Response
+
+Pattern = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{0,100}\*?$", min_length=1)]
+
+
+class KeyRequest(Request):
+    name: Annotated[str, Meta(min_length=1, max_length=limits.TYPE_LENGTH)]
+    actions: Annotated[list[Literal["read", "produce", "consume", "admin"]], Meta(min_length=1, max_length=4)]
+    queues: Annotated[list[Pattern], Meta(min_length=1, max_length=100)] = field(default_factory=lambda: ["*"])
+    expires_for: Duration | None = None
+
+
+class Key(Response):
+    id: str
+    name: str
+    actions: list[str]
+    queues: list[str]
+    active: bool
+    created_at: At
+    expires_at: At | None
+    revoked_at: At | None
+
+    @classmethod
+    def of(cls, key: ApiKey, /) -> Self:
+        return cls.of_core(key, actions=sorted(key.actions))
+
+    def core(self) -> ApiKey:
+        return self.as_core(ApiKey, secret_hash=b"")  # never leaves the database
+
+
+class IssuedKey(Key):
+    key: Annotated[str, Meta(description="Shown this once.")]
+
+    @classmethod
+    def of_issued(cls, issued: api_keys.IssuedKey) -> Self:
+        return cls.of_core(issued.key, actions=sorted(issued.key.actions), key=issued.text)
+
+
+class Keys(Response):
+    keys: list[Key]
+
+
+class AuditRow(Response):
+    id: int
+    at: At
+    actor: str
+    action: str
+    queue: str | None
+    detail: dict[str, Any] | None
+    request_id: str | None
+    status: int | None
+
+
+class Audit(Response):
+    audit: list[AuditRow]
+    next: Annotated[int | None, Meta(description="Give it as `before` for the page after this; null on the last.")]
+
+
+class Session(Response):
+    until: Annotated[At | None, Meta(description="null: this broker needs no session.")]

@@ -1,0 +1,105 @@
+"""Structs as pydantic models, which FastAPI validates requests by and describes in the OpenAPI document.
+
+Imported only where pydantic is: the command line and the import of lines use the structs without it."""
+
+from __future__ import annotations
+
+from functools import cache
+from types import UnionType
+from typing import Annotated, Any, Self, Union, cast, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import NODEFAULT, UNSET, Meta, Raw, UnsetType
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    FailFast,
+    Field,
+    GetCoreSchemaHandler,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    WithJsonSchema,
+    create_model,
+    model_validator,
+)
+from pydantic_core import core_schema
+
+from tarry.core.errors import InvalidInput
+from tarry.wire.base import FAIL_FAST, Read, Request, Response
+
+MOST_ERRORS = 1_000
+"""Errors of one request that are listed."""
+_CONSTRAINTS = ("ge", "le", "min_length", "max_length", "pattern", "description", "examples")
+
+
+class _Closed(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _with_few_errors(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """Replace a long list of errors by one: listing 100,000 takes more than half a second of the event loop."""
+        if isinstance(value, dict) and (members := len(cast("dict[Any, Any]", value))) > len(cls.model_fields) + 20:
+            raise InvalidInput(f"it has {members:,} fields, and only {len(cls.model_fields)} are known")
+        try:
+            return handler(value)
+        except ValidationError as error:
+            if error.error_count() > MOST_ERRORS:
+                raise InvalidInput(f"{error.error_count():,} fields are wrong") from None
+            raise
+
+
+def response_schema(struct: type[Response], handler: GetCoreSchemaHandler) -> Any:
+    return handler(_model(struct, _Closed))
+
+
+def request_schema(struct: type[Request], handler: GetCoreSchemaHandler) -> Any:
+    def build(valid: BaseModel) -> Request:
+        return struct(**{name: getattr(valid, name) for name in valid.model_fields_set})
+
+    return core_schema.no_info_after_validator_function(build, handler(_model(struct, _Strict)))
+
+
+@cache
+def _model(struct: type[Request] | type[Response], base: type[BaseModel]) -> type[BaseModel]:
+    hints = get_type_hints(struct, include_extras=True)
+    fields: dict[str, Any] = {}
+    for field in msgspec.structs.fields(struct):
+        default = field.default if field.default_factory is NODEFAULT else field.default_factory()
+        if default is NODEFAULT:
+            default = ...
+        elif default is UNSET or isinstance(default, Raw):
+            default = None
+        fields[field.name] = (_annotation(hints[field.name]), default)
+    doc = struct.__doc__ if issubclass(struct, Request) else None
+    return create_model(struct.__name__, __base__=base, __doc__=doc, **fields)
+
+
+def _annotation(hint: Any) -> Any:
+    """The type of a struct's field as pydantic understands it."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        metadata = [item for given in parts[1:] for item in _metadata(given)]
+        return Annotated[_annotation(parts[0]), *metadata] if metadata else _annotation(parts[0])
+    if origin in (Union, UnionType):
+        return Union[tuple(_annotation(part) for part in parts if part is not UnsetType)]  # noqa: UP007 - computed
+    if origin in (list, dict):
+        return cast("Any", origin)[tuple(_annotation(part) for part in parts)]
+    return Any if hint is Raw else hint
+
+
+def _metadata(given: Any) -> list[Any]:
+    if isinstance(given, Read):
+        return [BeforeValidator(given.read)]
+    if not isinstance(given, Meta):
+        return [given]
+    if given.extra_json_schema is not None:
+        return [WithJsonSchema(given.extra_json_schema)]
+    constraints = {name: value for name in _CONSTRAINTS if (value := getattr(given, name)) is not None}
+    fail_fast = [FailFast()] if given.extra == FAIL_FAST else []
+    return [*([Field(**constraints)] if constraints else []), *fail_fast]

@@ -1,0 +1,131 @@
+"""Queues: their settings, and how many messages they hold."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from msgspec import UNSET, Meta, UnsetType
+
+from tarry.core import limits
+from tarry.core.errors import InvalidInput
+from tarry.core.journal.events import JournalLevel
+from tarry.core.messages import model
+from tarry.core.settings import QueueInfo, QueueSettings
+from tarry.wire import base
+from tarry.wire.base import At, Duration, MaxAttempts, Page, QueueName, Request, Response, data_of, same_fields
+
+
+class QueueChanges(Request):
+    lease_for: Duration | UnsetType | None = UNSET
+    max_attempts: Annotated[
+        MaxAttempts | UnsetType | None, Meta(description="null: a message is tried for as long as it fails.")
+    ] = UNSET
+    retry: base.RetryPolicy | UnsetType | None = UNSET
+    journal: Literal["off", "events", "payloads"] | UnsetType | None = UNSET
+    retention_for: Duration | UnsetType | None = UNSET
+    target_lag_for: Duration | UnsetType | None = UNSET
+
+    def changes(self) -> dict[str, Any]:
+        """The settings that the request names. `null` is a setting for max_attempts alone."""
+        changes = {name: value for name, value in same_fields(self, QueueChanges).items() if value is not UNSET}
+        for name, value in changes.items():
+            if value is None and name != "max_attempts":
+                raise InvalidInput(f"{name} cannot be null: leave it away to keep it as it is")
+        if isinstance(self.journal, str):
+            changes["journal"] = JournalLevel(self.journal)
+        if isinstance(self.retry, base.RetryPolicy):
+            changes["retry"] = self.retry.core()
+        return changes
+
+    @classmethod
+    def of(cls, settings: QueueSettings, only: frozenset[str] | None = None, /, **fields: Any) -> Self:
+        """A request with the settings, or `only` those of these names."""
+        named = same_fields(settings, QueueChanges)
+        named |= {"retry": base.RetryPolicy.of_core(settings.retry), "journal": settings.journal.value}
+        return cls(**{name: value for name, value in named.items() if only is None or name in only}, **fields)
+
+
+class QueueRequest(QueueChanges, kw_only=True):
+    name: QueueName
+    exist_ok: bool = False
+
+
+class RenameRequest(Request):
+    new_name: QueueName
+
+
+class PurgeRequest(Request):
+    confirm: Annotated[QueueName, Meta(description="The name of the queue again, since this cannot be undone.")]
+
+
+class ReasonRequest(Request):
+    reason: Annotated[str, Meta(max_length=limits.ERROR_LENGTH)] | None = None
+
+
+class RetryPolicy(Response):
+    initial_for: float
+    factor: float
+    cap_for: float
+    jitter: float
+
+
+class Count(Response):
+    n: int
+    capped: Annotated[bool, Meta(description="There are more: counting stops at a limit.")]
+
+    def core(self) -> model.Counted:
+        return model.Counted(self.n, self.capped)
+
+
+class Counts(Response):
+    delayed: Count
+    ready: Count
+    leased: Count
+    dead: Count
+    lag_for: Annotated[float, Meta(description="For how long the oldest deliverable message has been due.")]
+
+    def core(self) -> model.Counts:
+        counts = {name: getattr(self, name).core() for name in ("delayed", "ready", "leased", "dead")}
+        return self.as_core(model.Counts, **counts)
+
+
+class Queue(Response):
+    name: str
+    created_at: At
+    paused: bool
+    paused_at: At | None
+    paused_reason: str | None
+    lease_for: Annotated[float, Meta(description="Seconds, as all durations in responses.")]
+    max_attempts: int | None
+    retry: RetryPolicy
+    journal: str
+    retention_for: float
+    target_lag_for: float
+
+    @classmethod
+    def of(cls, info: QueueInfo, /) -> Self:
+        return cls.of_core(info, **data_of(info.settings))
+
+    def core(self) -> QueueInfo:
+        return self.as_core(QueueInfo, settings=self.as_core(QueueSettings))
+
+
+class CountedQueue(Queue):
+    counts: Counts
+
+    @classmethod
+    def of_counted(cls, info: QueueInfo, counts: model.Counts) -> Self:
+        return cls.of_core(info, **data_of(info.settings), counts=Counts.of(counts))
+
+
+class Queues(Page, kw_only=True):
+    queues: list[CountedQueue]
+
+
+class Purged(Response):
+    purged: int
+
+
+class Deleted(Response):
+    queue: str
+    deleted: bool
