@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadFileScheduling
 
 pytest_plugins = [f"tests.kit.{name}" for name in ("environment", "servers", "clocks", "backends", "sleepers", "cron")]
 
-# No database of examples: the suite writes nothing into the checkout, whoever runs it.
+# No database of examples: the suite writes nothing into the checkout, under any account.
 settings.register_profile(
     "ci",
     max_examples=60,
@@ -23,15 +25,50 @@ settings.register_profile(
 settings.register_profile("deep", settings.get_profile("ci"), max_examples=2_000, stateful_step_count=80)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
-_LONGEST_FILES_FIRST = ("spark", "chaos", "concurrency", "docs", "services", "storage", "edges", "plans", "migrations")
+_FUZZED = {"test_document.py", "test_relay_fuzzed.py"}
+"""Cases are generated while these files are collected, which takes longer than all other files together."""
+
+_LONGEST_FIRST = ("spark", "chaos", "docs", "services", "concurrency", "storage", "edges", "plans", "migrations")
+"""Folders of tests, by how long their longest file takes."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """pyproject.toml keeps this plugin from every run: to import it takes two seconds of each worker."""
+    if _with_chaos(config):
+        config.pluginmanager.import_plugin("schemathesis.pytest.plugin")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    return True if collection_path.name in _FUZZED and not _with_chaos(config) else None
+
+
+def _with_chaos(config: pytest.Config) -> bool:
+    return "not chaos" not in config.option.markexpr
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """After they were shuffled. A worker takes whole files, so the long ones go first, and the many short ones fill the
-    gaps at the end: otherwise one worker is left alone with Spark while the other has nothing to do."""
+    """Long files first, after the shuffle: a worker takes whole files, and the many short ones fill the gaps at the end."""
     items.sort(key=lambda item: _turn(item.path))
 
 
 def _turn(path: Path) -> int:
     folder = path.relative_to(Path(__file__).parent).parts[0]
-    return _LONGEST_FILES_FIRST.index(folder) if folder in _LONGEST_FILES_FIRST else len(_LONGEST_FILES_FIRST)
+    return _LONGEST_FIRST.index(folder) if folder in _LONGEST_FIRST else len(_LONGEST_FIRST)
+
+
+class _SparkTogether(LoadFileScheduling):
+    """One file per worker at a time, except that all tests of Spark go to one worker.
+
+    A JVM needs about 40 s of CPU until its code is loaded and compiled; a second worker with Spark would need them again.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        return _SPARK if nodeid.startswith(_SPARK) else super()._split_scope(nodeid)
+
+
+_SPARK = "tests/spark/"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _SparkTogether | None:
+    return _SparkTogether(config, log) if config.option.dist == "loadfile" else None

@@ -6,22 +6,31 @@ import importlib
 import inspect
 import subprocess
 import sys
+import typing
 from typing import Any
 
 import pytest
 
 import tarry
+from tarry.api._sync.dead_letters import DeadLetters
+from tarry.api._sync.delivery import Delivery
+from tarry.api._sync.queue import Queue
+from tarry.api._sync.queues import Queues
+from tarry.api._sync.redrives import Redrive, Redrives
+from tarry.api._sync.schedules import Schedules
+from tarry.api.dead_letters import AsyncDeadLetters
+from tarry.api.delivery import AsyncDelivery
+from tarry.api.queue import AsyncQueue
+from tarry.api.queues import AsyncQueues
+from tarry.api.redrives import AsyncRedrive, AsyncRedrives
+from tarry.api.schedules import AsyncSchedules
 from tarry.app import App, AsyncApp, connect, connect_async
 from tarry.core import ports
-from tarry.handles.aio import AsyncQueue
-from tarry.handles.dead_letters import AsyncDeadLetters, DeadLetters
-from tarry.handles.delivery import AsyncDelivery, Delivery
-from tarry.handles.queue import Queue
-from tarry.handles.queues import AsyncQueues, Queues
-from tarry.handles.redrives import AsyncRedrive, AsyncRedrives, Redrive, Redrives
-from tarry.handles.schedules import AsyncSchedules, Schedules
-from tarry.services.cron import AsyncCron, Cron
-from tarry.services.scheduler import AsyncScheduler, Scheduler
+from tarry.core._sync.ports import Store
+from tarry.services.cron._sync.api import Cron
+from tarry.services.cron._sync.scheduler import Scheduler
+from tarry.services.cron.api import AsyncCron
+from tarry.services.cron.scheduler import AsyncScheduler
 from tarry.storage.memory import AsyncMemoryStore, MemoryStore
 from tarry.storage.postgres.aio import AsyncPostgresStore
 from tarry.storage.postgres.sync import PostgresStore
@@ -37,18 +46,19 @@ TWINS = [
     (Redrives, AsyncRedrives),
     (Redrive, AsyncRedrive),
     (App, AsyncApp),
-    (ports.Store, ports.AsyncStore),
+    (Store, ports.AsyncStore),
     (PostgresStore, AsyncPostgresStore),
     (MemoryStore, AsyncMemoryStore),
 ]
 ONE_SIDED = {
     AsyncPostgresStore: {"open"},
+    ports.AsyncStore: {"analytics"},
     MemoryStore: {"events"},
     App: {"pipeline"},
     AsyncApp: {"blocking", "sweeper"},
 }
-"""A pool that awaits must be opened by somebody who awaits; the memory's whole journal is for looking at in tests; the
-jobs of the pipeline block, and loops do not; what blocks needs no other way for what blocks."""
+"""A pool that awaits must be opened by code that awaits; blocking code reads analytics by `App.pipeline`; the memory's
+whole journal is for tests; the jobs of the pipeline block, and loops do not."""
 
 by_name = pytest.mark.parametrize(("blocking", "awaiting"), TWINS, ids=lambda kind: kind.__name__)
 
@@ -119,8 +129,8 @@ def parameters_of(call: Any) -> list[tuple[str, Any, Any]]:
 @pytest.mark.parametrize(
     ("port", "store"),
     [
-        (ports.Store, PostgresStore),
-        (ports.Store, MemoryStore),
+        (Store, PostgresStore),
+        (Store, MemoryStore),
         (ports.AsyncStore, AsyncPostgresStore),
         (ports.AsyncStore, AsyncMemoryStore),
     ],
@@ -130,6 +140,20 @@ def test_a_store_has_every_verb_of_its_port_with_the_same_parameters(port: type[
     assert set(methods(port)) <= set(methods(store))
     for name in methods(port):
         assert parameters(port, name) == parameters(store, name), name
+
+
+@pytest.mark.parametrize(
+    "name", ["messages", "queues", "wakeup", "dead_letters", "cron", "journal", "security", "maintenance"]
+)
+def test_a_role_has_every_method_of_its_port_with_the_same_parameters(name: str) -> None:
+    port = typing.get_type_hints(getattr(ports.Roles, name).fget)["return"]
+    postgres = importlib.import_module(f"tarry.storage.postgres.{name}.role")
+    of_postgres = getattr(postgres, "Postgres" + port.__name__.removesuffix("Role"))
+    of_memory = type(getattr(MemoryStore(), name))
+    for role in (of_postgres, of_memory):
+        assert set(methods(port)) <= set(methods(role))
+        for method in methods(port):
+            assert parameters(port, method) == parameters(role, method), method
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import pytest
 from rich.console import Console
 
 from benchmarks.timers.__main__ import table
+from benchmarks.timers.chart import drawn
 from benchmarks.timers.contenders import CONTENDERS
 from benchmarks.timers.measuring import Figures, Plan, measured
-from benchmarks.timers.picture import drawn
 
 SMOKE = Plan(sizes=(20, 40), window_s=0.02, fires=10, popped=10, cancelled=5, idle_s=0.001, weighed=20)
 

@@ -1,4 +1,4 @@
-"""Bad input: refused at the edge with what is wrong and what is allowed, and nothing is stored."""
+"""Bad offers and polls: refused with what is wrong and what is allowed, and nothing is stored."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ TIMES = {
     "11 years": ({"after": timedelta(days=11 * 366)}, "10 years"),
     "the longest timedelta": ({"after": timedelta.max}, "10 years"),
     "a number as after": ({"after": 60}, "timedelta"),
-    "before the calendar": ({"at": datetime.min.replace(tzinfo=EAST)}, "calendar"),
-    "after the calendar": ({"at": datetime.max.replace(tzinfo=WEST)}, "calendar"),
+    "before the calendar": ({"at": datetime.min.replace(tzinfo=EAST)}, "outside of the years"),
+    "after the calendar": ({"at": datetime.max.replace(tzinfo=WEST)}, "outside of the years"),
 }
 OPTIONS = {
     "priority -1": ({"priority": -1}, "0.*9"),
@@ -106,7 +106,7 @@ PAYLOADS = {
 
 
 def ids(cases: dict[str, Any]) -> Any:
-    return pytest.mark.parametrize(("given", "says"), list(cases.values()), ids=list(cases))
+    return pytest.mark.parametrize(("given", "problem"), list(cases.values()), ids=list(cases))
 
 
 @pytest.fixture(autouse=True)
@@ -124,35 +124,35 @@ class Ways:
     """Every way in: one message, a batch, and a batch in which the others are fine."""
 
     @staticmethod
-    def all(queue: Queue[Any], given: dict[str, Any], says: str, error: type[InvalidInput] = InvalidInput) -> None:
+    def all(queue: Queue[Any], given: dict[str, Any], problem: str, error: type[InvalidInput] = InvalidInput) -> None:
         rest = {name: value for name, value in given.items() if name not in ("key", "payload")}
-        with pytest.raises(error, match=says):
+        with pytest.raises(error, match=problem):
             queue.offer(given["key"], given["payload"], **rest)
-        with pytest.raises(error, match=says):
+        with pytest.raises(error, match=problem):
             queue.offer_many([Message(**given)])
-        with pytest.raises(error, match=says):
+        with pytest.raises(error, match=problem):
             queue.offer_many([Message(key="a", payload=0), Message(**given), Message(key="there", payload="after")])
 
 
 class TestOffers:
     @ids(KEYS)
-    def test_keys(self, queue: Queue[Any], given: Any, says: str) -> None:
-        Ways.all(queue, OK | {"key": given}, says)
+    def test_keys(self, queue: Queue[Any], given: Any, problem: str) -> None:
+        Ways.all(queue, OK | {"key": given}, problem)
 
     @ids(TIMES)
-    def test_times(self, queue: Queue[Any], given: dict[str, Any], says: str) -> None:
-        Ways.all(queue, OK | given, says)
+    def test_times(self, queue: Queue[Any], given: dict[str, Any], problem: str) -> None:
+        Ways.all(queue, OK | given, problem)
 
     @ids(OPTIONS)
-    def test_options(self, queue: Queue[Any], given: dict[str, Any], says: str) -> None:
-        Ways.all(queue, OK | given, says)
+    def test_options(self, queue: Queue[Any], given: dict[str, Any], problem: str) -> None:
+        Ways.all(queue, OK | given, problem)
 
     @ids(PAYLOADS)
-    def test_payloads(self, queue: Queue[Any], given: Any, says: str) -> None:
-        Ways.all(queue, {"key": "a", "payload": given}, says, InvalidPayload)
+    def test_payloads(self, queue: Queue[Any], given: Any, problem: str) -> None:
+        Ways.all(queue, {"key": "a", "payload": given}, problem, InvalidPayload)
 
     @pytest.mark.parametrize("value", [Decimal("NaN"), {float("nan"): 1}, {(1, 2): 3}], ids=repr)
-    def test_what_json_cannot_say_is_refused_or_comes_back_equal(self, queue: Queue[Any], value: Any) -> None:
+    def test_a_value_without_a_json_form_is_rejected_or_round_trips_equal(self, queue: Queue[Any], value: Any) -> None:
         """Never stored as something else."""
         try:
             queue.offer("other", value, after=MINUTE)
@@ -178,13 +178,6 @@ class TestOffers:
         with pytest.raises((InvalidInput, TypeError)):
             queue.offer_many(wrong)
 
-    def test_the_edges_of_the_calendar_are_times_like_any_other(self, queue: Queue[Any]) -> None:
-        for edge in (datetime.min.replace(tzinfo=START.tzinfo), datetime.max.replace(tzinfo=START.tzinfo)):
-            queue.offer("edge", 1, at=edge, priority=9)
-            assert seen(queue, "edge").due_at == edge
-            queue.try_poll()
-            queue.drop("edge")
-
 
 class TestTypedQueues:
     @pytest.mark.parametrize(
@@ -201,12 +194,8 @@ class TestTypedQueues:
 
 
 class TestPolls:
-    @pytest.mark.parametrize("n", [True, 1.5, "1", None, 2**31, 10**30], ids=repr)
+    @pytest.mark.parametrize("n", [True, 1.5, "1", None], ids=repr)
     def test_counts(self, queue: Queue[Any], n: Any) -> None:
-        """What is no whole number is refused; a very large one is a very large one."""
-        if isinstance(n, int) and not isinstance(n, bool):
-            assert queue.try_poll_many(n) == []
-            return
         with pytest.raises(InvalidInput, match="whole number"):
             queue.try_poll_many(n)
 
@@ -227,12 +216,17 @@ class TestPolls:
         with pytest.raises(InvalidInput, match="timeout"):
             queue.poll(timeout)
 
+    @pytest.mark.parametrize("prefetch", [0, -1, 1_001, 1.5, True])
+    def test_prefetches(self, queue: Queue[Any], prefetch: Any) -> None:
+        with pytest.raises(InvalidInput, match="prefetch"):
+            next(iter(queue.consume(prefetch=prefetch)))
+
 
 class TestKeysOfEveryVerb:
     @ids(KEYS)
-    def test_keys(self, queue: Queue[Any], given: Any, says: str) -> None:
+    def test_keys(self, queue: Queue[Any], given: Any, problem: str) -> None:
         for verb in (queue.read, queue.contains, queue.drop):
-            with pytest.raises(InvalidInput, match=says):
+            with pytest.raises(InvalidInput, match=problem):
                 verb(given)
 
 
@@ -249,7 +243,7 @@ class TestEmptyStaysEmpty:
 
 
 class TestErrors:
-    def test_bad_input_is_a_value_error_and_says_what_to_do(self, queue: Queue[Any]) -> None:
+    def test_bad_input_is_a_value_error_with_a_hint(self, queue: Queue[Any]) -> None:
         with pytest.raises(ValueError, match="no time zone: 2024-01-01T00:00:00") as caught:
             queue.offer("a", 1, at=NAIVE)
         assert isinstance(caught.value, InvalidInput)

@@ -82,7 +82,7 @@ async def work(order: Order, stopping: Callable[[], bool]) -> None:
 
     import tarry
     import tarry.http
-    from tarry.core.settings import Patience, StoreSettings
+    from tarry.core.settings import RetrySettings, StoreSettings
     from tarry.storage.postgres.aio import AsyncPostgresStore
     from tarry.storage.postgres.sync import PostgresStore
     from tests.chaos.recording import Recorder
@@ -92,9 +92,11 @@ async def work(order: Order, stopping: Callable[[], bool]) -> None:
     quick = timedelta(seconds=1)
     # An offer to the broker carries an idempotency key: sent again after a lost reply, it must still be stored once.
     is_patient = order.role == "patient" or (order.role == "remote" and order.tasks > 1)
-    patience = Patience(retries=8, cap_for=quick, total_for=timedelta(seconds=15)) if is_patient else Patience.none()
-    # Short waits: a connection that cannot be had is an answer like any other, and the next call comes soon.
-    settings = StoreSettings(pool_size=4, patience=patience, connect_for=quick, create_queues=False)
+    connection_retry = (
+        RetrySettings(retries=8, cap_for=quick, total_for=timedelta(seconds=15)) if is_patient else RetrySettings.none()
+    )
+    # Short waits: a connection that cannot be had is a result like any other, and the next call comes soon.
+    settings = StoreSettings(pool_size=4, connection_retry=connection_retry, connect_for=quick, create_queues=False)
     recorder = Recorder(order.file)
     is_blocking = order.tasks == 1
     if order.role == "remote":

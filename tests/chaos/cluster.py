@@ -15,9 +15,9 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from tests.chaos.recording import now_us
-from tests.kit.rooms import room
+from tests.kit.directories import new_directory
 from tests.kit.standby import Standby
-from tests.storage.fallible import FallibleServer
+from tests.storage.postgres.fallible import FallibleServer
 
 TUNING = ("alter system set max_wal_size = '1GB'", "alter system set checkpoint_timeout = '2min'")
 DISK = "12g"
@@ -29,15 +29,15 @@ class Cluster:
     """`front` is a directory that always leads to the socket of the current primary, whichever that is."""
 
     def __init__(self, binaries: str) -> None:
-        self.place = room("tarry-chaos-")
-        self.has_own_disk = _mounted(self.place)
+        self.directory = new_directory("tarry-chaos-")
+        self.has_own_disk = _mounted(self.directory)
         self._homes = 0
         self.server = FallibleServer(self._new_home(), binaries)
         with psycopg.connect(self.server.dsn, autocommit=True) as conn:
             for setting in TUNING:
                 conn.execute(setting)
             conn.execute("select pg_reload_conf()")
-        self.front = self.place / "front"
+        self.front = self.directory / "front"
         self._lead()
         self.dsn = make_conninfo(self.server.dsn, host=str(self.front))
 
@@ -67,58 +67,67 @@ class Cluster:
         standby.promote()
         old, self.server = self.server, standby
         self._lead()
-        standby.await_answer()
+        standby.await_ready()
         shutil.rmtree(old.home, ignore_errors=True)
         return begun
 
     def fill_disk(self, seconds: float) -> None:
         """For a while nothing can be written. A server that cannot write its log panics, and starts when it can again."""
-        used_kb = -(-_used(self.place) // 1024)
-        _remount(self.place, f"{used_kb + SPARE_KB}k")
+        self._shrink_disk()
         try:
             time.sleep(seconds)
         finally:
-            _remount(self.place, DISK)
+            _remount(self.directory, DISK)
         try:
-            self.server.await_answer(within_s=5)
+            self.server.await_ready(within_s=5)
         except AssertionError:
             with contextlib.suppress(Exception):  # its supervisor gave up while the disk was full
                 self.server.close()
             self.server.start()
-            self.server.await_answer()
+            self.server.await_ready()
+
+    def _shrink_disk(self) -> None:
+        """To what is used. The mount is refused when the server has written more than that meanwhile: then measure again."""
+        for left in reversed(range(20)):
+            try:
+                _remount(self.directory, f"{-(-_used(self.directory) // 1024) + SPARE_KB}k")
+                return
+            except subprocess.CalledProcessError:
+                if left == 0:
+                    raise
 
     def close(self) -> None:
         try:
             self.server.close()
         finally:
             if self.has_own_disk:
-                subprocess.run(["umount", "--lazy", str(self.place)], check=False)
-            shutil.rmtree(self.place, ignore_errors=True)
+                subprocess.run(["umount", "--lazy", str(self.directory)], check=False)
+            shutil.rmtree(self.directory, ignore_errors=True)
 
     def _new_home(self) -> Path:
         self._homes += 1
-        return self.place / f"home{self._homes}"
+        return self.directory / f"home{self._homes}"
 
     def _lead(self) -> None:
-        new = self.place / "front.new"
+        new = self.directory / "front.new"
         new.symlink_to(str(conninfo_to_dict(self.server.dsn)["host"]))
         new.replace(self.front)
 
 
-def _mounted(place: Path) -> bool:
+def _mounted(directory: Path) -> bool:
     """A disk of its own, in memory, which can be made full. Only root may; elsewhere the fault is left out."""
     if os.geteuid() != 0:
         return False
-    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK},mode=0755", "tarry-chaos", str(place)]
+    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK},mode=0755", "tarry-chaos", str(directory)]
     return subprocess.run(command, check=False, capture_output=True).returncode == 0
 
 
-def _remount(place: Path, size: str) -> None:
-    subprocess.run(["mount", "-o", f"remount,size={size}", str(place)], check=True)
+def _remount(directory: Path, size: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,size={size}", str(directory)], check=True)
 
 
-def _used(place: Path) -> int:
-    disk = os.statvfs(place)
+def _used(directory: Path) -> int:
+    disk = os.statvfs(directory)
     return (disk.f_blocks - disk.f_bfree) * disk.f_frsize
 
 

@@ -20,7 +20,7 @@ from tests.chaos import recording
 from tests.chaos.client import Order
 
 ROOT = Path(__file__).parents[2]
-PATIENCE_S = 180.0
+TIMEOUT_S = 180.0
 WORKING = ("library", "patient", "remote")
 
 
@@ -142,7 +142,7 @@ class Crowd:
             member.process.stdin.close()
         for member in members:
             try:
-                code = member.process.wait(PATIENCE_S)
+                code = member.process.wait(TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 member.process.kill()
                 member.process.wait()
@@ -166,9 +166,9 @@ class Crowd:
             total += lines
         return total // 2
 
-    def await_operations(self, n: int, *, patience_s: float = PATIENCE_S) -> None:
+    def await_operations(self, n: int, *, timeout_s: float = TIMEOUT_S) -> None:
         """Until that many more operations were finished."""
-        goal, deadline = self.operations() + n, time.monotonic() + patience_s
+        goal, deadline = self.operations() + n, time.monotonic() + timeout_s
         while self.operations() < goal:
             assert time.monotonic() < deadline, "the clients do nothing any more"
             self.assert_alive()
@@ -192,27 +192,27 @@ def free_port() -> int:
 
 
 class ProxyProcess:
-    """A running `tests.chaos.proxy`."""
+    """A running `tests.kit.fault_proxy`."""
 
     def __init__(self, listen: str, target: str) -> None:
         self.listen = listen
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.chaos.proxy", listen, target],
+            [sys.executable, "-m", "tests.kit.fault_proxy", listen, target],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=ROOT,
             text=True,
         )
-        self._answer()
+        self._reply()
 
     def strike(self, mode: str, seconds: float, seed: int) -> int:
         """Until it is over. How many connections it hit."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{mode} {seconds} {seed}\n")
         self._process.stdin.flush()
-        return int(self._answer())
+        return int(self._reply())
 
-    def _answer(self) -> str:
+    def _reply(self) -> str:
         assert self._process.stdout is not None
         line = self._process.stdout.readline().strip()
         assert line, "the proxy ended by itself"

@@ -11,8 +11,8 @@ from typing import Any, LiteralString
 import psycopg
 
 import tarry
-from tarry.core.settings import Patience, QueueSettings, StoreSettings
-from tarry.services.scheduler import Scheduler
+from tarry.core.settings import QueueSettings, RetrySettings, StoreSettings
+from tarry.services.cron._sync.scheduler import Scheduler
 from tarry.storage.postgres.sync import PostgresStore
 from tests.chaos import layout
 from tests.chaos.checker.journal import Event
@@ -21,7 +21,7 @@ from tests.chaos.transactions import EFFECTS
 from tests.chaos.workload import row_of, us
 
 PATIENT = StoreSettings(
-    patience=Patience(retries=200, cap_for=timedelta(milliseconds=200), total_for=timedelta(minutes=2)),
+    connection_retry=RetrySettings(retries=200, cap_for=timedelta(milliseconds=200), total_for=timedelta(minutes=2)),
     connect_for=timedelta(seconds=2),
     create_queues=False,
 )
@@ -56,7 +56,7 @@ def drain(dsn: str, folder: Path, stop_others: Callable[[], None] = lambda: None
         number = recorder.begin("resume", layout.PAUSED.name)
         app.queues.resume(layout.PAUSED.name)
         recorder.end(number, OK)
-        planned_until = us(app.store.now())
+        planned_until = us(app.store.run(app.store.queues.now()))
         while Scheduler(app.store).run_once().more:
             pass
         _empty(app, conn, recorder)
@@ -79,9 +79,9 @@ def _ack_all(app: tarry.App, name: str, recorder: Recorder) -> int:
     deliveries = queue.try_poll_many(500)
     recorder.end(number, OK, [row_of(delivery) for delivery in deliveries])
     if deliveries:
-        holds = [delivery.hold for delivery in deliveries]
-        number = recorder.begin("ack", called, [[hold.key, str(hold.token)] for hold in holds], 0, True)
-        recorder.end(number, OK, [answer.value for answer in queue.ack_many(holds)])
+        lease_ids = [delivery.lease_id for delivery in deliveries]
+        number = recorder.begin("ack", called, [[lease_id.key, str(lease_id.token)] for lease_id in lease_ids], 0, True)
+        recorder.end(number, OK, [outcome.value for outcome in queue.ack_many(lease_ids)])
     return len(deliveries)
 
 

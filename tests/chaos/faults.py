@@ -101,7 +101,7 @@ def _kill_backend(scene: Scene, chance: random.Random) -> object:
     """The server takes that for corrupted memory, and restarts all of its processes."""
     for pid in _backends(scene)[:1]:
         scene.cluster.server.kill_backend(pid)
-    scene.cluster.server.await_answer()
+    scene.cluster.server.await_ready()
 
 
 def _freeze_backend(scene: Scene, chance: random.Random) -> object:
@@ -121,12 +121,12 @@ def _freeze_backend(scene: Scene, chance: random.Random) -> object:
 
 def _kill_postmaster(scene: Scene, chance: random.Random) -> object:
     scene.cluster.server.kill()
-    scene.cluster.server.await_answer()
+    scene.cluster.server.await_ready()
 
 
 def _stop_at_once(scene: Scene, chance: random.Random) -> object:
     scene.cluster.server.restart()
-    scene.cluster.server.await_answer()
+    scene.cluster.server.await_ready()
 
 
 def _through(mode: str, *, broker: bool = False) -> Callable[[Scene, random.Random], object]:
@@ -167,7 +167,7 @@ def _fill_disk(scene: Scene, chance: random.Random) -> object:
     return scene.cluster.fill_disk(chance.uniform(2.0, 4.0))
 
 
-def _hold_rows(scene: Scene, chance: random.Random) -> object:
+def _lock_rows(scene: Scene, chance: random.Random) -> object:
     """Another application's transaction holds live messages for seconds."""
     with psycopg.connect(scene.dsn, application_name="foreign") as conn:
         query = "select key from tarry.message where random() < 0.3 limit 20 for update skip locked"
@@ -199,8 +199,8 @@ def _pg_dump(scene: Scene) -> str | None:
     with psycopg.connect(scene.dsn) as conn:
         row = conn.execute("select setting from pg_config where name = 'BINDIR'").fetchone()
     assert row is not None
-    found = Path(row[0]) / "pg_dump"
-    return str(found) if found.exists() else shutil.which("pg_dump")
+    program = Path(row[0]) / "pg_dump"
+    return str(program) if program.exists() else shutil.which("pg_dump")
 
 
 def _tarry(*arguments: str) -> Callable[[Scene, random.Random], object]:
@@ -266,12 +266,12 @@ KINDS = {
         Kind("scheduler paused", _pause_scheduler, 8, missing=_none_of("scheduler")),
         Kind("follower killed", _replace("follower"), 6, missing=_none_of("follower")),
         Kind("disk full", _fill_disk, 4, crash=True, missing=_no_disk),
-        Kind("rows held by a foreign transaction", _hold_rows, 12),
+        Kind("rows held by a foreign transaction", _lock_rows, 12),
         Kind("vacuum", _maintain("vacuum (analyze, index_cleanup on) tarry.message"), 6),
         Kind("vacuum full", _maintain("vacuum full tarry.message"), 4),
         Kind("index rebuilt", _maintain("reindex table tarry.message"), 3),
         Kind("pg_dump", _dump, 5, missing=lambda scene: None if _pg_dump(scene) else "no pg_dump is installed"),
-        Kind("migrations and partition upkeep", _tarry("db", "migrate"), 5),
+        Kind("migrations and partition maintenance", _tarry("db", "migrate"), 5),
         Kind("Spark pipeline running", _run_pipeline, 2, slow=True),
     )
 }
@@ -300,11 +300,11 @@ class Nemesis:
     def strike(self, name: str) -> Fault:
         kind = KINDS[name]
         begun = now_us()
-        found = kind.act(self._scene, random.Random(f"{self._seed}/{len(self.faults)}/{name}"))
+        struck = kind.act(self._scene, random.Random(f"{self._seed}/{len(self.faults)}/{name}"))
         if kind.forgets:
-            assert isinstance(found, int)
-            begun = found  # since then the standby was behind
-        detail = "" if found is None or kind.forgets else str(found)
+            assert isinstance(struck, int)
+            begun = struck  # since then the standby was behind
+        detail = "" if struck is None or kind.forgets else str(struck)
         fault = Fault(name, begun, now_us(), kind.crash, kind.forgets, detail)
         self.faults.append(fault)
         with (self._scene.crowd.folder / "faults.log").open("ab") as log:

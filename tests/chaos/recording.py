@@ -3,7 +3,7 @@
 Two lines of JSON per operation, each a single unbuffered write to a file that only this client appends to:
 
     [n, at, name, queue, transaction, *facts]     before the call; n counts from 1, transaction is 0 outside of one
-    [-n, at, answer, *results]                    after it
+    [-n, at, status, *results]                    after it
 
 `at` is in microseconds of the machine's clock. It is computed from CLOCK_MONOTONIC and one offset for the whole run, so a
 client whose own wall clock is wrong still writes true times. `retried`: the client, or a broker or worker in between, may
@@ -38,9 +38,9 @@ import msgspec
 
 OK = "ok"
 UNKNOWN = "unknown"
-"""No answer came: it may have happened, may happen later, or never."""
+"""No reply came: it may have happened, may happen later, or never."""
 REFUSED = "refused"
-"""Answered with an error that says that nothing was changed."""
+"""It failed with an error after which nothing was changed."""
 UNDONE = "undone"
 """Part of a transaction that was rolled back. Never written; set when a history is read."""
 
@@ -68,8 +68,8 @@ class Recorder:
         self._write([self._numbers, now_us() if at is None else at, name, queue, transaction, *facts])
         return self._numbers
 
-    def end(self, number: int, answer: str, *results: Any) -> None:
-        self._write([-number, now_us(), answer, *results])
+    def end(self, number: int, status: str, *results: Any) -> None:
+        self._write([-number, now_us(), status, *results])
 
     def _write(self, line: list[Any]) -> None:
         os.write(self._file, msgspec.json.encode(line) + b"\n")
@@ -77,7 +77,7 @@ class Recorder:
 
 @dataclass(slots=True)
 class Operation:
-    """`returned` is infinite where no answer came."""
+    """`returned` is infinite where no reply came."""
 
     client: str
     name: str
@@ -85,7 +85,7 @@ class Operation:
     facts: list[Any]
     invoked: int
     returned: float = float("inf")
-    answer: str = UNKNOWN
+    status: str = UNKNOWN
     result: list[Any] = field(default_factory=list)
     transaction: int = 0
 
@@ -121,7 +121,7 @@ class History:
     operations: list[Operation]
     faults: list[Fault] = field(default_factory=list)
     left: Left | None = None
-    """None while the run is under way: then nothing is said about what is lost."""
+    """None while the run is in progress: lost messages are not counted then."""
 
 
 def read_faults(folder: Path) -> list[Fault]:
@@ -130,15 +130,15 @@ def read_faults(folder: Path) -> list[Fault]:
 
 
 def read(folder: Path) -> list[Operation]:
-    found: list[Operation] = []
+    operations: list[Operation] = []
     for path in sorted(folder.glob("*.history")):
-        found += with_transactions(read_one(path))
-    return found
+        operations += with_transactions(read_one(path))
+    return operations
 
 
 def read_one(path: Path) -> Iterator[Operation]:
     """A last line that was cut off belongs to an operation that was never finished."""
-    found: dict[int, Operation] = {}
+    operations: dict[int, Operation] = {}
     with path.open("rb") as file:
         for line in file:
             if not line.endswith(b"\n"):
@@ -146,26 +146,26 @@ def read_one(path: Path) -> Iterator[Operation]:
             number, at, word, *rest = msgspec.json.decode(line)
             if number > 0:
                 queue, transaction, *facts = rest
-                found[number] = Operation(path.stem, word, queue, facts, at, transaction=transaction)
+                operations[number] = Operation(path.stem, word, queue, facts, at, transaction=transaction)
             else:
-                operation = found[-number]
-                operation.answer, operation.result = word, rest
+                operation = operations[-number]
+                operation.status, operation.result = word, rest
                 if word == OK:
                     operation.returned = at
-    yield from found.values()
+    yield from operations.values()
 
 
 def with_transactions(operations: Iterable[Operation]) -> list[Operation]:
     """Operations of one client, those inside transactions as their commit decided: done when it returned, unknown where it
     was not answered, undone where it was never sent."""
-    found = list(operations)
-    commits = {op.transaction: op for op in found if op.name == "commit" and op.answer != REFUSED}
-    for op in found:
+    whole = list(operations)
+    commits = {op.transaction: op for op in whole if op.name == "commit" and op.status != REFUSED}
+    for op in whole:
         if not op.transaction or op.name in ("commit", "rollback"):
             continue
         commit = commits.get(op.transaction)
         if commit is None:
-            op.answer, op.returned = UNDONE, float("inf")
-        elif op.answer == OK:
-            op.answer, op.returned = commit.answer, commit.returned
-    return found
+            op.status, op.returned = UNDONE, float("inf")
+        elif op.status == OK:
+            op.status, op.returned = commit.status, commit.returned
+    return whole

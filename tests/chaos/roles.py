@@ -15,10 +15,10 @@ from typing import Any
 import tarry
 import tarry.http
 from tarry.core.errors import StoreUnavailable
-from tarry.core.following import LiveEvent, Missed
-from tarry.core.settings import Patience, StoreSettings
-from tarry.services.reports import Ending, Handled
-from tarry.services.worker import WorkerSettings
+from tarry.core.journal.positions import Gap, LiveEvent
+from tarry.core.settings import RetrySettings, StoreSettings
+from tarry.services.worker.results import Handled, HandlerResult
+from tarry.services.worker.worker import WorkerSettings
 from tarry.storage.postgres.aio import AsyncPostgresStore
 from tests.chaos import layout
 from tests.chaos.client import Order
@@ -30,19 +30,23 @@ PAGE = 2_000
 MOST = 10_000_000
 """Events that a follower may be behind: more than a run makes, so that falling behind is no gap."""
 VERBS = {
-    Ending.ACKED: "ack", Ending.FAILED: "nack", Ending.BURIED: "bury", Ending.SNOOZED: "release", Ending.RELEASED: "release",
-}  # fmt: skip
+    HandlerResult.ACKED: "ack",
+    HandlerResult.FAILED: "nack",
+    HandlerResult.BURIED: "bury",
+    HandlerResult.SNOOZED: "release",
+    HandlerResult.RELEASED: "release",
+}
 
 
-async def _store(order: Order, patience: Patience) -> AsyncPostgresStore:
-    settings = StoreSettings(pool_size=4, patience=patience, connect_for=QUICK, create_queues=False)
+async def _store(order: Order, connection_retry: RetrySettings) -> AsyncPostgresStore:
+    settings = StoreSettings(pool_size=4, connection_retry=connection_retry, connect_for=QUICK, create_queues=False)
     store = AsyncPostgresStore(order.dsn, settings=settings)
     await store.open()
     return store
 
 
 async def worker(order: Order, stopping: Callable[[], bool]) -> None:
-    """Handlers that succeed, fail, snooze, bury and take longer than a lease, by what the payload says."""
+    """Handlers that succeed, fail, snooze, bury and take longer than a lease, depending on the payload."""
     recorder = Recorder(order.file)
     crew = tarry.Worker()
     settling: dict[str, int] = {}
@@ -73,10 +77,10 @@ async def worker(order: Order, stopping: Callable[[], bool]) -> None:
     @crew.on("finished")
     def finished(handled: Handled) -> None:
         number = settling.pop(str(handled.delivery.token), None)
-        if number is not None and handled.ending in VERBS:
+        if number is not None and handled.result in VERBS:
             recorder.end(number, OK, ["done"])
         elif number is not None:
-            recorder.end(number, UNKNOWN, handled.ending.value)
+            recorder.end(number, UNKNOWN, handled.result.value)
 
     stop = asyncio.Event()
 
@@ -85,7 +89,7 @@ async def worker(order: Order, stopping: Callable[[], bool]) -> None:
             await asyncio.sleep(0.05)
         stop.set()
 
-    store = await _store(order, Patience(retries=3, cap_for=QUICK, total_for=timedelta(seconds=3)))
+    store = await _store(order, RetrySettings(retries=3, cap_for=QUICK, total_for=timedelta(seconds=3)))
     watching = asyncio.create_task(watch())
     await crew.run(tarry.AsyncApp(store, dsn=order.dsn), WorkerSettings(grace=timedelta(seconds=2)), stop=stop)
     await watching
@@ -95,7 +99,7 @@ async def worker(order: Order, stopping: Callable[[], bool]) -> None:
 async def configurer(order: Order, stopping: Callable[[], bool]) -> None:
     """One process changes all schedules, one after the other, so that each has one sequence of changes."""
     recorder, chance = Recorder(order.file), random.Random(f"{order.seed}/{order.name}")
-    store = await _store(order, Patience.none())
+    store = await _store(order, RetrySettings.none())
     cron = tarry.AsyncApp(store, dsn=order.dsn).cron()
     while not stopping():
         name, period_s = chance.choice(layout.SCHEDULES), chance.choice(layout.PERIODS_S)
@@ -121,14 +125,14 @@ async def follower(order: Order, stopping: Callable[[], bool]) -> None:
     after = _last_position(order.file)
     recorder = Recorder(order.file, numbers_from=_last_number(order.file))
     if order.url is not None:
-        await _follow_stream(order, recorder, after, stopping)
+        await _tail_stream(order, recorder, after, stopping)
         return
-    store = await _store(order, Patience.none())
+    store = await _store(order, RetrySettings.none())
     while True:
         ending = stopping()
         number = recorder.begin("feed", "", after)
         try:
-            page = await store.follow(after, limit=PAGE, most=MOST)
+            page = await store.run(store.journal.tail(after, limit=PAGE, most=MOST))
         except (StoreUnavailable, *NO_EFFECT) as error:
             recorder.end(number, UNKNOWN, str(error))
             await asyncio.sleep(0.05)
@@ -144,10 +148,12 @@ async def follower(order: Order, stopping: Callable[[], bool]) -> None:
     await store.close()
 
 
-async def _follow_stream(order: Order, recorder: Recorder, after: str | None, stopping: Callable[[], bool]) -> None:
+async def _tail_stream(order: Order, recorder: Recorder, after: str | None, stopping: Callable[[], bool]) -> None:
     """One operation per batch of events that came within a tenth of a second. It ends after a second without any."""
-    settings = StoreSettings(patience=Patience(retries=100, cap_for=QUICK), connect_for=timedelta(seconds=5))
-    arrived: asyncio.Queue[LiveEvent | Missed] = asyncio.Queue()
+    settings = StoreSettings(
+        connection_retry=RetrySettings(retries=100, cap_for=QUICK), connect_for=timedelta(seconds=5)
+    )
+    arrived: asyncio.Queue[LiveEvent | Gap] = asyncio.Queue()
 
     async def listen(client: tarry.http.AsyncClient) -> None:
         position = after
@@ -175,7 +181,7 @@ async def _follow_stream(order: Order, recorder: Recorder, after: str | None, st
                     batch.append([event.event.id, us(event.event.at)])
                 else:
                     gap = event.reason.value
-            # A stream does not say when it is complete. What came tells how far it is.
+            # A stream has no mark of its end: its progress is that of the events received.
             recorder.end(number, OK, batch, gap, after, False)
         listening.cancel()
 
@@ -183,7 +189,7 @@ async def _follow_stream(order: Order, recorder: Recorder, after: str | None, st
 def _last_position(path: Path) -> str | None:
     if not path.exists():
         return None
-    return next((op.result[2] for op in reversed(list(read_one(path))) if op.answer == OK), None)
+    return next((op.result[2] for op in reversed(list(read_one(path))) if op.status == OK), None)
 
 
 def _last_number(path: Path) -> int:

@@ -104,7 +104,7 @@ def scene(folder: Path, size: Size) -> Generator[Scene]:
     with ExitStack() as stack:
         server = stack.enter_context(cluster(size.binaries))
         prepare(server.dsn)
-        proxied = server.place / "proxy"
+        proxied = server.directory / "proxy"
         proxied.mkdir()
         listen = str(proxied / Path(server.socket).name)
         proxy = stack.enter_context(closing(ProxyProcess(listen, server.socket)))
@@ -139,19 +139,19 @@ def closing(proxy: ProxyProcess) -> Generator[ProxyProcess]:
         proxy.close()
 
 
-def run(folder: Path, size: Size, say: Any = print) -> Result:
+def run(folder: Path, size: Size, report: Any = print) -> Result:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     begun = time.monotonic()
-    with scene(folder, size) as found:
-        crowd, server = found.crowd, found.cluster
+    with scene(folder, size) as stage:
+        crowd, server = stage.crowd, stage.cluster
         version = server.server.version
-        kinds, left_out = available(found, size.kinds)
+        kinds, left_out = available(stage, size.kinds)
         for name, why in left_out.items():
-            say(f"LEFT OUT: {name}: {why}")
+            report(f"LEFT OUT: {name}: {why}")
         plan = schedule(size.seed, size.faults, kinds)
         (folder / "plan.json").write_text(json.dumps({"seed": size.seed, "faults": plan}, indent=1))
-        nemesis = Nemesis(found, size.seed)
+        nemesis = Nemesis(stage, size.seed)
         pause = size.operations // (len(plan) + 1)
         crowd.await_operations(1)
         for number, name in enumerate(plan, 1):
@@ -160,13 +160,13 @@ def run(folder: Path, size: Size, say: Any = print) -> Result:
             fault = nemesis.strike(name)
             took = f"{(fault.ended - fault.begun) / 1e6:.1f} s {fault.detail}".strip()
             done = f"{crowd.operations():9,} operations"
-            say(f"{time.monotonic() - begun:7.1f} s {done}, fault {number}: {name} ({took})")
+            report(f"{time.monotonic() - begun:7.1f} s {done}, fault {number}: {name} ({took})")
         while (missing := size.operations - crowd.operations()) > 0:
-            crowd.await_operations(min(missing, 10_000), patience_s=300)
+            crowd.await_operations(min(missing, 10_000), timeout_s=300)
         crowd.revive()
         crowd.await_operations(200)
         load_s = time.monotonic() - begun
-        say(f"{load_s:7.1f} s load ends, draining")
+        report(f"{load_s:7.1f} s load ends, draining")
         crowd.stop(*WORKING, "worker", "configurer")
         crowd.stop("scheduler", "pipeline")
 
@@ -175,7 +175,7 @@ def run(folder: Path, size: Size, say: Any = print) -> Result:
             crowd.stop("broker")
 
         left = drain(server.dsn, folder, stop_others)
-        say(f"{time.monotonic() - begun:7.1f} s checking")
+        report(f"{time.monotonic() - begun:7.1f} s checking")
         (folder / "left.json").write_bytes(msgspec.json.encode(left))
         verdict = check(History(read(folder), nemesis.faults, left), journal(server.dsn))
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -213,8 +213,8 @@ def main() -> int:
     given = parser.parse_args()
     if given.check is not None:
         left = given.check / "left.json"
-        found = msgspec.json.decode(left.read_bytes(), type=Left) if left.exists() else None
-        verdict = check(History(read(given.check), read_faults(given.check), found))
+        remains = msgspec.json.decode(left.read_bytes(), type=Left) if left.exists() else None
+        verdict = check(History(read(given.check), read_faults(given.check), remains))
         print(verdict.table(), verdict.explained(), sep="\n\n")
         return bool(verdict.broken)
     chosen = {"all": tuple(KINDS), "quick": QUICK}.get(given.kinds) or tuple(

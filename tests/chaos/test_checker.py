@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.chaos.checker.check import check
 from tests.chaos.checker.journal import Event
 from tests.chaos.checker.register import Step, linearizable
@@ -58,6 +60,13 @@ def test_an_offer_that_was_replaced_dropped_or_purged_is_not_lost() -> None:
     assert counted(offer(0), before, left=Left()) == {"lost": 1}
 
 
+def test_a_drop_that_found_nothing_during_a_fault_may_have_dropped_before_its_reply_was_lost() -> None:
+    drop = Operation("c", "drop", "main", ["k"], T, T + 10, OK, [False])
+    assert counted(offer(0), drop, left=Left()) == {"lost": 1}
+    assert counted(offer(0), drop, left=Left(), faults=(Fault("replies lost", T - 5, T + 5),)) == {}
+    assert counted(offer(0), drop, left=Left(), faults=(Fault("replies lost", 2 * T, 3 * T),)) == {"lost": 1}
+
+
 def test_only_a_failover_to_a_standby_that_was_behind_may_lose() -> None:
     failover = Fault("failover", -1, 3 * T, crash=True, forgets=True)
     assert counted(offer(0), left=Left(), faults=(failover,)) == {}
@@ -71,6 +80,14 @@ def test_what_was_never_offered_is_unexpected() -> None:
     elsewhere = offer(0)
     elsewhere.queue = "register"
     assert counted(elsewhere, lease(T, "a")) == {"unexpected": 1}
+
+
+@pytest.mark.parametrize("result", ["ignored", "leased", "gone"])
+def test_an_edit_that_changed_nothing_during_a_fault_may_have_changed_it_before_its_reply_was_lost(result: str) -> None:
+    edit = Operation("c", "edit", "main", ["k", "edited"], T, T + 10, OK, [result])
+    delivery = lease(2 * T, "a", payload="edited")
+    assert counted(offer(0), edit, delivery) == {"unexpected": 1}
+    assert counted(offer(0), edit, delivery, faults=(Fault("replies lost", T - 5, T + 5),)) == {}
 
 
 def test_two_leases_at_a_time_overlap() -> None:
@@ -139,7 +156,7 @@ def test_attempts_count_up_to_the_limit() -> None:
     assert counted(left=Left(dead=[("main", "k", "p", 1, 9)])) == {"attempts_wrong": 1}
 
 
-def test_a_batch_is_answered_item_by_item() -> None:
+def test_each_item_of_a_batch_has_its_own_outcome() -> None:
     short = offer(0)
     short.result = [[]]
     assert counted(short) == {"batch_wrong": 1}
@@ -165,8 +182,8 @@ def test_operations_of_a_transaction_are_what_its_commit_was() -> None:
         ends = [Operation("c", "commit", "", [], T, **commit, transaction=1)] if commit else []
         return with_transactions([inner, *ends])
 
-    assert counted(*transaction(returned=T + 10, answer=OK), left=Left()) == {"lost": 1}
-    assert counted(*transaction(answer=UNKNOWN), left=Left()) == {}
+    assert counted(*transaction(returned=T + 10, status=OK), left=Left()) == {"lost": 1}
+    assert counted(*transaction(status=UNKNOWN), left=Left()) == {}
     assert counted(*transaction(), left=Left()) == {}
 
 
@@ -177,11 +194,11 @@ def test_an_effect_happens_once_if_its_ack_does() -> None:
     assert counted(*HONEST, left=Left(effects=["p", "p"])) == {"effect_wrong": 1}
 
 
-def step(at: int, until: float, verb: str, payload: str | None, answer: Any = None) -> Step:
-    return Step(at, until, verb, payload, answer, "replace")
+def step(at: int, until: float, verb: str, payload: str | None, outcome: Any = None) -> Step:
+    return Step(at, until, verb, payload, outcome, "replace")
 
 
-def test_answers_fit_an_order_that_real_time_allows() -> None:
+def test_results_fit_an_order_that_real_time_allows() -> None:
     created = step(0, 1, "offer", "p", "created")
     assert linearizable([created, step(2, 3, "observe", "p")])
     assert not linearizable([created, step(2, 3, "observe", None)])
@@ -219,7 +236,7 @@ def test_no_tick_of_a_replaced_configuration_fires() -> None:
     assert counted(put(TICK - 0.5, 1), fired(TICK, "h1", 1), later, fired(TICK + 1, "h1", 2)) == {}
 
 
-def feed(at: int, *ids: int, gap: str | None = None) -> Operation:
+def stream(at: int, *ids: int, gap: str | None = None) -> Operation:
     return Operation("f", "feed", "", [None], at, at + 10, OK, [[[n, n * T] for n in ids], gap, "x", True])
 
 
@@ -228,15 +245,15 @@ def journaled(*feeds: Operation, kinds: tuple[str, ...] = (), faults: tuple[Faul
     return check(History(list(feeds), list(faults), Left()), events).broken
 
 
-def test_a_reader_of_the_journal_gets_every_event_once_or_hears_of_a_gap() -> None:
+def test_a_reader_of_the_journal_gets_every_event_once_or_a_gap() -> None:
     kinds = ("offered", "leased", "acked")
-    assert journaled(feed(0), feed(5 * T, 1, 2, 3), feed(6 * T), kinds=kinds) == {}
-    assert journaled(feed(0), feed(5 * T, 1, 3), feed(6 * T), kinds=kinds) == {"event_missing": 1}
-    assert journaled(feed(0), feed(5 * T, 1, 2, 3, 3), feed(6 * T), kinds=kinds) == {"event_doubled": 1}
-    assert journaled(feed(0), feed(5 * T, 1, 2, 3, 4), feed(6 * T), kinds=kinds) == {"event_unknown": 1}
-    assert journaled(feed(0), feed(5 * T, 3, gap="too_far"), feed(6 * T), kinds=kinds) == {}
-    again = feed(6 * T, 1, 2, 3)
-    assert journaled(feed(0), feed(5 * T, 1, 2, gap="failover"), again, feed(7 * T), kinds=kinds) == {}
+    assert journaled(stream(0), stream(5 * T, 1, 2, 3), stream(6 * T), kinds=kinds) == {}
+    assert journaled(stream(0), stream(5 * T, 1, 3), stream(6 * T), kinds=kinds) == {"event_missing": 1}
+    assert journaled(stream(0), stream(5 * T, 1, 2, 3, 3), stream(6 * T), kinds=kinds) == {"event_doubled": 1}
+    assert journaled(stream(0), stream(5 * T, 1, 2, 3, 4), stream(6 * T), kinds=kinds) == {"event_unknown": 1}
+    assert journaled(stream(0), stream(5 * T, 3, gap="too_far"), stream(6 * T), kinds=kinds) == {}
+    again = stream(6 * T, 1, 2, 3)
+    assert journaled(stream(0), stream(5 * T, 1, 2, gap="failover"), again, stream(7 * T), kinds=kinds) == {}
 
 
 def test_the_journal_adds_up_to_the_tables() -> None:

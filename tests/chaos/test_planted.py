@@ -46,10 +46,11 @@ def test_there_are_at_least_twelve_bugs_and_each_has_a_count() -> None:
     assert {bug.found_as for bug in BUGS.values()} <= BROKEN.keys()
 
 
-@pytest.mark.parametrize("bug", BUGS)
-def test_the_statements_still_have_what_a_bug_takes_out(bug: str) -> None:
-    for verb in BUGS[bug].changes:
-        assert planted(bug, verb) != statement.sql(verb)  # pyright: ignore[reportArgumentType]
+def test_the_statements_still_have_what_a_bug_takes_out() -> None:
+    for name, bug in BUGS.items():
+        single = {f"{verb}:one" for verb in ("messages/offer", "messages/ack") if verb in bug.changes}
+        for verb in bug.changes.keys() | single:
+            assert planted(name, verb) != statement.sql(verb), name  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("bug", [name for name, bug in BUGS.items() if not bug.ends])
@@ -58,7 +59,7 @@ def test_a_planted_bug_is_found(database: str, tmp_path: Path, bug: str) -> None
         verdict, deadline = Verdict(), time.monotonic() + WITHIN_S
         while time.monotonic() < deadline:
             crowd.await_operations(100)
-            # Not yet over: what is under way counts as unknown, and nothing is said about what is left.
+            # Not yet over: operations in flight count as unknown, and what is left is not checked.
             verdict = check(History(read(crowd.folder)))
             if BUGS[bug].found_as in verdict.broken:
                 return

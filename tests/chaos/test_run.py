@@ -16,11 +16,11 @@ SEED = 7
 def test_no_promise_is_broken_by_one_fault_of_every_quick_kind(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said: list[str] = []
+    output: list[str] = []
     size = Size(operations=4_000, faults=len(QUICK), seed=SEED, kinds=QUICK, small=True)
-    result = run(tmp_path / "histories", size, said.append)
+    result = run(tmp_path / "histories", size, output.append)
     with capsys.disabled():
-        print("".join(f"\n{line}" for line in said if line.startswith("LEFT OUT")), end="")
+        print("".join(f"\n{line}" for line in output if line.startswith("LEFT OUT")), end="")
     assert result.verdict.broken == {}, result.verdict.explained()
     assert len(result.kinds) + len(result.left_out) == len(QUICK)
     counts = result.verdict.counts
@@ -30,7 +30,7 @@ def test_no_promise_is_broken_by_one_fault_of_every_quick_kind(
         assert counts[name] > 0, name
 
 
-def test_the_faults_of_a_run_follow_from_its_seed() -> None:
+def test_the_seed_of_a_run_determines_its_faults() -> None:
     plan = schedule(1, 300, list(KINDS))
     assert plan == schedule(1, 300, list(KINDS))
     assert plan != schedule(2, 300, list(KINDS))

@@ -57,10 +57,10 @@ class Transactions:
         """False: the lease was lost, so the effect must not be committed either."""
         task = self._task
         held = task.held.pop(0)
-        answers = await task.settle("ack", held.queue, [held.hold], conn=self._conn, transaction=self._number)
-        if answers != ["done"]:
+        outcomes = await task.settle("ack", held.queue, [held.lease_id], conn=self._conn, transaction=self._number)
+        if outcomes != ["done"]:
             return False
-        effect = f"{held.payload}@{held.hold.key}"  # messages of schedules differ in their keys only
+        effect = f"{held.payload}@{held.lease_id.key}"  # messages of schedules differ in their keys only
         number = task.recorder.begin("effect", held.queue, effect, transaction=self._number)
         await awaited(self._conn.execute(_INSERT, [effect]))
         task.recorder.end(number, OK)

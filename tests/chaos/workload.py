@@ -10,9 +10,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tarry import Conflict, Message
-from tarry.core.errors import CommitLost, Refused, StoreUnavailable, UnknownQueue
-from tarry.core.limits import DROP_ALL_CONFIRMATION
-from tarry.core.messages import Failure, Hold
+from tarry.core.errors import CommitLost, InvalidState, StoreUnavailable, UnknownQueue
+from tarry.core.limits import PURGE_CONFIRMATION
+from tarry.core.messages.model import Failure, LeaseId
 from tests.chaos import layout
 from tests.chaos.layout import LEASE_S, QueueKind
 from tests.chaos.recording import OK, REFUSED, UNKNOWN, Recorder, now_us
@@ -20,7 +20,7 @@ from tests.chaos.recording import OK, REFUSED, UNKNOWN, Recorder, now_us
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MS = 1_000
 MOST_HELD = 40
-NO_EFFECT = (Refused, UnknownQueue, CommitLost)
+NO_EFFECT = (InvalidState, UnknownQueue, CommitLost)
 POLICIES = {
     "replace": Conflict.replace(),
     "keep": Conflict.keep(),
@@ -28,13 +28,13 @@ POLICIES = {
     "debounce": Conflict.debounce(timedelta(seconds=1)),
 }
 SETTLE_PLANS = {"ack": 62, "late ack": 8, "touch": 10, "nack": 8, "release": 5, "bury": 2, "forget": 5}
-Holds = list[tuple[str, Hold]]
+Leases = list[tuple[str, LeaseId]]
 
 
 @dataclass(slots=True)
 class Held:
     queue: str
-    hold: Hold
+    lease_id: LeaseId
     plan: str
     settle_at: int
     payload: str
@@ -57,7 +57,7 @@ class Task:
     """Share of the offers that go to a few keys. All other keys are used once: no loss can hide there."""
     offers_only: bool = False
     held: list[Held] = field(default_factory=list[Held])
-    settled: list[tuple[str, Hold]] = field(default_factory=list[tuple[str, Hold]])
+    settled: list[tuple[str, LeaseId]] = field(default_factory=list[tuple[str, LeaseId]])
     offered: int = 0
     moving: str = layout.MOVING_NAMES[0]
 
@@ -69,8 +69,8 @@ class Task:
         elif self.held and self.held[0].settle_at <= now_us():
             await self.settle_next()
         elif chance < 0.02 and self.settled:
-            queue, hold = self.chance.choice(self.settled)
-            await self.settle("ack", queue, [hold])
+            queue, lease_id = self.chance.choice(self.settled)
+            await self.settle("ack", queue, [lease_id])
         else:
             kind = layout.KINDS[self.chance.choices(list(self.weights), list(self.weights.values()))[0]]
             await self.act(kind)
@@ -156,9 +156,9 @@ class Task:
         n = 500 if kind is layout.BULKY else self.chance.choice([1, 1, 5, 10])
         deliveries: list[Any] = []
 
-        def written(found: list[Any]) -> list[Any]:
-            deliveries.extend(found)
-            return [[row_of(delivery) for delivery in found]]
+        def written(polled: list[Any]) -> list[Any]:
+            deliveries.extend(polled)
+            return [[row_of(delivery) for delivery in polled]]
 
         if self.chance.random() < 0.1:
             timeout = timedelta(milliseconds=50)
@@ -166,9 +166,9 @@ class Task:
         else:
             await self.call("poll", kind.name, [n], lambda: self.queue(kind.name).try_poll_many(n), written)
         if len(deliveries) > 20 or (len(deliveries) > 1 and self.chance.random() < 0.3):
-            holds = [delivery.hold for delivery in deliveries]
-            self.chance.shuffle(holds)
-            await self.settle("ack", kind.name, holds)
+            lease_ids = [delivery.lease_id for delivery in deliveries]
+            self.chance.shuffle(lease_ids)
+            await self.settle("ack", kind.name, lease_ids)
             return
         for delivery in deliveries:
             plans = {"nack": 70, "bury": 10, "ack": 20} if kind is layout.MORTAL else SETTLE_PLANS
@@ -178,32 +178,39 @@ class Task:
             wait_ms = {"late ack": LEASE_S * 1e3 + self.chance.choice([5, 50, 300]), "touch": 300}.get(plan, 0)
             if plan != "forget":
                 at = now_us() + int(wait_ms * MS)
-                self.held.append(Held(kind.name, delivery.hold, plan, at, delivery.payload))
+                self.held.append(Held(kind.name, delivery.lease_id, plan, at, delivery.payload))
 
     async def settle_next(self) -> None:
         held = self.held.pop(0)
         if held.plan == "touch" and not held.touched:
-            await self.settle("touch", held.queue, [held.hold])
+            await self.settle("touch", held.queue, [held.lease_id])
             # Once more in time, or once too late: both answers must be right.
             wait_ms = self.chance.choice([300, LEASE_S * 1e3 + 50])
             again = self.chance.choice(["touch", "ack", "ack"])
             at = now_us() + int(wait_ms * MS)
-            self.held.append(Held(held.queue, held.hold, again, at, held.payload, touched=again == "ack"))
+            self.held.append(Held(held.queue, held.lease_id, again, at, held.payload, touched=again == "ack"))
         elif held.plan in ("nack", "release"):
-            await self.settle(held.plan, held.queue, [held.hold], delay_ms=self.chance.choice([0, 50, 200]))
+            await self.settle(held.plan, held.queue, [held.lease_id], delay_ms=self.chance.choice([0, 50, 200]))
         elif held.plan == "bury":
-            await self.settle("bury", held.queue, [held.hold])
+            await self.settle("bury", held.queue, [held.lease_id])
         else:
             # Together with others whose time has come, as a batch.
             due = [h for h in self.held if h.plan == "ack" and h.queue == held.queue and h.settle_at <= now_us()]
             if self.chance.random() < 0.5:
                 due = []
             self.held = [h for h in self.held if h not in due]
-            await self.settle("ack", held.queue, [held.hold, *(h.hold for h in due)])
-            self.settled = [*self.settled[-20:], (held.queue, held.hold)]
+            await self.settle("ack", held.queue, [held.lease_id, *(h.lease_id for h in due)])
+            self.settled = [*self.settled[-20:], (held.queue, held.lease_id)]
 
     async def settle(
-        self, verb: str, name: str, holds: Sequence[Hold], *, delay_ms: int = 0, conn: Any = None, transaction: int = 0
+        self,
+        verb: str,
+        name: str,
+        lease_ids: Sequence[LeaseId],
+        *,
+        delay_ms: int = 0,
+        conn: Any = None,
+        transaction: int = 0,
     ) -> list[str]:
         options: dict[str, Any] = {} if conn is None else {"conn": conn}
         delay = timedelta(milliseconds=delay_ms)
@@ -212,21 +219,27 @@ class Task:
             queue = self.queue(name)
             match verb:
                 case "nack":
-                    return queue.nack_many([Failure(hold, "failed on purpose", delay) for hold in holds], **options)
+                    return queue.nack_many(
+                        [Failure(lease_id, "failed on purpose", delay) for lease_id in lease_ids], **options
+                    )
                 case "release":
-                    return queue.release_many(holds, after=delay, **options)
+                    return queue.release_many(lease_ids, after=delay, **options)
                 case "bury":
-                    return queue.bury_many(holds, "buried on purpose", **options)
+                    return queue.bury_many(lease_ids, "buried on purpose", **options)
                 case "touch":
-                    return queue.touch_many(holds, **options)
+                    return queue.touch_many(lease_ids, **options)
                 case _:
-                    return queue.ack_many(holds, **options)
+                    return queue.ack_many(lease_ids, **options)
 
-        facts = [[[hold.key, str(hold.token)] for hold in holds], delay_ms * MS, self.retried or self.remote]
-        answer = await self.call(
-            verb, name, facts, call, lambda found: [[one.value for one in found]], transaction=transaction
+        facts = [
+            [[lease_id.key, str(lease_id.token)] for lease_id in lease_ids],
+            delay_ms * MS,
+            self.retried or self.remote,
+        ]
+        results = await self.call(
+            verb, name, facts, call, lambda outcomes: [[outcome.value for outcome in outcomes]], transaction=transaction
         )
-        return answer[0] if answer else []
+        return results[0] if results else []
 
     async def look(self, kind: QueueKind) -> None:
         key = self.hot_key(kind)
@@ -236,11 +249,11 @@ class Task:
                 kind.name,
                 [key],
                 lambda: self.queue(kind.name).read(key),
-                lambda found: [found.payload, found.version] if found is not None else [None, None],
+                lambda value: [value.payload, value.version] if value is not None else [None, None],
             )
         else:
             await self.call(
-                "contains", kind.name, [key], lambda: self.queue(kind.name).contains(key), lambda found: [found]
+                "contains", kind.name, [key], lambda: self.queue(kind.name).contains(key), lambda value: [value]
             )
 
     async def change(self, kind: QueueKind) -> None:
@@ -266,7 +279,7 @@ class Task:
             case layout.PURGED:
                 if self.chance.random() < 0.3:
                     await self.call(
-                        "purge", kind.name, [], lambda: self.queue(kind.name).drop_all(DROP_ALL_CONFIRMATION), _one
+                        "purge", kind.name, [], lambda: self.queue(kind.name).purge(PURGE_CONFIRMATION), _as_list
                     )
             case layout.MOVING:
                 await self.rename()
@@ -281,7 +294,7 @@ class Task:
         letters = self.queue(kind.name).dead_letters
         chance = self.chance.random()
         if chance < 0.3:
-            await self.call("redrive", kind.name, [], lambda: letters.redrive(limit=20), _one)
+            await self.call("redrive", kind.name, [], lambda: letters.redrive(limit=20), _as_list)
         elif chance < 0.6:
             canary = self.chance.choice([0, 2])
             await self.call("redrive", kind.name, [], lambda: letters.start_redrive(canary=canary), _nothing)
@@ -293,7 +306,7 @@ class Task:
                 if job is not None:
                     await self.call("redrive", kind.name, [], lambda: self.turn(job, turn), _nothing)
         else:
-            await self.call("discard", kind.name, [], lambda: letters.purge(), _one)
+            await self.call("discard", kind.name, [], lambda: letters.discard(), _as_list)
 
     async def turn(self, job: int, turn: str) -> None:
         redrive = await awaited(self.app.redrives.get(job))
@@ -315,7 +328,7 @@ class Task:
         *,
         transaction: int = 0,
     ) -> list[Any] | None:
-        """Make a call and write it down. The results as they were written; None if there was no answer."""
+        """Make a call and write it down. The results as they were written; None if there was no reply."""
         number = self.recorder.begin(name, queue, *facts, transaction=transaction)
         try:
             results = written(await awaited(call()))
@@ -334,7 +347,7 @@ class Task:
 
 
 def row_of(delivery: Any) -> list[Any]:
-    """A delivery as it is written down, with what the database said about it."""
+    """A delivery as it is recorded, with the values that the database returned."""
     return [
         delivery.key, delivery.payload, delivery.version, str(delivery.token), delivery.attempt,
         us(delivery.due_at), us(delivery.leased_at), us(delivery.lease_until),
@@ -345,12 +358,12 @@ def us(at: datetime) -> int:
     return (at - _EPOCH) // timedelta(microseconds=1)
 
 
-async def awaited(found: Any) -> Any:
-    return await found if inspect.isawaitable(found) else found
+async def awaited(value: Any) -> Any:
+    return await value if inspect.isawaitable(value) else value
 
 
-def _one(found: Any) -> list[Any]:
-    return [found]
+def _as_list(value: Any) -> list[Any]:
+    return [value]
 
 
 def _nothing(_: Any) -> list[Any]:

@@ -16,7 +16,7 @@ def set_off(seconds: float, *, datetimes: bool = True) -> None:
 
     Without `datetimes` the class stays as it is: decoders that are generated from types would not know another one.
     """
-    # Extension modules that are imported later find that the class has another size, and say so.
+    # Extension modules that are imported later find that the class has another size, and warn.
     warnings.filterwarnings("ignore", message="datetime.datetime size changed")
     real, true_s, true_ns = datetime.datetime, time.time, time.time_ns
     off = datetime.timedelta(seconds=seconds)

@@ -15,8 +15,8 @@ from datetime import timedelta
 import pytest
 
 import tarry
-from tarry.core.cron import MADE
-from tarry.services.scheduler import Scheduler
+from tarry.core.cron.model import MADE
+from tarry.services.cron._sync.scheduler import Scheduler
 from tests.kit.servers import Server
 
 SCHEDULES = 30
@@ -62,7 +62,7 @@ def test_no_tick_is_lost_or_doubled_while_schedulers_with_wrong_clocks_are_kille
         for n in range(SCHEDULES):
             # A busy machine may keep all of them waiting for a while: that is no misfire here.
             cron.install_periodic(f"p{n}", SECOND, queue="ticks", payload=n, grace_for=60 * SECOND)
-        began_at = app.store.now()
+        began_at = app.store.run(app.store.queues.now())
         schedulers = [start(dsn, choice.uniform(-7_200, 7_200)) for _ in range(3)]
         killed = stopped = 0
         begun, asleep = Counter[str](), set[int]()
@@ -87,10 +87,10 @@ def test_no_tick_is_lost_or_doubled_while_schedulers_with_wrong_clocks_are_kille
                 schedulers[victim].wait()
                 schedulers[victim] = start(dsn, choice.uniform(-7_200, 7_200))
                 killed += 1
-        for one in schedulers:
-            one.kill()
-            one.wait()
-        ended_at = app.store.now()
+        for scheduler in schedulers:
+            scheduler.kill()
+            scheduler.wait()
+        ended_at = app.store.run(app.store.queues.now())
         while Scheduler(app.store).run_once().more:
             pass
         records = {n: app.schedules.history(f"p{n}", limit=10_000) for n in range(SCHEDULES)}

@@ -15,12 +15,12 @@ from tarry.app import App
 from tarry.core.settings import StoreSettings
 from tarry.storage.postgres.sync import PostgresStore
 from tests.kit.sleepers import until
-from tests.kit.steps import PATIENCE, PATIENCE_S, in_background
+from tests.kit.steps import TIMEOUT, TIMEOUT_S, in_background
 
 QUEUE = "q"
 SCAN = timedelta(seconds=2)
 GRACE = timedelta(seconds=1)
-"""As long as a sleeper is woken after its time: it may have looked, and not said yet that it sleeps again (offer.sql)."""
+"""How long a sleeper is woken after its time: it may have looked, and not announced its next sleep yet (offer.sql)."""
 SLEEPER = """
 import sys
 from datetime import timedelta
@@ -38,10 +38,10 @@ def sleepers(dsn: str) -> set[str]:
 
 
 def rung_for(dsn: str, grace: timedelta) -> set[str]:
-    """Who is woken for what is due at once, with `grace` after the time it was to wake up itself."""
+    """Processes that are woken for a message due at once, with `grace` after their own wakeup time."""
     with psycopg.connect(dsn) as conn:
-        asleep = conn.execute("select who from tarry.waiter where wakes_at + %s > clock_timestamp()", [grace])
-        return {who for (who,) in asleep}
+        asleep = conn.execute("select process from tarry.waiter where wakes_at + %s > clock_timestamp()", [grace])
+        return {sleeper for (sleeper,) in asleep}
 
 
 def wait_for_the_head(dsn: str) -> int:
@@ -58,14 +58,16 @@ def test_when_one_that_sleeps_for_the_head_is_killed_another_delivers_within_one
     process = subprocess.Popen([sys.executable, "-c", SLEEPER, database], stdout=subprocess.PIPE)
     try:
         store = PostgresStore(database, settings=StoreSettings(listening_scan_every=SCAN))
-        with App(store, dsn=database) as app, in_background(app.queue(QUEUE).poll, PATIENCE) as waiting:
-            until(lambda: any(f":{process.pid}:" in who for who in sleepers(database)), "it never went to sleep")
+        with App(store, dsn=database) as app, in_background(app.queue(QUEUE).poll, TIMEOUT) as waiting:
+            until(
+                lambda: any(f":{process.pid}:" in sleeper for sleeper in sleepers(database)), "it never went to sleep"
+            )
             until(lambda: len(sleepers(database)) == 2, "we never went to sleep")
             app.queue(QUEUE).offer("a", 1, after=timedelta(seconds=3))
-            until(lambda: wait_for_the_head(database) == 2, "they have not heard of it")
+            until(lambda: wait_for_the_head(database) == 2, "they were not notified")
             os.kill(process.pid, signal.SIGKILL)
             process.wait()
-            delivery = waiting.result(PATIENCE_S)
+            delivery = waiting.result(TIMEOUT_S)
             assert delivery.attempt == 1
             assert timedelta(0) <= delivery.leased_at - delivery.due_at <= SCAN
     finally:
@@ -78,15 +80,15 @@ def test_when_one_that_sleeps_for_the_head_is_killed_another_delivers_within_one
 
 def test_the_dead_are_rung_for_until_their_time_is_over_and_no_longer(database: str) -> None:
     process = subprocess.Popen([sys.executable, "-c", SLEEPER, database])
-    with App(PostgresStore(database), dsn=database) as app, psycopg.connect(database, autocommit=True) as ear:
-        until(lambda: any(f":{process.pid}:" in who for who in sleepers(database)), "it never went to sleep")
+    with App(PostgresStore(database), dsn=database) as app, psycopg.connect(database, autocommit=True) as listener:
+        until(lambda: any(f":{process.pid}:" in sleeper for sleeper in sleepers(database)), "it never went to sleep")
         process.kill()
         process.wait()
         until(lambda: not rung_for(database, GRACE), "its promise never lapsed")
-        ear.execute("listen tarry")
+        listener.execute("listen tarry")
         started = time.monotonic()
         app.queue(QUEUE).offer("a", 1)
-        ear.execute("select pg_notify('tarry', 'marker')")
-        heard = [notification.payload for notification in ear.notifies(timeout=30, stop_after=1)]
-        assert heard == ["marker"]
+        listener.execute("select pg_notify('tarry', 'marker')")
+        payloads = [notification.payload for notification in listener.notifies(timeout=30, stop_after=1)]
+        assert payloads == ["marker"]
         assert time.monotonic() - started < 30

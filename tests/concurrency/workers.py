@@ -9,18 +9,18 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from tarry.core.messages import KEEP, Draft, Failure
-from tarry.core.outcomes import Outcome, Settled
-from tarry.core.settings import Patience, StoreSettings
+from tarry.core.messages.model import KEEP, Draft, Failure
+from tarry.core.messages.outcomes import Outcome, Settled
+from tarry.core.settings import RetrySettings, StoreSettings
 from tarry.storage.postgres.sync import PostgresStore
 
 R = TypeVar("R")
 
 QUEUE = "race"
 PROCESSES = 4
-PATIENCE_S = 100.0
+TIMEOUT_S = 100.0
 # No second try: a deadlock, or any other error that a second try would hide, must be seen.
-STRICT = StoreSettings(patience=Patience.none())
+STRICT = StoreSettings(connection_retry=RetrySettings.none())
 
 _barrier: Any = None
 
@@ -31,7 +31,7 @@ def _prepare(barrier: Any) -> None:
 
 
 def _begin(work: Callable[..., R], *args: Any) -> R:
-    _barrier.wait(PATIENCE_S)
+    _barrier.wait(TIMEOUT_S)
     return work(*args)
 
 
@@ -41,7 +41,7 @@ def in_processes(work: Callable[..., R], arguments: Sequence[Sequence[Any]]) -> 
     barrier = context.Barrier(len(arguments))
     with ProcessPoolExecutor(len(arguments), context, initializer=_prepare, initargs=(barrier,)) as pool:
         futures = [pool.submit(_begin, work, *args) for args in arguments]
-        return [future.result(PATIENCE_S) for future in futures]
+        return [future.result(TIMEOUT_S) for future in futures]
 
 
 def plain(data: bytes, content_type: str | None) -> bytes:
@@ -51,7 +51,7 @@ def plain(data: bytes, content_type: str | None) -> bytes:
 def offer_if_absent(dsn: str, keys: list[str], name: str) -> list[Outcome]:
     store = PostgresStore(dsn, settings=STRICT)
     try:
-        return [store.offer(QUEUE, Draft(key, name.encode(), conflict=KEEP)) for key in keys]
+        return [store.run(store.messages.offer(QUEUE, Draft(key, name.encode(), conflict=KEEP))) for key in keys]
     finally:
         store.close()
 
@@ -61,24 +61,27 @@ def drain(dsn: str) -> list[str]:
     store = PostgresStore(dsn, settings=STRICT)
     acked: list[str] = []
     try:
-        while leases := store.lease(QUEUE, 3, plain):
-            answers = store.ack(QUEUE, [lease.hold for lease in leases])
-            acked += [lease.key for lease, answer in zip(leases, answers, strict=True) if answer is Settled.DONE]
+        while leases := store.run(store.messages.poll(QUEUE, 3, plain)):
+            outcomes = store.run(store.messages.ack(QUEUE, [lease.lease_id for lease in leases]))
+            acked += [lease.key for lease, outcome in zip(leases, outcomes, strict=True) if outcome is Settled.DONE]
         return acked
     finally:
         store.close()
 
 
 def offer_keys(dsn: str, keys: list[str], name: str, threads: int) -> Counter[Outcome]:
-    """Every key once by each of a few threads, with a payload that nobody else has."""
+    """Every key once by each of a few threads, with a payload of its own."""
     store = PostgresStore(dsn, settings=STRICT)
 
     def run(thread: int) -> list[Outcome]:
-        return [store.offer(QUEUE, Draft(key, f"{name}/{thread}/{i}".encode())) for i, key in enumerate(keys)]
+        return [
+            store.run(store.messages.offer(QUEUE, Draft(key, f"{name}/{thread}/{i}".encode())))
+            for i, key in enumerate(keys)
+        ]
 
     try:
         with ThreadPoolExecutor(threads) as pool:
-            return Counter(outcome for answers in pool.map(run, range(threads)) for outcome in answers)
+            return Counter(outcome for group in pool.map(run, range(threads)) for outcome in group)
     finally:
         store.close()
 
@@ -88,19 +91,29 @@ def shuffle_batches(dsn: str, seed: int, rounds: int) -> Counter[str]:
     store = PostgresStore(dsn, settings=STRICT)
     chance = random.Random(seed)
     keys = [f"k{i:02d}" for i in range(60)]
-    said: Counter[str] = Counter()
+    outcomes: Counter[str] = Counter()
     try:
         for i in range(rounds):
             batch = chance.sample(keys, 40)
-            said.update(o.value for o in store.offer_many(QUEUE, [Draft(key, b"%d/%d" % (seed, i)) for key in batch]))
-            leases = store.lease(QUEUE, 20, plain)
+            outcomes.update(
+                o.value
+                for o in store.run(
+                    store.messages.offer_many(QUEUE, [Draft(key, b"%d/%d" % (seed, i)) for key in batch])
+                )
+            )
+            leases = store.run(store.messages.poll(QUEUE, 20, plain))
             chance.shuffle(leases)
-            holds = [lease.hold for lease in leases]
-            said.update(answer.value for answer in store.touch(QUEUE, holds))
-            chance.shuffle(holds)
-            said.update(answer.value for answer in store.ack(QUEUE, holds[:10]))
-            said.update(answer.value for answer in store.nack(QUEUE, [Failure(hold) for hold in holds[10:15]]))
-            said.update(answer.value for answer in store.release(QUEUE, holds[15:]))
-        return said
+            lease_ids = [lease.lease_id for lease in leases]
+            outcomes.update(outcome.value for outcome in store.run(store.messages.touch(QUEUE, lease_ids)))
+            chance.shuffle(lease_ids)
+            outcomes.update(outcome.value for outcome in store.run(store.messages.ack(QUEUE, lease_ids[:10])))
+            outcomes.update(
+                outcome.value
+                for outcome in store.run(
+                    store.messages.nack(QUEUE, [Failure(lease_id) for lease_id in lease_ids[10:15]])
+                )
+            )
+            outcomes.update(outcome.value for outcome in store.run(store.messages.release(QUEUE, lease_ids[15:])))
+        return outcomes
     finally:
         store.close()

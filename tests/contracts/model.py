@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from tarry import Outcome, Settled
-from tarry.core.outcomes import Edited
-from tarry.core.states import State
+from tarry.core.messages.outcomes import Edited
+from tarry.core.messages.states import State
 
 LEASE_FOR = timedelta(seconds=30)
 MAX_ATTEMPTS = 3
@@ -88,8 +88,8 @@ class Model:
             limit_at = old.limit_at if old and old.limit_at else now + wish.max_wait
             planned_at = min(planned_at, now + wish.max_wait, limit_at)
         if old is not None:
-            said = replace(wish, due=planned_at, rule="", max_wait=timedelta(0))
-            same = said == replace(old.wish, due=old.planned_at, rule="", max_wait=timedelta(0))
+            offered = replace(wish, due=planned_at, rule="", max_wait=timedelta(0))
+            same = offered == replace(old.wish, due=old.planned_at, rule="", max_wait=timedelta(0))
             if same or wish.rule == "keep" or (wish.rule == "earliest" and planned_at >= old.planned_at):
                 return Outcome.IGNORED
         self.numbers += 1
@@ -142,7 +142,7 @@ class Model:
         return taken
 
     def settle(self, key: str, grant: int, act: Callable[[Msg], bool]) -> Settled:
-        """`act` says whether the holder still may."""
+        """`act` returns whether the lease still counts."""
         msg = self.live.get(key)
         if msg is None:
             return Settled.GONE

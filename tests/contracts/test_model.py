@@ -22,9 +22,9 @@ from hypothesis.stateful import (
 )
 
 from tarry import Conflict, Message, QueueSettings, Retry
-from tarry.core.events import Event
-from tarry.core.limits import DROP_ALL_CONFIRMATION
-from tarry.core.messages import Failure, Hold
+from tarry.core.journal.events import Event
+from tarry.core.limits import PURGE_CONFIRMATION
+from tarry.core.messages.model import Failure, LeaseId
 from tests.contracts.model import FIRST_RETRY, LEASE_FOR, MAX_ATTEMPTS, Model, Wish
 from tests.kit.backends import Backend, Backends, new_name
 from tests.kit.clocks import START
@@ -50,7 +50,7 @@ wishes = st.builds(
     type=types,
     max_attempts=st.sampled_from([None, None, 1, 2]),
 )
-Grant = tuple[str, int, tuple[Hold, ...]]
+Grant = tuple[str, int, tuple[LeaseId, ...]]
 
 
 def conflict(wish: Wish) -> Conflict:
@@ -73,7 +73,7 @@ def message(wish: Wish) -> Message[int]:
 
 
 def folded(events: Sequence[Event]) -> tuple[int, int] | None:
-    """What the life of a key says about its end: version and attempt of the live message, or that there is none."""
+    """The end of a key's timeline: version and attempt of the live message, or that there is none."""
     live: tuple[int, int] | None = None
     for event in events:
         assert event.version is not None
@@ -115,7 +115,7 @@ class SideBySide(RuleBasedStateMachine):
         super().__init__()
         self.model = Model()
         self.now = START
-        self.holds: dict[int, tuple[Hold, ...]] = {}
+        self.lease_ids: dict[int, tuple[LeaseId, ...]] = {}
         self.backends = backends
         self.apps = [backend.app("tester") for backend in backends]
         name = new_name()
@@ -132,11 +132,11 @@ class SideBySide(RuleBasedStateMachine):
         for backend in self.backends:
             backend.clock.set(self.now)
 
-    def agree(self, expected: Any, ask: Callable[..., Any], *per_store: Sequence[Any]) -> None:
-        """Every store must answer what the model answered; `per_store` has one argument for each of them."""
+    def agree(self, expected: Any, operation: Callable[..., Any], *per_store: Sequence[Any]) -> None:
+        """Every store must return what the model returns; `per_store` has one argument for each of them."""
         for i, backend in enumerate(self.backends):
-            answer = ask(self.queues[i], *(arguments[i] for arguments in per_store))
-            assert answer == expected, f"{backend.name} says {answer}, and the model {expected}"
+            result = operation(self.queues[i], *(arguments[i] for arguments in per_store))
+            assert result == expected, f"{backend.name} returns {result}, and the model {expected}"
 
     @rule(wish=wishes)
     def offer(self, wish: Wish) -> None:
@@ -168,63 +168,71 @@ class SideBySide(RuleBasedStateMachine):
 
     def polled(self, n: int, type: str | None, lease_for: timedelta | None) -> Any:
         expected = self.model.poll(n, self.now, type=type, lease_for=lease_for)
-        told = [
+        fields = [
             (msg.wish.key, msg.wish.payload, msg.attempt, msg.wish.priority, msg.due_at, msg.lease_until)
             for msg in expected
         ]
-        holds: list[list[Hold]] = []
+        lease_ids: list[list[LeaseId]] = []
         for backend, queue in zip(self.backends, self.queues, strict=True):
-            found = queue.try_poll_many(n, type=type, lease_for=lease_for)
-            answer = [(d.key, d.payload, d.attempt, d.priority, d.due_at, d.lease_until) for d in found]
-            assert answer == told, f"{backend.name} delivers {answer}, and the model {told}"
-            holds.append([delivery.hold for delivery in found])
-        of_each = [tuple(of_stores) for of_stores in zip(*holds, strict=True)]
-        self.holds |= {m.grant or 0: held for m, held in zip(expected, of_each, strict=True)}
+            deliveries = queue.try_poll_many(n, type=type, lease_for=lease_for)
+            delivered = [(d.key, d.payload, d.attempt, d.priority, d.due_at, d.lease_until) for d in deliveries]
+            assert delivered == fields, f"{backend.name} delivers {delivered}, and the model {fields}"
+            lease_ids.append([delivery.lease_id for delivery in deliveries])
+        of_each = [tuple(of_stores) for of_stores in zip(*lease_ids, strict=True)]
+        self.lease_ids |= {m.grant or 0: held for m, held in zip(expected, of_each, strict=True)}
         return multiple(*((m.wish.key, m.grant, held) for m, held in zip(expected, of_each, strict=True)))
 
     @rule(grant=grants)
     def ack(self, grant: Grant) -> None:
-        key, number, holds = grant
-        self.agree([self.model.settle(key, number, self.model.ack)], lambda q, hold: q.ack_many([hold]), holds)
+        key, number, lease_ids = grant
+        self.agree(
+            [self.model.settle(key, number, self.model.ack)], lambda q, lease_id: q.ack_many([lease_id]), lease_ids
+        )
 
     @rule(grant=grants, delay=st.sampled_from([None, None, 0 * SECOND, 7 * SECOND]))
     def nack(self, grant: Grant, delay: timedelta | None) -> None:
-        key, number, holds = grant
+        key, number, lease_ids = grant
         expected = self.model.settle(key, number, lambda msg: self.model.nack(msg, self.now, delay))
-        self.agree([expected], lambda q, hold: q.nack_many([Failure(hold, "failed", delay)]), holds)
+        self.agree([expected], lambda q, lease_id: q.nack_many([Failure(lease_id, "failed", delay)]), lease_ids)
 
     @rule(delay=st.sampled_from([None, 0 * SECOND]))
     def nack_everything_held(self, delay: timedelta | None) -> None:
         """In one batch, and only with leases that are good: so that lives reach their last attempt."""
-        held = [(msg, self.holds[msg.grant]) for msg in self.model.live.values() if msg.grant is not None]
+        held = [(msg, self.lease_ids[msg.grant]) for msg in self.model.live.values() if msg.grant is not None]
         expected = [
             self.model.settle(m.wish.key, m.grant or 0, lambda m: self.model.nack(m, self.now, delay)) for m, _ in held
         ]
-        of_stores = [[Failure(holds[i], "failed", delay) for _, holds in held] for i in range(len(self.backends))]
+        of_stores = [
+            [Failure(lease_ids[i], "failed", delay) for _, lease_ids in held] for i in range(len(self.backends))
+        ]
         self.agree(expected, lambda q, failures: q.nack_many(failures), of_stores)
 
     @rule(grant=grants, lease_for=leases)
     def touch(self, grant: Grant, lease_for: timedelta | None) -> None:
-        key, number, holds = grant
+        key, number, lease_ids = grant
         expected = self.model.settle(key, number, lambda msg: self.model.touch(msg, self.now, lease_for))
-        self.agree([expected], lambda q, hold: q.touch_many([hold], lease_for), holds)
+        self.agree([expected], lambda q, lease_id: q.touch_many([lease_id], lease_for), lease_ids)
 
     @rule(grant=grants)
     def release(self, grant: Grant) -> None:
-        key, number, holds = grant
-        self.agree([self.model.settle(key, number, self.model.release)], lambda q, hold: q.release_many([hold]), holds)
+        key, number, lease_ids = grant
+        self.agree(
+            [self.model.settle(key, number, self.model.release)],
+            lambda q, lease_id: q.release_many([lease_id]),
+            lease_ids,
+        )
 
     @rule(grant=consumes(grants))
     def bury(self, grant: Grant) -> None:
-        key, number, holds = grant
+        key, number, lease_ids = grant
         expected = self.model.settle(key, number, lambda msg: self.model.bury(msg, self.now))
-        self.agree([expected], lambda q, hold: q.bury_many([hold], "hopeless"), holds)
+        self.agree([expected], lambda q, lease_id: q.bury_many([lease_id], "hopeless"), lease_ids)
 
     @rule(some=st.lists(grants, max_size=4))
     def ack_many(self, some: list[Grant]) -> None:
         expected = [self.model.settle(key, number, self.model.ack) for key, number, _ in some]
-        of_stores = [[holds[i] for _, _, holds in some] for i in range(len(self.backends))]
-        self.agree(expected, lambda q, holds: q.ack_many(holds), of_stores)
+        of_stores = [[lease_ids[i] for _, _, lease_ids in some] for i in range(len(self.backends))]
+        self.agree(expected, lambda q, lease_ids: q.ack_many(lease_ids), of_stores)
 
     @rule(
         key=keys,
@@ -243,7 +251,7 @@ class SideBySide(RuleBasedStateMachine):
     def drop(self, key: str, seen: int | None) -> None:
         """Without a version, with the one that is live, and with one that is not."""
         versions = [
-            None if seen is None or (found := queue.read(key)) is None else found.version + seen * 10**9
+            None if seen is None or (message := queue.read(key)) is None else message.version + seen * 10**9
             for queue in self.queues
         ]
         drops = key in self.model.live and seen != 1
@@ -259,7 +267,7 @@ class SideBySide(RuleBasedStateMachine):
         if what == "drop all":
             expected = len(self.model.live)
             self.model.live.clear()
-            self.agree(expected, lambda q: q.drop_all(DROP_ALL_CONFIRMATION))
+            self.agree(expected, lambda q: q.purge(PURGE_CONFIRMATION))
         elif what == "redrive":
             self.agree(self.model.redrive(limit, self.now), lambda q: q.dead_letters.redrive(limit=limit))
         else:
@@ -279,8 +287,8 @@ class SideBySide(RuleBasedStateMachine):
         expected = msg and (msg.wish.payload, msg.state(self.now), msg.attempt, msg.due_at, msg.lease_until)
 
         def look(queue: Any) -> Any:
-            found = queue.read(key)
-            return found and (found.payload, found.state, found.attempt, found.due_at, found.lease_until)
+            message = queue.read(key)
+            return message and (message.payload, message.state, message.attempt, message.due_at, message.lease_until)
 
         self.agree(expected, look)
 
@@ -295,10 +303,11 @@ class SideBySide(RuleBasedStateMachine):
             (m.wish.key, str(m.wish.payload).encode(), m.state(self.now), m.attempt, m.due_at, m.max_attempts)
             for m in sorted(self.model.live.values(), key=lambda m: (m.due_at, m.number))
         ]
-        found = [
-            (m.key, m.payload, m.state, m.attempt, m.due_at, m.max_attempts) for m in app.store.messages(queue.name)
+        listed = [
+            (m.key, m.payload, m.state, m.attempt, m.due_at, m.max_attempts)
+            for m in app.store.run(app.store.messages.list(queue.name))
         ]
-        assert found == expected
+        assert listed == expected
 
     def teardown(self) -> None:
         for i, (app, queue) in enumerate(zip(self.apps, self.queues, strict=True)):
@@ -308,11 +317,11 @@ class SideBySide(RuleBasedStateMachine):
                 (dead.msg.wish.key, dead.msg.attempt, dead.reason, dead.died_at)
                 for dead in reversed(self.model.letters())
             ]
-            live = {m.key: (m.version, m.attempt) for m in app.store.messages(queue.name)}
-            told = {key: folded(app.store.timeline(queue.name, key)) for key in KEYS}
-            assert {key: end for key, end in told.items() if end is not None} == live
+            live = {m.key: (m.version, m.attempt) for m in app.store.run(app.store.messages.list(queue.name))}
+            ends = {key: folded(app.store.run(app.store.journal.timeline(queue.name, key))) for key in KEYS}
+            assert {key: end for key, end in ends.items() if end is not None} == live
 
 
 def test_memory_and_postgres_never_disagree_with_the_model(backends: Backends) -> None:
-    side_by_side = [backends.get("memory"), backends.get("postgres-18")]
+    side_by_side = [backends.get("memory"), backends.get("postgres-18-async")]
     run_state_machine_as_test(lambda: SideBySide(side_by_side))  # pyright: ignore[reportArgumentType]

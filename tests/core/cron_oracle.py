@@ -23,20 +23,20 @@ _MONTHS = {
 
 def transitions(zone: str, since: datetime, until: datetime) -> list[datetime]:
     """Every minute at which the clock of a zone is set, found by looking at every hour and then at every minute."""
-    found: list[datetime] = []
+    changes: list[datetime] = []
     info, hour = ZoneInfo(zone), timedelta(hours=1)
     at, before = since, since.astimezone(info).utcoffset()
     while at < until:
         after = (at + hour).astimezone(info).utcoffset()
         if after != before:
             minute = next(m for m in range(1, 61) if (at + m * MINUTE).astimezone(info).utcoffset() == after)
-            found.append(at + minute * MINUTE)
+            changes.append(at + minute * MINUTE)
         at, before = at + hour, after
-    return found
+    return changes
 
 
 def numbers(text: str, low: int, high: int, names: dict[str, int]) -> set[int]:
-    found: set[int] = set()
+    values: set[int] = set()
     for part in text.split(","):
         span, _, step = part.partition("/")
         if span == "*":
@@ -45,8 +45,8 @@ def numbers(text: str, low: int, high: int, names: dict[str, int]) -> set[int]:
             start, _, end = span.partition("-")
             first = names[start] if start in names else int(start)
             last = (names[end] if end in names else int(end)) if end else (high if step else first)
-        found |= set(range(first, last + 1, int(step or 1)))
-    return found
+        values |= set(range(first, last + 1, int(step or 1)))
+    return values
 
 
 @cache
@@ -66,8 +66,8 @@ def day_test(days: str, months: str, weekdays: str) -> Callable[[date], bool]:
         sunday_first = (day.weekday() + 1) % 7
         if "#" in weekdays:
             name, _, nth = weekdays.partition("#")
-            wanted = _DAYS[name] if name in _DAYS else int(name) % 7
-            return sunday_first == wanted and (day.day - 1) // 7 + 1 == int(nth)
+            weekday = _DAYS[name] if name in _DAYS else int(name) % 7
+            return sunday_first == weekday and (day.day - 1) // 7 + 1 == int(nth)
         if weekdays.endswith("L"):
             last = monthrange(day.year, day.month)[1]
             return sunday_first == int(weekdays[:-1]) % 7 and day.day > last - 7
@@ -110,10 +110,10 @@ class Oracle:
             return reading.minute in m and reading.hour in h and reading.date() in good_days
 
         if len(h) == 24:
-            found = {at for at, reading in zip(self.instants, self.readings, strict=True) if fits(reading)}
+            matching = {at for at, reading in zip(self.instants, self.readings, strict=True) if fits(reading)}
         else:
-            found = {self._once(reading) for reading in self._span if fits(reading)}
-        return sorted(at for at in found if self.since + edge < at < self.until - edge)
+            matching = {self._once(reading) for reading in self._span if fits(reading)}
+        return sorted(at for at in matching if self.since + edge < at < self.until - edge)
 
     def _all_readings(self) -> Iterator[datetime]:
         """Also those that never are."""

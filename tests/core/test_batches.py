@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.core.batches import effective, fold
-from tarry.core.messages import EARLIEST, KEEP, REPLACE, Conflict, Draft
-from tarry.core.outcomes import Outcome
+from tarry.core.messages.batches import effective, fold
+from tarry.core.messages.model import EARLIEST, KEEP, REPLACE, Conflict, Draft
+from tarry.core.messages.outcomes import Outcome
 
 NOW = datetime(2024, 1, 1, tzinfo=UTC)
 DEBOUNCE = Conflict.debounce(timedelta(minutes=1))

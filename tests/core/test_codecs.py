@@ -126,7 +126,7 @@ class TestPlain:
             PLAIN.encode(value)
 
     @pytest.mark.parametrize("value", [object(), 1j, [lambda: None], {1: "a"}, {"a": {2: 3}}, {None: 1}])
-    def test_what_json_cannot_say_is_refused_with_a_hint(self, value: Any) -> None:
+    def test_a_value_without_a_json_form_is_rejected_with_a_hint(self, value: Any) -> None:
         with pytest.raises(InvalidPayload, match="JSON") as caught:
             PLAIN.encode(value)
         assert "app.queue(name, PayloadType)" in str(caught.value.hint)
@@ -182,9 +182,9 @@ class TestTyped:
         assert codec_for(kind).encode({0, 8}) == codec_for(kind).encode({8, 0})
 
     def test_equal_sets_in_a_pydantic_model_give_equal_bytes(self) -> None:
-        one, other = WithSet(numbers={0, 8}), WithSet(numbers={8, 0})
-        assert one == other
-        assert codec_for(WithSet).encode(one) == codec_for(WithSet).encode(other)
+        first, other = WithSet(numbers={0, 8}), WithSet(numbers={8, 0})
+        assert first == other
+        assert codec_for(WithSet).encode(first) == codec_for(WithSet).encode(other)
 
     @pytest.mark.parametrize(
         ("kind", "value"),
@@ -218,7 +218,7 @@ class TestTyped:
         with pytest.raises(InvalidPayload):
             codec_for(list).encode(value)
 
-    def test_a_type_that_cannot_be_checked_says_what_can(self) -> None:
+    def test_a_type_that_cannot_be_checked_is_rejected_with_the_supported_ones(self) -> None:
         strange: Any = dict[str, int] | dict[str, str]
         with pytest.raises(InvalidPayload, match="cannot be checked") as caught:
             codec_for(strange)

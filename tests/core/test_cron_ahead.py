@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from tarry.core.cron import Policy, ScheduleSpec, ScheduleState
-from tarry.core.cron_plan import load_ahead
-from tarry.core.schedules import Cron, Periodic, Schedule, Ticks, Unreadable
+from tarry.core.cron.model import Policy, ScheduleSpec, ScheduleState
+from tarry.core.cron.planner import load_ahead
+from tarry.core.cron.schedule_types import Cron, Periodic, Schedule, Ticks, Unreadable
 
 HOUR = timedelta(hours=1)
 NOON = datetime(2026, 3, 28, 12, tzinfo=UTC)
@@ -35,21 +35,21 @@ def test_each_schedule_adds_what_comes_after_its_own_cursor() -> None:
         state("g", Ticks("h")),
         state("h", Unreadable("cron", "0 0 * * *", "Mars/Olympus", "h", "no such zone")),
     ]
-    found = list(load_ahead(states, NOON, UNTIL))
+    load = list(load_ahead(states, NOON, UNTIL))
     expected = [
-        (one, NOON + n * HOUR, 1) for one, first in (("q-a", 1), ("q-b", 21), ("q-c", 1)) for n in range(first, 24)
+        (queue, NOON + n * HOUR, 1) for queue, first in (("q-a", 1), ("q-b", 21), ("q-c", 1)) for n in range(first, 24)
     ]
     expected.append(("q-e", datetime(2026, 3, 29, 1, tzinfo=UTC), 1))  # where 02:30 is left out
     due = [states[5].spec.due_at(NOON + n * HOUR) for n in (2, 3, 4)]
     expected += [("q-f", at.replace(second=0, microsecond=0), 1) for at in due]
-    assert found == expected
+    assert load == expected
 
 
-def test_a_week_of_seconds_is_told_in_full_from_the_cursor_on() -> None:
+def test_a_week_of_seconds_is_complete_from_the_cursor_on() -> None:
     week, second = timedelta(days=7), Periodic(timedelta(seconds=1))
     behind, ahead = state("a", second), state("b", second, NOON + timedelta(minutes=5, seconds=20))
-    found = list(load_ahead([behind, ahead], NOON, NOON + week))
-    assert sum(count for queue, _, count in found if queue == "q-a") == 7 * 24 * 3600 - 1
-    of_b = [(minute, count) for queue, minute, count in found if queue == "q-b"]
+    load = list(load_ahead([behind, ahead], NOON, NOON + week))
+    assert sum(count for queue, _, count in load if queue == "q-a") == 7 * 24 * 3600 - 1
+    of_b = [(minute, count) for queue, minute, count in load if queue == "q-b"]
     assert of_b[:2] == [(NOON + timedelta(minutes=5), 39), (NOON + timedelta(minutes=6), 60)]
     assert sum(count for _, count in of_b) == 7 * 24 * 3600 - 1 - 320

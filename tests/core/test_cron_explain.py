@@ -1,4 +1,4 @@
-"""Every verdict that the ledger knows can be told, and every one that lies ahead."""
+"""Every verdict of the ledger is explained, and every one to come."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tarry.core.cron import Policy, Reason, ScheduleSpec, ScheduleState, TickRecord, Verdict
-from tarry.core.cron_explain import explain
-from tarry.core.schedules import Periodic
+from tarry.core.cron.explain import explain
+from tarry.core.cron.model import Policy, Reason, ScheduleSpec, ScheduleState, TickRecord, Verdict
+from tarry.core.cron.schedule_types import Periodic
 
 HOUR = timedelta(hours=1)
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 def state(*, paused_at: datetime | None = None, overlap: str = "allow") -> ScheduleState:
-    policy = Policy(overlap=overlap)  # pyright: ignore[reportArgumentType] - as a caller may say it
+    policy = Policy(overlap=overlap)  # pyright: ignore[reportArgumentType] - as a caller may pass it
     spec = ScheduleSpec(prefix="p", schedule=Periodic(HOUR), queue="q", payload=b"1", policy=policy)
     return ScheduleState(
         spec=spec, cursor_at=NOON, wake_at=NOON + HOUR, ruled_at=NOON, installed_at=NOON - 9 * HOUR, paused_at=paused_at
@@ -24,16 +24,16 @@ def state(*, paused_at: datetime | None = None, overlap: str = "allow") -> Sched
 
 @pytest.mark.parametrize("reason", Reason)
 @pytest.mark.parametrize("verdict", Verdict)
-def test_what_was_decided_is_told_with_its_reason(verdict: Verdict, reason: Reason) -> None:
+def test_a_decision_is_explained_with_its_reason(verdict: Verdict, reason: Reason) -> None:
     record = TickRecord(
         prefix="p", hash=Periodic(HOUR).config_hash, tick=NOON, verdict=verdict, reason=reason, decided_at=NOON - HOUR
     )
-    told = explain(state(), NOON, NOON, [record])
-    assert told.startswith(f"{NOON.isoformat()}: {verdict.value} at {(NOON - HOUR).isoformat()}, ")
+    explanation = explain(state(), NOON, NOON, [record])
+    assert explanation.startswith(f"{NOON.isoformat()}: {verdict.value} at {(NOON - HOUR).isoformat()}, ")
 
 
 @pytest.mark.parametrize(
-    ("seen", "tick", "said"),
+    ("seen", "tick", "expected"),
     [
         (state(), NOON + HOUR, f"it lies ahead, and will be planned, due at {(NOON + HOUR).isoformat()}"),
         (state(overlap="skip"), NOON + HOUR, "if the message before is not live then"),
@@ -42,5 +42,5 @@ def test_what_was_decided_is_told_with_its_reason(verdict: Verdict, reason: Reas
         (state(), NOON - 20 * HOUR, "the schedule was installed later"),
     ],
 )
-def test_what_was_not_decided_is_told_too(seen: ScheduleState, tick: datetime, said: str) -> None:
-    assert said in explain(seen, tick, NOON, [])
+def test_a_missing_decision_is_explained_too(seen: ScheduleState, tick: datetime, expected: str) -> None:
+    assert expected in explain(seen, tick, NOON, [])

@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 import pytest
 
 from tarry.app import App
-from tarry.core.cron import Misfire, Overlap, Policy, ScheduleSpec
-from tarry.core.schedules import Cron, Daily, Periodic, Schedule
-from tarry.services.scheduler import Scheduler
+from tarry.core.cron.model import Misfire, Overlap, Policy, ScheduleSpec
+from tarry.core.cron.schedule_types import Cron, Daily, Periodic, Schedule
+from tarry.services.cron._sync.scheduler import Scheduler
 from tarry.storage.memory import MemoryStore
 from tests.kit.clocks import START, WatchedClock
 from tests.kit.cron import ticks_of
@@ -34,7 +34,7 @@ def replaced(
         pass
     put(new, Policy(misfire=misfire))
     past = app.schedules.history("p", until=clock.pinned(), limit=10_000)
-    known = {tick for one in past for tick in (one.tick, one.until) if tick is not None}
+    known = {tick for record in past for tick in (record.tick, record.until) if tick is not None}
     return ticks_of(app.queue("q")), sorted(known)
 
 

@@ -9,11 +9,11 @@ from zoneinfo import available_timezones
 
 import pytest
 
-from tarry.core.schedules import Cron, Daily, Timetable
+from tarry.core.cron.schedule_types import Cron, Daily, Timetable
 from tests.core.cron_oracle import EXPRESSIONS, SINCE, UNTIL, Oracle, around, transitions
 
 # One of each kind: an hour at night, at midnight, half an hour, 23:00 that is not there, a month of every year, none.
-TELLING = (
+DISTINCTIVE = (
     "America/New_York",
     "Europe/Berlin",
     "Australia/Lord_Howe",
@@ -33,8 +33,8 @@ def compare(zone: str, change: datetime, expressions: tuple[str, ...]) -> int:
     oracle = Oracle(zone, since, until)
     edge = timedelta(hours=6)
     for expression in expressions:
-        found = Timetable(Cron(expression, zone)).after(since + edge, until - edge - timedelta(seconds=1))
-        assert list(found) == oracle.ticks(expression), (zone, change, expression)
+        ticks = Timetable(Cron(expression, zone)).after(since + edge, until - edge - timedelta(seconds=1))
+        assert list(ticks) == oracle.ticks(expression), (zone, change, expression)
     return len(expressions)
 
 
@@ -43,11 +43,11 @@ def changes(zone: str) -> list[datetime]:
     return transitions(zone, SINCE, UNTIL)
 
 
-@pytest.mark.parametrize("zone", TELLING)
+@pytest.mark.parametrize("zone", DISTINCTIVE)
 def test_around_every_change_of_a_year_the_ticks_are_those_of_the_oracle(zone: str) -> None:
     # A year of whole days: the search for changes looks at every hour.
-    found = transitions(zone, datetime(2026, 1, 1, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC))
-    for change in found or [datetime(2026, 3, 29, 1, tzinfo=UTC)]:
+    changes = transitions(zone, datetime(2026, 1, 1, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC))
+    for change in changes or [datetime(2026, 3, 29, 1, tzinfo=UTC)]:
         compare(zone, change, EXPRESSIONS)
 
 
@@ -82,15 +82,15 @@ def test_every_zone_every_change_until_2040_and_every_expression() -> None:
                 oracles[kind] = {expression: oracle.ticks(expression) for expression in EXPRESSIONS}
             turned += 1
             for expression in EXPRESSIONS:
-                found = list(Timetable(Cron(expression, zone)).after(since + edge, until - edge - second))
-                assert found == oracles[kind][expression], (zone, change, expression)
+                ticks = list(Timetable(Cron(expression, zone)).after(since + edge, until - edge - second))
+                assert ticks == oracles[kind][expression], (zone, change, expression)
                 compared += 1
     print(f"{len(zones)} zones, {turned:,} changes ({len(oracles):,} different ones), {compared:,} comparisons")
 
 
-@pytest.mark.parametrize("zone", TELLING)
+@pytest.mark.parametrize("zone", DISTINCTIVE)
 def test_a_daily_schedule_is_the_cron_expression_of_its_hours(zone: str) -> None:
     daily, cron = Daily(["02:30", "1:15"], zone), [Cron("30 2 * * *", zone), Cron("15 1 * * *", zone)]
     since, until = datetime(2026, 1, 1, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC)
-    expected = {tick for one in cron for tick in Timetable(one).after(since, until)}
+    expected = {tick for hour in cron for tick in Timetable(hour).after(since, until)}
     assert list(Timetable(daily).after(since, until)) == sorted(expected)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.core.fingerprints import LENGTH, READ, fingerprint, pattern
+from tarry.core.dead_letters.fingerprints import LENGTH, READ, fingerprint, pattern
 
 EXAMPLES = [
     (None, ""),
@@ -50,14 +50,14 @@ plain = st.text(st.characters(codec="ascii", categories=("Ll", "Zs")), min_size=
 
 @given(plain, plain, st.lists(st.integers(), min_size=2, max_size=2))
 def test_numbers_do_not_matter(before: str, after: str, numbers: list[int]) -> None:
-    one, other = (fingerprint("exhausted", f"{before} {number} {after}") for number in numbers)
-    assert one == other
+    first, other = (fingerprint("exhausted", f"{before} {number} {after}") for number in numbers)
+    assert first == other
 
 
 @given(plain, st.lists(st.uuids(), min_size=2, max_size=2))
 def test_uuids_do_not_matter(before: str, uuids: list[UUID]) -> None:
-    one, other = (fingerprint("exhausted", f"{before} {uuid}: gone") for uuid in uuids)
-    assert one == other
+    first, other = (fingerprint("exhausted", f"{before} {uuid}: gone") for uuid in uuids)
+    assert first == other
 
 
 @given(

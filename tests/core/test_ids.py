@@ -26,10 +26,10 @@ def test_its_first_48_bits_are_the_milliseconds(at: int, entropy: bytes) -> None
 
 
 @given(instants, st.integers(300, 10**12), entropies, entropies)
-def test_a_later_one_sorts_later_also_within_a_millisecond(at: int, later: int, one: bytes, other: bytes) -> None:
+def test_a_later_one_sorts_later_also_within_a_millisecond(at: int, later: int, first: bytes, other: bytes) -> None:
     """A millisecond has 4,096 steps: what is 300 nanoseconds apart is at least one step apart."""
     if (at + later) // 1_000_000 < 2**48:
-        assert uuid7(at, one) < uuid7(at + later, other)
+        assert uuid7(at, first) < uuid7(at + later, other)
 
 
 @given(instants, entropies)

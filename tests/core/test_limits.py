@@ -1,4 +1,4 @@
-"""The checks at the edge: what passes unchanged, what is refused, and that the refusal says what is allowed."""
+"""The checks at the edge: what passes unchanged, what is refused, and that the error names what is allowed."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_what_is_not_allowed_is_refused_with_what_is(check: Any, value: Any, all
         check(value)
 
 
-def test_a_payload_that_is_too_large_says_how_large_and_what_to_do() -> None:
+def test_a_payload_that_is_too_large_is_rejected_with_its_size_and_a_hint() -> None:
     with pytest.raises(InvalidPayload, match=r"11 bytes, and 10 are allowed") as caught:
         limits.check_payload_size(b"x" * 11, 10)
     assert "reference" in str(caught.value.hint)
@@ -112,7 +112,7 @@ def test_no_key_whatever_it_is_raises_anything_but_invalid_input(key: object) ->
     assert 1 <= len(text.encode().decode()) <= 200
 
 
-def test_every_error_of_ours_has_one_root_and_room_for_a_hint() -> None:
+def test_every_error_has_the_common_base_class_and_an_optional_hint() -> None:
     error = InvalidPayload("what is wrong", hint="what to do")
     assert isinstance(error, (InvalidInput, TarryError, ValueError))
     assert (str(error), error.hint) == ("what is wrong", "what to do")

@@ -23,7 +23,7 @@ def test_it_stands_still_until_it_is_moved() -> None:
     assert clock.pinned() == clock.pinned() == START
 
 
-def test_it_advances_by_a_duration_and_says_where_to() -> None:
+def test_it_advances_by_a_duration_and_returns_the_new_time() -> None:
     clock = MutableClock(START)
     assert clock.advance(timedelta(seconds=90)) == START + timedelta(seconds=90)
     assert clock.advance(timedelta(microseconds=1)) == clock.pinned() == START + timedelta(seconds=90, microseconds=1)
@@ -36,7 +36,7 @@ def test_it_can_be_set_and_stepped_backward() -> None:
     assert clock.pinned() == START - timedelta(days=1, hours=1)
 
 
-def test_it_answers_in_utc_whatever_zone_it_was_given() -> None:
+def test_it_returns_utc_whatever_zone_it_was_given() -> None:
     clock = MutableClock(datetime(2024, 1, 1, 5, tzinfo=timezone(timedelta(hours=5))))
     assert clock.pinned() == START
     assert clock.pinned().tzinfo is UTC

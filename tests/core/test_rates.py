@@ -49,7 +49,7 @@ def test_no_span_ever_sees_more(n: int, gaps: list[float]) -> None:
 
 
 @given(st.integers(1, 100), st.integers(1, 50))
-def test_those_who_share_keep_to_it_together(n: int, sharers: int) -> None:
+def test_consumers_that_share_a_rate_keep_to_it_together(n: int, sharers: int) -> None:
     rate = Rate(n, timedelta(seconds=1))
     share = rate.shared_by(sharers)
     assert sharers * share.n / share.per.total_seconds() <= n * (1 + 1e-6)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tarry.core.errors import InvalidInput
-from tarry.core.retry import Retry
+from tarry.core.messages.retry import Retry
 
 MS = timedelta(milliseconds=1)
 policies = st.builds(

@@ -1,4 +1,4 @@
-"""Schedule arithmetic is bounded: in what may be asked for, and in the steps that an answer takes."""
+"""Schedule arithmetic is bounded: in its arguments, and in the steps of a result."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tarry.app import App
-from tarry.core import zones
-from tarry.core.cron import Misfire, Policy, ScheduleSpec
-from tarry.core.errors import InvalidInput, Refused
-from tarry.core.schedules import MOST_HOURS, Cron, Daily, Periodic, Timetable
-from tarry.services.scheduler import Scheduler
+from tarry.core.cron import timezones
+from tarry.core.cron.model import Misfire, Policy, ScheduleSpec
+from tarry.core.cron.schedule_types import MOST_HOURS, Cron, Daily, Periodic, Timetable
+from tarry.core.errors import InvalidInput, InvalidState
+from tarry.services.cron._sync.scheduler import Scheduler
 from tarry.storage.memory import MemoryStore
 from tests.kit.clocks import START, WatchedClock
 from tests.kit.steps import HOUR, MINUTE
@@ -29,18 +29,18 @@ EVERY_MINUTE_OF_THE_DAY = [f"{n // 60:02}:{n % 60:02}" for n in range(24 * 60)]
 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often the zone data was asked."""
+    """How often the zone data was read."""
     seen: Counter[str] = Counter()
 
     def counted(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
-        def asked(*args: Any) -> Any:
+        def wrapper(*args: Any) -> Any:
             seen[name] += 1
             return real(*args)
 
-        return asked
+        return wrapper
 
     for name in ("instant", "offset", "reading"):
-        monkeypatch.setattr(zones, name, counted(name, getattr(zones, name)))
+        monkeypatch.setattr(timezones, name, counted(name, getattr(timezones, name)))
     return seen
 
 
@@ -61,13 +61,13 @@ def test_a_tick_of_a_daily_schedule_is_found_in_few_steps(looks: Counter[str]) -
 def test_every_reading_of_a_daily_schedule_is_found_across_gap_and_overlap() -> None:
     daily = Daily(EVERY_MINUTE_OF_THE_DAY, BERLIN)
     for month, hours in ((3, 23), (10, 25)):
-        since = zones.instant(zones.zone_of(BERLIN), datetime(2024, month, 27 if month == 10 else 31))  # noqa: DTZ001
+        since = timezones.instant(timezones.zone_of(BERLIN), datetime(2024, month, 27 if month == 10 else 31))  # noqa: DTZ001
         ticks = Timetable(daily).between(since - MINUTE, since + hours * HOUR - MINUTE, 10_000)
         assert len(ticks) == (24 * 60 if month == 10 else 23 * 60)
         assert all(later > earlier for earlier, later in pairwise(ticks))
 
 
-def test_a_rare_expression_asks_for_the_zone_of_each_year_once(looks: Counter[str]) -> None:
+def test_a_rare_expression_looks_up_the_zone_of_each_year_once(looks: Counter[str]) -> None:
     rare = Cron("0 * * 2 1#5", BERLIN)
     assert rare.next_after(START) == datetime(2044, 2, 28, 23, tzinfo=UTC)
     looks.clear()
@@ -137,16 +137,16 @@ def test_a_preview_is_of_few_ticks() -> None:
         app.schedules.preview("p", 1_001)
 
 
-def test_a_backfill_makes_no_more_than_a_transaction_holds() -> None:
+def test_a_backfill_makes_no_more_than_the_limit_of_a_transaction() -> None:
     app, clock = app_with(bytes(200 * 1024))
     clock.advance(DAY)
-    with pytest.raises(Refused, match="16 MiB"):
+    with pytest.raises(InvalidState, match="16 MiB"):
         app.schedules.backfill("p", START + HOUR, START + 12 * HOUR)
     assert len(app.schedules.backfill("p", START + HOUR, START + 2 * HOUR)) == 60
 
 
 def test_a_backfill_compares_with_a_long_ledger_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tarry.handles.cron_asks.PAGE", 7)
+    monkeypatch.setattr("tarry.api._sync.schedules.PAGE", 7)
     app, clock = app_with(b"1")
     clock.advance(HOUR)
     app.schedules.put(ScheduleSpec(prefix="p", schedule=Cron("* * * * *", "UTC"), queue="q", payload=b"1"))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import UTC, datetime, time, timedelta
+from itertools import takewhile
 
 import pytest
 
-from tarry.core.cron import CronMessage, Policy, jitter, tick_key
+from tarry.core.cron.model import CronMessage, Policy, jitter, tick_key
+from tarry.core.cron.schedule_types import BEGIN, Cron, Daily, Periodic, Ticks, Timetable, schedule_of, stored_schedule
+from tarry.core.cron.timezones import comes, instant, zone_of
 from tarry.core.errors import InvalidInput
-from tarry.core.schedules import Cron, Daily, Periodic, Ticks, Timetable, schedule_of, stored_schedule
-from tarry.core.zones import comes, instant, zone_of
 
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
@@ -27,7 +28,9 @@ def wall(*parts: int) -> datetime:
 
 
 def coming(daily: Daily, now: datetime, horizon: timedelta) -> list[datetime]:
-    return Timetable(daily).coming(now, horizon)
+    """The ticks within the horizon, and at least the next one, however far it is."""
+    ticks = Timetable(daily).after(now)
+    return [next(ticks), *takewhile(lambda tick: tick <= now + horizon, ticks)]
 
 
 class TestHashes:
@@ -53,8 +56,8 @@ class TestHashes:
         assert schedule_of(schedule.kind, schedule.text, schedule.zone) == schedule
 
     def test_what_cannot_be_read_here_does_not_stop_the_rest(self) -> None:
-        found = stored_schedule("cron", "0 0 * * *", "Mars/Olympus", "h")
-        assert (found.kind, found.config_hash, found.next_after(NOON)) == ("cron", "h", None)
+        schedule = stored_schedule("cron", "0 0 * * *", "Mars/Olympus", "h")
+        assert (schedule.kind, schedule.config_hash, schedule.next_after(NOON)) == ("cron", "h", None)
 
 
 class TestKeys:
@@ -79,8 +82,8 @@ class TestPeriodic:
     @pytest.mark.parametrize("seconds", [2, 4])
     def test_short_periods_miss_nothing(self, seconds: int) -> None:
         every = timedelta(seconds=seconds)
-        found = Timetable(Periodic(every)).between(NOON, NOON + timedelta(minutes=1), 100)
-        assert found == [NOON + n * every for n in range(1, 60 // seconds + 1)]
+        ticks = Timetable(Periodic(every)).between(NOON, NOON + timedelta(minutes=1), 100)
+        assert ticks == [NOON + n * every for n in range(1, 60 // seconds + 1)]
 
     @pytest.mark.parametrize(
         "every", [timedelta(0), -HOUR, timedelta(milliseconds=999), timedelta(seconds=1, microseconds=7)]
@@ -147,12 +150,12 @@ class TestCron:
         ],
     )
     def test_the_next_tick(self, expression: str, zone: str, expected: str) -> None:
-        found = Cron(expression, zone).next_after(NOON)
-        assert found is not None
-        assert found.isoformat() == expected
+        tick = Cron(expression, zone).next_after(NOON)
+        assert tick is not None
+        assert tick.isoformat() == expected
 
     @pytest.mark.parametrize(
-        ("expression", "said"),
+        ("expression", "problem"),
         [
             ("60 * * * *", "minute field"),
             ("* 24 * * *", "hour field"),
@@ -173,8 +176,8 @@ class TestCron:
             ("٣ * * * *", "minute field"),
         ],
     )
-    def test_what_is_wrong_is_named(self, expression: str, said: str) -> None:
-        with pytest.raises(InvalidInput, match=said):
+    def test_what_is_wrong_is_named(self, expression: str, problem: str) -> None:
+        with pytest.raises(InvalidInput, match=problem):
             Cron(expression, "UTC")
 
     def test_which_hours_are_named_decides_and_not_how_they_are_written(self) -> None:
@@ -204,8 +207,8 @@ class TestWallClocks:
     def test_a_whole_day_that_is_left_out(self) -> None:
         # Samoa had no 30 December 2011: the tick of that date and that of the next midnight are one.
         apia = Timetable(Daily(["00:00", "12:00"], "Pacific/Apia"))
-        found = apia.between(datetime(2011, 12, 29, 12, tzinfo=UTC), datetime(2011, 12, 31, 12, tzinfo=UTC), 9)
-        assert [tick.isoformat() for tick in found] == [
+        ticks = apia.between(datetime(2011, 12, 29, 12, tzinfo=UTC), datetime(2011, 12, 31, 12, tzinfo=UTC), 9)
+        assert [tick.isoformat() for tick in ticks] == [
             "2011-12-29T22:00:00+00:00", "2011-12-30T10:00:00+00:00", "2011-12-30T22:00:00+00:00",
             "2011-12-31T10:00:00+00:00",
         ]  # fmt: skip
@@ -245,6 +248,28 @@ class TestTimetables:
             listed = Counter(tick.replace(second=0, microsecond=0) for tick in table.after(since, until))
             assert list(table.per_minute(since, until)) == sorted(listed.items())
 
+    @pytest.mark.parametrize(
+        "schedule",
+        [
+            Periodic(timedelta(minutes=7)),
+            Periodic(HOUR),
+            Cron("*/20 9-17 * * *", "Asia/Kolkata"),
+            Cron("*/10 * * * *", "Australia/Lord_Howe"),
+            Cron("*/15 1-3 * * *", "Australia/Lord_Howe"),
+            Cron("0,59 * * * *", "America/New_York"),
+            Daily(["01:15", "02:30", "03:00"], "Europe/London"),
+        ],
+    )
+    @pytest.mark.parametrize("month", [3, 4, 10, 11])
+    @pytest.mark.parametrize("origin", [BEGIN, BEGIN + timedelta(minutes=30)])
+    def test_counts_by_hour_are_those_of_the_ticks_also_when_clocks_are_set(
+        self, schedule: Periodic | Daily | Cron, month: int, origin: datetime
+    ) -> None:
+        since = datetime(2024, month, 1, 0, 10, 33, tzinfo=UTC)
+        table, until = Timetable(schedule), since + timedelta(days=31)
+        listed = Counter(tick - (tick - origin) % HOUR for tick in table.after(since, until))
+        assert list(table.per_slice(since, until, HOUR, origin)) == sorted(listed.items())
+
     def test_a_week_of_seconds_is_counted_in_full(self) -> None:
         counts = list(Timetable(Cron("* * * * * *", "UTC")).per_minute(NOON, NOON + timedelta(days=7)))
         assert sum(count for _, count in counts) == 7 * 24 * 3600
@@ -263,7 +288,7 @@ class TestTimetables:
 
     def test_jitter_is_the_same_every_time_and_within_its_bounds(self) -> None:
         most = timedelta(minutes=5)
-        found = [jitter("p", NOON + n * HOUR, most) for n in range(100)]
-        assert found == [jitter("p", NOON + n * HOUR, most) for n in range(100)]
-        assert all(timedelta(0) <= one < most for one in found)
-        assert len(set(found)) > 90
+        delays = [jitter("p", NOON + n * HOUR, most) for n in range(100)]
+        assert delays == [jitter("p", NOON + n * HOUR, most) for n in range(100)]
+        assert all(timedelta(0) <= delay < most for delay in delays)
+        assert len(set(delays)) > 90

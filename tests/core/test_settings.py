@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tarry.core.errors import InvalidInput
-from tarry.core.events import JournalLevel
-from tarry.core.retry import Retry
-from tarry.core.settings import Patience, QueueInfo, QueueSettings, StoreSettings
+from tarry.core.journal.events import JournalLevel
+from tarry.core.messages.retry import Retry
+from tarry.core.settings import QueueInfo, QueueSettings, RetrySettings, StoreSettings
 
 ZERO, SECOND = timedelta(0), timedelta(seconds=1)
 
@@ -25,7 +25,7 @@ def test_the_defaults_of_a_queue_are_those_of_the_promise() -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [QueueSettings(), Patience(), StoreSettings(), Retry()], ids=lambda s: type(s).__name__
+    "settings", [QueueSettings(), RetrySettings(), StoreSettings(), Retry()], ids=lambda s: type(s).__name__
 )
 def test_settings_are_frozen_and_compare_by_value(settings: Any) -> None:
     name = dataclasses.fields(settings)[0].name
@@ -44,9 +44,9 @@ def test_settings_are_frozen_and_compare_by_value(settings: Any) -> None:
         (QueueSettings, {"retry": Retry(max_attempts=3)}),
         (QueueSettings, {"retention_for": -SECOND}),
         (QueueSettings, {"target_lag_for": timedelta(days=5000)}),
-        (Patience, {"retries": -1}),
-        (Patience, {"initial_for": -SECOND}),
-        (Patience, {"total_for": -SECOND}),
+        (RetrySettings, {"retries": -1}),
+        (RetrySettings, {"initial_for": -SECOND}),
+        (RetrySettings, {"total_for": -SECOND}),
         (StoreSettings, {"pool_size": 0}),
         (StoreSettings, {"payload_limit": 0}),
         (StoreSettings, {"scan_every": ZERO}),
@@ -61,11 +61,11 @@ def test_settings_are_valid_at_birth(kind: type[Any], bad: dict[str, Any]) -> No
         kind(**bad)
 
 
-def test_patience_doubles_its_pauses_up_to_a_cap() -> None:
-    patience = Patience(initial_for=SECOND, cap_for=5 * SECOND)
-    assert [patience.pause(failures) / SECOND for failures in range(6)] == [1, 1, 2, 4, 5, 5]
-    assert patience.pause(10**9) == 5 * SECOND
-    assert Patience.none().retries == 0
+def test_retries_double_their_pauses_up_to_a_cap() -> None:
+    connection_retry = RetrySettings(initial_for=SECOND, cap_for=5 * SECOND)
+    assert [connection_retry.pause(failures) / SECOND for failures in range(6)] == [1, 1, 2, 4, 5, 5]
+    assert connection_retry.pause(10**9) == 5 * SECOND
+    assert RetrySettings.none().retries == 0
 
 
 def test_a_queue_is_paused_while_it_has_a_time_of_pausing() -> None:

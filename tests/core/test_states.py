@@ -1,4 +1,4 @@
-"""One life, said three times: by the table, by the diagram, by the database."""
+"""The states of a message, derived three times: from the table, from the diagram, by the database."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import psycopg
 from psycopg.types.json import Jsonb
 
-from tarry.core.states import LIVE, TRANSITIONS, State, Transition, live_state
+from tarry.core.messages.states import LIVE, TRANSITIONS, State, Transition, live_state
 from tests.kit.servers import Server
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "states.md"
@@ -34,7 +34,7 @@ def test_the_diagram_shows_every_transition_once_and_no_other() -> None:
     assert Counter(drawn()) == Counter(TRANSITIONS)
 
 
-def test_no_transition_is_told_twice() -> None:
+def test_no_transition_is_listed_twice() -> None:
     assert len(set(TRANSITIONS)) == len(TRANSITIONS)
 
 
@@ -57,10 +57,10 @@ def test_a_lease_counts_until_its_end_and_a_due_time_from_itself_on() -> None:
     assert live_state(due_at=NOW + second, lease_until=NOW + second, now=NOW) is State.LEASED
 
 
-def test_the_database_says_the_same_on_every_version(every_server: Server) -> None:
-    ask = "select tarry.message_state(jsonb_populate_record(null::tarry.message, %s), %s)"
+def test_the_database_derives_the_same_state_on_every_version(every_server: Server) -> None:
+    query = "select tarry.message_state(jsonb_populate_record(null::tarry.message, %s), %s)"
     with psycopg.connect(every_server.shared) as conn:
         for due_at, lease_until in product(INSTANTS, [None, *INSTANTS]):
             row = {"due_at": due_at.isoformat(), "lease_until": lease_until.isoformat() if lease_until else "-infinity"}
-            answer = conn.execute(ask, (Jsonb(row), NOW)).fetchone()
-            assert answer == (live_state(due_at=due_at, lease_until=lease_until, now=NOW).value,)
+            state = conn.execute(query, (Jsonb(row), NOW)).fetchone()
+            assert state == (live_state(due_at=due_at, lease_until=lease_until, now=NOW).value,)

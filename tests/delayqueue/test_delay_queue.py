@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.core.errors import InvalidInput, Refused
+from tarry.core.errors import InvalidInput, InvalidState
 from tarry.storage.memory import DelayQueue
-from tests.storage.virtual_time import PATIENCE_S, VirtualTime
+from tests.delayqueue.virtual_time import TIMEOUT_S, VirtualTime
 
 R = TypeVar("R")
 
@@ -35,7 +35,7 @@ def seconds(n: float) -> timedelta:
 
 
 def value(future: Future[R]) -> R:
-    return future.result(PATIENCE_S)
+    return future.result(TIMEOUT_S)
 
 
 # put, poll, peek, len
@@ -180,7 +180,7 @@ def test_a_closed_queue_takes_nothing_in_and_still_gives_what_it_has(queue: Dela
     queue.close()
     queue.close()
     assert queue.closed
-    with pytest.raises(Refused, match="closed"):
+    with pytest.raises(InvalidState, match="closed"):
         queue.put("c")
     assert queue.take() is None
     assert queue.poll() == "a"
@@ -199,7 +199,7 @@ def test_every_item_of_a_producer_comes_to_the_consumer_and_none_before_its_time
             queue.put((number, time.monotonic() + delay_s), after=timedelta(seconds=delay_s))
 
     def consume() -> list[tuple[tuple[int, float] | None, float]]:
-        return [(queue.take(seconds(PATIENCE_S)), time.monotonic()) for _ in range(n)]
+        return [(queue.take(seconds(TIMEOUT_S)), time.monotonic()) for _ in range(n)]
 
     with ThreadPoolExecutor() as threads:
         consumed, produced = threads.submit(consume), threads.submit(produce)
@@ -217,16 +217,16 @@ def test_many_producers_and_consumers_lose_nothing_and_take_nothing_twice_or_ear
     taken_all = threading.Semaphore(0)
 
     def produce(producer: int) -> None:
-        together.wait(PATIENCE_S)
+        together.wait(TIMEOUT_S)
         for number in range(each):
             due = time.monotonic() + (number * 7919 % 5) / 1000
             queue.put((producer, number, due), at=due)
 
-    def consume(patience: timedelta | None) -> list[tuple[tuple[int, int, float], float]]:
+    def consume(connection_retry: timedelta | None) -> list[tuple[tuple[int, int, float], float]]:
         mine: list[tuple[tuple[int, int, float], float]] = []
-        together.wait(PATIENCE_S)
+        together.wait(TIMEOUT_S)
         while not queue.closed:
-            if (item := queue.take(patience)) is not None:
+            if (item := queue.take(connection_retry)) is not None:
                 mine.append((item, time.monotonic()))
                 taken_all.release()
         return mine
@@ -237,7 +237,7 @@ def test_many_producers_and_consumers_lose_nothing_and_take_nothing_twice_or_ear
         putting = [threads.submit(produce, n) for n in range(producers)]
         for future in putting:
             value(future)
-        arrived = all(taken_all.acquire(timeout=PATIENCE_S) for _ in range(producers * each))
+        arrived = all(taken_all.acquire(timeout=TIMEOUT_S) for _ in range(producers * each))
         queue.close()
         taken = [entry for future in taking for entry in value(future)]
     assert arrived

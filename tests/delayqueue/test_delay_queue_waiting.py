@@ -1,4 +1,4 @@
-"""The delay queue in virtual time: who waits is parked until the queue calls it or the test moves the clock."""
+"""The delay queue in virtual time: a waiter is parked until the queue notifies it or the test moves the clock."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pytest
 
 from tarry.storage.memory import DelayQueue
-from tests.storage.virtual_time import PATIENCE_S, Interrupted, VirtualTime
+from tests.delayqueue.virtual_time import TIMEOUT_S, Interrupted, VirtualTime
 
 R = TypeVar("R")
 
@@ -30,7 +30,7 @@ def queue(virtual: VirtualTime) -> DelayQueue[str]:
 def start(queue: DelayQueue[str]) -> Iterator[Callable[[Callable[[], R]], Future[R]]]:
     with ThreadPoolExecutor(max_workers=16) as threads:
         yield threads.submit
-        queue.close()  # whoever still waits must not keep the test from ending
+        queue.close()  # a remaining waiter must not keep the test from ending
 
 
 Start = Callable[[Callable[[], Any]], "Future[Any]"]
@@ -41,7 +41,7 @@ def seconds(n: float) -> timedelta:
 
 
 def value(future: Future[R]) -> R:
-    return future.result(PATIENCE_S)
+    return future.result(TIMEOUT_S)
 
 
 # take
@@ -93,7 +93,7 @@ def test_an_earlier_item_put_later_wakes_the_waiter(queue: DelayQueue[str], virt
     assert value(taken) == "early"
 
 
-def test_a_later_item_wakes_nobody(queue: DelayQueue[str], virtual: VirtualTime, start: Start) -> None:
+def test_a_later_item_wakes_no_waiter(queue: DelayQueue[str], virtual: VirtualTime, start: Start) -> None:
     queue.put("head", after=seconds(10))
     start(queue.take)
     virtual.until(10.0)
@@ -210,7 +210,7 @@ def test_a_leader_that_is_interrupted_hands_over(queue: DelayQueue[str], virtual
     second = start(queue.take)
     virtual.until(5.0, None)
     virtual.interrupt(leader)
-    assert isinstance(first.exception(PATIENCE_S), Interrupted)
+    assert isinstance(first.exception(TIMEOUT_S), Interrupted)
     virtual.until(5.0)
     virtual.advance(5)
     assert value(second) == "a"
@@ -226,7 +226,7 @@ def test_a_follower_that_was_called_and_interrupted_passes_the_call_on(
     with virtual:
         queue.put("a")  # calls the first
         follower.error = Interrupted()
-    assert isinstance(first.exception(PATIENCE_S), Interrupted)
+    assert isinstance(first.exception(TIMEOUT_S), Interrupted)
     assert value(second) == "a"
 
 
@@ -243,7 +243,7 @@ def test_a_leader_that_was_overtaken_leaves_the_new_one_alone(
     queue.put("early", after=seconds(4))
     virtual.until(10.0, 4.0)
     with virtual:
-        virtual.notify(1)  # whoever wakes now without a reason must not make a second leader
+        virtual.notify(1)  # a spurious wakeup must not make a second leader
     virtual.until(None, 4.0)
     virtual.advance(4)
     virtual.until(6.0)

@@ -14,7 +14,7 @@ import pytest
 
 from tarry.core.errors import InvalidInput
 from tarry.storage.memory import BusyWait, DelayQueue, Strategy, TimingWheel, WaitNotify, WaitNotifyScan
-from tests.storage.virtual_time import PATIENCE_S, Interrupted, VirtualTime
+from tests.delayqueue.virtual_time import TIMEOUT_S, Interrupted, VirtualTime
 
 R = TypeVar("R")
 TICK_S = 0.25
@@ -26,7 +26,7 @@ SPIN_S = 0.5
 class Case:
     strategy: Callable[[VirtualTime], Strategy]
     late_s: float = 0.0
-    """How long after its time an item may come to somebody who waits."""
+    """How long after its time an item may come to a waiter."""
 
 
 CASES = {
@@ -49,7 +49,7 @@ def seconds(n: float) -> timedelta:
 
 
 def value(future: Future[R]) -> R:
-    return future.result(PATIENCE_S)
+    return future.result(TIMEOUT_S)
 
 
 @pytest.fixture
@@ -76,13 +76,13 @@ def threads() -> Iterator[ThreadPoolExecutor]:
 @pytest.fixture
 def start(queue: DelayQueue[str], threads: ThreadPoolExecutor) -> Iterator[Start]:
     yield threads.submit
-    queue.close()  # whoever still waits must not keep the test from ending
+    queue.close()  # a remaining waiter must not keep the test from ending
 
 
 class TestEveryStrategy:
     """On a clock that only the test moves."""
 
-    def test_nobody_gets_an_item_early_and_somebody_gets_it_in_time(
+    def test_an_item_is_never_early_and_one_waiter_gets_it_in_time(
         self, queue: DelayQueue[str], virtual: VirtualTime, start: Start, case: Case
     ) -> None:
         queue.put("a", after=seconds(5))
@@ -187,12 +187,12 @@ class TestEveryStrategy:
         second = start(queue.take)
         virtual.parked(2)
         virtual.interrupt(leader)
-        assert isinstance(first.exception(PATIENCE_S), Interrupted)
+        assert isinstance(first.exception(TIMEOUT_S), Interrupted)
         virtual.parked(1)
         virtual.advance(5 + case.late_s)
         assert value(second) == "a"
 
-    def test_closing_wakes_everybody(self, queue: DelayQueue[str], virtual: VirtualTime, start: Start) -> None:
+    def test_closing_wakes_every_waiter(self, queue: DelayQueue[str], virtual: VirtualTime, start: Start) -> None:
         queue.put("a", after=seconds(0.4))  # so near that one of them waits awake, where there is such a thing
         takers = [start(queue.take) for _ in range(3)]
         virtual.parked(3)
@@ -213,7 +213,7 @@ class TestEveryStrategyInRealTime:
         taken_all = threading.Semaphore(0)
 
         def produce(producer: int) -> set[int]:
-            together.wait(PATIENCE_S)
+            together.wait(TIMEOUT_S)
             cancelled: set[int] = set()
             for number in range(each):
                 due = time.monotonic() + (number * 7919 % 5) / 1000
@@ -223,11 +223,11 @@ class TestEveryStrategyInRealTime:
                     taken_all.release()
             return cancelled
 
-        def consume(patience: timedelta | None) -> list[tuple[tuple[int, int, float], float]]:
+        def consume(connection_retry: timedelta | None) -> list[tuple[tuple[int, int, float], float]]:
             mine: list[tuple[tuple[int, int, float], float]] = []
-            together.wait(PATIENCE_S)
+            together.wait(TIMEOUT_S)
             while not queue.closed:
-                if (item := queue.take(patience)) is not None:
+                if (item := queue.take(connection_retry)) is not None:
                     mine.append((item, time.monotonic()))
                     taken_all.release()
             return mine
@@ -236,7 +236,7 @@ class TestEveryStrategyInRealTime:
         taking = [threads.submit(consume, seconds(0.001) if n % 2 else None) for n in range(consumers)]
         putting = [threads.submit(produce, n) for n in range(producers)]
         cancelled = {(n, number) for n, future in enumerate(putting) for number in value(future)}
-        arrived = all(taken_all.acquire(timeout=PATIENCE_S) for _ in range(producers * each))
+        arrived = all(taken_all.acquire(timeout=TIMEOUT_S) for _ in range(producers * each))
         queue.close()
         taken = [entry for future in taking for entry in value(future)]
         assert arrived
@@ -286,7 +286,7 @@ def test_busy_waiting_keeps_no_core_busy_while_there_is_nothing_to_wait_for(
     assert value(taken) == "a"
 
 
-def test_one_who_waits_awake_keeps_nobody_from_putting(virtual: VirtualTime, threads: ThreadPoolExecutor) -> None:
+def test_a_busy_waiter_does_not_block_an_offer(virtual: VirtualTime, threads: ThreadPoolExecutor) -> None:
     queue = waiting(BusyWait(seconds(SPIN_S), virtual.pause), virtual)
     queue.put("a", after=seconds(0.4))
     taken = threads.submit(queue.take)
@@ -307,11 +307,11 @@ def test_a_scan_takes_over_from_a_thread_that_died_while_it_slept_for_the_head(
     virtual.lose(leader)
     virtual.advance(5)
     virtual.parked(1)
-    assert not follower.done(), "nobody has told it"
+    assert not follower.done(), "it was not notified"
     virtual.advance(SCAN_S - 5)
     assert value(follower) == "a"
     virtual.interrupt(leader)
-    assert isinstance(dead.exception(PATIENCE_S), Interrupted)
+    assert isinstance(dead.exception(TIMEOUT_S), Interrupted)
 
 
 def test_with_every_call_lost_a_scan_finds_the_item(

@@ -13,11 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tarry.core.errors import InvalidInput
-from tarry.core.timers import Timer, TimerHeap, Timers, TimerWheel
-from tarry.core.timers.levels import LEVELS, SLOTS
+from tarry.delayqueue.timers import LEVELS, SLOTS, Timer, TimerHeap, TimerWheel
 
 TICKS = {"wheel of µs": 1e-6, "wheel of ms": 0.001, "wheel of 0.3 s": 0.3, "wheel of minutes": 60.0}
-STRUCTURES: dict[str, Callable[[], Timers[Any]]] = {
+STRUCTURES: dict[str, Callable[[], TimerHeap[Any]]] = {
     "heap": TimerHeap,
     **{name: lambda tick=tick: TimerWheel(tick) for name, tick in TICKS.items()},
 }
@@ -31,11 +30,11 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def timers(name: str) -> Timers[Any]:
+def timers(name: str) -> TimerHeap[Any]:
     return STRUCTURES[name]()
 
 
-def due_items(timers: Timers[Any], now: float) -> list[Any]:
+def due_items(timers: TimerHeap[Any], now: float) -> list[Any]:
     items: list[Any] = []
     while (timer := timers.pop_due(now)) is not None:
         assert timer.due <= now
@@ -44,23 +43,23 @@ def due_items(timers: Timers[Any], now: float) -> list[Any]:
 
 
 class TestEveryStructure:
-    def test_nothing_comes_out_before_its_time_and_everything_at_it(self, timers: Timers[Any]) -> None:
+    def test_nothing_comes_out_before_its_time_and_everything_at_it(self, timers: TimerHeap[Any]) -> None:
         timers.start("a", NOW + 5, NOW)
         assert timers.pop_due(math.nextafter(NOW + 5, 0)) is None
         assert due_items(timers, NOW + 5) == ["a"]
         assert len(timers) == 0
 
-    def test_equal_times_come_out_in_the_order_of_start(self, timers: Timers[Any]) -> None:
+    def test_equal_times_come_out_in_the_order_of_start(self, timers: TimerHeap[Any]) -> None:
         for item, delay in [("c", 3), ("a1", 1), ("b", 2), ("a2", 1), ("a3", 1)]:
             timers.start(item, NOW + delay, NOW)
         assert due_items(timers, NOW + 3) == ["a1", "a2", "a3", "b", "c"]
 
-    def test_items_are_never_compared(self, timers: Timers[Any]) -> None:
+    def test_items_are_never_compared(self, timers: TimerHeap[Any]) -> None:
         for n in range(5):
             timers.start({"n": n}, NOW, NOW)
         assert [item["n"] for item in due_items(timers, NOW)] == [0, 1, 2, 3, 4]
 
-    def test_what_is_cancelled_never_comes_out(self, timers: Timers[Any]) -> None:
+    def test_what_is_cancelled_never_comes_out(self, timers: TimerHeap[Any]) -> None:
         kept, gone = timers.start("kept", NOW + 5, NOW), timers.start("gone", NOW + 4, NOW)
         assert timers.cancel(gone)
         assert not timers.cancel(gone)
@@ -68,14 +67,14 @@ class TestEveryStructure:
         assert due_items(timers, NOW + 5) == ["kept"]
         assert not timers.cancel(kept)
 
-    def test_what_time_has_reached_can_still_be_cancelled(self, timers: Timers[Any]) -> None:
+    def test_what_time_has_reached_can_still_be_cancelled(self, timers: TimerHeap[Any]) -> None:
         first, second = timers.start("first", NOW + 1, NOW), timers.start("second", NOW + 1, NOW)
         assert timers.pop_due(NOW + 1) is first
         assert timers.cancel(second)
         assert timers.pop_due(NOW + 1) is None
         assert timers.wake_at() == math.inf
 
-    def test_a_timer_of_another_structure_is_left_alone(self, name: str, timers: Timers[Any]) -> None:
+    def test_a_timer_of_another_structure_is_left_alone(self, name: str, timers: TimerHeap[Any]) -> None:
         other = STRUCTURES[name]()
         soon, late = other.start("soon", NOW, NOW), other.start("late", NOW + 1e6, NOW)
         timers.start("mine", NOW, NOW)
@@ -83,34 +82,34 @@ class TestEveryStructure:
         assert not timers.cancel(late)
         assert (len(timers), len(other)) == (1, 2)
 
-    def test_the_first_is_seen_due_or_not_and_stays(self, timers: Timers[Any]) -> None:
+    def test_the_first_is_seen_due_or_not_and_stays(self, timers: TimerHeap[Any]) -> None:
         assert timers.first() is None
         timers.start("late", NOW + 5000, NOW)
         early = timers.start("early", NOW + 3, NOW)
         assert timers.first() is timers.first() is early
         assert len(timers) == 2
 
-    def test_whoever_sleeps_until_it_pays_to_look_finds_something_and_not_late(
-        self, name: str, timers: Timers[Any]
+    def test_a_sleep_until_the_next_useful_look_ends_with_an_item_and_not_late(
+        self, name: str, timers: TimerHeap[Any]
     ) -> None:
         delays = [0.0, 0.0004, 0.0011, 0.5, 2.0, 2.0, 59.0, 3_600.0, 1e6, 1e8]
         for delay in delays:
             timers.start(delay, NOW + delay, NOW)
-        found: list[float] = []
+        due: list[float] = []
         while (wake_at := timers.wake_at()) != math.inf:
             items = due_items(timers, wake_at)
             assert items, "it woke in vain"
             assert all(NOW + delay <= wake_at <= NOW + delay + TICK_OF[name] + 1e-6 for delay in items)
-            found += items
-        assert found == delays
+            due += items
+        assert due == delays
 
-    def test_without_timers_there_is_nothing_to_wake_for(self, timers: Timers[Any]) -> None:
+    def test_without_timers_there_is_nothing_to_wake_for(self, timers: TimerHeap[Any]) -> None:
         assert timers.wake_at() == math.inf
         timers.cancel(timers.start("a", NOW + 77, NOW))
         assert timers.wake_at() == math.inf
 
     @pytest.mark.parametrize("due", [math.inf, 1e308, 1e300, 1e18])
-    def test_what_is_far_away_neither_overflows_nor_comes_early(self, timers: Timers[Any], due: float) -> None:
+    def test_what_is_far_away_neither_overflows_nor_comes_early(self, timers: TimerHeap[Any], due: float) -> None:
         timers.start("far", due, NOW)
         assert timers.pop_due(1e17) is None
         assert timers.wake_at() >= due
@@ -118,13 +117,13 @@ class TestEveryStructure:
         assert due_items(timers, NOW) == ["near"]
         assert due_items(timers, due) == ["far"]
 
-    def test_the_past_is_due_now(self, timers: Timers[Any]) -> None:
+    def test_the_past_is_due_now(self, timers: TimerHeap[Any]) -> None:
         timers.start("now", NOW, NOW)
         timers.start("before", NOW - 100, NOW)
         timers.start("ever", -math.inf, NOW)
         assert due_items(timers, NOW) == ["ever", "before", "now"]
 
-    def test_a_clock_that_stood_still_or_went_back_changes_no_order(self, timers: Timers[Any]) -> None:
+    def test_a_clock_that_stood_still_or_went_back_changes_no_order(self, timers: TimerHeap[Any]) -> None:
         timers.start("b", NOW + 10, NOW)
         assert timers.pop_due(NOW + 5) is None
         timers.start("a", NOW + 2, NOW + 1)
@@ -133,7 +132,7 @@ class TestEveryStructure:
         assert due_items(timers, NOW + 2) == ["a"]
         assert due_items(timers, NOW + 11) == ["b", "c"]
 
-    def test_what_was_cancelled_does_not_fill_the_memory(self, timers: Timers[Any]) -> None:
+    def test_what_was_cancelled_does_not_fill_the_memory(self, timers: TimerHeap[Any]) -> None:
         class Item: ...
 
         def started() -> tuple[Timer[Any], weakref.ref[Item]]:
@@ -211,14 +210,14 @@ def test_all_timers_of_a_tick_are_served_by_one_wake_up() -> None:
     assert due_items(wheel, wheel.wake_at()) == list(range(100))
 
 
-def test_who_looks_in_the_middle_of_a_tick_gets_what_is_due_by_then() -> None:
+def test_a_look_in_the_middle_of_a_tick_returns_what_is_due_by_then() -> None:
     wheel: TimerWheel[str] = TimerWheel(1.0)
     wheel.start("early", NOW + 0.25, NOW)
     wheel.start("late", NOW + 0.75, NOW)
     assert due_items(wheel, NOW + 0.5) == ["early"]
 
 
-def test_after_a_cancel_somebody_wakes_in_vain_at_most_once() -> None:
+def test_after_a_cancel_at_most_one_wakeup_is_in_vain() -> None:
     wheel: TimerWheel[str] = TimerWheel(0.001)
     gone = wheel.start("gone", NOW + 3600.0, NOW)
     wheel.start("kept", NOW + 3600.9, NOW)  # the same slot of a coarse level
@@ -233,11 +232,11 @@ def test_every_level_and_both_sides_of_its_edges_are_right() -> None:
     distances = sorted({SLOTS**level + offset for level in range(1, LEVELS + 1) for offset in (-1, 0, 1)})
     for distance in distances:
         wheel.start(distance, 7.0 + distance, 7.0)
-    found: list[int] = []
+    due: list[int] = []
     for distance in distances:
         assert due_items(wheel, 7.0 + distance - 0.5) == []
-        found += due_items(wheel, 7.0 + distance)
-    assert found == distances
+        due += due_items(wheel, 7.0 + distance)
+    assert due == distances
 
 
 @pytest.mark.parametrize("tick", [0.0, -1.0, math.inf, math.nan])

@@ -7,7 +7,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
-PATIENCE_S = 20
+TIMEOUT_S = 20
 """Only for tests that fail: nothing waits for time to pass."""
 
 
@@ -19,7 +19,7 @@ class Sleeper:
     timeout: float | None
     wake_at: float
     awake: bool = False
-    """It only pauses between two looks at the clock: it sees every call, and takes none away from those who sleep."""
+    """It only pauses between two looks at the clock: it sees every notification, and takes none away from sleepers."""
     woken: threading.Event = field(default_factory=threading.Event)
     error: BaseException | None = None
 
@@ -64,7 +64,7 @@ class VirtualTime:
         self._parked.notify_all()
         self._lock.release()
         try:
-            assert sleeper.woken.wait(PATIENCE_S), "nobody called this thread"
+            assert sleeper.woken.wait(TIMEOUT_S), "this thread was not notified"
         finally:
             self._lock.acquire()
         if sleeper.error is not None:
@@ -96,20 +96,20 @@ class VirtualTime:
             self.sleepers.remove(sleeper)
 
     def parked(self, n: int) -> list[Sleeper]:
-        """Waits until exactly so many wait, however long: who was woken has looked, and left or gone to sleep again."""
+        """Waits until exactly so many wait, however long: a woken thread has looked, and left or gone to sleep again."""
         with self._parked:
-            reached = self._parked.wait_for(lambda: len(self.sleepers) == n, PATIENCE_S)
+            reached = self._parked.wait_for(lambda: len(self.sleepers) == n, TIMEOUT_S)
             assert reached, f"wanted {n} to wait, and there are {len(self.sleepers)}"
             return list(self.sleepers)
 
     def until(self, *timeouts: float | None) -> list[Sleeper]:
         """Waits until exactly these waits are going on, in any order."""
         with self._parked:
-            wanted = sorted(timeouts, key=str)
+            expected = sorted(timeouts, key=str)
             reached = self._parked.wait_for(
-                lambda: sorted((sleeper.timeout for sleeper in self.sleepers), key=str) == wanted, PATIENCE_S
+                lambda: sorted((sleeper.timeout for sleeper in self.sleepers), key=str) == expected, TIMEOUT_S
             )
-            assert reached, f"wanted {wanted}, and there are {[sleeper.timeout for sleeper in self.sleepers]}"
+            assert reached, f"wanted {expected}, and there are {[sleeper.timeout for sleeper in self.sleepers]}"
             return list(self.sleepers)
 
     def _wake(self, sleeper: Sleeper) -> None:

@@ -33,8 +33,8 @@ class Block(NamedTuple):
     @property
     def file(self) -> str | None:
         """The path in its first line, as a comment, if the block is a file of the reader's project."""
-        found = _FILE.match(self.text) if self.language == "python" else None
-        return found["path"] if found else None
+        match = _FILE.match(self.text) if self.language == "python" else None
+        return match["path"] if match else None
 
 
 def named(path: Path) -> str:
@@ -74,13 +74,13 @@ def links(path: Path) -> list[str]:
 
 def relative_links(path: Path) -> list[tuple[Path, str]]:
     """Where each link inside the repository leads: a file, and the heading in it (or nothing)."""
-    found: list[tuple[Path, str]] = []
+    targets: list[tuple[Path, str]] = []
     for target in links(path):
         if "://" in target or target.startswith("mailto:"):
             continue
-        place, _, heading = target.partition("#")
-        found.append(((path.parent / place).resolve() if place else path, heading))
-    return found
+        page, _, heading = target.partition("#")
+        targets.append(((path.parent / page).resolve() if page else path, heading))
+    return targets
 
 
 def headings(path: Path) -> set[str]:

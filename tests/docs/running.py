@@ -1,7 +1,7 @@
 """Runs what a page shows, in the order in which it shows it, on one database and in one namespace per page.
 
-- `python`: executed; `await` may stand at the top. A line that ends in `# → value` is checked: what the line says is
-  compared with the value as it would be printed, where `…` stands for anything. What `print` prints counts as said.
+- `python`: executed; `await` may stand at the top. A line that ends in `# → value` is checked: the value after the arrow is
+  compared with the value as it would be printed, where `…` stands for anything. For `print`, the output is the value.
 - `python` with a `def test_…`: the page so far is also given to pytest, as a reader would do it.
 - `python` that begins with `# some/path.py`: a file of the reader's project. It is written, not executed.
 - `sql`: executed.
@@ -33,11 +33,11 @@ import psycopg
 from tests.docs.pages import ROOT, Block, named
 
 PROGRAM = Path(sys.executable).with_name("tarry")
-PATIENCE_S = 60
+TIMEOUT_S = 60
 _ARROW = re.compile(r"# → (?P<value>.*\S)")
 _ASSIGNMENT = re.compile(r"[A-Z_]+=\S*")
 _PLACEHOLDER = re.compile(r"[A-Z]{2,}")
-_CHECK = "__says__"
+_CHECK = "__check__"
 
 
 class Printed(str):
@@ -61,8 +61,8 @@ def shown(value: object) -> str:
     return repr(value)
 
 
-def fits(expected: str, found: str) -> bool:
-    return re.fullmatch(".*".join(map(re.escape, expected.split("…"))), found, flags=re.DOTALL) is not None
+def fits(expected: str, output: str) -> bool:
+    return re.fullmatch(".*".join(map(re.escape, expected.split("…"))), output, flags=re.DOTALL) is not None
 
 
 def printed(expected: str, line: str) -> bool:
@@ -71,8 +71,8 @@ def printed(expected: str, line: str) -> bool:
     return fits("…".join(parts), " ".join(line.split()))
 
 
-def check(value: Any, expected: str, place: str) -> Any:
-    assert fits(expected, shown(value)), f"{place}: the page says {expected}, and it is {shown(value)}"
+def check(value: Any, expected: str, position: str) -> Any:
+    assert fits(expected, shown(value)), f"{position}: the page has {expected}, and it is {shown(value)}"
     return value
 
 
@@ -88,8 +88,10 @@ class _Checked(ast.NodeTransformer):
         if isinstance(node, (ast.Expr, ast.Assign, ast.Return)) and node.end_lineno in self.left:
             assert node.value is not None
             expected = self.left.pop(node.end_lineno)
-            place = f"{self._page}:{node.end_lineno}"
-            call = ast.Call(ast.Name(_CHECK, ast.Load()), [node.value, ast.Constant(expected), ast.Constant(place)], [])
+            position = f"{self._page}:{node.end_lineno}"
+            call = ast.Call(
+                ast.Name(_CHECK, ast.Load()), [node.value, ast.Constant(expected), ast.Constant(position)], []
+            )
             node.value = ast.copy_location(call, node.value)
         return node
 
@@ -98,12 +100,12 @@ def arrows(source: str) -> dict[int, str]:
     comments = [
         token for token in tokenize.generate_tokens(io.StringIO(source).readline) if token.type == tokenize.COMMENT
     ]
-    found = [(token.start[0], _ARROW.search(token.string)) for token in comments]
-    return {line: match["value"] for line, match in found if match}
+    matches = [(token.start[0], _ARROW.search(token.string)) for token in comments]
+    return {line: match["value"] for line, match in matches if match}
 
 
 class Reader:
-    """Somebody who follows one page to the end."""
+    """A reader that runs one page to the end."""
 
     def __init__(self, path: Path, dsn: str, folder: Path, environment: Mapping[str, str]) -> None:
         self._page = named(path)
@@ -130,7 +132,7 @@ class Reader:
         for name in [*own, "page"]:
             del sys.modules[name]
 
-    def follow(self, block: Block) -> None:
+    def run_block(self, block: Block) -> None:
         if block.file is not None:
             file = self._folder / block.file
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -171,9 +173,9 @@ class Reader:
                 assert re.search(rf"^{re.escape(target)}:", targets, flags=re.MULTILINE), f"no make target {target}"
             case ["tarry" | "python" as program, *words] if run:
                 start = str(PROGRAM) if program == "tarry" else sys.executable
-                found = self._run([start, *words]).splitlines()
-                missing = [line for line in output if not any(printed(line, candidate) for candidate in found)]
-                assert not missing, f"{self._page}: {shlex.join(command)} did not print {missing}, but {found}"
+                printed_lines = self._run([start, *words]).splitlines()
+                missing = [line for line in output if not any(printed(line, candidate) for candidate in printed_lines)]
+                assert not missing, f"{self._page}: {shlex.join(command)} did not print {missing}, but {printed_lines}"
             case ["tarry", *words]:
                 self._exists(words)
             case _:
@@ -183,21 +185,25 @@ class Reader:
         """The longest row of words that names a command has all the options that are used with it."""
         plain = [word for word in words if not word.startswith("-") and not _PLACEHOLDER.fullmatch(word)]
         for length in range(min(2, len(plain)), -1, -1):
-            said = self._said([str(PROGRAM), *plain[:length], "--help"])
-            if said.returncode == 0:
+            completed = self._completed([str(PROGRAM), *plain[:length], "--help"])
+            if completed.returncode == 0:
                 used = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
-                unknown = [option for option in used if not re.search(rf"(?<![\w-]){option}(?![\w-])", said.stdout)]
+                unknown = [
+                    option for option in used if not re.search(rf"(?<![\w-]){option}(?![\w-])", completed.stdout)
+                ]
                 assert not unknown, f"{self._page}: tarry {shlex.join(plain[:length])} has no {unknown}"
                 assert length or not plain, f"{self._page}: there is no command tarry {plain[0]}"
                 return
         raise AssertionError(f"{self._page}: tarry does not run")
 
     def _run(self, argv: list[str]) -> str:
-        said = self._said(argv)
-        assert said.returncode == 0, f"{self._page}: {shlex.join(argv)} ended with {said.returncode}\n{said.stdout}"
-        return said.stdout
+        completed = self._completed(argv)
+        assert completed.returncode == 0, (
+            f"{self._page}: {shlex.join(argv)} ended with {completed.returncode}\n{completed.stdout}"
+        )
+        return completed.stdout
 
-    def _said(self, argv: list[str]) -> subprocess.CompletedProcess[str]:
+    def _completed(self, argv: list[str]) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             argv,
             env=self._environment,
@@ -206,20 +212,20 @@ class Reader:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            timeout=PATIENCE_S,
+            timeout=TIMEOUT_S,
             check=False,
         )
 
 
 def _commands(text: str) -> list[tuple[list[str], list[str]]]:
     """Each `$ command` as words, without variables set before it and comments behind it, with the output shown."""
-    found: list[tuple[list[str], list[str]]] = []
+    commands: list[tuple[list[str], list[str]]] = []
     for line in text.splitlines():
         if line.startswith("$ "):
             words = shlex.split(line[2:], comments=True)
             while words and _ASSIGNMENT.fullmatch(words[0]):
                 words.pop(0)
-            found.append((words, []))
-        elif line.strip() and found:
-            found[-1][1].append(line.rstrip())
-    return found
+            commands.append((words, []))
+        elif line.strip() and commands:
+            commands[-1][1].append(line.rstrip())
+    return commands

@@ -21,7 +21,8 @@ SECTIONS = {
 
 
 def existing() -> set[str]:
-    files = [path for folder in ("contracts", "core") for path in (ROOT / "tests" / folder).glob("test_*.py")]
+    folders = ("contracts", "core", "api")
+    files = [path for folder in folders for path in (ROOT / "tests" / folder).rglob("test_*.py")]
     trees = [ast.parse(path.read_text()) for path in files]
     return {node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
 
@@ -29,12 +30,12 @@ def existing() -> set[str]:
 def numbers(section: str) -> list[int]:
     """The first column: a number, a list of them, or a range."""
     _, _, rest = PAGE.partition(f"## {section}")
-    found: list[int] = []
+    contracts: list[int] = []
     for cell in re.findall(r"^\| ([\d–, ]+) \|", rest.partition("\n## ")[0], re.MULTILINE):
         for part in cell.split(","):
             first, _, last = part.strip().partition("–")
-            found += range(int(first), int(last or first) + 1)
-    return sorted(found)
+            contracts += range(int(first), int(last or first) + 1)
+    return sorted(contracts)
 
 
 @pytest.mark.parametrize("section", SECTIONS)

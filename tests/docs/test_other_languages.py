@@ -1,4 +1,4 @@
-"""The programs of the page for other languages, run as they stand there against a broker that asks for a key."""
+"""The programs of the page for other languages, run as they stand there against a broker that requires a key."""
 
 from __future__ import annotations
 
@@ -54,13 +54,14 @@ def test_a_program_offers_polls_touches_fails_and_finishes(
         pytest.skip(f"{command[0]} is not installed here")
     (text,) = (block.text for block in blocks(PAGE) if block.language == language)
     (tmp_path / file).write_text(text)
-    said = subprocess.run(
+    completed = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=90, check=False
     )
-    assert said.returncode == 0, said.stdout + said.stderr
-    events = behind.timeline("orders", "order-17")
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    events = behind.run(behind.journal.timeline("orders", "order-17"))
     assert [event.kind.value for event in events] == [
         "offered", "leased", "touched", "nacked", "leased", *(["touched"] if language != "bash" else []), "acked",
     ]  # fmt: skip
     assert "card declined" in (events[3].error or "")
-    assert behind.answers.forget(-behind.settings.connect_for, 10) == 1, "the offer had no key of its own"
+    forgotten = behind.run(behind.security.forget_responses(-behind.settings.connect_for))
+    assert forgotten == 1, "the offer had no key of its own"

@@ -11,21 +11,21 @@ import psycopg
 import pytest
 
 import tarry
+from tarry.api._sync.dead_letters import DeadLetters
+from tarry.api._sync.queues import Queues
+from tarry.api._sync.schedules import Schedules
 from tarry.core import errors, limits
-from tarry.core.events import EventKind, JournalLevel
-from tarry.core.outcomes import Outcome, Settled
-from tarry.core.retry import Retry
-from tarry.core.settings import Patience, QueueSettings, StoreSettings
+from tarry.core.journal.events import EventKind, JournalLevel
+from tarry.core.messages.outcomes import Outcome, Settled
+from tarry.core.messages.retry import Retry
+from tarry.core.settings import QueueSettings, RetrySettings, StoreSettings
 from tarry.edges.http.settings import BrokerSettings
-from tarry.handles.dead_letters import DeadLetters
-from tarry.handles.queues import Queues
-from tarry.handles.schedules import Schedules
-from tarry.services.cron import Cron
+from tarry.services.cron._sync.api import Cron
 from tests.docs.pages import DOCS
 
 REFERENCE = DOCS / "reference"
 HANDLES = (tarry.App, tarry.Queue, tarry.Delivery, Queues, DeadLetters, Schedules, Cron)
-UNSAID = {"self", "conn", "store", "on_close"}  # `conn` is said once for all
+UNDOCUMENTED = {"self", "conn", "store", "on_close"}  # `conn` is documented once for all
 
 
 def words(page: str) -> set[str]:
@@ -37,11 +37,11 @@ def verbs(handle: type) -> dict[str, Any]:
 
 
 def names_of(handle: type) -> set[str]:
-    found = set(verbs(handle))
+    names = set(verbs(handle))
     for verb in verbs(handle).values():
         if inspect.isfunction(verb):
-            found |= set(inspect.signature(verb).parameters)
-    return found - UNSAID
+            names |= set(inspect.signature(verb).parameters)
+    return names - UNDOCUMENTED
 
 
 def test_every_export_is_on_the_page_of_the_api() -> None:
@@ -59,12 +59,12 @@ def test_connecting_is_documented_in_full() -> None:
     assert set(inspect.signature(tarry.connect_async.__init__).parameters) - {"self"} == parameters
 
 
-def test_every_answer_is_on_the_page_of_the_api() -> None:
-    assert {member.name for answers in (Outcome, Settled) for member in answers} - words("python-api.md") == set()
+def test_every_outcome_is_on_the_page_of_the_api() -> None:
+    assert {member.name for outcomes in (Outcome, Settled) for member in outcomes} - words("python-api.md") == set()
 
 
 @pytest.mark.parametrize(
-    "settings", [BrokerSettings, QueueSettings, StoreSettings, Patience, Retry], ids=lambda kind: kind.__name__
+    "settings", [BrokerSettings, QueueSettings, StoreSettings, RetrySettings, Retry], ids=lambda kind: kind.__name__
 )
 def test_every_setting_is_on_its_page(settings: Any) -> None:
     assert {field.name for field in dataclasses.fields(settings)} - words("settings-and-limits.md") == set()
@@ -98,8 +98,8 @@ def test_every_kind_of_event_and_level_of_the_journal_is_on_its_page() -> None:
 
 
 def test_the_columns_of_the_journal_are_on_its_page(connection: psycopg.Connection[Any]) -> None:
-    found = connection.execute(
+    rows = connection.execute(
         "select column_name from information_schema.columns where table_schema = 'tarry' and table_name = 'journal'"
     ).fetchall()
-    assert found
-    assert {name for (name,) in found} - words("events.md") == set()
+    assert rows
+    assert {name for (name,) in rows} - words("events.md") == set()

@@ -1,4 +1,4 @@
-"""The command line as tests use it: in this process for what it says, as a process of its own for how it behaves."""
+"""The command line as tests use it: in this process for its output, as a process of its own for its behaviour."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def run(own_log: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.M
     def run(*args: str, stdin: bytes = b"") -> Ran:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         code = main(args)
-        said = capsys.readouterr()
-        return Ran(code, said.out, said.err)
+        captured = capsys.readouterr()
+        return Ran(code, captured.out, captured.err)
 
     return run
 
@@ -114,15 +114,15 @@ def process(database: str, tmp_path: Path) -> Iterator[Callable[..., subprocess.
     def start(*args: str, env: dict[str, str] | None = None, **options: Any) -> subprocess.Popen[bytes]:
         environment = {**os.environ, "TARRY_DSN": database, "TERM": "xterm", "COLUMNS": "120", **(env or {})}
         options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-        one = subprocess.Popen[bytes]([*TARRY, *args], env=environment, cwd=tmp_path, **options)
-        started.append(one)
-        return one
+        command = subprocess.Popen[bytes]([*TARRY, *args], env=environment, cwd=tmp_path, **options)
+        started.append(command)
+        return command
 
     yield start
-    for one in started:
-        if one.poll() is None:
-            one.kill()
-        one.wait()
-        for stream in (one.stdin, one.stdout, one.stderr):
+    for command in started:
+        if command.poll() is None:
+            command.kill()
+        command.wait()
+        for stream in (command.stdin, command.stdout, command.stderr):
             if stream is not None:
                 stream.close()

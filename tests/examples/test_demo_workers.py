@@ -8,20 +8,20 @@ import pytest
 from rich.console import Console
 
 import tarry
-from tarry.edges.cli import demo_workers
+from examples.demo import workers
 
 
 def test_every_order_is_charged_once_although_the_provider_was_down(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(demo_workers, "CHARGES", 12)
-    monkeypatch.setattr(demo_workers, "DUE_WITHIN_S", 0.6)
-    monkeypatch.setattr(demo_workers, "DOWN_FROM_S", 0.0)
-    monkeypatch.setattr(demo_workers, "DOWN_UNTIL_S", 2.5)
+    monkeypatch.setattr(workers, "CHARGES", 12)
+    monkeypatch.setattr(workers, "DUE_WITHIN_S", 0.6)
+    monkeypatch.setattr(workers, "DOWN_FROM_S", 0.0)
+    monkeypatch.setattr(workers, "DOWN_UNTIL_S", 2.5)
     screen = io.StringIO()
     with tarry.connect(database) as app:
-        assert demo_workers.show_workers(Console(file=screen, width=120), app)
-        assert app.queues.counts(demo_workers.QUEUE).dead.n == 0
-    said = screen.getvalue()
-    assert "dead letters of one kind: tarry.edges.cli.demo_worker.ProviderDown" in said
-    assert "Every order charged, none of them twice." in said
+        assert workers.show_workers(Console(file=screen, width=120), app)
+        assert app.queues.counts(workers.QUEUE).dead.n == 0
+    output = screen.getvalue()
+    assert "dead letters of one kind: examples.demo.worker.ProviderDown" in output
+    assert "Every order charged, none of them twice." in output

@@ -1,4 +1,4 @@
-"""Drives what awaits from code that blocks: one loop in the background, and a proxy that waits for its answers."""
+"""Drives what awaits from code that blocks: one loop in the background, and a proxy that waits for its results."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, Self, TypeVar
 
+from tarry.api.api_keys import AsyncApiKeys
+from tarry.api.dead_letters import AsyncDeadLetters
+from tarry.api.delivery import AsyncDelivery
+from tarry.api.queue import AsyncQueue
+from tarry.api.queues import AsyncQueues
+from tarry.api.redrives import AsyncRedrive, AsyncRedrives
+from tarry.api.schedules import AsyncSchedules
 from tarry.app import AsyncApp
-from tarry.handles.aio import AsyncQueue
-from tarry.handles.dead_letters import AsyncDeadLetters
-from tarry.handles.delivery import AsyncDelivery
-from tarry.handles.keys import AsyncApiKeys
-from tarry.handles.queues import AsyncQueues
-from tarry.handles.redrives import AsyncRedrive, AsyncRedrives
-from tarry.handles.schedules import AsyncSchedules
 from tarry.http import AsyncClient
-from tarry.services.cron import AsyncCron
-from tarry.services.scheduler import AsyncScheduler
+from tarry.services.cron.api import AsyncCron
+from tarry.services.cron.scheduler import AsyncScheduler
 from tarry.storage.http import AsyncHttpStore
 from tarry.storage.memory import AsyncMemoryStore
 from tarry.storage.postgres.aio import AsyncPostgresStore
 
 R = TypeVar("R")
 
-ANSWER_S = 60.0
+TIMEOUT_S = 60.0
 _AWAITING = (
     AsyncApp,
     AsyncApiKeys,
@@ -54,16 +54,16 @@ class Loop:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, R]) -> R:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(ANSWER_S)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(TIMEOUT_S)
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(ANSWER_S)
+        self._thread.join(TIMEOUT_S)
         self._loop.close()
 
 
 class Blocking:
-    """An awaiting object as its blocking twin: same names, same arguments, answers instead of coroutines."""
+    """An awaiting object as its blocking twin: same names, same arguments, results instead of coroutines."""
 
     def __init__(self, target: Any, loop: Loop) -> None:
         self._target = target
@@ -85,21 +85,21 @@ class Blocking:
 
     def _called(self, method: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
-            answer = method(*args, **kwargs)
-            if inspect.iscoroutine(answer):
-                return self._adapted(self._loop.run(answer))
-            if inspect.isasyncgen(answer):
-                return self._iterated(answer)
-            return self._adapted(answer)
+            result = method(*args, **kwargs)
+            if inspect.iscoroutine(result):
+                return self._adapted(self._loop.run(result))
+            if inspect.isasyncgen(result):
+                return self._iterated(result)
+            return self._adapted(result)
 
         return call
 
-    def _adapted(self, answer: Any) -> Any:
-        if isinstance(answer, _AWAITING):
-            return Blocking(answer, self._loop)
-        if isinstance(answer, list):
-            return [self._adapted(item) for item in answer]
-        return answer
+    def _adapted(self, result: Any) -> Any:
+        if isinstance(result, _AWAITING):
+            return Blocking(result, self._loop)
+        if isinstance(result, list):
+            return [self._adapted(item) for item in result]
+        return result
 
     def _iterated(self, items: AsyncIterator[Any]) -> Iterator[Any]:
         generator: Any = items

@@ -33,5 +33,5 @@ class Caller:
     def close(self) -> None:
         self._done(self.conn.close())
 
-    def _done(self, answer: Any) -> Any:
-        return answer if self._loop is None else self._loop.run(answer)
+    def _done(self, result: Any) -> Any:
+        return result if self._loop is None else self._loop.run(result)

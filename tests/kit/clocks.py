@@ -1,4 +1,4 @@
-"""A pinned clock that tells when it was looked at: how a test knows that a blocking poll has begun to wait."""
+"""A pinned clock that counts its reads: a test waits for a read to know that a blocking poll has begun to wait."""
 
 from __future__ import annotations
 
@@ -10,32 +10,34 @@ import pytest
 from tarry.testing import MutableClock
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 
 
 class WatchedClock(MutableClock):
-    """Every statement asks the clock once, so the number of looks is a signal: no test needs to sleep."""
+    """Every statement reads the clock once, so the number of reads is a signal: no test needs to sleep."""
 
     def __init__(self, start: datetime = START) -> None:
         super().__init__(start)
-        self._asked = threading.Condition()
+        self._read = threading.Condition()
         self._looks = 0
 
     def pinned(self) -> datetime:
-        with self._asked:
+        with self._read:
             self._looks += 1
-            self._asked.notify_all()
+            self._read.notify_all()
         return super().pinned()
 
     @property
     def looks(self) -> int:
-        with self._asked:
+        with self._read:
             return self._looks
 
     def await_looks(self, n: int) -> None:
-        """Until it has been asked that often since it was made."""
-        with self._asked:
-            assert self._asked.wait_for(lambda: self._looks >= n, PATIENCE_S), "nobody asked what time it is"
+        """Wait until the clock has been read `n` times since it was made."""
+        with self._read:
+            assert self._read.wait_for(lambda: self._looks >= n, TIMEOUT_S), (
+                f"the clock was read {self._looks} times, expected {n}"
+            )
 
 
 @pytest.fixture

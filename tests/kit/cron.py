@@ -9,11 +9,12 @@ from typing import Any, cast
 import pytest
 
 from tarry import Queue
+from tarry.api._sync.delivery import Delivery
 from tarry.app import App
-from tarry.core.cron import TickRecord
-from tarry.handles.delivery import Delivery
-from tarry.services.cron import Cron
-from tarry.services.scheduler import AsyncScheduler, Scheduler
+from tarry.core.cron.model import TickRecord
+from tarry.services.cron._sync.api import Cron
+from tarry.services.cron._sync.scheduler import Scheduler
+from tarry.services.cron.scheduler import AsyncScheduler
 from tests.kit.backends import new_name
 from tests.kit.blocking import Blocking
 from tests.kit.clocks import START
@@ -48,15 +49,15 @@ def prefix() -> str:
 
 def ticks_of(queue: Queue[Any]) -> list[datetime]:
     """What is deliverable now, by the ticks that the messages are for; they are done with afterwards."""
-    found: list[datetime] = []
+    ticks: list[datetime] = []
     for delivery in queue.try_poll_many(1_000):
-        found.append(datetime.fromisoformat(delivery.headers["tarry-tick"]))
+        ticks.append(datetime.fromisoformat(delivery.headers["tarry-tick"]))
         delivery.ack()
-    return found
+    return ticks
 
 
 def take_all(app: App, queue: Queue[Any]) -> Iterator[Delivery[Any]]:
-    """Everything that is due, however often it takes to ask: where the head of a queue is dear, as on a busy machine, a
+    """Everything that is due, however many polls it takes: where the head of a queue is dear, as on a busy machine, a
     poll may leave what was planned late to a later one."""
     while app.queues.counts(queue.name).ready.n:
         yield from queue.try_poll_many(1_000)

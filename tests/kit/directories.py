@@ -10,7 +10,7 @@ _MEMORY = Path("/dev/shm")
 _PLENTY = 8 * 1024**3
 
 
-def room(prefix: str) -> Path:
+def new_directory(prefix: str) -> Path:
     """A new directory, in memory where there is plenty.
 
     Tests kill processes, never the power: `fsync` is on and is called as everywhere, but waits for no disk that others

@@ -1,4 +1,4 @@
-"""How a test knows that somebody waits: it asks the lobby, and never sleeps blindly."""
+"""Wait until consumers wait: a test reads the wait queue, and never sleeps for a fixed time."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from collections.abc import Callable
 import pytest
 
 from tarry.app import App
-from tarry.core import waiting
+from tarry.core.wakeup import wait_queue
 
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 
 
-def until(condition: Callable[[], object], what: str = "it never happened", *, patience_s: float | None = None) -> None:
-    deadline = time.monotonic() + (patience_s or PATIENCE_S)
+def until(condition: Callable[[], object], what: str = "it never happened", *, timeout_s: float | None = None) -> None:
+    deadline = time.monotonic() + (timeout_s or TIMEOUT_S)
     while not condition():
         assert time.monotonic() < deadline, what
         time.sleep(0.002)
 
 
 def until_asleep(app: App, queue: str, lines: int = 1) -> None:
-    """The leaders of so many lines sleep, and whoever offers something earlier will call them."""
-    until(lambda: app.store.lobby.asleep(queue) == lines, "nobody went to sleep")
+    """Wait until the leaders of so many wait queues sleep: an earlier offer will wake them."""
+    until(lambda: app.store.wakeup.wait_queue.asleep(queue) == lines, "no leader went to sleep")
 
 
 def until_waiting(app: App, queue: str, consumers: int) -> None:
-    until(lambda: app.store.lobby.waiting(queue) == consumers, "they are not in line")
+    until(lambda: app.store.wakeup.wait_queue.waiting(queue) == consumers, "the consumers are not in the wait queue")
 
 
 @pytest.fixture
 def deep_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Naps do not begin short: whoever wakes was called, or its time had come."""
-    monkeypatch.setattr(waiting, "FIRST_NAP_S", 600.0)
+    """The first nap is long: a waiter wakes by a wakeup or when its message is due."""
+    monkeypatch.setattr(wait_queue, "FIRST_NAP_S", 600.0)

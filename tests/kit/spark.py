@@ -14,8 +14,8 @@ import pytest
 
 import tarry
 from tarry.app import App
-from tarry.core.events import JournalLevel
-from tests.kit.rooms import room
+from tarry.core.journal.events import JournalLevel
+from tests.kit.directories import new_directory
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,15 +38,15 @@ CONFIG = {
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The one session of this test process. Starting it takes seconds, so nobody else makes one."""
+    """The one session of this test process. Starting it takes seconds, so no test makes another."""
     from tarry.edges.spark.session import session
 
-    room = tmp_path_factory.mktemp("spark")
+    directory = tmp_path_factory.mktemp("spark")
     with pytest.MonkeyPatch.context() as patch:
         # Workers import the tests' own functions by name.
         patch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]))
-        patch.setenv("SPARK_LOCAL_DIRS", str(room))
-        made = session(MASTER, {**CONFIG, "spark.sql.warehouse.dir": str(room / "warehouse")})
+        patch.setenv("SPARK_LOCAL_DIRS", str(directory))
+        made = session(MASTER, {**CONFIG, "spark.sql.warehouse.dir": str(directory / "warehouse")})
         yield made
         made.stop()
 
@@ -61,7 +61,7 @@ def pipeline_app(database: str) -> Iterator[App]:
 @pytest.fixture
 def lake() -> Iterator[str]:
     """An empty place for an archive, below a directory with a name that the archive uses itself."""
-    made = room("tarry-lake-")
+    made = new_directory("tarry-lake-")
     above = made / "events"
     above.mkdir()
     yield str(above / "lake")
@@ -110,7 +110,7 @@ def busy(app: App) -> None:
 
 def journal(spark: SparkSession, app: App) -> list[Any]:
     """Every event, as the data source reads it."""
-    from tarry.edges.spark.source import register
+    from tarry.edges.spark.source.reader import register
 
     register(spark)
     return spark.read.format("tarry").option("dsn", app.dsn or "").load().collect()

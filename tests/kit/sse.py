@@ -1,4 +1,4 @@
-"""A client of server-sent events as a bare socket: it reads when it is told to, and can be left at any moment."""
+"""A client of server-sent events as a bare socket: it reads when the test calls it, and can be closed at any moment."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import socket
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 
 
-class Told(NamedTuple):
+class ServerSentEvent(NamedTuple):
     kind: str
     id: str
     data: dict[str, Any]
 
 
 class EventSource:
-    """`last_id` moves as the specification says: also by a block that has an id and no data."""
+    """`last_id` moves as the specification requires: also by a block that has an id and no data."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class EventSource:
         self._raw = socket.socket()
         if small:
             self._raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        self._raw.settimeout(PATIENCE_S)
+        self._raw.settimeout(TIMEOUT_S)
         self._raw.connect((where.hostname, where.port))
         self._raw.sendall(("\r\n".join(lines) + "\r\n\r\n").encode())
         self._file = self._raw.makefile("rb")
@@ -69,9 +69,9 @@ class EventSource:
         self._raw.close()
 
     def until_hello(self) -> Self:
-        """What happens from here on is told."""
+        """Read up to the greeting: events from here on are delivered."""
         while "hello" not in self.comments:
-            assert self._block() is None, "something was told before"
+            assert self._block() is None, "an event came before the greeting"
         return self
 
     def until_ping(self) -> None:
@@ -79,23 +79,23 @@ class EventSource:
         while self.comments.count("ping") == seen:
             self._block()
 
-    def one(self) -> Told:
-        while (told := self._block()) is None:
+    def next(self) -> ServerSentEvent:
+        while (event := self._block()) is None:
             pass
-        return told
+        return event
 
-    def some(self, n: int) -> list[Told]:
-        return [self.one() for _ in range(n)]
+    def some(self, n: int) -> list[ServerSentEvent]:
+        return [self.next() for _ in range(n)]
 
     def ends(self) -> bool:
         """Reads to the end, which must come."""
         try:
             while True:
-                self.one()
+                self.next()
         except (EOFError, ConnectionError):
             return True
 
-    def _block(self) -> Told | None:
+    def _block(self) -> ServerSentEvent | None:
         fields: dict[str, str] = {}
         while line := self._line():
             name, _, value = line.partition(": ")
@@ -106,7 +106,7 @@ class EventSource:
         self.last_id = fields.get("id", self.last_id)
         if "data" not in fields:
             return None
-        return Told(fields["event"], fields["id"], json.loads(fields["data"]))
+        return ServerSentEvent(fields["event"], fields["id"], json.loads(fields["data"]))
 
     def _line(self) -> str:
         """A line of the stream, whatever chunks it came in."""

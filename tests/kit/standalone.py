@@ -11,9 +11,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 
-PATIENCE_S = 120.0
+TIMEOUT_S = 120.0
 
-# At INFO the log says when a worker has registered; the default profile may be quieter.
+# At INFO the log has a line when a worker has registered; the default profile may be quieter.
 _LOGGING = """
 rootLogger.level = info
 rootLogger.appenderRef.stderr.ref = stderr
@@ -26,11 +26,11 @@ appender.stderr.layout.pattern = %c{1}: %m%n
 
 
 @contextmanager
-def standalone(room: Path, hosts: Sequence[str] = ("127.0.0.1", "127.0.0.2")) -> Iterator[str]:
+def standalone(directory: Path, hosts: Sequence[str] = ("127.0.0.1", "127.0.0.2")) -> Iterator[str]:
     """The master's URL; one worker with one core on each host. Spark tries a straggler again on another host only."""
     from tarry.edges.spark.session import java_home
 
-    conf = room / "conf"
+    conf = directory / "conf"
     conf.mkdir()
     (conf / "log4j2.properties").write_text(_LOGGING)
     environ = {
@@ -45,11 +45,11 @@ def standalone(room: Path, hosts: Sequence[str] = ("127.0.0.1", "127.0.0.2")) ->
     with ExitStack() as stack:
         master = _part("master.Master", "127.0.0.1", "--port", "0")
         head = stack.enter_context(_started(master, environ))
-        url = "spark://" + _said(head, "Starting Spark master at").rpartition("spark://")[2].strip()
+        url = "spark://" + _logged(head, "Starting Spark master at").rpartition("spark://")[2].strip()
         for number, host in enumerate(hosts):
-            size = ("--cores", "1", "--memory", "1g", "-d", str(room / f"worker-{number}"))
+            size = ("--cores", "1", "--memory", "1g", "-d", str(directory / f"worker-{number}"))
             worker = stack.enter_context(_started([*_part("worker.Worker", host, *size), url], environ))
-            _said(worker, "Successfully registered with master")
+            _logged(worker, "Successfully registered with master")
         yield url
 
 
@@ -59,7 +59,7 @@ def _part(name: str, host: str, *more: str) -> list[str]:
 
 @contextmanager
 def _started(arguments: Sequence[str], environ: dict[str, str]) -> Iterator[SimpleQueue[str | None]]:
-    """What it logs, line by line; None when it has ended. Read to the end: who fills a pipe that nobody empties, stops."""
+    """What it logs, line by line; None when it has ended. Read to the end: a full pipe would block the process."""
     import pyspark
 
     program = Path(next(iter(pyspark.__path__)), "bin", "spark-class")
@@ -80,17 +80,17 @@ def _started(arguments: Sequence[str], environ: dict[str, str]) -> Iterator[Simp
         yield lines
     finally:
         process.terminate()
-        process.wait(PATIENCE_S)
-        reader.join(PATIENCE_S)
+        process.wait(TIMEOUT_S)
+        reader.join(TIMEOUT_S)
         assert process.stderr is not None
         process.stderr.close()
 
 
-def _said(lines: SimpleQueue[str | None], words: str) -> str:
-    """Wait until it says so."""
+def _logged(lines: SimpleQueue[str | None], words: str) -> str:
+    """Wait for the line with these words."""
     before: list[str] = []
-    while (line := lines.get(timeout=PATIENCE_S)) is not None:
+    while (line := lines.get(timeout=TIMEOUT_S)) is not None:
         if words in line:
             return line
         before.append(line)
-    raise AssertionError(f"it ended without saying {words!r}: {''.join(before)[-2000:]}")
+    raise AssertionError(f"it ended without logging {words!r}: {''.join(before)[-2000:]}")

@@ -16,8 +16,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from tarry.storage.postgres.embedded import EmbeddedSettings, start
 from tarry.storage.postgres.embedded.supervisor.layout import Layout
-from tests.kit.rooms import room
-from tests.storage.fallible import PATIENCE_S, FallibleServer
+from tests.kit.directories import new_directory
+from tests.storage.postgres.fallible import TIMEOUT_S, FallibleServer
 
 _MAY_REPLICATE = "local replication all trust\n"
 
@@ -45,9 +45,9 @@ class Standby(FallibleServer):
             conf.write(f"primary_conninfo = {_quoted(self._conninfo)}\nwal_retrieve_retry_interval = '100ms'\n")
         (layout.pgdata / "standby.signal").touch()
         self._settings = EmbeddedSettings(data_dir=home, binaries=str(folder))
-        self._hold = start(self._settings)
-        self.home = self._hold.data_dir
-        self.dsn = make_conninfo(self._hold.dsn, dbname=conninfo_to_dict(primary)["dbname"])
+        self._server = start(self._settings)
+        self.home = self._server.data_dir
+        self.dsn = make_conninfo(self._server.dsn, dbname=conninfo_to_dict(primary)["dbname"])
 
     @property
     def is_in_recovery(self) -> bool:
@@ -112,9 +112,9 @@ def standby_of(primary: str, *, synchronous: bool = False, name: str = "standby"
 
     The setting belongs to the whole server: only for a server of the test's own (`fallible_server`).
     """
-    place = room("tarry-standby-")
+    directory = new_directory("tarry-standby-")
     try:
-        standby = Standby(primary, place / "home", name)
+        standby = Standby(primary, directory / "home", name)
         try:
             if synchronous:
                 standby.require()
@@ -122,7 +122,7 @@ def standby_of(primary: str, *, synchronous: bool = False, name: str = "standby"
         finally:
             standby.close()
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _allow_replication(primary: str) -> None:
@@ -165,7 +165,7 @@ def _execute(dsn: str, *commands: sql.SQL | sql.Composed) -> None:
 
 
 def _eventually(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while not condition():
-        assert time.monotonic() < deadline, f"{PATIENCE_S:.0f} s passed, and still not: {what}"
+        assert time.monotonic() < deadline, f"{TIMEOUT_S:.0f} s passed, and still not: {what}"
         time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""What many tests do, said once."""
+"""Steps that many tests share."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 
+from tarry.api._sync.delivery import Delivery
+from tarry.api._sync.queue import Queue
 from tarry.app import App
-from tarry.core.messages import StoredMessage
-from tarry.handles.delivery import Delivery
-from tarry.handles.queue import Queue
+from tarry.core.messages.model import StoredMessage
 
 T = TypeVar("T")
 
 SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
-PATIENCE = timedelta(seconds=30)
-PATIENCE_S = PATIENCE.total_seconds()
+TIMEOUT = timedelta(seconds=30)
+TIMEOUT_S = TIMEOUT.total_seconds()
 
 
 class Keyed(Protocol):
@@ -36,13 +36,13 @@ def take(queue: Queue[Any], **options: Any) -> Delivery[Any]:
 
 def seen(queue: Queue[Any], key: str) -> StoredMessage[Any]:
     """The live message of this key, which must be there."""
-    found = queue.read(key)
-    assert found is not None, f"{key!r} is not live"
-    return found
+    message = queue.read(key)
+    assert message is not None, f"{key!r} is not live"
+    return message
 
 
-def keys(found: Iterable[Keyed]) -> list[str]:
-    return [one.key for one in found]
+def keys(items: Iterable[Keyed]) -> list[str]:
+    return [item.key for item in items]
 
 
 def numbers(app: App, queue: Queue[Any]) -> tuple[int, int, int, int]:
@@ -56,16 +56,16 @@ EMPTY = (0, 0, 0, 0)
 
 @contextmanager
 def in_background(work: Any, *args: Any, **kwargs: Any) -> Iterator[Future[Any]]:
-    """Runs beside the test; it must end before the block does, or within our patience after it."""
+    """Runs beside the test; it must end before the block does, or within the timeout after it."""
     with ThreadPoolExecutor(max_workers=1) as pool:
         future = pool.submit(work, *args, **kwargs)
         yield future
-        future.result(PATIENCE_S)
+        future.result(TIMEOUT_S)
 
 
 def all_at_once(jobs: Iterable[Any]) -> list[Any]:
-    """Every job in a thread of its own; their answers in order."""
+    """Every job in a thread of its own; their results in order."""
     work = list(jobs)
     with ThreadPoolExecutor(max_workers=len(work)) as pool:
         futures = [pool.submit(job) for job in work]
-        return [future.result(PATIENCE_S) for future in futures]
+        return [future.result(TIMEOUT_S) for future in futures]

@@ -15,11 +15,12 @@ from psycopg import sql
 
 import tarry
 from tarry.core.errors import StoreUnavailable
-from tarry.core.events import EventKind
-from tarry.core.messages import Draft
-from tarry.core.settings import Patience, QueueSettings, StoreSettings
-from tarry.storage.postgres import queue_statements, upkeep_statements
-from tarry.storage.postgres.drive import drive
+from tarry.core.journal.events import EventKind
+from tarry.core.messages.model import Draft
+from tarry.core.settings import QueueSettings, RetrySettings, StoreSettings
+from tarry.storage.postgres.journal import statements as journal_statements
+from tarry.storage.postgres.maintenance import statements as maintenance_statements
+from tarry.storage.postgres.runner import drive
 from tarry.storage.postgres.sync import PostgresStore
 from tarry.testing import MutableClock
 
@@ -38,7 +39,7 @@ def conn(database: str) -> Iterator[psycopg.Connection[Any]]:
 def store(database: str) -> Iterator[PostgresStore]:
     """At noon of a day that has no partition yet."""
     store = PostgresStore(database, clock=MutableClock(NOON), settings=StoreSettings.for_tests())
-    store.create_queue(QUEUE, QueueSettings(), exist_ok=False)
+    store.run(store.queues.create(QUEUE, QueueSettings(), exist_ok=False))
     yield store
     store.close()
 
@@ -49,7 +50,7 @@ def make(conn: psycopg.Connection[Any], day: date = DAY) -> bool:
     return row[0]
 
 
-def places(conn: psycopg.Connection[Any]) -> dict[str, int]:
+def rows_per_table(conn: psycopg.Connection[Any]) -> dict[str, int]:
     """How many events of that day and the days around are in which table."""
     query = """
         select c.relname, count(*)::int from tarry.event e join pg_class c on c.oid = e.tableoid
@@ -61,15 +62,18 @@ def places(conn: psycopg.Connection[Any]) -> dict[str, int]:
 def test_events_without_a_partition_go_to_the_overflow_and_move_when_there_is_one(
     conn: psycopg.Connection[Any], store: PostgresStore
 ) -> None:
-    store.offer(QUEUE, Draft("k", b"1"))
-    before = store.timeline(QUEUE, "k")
-    assert places(conn) == {"event_overflow": 2}
+    store.run(store.messages.offer(QUEUE, Draft("k", b"1")))
+    before = store.run(store.journal.timeline(QUEUE, "k"))
+    assert rows_per_table(conn) == {"event_overflow": 2}
     assert make(conn)
-    assert places(conn) == {"event_20310517": 2}
-    assert store.timeline(QUEUE, "k") == before
-    store.offer(QUEUE, Draft("k", b"2"))
-    assert places(conn) == {"event_20310517": 3}
-    assert [event.kind for event in store.timeline(QUEUE, "k")] == [EventKind.OFFERED, EventKind.UPDATED]
+    assert rows_per_table(conn) == {"event_20310517": 2}
+    assert store.run(store.journal.timeline(QUEUE, "k")) == before
+    store.run(store.messages.offer(QUEUE, Draft("k", b"2")))
+    assert rows_per_table(conn) == {"event_20310517": 3}
+    assert [event.kind for event in store.run(store.journal.timeline(QUEUE, "k"))] == [
+        EventKind.OFFERED,
+        EventKind.UPDATED,
+    ]
 
 
 def test_only_events_of_that_day_move(conn: psycopg.Connection[Any]) -> None:
@@ -86,7 +90,7 @@ def test_only_events_of_that_day_move(conn: psycopg.Connection[Any]) -> None:
     assert make(conn)
     query = "select at from tarry.event_20310517 order by at"
     assert [row[0] for row in conn.execute(query)] == edges[1:3]
-    assert places(conn) == {"event_20310517": 2, "event_overflow": 2}
+    assert rows_per_table(conn) == {"event_20310517": 2, "event_overflow": 2}
 
 
 def test_making_it_again_does_nothing(conn: psycopg.Connection[Any]) -> None:
@@ -103,7 +107,7 @@ def test_a_new_partition_has_the_index_of_the_journal(conn: psycopg.Connection[A
     assert "autosummarize='on'" in index
 
 
-def test_of_many_who_make_it_at_once_one_does(database: str) -> None:
+def test_concurrent_callers_make_a_partition_once(database: str) -> None:
     together = threading.Barrier(8)
 
     def run() -> bool:
@@ -118,7 +122,7 @@ def test_of_many_who_make_it_at_once_one_does(database: str) -> None:
 @pytest.mark.parametrize("zone", ["UTC", "America/Sao_Paulo", "Asia/Beirut", "Pacific/Kiritimati"])
 def test_the_days_ahead_are_those_of_utc(conn: psycopg.Connection[Any], zone: str) -> None:
     conn.execute("select set_config('timezone', %s, false)", (zone,))
-    drive(conn, queue_statements.journal_partitions(10).run())
+    drive(conn, journal_statements.create_partitions(10).run())
     row = conn.execute("select (now() at time zone 'UTC')::date").fetchone()
     assert row is not None
     for ahead in range(11):
@@ -126,7 +130,7 @@ def test_the_days_ahead_are_those_of_utc(conn: psycopg.Connection[Any], zone: st
     assert make(conn, row[0] + timedelta(days=11))
 
 
-def test_it_can_be_made_while_everybody_writes_into_the_overflow(
+def test_a_partition_can_be_made_while_other_transactions_write_into_the_overflow(
     conn: psycopg.Connection[Any], database: str, store: PostgresStore
 ) -> None:
     """The very moment when it is needed: the partition of today is missing, and traffic flows."""
@@ -135,22 +139,22 @@ def test_it_can_be_made_while_everybody_writes_into_the_overflow(
     def offer(thread: int) -> int:
         stored = 0
         while not stopping.is_set():
-            store.offer(QUEUE, Draft(f"{thread}-{stored}", b""))
+            store.run(store.messages.offer(QUEUE, Draft(f"{thread}-{stored}", b"")))
             stored += 1
         return stored
 
     with ThreadPoolExecutor(4) as pool:
         offers = [pool.submit(offer, thread) for thread in range(4)]
         try:
-            while places(conn).get("event_overflow", 0) < 100:
+            while rows_per_table(conn).get("event_overflow", 0) < 100:
                 assert not [future.result() for future in offers if future.done()]
             assert make(conn)
-            while places(conn)["event_20310517"] < 200:
+            while rows_per_table(conn)["event_20310517"] < 200:
                 assert not [future.result() for future in offers if future.done()]
         finally:
             stopping.set()
         stored = sum(future.result(60) for future in offers)
-    assert places(conn) == {"event_20310517": stored + 1}, "one is the queue's own"
+    assert rows_per_table(conn) == {"event_20310517": stored + 1}, "one is the queue's own"
 
 
 def test_an_open_transaction_that_wrote_into_the_overflow_is_waited_for_not_tripped_over(
@@ -167,13 +171,13 @@ def test_an_open_transaction_that_wrote_into_the_overflow_is_waited_for_not_trip
                 assert not made.done()
         writer.commit()
         assert made.result(30)
-    assert places(conn) == {"event_20310517": 2}
+    assert rows_per_table(conn) == {"event_20310517": 2}
 
 
-def test_a_long_read_of_the_journal_keeps_nobody_from_starting(
+def test_a_long_read_of_the_journal_does_not_block_a_start(
     conn: psycopg.Connection[Any], database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An archive job may read for hours. Whoever starts then goes on without the partition that is not needed yet."""
+    """An archive job may read for hours. A process that starts then does without the partition, which is not needed yet."""
     row = conn.execute(
         "select format('event_%s', to_char((now() at time zone 'UTC')::date + 7, 'YYYYMMDD'))"
     ).fetchone()
@@ -211,35 +215,35 @@ def partitions(conn: psycopg.Connection[Any]) -> list[str]:
 def test_partitions_are_made_beside_a_large_overflow_without_moving_or_reading_it_under_the_lock(
     conn: psycopg.Connection[Any], unattended: date
 ) -> None:
-    said: list[str] = []
+    notices: list[str] = []
     conn.execute("set client_min_messages = debug1")
-    conn.add_notice_handler(lambda notice: said.append(notice.message_primary or ""))
+    conn.add_notice_handler(lambda notice: notices.append(notice.message_primary or ""))
     rows = "select count(*), min(ctid::text), max(ctid::text) from tarry.event_overflow"
     before = conn.execute(rows).fetchone()
-    drive(conn, queue_statements.journal_partitions(7).run())
-    assert partitions(conn) == ["event_overflow"], "whoever connects does not wait for a large overflow"
-    steps = [drive(conn, upkeep_statements.make_partitions(7, None, None)) for _ in range(3)]
+    drive(conn, journal_statements.create_partitions(7).run())
+    assert partitions(conn) == ["event_overflow"], "a connecting process does not wait for a large overflow"
+    steps = [drive(conn, maintenance_statements.make_partitions(7, None, None)) for _ in range(3)]
     assert [step.more for step in steps] == [True, True, False]
     there = partitions(conn)
     assert f"event_{unattended:%Y%m%d}" not in there, "what the overflow has of today stays there"
     assert len(there) - 1 == steps[-1].made >= 6
     assert conn.execute(rows).fetchone() == before
     implied = 'updated partition constraint for default partition "event_overflow" is implied by existing constraints'
-    assert said.count(implied) == steps[-1].made, "ATTACH has read the overflow"
+    assert notices.count(implied) == steps[-1].made, "ATTACH has read the overflow"
     assert conn.execute("select count(*) from tarry.journal_closed() where name is not null").fetchone() == (0,)
-    after = drive(conn, upkeep_statements.make_partitions(7, None, None))
+    after = drive(conn, maintenance_statements.make_partitions(7, None, None))
     assert (after.made, after.more) == (0, False), "nothing is left to do until the days ahead are fewer"
 
 
 def test_writers_do_not_wait_while_a_large_overflow_is_proven(
     conn: psycopg.Connection[Any], database: str, unattended: date
 ) -> None:
-    assert drive(conn, upkeep_statements.make_partitions(7, None, None)).more
+    assert drive(conn, maintenance_statements.make_partitions(7, None, None)).more
     with psycopg.connect(database) as writer:
         write = "insert into tarry.event (kind, at, queue) values ('leased', clock_timestamp(), 1)"
         writer.execute(write)
         conn.execute("begin")
-        assert drive(conn, upkeep_statements.make_partitions(7, None, None)).more  # reads all of it
+        assert drive(conn, maintenance_statements.make_partitions(7, None, None)).more  # reads all of it
         held = "select count(*) from pg_locks where relation = 'tarry.event_overflow'::regclass and mode like '%%Exclusive' "
         stronger = held + "and pid = pg_backend_pid() and mode not in ('RowExclusiveLock', 'ShareUpdateExclusiveLock')"
         assert conn.execute(stronger).fetchone() == (0,)
@@ -250,13 +254,13 @@ def test_writers_do_not_wait_while_a_large_overflow_is_proven(
 def test_an_overflow_that_was_left_closed_is_opened_before_its_days_begin(
     conn: psycopg.Connection[Any], unattended: date
 ) -> None:
-    """Whoever closed it was killed. Its days are near: an event of them would find no place."""
+    """The process that closed it was killed. Its days are near: an event of them would have no partition."""
     name = f"closed_{unattended:%Y%m%d}_{unattended:%Y%m%d}"
     check = sql.SQL(
         "alter table tarry.event_overflow add constraint {} check (at < '1999-01-01' or at >= '2999-01-01') not valid"
     )
     conn.execute(check.format(sql.Identifier(name)))
-    drive(conn, upkeep_statements.make_partitions(7, None, None))
+    drive(conn, maintenance_statements.make_partitions(7, None, None))
     assert conn.execute("select name from tarry.journal_closed()").fetchone() in (None, (None,))
 
 
@@ -274,7 +278,7 @@ def left_closed(conn: psycopg.Connection[Any], database: str, unattended: date) 
 
 
 def test_a_day_that_begins_while_the_overflow_is_closed_to_it_is_explained(database: str, left_closed: str) -> None:
-    settings = StoreSettings(patience=Patience(retries=1))
+    settings = StoreSettings(connection_retry=RetrySettings(retries=1))
     with tarry.connect(database, settings=settings) as app, pytest.raises(StoreUnavailable) as raised:
         app.queue(QUEUE).offer("k", 1)
     assert left_closed in str(raised.value)
@@ -289,7 +293,7 @@ def test_what_the_explanation_names_opens_the_overflow_again(
     """Also while the sweeper has events of its own to write, such as the end of a lease."""
 
     async def sweep() -> None:
-        settings = StoreSettings(patience=Patience(retries=1))
+        settings = StoreSettings(connection_retry=RetrySettings(retries=1))
         async with tarry.connect_async(database, settings=settings) as app:
             assert (await app.sweeper().run_once()).expired == 1
 

@@ -1,4 +1,4 @@
-"""Migrations are applied once each, by whoever comes first, completely or not at all."""
+"""Migrations are applied once each, by the first process, completely or not at all."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from tarry.core.errors import HeldUp, SchemaMismatch
+from tarry.core.errors import LockTimeout, SchemaMismatch
 from tarry.storage.postgres import migrate
 from tarry.storage.postgres.migrate import Migration
 from tests.kit.servers import Server
 from tests.kit.sleepers import until
-from tests.kit.steps import PATIENCE_S, in_background
+from tests.kit.steps import TIMEOUT_S, in_background
 from tests.migrations.catalogue import described
 from tests.migrations.conftest import NewDatabase
 
@@ -50,7 +50,7 @@ def test_numbers_count_up_without_gaps_and_the_files_end_in_order() -> None:
 def test_an_empty_database_gets_them_all(servers: Any, new_database: NewDatabase, binaries: str) -> None:
     with connect(new_database(servers.get(binaries))) as conn:
         assert [migration.name for migration in migrate.pending(conn)] == [migration.name for migration in ALL]
-        assert applied(conn) == [], "asking changed the database"
+        assert applied(conn) == [], "reading changed the database"
         assert migrate.migrate(conn) == list(ALL)
         assert applied(conn) == [migration.name for migration in ALL]
         assert migrate.pending(conn) == []
@@ -106,11 +106,11 @@ def test_a_migration_that_changed_after_it_was_applied_is_refused(bare: str, mon
     with connect(bare) as conn:
         migrate.migrate(conn)
         with_extra(monkeypatch, extra("create table tarry.other ()"))
-        for ask in (migrate.pending, migrate.migrate):
+        for operation in (migrate.pending, migrate.migrate):
             with pytest.raises(
                 SchemaMismatch, match="9001_pre_extra was applied to this database with another content"
             ):
-                ask(conn)
+                operation(conn)
         assert conn.execute("select to_regclass('tarry.other')").fetchone() == (None,)
 
 
@@ -128,7 +128,7 @@ def test_one_that_fails_half_way_leaves_nothing_of_itself_and_all_of_those_befor
         assert [migration.name for migration in migrate.migrate(conn)] == ["9001_pre_extra"]
 
 
-def test_post_migrations_wait_and_hold_back_what_comes_after_them(bare: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_post_migrations_wait_and_block_later_ones(bare: str, monkeypatch: pytest.MonkeyPatch) -> None:
     late = extra("create table tarry.late ()", phase="post"), extra("create table tarry.later ()", number=9002)
     with_extra(monkeypatch, *late)
     with connect(bare) as conn:
@@ -147,8 +147,8 @@ def test_the_script_for_other_tools_makes_the_same_database(server: Server, bare
         assert described(conn) == by_script
 
 
-def test_migrating_waits_for_nobody_who_only_reads_and_writes_messages(bare: str) -> None:
-    """Nothing pending: no lock on any table is asked for, so an open transaction cannot hold a start-up back."""
+def test_migrating_does_not_wait_for_transactions_that_only_read_and_write_messages(bare: str) -> None:
+    """Nothing pending: no table is locked, so an open transaction cannot hold a start-up back."""
     with connect(bare) as conn, psycopg.connect(bare) as busy:
         migrate.migrate(conn)
         busy.execute("lock table tarry.message, tarry.event, tarry.queue in access exclusive mode")
@@ -171,7 +171,7 @@ def test_a_migration_gives_way_to_an_open_reader_and_names_it(
         psycopg.connect(database, autocommit=True) as conn,
     ):
         reader.execute("select count(*) from tarry.message")
-        with pytest.raises(HeldUp, match="a report") as held:
+        with pytest.raises(LockTimeout, match="a report") as held:
             migrate.migrate(conn)
         for part in (
             f"pid {reader.info.backend_pid} ",
@@ -185,7 +185,7 @@ def test_a_migration_gives_way_to_an_open_reader_and_names_it(
         assert [migration.number for migration in migrate.migrate(conn)] == [9001]
 
 
-def test_other_statements_are_answered_while_a_migration_waits_for_a_reader(
+def test_other_statements_run_while_a_migration_waits_for_a_reader(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An ALTER TABLE that waits stops every statement behind it: so it gives way again and again."""
@@ -208,4 +208,4 @@ def test_other_statements_are_answered_while_a_migration_waits_for_a_reader(
                 assert not migrated.done()
             finally:
                 reader.rollback()
-        assert [migration.number for migration in migrated.result(PATIENCE_S)] == [9001]
+        assert [migration.number for migration in migrated.result(TIMEOUT_S)] == [9001]

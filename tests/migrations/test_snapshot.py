@@ -38,8 +38,8 @@ def test_a_database_made_from_the_snapshot_equals_a_migrated_one(
         conn.execute(SNAPSHOT.read_text())  # pyright: ignore[reportArgumentType, reportCallIssue]
         by_snapshot = described(conn)
         assert migrate.migrate(conn) == [], HOWTO
-    for topic, answers in by_migrations.items():
-        assert by_snapshot[topic] == answers, f"{topic}: {HOWTO}"
+    for topic, details in by_migrations.items():
+        assert by_snapshot[topic] == details, f"{topic}: {HOWTO}"
 
 
 @pytest.mark.parametrize("binaries", ["18", "16", "system"])

@@ -1,4 +1,4 @@
-"""What the planner makes of our statements: the plan a connection of ours keeps, and the one anybody else gets."""
+"""What the planner makes of our statements: the plan that a connection of ours keeps, and that of any other connection."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from psycopg import Connection, sql
 
-from tarry.storage.postgres.drive import drive
+from tarry.storage.postgres.runner import drive
 from tarry.storage.postgres.statement import Statement
 
 _PARAMETER = re.compile(r"%\((\w+)\)s")
@@ -109,7 +109,7 @@ def undone(conn: Connection[Any]) -> Generator[None]:
 
 
 def _prepared(conn: Connection[Any], statement: Statement[Any]) -> tuple[str, list[str]]:
-    text = _PARAMETER.sub(lambda found: f"${1 + _parameters(statement).index(found[1])}", statement.sql)
+    text = _PARAMETER.sub(lambda match: f"${1 + _parameters(statement).index(match[1])}", statement.sql)
     query = "select name, parameter_types::text[] from pg_prepared_statements where statement = %s"
     row = conn.execute(query, (text,), prepare=False).fetchone()
     assert row is not None, "this connection has not prepared the statement"

@@ -7,24 +7,27 @@ from contextlib import ExitStack
 from datetime import timedelta
 from enum import Enum
 from typing import Any
-from uuid import UUID
 
 import psycopg
 
-from tarry.core.messages import Draft, Hold
+from tarry.core.messages.model import Draft, LeaseId, PollOptions
 from tarry.core.settings import QueueSettings
-from tarry.storage.postgres import ops, queue_statements, statements, wait_statements
-from tarry.storage.postgres.arrays import teach
+from tarry.storage.postgres.arrays import register_array_dumpers
 from tarry.storage.postgres.connections import KEYWORDS, configure
-from tarry.storage.postgres.cursor import HEAD
-from tarry.storage.postgres.drive import drive
+from tarry.storage.postgres.messages import operations as ops
+from tarry.storage.postgres.messages import statements
+from tarry.storage.postgres.messages.cursor import HEAD
+from tarry.storage.postgres.messages.lease_tokens import lease_token, new_poll_number
+from tarry.storage.postgres.queues import statements as queue_statements
+from tarry.storage.postgres.runner import drive
 from tarry.storage.postgres.statement import Op, Statement
+from tarry.storage.postgres.wakeup import statements as wait_statements
 from tests.kit.servers import Servers
 from tests.plans.explaining import prepare
 
 QUEUE = "full"
 SLEEPER = wait_statements.Sleeper(
-    who="me", sleep_for=timedelta(minutes=1), scan_every=timedelta(seconds=1), longest=timedelta(minutes=1)
+    process="me", sleep_for=timedelta(minutes=1), scan_every=timedelta(seconds=1), longest=timedelta(minutes=1)
 )
 ROWS = 100_000
 HELD = 5_000
@@ -37,7 +40,7 @@ _FILL = """
         lease_until, type)
     select (select id from tarry.queue where name = %(queue)s), 'k' || lpad(i::text, 6, '0'), decode(repeat('00', 40), 'hex'),
         at, at, at, i %% %(priorities)s, 0, (i >= %(free)s)::int,
-        case when i >= %(free)s then lpad(to_hex(i), 32, '0')::uuid end,
+        case when i >= %(free)s then i end,
         case when i >= %(free)s then now() + interval '1 hour' else '-infinity' end,
         case when i %% 1000 = 999 then 'rare' when i %% 2 = 0 then 'common' end
     from generate_series(0, %(rows)s - 1) i
@@ -54,9 +57,9 @@ class Moment(Enum):
     FULL = "planned on the full table, never analysed"
 
 
-def held(n: int) -> list[Hold]:
+def held(n: int) -> list[LeaseId]:
     """The first n of those that are held, in key order."""
-    return [Hold(f"k{i:06d}", UUID(int=i)) for i in range(ROWS - HELD, ROWS - HELD + n)]
+    return [LeaseId(f"k{i:06d}", lease_token(i, bytes(6))) for i in range(ROWS - HELD, ROWS - HELD + n)]
 
 
 def first_of(op: Op[Any]) -> Statement[Any]:
@@ -66,20 +69,24 @@ def first_of(op: Op[Any]) -> Statement[Any]:
 
 
 def _lease(n: int, type: str | None) -> Statement[Any]:
-    return statements.lease(QUEUE, n, HEAD, type=type, lease_for=None, consumer="c", durable=False, now=None)
+    options = PollOptions(type=type, consumer="c")
+    return statements.poll(QUEUE, n, HEAD, options, number=new_poll_number(), durable=False, now=None)
 
 
 HOT: dict[str, Callable[[int], Statement[Any]]] = {
     "lease": lambda n: _lease(n, None),
     "lease_typed": lambda n: _lease(n, "rare"),
-    "offer": lambda n: first_of(ops.offer_many(QUEUE, [Draft(hold.key, b"new") for hold in held(n)], None)),
+    "offer": lambda n: first_of(ops.offer_many(QUEUE, [Draft(lease_id.key, b"new") for lease_id in held(n)], None)),
     "ack": lambda n: statements.ack(QUEUE, held(n), None),
-    "nack": lambda n: statements.nack(QUEUE, [statements.Failed(hold) for hold in held(n)], None),
-    "bury": lambda n: statements.nack(QUEUE, [statements.Failed(hold, reason="buried") for hold in held(n)], None),
+    "ack_by_key": lambda n: statements.ack(QUEUE, held(n), None, by_key=True),
+    "nack": lambda n: statements.nack(QUEUE, [statements.Failed(lease_id) for lease_id in held(n)], None),
+    "bury": lambda n: statements.nack(
+        QUEUE, [statements.Failed(lease_id, reason="buried") for lease_id in held(n)], None
+    ),
     "touch": lambda n: statements.touch(QUEUE, held(n), None, None),
     "release": lambda n: statements.release(QUEUE, held(n), None),
-    "live_holds": lambda n: statements.live_holds(QUEUE, held(n)),
-    "refused": lambda n: statements.refused(QUEUE, "ack", [hold.key for hold in held(n)], None),
+    "live_leases": lambda n: statements.live_leases(QUEUE, held(n)),
+    "refused": lambda n: statements.refused(QUEUE, "ack", [lease_id.key for lease_id in held(n)], None),
     "read": lambda n: statements.read(QUEUE, held(1)[0].key, None),
     "wait": lambda n: wait_statements.wait(QUEUE, None, SLEEPER, None),
     "wait_typed": lambda n: wait_statements.wait(QUEUE, "rare", SLEEPER, None),
@@ -88,23 +95,24 @@ HOT: dict[str, Callable[[int], Statement[Any]]] = {
 WAYS: dict[str, set[str]] = {
     "lease": {"message_order", "Tid Scan"},
     "lease_typed": {"message_order_by_type", "Tid Scan"},
-    "offer": set(),  # finds conflicts through message_key, which an insert's plan says elsewhere
-    **{key: {"message_key", "Tid Scan"} for key in ("ack", "nack", "bury", "touch", "release")},
-    **{key: {"message_key"} for key in ("live_holds", "refused", "read", "drop")},
+    "offer": set(),  # finds conflicts through message_key, which is elsewhere in the plan of an insert
+    "ack": {"Tid Scan"},
+    **{key: {"message_key", "Tid Scan"} for key in ("ack_by_key", "nack", "bury", "touch", "release")},
+    **{key: {"message_key"} for key in ("live_leases", "refused", "read", "drop")},
     "wait": {"message_order"},
     "wait_typed": {"message_order_by_type"},
 }
 
 
 class Scene:
-    """`own` is a connection as our pool makes them, with every hot statement prepared; `other` is anybody's."""
+    """`own` is a connection as our pool makes them, with every hot statement prepared; `other` is a plain one."""
 
     def __init__(self, dsn: str, moment: Moment) -> None:
         self._closing = ExitStack()
         self.own = self._closing.enter_context(psycopg.connect(dsn, **KEYWORDS))
         configure(self.own)
         self.other = self._closing.enter_context(psycopg.connect(dsn, autocommit=True))
-        teach(self.other.adapters)
+        register_array_dumpers(self.other.adapters)
         quiet = "alter table {} set (autovacuum_enabled = off)"
         for table in ("tarry.message", "tarry.queue"):
             self.other.execute(quiet.format(table))  # pyright: ignore[reportArgumentType]
@@ -119,8 +127,10 @@ class Scene:
         self._prepare_all()
 
     def _prepare_all(self) -> None:
+        """One message and many are different texts."""
         for make in HOT.values():
             prepare(self.own, make(1))
+            prepare(self.own, make(2))
 
     def close(self) -> None:
         self._closing.close()
@@ -131,7 +141,7 @@ def fill(conn: psycopg.Connection[Any], rows: int = ROWS, held: int = HELD, prio
 
 
 class Scenes:
-    """Made when first asked for, and kept: filling a table takes most of a second."""
+    """Made on first use, and kept: filling a table takes most of a second."""
 
     def __init__(self, servers: Servers) -> None:
         self._servers = servers

@@ -5,32 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from uuid import UUID
 
 import pytest
 
-from tarry.core.messages import Lease
-from tarry.storage.postgres import ops
-from tarry.storage.postgres.cursor import HEAD, Cursor
+from tarry.core.messages.model import Lease, PollOptions
+from tarry.storage.postgres.messages import operations as ops
+from tarry.storage.postgres.messages.cursor import HEAD, Cursor
+from tarry.storage.postgres.messages.lease_tokens import new_poll_number
+from tarry.storage.postgres.messages.statements import LeasedRow, Position, poll
 from tarry.storage.postgres.statement import Statement
-from tarry.storage.postgres.statements import LeasedRow, Position, lease
 
 NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
 DEAR_S = 0.05
 CHEAP_S = 0.0005
-REQUEST = ops.LeaseRequest(queue="q", n=10)
-_FROM_HEAD = lease("q", 1, HEAD, type=None, lease_for=None, consumer=None, durable=False, now=None).params
+NO_ROW = LeasedRow._make([None] * len(LeasedRow._fields))
+_FROM_HEAD = poll("q", 1, HEAD, PollOptions(), number=new_poll_number(), durable=False, now=None).params
 
 
 def row(version: int, *, priority: int = 0, due_at: datetime = NOON) -> LeasedRow:
     return LeasedRow(
-        f"k{version}", b"1", version, UUID(int=version), 1, priority, due_at, NOON, NOON, None, None, None, False
+        version.to_bytes(6), f"k{version}", b"1", version, 1, priority, due_at, NOON, NOON, None, None, None, False
     )
 
 
 @dataclass
 class Database:
-    """Answers lease statements. Looking from the head costs what the test says; time passes only by looking."""
+    """Executes lease statements. A look from the head costs what the test sets; time passes only by looking."""
 
     head_s: float
     cursor_s: float = CHEAP_S
@@ -41,20 +41,20 @@ class Database:
     looks: list[tuple[float, bool]] = field(default_factory=list)
     """When, and whether from the head."""
 
-    def answer(self, statement: Statement[list[LeasedRow]]) -> list[LeasedRow]:
+    def rows_for(self, statement: Statement[list[LeasedRow]]) -> list[LeasedRow]:
         from_head = statement.params["after_version"].data == _FROM_HEAD["after_version"].data
         rows = (self.head_rows if from_head else self.cursor_rows)[: statement.params["n"]]
         self.now_s += (self.head_s if from_head else self.cursor_s) + self.row_s * len(rows)
         self.looks.append((self.now_s, from_head))
         return rows
 
-    def poll(self, cursor: Cursor, request: ops.LeaseRequest = REQUEST) -> list[Lease[bytes]]:
-        op = ops.lease(request, lambda data, _: data, cursor, lambda: self.now_s)
+    def poll(self, cursor: Cursor, n: int = 10) -> list[Lease[bytes]]:
+        op = ops.poll("q", n, lambda data, _: data, PollOptions(), cursor, lambda: self.now_s, None, durable=False)
         try:
             step = next(op)
             while True:
                 assert isinstance(step, Statement)
-                step = op.send([tuple(found) for found in self.answer(step)] or [(None,)])
+                step = op.send(self.rows_for(step) or [NO_ROW])
         except StopIteration as stop:
             return stop.value
 
@@ -128,12 +128,12 @@ def test_an_expired_lease_behind_the_cursor_is_found_within_the_budget() -> None
     cursor = experienced(database)
     expired_at = database.now_s
     database.head_rows = [row(3, due_at=NOON - timedelta(hours=1))]
-    while not (found := database.poll(cursor)):
+    while not (events := database.poll(cursor)):
         assert database.now_s < expired_at + 20 * DEAR_S + 2 * DEAR_S, "it was not found in time"
-    assert found[0].version == 3
+    assert events[0].version == 3
 
 
-def test_what_is_before_the_cursor_is_taken_first_and_the_head_completes_a_short_answer() -> None:
+def test_rows_before_the_cursor_come_first_and_the_head_completes_a_short_batch() -> None:
     database = Database(head_s=DEAR_S, cursor_rows=[row(8), row(9)], head_rows=[row(3)])
     cursor = experienced(database)
     database.now_s = cursor.head_due - DEAR_S
@@ -142,7 +142,7 @@ def test_what_is_before_the_cursor_is_taken_first_and_the_head_completes_a_short
     assert [lease.version for lease in database.poll(cursor)] == [3, 8, 9]
 
 
-def test_a_full_answer_from_the_cursor_is_not_completed() -> None:
+def test_a_full_batch_from_the_cursor_is_not_completed() -> None:
     database = Database(head_s=DEAR_S, cursor_rows=[row(i) for i in range(8, 18)])
     cursor = experienced(database)
     database.now_s = cursor.head_due - DEAR_S
@@ -165,22 +165,20 @@ def test_when_the_head_is_cheap_again_every_look_is_from_there() -> None:
 def test_a_head_that_takes_long_because_it_gives_much_is_not_dear() -> None:
     """A batch takes its time from wherever it comes. A look from the cursor that finds nothing proves nothing."""
     database = Database(head_s=CHEAP_S, row_s=0.0001, head_rows=[row(i) for i in range(100)])
-    request = ops.LeaseRequest(queue="q", n=100)
     cursor = Cursor()
     for _ in range(20):
-        assert len(database.poll(cursor, request)) == 100, "it is deliverable, and was not delivered"
+        assert len(database.poll(cursor, 100)) == 100, "it is deliverable, and was not delivered"
 
 
 def test_a_cursor_that_was_tried_at_a_bad_moment_is_tried_again() -> None:
     """Behind it was nothing just then, so the looks from a dear head were all there was to compare with."""
     database = Database(head_s=0.02, row_s=0.00005, head_rows=[row(i) for i in range(100)])
-    request = ops.LeaseRequest(queue="q", n=100)
     cursor = Cursor()
     for _ in range(12):
-        database.poll(cursor, request)
+        database.poll(cursor, 100)
     database.cursor_rows = [row(i) for i in range(200, 300)]
     for _ in range(100):
-        database.poll(cursor, request)
+        database.poll(cursor, 100)
     assert cursor.head_is_dear
 
 

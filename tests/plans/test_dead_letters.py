@@ -12,14 +12,16 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from tarry.core.fingerprints import fingerprint
-from tarry.core.messages import Counted
-from tarry.core.redriving import EVERY_LETTER, WALK, DeadFilter, Phase, RedriveJob, RedriveState
+from tarry.core.dead_letters.fingerprints import fingerprint
+from tarry.core.dead_letters.redrive import EVERY_LETTER, WALK, DeadFilter, Phase, RedriveJob, RedriveState
+from tarry.core.messages.model import Counted
 from tarry.core.settings import QueueSettings
-from tarry.storage.postgres import dead_statements, queue_statements, upkeep_statements
-from tarry.storage.postgres.arrays import teach
+from tarry.storage.postgres.arrays import register_array_dumpers
 from tarry.storage.postgres.connections import KEYWORDS, configure
-from tarry.storage.postgres.drive import drive
+from tarry.storage.postgres.dead_letters import statements as dead_statements
+from tarry.storage.postgres.maintenance import statements as maintenance_statements
+from tarry.storage.postgres.queues import statements as queue_statements
+from tarry.storage.postgres.runner import drive
 from tarry.storage.postgres.statement import Statement
 from tests.kit.clocks import START
 from tests.kit.servers import Server
@@ -52,13 +54,13 @@ STATEMENTS: dict[str, Callable[[], Statement[Any]]] = {
     "count": lambda: dead_statements.count(QUEUE, EVERY_LETTER, 1_000),
     "count a group": lambda: dead_statements.count(QUEUE, DeadFilter(fingerprint=GROUPS[0]), 1_000),
     "groups": lambda: dead_statements.groups(QUEUE, 100, 1_000),
-    "unlabelled": lambda: dead_statements.unlabelled(None, 1_000),
+    "without fingerprint": lambda: dead_statements.without_fingerprint(None, 1_000),
     "walk": lambda: dead_statements.walk(job()),
-    "sweep": lambda: upkeep_statements.sweep(QUEUE, None, 100, None, None),
+    "sweep": lambda: maintenance_statements.sweep(QUEUE, None, 100, None, None),
 }
 BOUNDS = {
     "list": 10_000, "list a group": 10_000, "show": 1, "count": 1_001, "count a group": 1_001,
-    "groups": 10 * (1_001 + 1_000 + 4), "unlabelled": 1_000, "walk": WALK, "sweep": 0,
+    "groups": 10 * (1_001 + 1_000 + 4), "without fingerprint": 1_000, "walk": WALK, "sweep": 0,
 }  # fmt: skip
 WAYS = {"show": {"dead_letter_pkey"}, "list a group": {"dead_letter_group"}, "count a group": {"dead_letter_group"}}
 
@@ -68,16 +70,15 @@ class Scene:
         self.own = psycopg.connect(dsn, **KEYWORDS)
         configure(self.own)
         self.other = psycopg.connect(dsn, autocommit=True)
-        teach(self.other.adapters)
+        register_array_dumpers(self.other.adapters)
         drive(self.own, queue_statements.create(QUEUE, QueueSettings(), None).run())
         for make in STATEMENTS.values():
             prepare(self.own, make())
         self.other.execute(_FILL, {"queue": QUEUE, "rows": ROWS, "groups": GROUPS})
         fill(self.other, held=0)
         self.other.execute("analyze tarry.dead_letter")  # as autovacuum does after so many rows
-        start = dead_statements.start(
-            QUEUE, EVERY_LETTER, rate=None, canary=0, who=None, request=uuid4(), total=Counted(0), now=None
-        )
+        params = {"queue": QUEUE, "rate": None, "canary": 0, "started_by": None, "request": uuid4()}
+        start = dead_statements.start(EVERY_LETTER, params, Counted(0), None)
         drive(self.other, start.run())
 
     def close(self) -> None:
@@ -110,7 +111,7 @@ def test_no_plan_walks_further_than_it_must(scene: Scene, name: str) -> None:
             assert ways <= WAYS[name]
 
 
-def test_a_sweep_walks_the_order_as_far_as_it_was_told_to(scene: Scene) -> None:
+def test_a_sweep_walks_the_order_up_to_its_limit(scene: Scene) -> None:
     for plan in plans(scene, "sweep"):
         assert plan.ways() == {"message_order", "Tid Scan"}
         assert plan.rows() <= 10 * 100

@@ -9,11 +9,12 @@ import psycopg
 import pytest
 
 import tarry
-from tarry.core.events import EventKind
-from tarry.core.following import Position
-from tarry.storage.postgres import activity, following, statements
+from tarry.core.journal.events import EventKind
+from tarry.core.journal.positions import Position
 from tarry.storage.postgres.connections import configure
-from tarry.storage.postgres.statement import Statement
+from tarry.storage.postgres.journal import statements as journal_statements
+from tarry.storage.postgres.journal import tail
+from tarry.storage.postgres.statement import Statement, bind, sql
 
 EVENTS = 20_000
 
@@ -33,10 +34,10 @@ class Journal:
 
     def pages(self) -> int:
         today = "select pg_relation_size('tarry.event_' || to_char(now() at time zone 'UTC', 'YYYYMMDD')) / 8192"
-        return self._one(self._conn.execute(today))
+        return self._value(self._conn.execute(today))
 
     def head(self) -> int:
-        return self._one(self._conn.execute(activity._head().sql))
+        return self._value(self._conn.execute(sql("journal/head")))
 
     def touched(self, statement: Statement[Any]) -> int:
         plan = self.plan(statement)
@@ -45,12 +46,12 @@ class Journal:
     def plan(self, statement: Statement[Any]) -> dict[str, Any]:
         query: Any = f"explain (analyze, buffers, format json) {statement.sql}"
         with self._conn.transaction():
-            self._conn.execute(statements.by_bitmaps().sql)
-            return self._one(self._conn.execute(query, statement.params))[0]["Plan"]
+            self._conn.execute(journal_statements.prefer_bitmap_scans().sql)
+            return self._value(self._conn.execute(query, statement.params))[0]["Plan"]
 
     @staticmethod
-    def _one(found: psycopg.Cursor[Any]) -> Any:
-        row = found.fetchone()
+    def _value(cursor: psycopg.Cursor[Any]) -> Any:
+        row = cursor.fetchone()
         assert row is not None
         return row[0]
 
@@ -64,9 +65,9 @@ def journal(database: str) -> Iterator[Journal]:
 
 def test_a_look_at_what_is_new_does_not_walk_a_long_journal(journal: Journal) -> None:
     def window() -> Statement[Any]:
-        asked = Position.parse(journal.app.store.follow(None).position)
-        assert asked is not None
-        return following._window(asked.edge, None, 1_000, 20_000)
+        position = Position.parse(journal.app.store.run(journal.app.store.journal.tail(None)).position)
+        assert position is not None
+        return tail._window(position.edge, None, 1_000, 20_000)
 
     journal.touched(window())
     journal.fill()
@@ -77,9 +78,9 @@ def test_a_look_at_what_is_new_does_not_walk_a_long_journal(journal: Journal) ->
 
 def test_a_look_at_what_is_new_does_not_walk_back_to_an_old_transaction(journal: Journal, database: str) -> None:
     def window() -> Statement[Any]:
-        asked = Position.parse(journal.app.store.follow(None).position)
-        assert asked is not None
-        return following._window(asked.edge, None, 1_000, 20_000)
+        position = Position.parse(journal.app.store.run(journal.app.store.journal.tail(None)).position)
+        assert position is not None
+        return tail._window(position.edge, None, 1_000, 20_000)
 
     journal.touched(window())
     with psycopg.connect(database) as old:
@@ -88,26 +89,27 @@ def test_a_look_at_what_is_new_does_not_walk_back_to_an_old_transaction(journal:
         before_the_last = window()
         journal.app.queue("q").offer("new", 1)
         assert journal.touched(before_the_last) < journal.pages() / 3
-        asked = journal.app.store.follow(None).position
+        position = journal.app.store.run(journal.app.store.journal.tail(None)).position
         old.commit()
-    assert [event.key for _, event in journal.app.store.follow(asked).events] == ["old"]
+    assert [event.key for _, event in journal.app.store.run(journal.app.store.journal.tail(position)).events] == ["old"]
 
 
-def test_the_life_of_one_key_is_told_without_walking_a_long_journal(journal: Journal) -> None:
-    asked = statements.timeline("q", "k500", 1_000)
-    journal.plan(asked)
+def test_the_timeline_of_one_key_does_not_walk_a_long_journal(journal: Journal) -> None:
+    statement = journal_statements.timeline("q", "k500", 1_000)
+    journal.plan(statement)
     journal.fill()
-    assert "'Seq Scan'" not in str(journal.plan(asked))
-    assert len(journal.app.store.timeline("q", "k500")) == 1
+    assert "'Seq Scan'" not in str(journal.plan(statement))
+    assert len(journal.app.store.run(journal.app.store.journal.timeline("q", "k500"))) == 1
 
 
 def test_a_look_back_does_not_walk_a_long_journal(journal: Journal) -> None:
-    everything = dict.fromkeys(("names", "beginnings", "queue_id", "consumer", "since", "until"))
-    wanted = {**everything, "kinds": [kind.value for kind in EventKind]}
+    everything = dict.fromkeys(("names", "prefixes", "queue_id", "consumer", "since", "until"))
+    filters = {**everything, "kinds": [kind.value for kind in EventKind]}
 
     def stretch() -> Statement[Any]:
         head = journal.head()
-        return activity._stretch(head - 1, head, 2**63 - 1, 100, wanted)
+        part = {"from_xid": head - 1, "to_xid": head, "until_id": 2**63 - 1, "limit": 100}
+        return bind("journal/recent", list[Any], **filters, **part)
 
     journal.touched(stretch())
     journal.fill()

@@ -9,10 +9,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from tarry.core.cron import Reason, Ruling, ScheduleSpec, ScheduleState, TickRuling, Verdict
-from tarry.core.schedules import Periodic
-from tarry.storage.postgres import cron_statements
-from tarry.storage.postgres.arrays import teach
+from tarry.core.cron.model import Reason, ScheduleChange, ScheduleSpec, ScheduleState, TickChange, Verdict
+from tarry.core.cron.schedule_types import Periodic
+from tarry.storage.postgres.arrays import register_array_dumpers
+from tarry.storage.postgres.cron import statements as cron_statements
 from tests.kit.servers import Servers
 from tests.plans.explaining import fresh, undone
 
@@ -34,7 +34,7 @@ def ledger(servers: Servers) -> Iterator[psycopg.Connection[Any]]:
     with psycopg.connect(dsn, autocommit=True) as conn:
         conn.execute(_FILL, {"since": SINCE, "ticks": TICKS})
         conn.execute("analyze tarry.tick")
-        teach(conn.adapters)
+        register_array_dumpers(conn.adapters)
         yield conn
     server.drop_database(dsn)
 
@@ -62,27 +62,27 @@ def test_taking_back_what_was_forgotten_goes_by_the_tick(ledger: psycopg.Connect
         ledger.execute(
             "insert into tarry.tick_forgotten select 'p' || i, 'h', 'infinity' from generate_series(0, 99) i"
         )
-        plan = fresh(ledger, cron_statements.unmake(ticks), run=True)
+        plan = fresh(ledger, cron_statements.remove_forgotten(ticks), run=True)
     assert plan.ways("tick") == {"tick_once"}
     assert plan.rows("tick") == 50
 
 
 @pytest.mark.parametrize("analysed", [True, False])
-def test_the_gate_asks_for_other_configurations_by_the_tick(ledger: psycopg.Connection[Any], analysed: bool) -> None:
+def test_the_check_reads_other_configurations_by_the_tick(ledger: psycopg.Connection[Any], analysed: bool) -> None:
     if not analysed:
         ledger.execute("delete from pg_statistic where starelid = 'tarry.tick'::regclass")
-    decided = [(_ruling(f"p{n % 100}"), _tick(SINCE + n * MINUTE)) for n in range(50)]
+    decided = [(_change(f"p{n % 100}"), _tick(SINCE + n * MINUTE)) for n in range(50)]
     with undone(ledger):
-        plan = fresh(ledger, cron_statements.ledger(decided, {f"p{n}": f"p{n}" for n in range(100)}), run=True)
+        plan = fresh(ledger, cron_statements.enter_ticks(decided, {f"p{n}": f"p{n}" for n in range(100)}), run=True)
     assert plan.ways("tick") == {"tick_once"}
     assert plan.rows("tick") <= 50
 
 
-def _ruling(prefix: str) -> Ruling:
+def _change(prefix: str) -> ScheduleChange:
     spec = ScheduleSpec(prefix=prefix, schedule=Periodic(MINUTE), queue="q", payload=b"")
     after = ScheduleState(spec=spec, cursor_at=SINCE, wake_at=None, ruled_at=SINCE, installed_at=SINCE)
-    return Ruling(prefix=prefix, expected=None, after=after, ruled_at=SINCE)
+    return ScheduleChange(prefix=prefix, expected=None, after=after, ruled_at=SINCE)
 
 
-def _tick(at: datetime) -> TickRuling:
-    return TickRuling(hash="other", tick=at, verdict=Verdict.PLANNED, reason=Reason.ON_TIME)
+def _tick(at: datetime) -> TickChange:
+    return TickChange(hash="other", tick=at, verdict=Verdict.PLANNED, reason=Reason.ON_TIME)

@@ -8,14 +8,17 @@ from typing import Any
 import psycopg
 import pytest
 
-from tarry.core.messages import Draft
+from tarry.core.messages.model import Draft, PollOptions
 from tarry.core.settings import QueueSettings, StoreSettings
-from tarry.storage.postgres import ops, queue_statements, statements
 from tarry.storage.postgres.connections import KEYWORDS, configure
-from tarry.storage.postgres.cursor import HEAD
-from tarry.storage.postgres.drive import drive
+from tarry.storage.postgres.messages import operations as ops
+from tarry.storage.postgres.messages import statements
+from tarry.storage.postgres.messages.cursor import HEAD
+from tarry.storage.postgres.messages.lease_tokens import new_poll_number
+from tarry.storage.postgres.messages.statements import LeasedRow, Position
+from tarry.storage.postgres.queues import statements as queue_statements
+from tarry.storage.postgres.runner import drive
 from tarry.storage.postgres.statement import Statement
-from tarry.storage.postgres.statements import LeasedRow, Position
 from tarry.storage.postgres.sync import PostgresStore
 from tests.plans.explaining import Plan, kept, prepare, undone
 from tests.plans.scenes import QUEUE, fill
@@ -33,7 +36,7 @@ def own(database: str) -> Iterator[psycopg.Connection[Any]]:
 
 @pytest.fixture
 def old_snapshot(database: str, own: psycopg.Connection[Any]) -> Iterator[psycopg.Connection[Any]]:
-    """Somebody's report that has been running since before everything: no dead row can be removed."""
+    """A report that has been running since before the messages: no dead row can be removed."""
     with psycopg.connect(database) as conn:
         conn.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         conn.execute("select count(*) from tarry.message")
@@ -41,7 +44,7 @@ def old_snapshot(database: str, own: psycopg.Connection[Any]) -> Iterator[psycop
 
 
 def lease(positions: Sequence[Position]) -> Statement[list[LeasedRow]]:
-    return statements.lease(QUEUE, 1, positions, type=None, lease_for=None, consumer=None, durable=False, now=None)
+    return statements.poll(QUEUE, 1, positions, PollOptions(), number=new_poll_number(), durable=False, now=None)
 
 
 def cost(conn: psycopg.Connection[Any], positions: Sequence[Position]) -> Plan:
@@ -84,17 +87,17 @@ def test_a_consumer_with_fifty_thousand_leases_ahead_of_it_soon_polls_from_its_c
     """All through the store: it learns by itself, and an expired lease behind its cursor is delivered all the same."""
     fill(own, AHEAD, held=AHEAD, priorities=1)
     store = PostgresStore(database, settings=StoreSettings(pool_size=1))
-    store.offer_many(QUEUE, [Draft(f"next{i:03d}", b"") for i in range(300)])
+    store.run(store.messages.offer_many(QUEUE, [Draft(f"next{i:03d}", b"") for i in range(300)]))
     polled: list[str] = []
     dear: list[bool] = []
     for _ in range(100):
-        polled += [lease.key for lease in store.lease(QUEUE, 1, lambda data, _: data)]
-        dear.append(store._verbs._cursors[QUEUE, None].head_is_dear)
+        polled += [lease.key for lease in store.run(store.messages.poll(QUEUE, 1, lambda data, _: data))]
+        dear.append(store.messages._cursors[QUEUE, None].head_is_dear)
     assert polled == [f"next{i:03d}" for i in range(100)]
     assert any(dear), "it never noticed what its polls cost"
     own.execute("update tarry.message set lease_until = clock_timestamp() where key = 'k000009'")
-    found: list[str] = []
-    while "k000009" not in found:
-        found += [lease.key for lease in store.lease(QUEUE, 1, lambda data, _: data)]
-        assert len(found) <= 201, "the budget for the head was never spent"
+    keys_polled: list[str] = []
+    while "k000009" not in keys_polled:
+        keys_polled += [lease.key for lease in store.run(store.messages.poll(QUEUE, 1, lambda data, _: data))]
+        assert len(keys_polled) <= 201, "the budget for the head was never spent"
     store.close()

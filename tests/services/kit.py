@@ -9,13 +9,13 @@ from datetime import timedelta
 from typing import Any
 
 from tarry import Worker
+from tarry.api.queue import AsyncQueue
 from tarry.app import AsyncApp
-from tarry.handles.aio import AsyncQueue
-from tarry.services.reports import Ending, Handled, Tally
-from tarry.services.worker import WorkerSettings
+from tarry.services.worker.results import Handled, HandlerResult, Totals
+from tarry.services.worker.worker import WorkerSettings
 from tarry.testing import MutableClock
 
-PATIENCE_S = 20.0
+TIMEOUT_S = 20.0
 SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)
 Test = Callable[[AsyncApp, AsyncQueue[Any], MutableClock], Coroutine[Any, Any, None]]
@@ -37,8 +37,8 @@ class Running:
         self._changed.set()
 
     @property
-    def endings(self) -> list[Ending]:
-        return [handled.ending for handled in self.finished]
+    def endings(self) -> list[HandlerResult]:
+        return [handled.result for handled in self.finished]
 
     @property
     def keys(self) -> list[str]:
@@ -46,15 +46,15 @@ class Running:
 
     async def until(self, n: int) -> list[Handled]:
         """Until that many deliveries were handled."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while len(self.finished) < n:
                 self._changed.clear()
                 await self._changed.wait()
         return self.finished
 
-    async def stop(self) -> Tally:
+    async def stop(self) -> Totals:
         self._stop.set()
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             return await self.task
 
 
@@ -69,12 +69,12 @@ async def running(worker: Worker, app: AsyncApp, **settings: Any) -> AsyncIterat
 
 
 async def eventually(condition: Callable[[], Any]) -> Any:
-    """Until the condition holds; for what only the store can tell."""
-    async with asyncio.timeout(PATIENCE_S):
+    """Wait until the condition holds; for state that only the store has."""
+    async with asyncio.timeout(TIMEOUT_S):
         while True:
-            answer = condition()
-            if asyncio.iscoroutine(answer):
-                answer = await answer
-            if answer:
-                return answer
+            result = condition()
+            if asyncio.iscoroutine(result):
+                result = await result
+            if result:
+                return result
             await asyncio.sleep(0.005)

@@ -18,20 +18,20 @@ import psycopg
 
 import tarry
 from tarry.app import App
-from tests.services.fleet_module import GATE
+from tests.services.worker_module import HANDLER_LOCK
 
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 ROOT = Path(__file__).parents[2]
-TARGET = "tests.services.fleet_module:worker"
+TARGET = "tests.services.worker_module:worker"
 
 
 class Program:
     """One `tarry worker`. Its log is read as it is written."""
 
     def __init__(self, dsn: str, *options: str, target: str = TARGET, cwd: Path = ROOT, lease_s: float = 30.0) -> None:
-        """`lease_s`: short only where a test waits for its end. A busy machine may be late with a heart-beat."""
+        """`lease_s`: short only where a test waits for its end. A busy machine may be late with a heartbeat."""
         self._lines: list[dict[str, Any]] = []
-        self._told = threading.Condition()
+        self._changed = threading.Condition()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tarry", "worker", target, "--json", *options],
             cwd=cwd,
@@ -52,25 +52,25 @@ class Program:
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            with self._told:
+            with self._changed:
                 self._lines.append(json.loads(line) if line.startswith("{") else {"message": line})
-                self._told.notify_all()
+                self._changed.notify_all()
 
     @property
     def messages(self) -> list[str]:
-        with self._told:
+        with self._changed:
             return [str(line.get("message", line)) for line in self._lines]
 
     @property
     def pids(self) -> list[int]:
-        """Of all processes that have said something, in the order in which they first did."""
-        with self._told:
+        """Of all processes that have printed a line, in the order of their first lines."""
+        with self._changed:
             return list(dict.fromkeys(line["pid"] for line in self._lines if "pid" in line))
 
     def await_line(self, text: str, n: int = 1) -> None:
-        with self._told:
-            found = self._told.wait_for(lambda: sum(text in str(line) for line in self._lines) >= n, PATIENCE_S)
-        assert found, f"{text!r} was not said {n} times, but {self.messages}"
+        with self._changed:
+            printed = self._changed.wait_for(lambda: sum(text in str(line) for line in self._lines) >= n, TIMEOUT_S)
+        assert printed, f"{text!r} was not printed {n} times, but {self.messages}"
 
     def started(self) -> Program:
         self.await_line("working on")
@@ -80,21 +80,21 @@ class Program:
         self._process.send_signal(number)
 
     def await_end(self) -> int:
-        code = self._process.wait(PATIENCE_S)
-        self._reader.join(PATIENCE_S)
+        code = self._process.wait(TIMEOUT_S)
+        self._reader.join(TIMEOUT_S)
         return code
 
     def close(self) -> None:
         if self._process.poll() is None:
             self._process.kill()
-        self._process.wait(PATIENCE_S)
-        self._reader.join(PATIENCE_S)
+        self._process.wait(TIMEOUT_S)
+        self._reader.join(TIMEOUT_S)
         assert self._process.stdout is not None
         self._process.stdout.close()
 
 
 class Scene:
-    """A database with a ledger, a gate, and programs that end with the test."""
+    """A database with a ledger, a lock that blocks handlers, and programs that end with the test."""
 
     def __init__(self, dsn: str) -> None:
         self.dsn = dsn
@@ -106,15 +106,15 @@ class Scene:
         )
         self._programs: list[Program] = []
 
-    def program(self, *options: str, **place: Any) -> Program:
-        program = Program(self.dsn, *options, **place)
+    def program(self, *options: str, **options_by_name: Any) -> Program:
+        program = Program(self.dsn, *options, **options_by_name)
         self._programs.append(program)
         return program
 
-    def close_gate(self) -> None:
-        self._conn.execute("select pg_advisory_lock(%s)", (GATE,))
+    def block_handlers(self) -> None:
+        self._conn.execute("select pg_advisory_lock(%s)", (HANDLER_LOCK,))
 
-    def open_gate(self) -> None:
+    def release_handlers(self) -> None:
         self._conn.execute("select pg_advisory_unlock_all()")
 
     def ledger(self, what: str) -> list[tuple[str, int, int]]:
@@ -124,10 +124,10 @@ class Scene:
         ).fetchall()
 
     def until(self, condition: Callable[[], Any]) -> None:
-        """What only the database can tell is asked again and again."""
-        deadline = time.monotonic() + PATIENCE_S
+        """Poll the database until the condition holds."""
+        deadline = time.monotonic() + TIMEOUT_S
         while not condition():
-            assert time.monotonic() < deadline, f"it did not come to that; the programs said {self.said()}"
+            assert time.monotonic() < deadline, f"it did not come to that; the programs printed {self.output()}"
             self._conn.execute("select pg_sleep(0.01)")
 
     def until_started(self, n: int) -> None:
@@ -142,9 +142,9 @@ class Scene:
         return counts.ready.n, counts.leased.n
 
     def kinds(self, key: str) -> list[str]:
-        return [event.kind.value for event in self.app.store.timeline("jobs", key)]
+        return [event.kind.value for event in self.app.store.run(self.app.store.journal.timeline("jobs", key))]
 
-    def said(self) -> list[list[str]]:
+    def output(self) -> list[list[str]]:
         return [program.messages for program in self._programs]
 
     def _live(self) -> int:

@@ -11,15 +11,16 @@ from typing import Any
 import pytest
 
 from tarry.core.errors import StoreUnavailable
-from tarry.core.events import Event
-from tarry.core.following import EventPage, Gap
-from tarry.core.messages import Draft
-from tarry.services import live as module
-from tarry.services.live import Live
-from tarry.services.streams import Ending, Form, Stream
+from tarry.core.journal.events import Event
+from tarry.core.journal.positions import EventPage, GapReason
+from tarry.core.messages.model import Draft
+from tarry.services.live_events import hub as module
+from tarry.services.live_events.hub import EventHub
+from tarry.services.live_events.stream import Ending, EventFormat, Stream
 from tarry.storage.memory import AsyncMemoryStore, MemoryStore
+from tests.kit.calls import call_of, replace_call
 
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 
 
 class Watched(AsyncMemoryStore):
@@ -31,35 +32,36 @@ class Watched(AsyncMemoryStore):
         self.is_away = False
         self.refused = asyncio.Event()
 
-    async def follow(
-        self, after: str | None, *, until: str | None = None, limit: int = 1_000, most: int = 20_000
-    ) -> EventPage:
+        self._tail = call_of(self, "journal.tail")
+        replace_call(self, "journal.tail", self.tail)
+
+    async def tail(self, after: str | None, **options: Any) -> EventPage:
         self.reads += 1
         await asyncio.sleep(0)  # as a database lets others run
         if self.is_away:
             self.refused.set()
             raise StoreUnavailable("away")
-        return await super().follow(after, until=until, limit=limit, most=most)
+        return await self._tail(after, **options)
 
     async def make(self, *keys: str) -> None:
-        await self.offer_many("q", [Draft(key, b"1") for key in keys])
+        await self.run(self.messages.offer_many("q", [Draft(key, b"1") for key in keys]))
 
 
-def gap_told(position: str, gap: Gap) -> bytes:
+def gap_block(position: str, gap: GapReason) -> bytes:
     return f"gap:{gap.value} ".encode()
 
 
-def live_on(store: Watched, *, buffer: int = 100, most: int = 1_000, check_every: timedelta = timedelta(0)) -> Live:
-    return Live(
+def live_on(store: Watched, *, buffer: int = 100, most: int = 1_000, check_every: timedelta = timedelta(0)) -> EventHub:
+    return EventHub(
         store,
-        form=Form(lambda position, event: f"{event.key or event.kind.value} ".encode(), gap_told),
+        format=EventFormat(lambda position, event: f"{event.key or event.kind.value} ".encode(), gap_block),
         buffer=buffer,
         most=most,
         check_every=check_every,
     )
 
 
-async def everybody() -> bool:
+async def always_allowed() -> bool:
     return True
 
 
@@ -69,37 +71,37 @@ def anything(event: Event) -> bool:
 
 async def got(stream: Stream, n: int) -> list[str]:
     """The next n, however they come."""
-    found: list[str] = []
-    while len(found) < n:
-        assert await stream.something(PATIENCE_S)
+    items: list[str] = []
+    while len(items) < n:
+        assert await stream.wait(TIMEOUT_S)
         assert stream.ending is None
-        found += stream.take(1).decode().split()
-    return found
+        items += stream.take(1).decode().split()
+    return items
 
 
 def played(story: Callable[[Watched], Coroutine[Any, Any, None]]) -> None:
     async def bounded() -> None:
         store = Watched()
         await store.make("before")
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             await story(store)
 
     asyncio.run(bounded())
 
 
-def test_everybody_gets_what_happens_after_they_joined_and_only_what_they_want() -> None:
+def test_every_stream_gets_matching_events_after_it_joined() -> None:
     async def story(store: Watched) -> None:
         live = live_on(store)
         async with (
-            live.stream(anything, allowed=everybody) as one,
-            live.stream(lambda event: event.key == "b", allowed=everybody) as other,
+            live.stream(anything, allowed=always_allowed) as first,
+            live.stream(lambda event: event.key == "b", allowed=always_allowed) as other,
         ):
-            await live.join(one)
+            await live.join(first)
             await live.join(other)
             await store.make("a", "b")
-            assert await got(one, 2) == ["a", "b"]
+            assert await got(first, 2) == ["a", "b"]
             assert await got(other, 1) == ["b"]
-            async with live.stream(anything, allowed=everybody) as late:
+            async with live.stream(anything, allowed=always_allowed) as late:
                 await live.join(late)
                 await store.make("c")
                 assert await got(late, 1) == ["c"]
@@ -111,10 +113,14 @@ def test_many_streams_cost_no_more_reading_than_one() -> None:
     async def story(store: Watched) -> None:
         live = live_on(store)
         async with contextlib.AsyncExitStack() as stack:
-            streams = [await stack.enter_async_context(live.stream(anything, allowed=everybody)) for _ in range(50)]
+            streams = [
+                await stack.enter_async_context(live.stream(anything, allowed=always_allowed)) for _ in range(50)
+            ]
             before = store.reads
             await asyncio.gather(*(live.join(stream) for stream in streams))
-            assert store.reads - before <= 3  # the first position, one for all who came together, the loop's own
+            assert (
+                store.reads - before <= 3
+            )  # the first position, one for all streams that came together, the loop's own
             await store.make("a")
             before = store.reads
             assert [await got(stream, 1) for stream in streams] == [["a"]] * 50
@@ -123,14 +129,14 @@ def test_many_streams_cost_no_more_reading_than_one() -> None:
     played(story)
 
 
-def test_nothing_is_read_while_nobody_listens_and_what_happened_then_is_not_told() -> None:
+def test_nothing_is_read_without_subscribers_and_those_events_are_not_replayed() -> None:
     async def story(store: Watched) -> None:
         live = live_on(store)
-        async with live.stream(anything, allowed=everybody) as stream:
+        async with live.stream(anything, allowed=always_allowed) as stream:
             await live.join(stream)
         assert (live.open, {task.get_name() for task in asyncio.all_tasks()} & {"tarry-live"}) == (0, set())
         await store.make("in the night")
-        async with live.stream(anything, allowed=everybody) as stream:
+        async with live.stream(anything, allowed=always_allowed) as stream:
             await live.join(stream)
             await store.make("a")
             assert await got(stream, 1) == ["a"]
@@ -142,8 +148,8 @@ def test_one_that_does_not_read_is_ended_and_the_others_are_not() -> None:
     async def story(store: Watched) -> None:
         live = live_on(store, buffer=10)
         async with (
-            live.stream(anything, allowed=everybody) as reader,
-            live.stream(anything, allowed=everybody) as sleeper,
+            live.stream(anything, allowed=always_allowed) as reader,
+            live.stream(anything, allowed=always_allowed) as sleeper,
         ):
             await live.join(reader)
             await live.join(sleeper)
@@ -159,10 +165,10 @@ def test_one_that_does_not_read_is_ended_and_the_others_are_not() -> None:
     played(story)
 
 
-def test_a_flood_larger_than_the_buffer_ends_nobody_who_reads() -> None:
+def test_a_flood_larger_than_the_buffer_ends_no_stream_that_is_read() -> None:
     async def story(store: Watched) -> None:
         live = live_on(store, buffer=10)
-        async with live.stream(anything, allowed=everybody) as stream:
+        async with live.stream(anything, allowed=always_allowed) as stream:
             await live.join(stream)
             await store.make(*(f"k{i}" for i in range(500)))
             assert await got(stream, 500) == [f"k{i}" for i in range(500)]
@@ -170,40 +176,40 @@ def test_a_flood_larger_than_the_buffer_ends_nobody_who_reads() -> None:
     played(story)
 
 
-def test_more_at_once_than_is_told_is_a_gap_for_everybody() -> None:
+def test_more_events_at_once_than_the_limit_are_a_gap_for_every_stream() -> None:
     async def story(store: Watched) -> None:
         live = live_on(store, most=20)
-        async with live.stream(lambda event: event.key == "after", allowed=everybody) as stream:
+        async with live.stream(lambda event: event.key == "after", allowed=always_allowed) as stream:
             await live.join(stream)
             await store.make(*(f"k{i}" for i in range(21)))
-            assert await got(stream, 1) == [f"gap:{Gap.TOO_FAR}"]
+            assert await got(stream, 1) == [f"gap:{GapReason.TOO_FAR}"]
             await store.make("after")
             assert await got(stream, 1) == ["after"]
 
     played(story)
 
 
-def test_one_who_may_no_longer_listen_is_ended() -> None:
+def test_a_stream_whose_access_was_revoked_is_ended() -> None:
     async def story(store: Watched) -> None:
         live, allowed = live_on(store), True
 
         async def may() -> bool:
             return allowed
 
-        async with live.stream(anything, allowed=may) as stream, live.stream(anything, allowed=everybody) as other:
+        async with live.stream(anything, allowed=may) as stream, live.stream(anything, allowed=always_allowed) as other:
             await live.join(stream)
             await live.join(other)
             allowed = False
-            assert await stream.something(PATIENCE_S)
+            assert await stream.wait(TIMEOUT_S)
             assert (stream.ending, other.ending) == (Ending.REFUSED, None)
 
     played(story)
 
 
-def test_a_database_that_was_away_has_lost_nobody_anything(caplog: pytest.LogCaptureFixture) -> None:
+def test_after_an_outage_of_the_database_no_stream_has_lost_an_event(caplog: pytest.LogCaptureFixture) -> None:
     async def story(store: Watched) -> None:
         live = live_on(store)
-        async with live.stream(anything, allowed=everybody) as stream:
+        async with live.stream(anything, allowed=always_allowed) as stream:
             await live.join(stream)
             store.is_away = True
             await store.make("a")
@@ -215,27 +221,27 @@ def test_a_database_that_was_away_has_lost_nobody_anything(caplog: pytest.LogCap
     assert "trying again" in caplog.text
 
 
-def test_stopping_ends_those_who_listen_and_those_who_come() -> None:
+def test_stopping_ends_open_streams_and_refuses_new_ones() -> None:
     async def story(store: Watched) -> None:
         live = live_on(store)
-        async with live.stream(anything, allowed=everybody) as stream:
+        async with live.stream(anything, allowed=always_allowed) as stream:
             await live.join(stream)
             live.stop()
             assert stream.ending is Ending.STOPPING
-            async with live.stream(anything, allowed=everybody) as late:
+            async with live.stream(anything, allowed=always_allowed) as late:
                 assert late.ending is Ending.STOPPING
 
     played(story)
 
 
-def test_one_that_fails_when_it_is_told_to_stop_keeps_nobody_from_being_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_stream_that_fails_on_stop_does_not_keep_the_others_from_ending(caplog: pytest.LogCaptureFixture) -> None:
     def fail() -> None:
         raise RuntimeError("broken")
 
     async def story(store: Watched) -> None:
         live = live_on(store)
         async with contextlib.AsyncExitStack() as stack:
-            streams = [await stack.enter_async_context(live.stream(anything, allowed=everybody)) for _ in range(5)]
+            streams = [await stack.enter_async_context(live.stream(anything, allowed=always_allowed)) for _ in range(5)]
             for stream in streams:
                 stream.on_end = fail
             live.stop()
@@ -248,12 +254,10 @@ def test_one_that_fails_when_it_is_told_to_stop_keeps_nobody_from_being_told(cap
 class Growing(Watched):
     """A journal that grows faster than it is read."""
 
-    async def follow(
-        self, after: str | None, *, until: str | None = None, limit: int = 1_000, most: int = 20_000
-    ) -> EventPage:
+    async def tail(self, after: str | None, **options: Any) -> EventPage:
         if after is not None:
-            await self.make(*(f"k{i}" for i in range(2 * limit)))
-        return await super().follow(after, until=until, limit=limit, most=most)
+            await self.make(*(f"k{i}" for i in range(2 * options["limit"])))
+        return await super().tail(after, **options)
 
 
 def test_while_the_reader_is_never_done_keys_are_looked_at_and_others_may_join() -> None:
@@ -266,11 +270,11 @@ def test_while_the_reader_is_never_done_keys_are_looked_at_and_others_may_join()
         def nothing(event: Event) -> bool:
             return False
 
-        async with live.stream(nothing, allowed=may) as stream, live.stream(nothing, allowed=everybody) as late:
+        async with live.stream(nothing, allowed=may) as stream, live.stream(nothing, allowed=always_allowed) as late:
             await live.join(stream)
             await live.join(late)
             allowed = False
-            assert await stream.something(PATIENCE_S)
+            assert await stream.wait(TIMEOUT_S)
             assert (stream.ending, late.ending) == (Ending.REFUSED, None)
 
     played(story)
@@ -284,7 +288,7 @@ def test_one_that_fails_is_ended_and_the_others_get_everything(caplog: pytest.Lo
         live = live_on(store)
         async with contextlib.AsyncExitStack() as stack:
             wants = [anything, failing, anything, failing, anything]
-            streams = [await stack.enter_async_context(live.stream(one, allowed=everybody)) for one in wants]
+            streams = [await stack.enter_async_context(live.stream(want, allowed=always_allowed)) for want in wants]
             for stream in streams:
                 await live.join(stream)
             await store.make("a", "b")
@@ -304,11 +308,11 @@ def test_readers_of_two_forms_share_one_reading_of_the_journal() -> None:
         return f"{event.key}! ".encode()
 
     async def story(store: Watched) -> None:
-        live, loud = live_on(store), Form(shout, gap_told)
+        live, loud = live_on(store), EventFormat(shout, gap_block)
         async with (
-            live.stream(anything, allowed=everybody) as plain,
-            live.stream(anything, allowed=everybody, form=loud) as first,
-            live.stream(anything, allowed=everybody, form=loud) as second,
+            live.stream(anything, allowed=always_allowed) as plain,
+            live.stream(anything, allowed=always_allowed, format=loud) as first,
+            live.stream(anything, allowed=always_allowed, format=loud) as second,
         ):
             start = await live.join(plain)
             for stream in (first, second):
@@ -329,8 +333,8 @@ def test_an_event_that_cannot_be_shown_is_a_gap(caplog: pytest.LogCaptureFixture
         return f"{event.key} ".encode()
 
     async def story(store: Watched) -> None:
-        live = Live(store, form=Form(show, gap_told), buffer=100, most=1_000)
-        async with live.stream(anything, allowed=everybody) as stream:
+        live = EventHub(store, format=EventFormat(show, gap_block), buffer=100, most=1_000)
+        async with live.stream(anything, allowed=always_allowed) as stream:
             start = await live.join(stream)
             await store.make("a", "b", "c")
             expected = ["a", "gap:unreadable", "c"]
@@ -341,13 +345,13 @@ def test_an_event_that_cannot_be_shown_is_a_gap(caplog: pytest.LogCaptureFixture
     assert "broken" in caplog.text
 
 
-def test_what_is_told_again_is_held_in_small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replayed_events_are_buffered_in_small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "REPLAYED_BYTES", 20)
 
     async def story(store: Watched) -> None:
         live = live_on(store)
-        async with live.stream(anything, allowed=everybody) as stream:
-            start = (await store.follow(None)).position
+        async with live.stream(anything, allowed=always_allowed) as stream:
+            start = (await store.run(store.journal.tail(None))).position
             keys = [f"key-{i:03}" for i in range(100)]  # eight bytes each, as they are shown
             await store.make(*keys)
             pages = [page.text.decode() async for page in live.replay(stream, start)]
@@ -357,15 +361,15 @@ def test_what_is_told_again_is_held_in_small_parts(monkeypatch: pytest.MonkeyPat
     played(story)
 
 
-def test_one_that_was_waited_for_in_vain_does_not_hold_up_the_others_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_that_timed_out_does_not_delay_the_others_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even if it takes something now and then: many of them would take turns."""
     monkeypatch.setattr(module, "TAKEN_WITHIN_S", 0.01)
 
     async def story(store: Watched) -> None:
         live = live_on(store)
         async with (
-            live.stream(anything, allowed=everybody) as reader,
-            live.stream(anything, allowed=everybody) as sleeper,
+            live.stream(anything, allowed=always_allowed) as reader,
+            live.stream(anything, allowed=always_allowed) as sleeper,
         ):
             await live.join(reader)
             await live.join(sleeper)
@@ -387,12 +391,10 @@ class FailedOver(Watched):
     lost: str | None = None
     safe: str = ""
 
-    async def follow(
-        self, after: str | None, *, until: str | None = None, limit: int = 1_000, most: int = 20_000
-    ) -> EventPage:
+    async def tail(self, after: str | None, **options: Any) -> EventPage:
         if after is not None and after == self.lost:
-            return EventPage(position=self.safe, gap=Gap.FAILOVER, complete=False)
-        return await super().follow(after, until=until, limit=limit, most=most)
+            return EventPage(position=self.safe, gap=GapReason.FAILOVER, complete=False)
+        return await super().tail(after, **options)
 
 
 def test_after_a_failover_every_reader_gets_a_gap_and_then_all_that_is_new() -> None:
@@ -400,19 +402,22 @@ def test_after_a_failover_every_reader_gets_a_gap_and_then_all_that_is_new() -> 
         store = FailedOver()
         await store.make("before")
         live = live_on(store)
-        async with live.stream(anything, allowed=everybody) as one, live.stream(anything, allowed=everybody) as other:
-            store.safe = await live.join(one)
+        async with (
+            live.stream(anything, allowed=always_allowed) as first,
+            live.stream(anything, allowed=always_allowed) as other,
+        ):
+            store.safe = await live.join(first)
             await store.make("a")
-            assert await got(one, 1) == ["a"]
-            assert one.position is not None
-            store.lost = one.position
+            assert await got(first, 1) == ["a"]
+            assert first.position is not None
+            store.lost = first.position
             await store.make("new")
-            assert await got(one, 3) == ["gap:failover", "a", "new"]
+            assert await got(first, 3) == ["gap:failover", "a", "new"]
             pages = [page async for page in live.replay(other, store.lost)]
             assert "".join(page.text.decode() for page in pages).split() == ["gap:failover", "a", "new"]
 
     async def bounded() -> None:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             await story()
 
     asyncio.run(bounded())

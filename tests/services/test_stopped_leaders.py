@@ -12,29 +12,29 @@ from datetime import timedelta
 
 import tarry
 from tarry.app import App
-from tarry.core.leading import Leadership
-from tests.kit.steps import PATIENCE_S
+from tarry.core.maintenance.leadership import Leadership
+from tests.kit.steps import TIMEOUT_S
 
-# Leads, then does as it is told: one line of input is one sweep under the leadership it had then.
+# Leads, then reads its input: one line is one sweep under the leadership it had then.
 _OBEDIENT = """
 import sys
 from datetime import timedelta
 import tarry
 with tarry.connect(sys.argv[1]) as app:
-    held = app.store.lead("sweeper", "stopped", timedelta(seconds=1))
+    held = app.store.run(app.store.maintenance.acquire("sweeper", "stopped", timedelta(seconds=1)))
     print(held.fence, flush=True)
     for line in sys.stdin:
-        swept = app.store.sweep("orders", lead=held)
-        print(swept.expired, app.store.lead_on(held, timedelta(minutes=1)), flush=True)
+        swept = app.store.run(app.store.maintenance.sweep("orders", lead=held))
+        print(swept.expired, app.store.run(app.store.maintenance.renew(held, timedelta(minutes=1))), flush=True)
 """
-# A sweeper as people run it; says when it begins to lead, and when it no longer does.
+# A sweeper as in production; prints when it begins to lead, and when it no longer does.
 _SWEEPER = """
 import asyncio, sys
 from datetime import timedelta
 import tarry
 from tarry.core.settings import SweeperSettings
 led = None
-def tell(report):
+def print_report(report):
     global led
     if report.leading is not led:
         led = report.leading
@@ -42,7 +42,7 @@ def tell(report):
 async def main():
     settings = SweeperSettings(every=timedelta(milliseconds=5), lead_for=timedelta(seconds=1))
     async with tarry.connect_async(sys.argv[1]) as app:
-        await app.sweeper(settings, on_report=tell).run()
+        await app.sweeper(settings, on_report=print_report).run()
 asyncio.run(main())
 """
 _CARRIER = """
@@ -74,9 +74,9 @@ def line(of: subprocess.Popen[str]) -> str:
 
 
 def successor(app: App) -> Leadership:
-    """Asks until the office is free, by the database's clock."""
-    deadline = time.monotonic() + PATIENCE_S
-    while (held := app.store.lead("sweeper", "successor", timedelta(minutes=1))) is None:
+    """Acquires until the leadership is free, by the database's clock."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while (held := app.store.run(app.store.maintenance.acquire("sweeper", "successor", timedelta(minutes=1)))) is None:
         assert time.monotonic() < deadline, "the lease never ran out"
     return held
 
@@ -87,13 +87,13 @@ def lose_leases(app: App, n: int) -> None:
     orders.offer_many([tarry.Message(key=f"k{i}", payload=0) for i in range(n)])
     with_dead_consumer = orders.try_poll_many(n, lease_for=timedelta(seconds=1))
     last = max(delivery.lease_until for delivery in with_dead_consumer)
-    deadline = time.monotonic() + PATIENCE_S
-    while app.store.now() <= last:
+    deadline = time.monotonic() + TIMEOUT_S
+    while app.store.run(app.store.queues.now()) <= last:
         assert time.monotonic() < deadline
 
 
 def expiries(app: App, n: int) -> list[int]:
-    timelines = [app.store.timeline("orders", f"k{i}") for i in range(n)]
+    timelines = [app.store.run(app.store.journal.timeline("orders", f"k{i}")) for i in range(n)]
     return [[event.kind.value for event in events].count("expired") for events in timelines]
 
 
@@ -110,11 +110,11 @@ def test_a_leader_that_was_stopped_past_its_lease_changes_nothing_when_it_wakes(
         stopped.stdin.flush()
         assert line(stopped) == "0 None"
         assert expiries(app, 3) == [0, 0, 0]
-        assert app.store.sweep("orders", lead=held).expired == 3
-        assert app.store.leader("sweeper") == held
+        assert app.store.run(app.store.maintenance.sweep("orders", lead=held)).expired == 3
+        assert app.store.run(app.store.maintenance.leader("sweeper")) == held
 
 
-def test_a_sweeper_that_was_stopped_follows_whoever_took_over(database: str) -> None:
+def test_a_sweeper_that_was_stopped_yields_to_the_new_leader(database: str) -> None:
     with tarry.connect(database) as app, process(_SWEEPER, database) as stopped:
         assert line(stopped) == "leads"
         stopped.send_signal(signal.SIGSTOP)
@@ -122,9 +122,9 @@ def test_a_sweeper_that_was_stopped_follows_whoever_took_over(database: str) -> 
         lose_leases(app, 20)
         stopped.send_signal(signal.SIGCONT)
         assert line(stopped) == "follows"
-        assert expiries(app, 20) == [0] * 20, "only the leader tells"
-        assert app.store.sweep("orders", lead=held).expired == 20
-        assert app.store.lead_end(held)
+        assert expiries(app, 20) == [0] * 20, "only the leader records expiries"
+        assert app.store.run(app.store.maintenance.sweep("orders", lead=held)).expired == 20
+        assert app.store.run(app.store.maintenance.resign(held))
         assert line(stopped) == "leads"
         assert expiries(app, 20) == [1] * 20
         stopped.send_signal(signal.SIGKILL)
@@ -137,7 +137,7 @@ def test_a_job_whose_carriers_are_killed_neither_loses_nor_doubles(database: str
         orders = app.queue("orders")
         names = [f"k{i:05}" for i in range(n)]
         orders.offer_many([tarry.Message(key=key, payload=0) for key in names])
-        orders.bury_many([delivery.hold for delivery in orders.try_poll_many(n)], "x")
+        orders.bury_many([delivery.lease_id for delivery in orders.try_poll_many(n)], "x")
         redrive = orders.dead_letters.start_redrive(rate=100_000)
         for goal in (500, 1_500):
             with process(_CARRIER, database, str(redrive.id)) as carrier:

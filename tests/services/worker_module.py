@@ -11,7 +11,7 @@ import psycopg
 
 import tarry
 
-GATE = 4711
+HANDLER_LOCK = 4711
 """An advisory lock: while a test holds it, handlers of `gated` messages wait."""
 
 worker = tarry.Worker()
@@ -22,7 +22,7 @@ async def handle(payload: dict[str, Any], delivery: tarry.AsyncDelivery[Any]) ->
     async with await psycopg.AsyncConnection.connect(os.environ["TARRY_DSN"], autocommit=True) as conn:
         await note(conn, delivery, "started")
         if payload.get("gated"):
-            await conn.execute("select pg_advisory_lock_shared(%s)", (GATE,))
+            await conn.execute("select pg_advisory_lock_shared(%s)", (HANDLER_LOCK,))
         if payload.get("for_s"):
             await asyncio.sleep(payload["for_s"])
         await note(conn, delivery, "finished")

@@ -14,12 +14,12 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from tarry.edges.spark.sink import SinkMessage, TarrySink, TarryStreamSink
+from tarry.edges.spark.sink.writer import SinkMessage, TarrySink, TarryStreamSink
 
 FAULTS = {
     "crash": "three of four tasks fail once after their work, one in three of those twice",
     "hopeless": "three of four tasks always fail after their work",
-    "die": "the driver ends between staging and commit: nobody commits, nobody aborts",
+    "die": "the driver ends between staging and commit: there is no commit and no abort",
     "kill before commit": "driver and JVM are killed with -9 when everything is staged",
     "kill after commit": "driver and JVM are killed with -9 when everything is merged",
     "straggle": "the first try of the first task works, and then does not come to an end",
@@ -105,7 +105,7 @@ def main(master: str, dsn: str, fault: str, rows: str) -> None:
     from pyspark.sql import functions as F  # noqa: N812
 
     from tarry.edges.spark.session import session
-    from tarry.edges.spark.source import register
+    from tarry.edges.spark.source.reader import register
 
     speculation = {
         "spark.speculation": "true",

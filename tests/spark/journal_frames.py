@@ -49,8 +49,8 @@ def event(
 
 
 def frame(spark: SparkSession, events: Sequence[Event], first_id: int = 1) -> DataFrame:
-    """Ids in the order given; what an event does not say is null."""
-    rows = [{"id": i, "xid": i, **said} for i, said in enumerate(events, first_id)]
+    """Ids in the order given; fields without a value are null."""
+    rows = [{"id": i, "xid": i, **fields} for i, fields in enumerate(events, first_id)]
     return local_frame(spark, [tuple(row.get(name) for name in EVENTS.names) for row in rows], EVENTS)
 
 
@@ -69,8 +69,8 @@ def journal(dsn: str) -> list[tuple[Any, ...]]:
 
 def table(frame: DataFrame, *columns: str) -> list[tuple[Any, ...]]:
     """Rows as tuples, sorted; instants as seconds since the start."""
-    found = frame.select(*columns).toArrow().to_pylist()
-    return sorted((tuple(plain(row[name]) for name in columns) for row in found), key=repr)
+    rows = frame.select(*columns).toArrow().to_pylist()
+    return sorted((tuple(plain(row[name]) for name in columns) for row in rows), key=repr)
 
 
 def plain(value: Any) -> Any:

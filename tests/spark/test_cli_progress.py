@@ -14,19 +14,21 @@ from typing import IO, TYPE_CHECKING, Any
 
 import pytest
 
-from tarry.edges.cli import pipeline_run
+# Imported lazily by the first command, it would keep the replaced functions of `pipeline_jobs` for the tests that follow.
+import tarry.edges.cli.commands.pipeline  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from tarry.edges.cli.main import main
+from tarry.edges.cli.pipeline import jobs as pipeline_jobs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 TASKS = 3
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 class Screen:
-    """A terminal as somebody sees it who looks at it all the time."""
+    """A terminal with everything that was ever on its screen."""
 
     def __init__(self) -> None:
         self._ours, theirs = pty.openpty()
@@ -45,7 +47,7 @@ class Screen:
     def _read(self) -> str:
         try:
             return os.read(self._ours, 65_536).decode(errors="replace")
-        except OSError:  # what Linux says when the other side is gone
+        except OSError:  # the error of Linux when the other side is closed
             return ""
 
     @property
@@ -55,7 +57,7 @@ class Screen:
     def shows(self, text: str) -> bool:
         """Once it does, or False after a while."""
         with self._changed:
-            return self._changed.wait_for(lambda: text in self.drawn, PATIENCE_S)
+            return self._changed.wait_for(lambda: text in self.drawn, TIMEOUT_S)
 
     def run(self, *args: str) -> int:
         """A command, with this as its stderr. Not by a fixture: pytest gives every phase of a test a stderr of its own."""
@@ -67,7 +69,7 @@ class Screen:
 
     def close(self) -> None:
         self.file.close()
-        self._eye.join(PATIENCE_S)
+        self._eye.join(TIMEOUT_S)
         os.close(self._ours)
 
 
@@ -78,62 +80,62 @@ def screen() -> Iterator[Screen]:
     made.close()
 
 
-def pass_the_gate(gate: str, part: int) -> None:
-    """The first task of a stage has nothing to wait for; the others wait until somebody opens the other end."""
+def wait_for_release(barrier: str, part: int) -> None:
+    """The first task of a stage has nothing to wait for; the others wait until the test opens the other end."""
     if part > 0:
-        Path(gate).open("rb").close()
+        Path(barrier).open("rb").close()
 
 
-def opened(gate: Path) -> IO[bytes]:
-    """Whoever comes may pass until it is closed. For reading too, so that nobody waits for somebody to come."""
-    return os.fdopen(os.open(gate, os.O_RDWR), "wb", buffering=0)
+def opened(barrier: Path) -> IO[bytes]:
+    """Tasks pass until it is closed. Open for reading too, so that opening does not wait for a task."""
+    return os.fdopen(os.open(barrier, os.O_RDWR), "wb", buffering=0)
 
 
 @pytest.fixture
-def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def barrier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Holds up the job `archive`, which is played here, by its tasks, which are not."""
-    made = tmp_path / "gate"
+    made = tmp_path / "barrier"
     os.mkfifo(made)
 
     def run(spark: SparkSession, app: Any, args: Any) -> Any:
         name = str(made)
-        spark.sparkContext.parallelize(range(TASKS), TASKS).foreach(lambda part: pass_the_gate(name, part))
+        spark.sparkContext.parallelize(range(TASKS), TASKS).foreach(lambda part: wait_for_release(name, part))
         return SimpleNamespace(line=lambda: "archive: done")
 
-    monkeypatch.setattr(pipeline_run, "load", lambda name: SimpleNamespace(run=run, __name__=name))
-    monkeypatch.setattr(pipeline_run, "arguments", lambda module, given: given)
+    monkeypatch.setattr(pipeline_jobs, "load", lambda name: SimpleNamespace(run=run, __name__=name))
+    monkeypatch.setattr(pipeline_jobs, "arguments", lambda module, given: given)
     return made
 
 
 def test_a_bar_shows_how_many_tasks_are_done_and_leaves_one_line(
-    spark: SparkSession, screen: Screen, gate: Path, database: str, capfd: pytest.CaptureFixture[str]
+    spark: SparkSession, screen: Screen, barrier: Path, database: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     seen: list[bool] = []
 
     def open_when_seen() -> None:
         seen.append(screen.shows(f"1/{TASKS} tasks"))
-        with opened(gate):
-            ended.wait(PATIENCE_S)
+        with opened(barrier):
+            ended.wait(TIMEOUT_S)
 
     ended = threading.Event()
-    somebody = threading.Thread(target=open_when_seen)
-    somebody.start()
+    opener = threading.Thread(target=open_when_seen)
+    opener.start()
     try:
         code = screen.run("--dsn", database, "pipeline", "run", "archive")
     finally:
         ended.set()
-        somebody.join(PATIENCE_S)
+        opener.join(TIMEOUT_S)
     assert (code, seen) == (0, [True]), screen.drawn
     assert re.search(rf"archive +\S*━\S* 1/{TASKS} tasks +0:00:\d\d", screen.drawn)
     assert capfd.readouterr().out == "archive: done\n"
 
 
-@pytest.mark.parametrize("asked", [["--quiet"], ["-o", "json"]], ids=" ".join)
-def test_who_wants_no_remarks_or_reads_with_a_program_gets_no_bar(
-    spark: SparkSession, screen: Screen, gate: Path, database: str, asked: list[str]
+@pytest.mark.parametrize("options", [["--quiet"], ["-o", "json"]], ids=" ".join)
+def test_with_quiet_or_without_a_terminal_there_is_no_bar(
+    spark: SparkSession, screen: Screen, barrier: Path, database: str, options: list[str]
 ) -> None:
-    with opened(gate):
-        assert screen.run("--dsn", database, "pipeline", "run", "archive", *asked) == 0
+    with opened(barrier):
+        assert screen.run("--dsn", database, "pipeline", "run", "archive", *options) == 0
     print("the end", file=screen.file, flush=True)
     assert screen.shows("the end")
     assert screen.drawn.strip() == "the end"

@@ -40,10 +40,10 @@ def traffic(database: str) -> str:
 def run(
     spark: SparkSession, traffic: str, lake: str, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Callable[..., tuple[int, str]]]:
-    def run(*args: str, place: tuple[str, ...] = ("--lake", lake)) -> tuple[int, str]:
-        code = main(["--dsn", traffic, *args, *place])
-        said = capsys.readouterr()
-        return code, said.out + said.err
+    def run(*args: str, lake_options: tuple[str, ...] = ("--lake", lake)) -> tuple[int, str]:
+        code = main(["--dsn", traffic, *args, *lake_options])
+        output = capsys.readouterr()
+        return code, output.out + output.err
 
     yield run
     assert spark.range(1).count() == 1, "a session that was running is left running"
@@ -52,25 +52,25 @@ def run(
 def test_the_pipeline_runs_explains_an_anomaly_verifies_and_finds_a_lost_row(
     run: Callable[..., tuple[int, str]], spark: SparkSession, traffic: str, lake: str, tmp_path: Path
 ) -> None:
-    code, said = run("pipeline", "run")
-    assert code == 0, said
+    code, output = run("pipeline", "run")
+    assert code == 0, output
     for job in ("archive", "facts", "metrics", "consumers", "anomalies", "forecast"):
-        assert f"{job}: " in said
+        assert f"{job}: " in output
     page = tmp_path / "report.html"
-    code, said = run("pipeline", "report", "--html", str(page), place=())
+    code, output = run("pipeline", "report", "--html", str(page), lake_options=())
     assert code == 0
-    assert "dlq_movement" in said
-    assert "order-x" in said
-    assert "worker" in said
+    assert "dlq_movement" in output
+    assert "order-x" in output
+    assert "worker" in output
     assert "order-x" in page.read_text()
     assert run("pipeline", "status")[0] == 0
-    code, said = run("verify")
-    assert code == 0, said
+    code, output = run("verify")
+    assert code == 0, output
     with psycopg.connect(traffic, autocommit=True) as conn:
         conn.execute("delete from tarry.message where key = 'order-180'")
-    code, said = run("verify")
+    code, output = run("verify")
     assert code == 7
-    assert "order-180" in said
+    assert "order-180" in output
 
 
 @pytest.mark.chaos
@@ -81,6 +81,6 @@ def test_the_notebook_runs_from_the_first_cell_to_the_last(
     monkeypatch.setenv("LAKE", lake)
     monkeypatch.chdir(tmp_path)
     runpy.run_path(str(ROOT / "examples" / "pipeline_notebook.py"))
-    said = capsys.readouterr().out
-    assert "dlq_movement" in said
+    output = capsys.readouterr().out
+    assert "dlq_movement" in output
     assert (tmp_path / "notebook-report.html").exists()

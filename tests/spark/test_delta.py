@@ -15,7 +15,7 @@ from tarry.core.errors import TarryError
 from tarry.edges.spark.jobs import archive, compact
 from tarry.edges.spark.jobs.archive import ArchiveArgs
 from tarry.edges.spark.jobs.compact import CompactArgs
-from tarry.edges.spark.lake import read_events
+from tarry.edges.spark.lake.lake import read_events
 from tests.kit.spark import rows_of
 
 QUEUES = ("orders", "7", "a.b-c")
@@ -29,8 +29,8 @@ def offered(app: App, n: int = 5) -> None:
 def read_by_delta(lake: str) -> list[Any]:
     """Queue by the partition and by the file, and id: of every row."""
     table = pytest.importorskip("deltalake").DeltaTable(str(Path(lake) / "events"))
-    found = table.to_pyarrow_table(columns=["queue", "queue_name", "id"])
-    return sorted(tuple(row.values()) for row in found.to_pylist())
+    rows = table.to_pyarrow_table(columns=["queue", "queue_name", "id"])
+    return sorted(tuple(row.values()) for row in rows.to_pylist())
 
 
 def files_by_delta(lake: str) -> set[str]:
@@ -43,7 +43,7 @@ def files_by_manifest(app: App, lake: str) -> set[str]:
 
 
 def archived(spark: SparkSession, app: App, lake: str) -> list[Any]:
-    events = read_events(spark, app.pipeline.manifest, lake)
+    events = read_events(spark, app, lake)
     return sorted(rows_of(events.selectExpr("queue", "queue as queue_name", "id")))
 
 
@@ -55,10 +55,10 @@ def test_a_delta_log_follows_the_archive_through_new_batches_and_a_compaction(
     archive.run(spark, pipeline_app, ArchiveArgs(lake=lake, delta=True))
     assert read_by_delta(lake) == archived(spark, pipeline_app, lake)
     offered(pipeline_app)
-    archive.run(spark, pipeline_app, ArchiveArgs(lake=lake))  # kept without being asked for again
-    told = read_by_delta(lake)
-    assert len(told) == 2 * len(QUEUES) * 5 + len(QUEUES)
-    assert told == archived(spark, pipeline_app, lake)
+    archive.run(spark, pipeline_app, ArchiveArgs(lake=lake))  # kept without a new request
+    rows = read_by_delta(lake)
+    assert len(rows) == 2 * len(QUEUES) * 5 + len(QUEUES)
+    assert rows == archived(spark, pipeline_app, lake)
     before = files_by_delta(lake)
     with monkeypatch.context() as patch:  # a log that cannot be kept stops a compaction before it begins
         patch.setitem(sys.modules, "deltalake", None)
@@ -68,10 +68,10 @@ def test_a_delta_log_follows_the_archive_through_new_batches_and_a_compaction(
     compact.run(spark, pipeline_app, CompactArgs(lake=lake, at_least=2))
     assert files_by_delta(lake) == files_by_manifest(pipeline_app, lake)
     assert not before & files_by_delta(lake), "what was merged is not read any more, though it is there for an hour"
-    assert read_by_delta(lake) == told
+    assert read_by_delta(lake) == rows
 
 
-def test_without_its_library_one_sentence_says_what_to_install(
+def test_without_its_library_one_sentence_names_what_to_install(
     spark: SparkSession, pipeline_app: App, lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "deltalake", None)

@@ -1,77 +1,47 @@
-"""The lake computes the hashes of PostgreSQL: of any text, and of any event."""
+"""Spark computes the hash of PostgreSQL for any event."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from functools import reduce
+from typing import TYPE_CHECKING, Any
 
 import psycopg
-import pyarrow as pa
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
 
 from tarry.app import App
-from tarry.core.events import EventKind
-from tarry.core.windows import Scan
-from tarry.edges.spark.hashing import COLUMNS, event_hash, text_hash
-from tests.kit.servers import Server
+from tarry.core.journal.events import EventKind
+from tarry.edges.spark.lake.lake import FILE, event_hash
+from tarry.edges.spark.source.reader import register
 from tests.kit.spark import write_events
 
-TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=60)
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
-@pytest.fixture(scope="module")
-def conn(server: Server) -> Iterator[psycopg.Connection[Any]]:
-    with psycopg.connect(server.shared, autocommit=True) as conn:
-        yield conn
-
-
-@given(texts=st.lists(TEXTS | st.none(), min_size=1, max_size=30), seed=st.sampled_from([0, 1, 17, 2**40 + 3]))
-def test_a_text_has_the_hash_that_postgresql_gives_it(
-    conn: psycopg.Connection[Any], texts: list[str | None], seed: int
-) -> None:
-    expected = conn.execute(
-        'select coalesce(hashtextextended(t collate "C", %s), 0) from unnest(%s::text[]) with ordinality u(t, n) order by n',
-        (seed, texts),
-    ).fetchall()
-    found = [0 if text is None else int(h) for text, h in zip(texts, text_hash(pa.array(texts), seed), strict=True)]
-    assert found == [row[0] % 2**64 for row in expected]
-
-
-def test_long_texts_are_hashed_in_small_groups(conn: psycopg.Connection[Any]) -> None:
-    texts = ["x" * n for n in (0, 1, 100_000, 11, 12, 13, 24)] * 90
-    expected = conn.execute(
-        "select hashtextextended(t, 5) from unnest(%s::text[]) with ordinality u(t, n) order by n", (texts,)
-    ).fetchall()
-    assert [int(h) for h in text_hash(pa.array(texts), 5)] == [row[0] % 2**64 for row in expected]
-
-
-def test_a_slice_of_an_array_is_hashed_as_such() -> None:
-    whole = pa.array(["a", None, "bb", "ccc" * 9, None, "d"])
-    assert list(text_hash(whole.slice(2, 3), 3))[:2] == list(text_hash(whole, 3))[2:4]
-
-
-def test_every_column_of_an_event_is_part_of_its_hash(pipeline_app: App) -> None:
+def test_every_column_of_an_event_is_part_of_its_hash(spark: SparkSession, pipeline_app: App) -> None:
     pipeline_app.queue("q").offer("a", 1)
-    assert pipeline_app.dsn is not None
-    with psycopg.connect(pipeline_app.dsn) as conn:
+    dsn = pipeline_app.dsn
+    assert dsn is not None
+    with psycopg.connect(dsn) as conn:
         write_events(conn, 200)
         _scatter(conn)
-    windows = pipeline_app.pipeline.windows
-    (piece,) = windows.slices(Scan(table="events", columns=COLUMNS), None)
-    (batch,) = windows.batches(piece)
-    with psycopg.connect(pipeline_app.dsn) as conn:
+        conn.commit()
         expected = dict(conn.execute("select id, tarry.event_hash(e) from tarry.event e").fetchall())
-    hashes = event_hash(batch)
-    assert {i: int(h) for i, h in zip(batch.column("id").to_pylist(), hashes, strict=True)} == {
-        i: h % 2**64 for i, h in expected.items()
+    register(spark)
+    events = spark.read.format("tarry").option("dsn", dsn).load().withColumnRenamed("queue", "queue_name").cache()
+    columns = [field for field in FILE.fields if field.name not in ("id", "queue_name")]
+    frames = {"": events} | {
+        field.name: events.withColumn(field.name, F.lit(None).cast(field.dataType)) for field in columns
     }
-    for name in COLUMNS:
-        other = batch.set_column(
-            batch.schema.get_field_index(name), name, pa.nulls(batch.num_rows, batch.column(name).type)
-        )
-        assert (event_hash(other) != hashes).any(), name
+    every = reduce(DataFrame.unionByName, [_hashes(name, frame) for name, frame in frames.items()]).collect()
+    hashes = {name: {row.id: int(row.hash) for row in every if row.name == name} for name in frames}
+    assert hashes[""] == {id: hash % 2**64 for id, hash in expected.items()}
+    assert [name for name in frames if name and hashes[name] == hashes[""]] == []
+
+
+def _hashes(name: str, events: DataFrame) -> DataFrame:
+    return events.select(F.lit(name).alias("name"), "id", event_hash().alias("hash"))
 
 
 def _scatter(conn: psycopg.Connection[Any]) -> None:

@@ -65,12 +65,12 @@ def test_every_job_that_writes_lists_or_deletes_knows_its_way_there(
     with psycopg.connect(pipeline_app.dsn) as conn:
         conn.execute("update tarry.archive_batch set replaced_at = replaced_at - interval '2 hours'")
     compact.run(spark, pipeline_app, CompactArgs(lake=uri))
-    assert lying("events/*") == ["batch=00000003"], "merged, and what was merged or nobody's is gone"
+    assert lying("events/*") == ["batch=00000003"], "merged, and merged or unowned files are gone"
     assert prune.run(spark, pipeline_app, PruneArgs(lake=uri, retention=True)).retired_files == 0
 
-    found = verify.run(spark, pipeline_app, VerifyArgs(lake=uri))
-    assert (found.problems, found.live) == ((), 8)
+    verified = verify.run(spark, pipeline_app, VerifyArgs(lake=uri))
+    assert (verified.problems, verified.live) == ((), 8)
     (file,) = behind.rglob("batch=00000003/**/*.parquet")
     file.unlink()
-    found = verify.run(spark, pipeline_app, VerifyArgs(lake=uri))
-    assert found.problems[0].what == "1 files of the lake are gone"
+    verified = verify.run(spark, pipeline_app, VerifyArgs(lake=uri))
+    assert verified.problems[0].what == "1 files of the lake are gone"

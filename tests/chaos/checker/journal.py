@@ -1,4 +1,4 @@
-"""S12 and S18: what the journal says adds up to the tables, and its readers were given all of it or told of a gap."""
+"""S12 and S18: the events of the journal add up to the tables, and its readers got all of them or a gap."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.chaos.checker.verdict import Verdict
 from tests.chaos.recording import OK, History, Left, Operation
 
 BEGINS = ("offered", "redriven", "updated", "edited", "cron_planned")
-ENDS = ("acked", "buried", "dropped", "moved", "cron_replaced")
+ENDS = ("acked", "buried", "dropped", "cron_replaced")
 
 
 class Event(NamedTuple):
@@ -28,12 +28,12 @@ def check_journal(events: Iterable[Event], history: History, verdict: Verdict) -
     assert history.left is not None
     readers = {name: Reader(name) for name in {op.client for op in history.operations if op.name == "feed"}}
     for op in history.operations:
-        if op.name == "feed" and op.answer == OK:
+        if op.name == "feed" and op.status == OK:
             readers[op.client].take(op, verdict)
     live: set[tuple[str, str, int]] = set()
     dead: dict[str, set[int]] = {}
-    for (queue, key), found in groupby(events, key=lambda event: event[:2]):
-        _fold(queue, key, list(found), readers.values(), live, dead, verdict)
+    for (queue, key), group in groupby(events, key=lambda event: event[:2]):
+        _fold(queue, key, list(group), readers.values(), live, dead, verdict)
     _compare(live, dead, history.left, verdict)
     forgets = any(fault.forgets for fault in history.faults)
     for reader in readers.values():
@@ -135,7 +135,7 @@ class Reader:
 _LATE_IN_A_PAGE = 5_000_000
 """An event may come so much after others that were stamped later, in microseconds, by the order of transactions."""
 _LATE = 30_000_000
-"""An event may be committed so much later than it was stamped, in microseconds, by a transaction that was held up."""
+"""An event may be committed so much later than it was stamped, in microseconds, by a transaction that was delayed."""
 
 
 def _name(id: int, at: int) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from itertools import pairwise
 
-from tests.chaos.checker.index import DONE, STORED, Grant, Index, Item, Place, Settle
+from tests.chaos.checker.index import DONE, STORED, Address, Grant, Index, Item, Settle
 from tests.chaos.checker.verdict import Verdict
 from tests.chaos.layout import CRON, KINDS
 from tests.chaos.recording import OK, UNKNOWN, Operation
@@ -19,12 +19,12 @@ _ZOMBIE = 60_000_000
 
 
 def check_messages(index: Index, verdict: Verdict) -> None:
-    for place in index.offers.keys() | index.grants.keys():
-        grants = index.grants.get(place, [])
-        if place[0] != CRON.name:
-            _check_deliveries(index, place, grants, verdict)
-        _check_leases(index, place, grants, verdict)
-        _check_settles(index, place, grants, verdict)
+    for address in index.offers.keys() | index.grants.keys():
+        grants = index.grants.get(address, [])
+        if address[0] != CRON.name:
+            _check_deliveries(index, address, grants, verdict)
+        _check_leases(index, address, grants, verdict)
+        _check_settles(index, address, grants, verdict)
     _check_versions(index, verdict)
     _check_pauses(index, verdict)
     if index.history.left is not None:
@@ -32,9 +32,9 @@ def check_messages(index: Index, verdict: Verdict) -> None:
         _check_effects(index, verdict)
 
 
-def _check_deliveries(index: Index, place: Place, grants: list[Grant], verdict: Verdict) -> None:
+def _check_deliveries(index: Index, address: Address, grants: list[Grant], verdict: Verdict) -> None:
     """S2, S16, S9: every delivery has an offer of this queue and key, or an edit, and is not before its time."""
-    queue, key = place
+    queue, key = address
     for grant in grants:
         items = [
             item
@@ -42,11 +42,11 @@ def _check_deliveries(index: Index, place: Place, grants: list[Grant], verdict: 
             if item.op.queue == queue and item.key in (None, key) and item.op.invoked <= grant.by.returned
         ]
         if not items:
-            verdict.count("unexpected", (place, grant))
+            verdict.count("unexpected", (address, grant))
         elif grant.leased_at < grant.due_at:
-            verdict.count("early", (place, grant))
+            verdict.count("early", (address, grant))
         elif items and all(grant.leased_at < item.op.invoked + _delay(item) for item in items):
-            verdict.count("early", (place, grant, items))
+            verdict.count("early", (address, grant, items))
 
 
 def _delay(item: Item) -> int:
@@ -54,33 +54,33 @@ def _delay(item: Item) -> int:
     return 0 if item.policy == "debounce" else item.delay
 
 
-def _check_leases(index: Index, place: Place, grants: list[Grant], verdict: Verdict) -> None:
+def _check_leases(index: Index, address: Address, grants: list[Grant], verdict: Verdict) -> None:
     """S3 and S10, and the delay of a nack or a release as part of S9."""
-    changes = list(index.changes(place)) if len(grants) > 1 else []
-    most = KINDS[place[0]].max_attempts
+    changes = list(index.changes(address)) if len(grants) > 1 else []
+    most = KINDS[address[0]].max_attempts
     last: dict[tuple[int, str], Grant] = {}
     before: Grant | None = None
     for grant in grants:
         if before is not None and grant.leased_at < _valid_until(index, before, changes):
-            verdict.count("overlapping", (place, before, grant))
+            verdict.count("overlapping", (address, before, grant))
         same = last.get((grant.version, grant.payload))
         if same is not None:
             verdict.report("redelivered")
-            _check_again(index, place, same, grant, verdict)
+            _check_again(index, address, same, grant, verdict)
         if most is not None and grant.attempt > most:
-            verdict.count("attempts_wrong", (place, grant))
+            verdict.count("attempts_wrong", (address, grant))
         last[grant.version, grant.payload] = before = grant
 
 
-def _check_again(index: Index, place: Place, before: Grant, grant: Grant, verdict: Verdict) -> None:
+def _check_again(index: Index, address: Address, before: Grant, grant: Grant, verdict: Verdict) -> None:
     crashed = index.faults.crashed(before.leased_at, grant.leased_at)
     given_back = any(s.op.name == "release" and s.may_be_done for s in before.settles)
     if grant.attempt <= before.attempt and not given_back and not crashed:
-        verdict.count("attempts_wrong", (place, before, grant))
+        verdict.count("attempts_wrong", (address, before, grant))
     for settle in before.settles:
         is_early = grant.leased_at < settle.op.invoked + settle.delay
         if settle.op.name in ("nack", "release") and settle.outcome == DONE and is_early and not crashed:
-            verdict.count("early", (place, before, grant))
+            verdict.count("early", (address, before, grant))
 
 
 def _valid_until(index: Index, grant: Grant, changes: list[Operation]) -> float:
@@ -92,37 +92,37 @@ def _valid_until(index: Index, grant: Grant, changes: list[Operation]) -> float:
     return min(grant.lease_until, grant.ended_by_holder(), changed, crash)
 
 
-def _check_settles(index: Index, place: Place, grants: list[Grant], verdict: Verdict) -> None:
+def _check_settles(index: Index, address: Address, grants: list[Grant], verdict: Verdict) -> None:
     """S5 and S6."""
     acked: dict[tuple[int, str], Operation] = {}
     for i, grant in enumerate(grants):
         for settle in grant.settles:
             if settle.outcome == DONE:
-                _check_fence(index, place, grants[i:], settle, verdict)
+                _check_fence(index, address, grants[i:], settle, verdict)
                 if settle.op.name == "ack":
                     first = acked.setdefault((grant.version, grant.payload), settle.op)
                     if first is not settle.op:
-                        verdict.count("double_ack", (place, first, settle.op))
+                        verdict.count("double_ack", (address, first, settle.op))
     for grant in grants:
         ack = acked.get((grant.version, grant.payload))
         if ack is not None and grant.by.invoked > ack.returned:
-            verdict.count("delivered_after_ack", (place, ack, grant))
+            verdict.count("delivered_after_ack", (address, ack, grant))
 
 
-def _check_fence(index: Index, place: Place, grants: list[Grant], settle: Settle, verdict: Verdict) -> None:
+def _check_fence(index: Index, address: Address, grants: list[Grant], settle: Settle, verdict: Verdict) -> None:
     """`grants`: the one that was settled, and all after it."""
     grant, op = grants[0], settle.op
     later = [g for g in grants[1:] if g.by.returned < op.invoked]
     if any(not index.faults.crashed(g.leased_at, op.returned) for g in later):
-        verdict.count("stale_settle_won", (place, grant, op, later))
+        verdict.count("stale_settle_won", (address, grant, op, later))
     replaced = any(
         item.outcome == "updated" and item.op.invoked > grant.by.returned and item.op.returned < op.invoked
-        for item in index.offers.get(place, ())
+        for item in index.offers.get(address, ())
     )
     if replaced and not index.faults.forgot(grant.leased_at, op.returned):
-        verdict.count("replaced_settle_won", (place, grant, op))
+        verdict.count("replaced_settle_won", (address, grant, op))
     if op.name == "touch" and op.invoked > _held_at_most(grant, op):
-        verdict.count("late_touch_won", (place, grant, op))
+        verdict.count("late_touch_won", (address, grant, op))
 
 
 def _held_at_most(grant: Grant, touch: Operation) -> float:
@@ -134,8 +134,8 @@ def _held_at_most(grant: Grant, touch: Operation) -> float:
 
 def _check_versions(index: Index, verdict: Verdict) -> None:
     """S4 and S7: a message offered after another was leased has a higher version; one offer makes one version."""
-    for place, grants in index.grants.items():
-        if place[0] == CRON.name:
+    for address, grants in index.grants.items():
+        if address[0] == CRON.name:
             continue
         first: dict[str, Grant] = {}
         for grant in grants:
@@ -146,16 +146,16 @@ def _check_versions(index: Index, verdict: Verdict) -> None:
             offered = min((item.op.invoked for item in items), default=0)
             forgot = index.faults.forgot(before.leased_at, grant.leased_at)
             if grant.version < before.version and offered > before.by.returned and not forgot:
-                verdict.count("version_back", (place, before, grant))
+                verdict.count("version_back", (address, before, grant))
     versions: dict[str, set[int]] = defaultdict(set)
     for grant in index.by_token.values():
         versions[grant.payload].add(grant.version)
-    for payload, found in versions.items():
+    for payload, numbers in versions.items():
         items = index.by_payload.get(payload, [])
-        if len(found) < 2 or not items or items[0].retried or KINDS[items[0].op.queue].revives:
+        if len(numbers) < 2 or not items or items[0].retried or KINDS[items[0].op.queue].revives:
             continue
         if not index.faults.forgot(items[0].op.invoked, float("inf")):
-            verdict.count("stored_twice", (items[0], sorted(found)))
+            verdict.count("stored_twice", (items[0], sorted(numbers)))
 
 
 def _check_pauses(index: Index, verdict: Verdict) -> None:
@@ -163,8 +163,8 @@ def _check_pauses(index: Index, verdict: Verdict) -> None:
     turns = [op for op in index.history.operations if op.name in ("pause", "resume")]
     for queue in {op.queue for op in turns}:
         ours = [op for op in turns if op.queue == queue]
-        polls = [op for op in index.history.operations if op.name == "poll" and op.queue == queue and op.answer == OK]
-        for pause in (op for op in ours if op.name == "pause" and op.answer == OK):
+        polls = [op for op in index.history.operations if op.name == "poll" and op.queue == queue and op.status == OK]
+        for pause in (op for op in ours if op.name == "pause" and op.status == OK):
             resumes = [op for op in ours if op.name == "resume" and op.returned > pause.invoked]
             resumed = min((op.invoked for op in resumes if op.invoked > pause.invoked - _ZOMBIE), default=float("inf"))
             for poll in polls:
@@ -191,36 +191,36 @@ def _check_accounts(index: Index, verdict: Verdict) -> None:
             verdict.count("attempts_wrong", (queue, attempt, "dead"))
     discarded = _queues_with(index, "discard", OK, UNKNOWN)
     half_polled = _queues_with(index, "poll", UNKNOWN)
-    found = live | dead
-    for place, items in index.offers.items():
+    present = live | dead
+    for address, items in index.offers.items():
         ended = {
             grant.payload
-            for grant in index.grants.get(place, ())
+            for grant in index.grants.get(address, ())
             if any(s.op.name in ("ack", "bury") and s.may_be_done for s in grant.settles)
         }
         latest: list[Operation] | None = None
         for item in items:
-            if item.outcome not in STORED or item.payload in found or item.payload in ended:
+            if item.outcome not in STORED or item.payload in present or item.payload in ended:
                 continue
-            if place[0] in discarded and (place[0] in half_polled or _may_have_died(index, place, item)):
+            if address[0] in discarded and (address[0] in half_polled or _may_have_died(index, address, item)):
                 continue
             if latest is None:
-                latest = sorted(index.changes(place), key=lambda op: op.returned)[-2:]
+                latest = sorted(index.changes(address), key=lambda op: op.returned)[-2:]
             if not any(other is not item.op and other.returned >= item.op.invoked for other in latest):
-                verdict.count("lost", (place, item))
+                verdict.count("lost", (address, item))
     delivered = {grant.payload for grant in index.by_token.values()}
     for item in index.forgotten:
-        verdict.report("forgotten", item.payload not in found and item.payload not in delivered)
+        verdict.report("forgotten", item.payload not in present and item.payload not in delivered)
 
 
-def _queues_with(index: Index, name: str, *answers: str) -> set[str]:
-    return {op.queue for op in index.history.operations if op.name == name and op.answer in answers}
+def _queues_with(index: Index, name: str, *outcomes: str) -> set[str]:
+    return {op.queue for op in index.history.operations if op.name == name and op.status in outcomes}
 
 
-def _may_have_died(index: Index, place: Place, item: Item) -> bool:
+def _may_have_died(index: Index, address: Address, item: Item) -> bool:
     """Its last attempt may have failed: then it may have been among the discarded."""
-    most = KINDS[place[0]].max_attempts
-    grants = [g for g in index.grants.get(place, ()) if g.payload == item.payload]
+    most = KINDS[address[0]].max_attempts
+    grants = [g for g in index.grants.get(address, ()) if g.payload == item.payload]
     return any(s.op.name == "bury" for g in grants for s in g.settles) or (
         most is not None and any(g.attempt >= most for g in grants)
     )
@@ -230,11 +230,11 @@ def _check_effects(index: Index, verdict: Verdict) -> None:
     """An effect in the transaction of an ack: once if the commit was answered, at most once in any case."""
     left = index.history.left
     assert left is not None
-    found = Counter(left.effects)
-    for payload, n in found.items():
+    effects = Counter(left.effects)
+    for payload, n in effects.items():
         if n > 1:
             verdict.count("effect_wrong", (payload, n))
     for op in index.history.operations:
-        is_missing = op.name == "effect" and op.answer == OK and not found[op.facts[0]]
+        is_missing = op.name == "effect" and op.status == OK and not effects[op.facts[0]]
         if is_missing and not index.faults.forgot(op.invoked, op.returned):
             verdict.count("effect_wrong", (op, "missing"))

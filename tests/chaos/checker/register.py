@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tests.chaos.checker.index import DONE, STORED, Index, Place
+from tests.chaos.checker.index import DONE, STORED, Address, Index
 from tests.chaos.checker.verdict import Verdict
 from tests.chaos.layout import REGISTER
 from tests.chaos.recording import OK, UNKNOWN, Operation
@@ -28,12 +28,12 @@ class Step(NamedTuple):
     returned: float
     verb: str
     payload: Value
-    answer: str | bool | None
+    result: str | bool | None
     policy: str = ""
 
     @property
     def optional(self) -> bool:
-        return self.answer == UNKNOWN
+        return self.result == UNKNOWN
 
     def after(self, value: Value) -> tuple[Value, ...]:
         """What the register may hold after this call; nothing if the call cannot have been answered so."""
@@ -41,20 +41,20 @@ class Step(NamedTuple):
             case "observe":
                 return (value,) if value == self.payload else ()
             case "contains":
-                return (value,) if (value is not None) == self.answer else ()
+                return (value,) if (value is not None) == self.result else ()
             case "offer":
                 return self._after_offer(value)
             case "edit":
-                if self.answer == "gone":
+                if self.result == "gone":
                     return (value,) if value is None else ()
-                return () if value is None else (value,) if self.answer == "leased" else (self.payload,)
+                return () if value is None else (value,) if self.result == "leased" else (self.payload,)
             case "drop":
-                return () if self.answer is not UNKNOWN and self.answer != (value is not None) else (None,)
+                return () if self.result is not UNKNOWN and self.result != (value is not None) else (None,)
             case _:  # ack
-                return (None,) if value == self.payload else (value,) if self.answer == UNKNOWN else ()
+                return (None,) if value == self.payload else (value,) if self.result == UNKNOWN else ()
 
     def _after_offer(self, value: Value) -> tuple[Value, ...]:
-        match self.answer:
+        match self.result:
             case "created":
                 return (self.payload,) if value is None else ()
             case "updated":
@@ -68,16 +68,16 @@ class Step(NamedTuple):
 
 
 def check_registers(index: Index, verdict: Verdict) -> None:
-    for place, steps in _steps(index).items():
+    for address, steps in _steps(index).items():
         steps.sort(key=lambda step: step.invoked)
         last = max((step.returned for step in steps if step.returned != float("inf")), default=steps[-1].invoked)
         if index.faults.forgot(steps[0].invoked, last):
             verdict.report("keys_not_linearized")
             continue
-        found = linearizable(steps)
-        verdict.report("keys_not_linearized" if found is None else "keys_linearized")
-        if found is False:
-            verdict.count("not_linearizable", (place, steps))
+        is_linearizable = linearizable(steps)
+        verdict.report("keys_not_linearized" if is_linearizable is None else "keys_linearized")
+        if is_linearizable is False:
+            verdict.count("not_linearizable", (address, steps))
 
 
 def linearizable(steps: list[Step]) -> bool | None:
@@ -109,18 +109,18 @@ def linearizable(steps: list[Step]) -> bool | None:
     return False
 
 
-def _steps(index: Index) -> dict[Place, list[Step]]:
-    found: dict[Place, list[Step]] = defaultdict(list)
+def _steps(index: Index) -> dict[Address, list[Step]]:
+    steps: dict[Address, list[Step]] = defaultdict(list)
     for op in index.history.operations:
-        if op.queue == REGISTER.name and op.answer in (OK, UNKNOWN):
+        if op.queue == REGISTER.name and op.status in (OK, UNKNOWN):
             for key, step in _steps_of(op, index):
-                found[op.queue, key].append(step)
-    return found
+                steps[op.queue, key].append(step)
+    return steps
 
 
 def _steps_of(op: Operation, index: Index) -> Iterator[tuple[str, Step]]:
     times = (op.invoked, op.returned)
-    is_known = op.answer == OK
+    is_known = op.status == OK
     match op.name:
         case "offer":
             for i, (key, payload, _, policy) in enumerate(op.facts[0]):

@@ -23,7 +23,7 @@ BROKEN: dict[str, tuple[str, str]] = {
     "early": ("S9", "a delivery before its due time, by the clock of the database"),
     "attempts_wrong": ("S10", "a lease did not count as an attempt, or there were more than allowed"),
     "died_twice": ("S10", "a version is dead more than once"),
-    "batch_wrong": ("S11", "a batch was answered with another number of items, or a poll gave more than asked for"),
+    "batch_wrong": ("S11", "a batch returned another number of items, or a poll gave more than its limit"),
     "journal_wrong": ("S12", "the events of a key do not add up to the live and the dead table"),
     "effect_wrong": ("S12", "an effect in the transaction of its ack happened twice, or not at all"),
     "tick_missing": ("S13", "a tick of a schedule made no message"),
@@ -40,7 +40,7 @@ BROKEN: dict[str, tuple[str, str]] = {
 REPORTS = {
     "operations": "operations (calls of the public API)",
     "messages": "messages in these calls",
-    "unknown": "operations without an answer",
+    "unknown": "operations without a reply",
     "refused": "operations refused with nothing changed",
     "undone": "operations in transactions that were rolled back",
     "offers": "messages offered",
@@ -60,7 +60,7 @@ REPORTS = {
 class Verdict:
     counts: Counter[str] = field(default_factory=Counter[str])
     examples: dict[str, Any] = field(default_factory=dict)
-    """The first of each, for the reader who has to find out why."""
+    """The first of each, to find out why."""
 
     def count(self, name: str, example: Any) -> None:
         assert name in BROKEN, name

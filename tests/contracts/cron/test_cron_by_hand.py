@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -9,13 +10,13 @@ from typing import Any
 import pytest
 
 from tarry import Queue
+from tarry.api._sync.schedules import Schedules
 from tarry.app import App
-from tarry.core.cron import Reason, Ruling, Verdict
+from tarry.core.cron.model import Reason, ScheduleChange, Verdict
 from tarry.core.errors import UnknownSchedule
-from tarry.handles import cron_asks
-from tarry.handles.asking import answered
-from tarry.services.cron import Cron
-from tests.kit.backends import Backend, new_name
+from tarry.services.cron._sync.api import Cron
+from tests.kit.backends import Backend, new_name, where_the_messages_are
+from tests.kit.calls import call_of, replace_call
 from tests.kit.clocks import START, WatchedClock
 from tests.kit.cron import scheduler, ticks_of, verdicts
 from tests.kit.steps import HOUR, MINUTE, take
@@ -23,20 +24,23 @@ from tests.kit.steps import HOUR, MINUTE, take
 DAY = timedelta(days=1)
 
 
-class SaysItTwice:
-    """A store whose connection goes away between a ruling and its answer: what is said again finds the schedule changed."""
+class SendsTwice:
+    """A store whose connection breaks between a schedule change and its reply: a retry finds the schedule changed."""
 
     def __init__(self, store: Any, clock: WatchedClock) -> None:
         self._store = store
-        self._clock = clock
+        self.cron = copy.copy(store.cron)
+        apply = call_of(self, "cron.apply_changes")
+
+        def twice(changes: Any, **options: Any) -> list[bool]:
+            apply(changes, **options)
+            clock.advance(MINUTE)
+            return apply(changes, **options)
+
+        replace_call(self, "cron.apply_changes", twice)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
-
-    def rule(self, rulings: Any, **options: Any) -> list[bool]:
-        self._store.rule(rulings, **options)
-        self._clock.advance(MINUTE)
-        return self._store.rule(rulings, **options)
 
 
 class TestByHand:
@@ -78,14 +82,14 @@ class TestByHand:
     def test_a_change_that_comes_after_the_end_makes_nothing_again(
         self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
     ) -> None:
-        """Somebody read it, somebody else removed it, and now the first one wants to write."""
+        """One process read it, another removed it, and now the first writes."""
         cron.install_periodic(prefix, HOUR, queue=queue.name)
-        (seen,) = [state for state in app.store.schedules() if state.prefix == prefix]
+        (seen,) = [state for state in app.store.run(app.store.cron.schedules()) if state.prefix == prefix]
         changed = dataclasses.replace(seen, paused_reason="late")
-        late = Ruling(prefix=prefix, expected=seen.revision, after=changed, ruled_at=clock.pinned())
+        late = ScheduleChange(prefix=prefix, expected=seen.revision, after=changed, ruled_at=clock.pinned())
         cron.schedules.delete(prefix)
-        assert app.store.rule([late]) == [False]
-        assert prefix not in [state.prefix for state in app.store.schedules()]
+        assert app.store.run(app.store.cron.apply_changes([late])) == [False]
+        assert prefix not in [state.prefix for state in app.store.run(app.store.cron.schedules())]
 
     def test_triggered_it_runs_once_more_and_now(
         self, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
@@ -98,39 +102,40 @@ class TestByHand:
         clock.set(START + HOUR)
         assert ticks_of(queue) == [START + HOUR]
 
-    @pytest.mark.parametrize("verb", ["trigger", "skip"])
-    def test_what_was_done_is_not_done_again_when_its_answer_was_lost(
+    @pytest.mark.parametrize("verb", ["trigger", "skip_next"])
+    def test_a_change_whose_reply_was_lost_is_not_applied_again(
         self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock, verb: str
     ) -> None:
         cron.install_periodic(prefix, HOUR, queue=queue.name)
-        lossy: Any = SaysItTwice(app.store, clock)
-        ask = cron_asks.skip(prefix, None) if verb == "skip" else cron_asks.trigger(prefix, None, None)
-        tick = answered(lossy, ask)
+        lossy: Any = SendsTwice(app.store, clock)
+        tick = getattr(Schedules(lossy), verb)(prefix)
         by_hand = [record for record in cron.schedules.history(prefix) if record.reason is Reason.BY_HAND]
         assert [record.tick for record in by_hand] == [tick]
 
-    def test_what_was_filled_in_or_deleted_is_told_also_when_its_answer_was_lost(
+    def test_a_repeated_backfill_or_delete_reports_its_first_result_after_a_lost_reply(
         self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
     ) -> None:
         cron.install_periodic(prefix, HOUR, queue=queue.name)
-        lossy: Any = SaysItTwice(app.store, clock)
-        wanted = [START - 2 * HOUR, START - HOUR]
-        assert answered(lossy, cron_asks.backfill(prefix, wanted[0], START, None, None)) == wanted
-        assert ticks_of(queue) == wanted
-        assert answered(lossy, cron_asks.uninstall(prefix, None, None))
-        assert not answered(lossy, cron_asks.uninstall(prefix, None, None))
+        lossy: Any = SendsTwice(app.store, clock)
+        schedules = Schedules(lossy)
+        expected = [START - 2 * HOUR, START - HOUR]
+        assert schedules.backfill(prefix, expected[0], START) == expected
+        assert ticks_of(queue) == expected
+        assert schedules.delete(prefix)
+        assert not schedules.delete(prefix)
 
-    def test_whatever_else_is_said_twice_is_done_once(
+    def test_every_other_repeated_change_is_applied_once(
         self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
     ) -> None:
-        lossy: Any = SaysItTwice(app.store, clock)
+        lossy: Any = SendsTwice(app.store, clock)
+        schedules = Schedules(lossy)
         spec = cron.install_periodic(prefix, HOUR, queue=queue.name).state.spec  # pyright: ignore[reportOptionalMemberAccess]
         changed = dataclasses.replace(spec, priority=3)
-        assert answered(lossy, cron_asks.install(changed, None, None)).generation == 2
-        assert answered(lossy, cron_asks.pause(prefix, "why", None, None)).paused
-        assert not answered(lossy, cron_asks.resume(prefix, None, None)).paused
+        assert schedules.put(changed).generation == 2
+        assert schedules.pause(prefix, reason="why").paused
+        assert not schedules.resume(prefix).paused
         other = new_name()
-        answered(lossy, cron_asks.apply([spec, dataclasses.replace(spec, prefix=other)], [], None))
+        schedules.apply([spec, dataclasses.replace(spec, prefix=other)])
         assert cron.schedules.get(prefix).generation == 3
         assert cron.schedules.get(other).generation == 1
         clock.set(START + HOUR)
@@ -142,12 +147,12 @@ class TestByHand:
         cron.install_periodic(prefix, HOUR, queue=queue.name)
         assert cron.schedules.skip_next(prefix) == START + HOUR
         assert cron.schedules.skip_next(prefix) == START + 2 * HOUR
-        found: list[datetime] = []
+        ticks: list[datetime] = []
         for _ in range(4):
             clock.advance(HOUR)
             scheduler(app).run_once()
-            found += ticks_of(queue)
-        assert found == [START + 3 * HOUR, START + 4 * HOUR]
+            ticks += ticks_of(queue)
+        assert ticks == [START + 3 * HOUR, START + 4 * HOUR]
         assert "skipped" in cron.schedules.explain(prefix, START + HOUR)
 
     def test_what_is_missing_is_counted_first_and_then_filled_in(
@@ -158,11 +163,11 @@ class TestByHand:
         scheduler(app).run_once()
         ticks_of(queue)
         span = (START - 2 * HOUR, START + 9 * HOUR)
-        wanted = [START + n * HOUR for n in (-2, -1, 0, 2, 3, 4)]
-        assert cron.schedules.missing(prefix, *span) == wanted
+        expected = [START + n * HOUR for n in (-2, -1, 0, 2, 3, 4)]
+        assert cron.schedules.missing(prefix, *span) == expected
         assert queue.try_poll() is None
-        assert cron.schedules.backfill(prefix, *span) == wanted
-        assert ticks_of(queue) == wanted
+        assert cron.schedules.backfill(prefix, *span) == expected
+        assert ticks_of(queue) == expected
         assert cron.schedules.backfill(prefix, *span) == []
 
     def test_the_preview_is_what_the_scheduler_then_does(
@@ -192,7 +197,7 @@ class TestByHand:
         clock.advance(4 * HOUR)
         assert "nothing was decided yet" in explain(prefix, START + 3 * HOUR)
 
-    def test_what_is_not_there_is_said(self, cron: Cron, prefix: str) -> None:
+    def test_an_unknown_schedule_is_reported(self, cron: Cron, prefix: str) -> None:
         for verb in ("get", "pause", "resume", "trigger", "skip_next", "preview"):
             with pytest.raises(UnknownSchedule):
                 getattr(cron.schedules, verb)(prefix)
@@ -203,13 +208,13 @@ class TestClocks:
         self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
     ) -> None:
         cron.install_periodic(prefix, HOUR, queue=queue.name)
-        found: list[datetime] = []
+        ticks: list[datetime] = []
         for step in (1, 1, 1, -2, 1, 1, 1, 1, -1, 1, 1):
             clock.advance(step * HOUR)
             scheduler(app).run_once()
-            found += ticks_of(queue)
-        assert sorted(found) == [START + n * HOUR for n in range(1, 7)]
-        assert len(set(found)) == len(found)
+            ticks += ticks_of(queue)
+        assert sorted(ticks) == [START + n * HOUR for n in range(1, 7)]
+        assert len(set(ticks)) == len(ticks)
 
     def test_a_tick_that_comes_between_the_step_back_and_the_next_look_is_made_too(
         self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
@@ -235,12 +240,12 @@ class TestClocks:
         clock.advance(365 * DAY)
         scheduler(app).run_once()
         clock.advance(-365 * DAY)
-        found: list[datetime] = []
+        ticks: list[datetime] = []
         for _ in range(6):
             clock.advance(HOUR)
             scheduler(app).run_once()
-            found += ticks_of(queue)
-        assert found == [START + n * HOUR for n in range(1, 7)]
+            ticks += ticks_of(queue)
+        assert ticks == [START + n * HOUR for n in range(1, 7)]
 
 
 class TestManyAtOnce:
@@ -249,8 +254,9 @@ class TestManyAtOnce:
         spec = cron.schedules.get(prefix).spec
         more = [dataclasses.replace(spec, prefix=f"{prefix}/{n}") for n in range(3)]
         cron.schedules.apply(more, remove=[prefix])
-        assert [state.prefix for state in cron.schedules.list()] == [one.prefix for one in more]
+        assert [state.prefix for state in cron.schedules.list()] == [change.prefix for change in more]
 
+    @where_the_messages_are
     def test_what_comes_due_is_counted_by_slices(
         self, backend: Backend, app: App, cron: Cron, queue: Queue[Any], clock: WatchedClock
     ) -> None:
@@ -258,5 +264,5 @@ class TestManyAtOnce:
             queue.offer(None, 1, after=minutes * MINUTE)
         queue.offer("now", 1)
         take(queue).nack(delay=30 * MINUTE)
-        found = app.store.due_counts(START, START + 2 * HOUR, HOUR)
-        assert [tuple(one)[1:] for one in found if one.queue == queue.name] == [(START, 3, 1), (START + HOUR, 1, 0)]
+        counts = app.store.run(app.store.cron.due_counts(START, START + 2 * HOUR, HOUR))
+        assert [tuple(part)[1:] for part in counts if part.queue == queue.name] == [(START, 3, 1), (START + HOUR, 1, 0)]

@@ -8,17 +8,19 @@ import pytest
 
 from tarry import Queue
 from tarry.app import App
-from tarry.core.cron import CronMessage
-from tarry.core.errors import Refused
-from tarry.services.cron import Cron
-from tests.kit.backends import new_name
+from tarry.core.cron.model import CronMessage
+from tarry.core.errors import InvalidState
+from tarry.services.cron._sync.api import Cron
+from tests.kit.backends import new_name, where_the_messages_are
 from tests.kit.clocks import START, WatchedClock
 from tests.kit.cron import scheduler, ticks_of, verdicts
 from tests.kit.steps import HOUR, MINUTE, take
 
+pytestmark = where_the_messages_are
+
 
 def forget_all(app: App, clock: WatchedClock) -> None:
-    while app.store.forget_ticks(clock.pinned()):
+    while app.store.run(app.store.cron.forget_ticks(clock.pinned())):
         pass
 
 
@@ -31,7 +33,7 @@ class TestForgetting:
         scheduler(app).run_once()
         ticks_of(queue)
         clock.advance(HOUR / 2)
-        assert app.store.forget_ticks(clock.pinned()) >= 1
+        assert app.store.run(app.store.cron.forget_ticks(clock.pinned())) >= 1
         scheduler(app).run_once()
         assert queue.try_poll() is None
         assert [hour for hour, _, _ in verdicts(cron.schedules.history(prefix))] == [2]
@@ -58,15 +60,15 @@ class TestForgetting:
         clock.advance(3 * HOUR)
         scheduler(app).run_once()  # 04:00 was planned; 05:00 and 06:00 are skipped
         for fill in (cron.schedules.missing, cron.schedules.backfill):
-            with pytest.raises(Refused, match="has forgotten which ticks") as error:
+            with pytest.raises(InvalidState, match="which ticks fired is unknown") as error:
                 fill(prefix, START, START + 9 * HOUR)
             assert "03:00:00" in str(error.value)
-            assert "begin after that" in (error.value.hint or "")
+            assert "start after that" in (error.value.hint or "")
         ticks_of(queue)
-        wanted = [START + 5 * HOUR, START + 6 * HOUR]
-        assert cron.schedules.backfill(prefix, START + 3.5 * HOUR, START + 9 * HOUR) == wanted
-        assert ticks_of(queue) == wanted
-        assert "has forgotten what was decided" in cron.schedules.explain(prefix, START + HOUR)
+        expected = [START + 5 * HOUR, START + 6 * HOUR]
+        assert cron.schedules.backfill(prefix, START + 3.5 * HOUR, START + 9 * HOUR) == expected
+        assert ticks_of(queue) == expected
+        assert "its entry in the ledger was deleted" in cron.schedules.explain(prefix, START + HOUR)
 
     def test_nor_does_another_configuration_reach_it(
         self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
@@ -77,7 +79,7 @@ class TestForgetting:
         clock.advance(MINUTE)
         forget_all(app, clock)
         cron.install_periodic(prefix, HOUR, queue=queue.name)
-        with pytest.raises(Refused, match="has forgotten which ticks"):
+        with pytest.raises(InvalidState, match="which ticks fired is unknown"):
             cron.schedules.missing(prefix, START + MINUTE, START + 3 * HOUR)
 
     def test_a_tick_that_was_done_and_forgotten_is_not_made_by_the_program_that_chose_it(
@@ -108,7 +110,7 @@ class TestForgetting:
     def test_what_waits_since_before_is_still_replaced(
         self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
     ) -> None:
-        """A later one was forgotten; itself it is in the ledger, and may be made again as the new payload says."""
+        """A later one was forgotten; itself it is in the ledger, and may be made again with the new payload."""
         cron.install_periodic(prefix, HOUR, queue=queue.name, payload="old")
         for _ in range(2):
             clock.advance(HOUR)
@@ -123,7 +125,7 @@ class TestForgetting:
         (again,) = queue.try_poll_many(9)
         assert (again.key, again.payload) == (first.key, "new")
 
-    def test_a_queue_that_nobody_knows_any_more_keeps_nothing_alive(
+    def test_the_ledger_of_a_deleted_queue_is_forgotten(
         self, app: App, cron: Cron, prefix: str, clock: WatchedClock
     ) -> None:
         name = new_name()

@@ -9,7 +9,7 @@ import pytest
 
 from tarry import Queue
 from tarry.app import App
-from tarry.services.cron import Cron
+from tarry.services.cron._sync.api import Cron
 from tests.kit.clocks import START, WatchedClock
 from tests.kit.cron import scheduler, ticks_of, verdicts
 from tests.kit.steps import HOUR, MINUTE, SECOND, take
@@ -25,12 +25,12 @@ class TestAfterAChange:
         cron.install_daily(prefix, ["02:00", "02:30", "14:00"], zone="UTC", queue=queue.name)
         clock.advance(-10 * SECOND)  # 02:00 lies ahead again
         scheduler(app).run_once()
-        found: list[Any] = []
+        ticks: list[Any] = []
         for _ in range(14):
             clock.advance(HOUR)
             scheduler(app).run_once()
-            found += ticks_of(queue)
-        assert found == [START + 2.5 * HOUR, START + 14 * HOUR]
+            ticks += ticks_of(queue)
+        assert ticks == [START + 2.5 * HOUR, START + 14 * HOUR]
 
     def test_nor_does_a_change_that_is_made_by_a_clock_that_is_behind(
         self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
@@ -44,9 +44,9 @@ class TestAfterAChange:
         scheduler(app).run_once()
         assert queue.try_poll() is None
         assert delivery.ack().value == "done"
-        told = cron.schedules.explain(prefix, START + 2 * HOUR)
-        assert "planned" in told
-        assert delivery.key in told
+        explanation = cron.schedules.explain(prefix, START + 2 * HOUR)
+        assert "planned" in explanation
+        assert delivery.key in explanation
 
     def test_a_tick_that_no_other_configuration_had_is_made(
         self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
@@ -103,16 +103,18 @@ class TestAfterAChange:
 
 
 class TestWhatWaits:
-    def test_goes_on_as_the_new_configuration_says_if_that_has_it_too(
+    def test_a_shared_tick_continues_under_the_new_configuration(
         self, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
     ) -> None:
         ahead = 4 * HOUR
         cron.install_daily(
             prefix, ["02:00", "03:00"], zone="UTC", queue=queue.name, payload="old", in_advance_for=ahead
         )
-        clock.set(START + 3 * HOUR + SECOND)  # both have come, and nobody was given them yet
+        clock.set(START + 3 * HOUR + SECOND)  # both are due, and neither is delivered yet
         cron.install_daily(prefix, ["02:00", "14:00"], zone="UTC", queue=queue.name, payload="new")
-        assert [(one.payload, one.due_at) for one in queue.try_poll_many(9)] == [("new", START + 2 * HOUR)]
+        assert [(delivery.payload, delivery.due_at) for delivery in queue.try_poll_many(9)] == [
+            ("new", START + 2 * HOUR)
+        ]
         assert sorted(verdicts(cron.schedules.history(prefix, until=START + 3 * HOUR))) == [
             (2, "planned", "on_time"),
             (2, "withdrawn", "replaced"),
@@ -146,7 +148,7 @@ class TestBackfills:
             scheduler(app).run_once()
         assert ticks_of(queue) == [START + 2 * HOUR, START + 4 * HOUR]
         cron.install_periodic(prefix, HOUR, queue=queue.name)
-        wanted = [START + HOUR, START + 3 * HOUR]
-        assert cron.schedules.missing(prefix, START + MINUTE, START + 5 * HOUR) == wanted
-        assert cron.schedules.backfill(prefix, START + MINUTE, START + 5 * HOUR) == wanted
-        assert ticks_of(queue) == wanted
+        expected = [START + HOUR, START + 3 * HOUR]
+        assert cron.schedules.missing(prefix, START + MINUTE, START + 5 * HOUR) == expected
+        assert cron.schedules.backfill(prefix, START + MINUTE, START + 5 * HOUR) == expected
+        assert ticks_of(queue) == expected

@@ -10,8 +10,8 @@ import pytest
 
 from tarry import Queue
 from tarry.app import App
-from tarry.core.cron import CronMessage, tick_key
-from tarry.services.cron import Cron
+from tarry.core.cron.model import CronMessage, tick_key
+from tarry.services.cron._sync.api import Cron
 from tests.kit.backends import POSTGRES, Backend
 from tests.kit.callers import Caller
 from tests.kit.clocks import START, WatchedClock
@@ -80,6 +80,6 @@ def test_without_a_transaction_ticks_and_their_ledger_are_stored_together_or_not
         with pytest.raises(psycopg.errors.LockNotAvailable):
             cron.install_tick("h1", prefix, [CronMessage("x", START)], queue=queue.name, conn=caller.conn)
         other.rollback()
-        assert app.store.ticks(prefix) == []
+        assert app.store.run(app.store.cron.ticks(prefix)) == []
         cron.install_tick("h1", prefix, [CronMessage("x", START)], queue=queue.name, conn=caller.conn)
     assert take(queue).payload == "x"

@@ -6,10 +6,10 @@ from typing import Any
 
 from tarry import Queue
 from tarry.app import App
-from tarry.core.cron import Overlap, Policy, ScheduleSpec
-from tarry.core.schedules import Cron as CronSchedule
-from tarry.core.schedules import Periodic, Schedule
-from tarry.services.cron import Cron
+from tarry.core.cron.model import Overlap, Policy, ScheduleSpec
+from tarry.core.cron.schedule_types import Cron as CronSchedule
+from tarry.core.cron.schedule_types import Periodic, Schedule
+from tarry.services.cron._sync.api import Cron
 from tests.kit.backends import new_name
 from tests.kit.clocks import START, WatchedClock
 from tests.kit.cron import scheduler, ticks_of
@@ -27,16 +27,16 @@ def put(app: App, prefix: str, queue: str, schedule: Schedule = EVERY_HOUR, **po
 
 
 def run_for(app: App, queue: str, clock: WatchedClock, hours: int) -> list[Any]:
-    found: list[Any] = []
+    ticks: list[Any] = []
     for _ in range(hours):
         clock.advance(HOUR)
         scheduler(app).run_once()
-        found += ticks_of(app.queue(queue))
-    return found
+        ticks += ticks_of(app.queue(queue))
+    return ticks
 
 
 def used_before(app: App, prefix: str, clock: WatchedClock, schedule: Schedule = PERIODIC) -> str:
-    """The queue of a first owner, who has made five ticks and removed the schedule; the clock is back at its start."""
+    """The queue of a first owner that has made five ticks and removed the schedule; the clock is back at its start."""
     first = new_name()
     put(app, prefix, first, schedule)
     assert run_for(app, first, clock, 5) == FIVE

@@ -9,10 +9,10 @@ import pytest
 
 from tarry import Queue
 from tarry.app import App
-from tarry.core.cron import Policy, ScheduleSpec
-from tarry.core.schedules import Cron as CronSchedule
-from tarry.core.schedules import Periodic, Schedule
-from tarry.services.cron import Cron
+from tarry.core.cron.model import Policy, ScheduleSpec
+from tarry.core.cron.schedule_types import Cron as CronSchedule
+from tarry.core.cron.schedule_types import Periodic, Schedule
+from tarry.services.cron._sync.api import Cron
 from tests.kit.clocks import START, WatchedClock
 from tests.kit.cron import ticks_of
 from tests.kit.steps import MINUTE, SECOND
@@ -31,7 +31,7 @@ def spec(prefix: str, queue: str, schedule: Schedule, **policy: Any) -> Schedule
 
 def decided(app: App, prefix: str) -> dict[float, tuple[str, str]]:
     """By minute, what the ledger has of single ticks up to now; where there are two entries, that which made a message."""
-    records = app.schedules.history(prefix, until=app.store.now(), limit=1_000)
+    records = app.schedules.history(prefix, until=app.store.run(app.store.queues.now()), limit=1_000)
     records.sort(key=lambda record: record.verdict.value == "planned")
     return {(record.tick - START) / MINUTE: (record.verdict.value, record.reason.value) for record in records}
 
@@ -60,9 +60,9 @@ class TestBehind:
             3: "withdrawn",
             4: "planned",
         }
-        told = app.schedules.explain(prefix, START + 3 * MINUTE)
-        assert "withdrawn" in told
-        assert "changed" in told
+        explanation = app.schedules.explain(prefix, START + 3 * MINUTE)
+        assert "withdrawn" in explanation
+        assert "changed" in explanation
 
     def test_ticks_that_only_the_new_configuration_has_are_not_made(
         self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
@@ -73,7 +73,7 @@ class TestBehind:
         assert ticks_of(queue) == minutes(2, 4)
 
     @pytest.mark.parametrize(
-        ("policy", "wanted", "ledger"),
+        ("policy", "expected", "ledger"),
         [
             ({"misfire": "skip"}, [1, 4, 5], {2: ("skipped", "misfire"), 3: ("skipped", "misfire")}),
             ({"misfire": "once"}, [1, 4, 5], {2: ("skipped", "coalesced"), 3: ("skipped", "coalesced")}),
@@ -93,16 +93,16 @@ class TestBehind:
         prefix: str,
         clock: WatchedClock,
         policy: dict[str, Any],
-        wanted: list[int],
+        expected: list[int],
         ledger: dict[int, tuple[str, str]],
     ) -> None:
         app.schedules.put(spec(prefix, queue.name, Periodic(MINUTE), grace_for=1.5 * MINUTE, **policy))
         clock.advance(5 * MINUTE)
         app.schedules.put(spec(prefix, queue.name, EVERY_MINUTE, misfire="all"))
-        assert ticks_of(queue) == minutes(*wanted)
-        found = decided(app, prefix)
-        assert sorted(found) == [1, 2, 3, 4, 5]
-        assert {minute: found[minute] for minute in ledger} == ledger
+        assert ticks_of(queue) == minutes(*expected)
+        decisions = decided(app, prefix)
+        assert sorted(decisions) == [1, 2, 3, 4, 5]
+        assert {minute: decisions[minute] for minute in ledger} == ledger
 
     def test_a_function_that_makes_the_payloads_makes_those_of_the_past(
         self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
@@ -112,7 +112,7 @@ class TestBehind:
         clock.advance(3 * MINUTE + SECOND)
         with app.cron() as new:
             new.install_cron(prefix, "* * * * *", zone="UTC", queue=queue.name, payload=lambda tick: f"{tick:%M}")
-        assert [one.payload for one in queue.try_poll_many(9)] == ["01", "02", "03"]
+        assert [delivery.payload for delivery in queue.try_poll_many(9)] == ["01", "02", "03"]
 
     def test_ticks_of_a_program_replace_a_rule(
         self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
@@ -128,15 +128,15 @@ class TestBehind:
         self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
     ) -> None:
         names = [f"{prefix}-{n}" for n in range(3)]
-        app.schedules.apply([spec(one, queue.name, Periodic(MINUTE), misfire="all") for one in names])
+        app.schedules.apply([spec(name, queue.name, Periodic(MINUTE), misfire="all") for name in names])
         clock.advance(3 * MINUTE)
-        app.schedules.apply([spec(one, queue.name, EVERY_MINUTE) for one in names])
+        app.schedules.apply([spec(name, queue.name, EVERY_MINUTE) for name in names])
         assert sorted(ticks_of(queue)) == sorted(minutes(1, 2, 3) * 3)
 
     def test_what_cannot_be_made_in_one_transaction_is_recorded_as_skipped(
         self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("tarry.core.cron_rulings.MOST_REPLACED", 3)
+        monkeypatch.setattr("tarry.core.cron.schedule_changes.MOST_REPLACED", 3)
         app.schedules.put(spec(prefix, queue.name, Periodic(MINUTE), misfire="all"))
         clock.advance(7 * MINUTE + SECOND)
         app.schedules.put(spec(prefix, queue.name, EVERY_MINUTE))
@@ -162,7 +162,7 @@ class TestPaused:
     def test_a_pause_while_far_behind_loses_no_tick(
         self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("tarry.core.cron_rulings.MOST_REPLACED", 3)
+        monkeypatch.setattr("tarry.core.cron.schedule_changes.MOST_REPLACED", 3)
         app.schedules.put(spec(prefix, queue.name, Periodic(MINUTE), misfire="all"))
         clock.advance(7 * MINUTE + SECOND)
         app.schedules.pause(prefix)

@@ -34,11 +34,11 @@ def test_messages_of_the_repeated_hour_come_in_the_order_of_their_instants(zoned
     queue = zoned.queue("q")
     at = [FIRST_ONE_O_CLOCK + minutes * MINUTE for minutes in (90, 45, 30, 75)]
     queue.offer_many([Message(key=f"k{i}", payload=i, at=instant) for i, instant in enumerate(at)])
-    assert [one.due_at for one in zoned.store.messages("q")] == sorted(at)
+    assert [message.due_at for message in zoned.store.run(zoned.store.messages.list("q"))] == sorted(at)
     assert keys(queue.try_poll_many(4)) == ["k2", "k1", "k3", "k0"]
 
 
-def test_a_lease_over_the_change_is_as_long_as_it_was_asked_for(zoned: App, pinned_clock: MutableClock) -> None:
+def test_a_lease_across_the_clock_change_has_the_requested_length(zoned: App, pinned_clock: MutableClock) -> None:
     queue = zoned.queue("q")
     queue.offer("a", 1, at=FIRST_ONE_O_CLOCK)
     pinned_clock.set(FIRST_ONE_O_CLOCK + HOUR - SECOND)

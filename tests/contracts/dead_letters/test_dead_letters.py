@@ -1,4 +1,4 @@
-"""What failed for good: kept, listed, redriven, purged; and payloads that nobody can read."""
+"""What failed for good: kept, listed, redriven, purged; and payloads that cannot be decoded."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 
 from tarry import Message, Outcome, Queue, Retry, Settled
 from tarry.app import App
-from tarry.core.redriving import DeadFilter, DeadPlace
-from tarry.core.states import State
+from tarry.core.dead_letters.redrive import DeadFilter, DeadPlace
+from tarry.core.messages.states import State
 from tests.kit.clocks import START, WatchedClock
-from tests.kit.steps import EMPTY, MINUTE, PATIENCE, SECOND, keys, numbers, seen, take
+from tests.kit.steps import EMPTY, MINUTE, SECOND, TIMEOUT, keys, numbers, seen, take
 
 
 @dataclass
@@ -39,14 +39,16 @@ def test_dead_letters_are_read_page_by_page(app: App, queue: Queue[Any], clock: 
     bury(queue, "a", "b", "c")  # at the same moment
     clock.advance(SECOND)
     bury(queue, "d", "e")
-    place, seen_keys = None, list[str]()
-    while page := app.store.dead_letters(queue.name, limit=2, before=place):
+    position, seen_keys = None, list[str]()
+    while page := app.store.run(app.store.dead_letters.list(queue.name, limit=2, before=position)):
         assert len(page) <= 2
         seen_keys += [letter.key for letter in page]
-        place = DeadPlace(page[-1].died_at, page[-1].version)
+        position = DeadPlace(page[-1].died_at, page[-1].version)
     assert seen_keys == ["e", "d", "c", "b", "a"]
-    (last,) = app.store.dead_letters(
-        queue.name, where=DeadFilter(key_prefix="a"), limit=2, before=DeadPlace(START, 2**62)
+    (last,) = app.store.run(
+        app.store.dead_letters.list(
+            queue.name, where=DeadFilter(key_prefix="a"), limit=2, before=DeadPlace(START, 2**62)
+        )
     )
     assert last.key == "a"
 
@@ -71,8 +73,8 @@ class TestBury:
 
     def test_many_are_buried_with_one_error(self, queue: Queue[Any]) -> None:
         queue.offer_many([Message(key=key, payload=0) for key in "ab"])
-        holds = [delivery.hold for delivery in queue.try_poll_many(2)]
-        assert queue.bury_many(holds, "both") == [Settled.DONE] * 2
+        lease_ids = [delivery.lease_id for delivery in queue.try_poll_many(2)]
+        assert queue.bury_many(lease_ids, "both") == [Settled.DONE] * 2
         assert {letter.error for letter in queue.dead_letters.list()} == {"both"}
 
     def test_its_key_is_free_and_keys_of_dead_letters_may_repeat(self, queue: Queue[Any]) -> None:
@@ -88,9 +90,7 @@ class TestBury:
 
 
 class TestList:
-    def test_the_newest_comes_first_and_at_most_as_many_as_asked_for(
-        self, queue: Queue[Any], clock: WatchedClock
-    ) -> None:
+    def test_the_newest_comes_first_up_to_the_requested_limit(self, queue: Queue[Any], clock: WatchedClock) -> None:
         for key in "abc":
             bury(queue, key)
             clock.advance(SECOND)
@@ -102,7 +102,7 @@ class TestList:
     def test_a_queue_without_any_has_none(self, queue: Queue[Any]) -> None:
         assert queue.dead_letters.list() == []
         assert queue.dead_letters.redrive() == 0
-        assert queue.dead_letters.purge() == 0
+        assert queue.dead_letters.discard() == 0
 
 
 class TestRedrive:
@@ -124,7 +124,7 @@ class TestRedrive:
         assert delivery.version > version
         assert (delivery.ack(), numbers(app, queue)) == (Settled.DONE, EMPTY)
 
-    def test_it_keeps_what_was_said_with_its_offer(self, queue: Queue[Any]) -> None:
+    def test_it_keeps_every_field_of_its_offer(self, queue: Queue[Any]) -> None:
         queue.offer("a", 1, priority=4, type="t", headers={"h": "v"}, lease_for=MINUTE, max_attempts=1)
         take(queue).nack()
         queue.dead_letters.redrive()
@@ -209,7 +209,7 @@ class TestPurge:
     def test_a_purge_removes_every_letter_and_no_live_message(self, app: App, queue: Queue[Any]) -> None:
         bury(queue, "a", "b")
         queue.offer("c", 1)
-        assert queue.dead_letters.purge() == 2
+        assert queue.dead_letters.discard() == 2
         assert numbers(app, queue) == (0, 1, 0, 0)
         assert queue.dead_letters.list() == []
 
@@ -219,7 +219,7 @@ class TestBuriedByItsHolder:
         queue.offer("a", 1)
         queue.offer("b", 1)
         a, b = queue.try_poll_many(2)
-        assert queue.bury_many([a.hold], "not an order", reason="undecodable") == [Settled.DONE]
+        assert queue.bury_many([a.lease_id], "not an order", reason="undecodable") == [Settled.DONE]
         b.bury("hopeless")
         letters = {letter.key: (letter.reason, letter.error) for letter in queue.dead_letters.list()}
         assert letters == {"a": ("undecodable", "not an order"), "b": ("buried", "hopeless")}
@@ -239,13 +239,11 @@ class TestPoison:
         assert letter.error is not None
         assert "Order" in letter.error
 
-    def test_a_poll_gives_as_many_as_asked_for_however_much_poison_is_in_between(
-        self, app: App, queue: Queue[Any]
-    ) -> None:
+    def test_a_poll_fills_its_limit_despite_undecodable_messages(self, app: App, queue: Queue[Any]) -> None:
         payloads: list[Any] = ["poison", {"total": 1}, "poison", "poison", {"total": 2}, {"total": 3}]
         queue.offer_many([Message(key=f"k{i}", payload=p, at=START - (9 - i) * SECOND) for i, p in enumerate(payloads)])
-        found = app.queue(queue.name, Order).try_poll_many(2)
-        assert [delivery.payload for delivery in found] == [Order(1), Order(2)]
+        deliveries = app.queue(queue.name, Order).try_poll_many(2)
+        assert [delivery.payload for delivery in deliveries] == [Order(1), Order(2)]
         assert numbers(app, queue) == (0, 1, 2, 3)
 
     def test_a_queue_of_poison_only_is_emptied_by_one_poll(self, app: App, queue: Queue[Any]) -> None:
@@ -325,7 +323,7 @@ class TestADecoderThatRaises:
         assert app.queue(queue.name, Fragile).try_poll() is None
         assert (take(queue).payload, queue.dead_letters.list()) == ({"n": 0}, [])
 
-    def test_a_poll_fails_at_most_as_many_messages_as_it_asks_for(self, app: App, queue: Queue[Any]) -> None:
+    def test_a_poll_fails_at_most_as_many_messages_as_its_limit(self, app: App, queue: Queue[Any]) -> None:
         queue.offer_many([Message(key=f"broken{n}", payload={"n": 0}, priority=9) for n in range(100)])
         queue.offer_many([Message(key=f"good{n}", payload={"n": n}) for n in (1, 2, 3)])
         fragile = app.queue(queue.name, Fragile)
@@ -354,7 +352,7 @@ class TestADecoderThatRaises:
     def test_a_poll_that_waits_goes_on_to_the_messages_behind_it(self, app: App, queue: Queue[Any]) -> None:
         queue.offer_many([Message(key=f"broken{n}", payload={"n": 0}, priority=9) for n in range(5)])
         queue.offer("good", {"n": 1})
-        delivery = app.queue(queue.name, Fragile).poll(PATIENCE)
+        delivery = app.queue(queue.name, Fragile).poll(TIMEOUT)
         assert delivery is not None
         assert delivery.key == "good"
         assert {seen(queue, f"broken{n}").attempt for n in range(5)} == {1}

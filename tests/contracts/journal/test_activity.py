@@ -1,4 +1,4 @@
-"""Looking back in the journal: the newest first, for those who may see it, as far as one look goes, and then further."""
+"""Reading the journal backwards: the newest first, restricted by access, page by page."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pytest
 
 import tarry
 from tarry import QueueSettings
+from tarry.api.queue import AsyncQueue
 from tarry.app import AsyncApp
+from tarry.core.analytics.port import AnalyticsQuery
 from tarry.core.codecs import PLAIN
 from tarry.core.errors import InvalidInput, UnknownQueue
-from tarry.core.events import Event, EventKind, JournalLevel
-from tarry.core.insights import Asked
-from tarry.handles.aio import AsyncQueue
+from tarry.core.journal.events import Event, EventKind, JournalLevel
 from tarry.storage.memory import AsyncMemoryStore, MemoryStore
-from tarry.storage.postgres import activity
+from tarry.storage.postgres.journal import recent
 from tests.kit.blocking import Loop
 
 SECOND = timedelta(seconds=1)
@@ -48,22 +48,22 @@ class Looking:
     def run(self, what: Any) -> Any:
         return self._loop.run(what)
 
-    def back(self, *, kinds: Any = None, consumer: str | None = None, **asked: Any) -> list[str]:
+    def back(self, *, kinds: Any = None, consumer: str | None = None, **query: Any) -> list[str]:
         """As `kind key`, all pages."""
-        found: list[Event] = []
+        events: list[Event] = []
         after: str | None = None
         for _ in range(200):
             page = self.run(
-                self.app.store.insights.activity(Asked(**asked, after=after), kinds=kinds, consumer=consumer)
+                self.app.store.analytics.events(AnalyticsQuery(**query, after=after), kinds=kinds, consumer=consumer)
             )
-            found += page.rows
+            events += page.rows
             after = page.next
             if after is None:
                 break
         else:
             raise AssertionError("it never ends")
-        assert not any(event.payload for event in found)
-        return [f"{event.kind.value} {event.queue}/{event.key}" for event in found]
+        assert not any(event.payload for event in events)
+        return [f"{event.kind.value} {event.queue}/{event.key}" for event in events]
 
 
 @pytest.fixture
@@ -93,16 +93,16 @@ def test_everything_comes_the_newest_first(lived: Looking) -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 8, 100])
-def test_pages_of_any_size_leave_nothing_out_and_say_nothing_twice(lived: Looking, limit: int) -> None:
+def test_pages_of_any_size_have_every_event_once(lived: Looking, limit: int) -> None:
     assert lived.back(limit=limit) == ALL
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected"),
+    ("query", "expected"),
     [
-        ({"queue": "a"}, [one for one in ALL if " a/" in one]),
-        ({"patterns": ["a"]}, [one for one in ALL if " a/" in one]),
-        ({"patterns": ["b*", "c"]}, [one for one in ALL if " b/" in one]),
+        ({"queue": "a"}, [line for line in ALL if " a/" in line]),
+        ({"patterns": ["a"]}, [line for line in ALL if " a/" in line]),
+        ({"patterns": ["b*", "c"]}, [line for line in ALL if " b/" in line]),
         ({"patterns": ["c"]}, []),
         ({"patterns": ["*"]}, ALL),
         ({"kinds": [EventKind.LEASED, EventKind.OFFERED]}, ["leased b/k", "offered b/k", "leased a/k", "offered a/k"]),
@@ -111,32 +111,32 @@ def test_pages_of_any_size_leave_nothing_out_and_say_nothing_twice(lived: Lookin
     ],
     ids=str,
 )
-def test_only_what_is_wanted_and_may_be_seen(lived: Looking, asked: dict[str, Any], expected: list[str]) -> None:
-    assert lived.back(**asked) == expected
+def test_only_what_is_wanted_and_may_be_seen(lived: Looking, query: dict[str, Any], expected: list[str]) -> None:
+    assert lived.back(**query) == expected
 
 
 def test_between_two_instants(lived: Looking) -> None:
-    now = lived.run(lived.app.store.now())
+    now = lived.run(lived.app.store.run(lived.app.store.queues.now()))
     assert lived.back(since=now + SECOND) == lived.back(until=now - timedelta(hours=1)) == []
     assert lived.back(since=now - timedelta(hours=1), until=now + SECOND) == ALL
 
 
-def test_a_short_look_says_where_to_go_on(lived: Looking, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_page_has_the_position_of_the_next(lived: Looking, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stretches of one transaction each, and a look that is enough after the first of them."""
-    monkeypatch.setattr(activity, "FIRST", 1)
-    monkeypatch.setattr(activity, "WIDER", 1)
+    monkeypatch.setattr(recent, "FIRST", 1)
+    monkeypatch.setattr(recent, "WIDER", 1)
     lived.run(lived.app.queue("a").offer_many([tarry.Message(key=f"m{n}", payload=n) for n in range(5)]))
     many = [f"offered a/m{n}" for n in range(4, -1, -1)]
-    assert lived.back(limit=100)[: len(many)] == many
+    assert lived.back(limit=len(many))[: len(many)] == many
     assert lived.back(limit=2)[: len(many)] == many, "also within a transaction"
 
 
 def test_what_is_no_place_is_refused(looking: Looking) -> None:
     for after in ("x", "1-", "-1", "1-x", "", "9" * 30, "²"):
         with pytest.raises(InvalidInput):
-            looking.run(looking.app.store.insights.activity(Asked(after=after)))
+            looking.run(looking.app.store.analytics.events(AnalyticsQuery(after=after)))
 
 
-def test_a_queue_that_is_not_there_is_said_to_be_unknown(looking: Looking) -> None:
+def test_an_unknown_queue_is_reported_as_unknown(looking: Looking) -> None:
     with pytest.raises(UnknownQueue):
         looking.back(queue="nowhere")

@@ -1,4 +1,4 @@
-"""What a sweeper does, which every queue can do without: told expiries, and deaths on queues that nobody polls."""
+"""The sweeper, which every queue can do without: it records expiries, and buries on queues that are not polled."""
 
 from __future__ import annotations
 
@@ -6,51 +6,61 @@ from typing import Any
 
 from tarry import Message, Queue, Settled
 from tarry.app import App
+from tarry.core.messages.model import PollOptions
+from tests.kit.backends import where_the_messages_are
 from tests.kit.clocks import WatchedClock
 from tests.kit.steps import HOUR, MINUTE, SECOND, keys, numbers, take
 
+pytestmark = where_the_messages_are
+
 
 def kinds(app: App, queue: Queue[Any], key: str = "a") -> list[str]:
-    return [event.kind.value for event in app.store.timeline(queue.name, key)]
+    return [event.kind.value for event in app.store.run(app.store.journal.timeline(queue.name, key))]
 
 
 class TestExpiries:
-    def test_a_lease_that_ran_out_is_told_once(self, app: App, queue: Queue[Any], clock: WatchedClock) -> None:
+    def test_an_expired_lease_is_one_event(self, app: App, queue: Queue[Any], clock: WatchedClock) -> None:
         queue.offer("a", 1)
         delivery = take(queue)
-        assert app.store.sweep(queue.name)[:2] == (0, 0), "it still runs"
+        assert app.store.run(app.store.maintenance.sweep(queue.name))[:2] == (0, 0), "it still runs"
         clock.advance(MINUTE)
-        assert app.store.sweep(queue.name)[:2] == (1, 0)
-        assert app.store.sweep(queue.name)[:2] == (0, 0)
+        assert app.store.run(app.store.maintenance.sweep(queue.name))[:2] == (1, 0)
+        assert app.store.run(app.store.maintenance.sweep(queue.name))[:2] == (0, 0)
         assert kinds(app, queue) == ["offered", "leased", "expired"]
-        event = app.store.timeline(queue.name, "a")[-1]
+        event = app.store.run(app.store.journal.timeline(queue.name, "a"))[-1]
         assert (event.attempt, event.consumer, event.lease_until) == (1, "tester", delivery.lease_until)
 
-    def test_the_next_poll_does_not_tell_it_again(self, app: App, queue: Queue[Any], clock: WatchedClock) -> None:
+    def test_the_next_poll_does_not_record_the_expiry_again(
+        self, app: App, queue: Queue[Any], clock: WatchedClock
+    ) -> None:
         queue.offer("a", 1)
         take(queue)
         clock.advance(MINUTE)
-        app.store.sweep(queue.name)
+        app.store.run(app.store.maintenance.sweep(queue.name))
         again = take(queue)
         assert (again.attempt, again.redelivered) == (2, True)
         assert kinds(app, queue) == ["offered", "leased", "expired", "leased"]
         clock.advance(MINUTE)
-        assert app.store.sweep(queue.name).expired == 1
+        assert app.store.run(app.store.maintenance.sweep(queue.name)).expired == 1
         assert kinds(app, queue)[-1] == "expired"
 
-    def test_a_poll_tells_what_no_sweeper_told(self, app: App, queue: Queue[Any], clock: WatchedClock) -> None:
+    def test_a_poll_records_an_expiry_that_no_sweeper_has_recorded(
+        self, app: App, queue: Queue[Any], clock: WatchedClock
+    ) -> None:
         queue.offer("a", 1)
         take(queue)
         clock.advance(MINUTE)
         take(queue)
-        assert app.store.sweep(queue.name).expired == 0
+        assert app.store.run(app.store.maintenance.sweep(queue.name)).expired == 0
         assert kinds(app, queue) == ["offered", "leased", "expired", "leased"]
 
-    def test_a_late_ack_counts_also_after_it_was_told(self, app: App, queue: Queue[Any], clock: WatchedClock) -> None:
+    def test_a_late_ack_counts_also_after_the_expiry_was_recorded(
+        self, app: App, queue: Queue[Any], clock: WatchedClock
+    ) -> None:
         queue.offer("a", 1)
         delivery = take(queue)
         clock.advance(MINUTE)
-        app.store.sweep(queue.name)
+        app.store.run(app.store.maintenance.sweep(queue.name))
         assert delivery.touch() is Settled.LEASE_LOST
         assert delivery.ack() is Settled.DONE
         assert kinds(app, queue) == ["offered", "leased", "expired", "refused", "acked"]
@@ -60,20 +70,22 @@ class TestExpiries:
             queue.offer(verb, 1)
             delivery = take(queue)
             clock.advance(MINUTE)
-            app.store.sweep(queue.name)
+            app.store.run(app.store.maintenance.sweep(queue.name))
             assert getattr(delivery, verb)() is Settled.DONE
-            assert app.store.sweep(queue.name).expired == 0
+            assert app.store.run(app.store.maintenance.sweep(queue.name)).expired == 0
             queue.drop(verb)
 
-    def test_an_offer_after_it_was_told_begins_anew(self, app: App, queue: Queue[Any], clock: WatchedClock) -> None:
+    def test_an_offer_after_the_recorded_expiry_starts_a_new_version(
+        self, app: App, queue: Queue[Any], clock: WatchedClock
+    ) -> None:
         queue.offer("a", 1)
         take(queue)
         clock.advance(MINUTE)
-        app.store.sweep(queue.name)
+        app.store.run(app.store.maintenance.sweep(queue.name))
         queue.offer("a", 2)
         take(queue)
         clock.advance(MINUTE)
-        assert app.store.sweep(queue.name).expired == 1
+        assert app.store.run(app.store.maintenance.sweep(queue.name)).expired == 1
         assert kinds(app, queue) == ["offered", "leased", "expired", "updated", "leased", "expired"]
 
     def test_what_waits_for_its_time_or_its_retry_is_left_alone(
@@ -84,7 +96,7 @@ class TestExpiries:
         take(queue).nack("x", delay=HOUR)
         queue.offer("ready", 1)
         clock.advance(MINUTE)
-        assert app.store.sweep(queue.name)[:2] == (0, 0)
+        assert app.store.run(app.store.maintenance.sweep(queue.name))[:2] == (0, 0)
         assert numbers(app, queue) == (2, 1, 0, 0)
 
 
@@ -96,13 +108,13 @@ class TestDeaths:
         take(queue).nack("first", delay=0 * SECOND)
         delivery = take(queue)
         clock.advance(MINUTE)
-        assert app.store.sweep(queue.name)[:2] == (1, 1)
+        assert app.store.run(app.store.maintenance.sweep(queue.name))[:2] == (1, 1)
         (letter,) = queue.dead_letters.list()
         assert (letter.version, letter.attempt, letter.reason) == (delivery.version, 2, "exhausted")
         assert (letter.error, letter.consumer) == ("first", "tester")
         assert delivery.ack() is Settled.GONE
         assert kinds(app, queue) == ["offered", "leased", "nacked", "leased", "expired", "buried"]
-        assert app.store.timeline(queue.name, "a")[-1].detail == {"reason": "exhausted"}
+        assert app.store.run(app.store.journal.timeline(queue.name, "a"))[-1].detail == {"reason": "exhausted"}
         assert [group.count.n for group in queue.dead_letters.groups()] == [1]
 
     def test_a_limit_that_was_lowered_below_the_attempts_made(self, app: App, queue: Queue[Any]) -> None:
@@ -110,7 +122,7 @@ class TestDeaths:
         for _ in range(2):
             take(queue).nack(delay=0 * SECOND)
         app.queues.edit(queue.name, max_attempts=1)
-        assert app.store.sweep(queue.name)[:2] == (0, 1)
+        assert app.store.run(app.store.maintenance.sweep(queue.name))[:2] == (0, 1)
         assert kinds(app, queue)[-2:] == ["nacked", "buried"]
 
     def test_what_its_handler_would_still_try_is_not_buried_by_the_limit_of_the_queue(
@@ -120,23 +132,27 @@ class TestDeaths:
         app.queues.edit(queue.name, max_attempts=1)
 
         def lease() -> int:
-            return len(app.store.lease(queue.name, 1, lambda data, kind: data, max_attempts=2))
+            return len(
+                app.store.run(
+                    app.store.messages.poll(queue.name, 1, lambda data, kind: data, PollOptions(max_attempts=2))
+                )
+            )
 
         assert lease() == 1
         clock.advance(MINUTE)
-        assert app.store.sweep(queue.name)[:2] == (1, 0)
+        assert app.store.run(app.store.maintenance.sweep(queue.name))[:2] == (1, 0)
         assert lease() == 1
         clock.advance(MINUTE)
-        assert app.store.sweep(queue.name)[:2] == (1, 1)
+        assert app.store.run(app.store.maintenance.sweep(queue.name))[:2] == (1, 1)
 
     def test_a_paused_queue_is_left_alone(self, app: App, queue: Queue[Any], clock: WatchedClock) -> None:
         queue.offer("a", 1, max_attempts=1)
         take(queue)
         clock.advance(MINUTE)
         app.queues.pause(queue.name)
-        assert app.store.sweep(queue.name)[:2] == (0, 0)
+        assert app.store.run(app.store.maintenance.sweep(queue.name))[:2] == (0, 0)
         app.queues.resume(queue.name)
-        assert app.store.sweep(queue.name)[:2] == (1, 1)
+        assert app.store.run(app.store.maintenance.sweep(queue.name))[:2] == (1, 1)
 
 
 class TestSteps:
@@ -146,10 +162,10 @@ class TestSteps:
         held = queue.try_poll_many(90)
         clock.advance(MINUTE)
         expired = buried = steps = 0
-        place = None
-        while steps == 0 or place is not None:
-            swept = app.store.sweep(queue.name, after=place, limit=10)
-            expired, buried, place = expired + swept.expired, buried + swept.buried, swept.place
+        cursor = None
+        while steps == 0 or cursor is not None:
+            swept = app.store.run(app.store.maintenance.sweep(queue.name, after=cursor, limit=10))
+            expired, buried, cursor = expired + swept.expired, buried + swept.buried, swept.cursor
             steps += 1
         doomed = {delivery.key for delivery in held if int(delivery.key[1:]) % 2 == 0}
         assert (expired, buried) == (90, len(doomed))
@@ -162,5 +178,5 @@ class TestSteps:
         other.offer("a", 1)
         take(other)
         clock.advance(MINUTE)
-        assert app.store.sweep(queue.name).expired == 0
-        assert app.store.sweep(queue.name + "-unknown") == (0, 0, 0, None)
+        assert app.store.run(app.store.maintenance.sweep(queue.name)).expired == 0
+        assert app.store.run(app.store.maintenance.sweep(queue.name + "-unknown")) == (0, 0, 0, None)

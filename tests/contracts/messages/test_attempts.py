@@ -1,4 +1,4 @@
-"""Failing: retries, their delays, and the end of patience."""
+"""Failing: retries, their delays, and exhausted attempts."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 from tarry import Message, Queue, QueueSettings, Retry, Settled
 from tarry.app import App
-from tarry.core.messages import Failure
-from tarry.core.states import State
+from tarry.core.messages.model import Failure
+from tarry.core.messages.states import State
 from tests.kit.backends import new_name
 from tests.kit.clocks import START, WatchedClock
 from tests.kit.steps import EMPTY, HOUR, MINUTE, SECOND, numbers, seen, take
@@ -66,7 +66,7 @@ class TestNack:
         take(queue).nack(delay=timedelta(0))
         assert seen(queue, "a").last_error == "first"
 
-    def test_a_nack_after_expiry_is_accepted_while_nobody_else_has_it(
+    def test_a_nack_after_expiry_is_accepted_while_no_other_consumer_has_the_lease(
         self, queue: Queue[Any], clock: WatchedClock
     ) -> None:
         queue.offer("a", 1)
@@ -77,10 +77,10 @@ class TestNack:
 
     def test_every_failure_of_a_batch_has_its_own_error_and_delay(self, queue: Queue[Any]) -> None:
         queue.offer_many([Message(key=key, payload=0) for key in "abc"])
-        a, b, c = (delivery.hold for delivery in queue.try_poll_many(3))
+        a, b, c = (delivery.lease_id for delivery in queue.try_poll_many(3))
         queue.drop("b")
-        answers = queue.nack_many([Failure(c, "C", 3 * SECOND), Failure(b, "B"), Failure(a, "A", SECOND)])
-        assert answers == [Settled.DONE, Settled.GONE, Settled.DONE]
+        outcomes = queue.nack_many([Failure(c, "C", 3 * SECOND), Failure(b, "B"), Failure(a, "A", SECOND)])
+        assert outcomes == [Settled.DONE, Settled.GONE, Settled.DONE]
         assert [(seen(queue, k).last_error, seen(queue, k).due_at - START) for k in "ac"] == [
             ("A", SECOND),
             ("C", 3 * SECOND),
@@ -105,7 +105,7 @@ class TestNack:
 
 class TestRetryDelays:
     @pytest.mark.parametrize("of", ["the message", "the queue"])
-    def test_without_jitter_the_wait_is_exactly_what_the_policy_says(
+    def test_without_jitter_the_delay_is_exactly_that_of_the_policy(
         self, app: App, clock: WatchedClock, of: str
     ) -> None:
         for policy in POLICIES.values():
@@ -123,7 +123,7 @@ class TestRetryDelays:
     def test_with_jitter_the_wait_is_shortened_within_bounds_and_not_always_the_same(self, queue: Queue[Any]) -> None:
         policy = Retry.exponential(MINUTE, jitter=0.5)
         queue.offer_many([Message(key=f"k{i}", payload=i, retry=policy) for i in range(50)])
-        queue.nack_many([Failure(delivery.hold) for delivery in queue.try_poll_many(50)])
+        queue.nack_many([Failure(delivery.lease_id) for delivery in queue.try_poll_many(50)])
         waits = {seen(queue, f"k{i}").due_at - START for i in range(50)}
         assert len(waits) > 40
         assert policy.delay(1, 1.0) <= min(waits) <= max(waits) <= policy.delay(1, 0.0)
@@ -163,7 +163,7 @@ class TestAPolicyOfTheConsumer:
         queue = app.queue(name)
         queue.offer("own", 1, retry=Retry.fixed(SECOND))
         queue.offer("other", 1)
-        failures = [Failure(delivery.hold) for delivery in queue.try_poll_many(2)]
+        failures = [Failure(delivery.lease_id) for delivery in queue.try_poll_many(2)]
         queue.nack_many(failures, retry=Retry.fixed(MINUTE))
         assert (seen(queue, "own").due_at, seen(queue, "other").due_at) == (START + SECOND, START + MINUTE)
 
@@ -171,19 +171,19 @@ class TestAPolicyOfTheConsumer:
         once, often = Retry.at_once(max_attempts=1), Retry.at_once(max_attempts=9)
         patient.offer("a", 1, max_attempts=3)
         patient.offer("b", 1)
-        patient.nack_many([Failure(delivery.hold) for delivery in patient.try_poll_many(2)], retry=once)
+        patient.nack_many([Failure(delivery.lease_id) for delivery in patient.try_poll_many(2)], retry=once)
         assert (patient.contains("a"), patient.contains("b")) == (True, False)
         patient.offer("c", 1)
         for _ in range(3):
             patient.nack_many(
-                [Failure(delivery.hold) for delivery in patient.try_poll_many(2, max_attempts=9)], retry=often
+                [Failure(delivery.lease_id) for delivery in patient.try_poll_many(2, max_attempts=9)], retry=often
             )
         assert (patient.contains("a"), patient.contains("c")) == (False, True)
 
-    def test_without_a_limit_of_its_own_the_queue_s_holds(self, patient: Queue[Any]) -> None:
+    def test_without_a_limit_of_its_own_the_limit_of_the_queue_applies(self, patient: Queue[Any]) -> None:
         patient.offer("a", 1)
         for _ in range(2):
-            patient.nack_many([Failure(take(patient).hold)], retry=Retry.at_once())
+            patient.nack_many([Failure(take(patient).lease_id)], retry=Retry.at_once())
         assert not patient.contains("a")
 
     def test_a_poll_with_a_limit_buries_what_its_consumers_died_of(
@@ -209,7 +209,7 @@ class TestLimits:
         (letter,) = patient.dead_letters.list()
         assert (letter.key, letter.attempt, letter.reason, letter.error) == ("a", 2, "exhausted", "second")
 
-    def test_the_last_attempt_that_expires_makes_one_too_when_somebody_looks(
+    def test_an_expired_last_attempt_becomes_a_dead_letter_at_the_next_poll(
         self, app: App, patient: Queue[Any], clock: WatchedClock
     ) -> None:
         patient.offer("a", 1)
@@ -221,7 +221,9 @@ class TestLimits:
         (letter,) = patient.dead_letters.list()
         assert (letter.attempt, letter.reason, letter.died_at) == (2, "exhausted", START + 2 * MINUTE)
 
-    def test_what_dies_makes_room_for_others_in_the_same_poll(self, patient: Queue[Any], clock: WatchedClock) -> None:
+    def test_messages_that_die_leave_their_share_of_the_poll_to_others(
+        self, patient: Queue[Any], clock: WatchedClock
+    ) -> None:
         patient.offer_many([Message(key=f"dying{i}", payload=0, priority=9, max_attempts=1) for i in range(3)])
         patient.try_poll_many(3)
         patient.offer("alive", 1)
@@ -229,7 +231,7 @@ class TestLimits:
         assert take(patient).key == "alive"
         assert len(patient.dead_letters.list()) == 3
 
-    def test_an_ack_of_the_last_attempt_is_in_time_until_somebody_looks(
+    def test_an_ack_of_the_last_attempt_is_accepted_until_the_next_poll(
         self, app: App, patient: Queue[Any], clock: WatchedClock
     ) -> None:
         patient.offer("a", 1, max_attempts=1)
@@ -249,7 +251,7 @@ class TestLimits:
         patient.offer("fewer", 1, max_attempts=1)
         assert (seen(patient, "more").max_attempts, seen(patient, "fewer").max_attempts) == (3, 1)
         for _ in range(2):
-            patient.nack_many([Failure(delivery.hold) for delivery in patient.try_poll_many(2)])
+            patient.nack_many([Failure(delivery.lease_id) for delivery in patient.try_poll_many(2)])
         assert (patient.contains("more"), patient.contains("fewer")) == (True, False)
 
     def test_a_retry_policy_may_bring_the_limit_along(self, queue: Queue[Any]) -> None:

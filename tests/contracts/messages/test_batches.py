@@ -98,7 +98,7 @@ class TestOutcomes:
 
 
 class TestTheSameKeyTwice:
-    def test_the_last_one_wins_and_the_earlier_ones_say_so(self, queue: Queue[Any]) -> None:
+    def test_the_last_offer_of_a_key_wins_and_the_earlier_ones_are_superseded(self, queue: Queue[Any]) -> None:
         batch = [message("a", 1), message("b", 2), message("a", 3), message("a", 4)]
         assert queue.offer_many(batch) == [SUPERSEDED, CREATED, SUPERSEDED, CREATED]
         assert [seen(queue, key).payload for key in "ab"] == [4, 2]
@@ -133,7 +133,7 @@ class TestTheSameKeyTwice:
 
     def test_a_superseded_message_leaves_no_trace_in_the_journal(self, app: App, queue: Queue[Any]) -> None:
         queue.offer_many([message("a", 1), message("a", 2)])
-        assert [event.kind.value for event in app.store.timeline(queue.name, "a")] == ["offered"]
+        assert [event.kind.value for event in app.store.run(app.store.journal.timeline(queue.name, "a"))] == ["offered"]
 
 
 class TestOrder:
@@ -152,7 +152,7 @@ class TestOrder:
         queue.offer_many([Message(key=f"k{i}", payload=i, at=at + i * SECOND / 10) for i in range(n)])
         deliveries = queue.try_poll_many(n)
         assert [delivery.payload for delivery in deliveries] == list(range(n))
-        assert queue.ack_many([delivery.hold for delivery in deliveries]) == [Settled.DONE] * n
+        assert queue.ack_many([delivery.lease_id for delivery in deliveries]) == [Settled.DONE] * n
         assert queue.try_poll_many(n) == []
         assert numbers(app, queue) == EMPTY
 
@@ -174,10 +174,12 @@ class TestLargeBatches:
     def test_thousands_of_fresh_messages_are_stored_like_few(self, app: App, queue: Queue[Any]) -> None:
         n = 2_500
         assert queue.offer_many([message(None, i, seconds=60 + i) for i in range(n)]) == [CREATED] * n
-        listed = app.store.messages(queue.name, limit=n)
-        assert [one.payload for one in listed] == [str(i).encode() for i in range(n)]
+        listed = app.store.run(app.store.messages.list(queue.name, limit=n))
+        assert [item.payload for item in listed] == [str(i).encode() for i in range(n)]
         assert listed[-1].due_at == START + (59 + n) * SECOND
-        assert [event.kind.value for event in app.store.timeline(queue.name, listed[7].key)] == ["offered"]
+        assert [event.kind.value for event in app.store.run(app.store.journal.timeline(queue.name, listed[7].key))] == [
+            "offered"
+        ]
 
     def test_thousands_of_named_messages_update_what_is_live(self, app: App, queue: Queue[Any]) -> None:
         n = 6_000
@@ -186,5 +188,5 @@ class TestLargeBatches:
         assert [i for i, outcome in enumerate(outcomes) if outcome is UPDATED] == list(range(0, n, 1000))
         deliveries = queue.try_poll_many(n + 1)
         assert len(deliveries) == n
-        assert set(queue.ack_many([delivery.hold for delivery in deliveries])) == {Settled.DONE}
+        assert set(queue.ack_many([delivery.lease_id for delivery in deliveries])) == {Settled.DONE}
         assert numbers(app, queue) == EMPTY

@@ -1,4 +1,4 @@
-"""Many at once: nothing is lost, nothing is given to two, and nobody waits for ever."""
+"""Concurrent calls: nothing is lost, nothing is leased twice, and no call waits for ever."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import pytest
 
 from tarry import Message, Outcome, Queue, Settled
 from tarry.app import App
-from tarry.core.errors import Refused
-from tarry.storage.postgres import queue_statements
-from tarry.storage.postgres.statement import Statement
+from tarry.core.errors import InvalidState
+from tarry.storage.postgres import statement
+from tarry.storage.postgres.statement import sql
 from tests.kit.backends import POSTGRES, Backend
 from tests.kit.clocks import WatchedClock
-from tests.kit.steps import EMPTY, MINUTE, PATIENCE_S, all_at_once, keys, numbers
+from tests.kit.steps import EMPTY, MINUTE, TIMEOUT_S, all_at_once, keys, numbers
 
 KEYS = 200
 
@@ -28,8 +28,8 @@ def drain(queue: Queue[Any], n: int = 7) -> list[str]:
     """Polls and acks until nothing comes; the keys that were acked."""
     done: list[str] = []
     while deliveries := queue.try_poll_many(n):
-        answers = queue.ack_many([delivery.hold for delivery in deliveries])
-        done += [d.key for d, answer in zip(deliveries, answers, strict=True) if answer is Settled.DONE]
+        outcomes = queue.ack_many([delivery.lease_id for delivery in deliveries])
+        done += [d.key for d, outcome in zip(deliveries, outcomes, strict=True) if outcome is Settled.DONE]
     return done
 
 
@@ -68,9 +68,9 @@ def test_batches_with_the_same_keys_in_opposite_order_do_not_deadlock(app: App, 
 def test_settling_batches_in_opposite_order_does_not_deadlock(app: App, queue: Queue[Any], clock: WatchedClock) -> None:
     for _ in range(5):
         queue.offer_many([Message(key=f"k{i}", payload=0) for i in range(50)])
-        holds = [delivery.hold for delivery in queue.try_poll_many(50)]
-        answers = all_at_once([partial(queue.ack_many, holds), partial(queue.ack_many, holds[::-1])])
-        for pair in zip(answers[0], answers[1][::-1], strict=True):
+        lease_ids = [delivery.lease_id for delivery in queue.try_poll_many(50)]
+        outcomes = all_at_once([partial(queue.ack_many, lease_ids), partial(queue.ack_many, lease_ids[::-1])])
+        for pair in zip(outcomes[0], outcomes[1][::-1], strict=True):
             assert sorted(settled.value for settled in pair) == ["done", "gone"]
     assert numbers(app, queue) == EMPTY
 
@@ -82,16 +82,16 @@ def test_an_offer_that_races_an_ack_always_ends_and_is_never_lost(app: App, queu
         queue.offer("a", turn)
         deliveries = queue.try_poll_many(1)
         settled, outcome = all_at_once(
-            [partial(queue.ack_many, [d.hold for d in deliveries]), partial(queue.offer, "a", f"new {turn}")]
+            [partial(queue.ack_many, [d.lease_id for d in deliveries]), partial(queue.offer, "a", f"new {turn}")]
         )
         # Either the ack came first, and the offer made a new message; or the offer did, and the ack lost its lease.
         assert (settled, outcome) in [([Settled.DONE], Outcome.CREATED), ([Settled.LEASE_LOST], Outcome.UPDATED)]
         acked += settled == [Settled.DONE]
         created += outcome is Outcome.CREATED
         updated += outcome is Outcome.UPDATED
-        found = queue.read("a")
-        assert found is not None
-        assert found.payload == f"new {turn}"
+        message = queue.read("a")
+        assert message is not None
+        assert message.payload == f"new {turn}"
         queue.drop("a")
     assert (created, created + updated) == (acked, 60)
 
@@ -102,9 +102,9 @@ def test_an_update_that_races_a_poll_leaves_one_valid_lease_at_most(app: App, qu
         (polled, _) = all_at_once([partial(queue.try_poll_many, 1), partial(queue.offer, "a", f"new {turn}")])
         late = queue.try_poll_many(1)
         held = [*polled, *late]
-        answers = [delivery.ack() for delivery in held]
-        assert answers.count(Settled.DONE) == 1
-        assert held[answers.index(Settled.DONE)].payload == f"new {turn}"
+        outcomes = [delivery.ack() for delivery in held]
+        assert outcomes.count(Settled.DONE) == 1
+        assert held[outcomes.index(Settled.DONE)].payload == f"new {turn}"
         assert not queue.contains("a")
 
 
@@ -115,7 +115,7 @@ def test_a_message_is_never_in_two_hands_at_once(app: App, queue: Queue[Any]) ->
     assert len(everything) == len(set(everything)) == KEYS
 
 
-def test_of_two_who_settle_differently_one_wins(app: App, queue: Queue[Any]) -> None:
+def test_one_of_two_different_settlements_wins(app: App, queue: Queue[Any]) -> None:
     for turn in range(20):
         queue.offer("a", turn)
         (delivery,) = queue.try_poll_many(1)
@@ -138,7 +138,7 @@ def test_a_heartbeat_at_the_same_moment_never_costs_a_settle_its_lease(app: App,
 
 def test_redriving_twice_at_once_makes_each_letter_live_once(app: App, queue: Queue[Any]) -> None:
     queue.offer_many([Message(key=f"k{i}", payload=i) for i in range(50)])
-    queue.bury_many([delivery.hold for delivery in queue.try_poll_many(50)])
+    queue.bury_many([delivery.lease_id for delivery in queue.try_poll_many(50)])
     moved = all_at_once([lambda: queue.dead_letters.redrive()] * 3)
     moved.append(queue.dead_letters.redrive())
     assert sum(moved) == 50
@@ -158,7 +158,7 @@ def test_what_an_open_transaction_has_locked_is_skipped_not_waited_for(backend: 
 
 
 @pytest.mark.parametrize("backend", POSTGRES, indirect=True)
-def test_an_offer_waits_for_the_transaction_that_holds_its_key(backend: Backend, queue: Queue[Any]) -> None:
+def test_an_offer_waits_for_the_transaction_that_locks_its_key(backend: Backend, queue: Queue[Any]) -> None:
     queue.offer("other", 1)
     with backend.caller() as caller:
         queue.offer("a", "theirs", conn=caller.conn)
@@ -168,28 +168,28 @@ def test_an_offer_waits_for_the_transaction_that_holds_its_key(backend: Backend,
             started.set()
             return queue.offer("a", "mine")
 
-        answers: list[Outcome] = []
-        thread = threading.Thread(target=lambda: answers.append(offer()), daemon=True)
+        outcomes: list[Outcome] = []
+        thread = threading.Thread(target=lambda: outcomes.append(offer()), daemon=True)
         thread.start()
-        assert started.wait(PATIENCE_S)
+        assert started.wait(TIMEOUT_S)
         caller.commit()
-        thread.join(PATIENCE_S)
-    assert answers == [Outcome.UPDATED]
-    found = queue.read("a")
-    assert found is not None
-    assert found.payload == "mine"
+        thread.join(TIMEOUT_S)
+    assert outcomes == [Outcome.UPDATED]
+    message = queue.read("a")
+    assert message is not None
+    assert message.payload == "mine"
 
 
 @pytest.mark.parametrize("backend", POSTGRES, indirect=True)
-def test_deleting_a_queue_behind_a_long_transaction_is_refused_and_says_so(
+def test_deleting_a_queue_behind_a_long_transaction_is_refused_with_a_reason(
     backend: Backend, app: App, queue: Queue[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    soon = Statement("select set_config('lock_timeout', '50ms', true)", {}, lambda rows: None)
-    monkeypatch.setattr(queue_statements, "bounded_wait", lambda: soon)
+    soon = "select set_config('lock_timeout', '50ms', true)"
+    monkeypatch.setattr(statement, "sql", lambda file: soon if file == "queues/lock_timeout" else sql(file))
     app.queues.create(queue.name)
     with backend.caller() as caller:
         app.queue(queue.name + "-other").offer("a", 1, conn=caller.conn)
-        with pytest.raises(Refused, match="transaction"):
+        with pytest.raises(InvalidState, match="transaction"):
             app.queues.delete(queue.name)
     assert app.queues.get(queue.name).name == queue.name
 
@@ -203,13 +203,13 @@ with tarry.connect(sys.argv[1]) as app:
     sys.stdin.readline()
     done = []
     while deliveries := queue.try_poll_many(5):
-        answers = queue.ack_many([d.hold for d in deliveries])
+        answers = queue.ack_many([d.lease_id for d in deliveries])
         done += [d.key for d, a in zip(deliveries, answers) if a is tarry.Settled.DONE]
     print(json.dumps(done), flush=True)
 """
 
 
-@pytest.mark.parametrize("backend", ["postgres-18"], indirect=True)
+@pytest.mark.parametrize("backend", ["postgres-18-async"], indirect=True)
 def test_two_processes_share_the_work_and_no_message(backend: Backend, app: App, queue: Queue[Any]) -> None:
     queue.offer_many([Message(key=f"k{i}", payload=i) for i in range(KEYS)])
     assert backend.dsn is not None
@@ -226,18 +226,18 @@ def test_two_processes_share_the_work_and_no_message(backend: Backend, app: App,
             assert process.stdin is not None
             process.stdin.write("go\n")
             process.stdin.flush()
-        outputs: list[list[str]] = [json.loads(process.communicate(timeout=PATIENCE_S)[0]) for process in processes]
+        outputs: list[list[str]] = [json.loads(process.communicate(timeout=TIMEOUT_S)[0]) for process in processes]
     assert sorted(outputs[0] + outputs[1]) == sorted(f"k{i}" for i in range(KEYS))
     assert numbers(app, queue) == EMPTY
 
 
 def test_a_lapsed_lease_is_taken_over_by_exactly_one(app: App, queue: Queue[Any], clock: WatchedClock) -> None:
     queue.offer_many([Message(key=f"k{i}", payload=i) for i in range(40)])
-    stale = [delivery.hold for delivery in queue.try_poll_many(40)]
+    stale = [delivery.lease_id for delivery in queue.try_poll_many(40)]
     clock.advance(MINUTE)
     taken = all_at_once([lambda: queue.try_poll_many(20)] * 4)
     fresh = [delivery for some in taken for delivery in some]
-    assert sorted(keys(fresh)) == sorted(hold.key for hold in stale)
+    assert sorted(keys(fresh)) == sorted(lease_id.key for lease_id in stale)
     assert {delivery.attempt for delivery in fresh} == {2}
     assert queue.ack_many(stale) == [Settled.LEASE_LOST] * 40
-    assert queue.ack_many([delivery.hold for delivery in fresh]) == [Settled.DONE] * 40
+    assert queue.ack_many([delivery.lease_id for delivery in fresh]) == [Settled.DONE] * 40

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tarry import Conflict, Outcome, Queue, Settled
-from tarry.core.states import State
+from tarry.core.messages.states import State
 from tests.kit.clocks import START, WatchedClock
 from tests.kit.steps import MINUTE, SECOND, seen, take
 
@@ -64,7 +64,7 @@ class TestKeep:
         queue.offer("a", 0, conflict=Conflict.keep())
         assert queue.offer("a", 1) is UPDATED
 
-    def test_can_update_false_is_another_way_to_say_it(self, queue: Queue[Any]) -> None:
+    def test_can_update_false_means_the_same(self, queue: Queue[Any]) -> None:
         queue.offer("a", 0)
         assert queue.offer("a", 1, conflict=Conflict.keep(), can_update=False) is IGNORED
 

@@ -10,10 +10,10 @@ import pytest
 
 from tarry import Conflict, Queue, QueueSettings, Retry, Settled
 from tarry.app import App
-from tarry.core.errors import InvalidInput, InvalidPayload
-from tarry.core.events import JournalLevel
-from tarry.core.outcomes import Edited, Outcome
-from tarry.core.states import State
+from tarry.core.journal.events import JournalLevel
+from tarry.core.messages.outcomes import Edited, Outcome
+from tarry.core.messages.states import State
+from tests.kit.backends import where_the_messages_are
 from tests.kit.clocks import START, WatchedClock
 from tests.kit.steps import HOUR, MINUTE, SECOND, all_at_once, keys, numbers, seen, take
 
@@ -73,8 +73,8 @@ class TestWhatChanges:
         queue.offer("a", 1, max_attempts=3)
         take(queue).nack("no", delay=timedelta(0))
         assert queue.edit("a", payload=2) is Edited.UPDATED
-        found = seen(queue, "a")
-        assert (found.attempt, found.last_error) == (1, "no")
+        message = seen(queue, "a")
+        assert (message.attempt, message.last_error) == (1, "no")
         assert take(queue).attempt == 2
 
     def test_nothing_to_change_changes_nothing(self, queue: Queue[Any]) -> None:
@@ -110,7 +110,7 @@ class TestWhatChanges:
 
 
 class TestLeases:
-    def test_what_somebody_works_on_is_left_alone(self, queue: Queue[Any]) -> None:
+    def test_a_leased_message_is_not_edited(self, queue: Queue[Any]) -> None:
         queue.offer("a", 1)
         delivery = take(queue)
         assert queue.edit("a", payload=2) is Edited.LEASED
@@ -149,7 +149,7 @@ class TestLeases:
         assert queue.edit("a", payload=1, force=True) is Edited.IGNORED
         assert delivery.ack() is Settled.DONE
 
-    def test_a_drop_spares_what_is_leased_only_if_it_is_asked_to(self, queue: Queue[Any], clock: WatchedClock) -> None:
+    def test_a_drop_spares_a_leased_message_only_on_request(self, queue: Queue[Any], clock: WatchedClock) -> None:
         for key in "ab":
             queue.offer(key, 1)
             take(queue)
@@ -169,8 +169,8 @@ class TestLeases:
     def test_edits_that_meet_are_done_one_after_the_other(self, app: App, queue: Queue[Any]) -> None:
         queue.offer("a", 0)
         jobs = [lambda n=n: [queue.edit("a", headers={"n": f"{n}-{i}"}) for i in range(20)] for n in range(3)]
-        assert {answer for some in all_at_once(jobs) for answer in some} == {Edited.UPDATED}
-        kinds = [event.kind.value for event in app.store.timeline(queue.name, "a")]
+        assert {outcome for some in all_at_once(jobs) for outcome in some} == {Edited.UPDATED}
+        kinds = [event.kind.value for event in app.store.run(app.store.journal.timeline(queue.name, "a"))]
         assert kinds == ["offered"] + ["edited"] * 60
         assert numbers(app, queue) == (0, 1, 0, 0)
 
@@ -180,9 +180,9 @@ class TestJournal:
         app.queues.create(queue.name, QueueSettings(journal=JournalLevel.PAYLOADS))
         queue.offer("a", 1)
         queue.edit("a", payload=[1, 2], after=MINUTE, priority=4)
-        event = app.store.timeline(queue.name, "a")[-1]
-        found = seen(queue, "a")
-        assert (event.kind.value, event.at, event.version) == ("edited", START, found.version)
+        event = app.store.run(app.store.journal.timeline(queue.name, "a"))[-1]
+        message = seen(queue, "a")
+        assert (event.kind.value, event.at, event.version) == ("edited", START, message.version)
         assert (event.attempt, event.priority, event.due_at) == (0, 4, START + MINUTE)
         assert (event.size, event.payload) == (5, b"[1,2]")
         assert event.detail == {"fields": ["due_at", "payload", "priority"]}
@@ -192,61 +192,27 @@ class TestJournal:
         take(queue)
         queue.edit("a", payload=1)
         queue.edit("a", payload=2)
-        assert [event.kind.value for event in app.store.timeline(queue.name, "a")] == ["offered", "leased"]
+        assert [event.kind.value for event in app.store.run(app.store.journal.timeline(queue.name, "a"))] == [
+            "offered",
+            "leased",
+        ]
 
 
-class TestBadInput:
-    @pytest.mark.parametrize(
-        "changes",
-        [
-            {},
-            {"consumer": "b"},
-            {"at": START, "after": MINUTE},
-            {"at": None},
-            {"after": -SECOND},
-            {"priority": 10},
-            {"priority": None},
-            {"type": ""},
-            {"headers": {"a": 1}},
-            {"max_attempts": 0},
-            {"lease_for": timedelta(0)},
-            {"retry": 5},
-            {"version": "x", "priority": 1},
-        ],
-        ids=str,
-    )
-    def test_it_is_refused_and_nothing_changes(self, queue: Queue[Any], changes: Any) -> None:
-        queue.offer("a", 1)
-        before = seen(queue, "a")
-        with pytest.raises(InvalidInput):
-            queue.edit("a", **changes)
-        assert seen(queue, "a") == before
-
-    def test_a_payload_that_is_too_large(self, queue: Queue[Any]) -> None:
-        queue.offer("a", 1)
-        with pytest.raises(InvalidPayload):
-            queue.edit("a", payload="x" * 300_000)
-
-
+@where_the_messages_are
 class TestGivingUp:
     """Not over HTTP: there it is Relay's move, and a worker buries what it holds."""
-
-    @pytest.fixture(autouse=True)
-    def _has_it(self, app: App) -> None:
-        if not hasattr(app.store, "give_up"):
-            pytest.skip("a client of a broker has no such verb")
 
     @pytest.mark.parametrize("after", [timedelta(0), HOUR], ids=["ready", "delayed"])
     def test_what_waits_becomes_a_dead_letter_with_the_reason(
         self, app: App, queue: Queue[Any], after: timedelta
     ) -> None:
         queue.offer("a", {"n": 1}, after=after, priority=3, type="t")
-        assert app.store.give_up(queue.name, "a", error="wrong address") is Edited.UPDATED
+        assert app.store.run(app.store.messages.bury_by_key(queue.name, "a", error="wrong address")) is Edited.UPDATED
         assert numbers(app, queue) == (0, 0, 0, 1)
         (letter,) = queue.dead_letters.list()
         assert (letter.key, letter.payload, letter.error, letter.reason) == ("a", {"n": 1}, "wrong address", "buried")
         assert (letter.attempt, letter.priority, letter.type, letter.consumer) == (0, 3, "t", None)
-        last = app.store.timeline(queue.name, "a")[-1]
+        last = app.store.run(app.store.journal.timeline(queue.name, "a"))[-1]
         assert (last.kind.value, last.error, last.detail) == ("buried", "wrong address", {"reason": "buried"})
         assert (last.leased_at, last.consumer) == (None, None)
         assert queue.dead_letters.redrive() == 1
@@ -255,15 +221,15 @@ class TestGivingUp:
     def test_what_is_leased_must_be_forced_and_then_the_lease_is_void(self, app: App, queue: Queue[Any]) -> None:
         queue.offer("a", 1)
         delivery = take(queue)
-        assert app.store.give_up(queue.name, "a") is Edited.LEASED
-        assert app.store.give_up(queue.name, "a", force=True) is Edited.UPDATED
+        assert app.store.run(app.store.messages.bury_by_key(queue.name, "a")) is Edited.LEASED
+        assert app.store.run(app.store.messages.bury_by_key(queue.name, "a", force=True)) is Edited.UPDATED
         assert delivery.ack() is Settled.GONE
         assert numbers(app, queue) == (0, 0, 0, 1)
 
     def test_an_error_of_before_is_kept_where_none_is_given(self, app: App, queue: Queue[Any]) -> None:
         queue.offer("a", 1)
         take(queue).nack("card declined")
-        assert app.store.give_up(queue.name, "a") is Edited.UPDATED
+        assert app.store.run(app.store.messages.bury_by_key(queue.name, "a")) is Edited.UPDATED
         assert [letter.error for letter in queue.dead_letters.list()] == ["card declined"]
         assert [group.example_key for group in queue.dead_letters.groups()] == ["a"]
 
@@ -271,13 +237,15 @@ class TestGivingUp:
         queue.offer("a", 1)
         version = seen(queue, "a").version
         queue.offer("a", 2)
-        assert app.store.give_up(queue.name, "a", version=version) is Edited.CHANGED
-        assert app.store.give_up(queue.name, "a", version=-1) is Edited.CHANGED
-        assert app.store.give_up(queue.name, "b") is Edited.GONE
+        assert app.store.run(app.store.messages.bury_by_key(queue.name, "a", version=version)) is Edited.CHANGED
+        assert app.store.run(app.store.messages.bury_by_key(queue.name, "a", version=-1)) is Edited.CHANGED
+        assert app.store.run(app.store.messages.bury_by_key(queue.name, "b")) is Edited.GONE
         assert queue.contains("a")
 
-    def test_once_however_many_say_so(self, app: App, queue: Queue[Any]) -> None:
+    def test_concurrent_burials_bury_once(self, app: App, queue: Queue[Any]) -> None:
         queue.offer("a", 1)
-        outcomes = all_at_once([lambda: app.store.give_up(queue.name, "a") for _ in range(8)])
+        outcomes = all_at_once(
+            [lambda: app.store.run(app.store.messages.bury_by_key(queue.name, "a")) for _ in range(8)]
+        )
         assert Counter(outcomes) == {Edited.UPDATED: 1, Edited.GONE: 7}
         assert numbers(app, queue) == (0, 0, 0, 1)

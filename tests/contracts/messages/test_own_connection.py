@@ -12,8 +12,8 @@ import pytest
 from tarry import Message, Outcome, Queue, QueueSettings, Settled
 from tarry.app import App
 from tarry.core.errors import InvalidInput, UnknownQueue
-from tarry.core.limits import DROP_ALL_CONFIRMATION
-from tarry.core.messages import Failure, Hold
+from tarry.core.limits import PURGE_CONFIRMATION
+from tarry.core.messages.model import Failure, LeaseId
 from tests.kit.backends import MEMORY, POSTGRES, Backend, new_name
 from tests.kit.callers import Caller
 from tests.kit.clocks import START, WatchedClock
@@ -39,7 +39,7 @@ class TestInATransaction:
         queue.offer_many([Message(key="a", payload=1), Message(key="b", payload=1)], conn=caller.conn)
         caller.rollback()
         assert numbers(app, queue) == EMPTY
-        assert app.store.timeline(queue.name, "a") == []
+        assert app.store.run(app.store.journal.timeline(queue.name, "a")) == []
 
     def test_offer_and_own_data_commit_together_or_not_at_all(self, queue: Queue[Any], caller: Caller) -> None:
         table = f"invoice_{uuid4().hex}"
@@ -81,8 +81,8 @@ class TestInATransaction:
 
     def test_poll_work_and_ack_in_one_transaction(self, app: App, queue: Queue[Any], caller: Caller) -> None:
         queue.offer_many([Message(key=key, payload=key) for key in "abc"])
-        found = queue.try_poll_many(3, conn=caller.conn)
-        assert queue.ack_many([d.hold for d in found], conn=caller.conn) == [Settled.DONE] * 3
+        deliveries = queue.try_poll_many(3, conn=caller.conn)
+        assert queue.ack_many([d.lease_id for d in deliveries], conn=caller.conn) == [Settled.DONE] * 3
         caller.commit()
         assert numbers(app, queue) == EMPTY
 
@@ -90,13 +90,13 @@ class TestInATransaction:
     def test_every_way_to_settle(self, app: App, queue: Queue[Any], caller: Caller, end: str) -> None:
         queue.offer_many([Message(key=key, payload=0) for key in "abcd"])
         a, b, c, d = queue.try_poll_many(4)
-        answers = [
+        outcomes = [
             a.nack("failed", delay=MINUTE, conn=caller.conn),
             b.release(conn=caller.conn),
             c.bury("hopeless", conn=caller.conn),
             d.touch(MINUTE, conn=caller.conn),
         ]
-        assert answers == [Settled.DONE] * 4
+        assert outcomes == [Settled.DONE] * 4
         getattr(caller, end)()
         assert numbers(app, queue) == ((1, 1, 1, 1) if end == "commit" else (0, 0, 4, 0))
         assert seen(queue, "d").lease_until == START + (MINUTE if end == "commit" else 30 * SECOND)
@@ -104,17 +104,17 @@ class TestInATransaction:
     def test_looking_and_removing(self, app: App, queue: Queue[Any], caller: Caller) -> None:
         conn = caller.conn
         queue.offer_many([Message(key=key, payload=0) for key in "abc"], conn=conn)
-        found = queue.read("a", conn=conn)
-        assert found is not None
-        assert queue.drop("a", version=found.version, conn=conn)
+        message = queue.read("a", conn=conn)
+        assert message is not None
+        assert queue.drop("a", version=message.version, conn=conn)
         assert app.queues.counts(queue.name, conn=conn).ready.n == 2
-        assert len(app.store.messages(queue.name, conn=conn)) == 2
-        assert len(app.store.timeline(queue.name, "a", conn=conn)) == 2
+        assert len(app.store.run(app.store.messages.list(queue.name), conn=conn)) == 2
+        assert len(app.store.run(app.store.journal.timeline(queue.name, "a"), conn=conn)) == 2
         take(queue, conn=conn).bury(conn=conn)
         assert len(queue.dead_letters.list(conn=conn)) == 1
         assert queue.dead_letters.redrive(conn=conn) == 1
-        assert queue.dead_letters.purge(conn=conn) == 0
-        assert queue.drop_all(DROP_ALL_CONFIRMATION, conn=conn) == 2
+        assert queue.dead_letters.discard(conn=conn) == 0
+        assert queue.purge(PURGE_CONFIRMATION, conn=conn) == 2
         caller.rollback()
         assert numbers(app, queue) == EMPTY
 
@@ -133,10 +133,10 @@ class TestInATransaction:
         with pytest.raises(UnknownQueue):
             app.queues.get(name)
 
-    def test_a_queue_that_is_made_by_its_first_use_keeps_nobody_waiting(
+    def test_a_queue_that_is_created_by_its_first_use_blocks_no_other_caller(
         self, app: App, queue: Queue[Any], caller: Caller
     ) -> None:
-        """It is made outside of the caller's transaction, which would hold its name against everybody else."""
+        """It is made outside of the caller's transaction, which would lock its name against every other caller."""
         queue.offer("a", 1, conn=caller.conn)
         assert not queue.contains("a")
         caller.rollback()
@@ -157,11 +157,11 @@ class TestInATransaction:
         assert (queue.contains("a"), queue.contains("b")) == (True, True)
 
     def test_the_callers_session_stays_as_it_was(self, queue: Queue[Any], caller: Caller) -> None:
-        ask: Any = "select name, setting from pg_settings order by name"
-        before = caller.execute(ask)
+        query: Any = "select name, setting from pg_settings order by name"
+        before = caller.execute(query)
         queue.offer("a", 1, conn=caller.conn)
         take(queue, conn=caller.conn).ack(conn=caller.conn)
-        assert caller.execute(ask) == before
+        assert caller.execute(query) == before
         assert caller.execute("select count(*) from pg_prepared_statements") == [(0,)]
 
     def test_a_large_batch_is_part_of_the_transaction(self, app: App, queue: Queue[Any], caller: Caller) -> None:
@@ -180,8 +180,8 @@ class TestInMemory:
             lambda queue, conn: queue.offer_many([], conn=conn),
             lambda queue, conn: queue.try_poll(conn=conn),
             lambda queue, conn: queue.try_poll_many(0, conn=conn),
-            lambda queue, conn: queue.ack_many([Hold("a", uuid4())], conn=conn),
-            lambda queue, conn: queue.nack_many([Failure(Hold("a", uuid4()))], conn=conn),
+            lambda queue, conn: queue.ack_many([LeaseId("a", uuid4())], conn=conn),
+            lambda queue, conn: queue.nack_many([Failure(LeaseId("a", uuid4()))], conn=conn),
             lambda queue, conn: queue.read("a", conn=conn),
             lambda queue, conn: queue.drop("a", conn=conn),
             lambda queue, conn: queue.dead_letters.list(conn=conn),

@@ -85,13 +85,12 @@ TYPED: list[tuple[Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("payload", PLAIN, ids=repr)
-def test_a_plain_value_comes_out_as_it_went_in(queue: Queue[Any], payload: Any) -> None:
-    queue.offer("a", payload)
-    assert seen(queue, "a").payload == payload
-    delivered = take(queue).payload
-    assert (type(delivered), delivered) == (type(payload), payload)
-    assert repr(delivered) == repr(payload)
+def test_a_plain_value_comes_out_as_it_went_in(queue: Queue[Any]) -> None:
+    for payload in PLAIN:
+        queue.offer("a", payload)
+        assert seen(queue, "a").payload == payload
+        delivered = take(queue).payload
+        assert (type(delivered), delivered, repr(delivered)) == (type(payload), payload, repr(payload))
 
 
 @pytest.mark.parametrize(("kind", "payload"), TYPED, ids=lambda case: getattr(case, "__name__", ""))
@@ -113,10 +112,10 @@ def test_equal_values_are_identical_offers_whatever_their_order(app: App, queue:
 @pytest.mark.parametrize("kind", [set[int], list[set[int]]])
 def test_equal_sets_are_identical_offers_too(app: App, queue: Queue[Any], kind: Any) -> None:
     typed: Queue[Any] = app.queue(queue.name, kind)
-    one, other = {0, 8}, {8, 0}
-    assert list(one) != list(other), "the point of this test is that they are iterated differently"
+    first, other = {0, 8}, {8, 0}
+    assert list(first) != list(other), "the point of this test is that they are iterated differently"
     wrap = (lambda value: value) if kind == set[int] else (lambda value: [value])
-    typed.offer("a", wrap(one))
+    typed.offer("a", wrap(first))
     assert typed.offer("a", wrap(other)) is Outcome.IGNORED
 
 

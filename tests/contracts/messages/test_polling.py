@@ -10,7 +10,7 @@ import pytest
 
 from tarry import Message, Queue, QueueSettings
 from tarry.app import App
-from tarry.core.states import State
+from tarry.core.messages.states import State
 from tests.kit.backends import Backend, new_name
 from tests.kit.clocks import START, WatchedClock
 from tests.kit.steps import EMPTY, MINUTE, SECOND, keys, numbers, seen, take
@@ -106,7 +106,7 @@ class TestOrder:
         expected = sorted(grid, key=lambda case: (-case[0], -case[1], case[2]))
         assert keys(queue.try_poll_many(100)) == [f"{p}.{s}.{x}" for p, s, x in expected]
 
-    def test_the_lowest_priority_may_be_asked_for_first(self, queue: Queue[Any]) -> None:
+    def test_the_lowest_priority_may_be_polled_first(self, queue: Queue[Any]) -> None:
         queue.offer_many([Message(key=f"{p}{n}", payload=0, priority=p, type="t") for p in (0, 5, 9) for n in range(2)])
         assert {delivery.priority for delivery in queue.try_poll_many(2, lowest_first=True)} == {0}
         assert keys(queue.try_poll_many(2, lowest_first=True, type="t")) == ["50", "51"]
@@ -139,7 +139,7 @@ class TestHowMany:
         assert [delivery.payload for delivery in queue.try_poll_many(10)] == [1, 2]
 
     @pytest.mark.parametrize("n", [1, 2, 5, 9])
-    def test_never_more_than_asked_for(self, app: App, queue: Queue[Any], n: int) -> None:
+    def test_never_more_than_the_limit(self, app: App, queue: Queue[Any], n: int) -> None:
         queue.offer_many([Message(key=f"k{i}", payload=i, priority=i % 3) for i in range(10)])
         assert len(queue.try_poll_many(n)) == n
         assert numbers(app, queue) == (0, 10 - n, n, 0)
@@ -157,15 +157,13 @@ class TestHowMany:
         queue.offer_many([Message(key=f"k{i}", payload=i) for i in range(5)])
         assert [(d.attempt, d.redelivered) for d in queue.try_poll_many(5)] == [(1, False)] * 5
 
-    def test_each_message_of_a_batch_says_for_itself_whether_it_is_redelivered(
-        self, queue: Queue[Any], clock: WatchedClock
-    ) -> None:
+    def test_each_message_of_a_batch_has_its_own_redelivered_flag(self, queue: Queue[Any], clock: WatchedClock) -> None:
         queue.offer("again", 1)
         take(queue, lease_for=5 * SECOND)
         queue.offer("first", 1)
         clock.advance(6 * SECOND)
-        found = {delivery.key: delivery.redelivered for delivery in queue.try_poll_many(10)}
-        assert found == {"again": True, "first": False}
+        redelivered = {delivery.key: delivery.redelivered for delivery in queue.try_poll_many(10)}
+        assert redelivered == {"again": True, "first": False}
 
     def test_every_lease_of_a_batch_has_a_token_of_its_own(self, queue: Queue[Any]) -> None:
         queue.offer_many([Message(key=f"k{i}", payload=i) for i in range(20)])
@@ -181,7 +179,7 @@ class TestTypes:
         assert queue.try_poll(type="fax") is None
         assert keys(queue.try_poll_many(9)) == ["b", "c"]
 
-    def test_order_and_limits_hold_within_a_type(self, queue: Queue[Any]) -> None:
+    def test_order_and_limits_apply_within_a_type(self, queue: Queue[Any]) -> None:
         for n in range(6):
             queue.offer(f"k{n}", n, type="even" if n % 2 == 0 else "odd", priority=n // 2, at=START - n * SECOND)
         assert keys(queue.try_poll_many(2, type="odd")) == ["k5", "k3"]
@@ -193,7 +191,7 @@ class TestTypes:
         assert queue.try_poll(type="old") is None
         assert take(queue, type="new").type == "new"
 
-    def test_a_lease_of_a_type_counts_for_everybody(self, queue: Queue[Any], clock: WatchedClock) -> None:
+    def test_a_lease_of_a_type_counts_for_every_consumer(self, queue: Queue[Any], clock: WatchedClock) -> None:
         queue.offer("a", 1, type="t")
         take(queue)
         assert queue.try_poll(type="t") is None
@@ -238,7 +236,7 @@ class TestLengthOfLeases:
         assert seen(queue, "a").lease_until == START + lease_for
 
 
-class TestWho:
+class TestConsumers:
     def test_the_consumer_is_written_on_the_message(self, backend: Backend, queue: Queue[Any]) -> None:
         queue.offer("a", 1)
         take(backend.app("alice").queue(queue.name))
@@ -254,4 +252,4 @@ class TestWho:
     @pytest.mark.usefixtures("queue_exists")
     def test_looking_into_an_empty_queue_finds_nothing_in_any_state(self, app: App, queue: Queue[Any]) -> None:
         assert numbers(app, queue) == EMPTY
-        assert app.store.messages(queue.name) == []
+        assert app.store.run(app.store.messages.list(queue.name)) == []

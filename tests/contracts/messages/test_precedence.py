@@ -8,7 +8,7 @@ import pytest
 
 from tarry import Queue, QueueSettings, Retry
 from tarry.app import App
-from tarry.core.messages import Failure
+from tarry.core.messages.model import Failure
 from tests.kit.backends import new_name
 from tests.kit.clocks import START, WatchedClock
 from tests.kit.steps import MINUTE, SECOND, seen, take
@@ -24,14 +24,14 @@ def strict(app: App) -> Queue[Any]:
 @pytest.mark.parametrize(
     ("request_s", "message_s", "applies_s"), [(30, 20, 30), (None, 20, 20), (30, None, 30), (None, None, 10)]
 )
-def test_a_lease_lasts_as_the_request_says_then_the_message_then_the_queue(
+def test_a_lease_lasts_as_in_the_request_else_the_message_else_the_queue(
     strict: Queue[Any], request_s: int | None, message_s: int | None, applies_s: int
 ) -> None:
-    asked = None if request_s is None else request_s * SECOND
+    requested = None if request_s is None else request_s * SECOND
     strict.offer("a", 1, lease_for=None if message_s is None else message_s * SECOND)
-    delivery = take(strict, lease_for=asked)
+    delivery = take(strict, lease_for=requested)
     assert delivery.lease_until == START + applies_s * SECOND
-    delivery.touch(asked)
+    delivery.touch(requested)
     assert seen(strict, "a").lease_until == START + applies_s * SECOND
 
 
@@ -50,9 +50,9 @@ def test_the_attempts_are_those_of_the_message_then_of_the_request_then_of_the_q
 @pytest.mark.parametrize(
     ("message_s", "nack_s", "applies_s"), [(30, 20, 30), (30, None, 30), (None, 20, 20), (None, None, 10)]
 )
-def test_a_retry_waits_as_the_message_says_then_the_nack_then_the_queue(
+def test_a_retry_is_delayed_as_in_the_message_else_the_nack_else_the_queue(
     strict: Queue[Any], message_s: int | None, nack_s: int | None, applies_s: int
 ) -> None:
     strict.offer("a", 1, max_attempts=5, retry=None if message_s is None else Retry.fixed(message_s * SECOND))
-    strict.nack_many([Failure(take(strict).hold)], retry=None if nack_s is None else Retry.fixed(nack_s * SECOND))
+    strict.nack_many([Failure(take(strict).lease_id)], retry=None if nack_s is None else Retry.fixed(nack_s * SECOND))
     assert seen(strict, "a").due_at == START + applies_s * SECOND

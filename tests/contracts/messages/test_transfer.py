@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tarry import Message, Queue, Retry
+from tarry.api import transfer
 from tarry.app import App
 from tarry.core.errors import InvalidInput, UnknownQueue
 from tarry.core.settings import QueueSettings
-from tarry.handles import transfer
 from tests.kit.backends import new_name
 from tests.kit.clocks import WatchedClock
 from tests.kit.steps import HOUR, take
@@ -21,7 +21,7 @@ from tests.kit.steps import HOUR, take
 def everything(app: App, queue: str) -> list[Any]:
     return [
         (m.key, m.payload, m.content_type, m.due_at, m.priority, m.type, m.headers, m.own_max_attempts, m.lease_for, m.retry)
-        for m in app.store.messages(queue, limit=1_000)
+        for m in app.store.run(app.store.messages.list(queue, limit=1_000))
     ]  # fmt: skip
 
 
@@ -47,13 +47,13 @@ class TestTransfer:
         assert len(lines) == 5
         assert held.ack().value == "done"
         copy = new_name()
-        found = app.queues.import_lines(copy, io.BytesIO(b"".join(lines)))
-        assert (found.lines, found.created, found.problems) == (5, 5, {})
+        report = app.queues.import_lines(copy, io.BytesIO(b"".join(lines)))
+        assert (report.lines, report.created, report.problems) == (5, 5, {})
         assert list(app.queues.export(copy)) == lines
         assert app.queues.import_lines(copy, lines).ignored == 5
         assert [row for row in everything(app, copy) if row[0] != "held"] == everything(app, queue.name)
 
-    def test_a_bad_line_is_told_and_skipped_or_ends_it(self, app: App, queue: Queue[Any]) -> None:
+    def test_a_bad_line_is_reported_and_skipped_or_ends_the_import(self, app: App, queue: Queue[Any]) -> None:
         app.queues.create(queue.name)
         bad = [b'\xef\xbb\xbf{"key":"a","payload":1}', b"{", b"", b'{"key":"b","payload":1}\n']
         assert app.queues.import_lines(queue.name, bad, dry_run=True).fine == 2

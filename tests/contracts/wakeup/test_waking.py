@@ -1,4 +1,4 @@
-"""What calls a consumer that sleeps. Nobody looks again by itself here: who wakes was called."""
+"""Wakeups of a sleeping consumer. Without scans: a consumer that wakes was notified."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import pytest
 from tarry import Message, Queue
 from tarry.app import App
 from tarry.core.settings import StoreSettings
-from tests.kit.backends import Backend, new_name
+from tests.kit.backends import POSTGRES, Backend, new_name, where_the_messages_are
+from tests.kit.calls import replace_call
 from tests.kit.sleepers import until_asleep, until_waiting
-from tests.kit.steps import HOUR, MINUTE, PATIENCE, PATIENCE_S, SECOND, in_background, keys, take
+from tests.kit.steps import HOUR, MINUTE, SECOND, TIMEOUT, TIMEOUT_S, in_background, keys, take
 
-pytestmark = pytest.mark.usefixtures("deep_sleep")
+pytestmark = [pytest.mark.usefixtures("deep_sleep"), where_the_messages_are]
 
 NEVER = timedelta(minutes=10)
 
@@ -34,99 +35,98 @@ def queue(app: App) -> Queue[Any]:
 
 class TestWhatCalls:
     def test_an_offer_to_an_empty_queue(self, app: App, queue: Queue[Any]) -> None:
-        with in_background(queue.poll, PATIENCE) as waiting:
+        with in_background(queue.poll, TIMEOUT) as waiting:
             until_asleep(app, queue.name)
             queue.offer("a", 1)
-            assert waiting.result(PATIENCE_S).key == "a"
+            assert waiting.result(TIMEOUT_S).key == "a"
 
     def test_an_offer_that_is_due_before_the_head(self, app: App, queue: Queue[Any]) -> None:
         queue.offer("far", 1, after=HOUR)
-        with in_background(queue.poll, PATIENCE) as waiting:
+        with in_background(queue.poll, TIMEOUT) as waiting:
             until_asleep(app, queue.name)
             queue.offer("near", 1)
-            assert waiting.result(PATIENCE_S).key == "near"
+            assert waiting.result(TIMEOUT_S).key == "near"
 
     def test_an_offer_that_brings_a_live_message_forward(self, app: App, queue: Queue[Any]) -> None:
         queue.offer("a", 1, after=HOUR)
-        with in_background(queue.poll, PATIENCE) as waiting:
+        with in_background(queue.poll, TIMEOUT) as waiting:
             until_asleep(app, queue.name)
             queue.offer("a", 2)
-            assert waiting.result(PATIENCE_S).payload == 2
+            assert waiting.result(TIMEOUT_S).payload == 2
 
     def test_many_offers_at_once(self, app: App, queue: Queue[Any]) -> None:
-        with in_background(queue.poll_many, 10, PATIENCE) as waiting:
+        with in_background(queue.poll_many, 10, TIMEOUT) as waiting:
             until_asleep(app, queue.name)
             queue.offer_many([Message(key=key, payload=0) for key in "ab"])
-            assert sorted(keys(waiting.result(PATIENCE_S))) == ["a", "b"]
+            assert sorted(keys(waiting.result(TIMEOUT_S))) == ["a", "b"]
 
     def test_one_fresh_offer(self, app: App, queue: Queue[Any]) -> None:
-        with in_background(queue.poll, PATIENCE) as waiting:
+        with in_background(queue.poll, TIMEOUT) as waiting:
             until_asleep(app, queue.name)
             queue.offer(None, "fresh")
-            assert waiting.result(PATIENCE_S).payload == "fresh"
+            assert waiting.result(TIMEOUT_S).payload == "fresh"
 
     def test_so_many_fresh_offers_that_they_are_copied(self, app: App, queue: Queue[Any]) -> None:
-        with in_background(queue.poll, PATIENCE) as waiting:
+        with in_background(queue.poll, TIMEOUT) as waiting:
             until_asleep(app, queue.name)
             queue.offer_many([Message(payload=n) for n in range(2_000)])
-            assert waiting.result(PATIENCE_S).payload == 0
+            assert waiting.result(TIMEOUT_S).payload == 0
 
     def test_a_nack_without_delay(self, app: App, queue: Queue[Any]) -> None:
         queue.offer("a", 1)
         held = take(queue)
-        with in_background(queue.poll, PATIENCE) as waiting:
+        with in_background(queue.poll, TIMEOUT) as waiting:
             until_asleep(app, queue.name)
             held.nack(delay=timedelta(0))
-            assert waiting.result(PATIENCE_S).attempt == 2
+            assert waiting.result(TIMEOUT_S).attempt == 2
 
     def test_a_release(self, app: App, queue: Queue[Any]) -> None:
         queue.offer("a", 1)
         held = take(queue)
-        with in_background(queue.poll, PATIENCE) as waiting:
+        with in_background(queue.poll, TIMEOUT) as waiting:
             until_asleep(app, queue.name)
             held.release()
-            assert waiting.result(PATIENCE_S).attempt == 1
+            assert waiting.result(TIMEOUT_S).attempt == 1
 
     def test_a_redrive(self, app: App, queue: Queue[Any]) -> None:
         queue.offer("a", 1)
         take(queue).bury("no")
-        with in_background(queue.poll, PATIENCE) as waiting:
+        with in_background(queue.poll, TIMEOUT) as waiting:
             until_asleep(app, queue.name)
             assert queue.dead_letters.redrive() == 1
-            assert waiting.result(PATIENCE_S).key == "a"
+            assert waiting.result(TIMEOUT_S).key == "a"
 
     def test_a_queue_that_goes_on(self, app: App, queue: Queue[Any]) -> None:
         queue.offer("a", 1)
         app.queues.pause(queue.name)
-        with in_background(queue.poll, PATIENCE) as waiting:
+        with in_background(queue.poll, TIMEOUT) as waiting:
             until_asleep(app, queue.name)
             app.queues.resume(queue.name)
-            assert waiting.result(PATIENCE_S).key == "a"
+            assert waiting.result(TIMEOUT_S).key == "a"
 
     def test_a_message_of_its_type_and_no_other(self, app: App, queue: Queue[Any]) -> None:
-        with in_background(queue.poll, PATIENCE, type="mine") as waiting:
+        with in_background(queue.poll, TIMEOUT, type="mine") as waiting:
             until_asleep(app, queue.name)
             queue.offer("other", 1, type="other")
             queue.offer("none", 1)
-            assert app.store.lobby.asleep(queue.name) == 1
+            assert app.store.wakeup.wait_queue.asleep(queue.name) == 1
             queue.offer("mine", 1, type="mine")
-            assert waiting.result(PATIENCE_S).key == "mine"
+            assert waiting.result(TIMEOUT_S).key == "mine"
 
-    def test_a_message_with_a_type_calls_also_who_takes_any(self, app: App, queue: Queue[Any]) -> None:
-        with in_background(queue.poll, PATIENCE) as any_type, in_background(queue.poll, PATIENCE, type="x") as one_type:
+    def test_a_message_with_a_type_also_wakes_a_consumer_of_any_type(self, app: App, queue: Queue[Any]) -> None:
+        with in_background(queue.poll, TIMEOUT) as any_type, in_background(queue.poll, TIMEOUT, type="x") as one_type:
             until_asleep(app, queue.name, lines=2)
             queue.offer_many([Message(key=key, payload=0, type="x") for key in "ab"])
-            assert {any_type.result(PATIENCE_S).key, one_type.result(PATIENCE_S).key} == {"a", "b"}
+            assert {any_type.result(TIMEOUT_S).key, one_type.result(TIMEOUT_S).key} == {"a", "b"}
 
+    @pytest.mark.parametrize("backend", POSTGRES, indirect=True)
     def test_the_commit_of_the_callers_own_transaction(self, app: App, backend: Backend, queue: Queue[Any]) -> None:
-        if backend.dsn is None:
-            pytest.skip("the memory store has no transactions")
-        with in_background(queue.poll, PATIENCE) as waiting, backend.caller() as caller:
+        with in_background(queue.poll, TIMEOUT) as waiting, backend.caller() as caller:
             until_asleep(app, queue.name)
             queue.offer("a", 1, conn=caller.conn)
-            assert app.store.lobby.asleep(queue.name) == 1
+            assert app.store.wakeup.wait_queue.asleep(queue.name) == 1
             caller.commit()
-            assert waiting.result(PATIENCE_S).key == "a"
+            assert waiting.result(TIMEOUT_S).key == "a"
 
     def test_nothing_else_does(self, app: App, queue: Queue[Any]) -> None:
         """A poll that gives up in time has been left alone until then."""
@@ -139,64 +139,66 @@ class TestWhatCalls:
             held.touch(HOUR)
             held.ack()
             queue.drop("far")
-            assert waiting.result(PATIENCE_S) is None
+            assert waiting.result(TIMEOUT_S) is None
 
 
 class TestLines:
     def test_one_message_is_for_one_of_those_in_line_and_the_others_stay(self, app: App, queue: Queue[Any]) -> None:
         with (
-            in_background(queue.poll, PATIENCE) as one,
-            in_background(queue.poll, PATIENCE) as two,
-            in_background(queue.poll, PATIENCE) as three,
+            in_background(queue.poll, TIMEOUT) as first,
+            in_background(queue.poll, TIMEOUT) as two,
+            in_background(queue.poll, TIMEOUT) as three,
         ):
             until_waiting(app, queue.name, 3)
             for n, left in ((1, 2), (2, 1), (3, 0)):
                 until_asleep(app, queue.name)
                 queue.offer(f"k{n}", n)
                 until_waiting(app, queue.name, left)
-            assert {poll.result(PATIENCE_S).key for poll in (one, two, three)} == {"k1", "k2", "k3"}
+            assert {poll.result(TIMEOUT_S).key for poll in (first, two, three)} == {"k1", "k2", "k3"}
 
     def test_when_the_leader_gives_up_the_next_one_leads(self, app: App, queue: Queue[Any]) -> None:
         with in_background(queue.poll, timedelta(milliseconds=300)) as leader:
             until_asleep(app, queue.name)
-            with in_background(queue.poll, PATIENCE) as follower:
+            with in_background(queue.poll, TIMEOUT) as follower:
                 until_waiting(app, queue.name, 2)
-                assert leader.result(PATIENCE_S) is None
+                assert leader.result(TIMEOUT_S) is None
                 until_asleep(app, queue.name)
                 queue.offer("a", 1)
-                assert follower.result(PATIENCE_S).key == "a"
+                assert follower.result(TIMEOUT_S).key == "a"
 
-    def test_a_follower_gives_up_in_time_and_nobody_notices(self, app: App, queue: Queue[Any]) -> None:
-        with in_background(queue.poll, PATIENCE) as leader:
+    def test_a_follower_times_out_without_effect_on_the_others(self, app: App, queue: Queue[Any]) -> None:
+        with in_background(queue.poll, TIMEOUT) as leader:
             until_asleep(app, queue.name)
             assert queue.poll(timedelta(milliseconds=50)) is None
-            assert app.store.lobby.waiting(queue.name) == 1
+            assert app.store.wakeup.wait_queue.waiting(queue.name) == 1
             queue.offer("a", 1)
-            assert leader.result(PATIENCE_S).key == "a"
+            assert leader.result(TIMEOUT_S).key == "a"
 
     def test_several_messages_at_once_are_handed_down_the_line(self, app: App, queue: Queue[Any]) -> None:
-        with in_background(queue.poll, PATIENCE) as one, in_background(queue.poll, PATIENCE) as two:
+        with in_background(queue.poll, TIMEOUT) as first, in_background(queue.poll, TIMEOUT) as two:
             until_waiting(app, queue.name, 2)
             until_asleep(app, queue.name)
             queue.offer_many([Message(key=key, payload=0) for key in "ab"])
-            assert {one.result(PATIENCE_S).key, two.result(PATIENCE_S).key} == {"a", "b"}
+            assert {first.result(TIMEOUT_S).key, two.result(TIMEOUT_S).key} == {"a", "b"}
 
-    def test_who_waits_for_one_type_does_not_wait_behind_another(self, app: App, queue: Queue[Any]) -> None:
-        with in_background(queue.poll, PATIENCE, type="x") as x, in_background(queue.poll, PATIENCE, type="y") as y:
+    def test_a_consumer_of_one_type_does_not_wait_behind_another(self, app: App, queue: Queue[Any]) -> None:
+        with in_background(queue.poll, TIMEOUT, type="x") as x, in_background(queue.poll, TIMEOUT, type="y") as y:
             until_asleep(app, queue.name, lines=2)
             queue.offer("y", 1, type="y")
-            assert y.result(PATIENCE_S).key == "y"
+            assert y.result(TIMEOUT_S).key == "y"
             queue.offer("x", 1, type="x")
-            assert x.result(PATIENCE_S).key == "x"
+            assert x.result(TIMEOUT_S).key == "x"
 
-    def test_a_line_is_left_by_who_breaks(self, app: App, queue: Queue[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_consumer_that_fails_leaves_the_wait_queue(
+        self, app: App, queue: Queue[Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """As the store is away: the poll raises, and nothing of it stays."""
         store = getattr(app.store, "_target", app.store)
 
         def broken(*args: Any, **kwargs: Any) -> Any:
             raise RuntimeError("away")
 
-        monkeypatch.setattr(store, "wait", broken)
+        replace_call(store, "wakeup.announce", broken)
         with pytest.raises(RuntimeError, match="away"):
-            queue.poll(PATIENCE)
-        assert app.store.lobby.waiting(queue.name) == 0
+            queue.poll(TIMEOUT)
+        assert app.store.wakeup.wait_queue.waiting(queue.name) == 0

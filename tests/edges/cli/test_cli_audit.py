@@ -8,9 +8,9 @@ from tests.edges.conftest import Run
 
 def rows(app: App) -> list[tuple[str, str | None, int | None]]:
     """The oldest first."""
-    found = list(reversed(app.store.audits()))
-    assert {row.actor for row in found} <= {"command line"}
-    return [(row.action, row.queue, row.status) for row in found]
+    audits = list(reversed(app.store.run(app.store.security.audits())))
+    assert {row.actor for row in audits} <= {"command line"}
+    return [(row.action, row.queue, row.status) for row in audits]
 
 
 def test_every_change_leaves_a_row_and_looking_leaves_none(cli: Run, app: App) -> None:
@@ -25,18 +25,18 @@ def test_every_change_leaves_a_row_and_looking_leaves_none(cli: Run, app: App) -
         ("tarry queue pause", "orders", 200),
         ("tarry queue delete", "orders", 200),
     ]
-    assert app.store.audits()[1].detail == {"name": "orders", "reason": "stock-taking"}
+    assert app.store.run(app.store.security.audits())[1].detail == {"name": "orders", "reason": "stock-taking"}
 
 
 def test_the_row_of_a_new_key_has_its_id(cli: Run, app: App) -> None:
     made = cli("key", "create", "shop", "--action", "read", "--json").data
-    detail = app.store.audits()[0].detail
+    detail = app.store.run(app.store.security.audits())[0].detail
     assert detail is not None
     assert detail["created_key"] == made["id"]
     assert made["key"] not in str(detail)
 
 
-def test_what_failed_has_no_answer(cli: Run, app: App) -> None:
+def test_a_failed_command_has_an_audit_row_without_a_status(cli: Run, app: App) -> None:
     assert cli("queue", "pause", "nowhere").code != 0
     assert rows(app) == [("tarry queue pause", "nowhere", None)]
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from tarry.app import App
 from tests.edges.conftest import Run
@@ -17,11 +20,11 @@ from tests.kit.sleepers import until
 Start = Callable[..., "subprocess.Popen[bytes]"]
 
 
-def address(serving: subprocess.Popen[bytes]) -> str:
-    assert serving.stderr is not None
-    for line in serving.stderr:
-        if found := re.search(rb"answers at (http://\S+)", line):
-            return found[1].decode()
+def address(broker: subprocess.Popen[bytes]) -> str:
+    assert broker.stderr is not None
+    for line in broker.stderr:
+        if match := re.search(rb"listening on (http://\S+)", line):
+            return match[1].decode()
     raise AssertionError("it ended before it answered")
 
 
@@ -33,7 +36,10 @@ def test_a_key_is_made_listed_and_revoked(cli: Run, app: App) -> None:
     assert listed["id"] == made["id"]
     assert "key" not in listed
     assert cli("key", "revoke", made["id"], "--json").data["active"] is False
-    assert [row.action for row in app.store.audits()] == ["tarry key revoke", "tarry key create"]
+    assert [row.action for row in app.store.run(app.store.security.audits())] == [
+        "tarry key revoke",
+        "tarry key create",
+    ]
 
 
 def test_all_means_every_action_on_every_queue(cli: Run) -> None:
@@ -50,7 +56,7 @@ def test_beyond_this_machine_there_must_be_a_key(cli: Run) -> None:
     for host in ("0.0.0.0", "::", "192.0.2.1"):
         ran = cli("serve", "--host", host, "--port", "0")
         assert ran.code == 4
-        assert "no API key" in ran.err
+        assert "without an API key" in ran.err
         assert "tarry key create" in ran.err
 
 
@@ -62,31 +68,40 @@ def test_beside_the_broker_a_sweeper_carries_redrive_jobs_on(process: Start, app
         assert delivery is not None
         delivery.bury("boom")
     job = queue.dead_letters.start_redrive()
-    serving = process("serve", "--port", "0", "--no-access-log")
-    with httpx.Client(base_url=address(serving)) as client:
+    broker = process("serve", "--port", "0", "--no-access-log")
+    with httpx.Client(base_url=address(broker)) as client:
         until(lambda: client.get(f"/v1/redrives/{job.id}").json()["state"] == "done")
         assert client.get("/v1/queues/orders").json()["counts"]["ready"]["n"] == 3
-    serving.send_signal(signal.SIGTERM)
-    assert serving.wait(20) == 0
+    broker.send_signal(signal.SIGTERM)
+    assert broker.wait(20) == 0
 
 
-def test_a_broker_serves_until_it_is_told_to_stop(process: Start, cli: Run) -> None:
-    serving = process("serve", "--port", "0")
-    url = address(serving)
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_broker_runs_on_uvloop_and_httptools(process: Start) -> None:
+    broker = process("serve", "--port", "0")
+    assert httpx.get(f"{address(broker)}/healthz").status_code == 200
+    loaded = Path(f"/proc/{broker.pid}/maps").read_text()
+    assert "/uvloop/" in loaded
+    assert "/httptools/" in loaded
+
+
+def test_a_broker_serves_until_it_is_signalled_to_stop(process: Start, cli: Run) -> None:
+    broker = process("serve", "--port", "0")
+    url = address(broker)
     with httpx.Client(base_url=url) as client:
         assert client.get("/readyz").json() == {"status": "ok"}
         offered = client.post("/v1/queues/hello/messages", json={"payload": {"hi": "there"}, "key": "k"})
         assert offered.status_code == 201
         held = client.post("/v1/queues/hello/messages:poll", json={"wait": 5}).json()["messages"][0]
         assert held["payload"] == {"hi": "there"}
-        acked = client.post(f"/v1/messages/{held['id']}/ack", json={"lock_token": held["lock_token"]})
+        acked = client.post(f"/v1/messages/{held['id']}/ack", json={"token": held["token"]})
         assert acked.json() == {"outcome": "done"}
         made: Any = cli("key", "create", "reader", "--action", "read", "--json").data
         headers = {"authorization": f"Bearer {made['key']}"}
         assert client.get("/v1/queues", headers=headers).json()["queues"][0]["name"] == "hello"
-    serving.send_signal(signal.SIGTERM)
-    assert serving.wait(20) == 0
-    assert serving.stderr is not None
-    log = serving.stderr.read().decode()
+    broker.send_signal(signal.SIGTERM)
+    assert broker.wait(20) == 0
+    assert broker.stderr is not None
+    log = broker.stderr.read().decode()
     assert "POST /v1/queues/{queue}/messages:poll 200" in log
     assert made["key"] not in log

@@ -13,11 +13,11 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from tarry import upkeep
+from tarry import admin
 from tests.edges.conftest import Run
-from tests.storage.embedded_kit import await_stopped
+from tests.storage.embedded.embedded_kit import await_stopped
 
-NOWHERE = "postgresql://somebody:s3cret@127.0.0.1:1/nowhere"
+NOWHERE = "postgresql://user:s3cret@127.0.0.1:1/nowhere"
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_a_new_database_is_migrated_once(run: Run, empty_database: str) -> None:
     assert "tarry db migrate" in pending.err
     done = run("db", "migrate", "--dsn", empty_database)
     assert done.code == 0
-    assert "0001_pre_foundation" in done.out
+    assert "0001_pre_initial" in done.out
     again = run("db", "migrate", "--dsn", empty_database, "--json")
     assert again.data == {"schema": "tarry.db.migrate/1", "applied": []}
     status = run("db", "status", "--dsn", empty_database, "--json")
@@ -57,7 +57,7 @@ def test_a_new_database_is_migrated_once(run: Run, empty_database: str) -> None:
     assert run("db", "status", "--dsn", empty_database, "-o", "jsonl").lines[0]["schema"] == "tarry.db.status/1"
 
 
-def test_only_what_old_code_can_live_with_is_applied_if_so_asked(run: Run, empty_database: str) -> None:
+def test_only_compatible_migrations_are_applied_on_request(run: Run, empty_database: str) -> None:
     applied = run("db", "migrate", "--pre-only", "--dsn", empty_database, "--json").data["applied"]
     assert applied
     assert {migration["phase"] for migration in applied} == {"pre"}
@@ -102,7 +102,7 @@ def test_a_database_that_cannot_be_reached_has_a_code_of_its_own(run: Run, comma
     assert run(group, command, "--dsn", NOWHERE, "--json").error["exit_code"] == 5
 
 
-def test_a_database_without_tables_says_what_to_run(run: Run, empty_database: str) -> None:
+def test_a_database_without_tables_is_reported_with_the_command_to_run(run: Run, empty_database: str) -> None:
     ran = run("queue", "list", "--dsn", empty_database)
     assert ran.code == 1
     assert "hint: run: tarry db migrate" in ran.err
@@ -125,15 +125,15 @@ def test_a_fit_database_passes_every_check(run: Run, database: str) -> None:
     ran = run("doctor", "--dsn", database)
     assert ran.code == 0
     assert "failed" not in ran.out
-    assert "everything is as it should be" in ran.err
+    assert "all checks passed" in ran.err
     data = run("doctor", "--dsn", database, "--json")
     assert data.data["schema"] == "tarry.doctor/1"
     assert data.data["ok"] is True
-    found = checks(data)
-    assert found["pooler"]["found"] == "none, direct connection"
-    assert {"clock skew", "journal partitions", "journal overflow", "privileges", "migrations"} <= found.keys()
-    assert {"time zones here", "time zones there", "server version", "fsync"} <= found.keys()
-    assert all(check["hint"] is None for check in found.values())
+    results = checks(data)
+    assert results["pooler"]["found"] == "none, direct connection"
+    assert {"clock skew", "journal partitions", "journal overflow", "privileges", "migrations"} <= results.keys()
+    assert {"time zones here", "time zones there", "server version", "fsync"} <= results.keys()
+    assert all(check["hint"] is None for check in results.values())
 
 
 def test_the_database_is_named_without_its_password(run: Run, database: str) -> None:
@@ -178,9 +178,9 @@ def test_missing_partitions_and_an_overflow_are_found(run: Run, database: str) -
         "execute format('drop table %s', part); end loop; end $$",
         "insert into tarry.event (at, kind, queue) values (now(), 'queue_created', 1)",
     )
-    found = checks(run("doctor", "--dsn", database, "--json"))
-    assert found["journal partitions"]["ok"] is False
-    assert found["journal overflow"]["ok"] is False
+    results = checks(run("doctor", "--dsn", database, "--json"))
+    assert results["journal partitions"]["ok"] is False
+    assert results["journal overflow"]["ok"] is False
     assert run("db", "migrate", "--dsn", database).code == 0
     assert run("doctor", "--dsn", database).code == 0
 
@@ -207,11 +207,11 @@ def test_a_role_without_rights_is_found(run: Run, database: str, weak: str) -> N
     assert privileges()["ok"] is False
     execute(database, "grant usage on all sequences in schema tarry to weak")
     assert privileges()["ok"] is True
-    assert "not make partitions" in privileges()["found"]
-    assert run("send", "orders", "1", "--dsn", weak).code == 0
+    assert "not create partitions" in privileges()["found"]
+    assert run("offer", "orders", "1", "--dsn", weak).code == 0
 
 
-def test_a_role_without_rights_is_told_so_by_every_command(run: Run, empty_database: str, weak: str) -> None:
+def test_a_role_without_rights_is_reported_by_every_command(run: Run, empty_database: str, weak: str) -> None:
     ran = run("queue", "list", "--dsn", weak)
     assert ran.code == 4
     assert ran.err.startswith("error: this role lacks a right: permission denied for schema tarry")
@@ -223,16 +223,16 @@ def test_a_role_without_rights_is_told_so_by_every_command(run: Run, empty_datab
 
 
 def test_a_clock_that_is_far_off_is_found(run: Run, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "LARGEST_SKEW", timedelta(days=-1))
-    found = checks(run("doctor", "--dsn", database, "--json"))
-    assert found["clock skew"]["ok"] is False
-    assert "NTP" in found["clock skew"]["hint"]
+    monkeypatch.setattr(admin, "LARGEST_SKEW", timedelta(days=-1))
+    results = checks(run("doctor", "--dsn", database, "--json"))
+    assert results["clock skew"]["ok"] is False
+    assert "NTP" in results["clock skew"]["hint"]
 
 
 def test_a_pooler_shows_by_another_pid(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with psycopg.connect(database) as conn:
         monkeypatch.setattr(psycopg.ConnectionInfo, "backend_pid", -1)
-        assert "through a pooler" in upkeep._pooler(conn).found  # pyright: ignore[reportPrivateUsage]
+        assert "through a pooler" in admin._pooler(conn).actual  # pyright: ignore[reportPrivateUsage]
 
 
 def test_an_embedded_server_that_will_not_start_is_a_finding(
@@ -248,19 +248,19 @@ def test_an_embedded_server_that_will_not_start_is_a_finding(
 
 def test_without_any_database_named_there_is_an_embedded_one(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     # Not in pytest's own directory: PostgreSQL may run under another account, and the path of a socket must be short.
-    room = Path(tempfile.mkdtemp(prefix="tarry-cli-", dir="/tmp"))
-    room.chmod(0o755)
-    monkeypatch.setenv("TARRY_HOME", str(room))
+    directory = Path(tempfile.mkdtemp(prefix="tarry-cli-", dir="/tmp"))
+    directory.chmod(0o755)
+    monkeypatch.setenv("TARRY_HOME", str(directory))
     try:
-        sent = run("send", "hello", '{"hi": "there"}')
+        sent = run("offer", "hello", '{"hi": "there"}')
         assert sent.code == 0
         assert "using the embedded one" in sent.err
-        assert run("receive", "hello", "--json").data["messages"][0]["payload"] == {"hi": "there"}
+        assert run("poll", "hello", "--json").data["messages"][0]["payload"] == {"hi": "there"}
         assert run("db", "migrate", "--json").data["applied"] == []
         doctor = run("doctor", "--json")
         assert doctor.code == 0
         assert checks(doctor)["database"]["found"].startswith("embedded PostgreSQL")
     finally:
-        for home in room.iterdir():
+        for home in directory.iterdir():
             await_stopped(home)
-        shutil.rmtree(room)
+        shutil.rmtree(directory)

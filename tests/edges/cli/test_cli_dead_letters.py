@@ -57,7 +57,7 @@ def test_an_unknown_queue_is_not_found_and_not_created(refusing: Run, command: s
 
 
 @pytest.mark.parametrize(
-    ("args", "code", "said"),
+    ("args", "code", "problem"),
     [
         (("list", "orders", "--group", ""), 2, "--group is empty"),
         (("discard", "orders", "--group", "", "--yes"), 2, "--group is empty"),
@@ -75,30 +75,30 @@ def test_an_unknown_queue_is_not_found_and_not_created(refusing: Run, command: s
         (("redrive", "orders", "--version", "99999999999999999999999", "--yes"), 3, "none of these"),
         (("redrive", "orders", "--rate", "fast", "--yes"), 2, "--rate is not a rate"),
         (("redrive", "orders", "--rate", "0/s", "--yes"), 2, "--rate is not a rate"),
-        (("redrive", "orders", "--rate", "0.0000001/h", "--yes"), 2, "one a day"),
+        (("redrive", "orders", "--rate", "0.0000001/h", "--yes"), 2, "1 per day"),
         (("redrive", "orders", "--canary", "-1", "--yes"), 2, "--canary"),
         (("redrive", "orders", "--group", "zzz", "--yes"), 3, "no group"),
-        (("redrive", "orders", "--type", "none", "--yes"), 3, "no dead letter fits"),
-        (("redrive", "orders", "--limit", "5", "--type", "x"), 2, "--limit is for a redrive at once"),
+        (("redrive", "orders", "--type", "none", "--yes"), 3, "no dead letter matches"),
+        (("redrive", "orders", "--limit", "5", "--type", "x"), 2, "--limit cannot be used with a job"),
         (("redrive", "orders"), 2, "needs a confirmation"),
     ],
 )
-def test_what_makes_no_sense_is_told_and_nothing_is_done(
-    cli: Run, app: App, args: tuple[str, ...], code: int, said: str
+def test_invalid_options_are_rejected_and_nothing_is_done(
+    cli: Run, app: App, args: tuple[str, ...], code: int, problem: str
 ) -> None:
     bury(app, "a", "b")
     ran = cli("dlq", *args)
-    assert (ran.code, said in ran.err, "Traceback" in ran.err) == (code, True, False), ran.err
+    assert (ran.code, problem in ran.err, "Traceback" in ran.err) == (code, True, False), ran.err
     assert app.queues.counts("orders").dead.n == 2
 
 
-def test_a_redrive_asks_first_and_a_dry_run_does_nothing(cli: Run, app: App) -> None:
+def test_a_redrive_needs_confirmation_and_a_dry_run_does_nothing(cli: Run, app: App) -> None:
     bury(app, "a", "b")
     assert cli("dlq", "redrive", "orders").code == 2
     plan = cli("dlq", "redrive", "orders", "--dry-run", "--limit", "1")
     assert plan.code == 0
     assert plan.out.splitlines()[1].split()[1] == "a"
-    assert "nothing was done" in plan.err
+    assert "nothing was changed" in plan.err
     data = cli("dlq", "redrive", "orders", "-n", "--json").data
     assert data["dry_run"] is True
     assert [dead["key"] for dead in data["dead_letters"]] == ["a", "b"]
@@ -123,7 +123,7 @@ def test_named_versions_are_redriven(cli: Run, app: App) -> None:
     assert not app.queue("orders").contains("a")
 
 
-def test_versions_that_are_not_there_are_told(cli: Run, app: App) -> None:
+def test_unknown_versions_are_reported(cli: Run, app: App) -> None:
     (version,) = bury(app, "a")
     absent = cli("dlq", "redrive", "orders", "--version", "999999", "--yes")
     assert absent.code == 3
@@ -146,7 +146,7 @@ def test_a_dead_letter_whose_key_is_live_stays_dead(cli: Run, app: App) -> None:
     assert "live again" in none.err
 
 
-def test_discarding_dead_letters_asks_first(cli: Run, app: App) -> None:
+def test_discarding_dead_letters_needs_confirmation(cli: Run, app: App) -> None:
     bury(app, "a", "b")
     assert cli("dlq", "discard", "orders").code == 2
     plan = cli("dlq", "discard", "orders", "--dry-run", "--json")
@@ -173,8 +173,10 @@ def test_groups_are_listed_with_what_they_died_of(cli: Run, app: App) -> None:
     data = cli("dlq", "groups", "orders", "--json").data
     (group,) = data["groups"]
     assert data["schema"] == "tarry.dead_group.list/1"
-    assert (group["count"], group["attempts"]) == ({"n": 2, "capped": False}, {"fewest": 1, "most": 1})
-    assert group["example"] == {"version": versions[1], "key": "2", "error": "broken 2\nsecond line"}
+    assert group["count"] == {"n": 2, "capped": False}
+    assert (group["fewest_attempts"], group["most_attempts"]) == (1, 1)
+    example = (group["example"], group["example_key"], group["error"])
+    assert example == (versions[1], "2", "broken 2\nsecond line")
     short = group["fingerprint"][:4]
     assert len(cli("dlq", "list", "orders", "--group", short, "--since", "1h", "--json").data["dead_letters"]) == 2
     assert cli("dlq", "list", "orders", "--group", "ffff").code == 3
@@ -195,7 +197,7 @@ def test_one_dead_letter_is_shown_in_full(cli: Run, app: App) -> None:
 class TestJobs:
     def test_a_job_redrives_all_that_fit(self, cli: Run, app: App) -> None:
         bury(app, "a", "b", "c")
-        assert cli("dlq", "redrive", "orders", "--job").code == 2, "it asks first"
+        assert cli("dlq", "redrive", "orders", "--job").code == 2, "it needs confirmation"
         plan = cli("dlq", "redrive", "orders", "--rate", "100/s", "--dry-run", "--json")
         assert (plan.data["matching"]["n"], plan.data["blocked"], plan.data["dry_run"]) == (3, 0, True)
         ran = cli("dlq", "redrive", "orders", "--rate", "1000/s", "--yes", "--json")
@@ -212,7 +214,7 @@ class TestJobs:
         assert (ran.data["redriven"], ran.data["where"]["fingerprint"]) == (1, first["fingerprint"])
         assert app.queues.counts("orders").dead.n == 1
 
-    def test_what_cannot_live_is_told(self, cli: Run, app: App) -> None:
+    def test_messages_that_cannot_be_redriven_are_reported(self, cli: Run, app: App) -> None:
         bury(app, "a", "b")
         app.queue("orders").offer("a", "new")
         ran = cli("dlq", "redrive", "orders", "--job", "--yes")
@@ -227,7 +229,7 @@ class TestJobs:
     def test_a_canary_that_dies_again_stops_it_with_a_reason(self, cli: Run, app: App) -> None:
         bury(app, "a", "b")
         started = cli("dlq", "redrive", "orders", "--canary", "1", "--detach", "--yes", "--json")
-        job = str(started.data["job"])
+        job = str(started.data["id"])
         assert (started.code, started.data["state"], started.data["redriven"]) == (0, "running", 0)
         assert app.redrives.get(int(job)).advance().redriven == 1
         delivery = app.queue("orders").try_poll()
@@ -235,7 +237,7 @@ class TestJobs:
         delivery.nack("still broken")
         watched = cli("redrive", "watch", job)
         assert watched.code == 7
-        assert watched.fields["because"] == f"1 of 1 canaries died again, {delivery.key} of: still broken"
+        assert watched.fields["reason"] == f"1 of 1 canaries died again, {delivery.key} of: still broken"
         assert f"tarry redrive resume {job}" in watched.err
         resumed = cli("redrive", "resume", job, "--watch", "--json")
         assert (resumed.code, resumed.data["state"], resumed.data["redriven"]) == (0, "done", 2)
@@ -243,15 +245,15 @@ class TestJobs:
     def test_jobs_are_listed_paused_and_cancelled(self, cli: Run, app: App) -> None:
         assert "no redrive jobs" in cli("redrive", "list").err
         bury(app, "a", "b")
-        job = str(cli("dlq", "redrive", "orders", "--rate", "1/h", "--detach", "--yes", "--json").data["job"])
+        job = str(cli("dlq", "redrive", "orders", "--rate", "1/h", "--detach", "--yes", "--json").data["id"])
         paused = cli("redrive", "pause", job, "--reason", "lunch")
-        assert (paused.fields["state"], paused.fields["because"]) == ("paused", "lunch")
+        assert (paused.fields["state"], paused.fields["reason"]) == ("paused", "lunch")
         assert cli("redrive", "resume", job).code == 0
         header, line = cli("redrive", "list", "orders").out.splitlines()
         assert header.split()[:4] == ["job", "queue", "state", "redriven"]
         assert line.split()[:3] == [job, "orders", "running"]
         assert cli("redrive", "cancel", job, "--json").data["state"] == "cancelled"
-        assert cli("redrive", "cancel", job).code == 0, "it is as was asked for"
+        assert cli("redrive", "cancel", job).code == 0, "it is in the requested state"
         assert cli("redrive", "resume", job).code == 4
         assert cli("redrive", "show", job).fields["state"] == "cancelled"
         assert cli("redrive", "show", "999999").code == 3
@@ -259,7 +261,7 @@ class TestJobs:
 
 
 class TestSweeper:
-    def test_one_round_tells_what_it_did(self, cli: Run, app: App) -> None:
+    def test_one_round_reports_its_work(self, cli: Run, app: App) -> None:
         app.queues.create("orders", tarry.QueueSettings(max_attempts=2))
         app.queue("orders").offer("a", 1)
         assert app.queue("orders").try_poll() is not None
@@ -267,10 +269,10 @@ class TestSweeper:
         ran = cli("sweeper", "--once", "--json")
         assert (ran.code, ran.data["schema"], ran.data["leading"]) == (0, "tarry.sweep/1", True)
         assert (ran.data["queues"], ran.data["buried"], ran.data["partitions"]["ahead"]) == (1, 0, 8)
-        assert cli("sweeper", "--once").fields["leader"].endswith("(this one)")
+        assert cli("sweeper", "--once").fields["leader"].endswith("(this process)")
 
-    def test_one_round_does_nothing_while_somebody_else_leads(self, cli: Run, app: App) -> None:
-        assert app.store.lead("sweeper", "alice", timedelta(minutes=1))
+    def test_one_round_does_nothing_while_another_process_leads(self, cli: Run, app: App) -> None:
+        assert app.store.run(app.store.maintenance.acquire("sweeper", "alice", timedelta(minutes=1)))
         ran = cli("sweeper", "--once")
         assert (ran.code, ran.fields["leader"]) == (0, "alice")
         assert "nothing was done: alice leads" in ran.err

@@ -20,7 +20,7 @@ from tests.kit.sleepers import until
 from tests.kit.steps import in_background
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
-PATIENCE = timedelta(seconds=60)
+TIMEOUT = timedelta(seconds=60)
 END_S = 60
 JOBS = """
 import asyncio
@@ -31,19 +31,19 @@ worker = tarry.Worker()
 @worker.handler("jobs")
 async def job(payload: str) -> None:
     async with tarry.connect_async() as app:
-        await app.queue("told").offer(None, payload)
+        await app.queue("received").offer(None, payload)
     if payload == "for ever":
         await asyncio.Event().wait()
 """
 
 
-def told(running: subprocess.Popen[bytes], word: str) -> dict[str, Any]:
+def logged(running: subprocess.Popen[bytes], word: str) -> dict[str, Any]:
     """The first line of JSON that has this word in it."""
     assert running.stdout is not None
     for line in running.stdout:
         if word in line.decode():
             return json.loads(line)
-    raise AssertionError(f"it ended, and never said {word!r}: {running.stderr and running.stderr.read()!r}")
+    raise AssertionError(f"it ended without logging {word!r}: {running.stderr and running.stderr.read()!r}")
 
 
 LISTENING = """
@@ -51,7 +51,7 @@ LISTENING = """
 """
 
 
-def asked(app: App, query: LiteralString) -> int:
+def counted(app: App, query: LiteralString) -> int:
     with psycopg.connect(app.dsn or "") as conn:
         row = conn.execute(query).fetchone()
     assert row is not None
@@ -62,44 +62,50 @@ def test_a_tick_of_a_schedule_comes_by_http(process: Start, cli: Run, app: App) 
     assert cli("cron", "add", "beat", "--every", "1s", "--queue", "beats", "--payload", '{"hi": 1}').code == 0
     running = process("dev", "--port", "0")
     assert running.stdout is not None
-    names, said = zip(*(next(running.stdout).decode().split(maxsplit=1) for _ in range(6)), strict=True)
-    assert names == ("broker", "database", "scheduler", "sweeper", "worker", "try")
-    assert said[2].startswith("plans 1 schedule,")
+    names, descriptions = zip(*(next(running.stdout).decode().split(maxsplit=1) for _ in range(7)), strict=True)
+    assert names == ("broker", "dashboard", "database", "scheduler", "sweeper", "worker", "try")
+    assert descriptions[3].startswith("plans 1 schedule;")
     keys: set[str] = set()
-    with httpx.Client(base_url=said[0].strip(), timeout=END_S) as client:
+    with httpx.Client(base_url=descriptions[0].strip(), timeout=END_S) as client:
         while len(keys) < 3:
-            answer = client.post("/v1/queues/beats/messages:poll", json={"wait": 30}).json()
-            for held in answer["messages"]:
+            body = client.post("/v1/queues/beats/messages:poll", json={"wait": 30}).json()
+            for held in body["messages"]:
                 assert held["payload"] == {"hi": 1}
-                client.post(f"/v1/messages/{held['id']}/ack", json={"lock_token": held["lock_token"]})
+                client.post(f"/v1/messages/{held['id']}/ack", json={"token": held["token"]})
                 keys.add(held["key"])
-    assert app.store.leader("sweeper") is not None
+    assert app.store.run(app.store.maintenance.leader("sweeper")) is not None
     running.send_signal(signal.SIGINT)
     assert running.wait(END_S) == 0
-    assert app.store.leader("sweeper") is None  # it gave up its office, instead of letting others wait
+    assert (
+        app.store.run(app.store.maintenance.leader("sweeper")) is None
+    )  # it gave up its office, instead of letting others wait
 
 
-def test_a_worker_runs_beside_them_and_told_twice_all_end_at_once(process: Start, app: App, tmp_path: Path) -> None:
+def test_a_worker_runs_beside_them_and_a_second_signal_ends_all_at_once(
+    process: Start, app: App, tmp_path: Path
+) -> None:
     (tmp_path / "jobs.py").write_text(JOBS)
     running = process("dev", "jobs:worker", "--port", "0", "-o", "jsonl")
-    begun = told(running, "tarry.dev/1")
+    begun = logged(running, "tarry.dev/1")
     assert (begun["worker"], begun["queues"], begun["embedded"]) == ("jobs:worker", ["jobs"], False)
     with httpx.Client(base_url=begun["url"], timeout=END_S) as client:
-        client.post("/v1/queues/others/messages", json={"payload": "not yet", "delay": "1h"})
+        client.post("/v1/queues/others/messages", json={"payload": "not yet", "after": "1h"})
         with in_background(client.post, "/v1/queues/others/messages:poll", json={"wait": 30}):
-            # The broker and the worker sleep each for itself, and hear by one connection.
-            until(lambda: asked(app, "select count(distinct who) from tarry.waiter") == 2, "they do not both wait")
-            assert asked(app, LISTENING) == 1
+            # The broker and the worker sleep each for itself, and share one LISTEN connection.
+            until(
+                lambda: counted(app, "select count(distinct process) from tarry.waiter") == 2, "they do not both wait"
+            )
+            assert counted(app, LISTENING) == 1
             client.post("/v1/queues/others/messages", json={"payload": "enough"})
         assert client.post("/v1/queues/jobs/messages", json={"payload": "for ever"}).status_code == 201
-    assert app.queue("told").poll(PATIENCE) is not None
+    assert app.queue("received").poll(TIMEOUT) is not None
     running.send_signal(signal.SIGTERM)
-    told(running, "SIGTERM: stopping")
+    logged(running, "SIGTERM: stopping")
     running.send_signal(signal.SIGTERM)
     assert running.wait(END_S) == 130
 
 
-def test_what_is_wrong_is_said_before_anything_runs(cli: Run) -> None:
+def test_a_problem_is_reported_before_anything_runs(cli: Run) -> None:
     ran = cli("dev", "nowhere:worker", "--port", "0")
     assert (ran.code, "there is no module nowhere" in ran.err) == (2, True)
     with socket.create_server(("127.0.0.1", 0)) as taken:

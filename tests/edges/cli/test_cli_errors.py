@@ -1,13 +1,10 @@
-"""Every error ends as one line that says what is wrong; tracebacks only for who asks."""
+"""Every error is one line with the problem; tracebacks only on request."""
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
-
 import pytest
 
-from tarry.edges.cli.text import without_secrets
+from tarry.edges.secrets import without_secrets
 from tests.edges.conftest import Run
 
 
@@ -39,7 +36,7 @@ def test_an_error_in_json_mode_is_one_object_on_stderr(run: Run, words: list[str
     assert ran.error["schema"] == "tarry.error/1"
 
 
-def test_a_payload_after_two_dashes_does_not_ask_for_json(run: Run) -> None:
+def test_a_payload_after_two_dashes_does_not_select_json(run: Run) -> None:
     assert run("queue", "show", "--", "a", "--json").err.startswith("error: ")
 
 
@@ -47,10 +44,10 @@ def failing(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def fail(name: str) -> str:
         raise error
 
-    monkeypatch.setattr("tarry.edges.cli.version.version_of", fail)
+    monkeypatch.setattr("tarry.edges.cli.commands.database.version_of", fail)
 
 
-def test_what_nobody_foresaw_fails_without_a_traceback(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_error_fails_without_a_traceback(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     failing(monkeypatch, ZeroDivisionError("one\ntwo \x1b[31mthree"))
     ran = run("version")
     assert ran.code == 1
@@ -60,7 +57,7 @@ def test_what_nobody_foresaw_fails_without_a_traceback(run: Run, monkeypatch: py
 
 
 @pytest.mark.parametrize("words", [["version", "--debug"], ["--debug", "version"]], ids=" ".join)
-def test_a_traceback_is_there_for_the_asking(run: Run, monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
+def test_a_traceback_is_printed_on_request(run: Run, monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
     failing(monkeypatch, ZeroDivisionError("postgresql://u:s3cret@host/x"))
     ran = run(*words)
     assert ran.code == 1
@@ -129,42 +126,4 @@ def test_quiet_leaves_errors_but_no_remarks(cli: Run) -> None:
 
 
 def test_programs_get_no_remarks(cli: Run) -> None:
-    assert cli("send", "orders", "1", "--in", "5m", "--json").err == ""
-
-
-@pytest.fixture
-def demo(monkeypatch: pytest.MonkeyPatch) -> list[float | None]:
-    """A demo that only notes for how long it should run."""
-    asked: list[float | None] = []
-
-    def show(seconds: float | None) -> int:
-        asked.append(seconds)
-        return 7
-
-    module = ModuleType("tarry.edges.cli.demo")
-    vars(module)["run"] = show
-    monkeypatch.setitem(sys.modules, "tarry.edges.cli.demo", module)
-    return asked
-
-
-def test_the_demo_runs_as_long_as_it_is_told(
-    run: Run, monkeypatch: pytest.MonkeyPatch, demo: list[float | None]
-) -> None:
-    monkeypatch.delenv("DEMO_SECONDS", raising=False)
-    assert run("demo").code == 7
-    monkeypatch.setenv("DEMO_SECONDS", "2.5")
-    run("demo")
-    run("demo", "--seconds", "9")
-    assert demo == [None, 2.5, 9.0]
-    assert run("demo", "--dsn", "host=/nowhere").code == 2
-
-
-@pytest.mark.parametrize("text", ["long", "-1", "0", "inf", "nan"])
-def test_a_demo_of_no_length_is_bad_input(
-    run: Run, monkeypatch: pytest.MonkeyPatch, demo: list[float | None], text: str
-) -> None:
-    monkeypatch.setenv("DEMO_SECONDS", text)
-    assert run("demo").code == 2
-    monkeypatch.delenv("DEMO_SECONDS")
-    assert run("demo", "--seconds", text).code == 2
-    assert demo == []
+    assert cli("offer", "orders", "1", "--after", "5m", "--json").err == ""

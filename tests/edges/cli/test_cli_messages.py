@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import pytest
 
 import tarry
 from tarry.app import App
-from tarry.core.events import JournalLevel
+from tarry.core.journal.events import JournalLevel
 from tests.edges.conftest import Run
 
 
@@ -33,7 +33,7 @@ def test_one_message_in_full(cli: Run, app: App) -> None:
     assert (data["payload"], data["headers"], data["lease_until"]) == ({"id": 17}, {"trace": "x1"}, None)
 
 
-def test_a_leased_message_says_by_whom_and_until_when(cli: Run, app: App) -> None:
+def test_a_leased_message_has_its_consumer_and_its_end(cli: Run, app: App) -> None:
     held(app)
     ran = cli("message", "show", "orders", "a")
     assert ran.fields["state"] == "leased"
@@ -44,10 +44,10 @@ def test_a_leased_message_says_by_whom_and_until_when(cli: Run, app: App) -> Non
 @pytest.mark.parametrize("command", ["show", "drop", "timeline"])
 def test_a_message_that_is_not_there_is_not_found(cli: Run, app: App, command: str) -> None:
     app.queues.create("orders")
-    ran = cli("message", command, "orders", "nobody", *(["--yes"] if command == "drop" else []))
+    ran = cli("message", command, "orders", "absent", *(["--yes"] if command == "drop" else []))
     assert ran.code == 3
-    assert "'nobody'" in ran.err
-    assert cli("message", command, "orders", "nobody", "--json").error["exit_code"] in (2, 3)
+    assert "'absent'" in ran.err
+    assert cli("message", command, "orders", "absent", "--json").error["exit_code"] in (2, 3)
 
 
 @pytest.mark.parametrize("command", ["show", "list", "timeline", "drop", "ack", "nack", "touch", "release"])
@@ -72,13 +72,13 @@ def test_messages_are_listed_by_state(cli: Run, app: App) -> None:
     assert cli("message", "list", "orders", "--limit", "0").code == 2
 
 
-def test_a_list_that_was_cut_says_so(cli: Run, app: App) -> None:
+def test_a_truncated_list_is_marked(cli: Run, app: App) -> None:
     for n in range(3):
         app.queue("orders").offer(str(n), n)
     ran = cli("message", "list", "orders", "--limit", "2")
     assert len(ran.out.splitlines()) == 3
     assert "there may be more" in ran.err
-    assert "no such messages" in cli("message", "list", "orders", "--state", "delayed").err
+    assert "no message matches" in cli("message", "list", "orders", "--state", "delayed").err
 
 
 def test_a_long_payload_is_cut_in_a_list_and_whole_in_full(cli: Run, app: App) -> None:
@@ -87,7 +87,7 @@ def test_a_long_payload_is_cut_in_a_list_and_whole_in_full(cli: Run, app: App) -
     assert "x" * 500 in cli("message", "show", "orders", "a").out
 
 
-def test_a_drop_asks_first(cli: Run, app: App) -> None:
+def test_a_drop_needs_confirmation(cli: Run, app: App) -> None:
     app.queue("orders").offer("a", 1)
     ran = cli("message", "drop", "orders", "a")
     assert ran.code == 2
@@ -116,7 +116,7 @@ def test_a_key_with_a_leading_dash_comes_after_two_dashes(cli: Run, app: App) ->
 
 
 @pytest.mark.parametrize(("verb", "done"), [("ack", "acked"), ("nack", "nacked"), ("release", "released")])
-def test_a_token_settles_what_it_holds_once(cli: Run, app: App, verb: str, done: str) -> None:
+def test_a_token_settles_its_lease_once(cli: Run, app: App, verb: str, done: str) -> None:
     token = held(app)
     assert cli("message", verb, "orders", "a", token).fields["settled"] == done
     again = cli("message", verb, "orders", "a", token, "--json")
@@ -145,28 +145,44 @@ def test_a_settle_as_data(cli: Run, app: App) -> None:
     }
 
 
-def test_a_touch_holds_for_longer(cli: Run, app: App) -> None:
+def test_a_touch_prolongs_the_lease(cli: Run, app: App) -> None:
     token = held(app)
     assert cli("message", "touch", "orders", "a", token, "--lease", "10m").fields["settled"] == "touched"
     message = app.queue("orders").read("a")
     assert message is not None
     assert message.lease_until is not None
-    assert message.lease_until - app.store.now() > timedelta(minutes=9)
+    assert message.lease_until - app.store.run(app.store.queues.now()) > timedelta(minutes=9)
     assert cli("message", "touch", "orders", "a", token, "--lease", "0s").code == 2
 
 
-def test_a_nack_says_when_and_why(cli: Run, app: App) -> None:
+def test_a_nack_has_a_delay_and_an_error(cli: Run, app: App) -> None:
     token = held(app)
-    cli("message", "nack", "orders", "a", token, "--in", "1h", "--error", "no answer")
+    cli("message", "nack", "orders", "a", token, "--after", "1h", "--error", "no answer")
     message = app.queue("orders").read("a")
     assert message is not None
     assert message.last_error == "no answer"
-    assert message.due_at - app.store.now() > timedelta(minutes=59)
+    assert message.due_at - app.store.run(app.store.queues.now()) > timedelta(minutes=59)
     assert cli("message", "show", "orders", "a").fields["last error"] == "no answer"
-    assert cli("message", "nack", "orders", "a", token, "--in", "11000d").code == 2
+    assert cli("message", "nack", "orders", "a", token, "--after", "11000d").code == 2
 
 
-def test_the_life_of_a_key_is_told_in_order(cli: Run, app: App) -> None:
+def test_a_buried_message_is_a_dead_letter_with_its_error(cli: Run, app: App) -> None:
+    token = held(app)
+    assert cli("message", "bury", "orders", "a", token, "--error", "no such customer").fields["settled"] == "buried"
+    (dead,) = app.queue("orders").dead_letters.list()
+    assert (dead.key, dead.reason, dead.error) == ("a", "buried", "no such customer")
+    assert cli("message", "bury", "orders", "a", token).code == 3
+
+
+def test_a_release_can_name_an_instant(cli: Run, app: App) -> None:
+    token = held(app)
+    assert cli("message", "release", "orders", "a", token, "--at", "2030-01-31T18:00:00Z").code == 0
+    message = app.queue("orders").read("a")
+    assert message is not None
+    assert message.due_at == datetime(2030, 1, 31, 18, tzinfo=UTC)
+
+
+def test_the_timeline_of_a_key_is_in_order(cli: Run, app: App) -> None:
     app.queue("orders").offer("a", 1)
     app.queue("orders").offer("a", 2)
     delivery = app.queue("orders").try_poll()
@@ -182,7 +198,7 @@ def test_the_life_of_a_key_is_told_in_order(cli: Run, app: App) -> None:
     assert lines[1].split()[1].startswith("+")
     assert "boom" in lines[3]
     assert "second line" not in ran.out
-    assert "not live any more" in ran.err
+    assert "no longer live" in ran.err
     data = cli("message", "timeline", "orders", "a", "--json").data
     assert data["schema"] == "tarry.event.list/1"
     assert [event["kind"] for event in data["events"]] == kinds
@@ -198,7 +214,7 @@ def test_a_timeline_ends_with_how_things_stand(cli: Run, app: App) -> None:
     assert "leased now" in cli("message", "timeline", "orders", "b").err
 
 
-def test_without_a_journal_there_is_no_timeline_and_it_says_why(cli: Run, app: App) -> None:
+def test_without_a_journal_there_is_no_timeline_but_a_reason(cli: Run, app: App) -> None:
     app.queues.create("quiet", tarry.QueueSettings(journal=JournalLevel.OFF))
     app.queue("quiet").offer("a", 1)
     ran = cli("message", "timeline", "quiet", "a")
@@ -214,23 +230,23 @@ class TestEdit:
         app.queue("orders").offer("a", {"n": 1}, type="mail")
         ran = cli("message", "edit", "orders", "a", "--payload", '{"n": 2}', "--priority", "9", "--type", "", "--json")
         assert (ran.data["schema"], ran.data["outcome"]) == ("tarry.message.edit/1", "updated")
-        found = app.queue("orders").read("a")
-        assert found is not None
-        assert (found.payload, found.priority, found.type) == ({"n": 2}, 9, None)
+        message = app.queue("orders").read("a")
+        assert message is not None
+        assert (message.payload, message.priority, message.type) == ({"n": 2}, 9, None)
         assert cli("message", "edit", "orders", "a", "--priority", "9").fields["outcome"] == "ignored"
         timeline = cli("message", "timeline", "orders", "a")
         assert "changed payload, priority, type" in timeline.out
 
-    def test_what_somebody_works_on_must_be_forced(self, cli: Run, app: App) -> None:
+    def test_a_change_of_a_leased_message_must_be_forced(self, cli: Run, app: App) -> None:
         token = held(app)
-        refused = cli("message", "edit", "orders", "a", "--in", "1h")
+        refused = cli("message", "edit", "orders", "a", "--after", "1h")
         assert (refused.code, "--force" in refused.err) == (4, True)
-        assert cli("message", "edit", "orders", "a", "--in", "1h", "--force").code == 0
+        assert cli("message", "edit", "orders", "a", "--after", "1h", "--force").code == 0
         assert cli("message", "ack", "orders", "a", token).code == 4
 
     def test_what_cannot_be_edited(self, cli: Run, app: App) -> None:
         app.queue("orders").offer("a", 1)
         assert cli("message", "edit", "orders", "a").code == 2
         assert cli("message", "edit", "orders", "a", "--text").code == 2
-        assert cli("message", "edit", "orders", "nobody", "--priority", "1").code == 3
+        assert cli("message", "edit", "orders", "absent", "--priority", "1").code == 3
         assert cli("message", "edit", "orders", "a", "--priority", "1", "--version", "999999").code == 4

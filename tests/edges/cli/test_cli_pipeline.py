@@ -1,4 +1,4 @@
-"""tarry pipeline, verify and anomaly: what they say and how they end. The jobs are played; tests/spark runs real ones."""
+"""tarry pipeline, verify and anomaly: their output and exit codes. The jobs are played; tests/spark runs real ones."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 
-from tarry.core.errors import Refused, TarryError
-from tarry.edges.cli import pipeline_run, pipeline_spark, verify
-from tarry.edges.cli.exits import ExitCode
-from tarry.edges.cli.pipeline_jobs import IN_ORDER, ROUTINE, chosen
-from tarry.edges.plain import data_of
+from tarry.core.errors import InvalidState, TarryError
+from tarry.edges.cli.commands import pipeline as pipeline_commands
+from tarry.edges.cli.exit_codes import ExitCode
+from tarry.edges.cli.pipeline import jobs as pipeline_jobs
+from tarry.edges.cli.pipeline.jobs import IN_ORDER, ROUTINE, chosen
+from tarry.wire.base import data_of
 from tests.edges.conftest import Run
 
 NOON = datetime(2030, 1, 31, 12, 0, tzinfo=UTC)
@@ -36,7 +37,7 @@ class PlayedSummary:
 
 @dataclass
 class Stage:
-    """Jobs that do what the test says, and remember how they were called."""
+    """Jobs that act as the test defines, and record their calls."""
 
     calls: list[tuple[str, dict[str, Any]]]
     failing: dict[str, BaseException]
@@ -60,10 +61,10 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
     def no_spark(cli: Any, master: str | None) -> Iterator[Any]:
         yield SimpleNamespace(master=master)
 
-    monkeypatch.setattr(pipeline_run, "load", made.load)
-    monkeypatch.setattr(pipeline_run, "arguments", lambda module, given: dict(given))
-    monkeypatch.setattr(pipeline_run, "spark_for", no_spark)
-    monkeypatch.setattr(pipeline_run, "alive", lambda spark: made.alive)
+    monkeypatch.setattr(pipeline_jobs, "load", made.load)
+    monkeypatch.setattr(pipeline_jobs, "arguments", lambda module, given: dict(given))
+    monkeypatch.setattr(pipeline_jobs, "spark_for", no_spark)
+    monkeypatch.setattr(pipeline_jobs, "alive", lambda spark: made.alive)
     return made
 
 
@@ -85,7 +86,7 @@ def test_a_run_merges_small_batches_when_there_are_many_and_at_once_when_it_is_n
     assert stage.calls[-2:] == [("compact", {"lake": None, "at_least": 60}), ("compact", {"lake": None})]
 
 
-def test_retention_is_asked_for(cli: Run, stage: Stage) -> None:
+def test_retention_is_off_unless_given(cli: Run, stage: Stage) -> None:
     cli("pipeline", "prune")
     cli("pipeline", "prune", "--retention")
     assert [args["retention"] for _, args in stage.calls] == [False, True]
@@ -125,7 +126,7 @@ def test_named_jobs_run_in_the_order_in_which_they_build_on_each_other(cli: Run,
     assert names(stage) == ["archive", "metrics"]
 
 
-def test_the_journal_is_pruned_only_when_asked_to(cli: Run, stage: Stage) -> None:
+def test_the_journal_is_pruned_only_on_request(cli: Run, stage: Stage) -> None:
     assert "prune" not in chosen((), prune=False)
     assert cli("pipeline", "run", "--prune").code == 0
     assert names(stage)[-1] == "prune"
@@ -158,7 +159,7 @@ def test_when_all_fail_the_run_has_failed(cli: Run, stage: Stage) -> None:
 
 
 def test_one_job_that_is_refused_ends_as_other_commands_do(cli: Run, stage: Stage) -> None:
-    stage.failing["archive"] = Refused("another run of it is under way")
+    stage.failing["archive"] = InvalidState("another run of it is under way")
     assert cli("pipeline", "archive").code == ExitCode.CONFLICT
 
 
@@ -204,7 +205,7 @@ def rounds(monkeypatch: pytest.MonkeyPatch, n: int, end: Callable[[], BaseExcept
         if len(waited) == n:
             raise end()
 
-    monkeypatch.setattr(pipeline_run, "_pause", pause)
+    monkeypatch.setattr(pipeline_jobs, "_pause", pause)
     return waited
 
 
@@ -230,7 +231,7 @@ def test_every_ends_when_spark_itself_has_died(cli: Run, stage: Stage, monkeypat
     assert "Spark has ended" in ran.err
 
 
-def test_every_with_json_has_no_end_and_says_what_to_use(cli: Run, stage: Stage) -> None:
+def test_every_with_json_is_rejected_with_the_alternative(cli: Run, stage: Stage) -> None:
     ran = cli("pipeline", "run", "--every", "1m", "--json")
     assert ran.code == ExitCode.USAGE
     assert "jsonl" in ran.error["hint"]
@@ -244,7 +245,7 @@ def test_ctrl_c_in_a_job_ends_the_run(cli: Run, stage: Stage) -> None:
     assert names(stage) == ["archive", "facts"]
 
 
-def test_replay_hands_on_what_was_said(cli: Run, stage: Stage) -> None:
+def test_replay_passes_its_options_on(cli: Run, stage: Stage) -> None:
     ran = cli(
         *(
             "pipeline",
@@ -256,7 +257,7 @@ def test_replay_hands_on_what_was_said(cli: Run, stage: Stage) -> None:
             "a",
             "--key",
             "b",
-            "--in",
+            "--after",
             "5m",
             "--rate",
             "2",
@@ -282,7 +283,7 @@ def test_a_replay_that_cannot_be_understood_is_a_usage_error(cli: Run, stage: St
 
 def test_the_arguments_of_every_job_take_what_the_commands_give() -> None:
     pytest.importorskip("pyspark")
-    from tarry.edges.cli.pipeline_jobs import ALL, arguments, load
+    from tarry.edges.cli.pipeline.jobs import ALL, arguments, load
 
     for name in (*ALL, "verify"):
         assert arguments(load(name), {"lake": "/lake"}).lake == "/lake"
@@ -293,30 +294,29 @@ def test_the_arguments_of_every_job_take_what_the_commands_give() -> None:
 
 def test_verify_shows_what_differs_and_ends_with_7(cli: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     @dataclass(frozen=True)
-    class Found:
+    class Verified:
         ok: bool
         problems: tuple[Any, ...]
 
         def line(self) -> str:
             return "verify: ok" if self.ok else "verify: FAILED"
 
-    def answering(found: Found) -> None:
-        module = SimpleNamespace(run=lambda spark, app, args: found)
-        monkeypatch.setattr("tarry.edges.cli.pipeline_jobs.load", lambda name: module)
+    def returning(verified: Verified) -> None:
+        module = SimpleNamespace(run=lambda spark, app, args: verified)
+        monkeypatch.setattr(pipeline_commands, "load", lambda name: module)
 
     @contextmanager
     def nothing(*_: Any) -> Iterator[None]:
         yield None
 
-    monkeypatch.setattr("tarry.edges.cli.pipeline_jobs.arguments", lambda module, given: given)
-    monkeypatch.setattr(pipeline_spark, "spark_for", nothing)
-    answering(Found(True, ()))
+    monkeypatch.setattr(pipeline_commands, "arguments", lambda module, given: given)
+    monkeypatch.setattr(pipeline_commands, "spark_for", nothing)
+    returning(Verified(True, ()))
     assert cli("verify").code == 0
-    answering(Found(False, (SimpleNamespace(what="1 message is missing", samples=("order-17",)),)))
+    returning(Verified(False, (SimpleNamespace(what="1 message is missing", samples=("order-17",)),)))
     ran = cli("verify")
     assert ran.code == ExitCode.CHECK_FAILED
     assert ran.out.splitlines() == ["verify: FAILED", "  1 message is missing", "    order-17"]
-    assert verify.verify.__doc__
 
 
 def test_numbers_that_json_does_not_have_are_null() -> None:

@@ -1,4 +1,4 @@
-"""tarry pipeline status and report, and tarry anomaly: what the pipeline has left, told without Spark."""
+"""tarry pipeline status and report, and tarry anomaly: what the pipeline has left, shown without Spark."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from tarry.app import App
-from tarry.edges.cli.exits import ExitCode
+from tarry.edges.cli.exit_codes import ExitCode
 from tests.edges.conftest import Run
 
 
@@ -18,7 +18,7 @@ def test_status_of_a_pipeline_that_never_ran(cli: Run) -> None:
     assert "has not run yet" in ran.err
 
 
-def test_status_tells_of_the_last_runs(cli: Run, app: App) -> None:
+def test_status_shows_the_last_runs(cli: Run, app: App) -> None:
     with app.pipeline.manifest.run("archive") as run:
         run.summary = {"rows": 12}
     with pytest.raises(ValueError, match="disk"), app.pipeline.manifest.run("metrics"):
@@ -64,7 +64,7 @@ def test_a_job_that_works_again_is_well_again(cli: Run, app: App) -> None:
     assert cli("pipeline", "status").code == 0
 
 
-def test_a_report_of_nothing_says_what_to_run(cli: Run, tmp_path: Path) -> None:
+def test_a_report_without_data_names_the_command_to_run(cli: Run, tmp_path: Path) -> None:
     ran = cli("pipeline", "report", "--html", str(tmp_path / "report.html"))
     assert ran.code == 0
     assert "tarry pipeline run" in ran.out
@@ -74,7 +74,7 @@ def test_a_report_of_nothing_says_what_to_run(cli: Run, tmp_path: Path) -> None:
 
 def test_a_report_has_every_minute_however_many_there_are(cli: Run, app: App, database: str) -> None:
     app.queues.create("orders")
-    minutes = 100_001  # one more than one question may ask for
+    minutes = 100_001  # one more than the limit of one query
     with psycopg.connect(database) as conn:
         conn.execute(
             "insert into tarry.metric_minute (queue_id, queue, minute, offered, leased, acked, depth, updated, redriven, "
@@ -95,7 +95,7 @@ def test_a_report_as_json_is_data(cli: Run) -> None:
     assert ran.data["queues"] == []
 
 
-def test_a_report_that_cannot_be_written_or_asks_for_nothing(cli: Run, tmp_path: Path) -> None:
+def test_a_report_with_a_bad_path_range_or_queue_is_rejected(cli: Run, tmp_path: Path) -> None:
     assert cli("pipeline", "report", "--html", str(tmp_path / "no" / "report.html")).code == ExitCode.FAILED
     assert cli("pipeline", "report", "--last", "0s").code == ExitCode.USAGE
     assert cli("pipeline", "report", "--queue", "typo").code == ExitCode.NOT_FOUND
@@ -104,7 +104,7 @@ def test_a_report_that_cannot_be_written_or_asks_for_nothing(cli: Run, tmp_path:
 def test_anomalies_of_nothing(cli: Run) -> None:
     ran = cli("anomaly", "list")
     assert (ran.code, ran.out) == (0, "")
-    assert "nothing unusual" in ran.err
+    assert "no anomaly was found" in ran.err
     assert cli("anomaly", "ack", "17").code == ExitCode.NOT_FOUND
     assert cli("anomaly", "list", "--severity", "awful").code == ExitCode.USAGE
 

@@ -1,4 +1,4 @@
-"""tarry queue export and import: through files and pipes, with counts, and with codes that scripts can tell apart."""
+"""tarry queue export and import: through files and pipes, with counts, and with exit codes that scripts can distinguish."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ from tests.edges.conftest import Run
 Process = Callable[..., subprocess.Popen[bytes]]
 
 
-def lines(*said: Any) -> bytes:
-    return b"".join(json.dumps(one).encode() + b"\n" for one in said)
+def lines(*items: Any) -> bytes:
+    return b"".join(json.dumps(item).encode() + b"\n" for item in items)
 
 
 def everything(app: App, queue: str) -> list[Any]:
-    return [(m.key, m.payload, m.content_type, m.due_at, m.priority, m.headers) for m in app.store.messages(queue)]
+    return [
+        (m.key, m.payload, m.content_type, m.due_at, m.priority, m.headers)
+        for m in app.store.run(app.store.messages.list(queue))
+    ]
 
 
 def test_what_comes_out_goes_in_the_same(cli: Run, app: App, tmp_path: Path) -> None:
@@ -41,7 +44,7 @@ def test_what_comes_out_goes_in_the_same(cli: Run, app: App, tmp_path: Path) -> 
     assert (again.code, again.data["ignored"], again.err) == (0, 3, "")
 
 
-def test_bad_lines_are_told_by_number_and_the_others_are_stored(cli: Run, app: App) -> None:
+def test_bad_lines_are_reported_by_number_and_the_others_are_stored(cli: Run, app: App) -> None:
     body = lines({"key": "a", "payload": 1}) + b"{oops\n\n" + lines({"key": "b", "payload": 1, "x": 1}, {"payload": 2})
     ran = cli("queue", "import", "q", stdin=body.rstrip(b"\n"))
     assert ran.code == 6
@@ -49,7 +52,7 @@ def test_bad_lines_are_told_by_number_and_the_others_are_stored(cli: Run, app: A
     assert "line 4: x: this field is not known" in ran.err
     assert (ran.fields["created"], ran.fields["refused"], ran.fields["blank"]) == ("2", "2", "1")
     data = cli("queue", "import", "q", "--json", stdin=body).data
-    assert [one["line"] for one in data["problems"]] == [2, 4]
+    assert [problem["line"] for problem in data["problems"]] == [2, 4]
     assert (data["lines"], data["updated"], data["created"], data["refused"]) == (5, 1, 1, 2)
 
 

@@ -45,9 +45,9 @@ class Terminal:
 
     def read_until(self, text: str) -> None:
         while text not in self.seen:
-            self.seen += self._read() or pytest.fail(f"never said {text!r}: {self.seen!r}")
+            self.seen += self._read() or pytest.fail(f"{text!r} was never printed: {self.seen!r}")
 
-    def answer(self, line: str) -> None:
+    def type_line(self, line: str) -> None:
         os.write(self._ours, line.encode() + b"\n")
 
     def interrupt(self) -> None:
@@ -62,7 +62,7 @@ class Terminal:
     def _read(self) -> str:
         try:
             return os.read(self._ours, 65_536).decode()
-        except OSError:  # what Linux says when the other side is gone
+        except OSError:  # the error of Linux when the other side is closed
             return ""
 
 
@@ -152,8 +152,8 @@ def test_an_export_cannot_act_on_a_terminal_and_is_imported_as_it_was(process: P
     piped, _ = process("queue", "export", "orders").communicate()
     assert terminal.seen.replace("\r\n", "\n") == piped.decode()
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u202e]", piped.decode())
-    found = app.queues.import_lines("copy", piped.splitlines(keepends=True))
-    assert found.created == len(HOSTILE)
+    report = app.queues.import_lines("copy", piped.splitlines(keepends=True))
+    assert report.created == len(HOSTILE)
     for key in HOSTILE:
         message: Any = app.queue("copy").read(key)
         assert (message.payload, message.type, message.headers) == ({key: key}, key[:100], {key: key})
@@ -177,29 +177,29 @@ def test_a_hostile_key_in_an_error_is_shown_escaped(cli: Run, app: App) -> None:
 
 def test_a_key_that_is_not_text_is_bad_input(process: Process, app: App) -> None:
     app.queues.create("orders")
-    one = process("message", "show", "orders", os.fsdecode(b"\xff"))
-    _, err = one.communicate()
-    assert one.returncode == 2
+    command = process("message", "show", "orders", os.fsdecode(b"\xff"))
+    _, err = command.communicate()
+    assert command.returncode == 2
     assert b"Traceback" not in err
 
 
 def test_a_terminal_that_knows_ascii_only_is_no_obstacle(process: Process, app: App) -> None:
     app.queue("orders").offer("🚀", 1)
-    one = process("message", "list", "orders", env={"PYTHONIOENCODING": "ascii"})
-    out, _ = one.communicate()
-    assert one.returncode == 0
+    command = process("message", "list", "orders", env={"PYTHONIOENCODING": "ascii"})
+    out, _ = command.communicate()
+    assert command.returncode == 0
     assert b"\\U0001f680" in out
 
 
-def test_a_person_is_asked_and_may_say_no(process: Process, app: App) -> None:
+def test_an_operator_may_decline_the_confirmation(process: Process, app: App) -> None:
     app.queue("orders").offer("a", 1)
     for reply, code in (("n", 1), ("", 1), ("y", 0)):
         assert app.queue("orders").contains("a")
         terminal = Terminal(process, "message", "drop", "orders", "a")
         terminal.read_until("[y/N]")
-        terminal.answer(reply)
+        terminal.type_line(reply)
         assert terminal.end() == code
-        assert ("nothing was done" in terminal.seen) is (code == 1)
+        assert ("nothing was changed" in terminal.seen) is (code == 1)
     assert not app.queue("orders").contains("a")
 
 
@@ -208,7 +208,7 @@ def test_what_changed_while_a_person_thought_about_it_stays(process: Process, ap
     terminal = Terminal(process, "message", "drop", "orders", "a")
     terminal.read_until("[y/N]")
     app.queue("orders").offer("a", 2)
-    terminal.answer("y")
+    terminal.type_line("y")
     assert terminal.end() == 4
     assert app.queue("orders").contains("a")
 
@@ -217,31 +217,31 @@ def test_a_purge_is_typed_out(process: Process, app: App) -> None:
     app.queue("orders").offer("a", 1)
     for name, code in (("order", 4), ("orders", 0)):
         terminal = Terminal(process, "queue", "purge", "orders")
-        terminal.read_until("Type orders to go on")
+        terminal.read_until("Type orders to continue")
         assert "1 ready" in terminal.seen
-        terminal.answer(name)
+        terminal.type_line(name)
         assert terminal.end() == code
         assert app.queue("orders").contains("a") is (code == 4)
 
 
 def test_a_reader_that_stops_early_leaves_no_mess(process: Process) -> None:
-    one = process("db", "sql")
-    assert one.stdout is not None
-    one.stdout.close()
-    assert one.stderr is not None
-    assert one.stderr.read() == b""
-    assert one.wait() == 0
+    command = process("db", "sql")
+    assert command.stdout is not None
+    command.stdout.close()
+    assert command.stderr is not None
+    assert command.stderr.read() == b""
+    assert command.wait() == 0
 
 
 def test_what_a_reader_did_not_take_is_given_back(process: Process, app: App) -> None:
     for n in range(4):
         app.queue("orders").offer(f"k{n}", "x" * 200_000)  # more than a pipe holds
-    one = process("receive", "orders", "--max", "4", "-o", "jsonl")
-    assert one.stdout is not None
-    assert one.stderr is not None
-    assert b'"k0"' in one.stdout.readline() or pytest.fail(one.stderr.read().decode())
-    one.stdout.close()
-    assert one.wait() == 0
+    command = process("poll", "orders", "--max", "4", "-o", "jsonl")
+    assert command.stdout is not None
+    assert command.stderr is not None
+    assert b'"k0"' in command.stdout.readline() or pytest.fail(command.stderr.read().decode())
+    command.stdout.close()
+    assert command.wait() == 0
     counts = app.queues.counts("orders")
     assert (counts.ready.n, counts.leased.n) == (3, 0)
     delivery: Any = app.queue("orders").try_poll()
@@ -252,10 +252,10 @@ def test_what_a_reader_did_not_take_is_given_back(process: Process, app: App) ->
 def test_what_could_not_be_written_is_given_back(process: Process, app: App) -> None:
     app.queue("orders").offer("a", 1)
     with Path("/dev/full").open("wb") as full:
-        one = process("receive", "orders", stdout=full)
-        assert one.wait() == 1
-    assert one.stderr is not None
-    assert one.stderr.read().startswith(b"error: ")
+        command = process("poll", "orders", stdout=full)
+        assert command.wait() == 1
+    assert command.stderr is not None
+    assert command.stderr.read().startswith(b"error: ")
     delivery: Any = app.queue("orders").try_poll()
     assert (delivery.key, delivery.attempt) == ("a", 1)
 
@@ -263,12 +263,12 @@ def test_what_could_not_be_written_is_given_back(process: Process, app: App) -> 
 def test_an_interrupted_wait_ends_with_130(process: Process, app: App) -> None:
     app.queues.create("orders")
     app.queues.pause("orders")
-    one = process("receive", "orders", "--wait", "1h")
-    assert one.stderr is not None
-    assert b"paused" in one.stderr.readline()  # it is past its start, and about to wait
-    one.send_signal(signal.SIGINT)
-    assert one.stderr.read() == b"error: interrupted\n"
-    assert one.wait() == 130
+    command = process("poll", "orders", "--wait", "1h")
+    assert command.stderr is not None
+    assert b"paused" in command.stderr.readline()  # it is past its start, and about to wait
+    command.send_signal(signal.SIGINT)
+    assert command.stderr.read() == b"error: interrupted\n"
+    assert command.wait() == 130
 
 
 def test_a_redrive_shows_how_far_it_is_and_an_interrupt_leaves_the_job(process: Process, app: App) -> None:
@@ -279,9 +279,9 @@ def test_a_redrive_shows_how_far_it_is_and_an_interrupt_leaves_the_job(process: 
         delivery.bury("broken")
     terminal = Terminal(process, "dlq", "redrive", "orders", "--canary", "1")
     terminal.read_until("Redrive 3 dead letters of queue orders (every dead letter)? [y/N]")
-    terminal.answer("y")
-    terminal.read_until("1 canary went first")
-    terminal.read_until("waiting for its canaries")
+    terminal.type_line("y")
+    terminal.read_until("1 canary redriven first")
+    terminal.read_until("waiting for canaries")
     terminal.interrupt()
     assert terminal.end() == 130
     assert "1/3" in terminal.seen
@@ -289,10 +289,10 @@ def test_a_redrive_shows_how_far_it_is_and_an_interrupt_leaves_the_job(process: 
     assert (app.redrives.get(1).job.state.value, app.redrives.get(1).job.redriven) == ("running", 1)
 
 
-def test_a_sweeper_ends_in_peace_when_it_is_told_to(process: Process, app: App) -> None:
-    one = process("sweeper")
-    assert one.stderr is not None
-    assert one.stderr.readline() == b"this sweeper leads\n"
-    one.send_signal(signal.SIGTERM)
-    assert one.wait() == 0
-    assert app.store.leader("sweeper") is None
+def test_a_sweeper_ends_cleanly_on_a_signal(process: Process, app: App) -> None:
+    command = process("sweeper")
+    assert command.stderr is not None
+    assert command.stderr.readline() == b"this sweeper leads\n"
+    command.send_signal(signal.SIGTERM)
+    assert command.wait() == 0
+    assert app.store.run(app.store.maintenance.leader("sweeper")) is None

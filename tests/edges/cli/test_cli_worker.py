@@ -1,4 +1,4 @@
-"""tarry worker: what is wrong is said at once, in one line."""
+"""tarry worker: problems are reported at once, in one line."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tarry.core.errors import Refused
-from tarry.edges.cli.exits import ExitCode, Usage
-from tarry.edges.cli.fleet import changes_below
-from tarry.edges.cli.worker_process import find
+from tarry.core.errors import InvalidState
+from tarry.edges.cli.exit_codes import ExitCode, Usage
+from tarry.edges.cli.processes.supervisor import changes_below
+from tarry.edges.cli.processes.worker import find
 from tests.edges.conftest import Run
 
 GOOD = "import tarry\nworker = tarry.Worker()\n@worker.handler('orders')\ndef handle(order: int) -> None: ...\n"
@@ -38,26 +38,26 @@ def test_a_worker_is_found_in_the_current_folder() -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "said", "hint"),
+    ("target", "problem", "hint"),
     [
-        ("good", "say module:worker", "tarry worker shop.tasks:worker"),
-        ("nowhere:worker", "there is no module nowhere", "looked for in"),
+        ("good", "the target must be module:worker", "tarry worker shop.tasks:worker"),
+        ("nowhere:worker", "there is no module nowhere", "searched in"),
         ("good.deeper:worker", "there is no module good.deeper", ""),
         ("misses:worker", "module misses cannot be imported: ModuleNotFoundError", "--debug"),
         ("broken:worker", "module broken cannot be imported: SyntaxError", "--debug"),
-        ("good:handle", "good:handle is a function, and not a tarry.Worker", "there is good:worker"),
-        ("empty:nothing", "empty:nothing is nothing of that name", "there is empty:worker"),
+        ("good:handle", "good:handle is a function, not a tarry.Worker", "there is good:worker"),
+        ("empty:nothing", "empty:nothing does not exist", "there is empty:worker"),
     ],
 )
-def test_a_target_that_is_none(target: str, said: str, hint: str) -> None:
+def test_a_target_that_is_none(target: str, problem: str, hint: str) -> None:
     with pytest.raises(Usage) as raised:
         find(target)
-    assert said in str(raised.value)
+    assert problem in str(raised.value)
     assert hint in (raised.value.hint or "")
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "problem"),
     [
         (("empty:worker",), "this worker has no handlers"),
         (("good:worker", "--queues", "mails"), "no handler of this worker is for mails"),
@@ -67,22 +67,22 @@ def test_a_target_that_is_none(target: str, said: str, hint: str) -> None:
         (("nowhere:worker", "--processes", "3"), "there is no module nowhere"),
     ],
 )
-def test_what_cannot_work_is_a_usage_error(run: Run, args: tuple[str, ...], said: str) -> None:
+def test_what_cannot_work_is_a_usage_error(run: Run, args: tuple[str, ...], problem: str) -> None:
     ran = run("worker", *args)
     assert ran.code == ExitCode.USAGE
-    assert said in ran.err
+    assert problem in ran.err
 
 
-def test_reload_without_its_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reload_without_its_library_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "watchfiles", None)
-    with pytest.raises(Refused, match="which is not installed") as raised:
+    with pytest.raises(InvalidState, match="which is not installed") as raised:
         changes_below(Path.cwd())
     assert raised.value.hint == "pip install 'tarry[reload]'"
 
 
-def test_metrics_without_their_library_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metrics_without_their_library_name_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     from tarry.telemetry import Metrics
 
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    with pytest.raises(Refused, match="which is not installed"):
+    with pytest.raises(InvalidState, match="which is not installed"):
         Metrics(find("good:worker"))

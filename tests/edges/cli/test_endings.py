@@ -19,7 +19,7 @@ import psycopg
 import pytest
 
 import tarry
-from tests.storage.fallible import FallibleServer, fallible_server
+from tests.storage.postgres.fallible import FallibleServer, fallible_server
 
 GRACE_S = 1.0
 PROMISED_S = 5.0
@@ -57,7 +57,7 @@ class Process:
     def __init__(self, dsn: str, cwd: Path, ready: str, *args: str) -> None:
         self.name = args[0]
         self._lines: list[str] = []
-        self._said = threading.Condition()
+        self._printed = threading.Condition()
         environment = {**os.environ, "TARRY_DSN": dsn, "PYTHONUNBUFFERED": "1"}
         command = [sys.executable, "-m", "tarry", *args]
         self._popen = subprocess.Popen(
@@ -70,14 +70,14 @@ class Process:
     def _read(self) -> None:
         assert self._popen.stdout is not None
         for line in self._popen.stdout:
-            with self._said:
+            with self._printed:
                 self._lines.append(line)
-                self._said.notify_all()
+                self._printed.notify_all()
 
     def started(self) -> None:
-        with self._said:
-            found = self._said.wait_for(lambda: any(self._ready in line for line in self._lines), READY_S)
-        assert found, (self.name, self._lines)
+        with self._printed:
+            is_ready = self._printed.wait_for(lambda: any(self._ready in line for line in self._lines), READY_S)
+        assert is_ready, (self.name, self._lines)
 
     def terminated_in(self, within_s: float) -> float:
         """How long it took from SIGTERM to its end."""
@@ -102,16 +102,16 @@ class Process:
 
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
 
 
 def all_processes(dsn: str, cwd: Path, port: int) -> list[Process]:
     (cwd / "jobs.py").write_text(JOBS)
     grace = f"{GRACE_S:g}s"
     return [
-        Process(dsn, cwd, "Tarry answers", "serve", "--port", str(port), "--grace", grace),
+        Process(dsn, cwd, "listening on", "serve", "--port", str(port), "--grace", grace),
         Process(dsn, cwd, "handling", "worker", "jobs:worker", "--grace", grace),
         Process(dsn, cwd, "working on", "worker", "jobs:idle", "--grace", grace, "--processes", "2"),
         Process(dsn, cwd, "planning", "scheduler"),
@@ -122,7 +122,7 @@ def all_processes(dsn: str, cwd: Path, port: int) -> list[Process]:
 
 @contextmanager
 def frozen(server: FallibleServer) -> Iterator[None]:
-    """Nothing of the server runs, and nothing tells its clients."""
+    """No process of the server runs, and its clients are not notified."""
     stopped = [server.postmaster, *children(server.postmaster)]
     for pid in stopped:
         os.kill(pid, signal.SIGSTOP)
@@ -147,7 +147,7 @@ def gone(server: FallibleServer) -> Iterator[None]:
         yield
     finally:
         server.start()
-        server.await_answer()
+        server.await_ready()
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tarry.core.errors import InvalidInput
 from tarry.core.limits import LONGEST_DELAY
-from tarry.edges import times
+from tarry.edges import formats
 
 _N = r"[0-9]+(?:[.,][0-9]+)?"
 _PLAIN = re.compile(_N)
@@ -45,28 +45,28 @@ _ISO = re.compile(rf"P(?=.)(?:{_N}W)?(?:{_N}D)?(?:T(?=.)(?:{_N}H)?(?:{_N}M)?(?:{
     ],
 )
 def test_durations_are_read(text: str, seconds: float) -> None:
-    assert times.duration(text, "--in") == timedelta(seconds=seconds)
+    assert formats.duration(text, "--after") == timedelta(seconds=seconds)
 
 
 @pytest.mark.parametrize(
     "text",
     ["", " ", "P", "PT", "m", "5x", "1m1h", "1e5", "٣s", "1 h", "inf", "nan", "-5s", "P-1D", "P1Y", "P1M", "9" * 400],
 )
-def test_what_is_no_duration_is_said_with_the_name_of_the_option(text: str) -> None:
-    with pytest.raises(InvalidInput, match="--in") as raised:
-        times.duration(text, "--in")
+def test_an_invalid_duration_is_rejected_with_the_name_of_the_option(text: str) -> None:
+    with pytest.raises(InvalidInput, match="--after") as raised:
+        formats.duration(text, "--after")
     assert raised.value.hint
 
 
 @pytest.mark.parametrize("text", ["P" + "1Y" * 4_000 + "!", "1" * 65, "PT" + "1S" * 40, " " * 65])
 def test_a_duration_longer_than_64_characters_is_refused_before_it_is_parsed(text: str) -> None:
-    with pytest.raises(InvalidInput, match="--in: a duration has at most 64 characters"):
-        times.duration(text, "--in")
+    with pytest.raises(InvalidInput, match="--after: a duration has at most 64 characters"):
+        formats.duration(text, "--after")
 
 
 def test_a_time_longer_than_64_characters_is_refused_before_it_is_parsed() -> None:
     with pytest.raises(InvalidInput, match="--at: a time has at most 64 characters"):
-        times.moment("2030-01-31T18:00:00." + "0" * 50 + "Z", "--at")
+        formats.moment("2030-01-31T18:00:00." + "0" * 50 + "Z", "--at")
 
 
 @given(st.text(alphabet="01.,PTYMWDHSwdhms", max_size=10))
@@ -74,20 +74,20 @@ def test_durations_are_the_ones_that_the_grammar_allows(text: str) -> None:
     """The grammar as regular expressions, which are quadratic, and fit for short texts only."""
     allowed = _PLAIN.fullmatch(text) or (text and _COMPACT.fullmatch(text)) or _ISO.fullmatch(text.upper())
     if allowed:
-        assert times.duration(text, "--in") >= timedelta(0)
+        assert formats.duration(text, "--after") >= timedelta(0)
     else:
         with pytest.raises(InvalidInput):
-            times.duration(text, "--in")
+            formats.duration(text, "--after")
 
 
 def test_months_and_years_are_refused_because_they_have_no_fixed_length() -> None:
     with pytest.raises(InvalidInput, match="no fixed length"):
-        times.duration("P1M", "--in")
+        formats.duration("P1M", "--after")
 
 
 def test_a_delay_beyond_the_limit_is_refused() -> None:
     with pytest.raises(InvalidInput, match="10 years"):
-        times.delay("4000d", "--in")
+        formats.delay("4000d", "--after")
 
 
 @pytest.mark.parametrize(
@@ -101,11 +101,11 @@ def test_a_delay_beyond_the_limit_is_refused() -> None:
     ],
 )
 def test_times_are_read(text: str, at: datetime) -> None:
-    assert times.moment(text, "--at") == at
+    assert formats.moment(text, "--at") == at
 
 
 def test_a_time_from_now_stays_a_delay_for_the_database_to_add() -> None:
-    assert times.moment("+10m", "--at") == timedelta(minutes=10)
+    assert formats.moment("+10m", "--at") == timedelta(minutes=10)
 
 
 @pytest.mark.parametrize(
@@ -127,33 +127,33 @@ def test_a_time_from_now_stays_a_delay_for_the_database_to_add() -> None:
         "",
     ],
 )
-def test_what_is_no_time_is_said(text: str) -> None:
+def test_an_invalid_time_is_rejected(text: str) -> None:
     with pytest.raises(InvalidInput, match="--at") as raised:
-        times.moment(text, "--at")
+        formats.moment(text, "--at")
     assert raised.value.hint
 
 
-def test_a_time_without_zone_is_told_to_take_one() -> None:
+def test_a_time_without_zone_is_rejected_with_a_hint() -> None:
     with pytest.raises(InvalidInput, match="no time zone") as raised:
-        times.moment("2030-01-31T18:00:00", "--at")
+        formats.moment("2030-01-31T18:00:00", "--at")
     assert "append Z" in (raised.value.hint or "")
 
 
 @given(st.timedeltas(min_value=timedelta(0), max_value=LONGEST_DELAY))
 def test_a_duration_is_shown_as_it_can_be_typed(span: timedelta) -> None:
-    assert abs(times.duration(times.length(span), "--in") - span) <= timedelta(microseconds=1)
+    assert abs(formats.duration(formats.length(span), "--after") - span) <= timedelta(microseconds=1)
 
 
 @given(st.datetimes(timezones=st.just(UTC)))
 def test_an_exact_time_is_read_back_as_it_was(at: datetime) -> None:
-    assert times.moment(times.exact(at) or "", "--at") == at
+    assert formats.moment(formats.exact(at) or "", "--at") == at
 
 
 @given(st.text(max_size=20))
 def test_no_text_breaks_the_parsers(text: str) -> None:
-    for parse in (times.duration, times.moment):
+    for parse in (formats.duration, formats.moment):
         with suppress(InvalidInput):
-            parse(text, "--in")
+            parse(text, "--after")
 
 
 @pytest.mark.parametrize(
@@ -169,6 +169,6 @@ def test_no_text_breaks_the_parsers(text: str) -> None:
         (-864_000, "10d ago"),
     ],
 )
-def test_times_are_told_relative_to_now(seconds: float, text: str) -> None:
+def test_times_are_printed_relative_to_now(seconds: float, text: str) -> None:
     now = datetime(2030, 1, 1, tzinfo=UTC)
-    assert times.relative(now + timedelta(seconds=seconds), now) == text
+    assert formats.relative(now + timedelta(seconds=seconds), now) == text

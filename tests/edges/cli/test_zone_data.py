@@ -1,4 +1,4 @@
-"""By which zone data schedules are planned, and what is said where it is missing or old."""
+"""The zone data of schedules, and the warnings where it is missing or old."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tarry import upkeep
+from tarry import admin
 from tarry.storage.postgres.health import Finding
 from tests.edges.conftest import Run
 
@@ -22,29 +22,29 @@ def data(directory: Path, version: str) -> list[str]:
 
 
 def test_data_of_this_year_is_as_it_should_be(tmp_path: Path) -> None:
-    found = upkeep.zones_here(data(tmp_path, "2099a"))
-    assert (found.ok, found.warning, found.found) == (True, False, f"2099a ({tmp_path})")
+    finding = admin.zones_here(data(tmp_path, "2099a"))
+    assert (finding.ok, finding.warning, finding.actual) == (True, False, f"2099a ({tmp_path})")
 
 
-def test_old_data_is_a_warning_that_says_what_to_do(tmp_path: Path) -> None:
-    found = upkeep.zones_here(data(tmp_path, "2019c"))
-    assert (found.ok, found.warning) == (True, True)
-    assert "2019c" in found.found
-    assert "update tzdata" in found.hint
+def test_old_data_is_a_warning_with_a_hint(tmp_path: Path) -> None:
+    finding = admin.zones_here(data(tmp_path, "2019c"))
+    assert (finding.ok, finding.warning) == (True, True)
+    assert "2019c" in finding.actual
+    assert "update tzdata" in finding.hint
 
 
-def test_no_data_at_all_is_a_failure_that_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_data_is_a_failure_with_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_package(name: str) -> str:
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr(upkeep, "version_of", no_package)
-    found = upkeep.zones_here([])
-    assert (found.ok, found.hint) == (False, "install tzdata: pip install tzdata")
+    monkeypatch.setattr(admin, "version_of", no_package)
+    finding = admin.zones_here([])
+    assert (finding.ok, finding.hint) == (False, "install tzdata: pip install tzdata")
 
 
-def test_a_scheduler_says_so_before_it_plans(cli: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scheduler_warns_before_it_plans(cli: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "warning:" not in cli("scheduler", "--once").err
     old = Finding("time zones here", True, "2019c, which is old", "update tzdata", warning=True)
-    monkeypatch.setattr(upkeep, "zones_here", lambda: old)
+    monkeypatch.setattr(admin, "zones_here", lambda: old)
     ran = cli("scheduler", "--once", "--quiet")
     assert (ran.code, ran.err) == (0, "warning: time zones here: 2019c, which is old; update tzdata\n")

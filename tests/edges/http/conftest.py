@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
@@ -10,18 +9,17 @@ import pytest
 from fastapi import FastAPI
 
 from tarry.app import AsyncApp
-from tarry.core.settings import StoreSettings
-from tarry.edges.http.broker import broker_app
+from tarry.edges.http.app import broker_app
 from tarry.edges.http.settings import BrokerSettings
 from tarry.storage.memory import AsyncMemoryStore, MemoryStore
-from tarry.testing import MutableClock
 from tests.kit.blocking import Loop
-from tests.kit.brokers import broker_on
-from tests.kit.clocks import START
+from tests.kit.brokers import behind, broker_url, http_loop, key, pinned
+
+__all__ = ["behind", "broker_url", "http_loop", "key", "pinned"]
 
 
 class Caller:
-    """Asks an ASGI application, from code that blocks."""
+    """Sends requests to an ASGI application, from code that blocks."""
 
     def __init__(
         self,
@@ -39,12 +37,12 @@ class Caller:
         self._peer = peer
 
     def __call__(self, method: str, path: str, body: Any = None, **options: Any) -> httpx.Response:
-        return self._loop.run(self.answer(method, path, body, **options))
+        return self._loop.run(self.request(method, path, body, **options))
 
     def with_key(self, key: str | None) -> Caller:
         return Caller(self.served, self._loop, key, host=self._host, peer=self._peer)
 
-    async def answer(self, method: str, path: str, body: Any = None, **options: Any) -> httpx.Response:
+    async def request(self, method: str, path: str, body: Any = None, **options: Any) -> httpx.Response:
         headers = {**({"authorization": f"Bearer {self._key}"} if self._key else {}), **options.pop("headers", {})}
         if body is not None:
             options["json"] = body
@@ -55,43 +53,12 @@ class Caller:
 
 
 @pytest.fixture(scope="session")
-def http_loop() -> Iterator[Loop]:
-    loop = Loop()
-    yield loop
-    loop.stop()
-
-
-@pytest.fixture(scope="session")
 def documented() -> dict[str, Any]:
     """The paths of the OpenAPI document, which takes half a second to make and is the same for every broker."""
     return broker_app(AsyncApp(AsyncMemoryStore(MemoryStore()))).openapi()["paths"]
 
 
 @pytest.fixture
-def pinned() -> MutableClock:
-    return MutableClock(START)
-
-
-@pytest.fixture
-def behind(pinned: MutableClock) -> AsyncApp:
-    return AsyncApp(AsyncMemoryStore(MemoryStore(clock=pinned, settings=StoreSettings(create_queues=False))))
-
-
-@pytest.fixture
-def ask(behind: AsyncApp, http_loop: Loop) -> Caller:
-    """An open broker, asked from this machine."""
+def call(behind: AsyncApp, http_loop: Loop) -> Caller:
+    """An open broker, called from this machine."""
     return Caller(broker_app(behind, BrokerSettings(anonymous=True)), http_loop)
-
-
-@pytest.fixture
-def key(behind: AsyncApp, http_loop: Loop) -> Callable[..., str]:
-    def make(*actions: str, queues: tuple[str, ...] = ("*",), **options: Any) -> str:
-        return http_loop.run(behind.keys.create("test", actions, queues, **options)).text
-
-    return make
-
-
-@pytest.fixture
-def broker_url(behind: AsyncApp, http_loop: Loop) -> Iterator[str]:
-    with broker_on(behind, http_loop, BrokerSettings(anonymous=True)) as url:
-        yield url

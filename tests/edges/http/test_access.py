@@ -1,4 +1,4 @@
-"""Who may do what: every route with every scope on own and foreign queues, and nothing that leaks what exists."""
+"""Access: every route with every scope on own and foreign queues, and nothing that leaks what exists."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ import pytest
 from fastapi.routing import APIRoute
 
 from tarry.app import AsyncApp
-from tarry.core.cron import Overlap, Policy, ScheduleSpec
+from tarry.core.cron.model import Overlap, Policy, ScheduleSpec
+from tarry.core.cron.schedule_types import Periodic
 from tarry.core.errors import StoreUnavailable
-from tarry.core.keys import Action
-from tarry.core.schedules import Periodic
+from tarry.core.security.api_keys import Action
 from tarry.core.settings import QueueSettings
-from tarry.edges.http import refusals
-from tarry.edges.http.broker import PARTS, broker_app
-from tarry.edges.http.ids import MessageId
+from tarry.edges.http import audit_refusals
+from tarry.edges.http.app import PARTS, broker_app
 from tarry.edges.http.routing import Scope
 from tarry.edges.http.settings import BrokerSettings
 from tarry.testing import MutableClock
+from tarry.wire.ids import MessageId
 from tests.edges.http.conftest import Caller
-from tests.edges.http.test_answers import code
+from tests.edges.http.test_responses import code
 from tests.kit.blocking import Loop
+from tests.kit.calls import replace_call
 from tests.kit.sleepers import until
 
 Make = Callable[..., str]
@@ -51,13 +52,13 @@ BODIES: dict[str, Any] = {
     "edit": {"priority": 1},
     "put_schedule": {"every": "1h", "queue": "QUEUE"},
     "due": {},
-    "plan": {"rulings": [{"prefix": "QUEUE", "expected": 0, "ruled_at": THEN, "cursor_at": THEN}]},
-    "rule": {
-        "rulings": [
+    "plan": {"changes": [{"name": "QUEUE", "expected": 0, "changed_at": THEN, "cursor_at": THEN}]},
+    "apply_changes": {
+        "changes": [
             {
-                "prefix": "new",
+                "name": "new",
                 "expected": None,
-                "ruled_at": THEN,
+                "changed_at": THEN,
                 "after": {"cursor_at": THEN, "schedule": {"every": 3600, "queue": "QUEUE"}},
             }
         ]
@@ -76,8 +77,8 @@ def request(route: APIRoute, queue: str) -> tuple[str, str, Any]:
     path = path.replace("{schedule}", queue).replace("{job}", JOBS.get(queue, "99"))
     body = BODIES.get(route.name)
     if body is None and route.body_field is not None:
-        item = {"id": str(MessageId(queue, "k")), "lock_token": TOKEN}
-        body = {"messages": [item]} if route.path_format.startswith("/v1/messages:") else {"lock_token": TOKEN}
+        item = {"id": str(MessageId(queue, "k")), "token": TOKEN}
+        body = {"messages": [item]} if route.path_format.startswith("/v1/messages:") else {"token": TOKEN}
         if route.name in ("pause_queue", "pause_schedule", "redrive", "redrive_now") or "{job}" in route.path_format:
             body = {}
         if route.name == "purge_queue":
@@ -104,7 +105,7 @@ def guarded(behind: AsyncApp, http_loop: Loop) -> Caller:
     return Caller(broker_app(behind, BrokerSettings()), http_loop)
 
 
-def test_every_route_but_two_says_who_may_use_it() -> None:
+def test_every_route_but_two_declares_its_access() -> None:
     assert {route.path_format for route in routes()} - {route.path_format for route in GUARDED} == {
         "/healthz",
         "/readyz",
@@ -112,11 +113,9 @@ def test_every_route_but_two_says_who_may_use_it() -> None:
 
 
 @pytest.mark.parametrize("route", GUARDED, ids=lambda route: f"{next(iter(route.methods))} {route.path_format}")
-def test_a_route_is_open_to_its_scope_on_its_queue_and_to_nobody_else(
-    guarded: Caller, key: Make, route: APIRoute
-) -> None:
-    said = route.openapi_extra or {}
-    action, scope = Action(said["x-tarry-access"]), Scope(said["x-tarry-scope"])
+def test_a_route_is_open_to_its_scope_on_its_queue_only(guarded: Caller, key: Make, route: APIRoute) -> None:
+    extra = route.openapi_extra or {}
+    action, scope = Action(extra["x-tarry-access"]), Scope(extra["x-tarry-scope"])
     needs_all = scope is Scope.ALL
     method, path, body = request(route, "own")
     assert code(guarded(method, path, body)) == (401, "unauthorized")
@@ -126,9 +125,9 @@ def test_a_route_is_open_to_its_scope_on_its_queue_and_to_nobody_else(
     assert code(guarded.with_key(everything_else)(method, path, body)) == (403, "forbidden")
     guarded.served.state.broker.live.stop()  # an allowed stream would not end by itself
     allowed = guarded.with_key(key(action, queues=("*",) if needs_all else ("own",)))
-    answer = allowed(method, path, body)
-    assert answer.status_code < 500
-    assert answer.status_code not in (401, 403), answer.text
+    response = allowed(method, path, body)
+    assert response.status_code < 500
+    assert response.status_code not in (401, 403), response.text
     if needs_all:
         assert code(guarded.with_key(key(action, queues=("own",)))(method, path, body)) == (403, "forbidden")
 
@@ -162,8 +161,8 @@ def test_what_has_to_be_looked_up_is_not_there_if_it_is_foreign(guarded: Caller,
 
 
 def test_a_list_shows_what_may_be_read_and_nothing_else(guarded: Caller, key: Make) -> None:
-    answer = guarded.with_key(key("read", queues=("own",)))("GET", "/v1/queues")
-    assert [queue["name"] for queue in answer.json()["queues"]] == ["own"]
+    response = guarded.with_key(key("read", queues=("own",)))("GET", "/v1/queues")
+    assert [queue["name"] for queue in response.json()["queues"]] == ["own"]
 
 
 def test_a_pattern_is_a_beginning_and_a_name_is_a_name(guarded: Caller, key: Make) -> None:
@@ -180,11 +179,11 @@ def test_a_batch_with_one_foreign_message_settles_none(guarded: Caller, key: Mak
     mine("POST", "/v1/queues/own/messages", {"payload": 1, "key": "k"})
     held = mine("POST", "/v1/queues/own/messages:poll", {}).json()["messages"][0]
     items = [
-        {"id": held["id"], "lock_token": held["lock_token"]},
-        {"id": str(MessageId("foreign", "k")), "lock_token": TOKEN},
+        {"id": held["id"], "token": held["token"]},
+        {"id": str(MessageId("foreign", "k")), "token": TOKEN},
     ]
     assert code(mine("POST", "/v1/messages:ack", {"messages": items})) == (403, "forbidden")
-    assert mine("POST", f"/v1/messages/{held['id']}/ack", {"lock_token": held["lock_token"]}).status_code == 200
+    assert mine("POST", f"/v1/messages/{held['id']}/ack", {"token": held["token"]}).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -201,17 +200,17 @@ def test_a_batch_with_one_foreign_message_settles_none(guarded: Caller, key: Mak
 )
 def test_what_is_no_key_is_no_key(guarded: Caller, key: Make, header: str) -> None:
     key("read")
-    answer = guarded("GET", "/v1/queues", headers={"authorization": header.encode("latin-1")})
-    assert code(answer) == (401, "unauthorized")
-    assert answer.headers["www-authenticate"] == "Bearer"
+    response = guarded("GET", "/v1/queues", headers={"authorization": header.encode("latin-1")})
+    assert code(response) == (401, "unauthorized")
+    assert response.headers["www-authenticate"] == "Bearer"
 
 
 def test_a_key_with_one_wrong_character_is_no_key(guarded: Caller, key: Make) -> None:
     good = key("read")
     assert guarded.with_key(good)("GET", "/v1/queues").status_code == 200
-    for place in (8, -1, -30):
-        swapped = "0" if good[place] != "0" else "1"
-        bad = f"{good[:place]}{swapped}{good[place + 1 :] if place != -1 else ''}"
+    for position in (8, -1, -30):
+        swapped = "0" if good[position] != "0" else "1"
+        bad = f"{good[:position]}{swapped}{good[position + 1 :] if position != -1 else ''}"
         assert guarded.with_key(bad)("GET", "/v1/queues").status_code == 401
 
 
@@ -230,7 +229,7 @@ def test_a_key_ends_with_its_time_and_when_it_is_revoked(
     assert short("GET", "/v1/queues").status_code == long("GET", "/v1/queues").status_code == 200
     pinned.advance(timedelta(hours=2))
     assert short("GET", "/v1/queues").status_code == 401
-    (active,) = [one["id"] for one in long("GET", "/v1/keys").json()["keys"] if one["active"]]
+    (active,) = [issued["id"] for issued in long("GET", "/v1/keys").json()["keys"] if issued["active"]]
     assert long("DELETE", f"/v1/keys/{active}").status_code == 200
     assert long("GET", "/v1/queues").status_code == 401
 
@@ -247,7 +246,7 @@ def test_a_poll_that_waits_gets_nothing_once_its_key_is_revoked(guarded: Caller,
     admin, victim, producer = guarded.with_key(key("admin", "read")), key("consume"), guarded.with_key(key("produce"))
     with ThreadPoolExecutor() as pool:
         poll = pool.submit(guarded.with_key(victim), "POST", "/v1/queues/own/messages:poll", {"wait": 30})
-        until(lambda: behind.store.lobby.waiting("own") == 1, "it never waited")
+        until(lambda: behind.store.wakeup.wait_queue.waiting("own") == 1, "it never waited")
         assert admin("DELETE", f"/v1/keys/{victim.split('_')[1]}").status_code == 200
         assert producer("POST", "/v1/queues/own/messages", {"key": "a", "payload": 1}).status_code == 201
         assert code(poll.result(30)) == (401, "unauthorized")
@@ -255,14 +254,14 @@ def test_a_poll_that_waits_gets_nothing_once_its_key_is_revoked(guarded: Caller,
     assert (message["key"], message["state"], message["attempt"]) == ("a", "ready", 0)
 
 
-def test_what_was_done_is_answered_although_the_audit_could_not_hear_of_it(
+def test_a_change_is_confirmed_although_its_audit_row_could_not_be_written(
     guarded: Caller, behind: AsyncApp, key: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def away(row: int, status: int, **more: Any) -> None:
         raise StoreUnavailable("away")
 
     admin = guarded.with_key(key("admin", "produce"))
-    monkeypatch.setattr(behind.store, "audited", away)
+    replace_call(behind.store, "security.audited", away)
     made = admin("POST", "/v1/keys", {"name": "x", "actions": ["produce"]})
     assert made.status_code == 201
     assert made.json()["key"].startswith("tarry_")
@@ -291,11 +290,11 @@ class TestWithoutAKey:
         key("read")
         assert code(caller("GET", "/v1/queues")) == (401, "unauthorized")
 
-    def test_a_page_of_another_site_is_refused(self, ask: Caller) -> None:
+    def test_a_page_of_another_site_is_refused(self, call: Caller) -> None:
         for origin in ("http://evil.example", "null", "http://localhost.evil.example", "http://localhost:9"):
-            answer = ask("POST", "/v1/queues/q/resume", headers={"origin": origin})
-            assert code(answer) == (403, "forbidden")
-        assert ask("GET", "/v1/queues", headers={"origin": "http://localhost"}).status_code == 200
+            response = call("POST", "/v1/queues/q/resume", headers={"origin": origin})
+            assert code(response) == (403, "forbidden")
+        assert call("GET", "/v1/queues", headers={"origin": "http://localhost"}).status_code == 200
 
     def test_a_name_that_was_bent_to_this_machine_is_refused(self, behind: AsyncApp, http_loop: Loop) -> None:
         served = broker_app(behind, BrokerSettings(anonymous=True))
@@ -304,12 +303,10 @@ class TestWithoutAKey:
 
 
 class TestLimits:
-    def test_a_key_that_asks_too_often_is_told_when_to_come_back(
-        self, behind: AsyncApp, http_loop: Loop, key: Make
-    ) -> None:
+    def test_a_key_over_its_rate_limit_gets_a_retry_after(self, behind: AsyncApp, http_loop: Loop, key: Make) -> None:
         caller = Caller(broker_app(behind, BrokerSettings(requests_per_s=2)), http_loop, key("read"))
-        answers = [caller("GET", "/v1/queues") for _ in range(20)]
-        refused = [answer for answer in answers if answer.status_code == 429]
+        responses = [caller("GET", "/v1/queues") for _ in range(20)]
+        refused = [response for response in responses if response.status_code == 429]
         assert refused
         assert code(refused[0]) == (429, "rate_limited")
         assert int(refused[0].headers["retry-after"]) >= 1
@@ -331,7 +328,7 @@ class TestLimits:
 
 
 class TestAudit:
-    def test_every_change_by_an_administrator_leaves_a_row_with_its_answer(self, guarded: Caller, key: Make) -> None:
+    def test_every_change_by_an_administrator_leaves_a_row_with_its_status(self, guarded: Caller, key: Make) -> None:
         text = key("admin", "read")
         admin, id = guarded.with_key(text), text.split("_")[1]
         admin("POST", "/v1/queues/own/pause", {"reason": "why not"}, headers={"x-request-id": "r-1"})
@@ -353,7 +350,7 @@ class TestAudit:
         (row,) = admin("GET", "/v1/audit").json()["audit"]
         assert (row["action"], row["status"], row["detail"]["created_key"]) == ("POST /v1/keys", 201, made["id"])
 
-    def test_a_refusal_leaves_a_row_with_who_asked_for_what(self, guarded: Caller, key: Make) -> None:
+    def test_a_refusal_leaves_a_row_with_the_caller_and_the_request(self, guarded: Caller, key: Make) -> None:
         reader, ended, admin = key("read"), key("read"), guarded.with_key(key("admin"))
         admin("DELETE", f"/v1/keys/{ended.split('_')[1]}")
         guarded.with_key(reader)("DELETE", "/v1/queues/own")
@@ -375,25 +372,25 @@ class TestAudit:
         assert ended.split("_")[2] not in admin("GET", "/v1/audit").text
 
     def test_a_flood_of_refusals_fills_no_audit_and_hides_no_key(self, guarded: Caller, key: Make) -> None:
-        for n in range(3 * refusals.ROWS):
+        for n in range(3 * audit_refusals.ROWS):
             guarded.with_key(f"tarry_{n:012x}_{'0' * 64}")("GET", "/v1/queues")
             guarded.with_key(f"tarry_{n:012x}_{'0' * 64}")("GET", "/v1/queues")
         reader = key("read")
         for _ in range(5):
             guarded.with_key(reader)("DELETE", "/v1/queues/own")
         rows = guarded.with_key(key("admin"))("GET", "/v1/audit?limit=1000").json()["audit"]
-        assert [row["status"] for row in rows] == [403] + [401] * refusals.ROWS
+        assert [row["status"] for row in rows] == [403] + [401] * audit_refusals.ROWS
 
     def test_a_flood_of_made_up_keys_does_not_hide_a_revoked_one(self, guarded: Caller, key: Make) -> None:
         ended, admin = key("read"), guarded.with_key(key("admin"))
         admin("DELETE", f"/v1/keys/{ended.split('_')[1]}")
-        for n in range(2 * refusals.ROWS):
+        for n in range(2 * audit_refusals.ROWS):
             guarded.with_key(f"tarry_{n:012x}_{'0' * 64}")("GET", "/v1/queues")
         guarded.with_key(ended)("GET", "/v1/queues")
         rows = admin("GET", "/v1/audit?limit=1000").json()["audit"]
         assert rows[0]["detail"]["claimed_key"] == ended.split("_")[1]
         assert "left_out_before" not in rows[0]["detail"], "those are of the made-up keys"
-        assert [row["status"] for row in rows].count(401) == refusals.ROWS + 1
+        assert [row["status"] for row in rows].count(401) == audit_refusals.ROWS + 1
 
     def test_a_refusal_that_cannot_be_written_down_is_one(
         self, guarded: Caller, behind: AsyncApp, key: Make, monkeypatch: pytest.MonkeyPatch
@@ -401,7 +398,7 @@ class TestAudit:
         async def away(*args: Any, **options: Any) -> int:
             raise StoreUnavailable("away")
 
-        monkeypatch.setattr(behind.store, "audit", away)
+        replace_call(behind.store, "security.audit", away)
         assert code(guarded("GET", "/v1/queues")) == (401, "unauthorized")
 
     def test_what_a_producer_takes_away_leaves_a_row(self, guarded: Caller, key: Make) -> None:
@@ -421,15 +418,15 @@ class TestAudit:
         ]
 
 
-def test_no_answer_and_no_log_contains_a_key(guarded: Caller, key: Make, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_response_and_no_log_contains_a_key(guarded: Caller, key: Make, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
     text = key(*Action)
     secret = text.split("_")[2]
     guarded.served.state.broker.live.stop()  # a stream would not end by itself
     for route in GUARDED:
-        answer = guarded.with_key(text)(*request(route, "own"))
-        assert secret not in answer.text + str(answer.headers)
-    for answer in (guarded.with_key(text)("GET", "/openapi.json"), guarded.with_key(text + "x")("GET", "/v1/queues")):
-        assert secret not in answer.text
+        response = guarded.with_key(text)(*request(route, "own"))
+        assert secret not in response.text + str(response.headers)
+    for response in (guarded.with_key(text)("GET", "/openapi.json"), guarded.with_key(text + "x")("GET", "/v1/queues")):
+        assert secret not in response.text
     assert "/v1/queues/{queue}/messages" in caplog.text
     assert secret not in caplog.text

@@ -10,7 +10,7 @@ import pytest
 from fastapi import FastAPI
 
 from tarry.app import AsyncApp
-from tarry.edges.http.broker import broker_app
+from tarry.edges.http.app import broker_app
 from tarry.storage.memory import AsyncMemoryStore, MemoryStore
 from tests.edges.http.conftest import Caller
 from tests.kit.blocking import Loop
@@ -34,15 +34,15 @@ def counted(served: FastAPI) -> list[int]:
 
 
 def test_a_crowd_has_the_document_made_once_and_beside_the_loop(served: FastAPI, http_loop: Loop) -> None:
-    ask, threads = Caller(served, http_loop), counted(served)
+    call, threads = Caller(served, http_loop), counted(served)
 
     async def crowd() -> tuple[int, set[bytes]]:
-        answers = await asyncio.gather(*(ask.answer("GET", path) for path in ["/openapi.json"] * 5))
-        return threading.get_ident(), {answer.content for answer in answers}
+        responses = await asyncio.gather(*(call.request("GET", path) for path in ["/openapi.json"] * 5))
+        return threading.get_ident(), {response.content for response in responses}
 
     loop_thread, bodies = http_loop.run(crowd())
     assert len(bodies) == 1
-    ask("GET", "/openapi.json")
+    call("GET", "/openapi.json")
     assert len(threads) == 1
     assert loop_thread not in threads
 
@@ -51,18 +51,18 @@ def test_the_page_is_made_once_and_beside_the_loop(served: FastAPI, http_loop: L
     async def thread() -> int:
         return threading.get_ident()
 
-    ask, threads = Caller(served, http_loop), counted(served)
-    assert ask("GET", "/docs").content == ask("GET", "/docs").content
+    call, threads = Caller(served, http_loop), counted(served)
+    assert call("GET", "/docs").content == call("GET", "/docs").content
     assert len(threads) == 1
     assert http_loop.run(thread()) not in threads
 
 
 def test_the_document_is_not_sent_to_a_client_that_has_it(served: FastAPI, http_loop: Loop) -> None:
-    ask = Caller(served, http_loop)
-    tag = ask("GET", "/openapi.json").headers["etag"]
-    again = ask("GET", "/openapi.json", headers={"if-none-match": tag})
+    call = Caller(served, http_loop)
+    tag = call("GET", "/openapi.json").headers["etag"]
+    again = call("GET", "/openapi.json", headers={"if-none-match": tag})
     assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
-    assert ask("GET", "/openapi.json", headers={"if-none-match": '"other"'}).status_code == 200
+    assert call("GET", "/openapi.json", headers={"if-none-match": '"other"'}).status_code == 200
 
 
 def test_a_mounted_broker_names_the_path_it_is_mounted_at(served: FastAPI, http_loop: Loop) -> None:

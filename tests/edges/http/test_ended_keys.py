@@ -13,19 +13,20 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from tarry.api import transfer
 from tarry.app import AsyncApp
-from tarry.core.keys import Action
-from tarry.core.messages import Filter
+from tarry.core.messages.model import Filter
+from tarry.core.security.api_keys import Action
 from tarry.edges.http import pages as slicing
-from tarry.edges.http.broker import broker_app
+from tarry.edges.http.app import broker_app
 from tarry.edges.http.settings import BrokerSettings
-from tarry.handles import transfer
 from tarry.testing import MutableClock
 from tests.edges.http.conftest import Caller
-from tests.edges.http.test_answers import code
-from tests.edges.http.test_keyless import every_refusal
+from tests.edges.http.limits.test_keyless import every_refusal
+from tests.edges.http.test_responses import code
 from tests.kit.blocking import Loop
 from tests.kit.brokers import broker_on
+from tests.kit.calls import call_of, replace_call
 from tests.kit.sleepers import until
 
 Make = Callable[..., str]
@@ -60,14 +61,14 @@ class HalfSent:
         self._socket.sendall(b"0\r\n\r\n")
 
     def status(self) -> int:
-        """Waits for the answer; what it says is in `problem`."""
-        with self._socket, self._socket.makefile("rb") as answer:
-            status = int(answer.readline().split()[1])
+        """Waits for the response; its body is in `problem`."""
+        with self._socket, self._socket.makefile("rb") as response:
+            status = int(response.readline().split()[1])
             length = 0
-            while header := answer.readline().strip().lower():
+            while header := response.readline().strip().lower():
                 name, _, value = header.partition(b":")
                 length = int(value) if name == b"content-length" else length
-            self.problem = json.loads(answer.read(length) or b"{}")
+            self.problem = json.loads(response.read(length) or b"{}")
             return status
 
 
@@ -76,13 +77,13 @@ def lines(start: int) -> bytes:
 
 
 def stored(app: AsyncApp, loop: Loop) -> int:
-    return len(loop.run(app.store.messages("q", limit=10_000, filter=Filter())))
+    return len(loop.run(app.store.run(app.store.messages.list("q", limit=10_000, filter=Filter()))))
 
 
 def end(how: str, app: AsyncApp, loop: Loop, clock: MutableClock, key: str) -> None:
     """Behind the broker's back, as another broker or the command line does it."""
     if how == "revoked":
-        loop.run(app.store.revoke_key(key.split("_")[1]))
+        loop.run(app.store.run(app.store.security.revoke_key(key.split("_")[1])))
     else:
         clock.advance(2 * HOUR)
 
@@ -96,10 +97,10 @@ def test_a_key_that_has_ended_opens_no_route(
     behind: AsyncApp, http_loop: Loop, pinned: MutableClock, key: Make, how: str
 ) -> None:
     text = key(*Action, expires_for=HOUR)
-    ask = Caller(broker_app(behind, FRESH), http_loop, text)
-    assert ask("GET", "/v1/queues").status_code == 200
+    call = Caller(broker_app(behind, FRESH), http_loop, text)
+    assert call("GET", "/v1/queues").status_code == 200
     end(how, behind, http_loop, pinned, text)
-    assert every_refusal(ask) == {(401, "unauthorized")}
+    assert every_refusal(call) == {(401, "unauthorized")}
 
 
 class TestAnImport:
@@ -145,18 +146,18 @@ def test_a_body_that_is_complete_only_after_the_key_has_ended_does_nothing(
 ) -> None:
     http_loop.run(behind.queues.create("q"))
     text = key("produce", expires_for=HOUR)
-    ask = Caller(broker_app(behind, FRESH), http_loop, text)
+    call = Caller(broker_app(behind, FRESH), http_loop, text)
 
     async def body() -> AsyncIterator[bytes]:
         yield b'{"key":"k",'  # taken when the key was looked at already
         if how == "revoked":
-            await behind.store.revoke_key(text.split("_")[1])
+            await behind.store.run(behind.store.security.revoke_key(text.split("_")[1]))
         else:
             pinned.advance(2 * HOUR)
         yield b'"payload":1}'
 
     for path in ("/v1/queues/q/messages", "/api/queue/import"):
-        assert code(ask("POST", path, content=body())) == (401, "unauthorized")
+        assert code(call("POST", path, content=body())) == (401, "unauthorized")
     assert stored(behind, http_loop) == 0
 
 
@@ -165,10 +166,10 @@ def test_a_long_poll_ends_when_its_key_does(
 ) -> None:
     http_loop.run(behind.queues.create("q"))
     text = key("consume", expires_for=HOUR)
-    ask = Caller(broker_app(behind, FRESH), http_loop, text)
+    call = Caller(broker_app(behind, FRESH), http_loop, text)
     with ThreadPoolExecutor() as pool:
-        poll = pool.submit(ask, "POST", "/v1/queues/q/messages:poll", {"wait": 60})
-        until(lambda: behind.store.lobby.waiting("q") == 1, "it never waited")
+        poll = pool.submit(call, "POST", "/v1/queues/q/messages:poll", {"wait": 60})
+        until(lambda: behind.store.wakeup.wait_queue.waiting("q") == 1, "it never waited")
         end(how, behind, http_loop, pinned, text)
         assert code(poll.result(50)) == (401, "unauthorized")
 
@@ -177,25 +178,25 @@ def test_polls_of_one_key_are_watched_together_and_for_no_longer_than_they_wait(
     behind: AsyncApp, http_loop: Loop, key: Make
 ) -> None:
     http_loop.run(behind.queues.create("q"))
-    ask = Caller(broker_app(behind, FRESH), http_loop, key("consume", "produce"))
-    watches = ask.served.state.broker.gate._watches
+    call = Caller(broker_app(behind, FRESH), http_loop, key("consume", "produce"))
+    watches = call.served.state.broker.authenticator._watches
     with ThreadPoolExecutor() as pool:
-        polls = [pool.submit(ask, "POST", "/v1/queues/q/messages:poll", {"wait": 60}) for _ in range(3)]
-        until(lambda: behind.store.lobby.waiting("q") == 3, "they never waited")
+        polls = [pool.submit(call, "POST", "/v1/queues/q/messages:poll", {"wait": 60}) for _ in range(3)]
+        until(lambda: behind.store.wakeup.wait_queue.waiting("q") == 3, "they never waited")
         assert [users for _, users in watches.values()] == [3]
         for n in range(3):
-            ask("POST", "/v1/queues/q/messages", {"key": str(n), "payload": 1})
+            call("POST", "/v1/queues/q/messages", {"key": str(n), "payload": 1})
         assert {poll.result(50).status_code for poll in polls} == {200}
     assert not watches
 
 
 class TestAKeyThatExpires:
-    @pytest.mark.parametrize("asked", [{}, {"expires_for": None}, {"expires_for": "2h"}, {"expires_for": 3601}])
+    @pytest.mark.parametrize("fields", [{}, {"expires_for": None}, {"expires_for": "2h"}, {"expires_for": 3601}])
     def test_cannot_make_one_that_outlives_it(
-        self, behind: AsyncApp, http_loop: Loop, key: Make, asked: dict[str, object]
+        self, behind: AsyncApp, http_loop: Loop, key: Make, fields: dict[str, object]
     ) -> None:
         admin = Caller(broker_app(behind, FRESH), http_loop, key("admin", expires_for=HOUR))
-        assert code(admin("POST", "/v1/keys", {"name": "x", "actions": ["admin"], **asked})) == (403, "forbidden")
+        assert code(admin("POST", "/v1/keys", {"name": "x", "actions": ["admin"], **fields})) == (403, "forbidden")
         assert len(admin("GET", "/v1/keys").json()["keys"]) == 1
 
     def test_makes_one_that_ends_no_later(
@@ -203,7 +204,7 @@ class TestAKeyThatExpires:
     ) -> None:
         admin = Caller(broker_app(behind, FRESH), http_loop, key("admin", expires_for=HOUR))
         made = [admin("POST", "/v1/keys", {"name": "x", "actions": ["admin"], "expires_for": n}) for n in (60, 3600)]
-        assert [one.status_code for one in made] == [201, 201]
+        assert [response.status_code for response in made] == [201, 201]
         pinned.advance(HOUR)
         assert not any(key.active for key in http_loop.run(behind.keys.list()))
 
@@ -220,16 +221,16 @@ def test_an_export_reads_no_further_page_once_its_key_has_ended(
     http_loop.run(behind.queues.create("q"))
     for n in range(5):
         http_loop.run(behind.queue("q").offer(str(n), n))
-    text, pages, read = key("read"), 0, behind.store.messages
+    text, pages, read = key("read"), 0, call_of(behind.store, "messages.list")
 
     async def messages(*args: Any, **options: Any) -> Any:
         nonlocal pages
         pages += 1
-        found = await read(*args, **options)
-        await behind.store.revoke_key(text.split("_")[1])
-        return found
+        page = await read(*args, **options)
+        await behind.store.run(behind.store.security.revoke_key(text.split("_")[1]))
+        return page
 
-    monkeypatch.setattr(behind.store, "messages", messages)
+    replace_call(behind.store, "messages.list", messages)
     monkeypatch.setattr(transfer, "PAGE", 1)
     monkeypatch.setattr(slicing, "SLICE", 1)
     with broker_on(behind, http_loop, FRESH) as url, pytest.raises(httpx.RemoteProtocolError):

@@ -1,4 +1,4 @@
-"""The broker inside somebody else's FastAPI application, which has a life, routes and errors of its own."""
+"""The broker inside another FastAPI application, which has a lifespan, routes and errors of its own."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from fastapi import FastAPI, HTTPException
 import tarry.http
 from tarry.app import AsyncApp
 from tarry.core.settings import StoreSettings
-from tarry.edges.http.broker import broker_app
+from tarry.edges.http.app import broker_app
 from tarry.edges.http.server import bind
 from tarry.edges.http.settings import BrokerSettings
 from tarry.storage.memory import AsyncMemoryStore, MemoryStore
 from tests.edges.http.conftest import Caller
-from tests.edges.http.test_answers import code
-from tests.edges.http.test_live_events import fail
+from tests.edges.http.routes.test_live_events import fail
+from tests.edges.http.test_responses import code
 from tests.kit.blocking import Loop
 from tests.kit.sleepers import until
 from tests.kit.sse import EventSource
@@ -37,7 +37,7 @@ PROMPT_S = 20
 _HOST = """
 import contextlib, fastapi, uvicorn
 from tarry.app import AsyncApp
-from tarry.edges.http.broker import broker_app
+from tarry.edges.http.app import broker_app
 from tarry.edges.http.server import bind
 from tarry.edges.http.settings import BrokerSettings
 from tarry.storage.memory import AsyncMemoryStore, MemoryStore
@@ -111,14 +111,14 @@ async def running(app: FastAPI) -> AsyncIterator[str]:
 @pytest.fixture
 def url(http_loop: Loop) -> Any:
     LIFE.clear()
-    serving = running(outer())
-    found = http_loop.run(serving.__aenter__())
-    yield found
-    http_loop.run(serving.__aexit__(None, None, None))
+    server = running(outer())
+    address = http_loop.run(server.__aenter__())
+    yield address
+    http_loop.run(server.__aexit__(None, None, None))
     assert LIFE == ["opened", "closed"]
 
 
-def test_both_answer_each_with_its_own_errors(url: str) -> None:
+def test_both_applications_respond_with_their_own_errors(url: str) -> None:
     assert httpx.get(f"{url}/hello").json() == {"hello": "outer"}
     assert httpx.get(f"{url}/broken").json() == {"detail": "short and stout"}
     offered = httpx.post(f"{url}/tarry/v1/queues/orders/messages", json={"payload": 1})
@@ -145,7 +145,7 @@ def _poll(url: str) -> int:
 
 @pytest.mark.parametrize("small", [False, True], ids=["that reads", "that does not read"])
 def test_the_application_ends_soon_with_a_live_stream_and_a_long_poll_under_way(small: bool) -> None:
-    """As its own uvicorn runs it, in a process that is told to stop."""
+    """As its own uvicorn runs it, in a process that is signalled to stop."""
     process = subprocess.Popen([sys.executable, "-c", _HOST], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
@@ -153,8 +153,8 @@ def test_the_application_ends_soon_with_a_live_stream_and_a_long_poll_under_way(
         with EventSource(f"{url}/tarry").until_hello() as source, tarry.http.Client(f"{url}/tarry") as client:
             sleeper = EventSource(f"{url}/tarry", small=True) if small else None
             client.queues.create("q")
-            answers: list[int] = []
-            polling = threading.Thread(target=lambda: answers.append(_poll(f"{url}/tarry")))
+            statuses: list[int] = []
+            polling = threading.Thread(target=lambda: statuses.append(_poll(f"{url}/tarry")))
             polling.start()
             until(lambda: "tarry_long_polls 1.0" in httpx.get(f"{url}/tarry/metrics").text)
             for _ in range(10 if small else 0):
@@ -163,7 +163,7 @@ def test_the_application_ends_soon_with_a_live_stream_and_a_long_poll_under_way(
             assert process.wait(PROMPT_S) in (0, -signal.SIGTERM)  # as uvicorn ends: it raises the signal again
             assert source.ends()
             polling.join(PROMPT_S)
-            assert answers == [204]
+            assert statuses == [204]
             if sleeper is not None:
                 sleeper.close()
         assert process.stdout.read() == "closed\n"
@@ -176,6 +176,6 @@ def test_the_application_ends_soon_with_a_live_stream_and_a_long_poll_under_way(
 def test_a_queue_named_like_the_mount_is_only_a_queue(behind: AsyncApp, http_loop: Loop) -> None:
     app = FastAPI()
     app.mount("/v1", broker_app(behind, BrokerSettings(anonymous=True)))
-    ask = Caller(app, http_loop)
-    assert ask("POST", "/v1/v1/queues/v1/messages", {"payload": 1}).status_code == 201
-    assert ask("GET", "/v1/v1/queues/v1").json()["name"] == "v1"
+    call = Caller(app, http_loop)
+    assert call("POST", "/v1/v1/queues/v1/messages", {"payload": 1}).status_code == 201
+    assert call("GET", "/v1/v1/queues/v1").json()["name"] == "v1"

@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import tarry
-from tarry.core.cron import CronMessage, Verdict
-from tests.kit.steps import PATIENCE, PATIENCE_S, all_at_once
+from tarry.core.cron.model import CronMessage, Verdict
+from tests.kit.steps import TIMEOUT, TIMEOUT_S, all_at_once
 
 SECOND = timedelta(seconds=1)
 LONG_AGO = datetime(2024, 1, 1, tzinfo=UTC)
@@ -23,9 +23,11 @@ def test_a_program_that_blocks_plans_beside_its_own_work(database: str) -> None:
         queue = app.queue("beats")
         with app.cron() as cron:
             cron.install_periodic("beat", SECOND, queue="beats", payload=lambda tick: tick.isoformat())
-            found = [queue.poll(PATIENCE) for _ in range(2)]
-        assert [one.payload for one in found if one] == [one.headers["tarry-tick"] for one in found if one]
-        assert len({one.key for one in found if one}) == 2
+            deliveries = [queue.poll(TIMEOUT) for _ in range(2)]
+        assert [delivery.payload for delivery in deliveries if delivery] == [
+            delivery.headers["tarry-tick"] for delivery in deliveries if delivery
+        ]
+        assert len({delivery.key for delivery in deliveries if delivery}) == 2
 
 
 def test_a_program_that_awaits_does_too(database: str) -> None:
@@ -34,14 +36,14 @@ def test_a_program_that_awaits_does_too(database: str) -> None:
             queue = app.queue("beats")
             async with app.cron() as cron:
                 await cron.install_periodic("beat", SECOND, queue="beats", payload=lambda tick: tick.isoformat())
-                found = [await queue.poll(PATIENCE) for _ in range(2)]
-            assert len({one.key for one in found if one}) == 2
+                deliveries = [await queue.poll(TIMEOUT) for _ in range(2)]
+            assert len({delivery.key for delivery in deliveries if delivery}) == 2
 
     asyncio.run(test())
 
 
 def test_nothing_of_an_old_configuration_begins_after_the_commit_of_the_new(database: str) -> None:
-    """Consumers poll all the time; whoever asks after a commit is given nothing older."""
+    """Consumers poll all the time; a poll after a commit gets nothing older."""
     committed, over = [0], threading.Event()
     begun: Counter[str] = Counter()
     stale: list[Any] = []
@@ -69,7 +71,7 @@ def test_nothing_of_an_old_configuration_begins_after_the_commit_of_the_new(data
         finally:
             over.set()
             for consumer in consumers:
-                consumer.join(PATIENCE_S)
+                consumer.join(TIMEOUT_S)
         app.cron().uninstall_tick(f"h{CHANGES}", "p")
         records = app.schedules.history("p", limit=10_000)
     assert stale == []
@@ -79,11 +81,11 @@ def test_nothing_of_an_old_configuration_begins_after_the_commit_of_the_new(data
     assert taken_back > 0 < len(begun)
 
 
-def test_of_two_that_are_installed_at_once_one_holds_and_nothing_of_the_other_waits(database: str) -> None:
+def test_one_of_two_concurrent_installations_wins_and_no_message_of_the_other_is_left(database: str) -> None:
     with tarry.connect(database) as app:
         app.queue("q").offer("first", 0)
         for n in range(10):
             ways = [timedelta(hours=1 + n), timedelta(hours=20 + n), timedelta(hours=40 + n)]
             all_at_once([lambda way=way: app.cron().install_periodic("p", way, queue="q") for way in ways])
-            (record,) = app.store.waiting_ticks("p")
+            (record,) = app.store.run(app.store.cron.waiting_ticks("p"))
             assert record.hash == app.schedules.get("p").spec.hash

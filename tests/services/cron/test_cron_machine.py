@@ -1,11 +1,12 @@
 """Any sequence of install, change, pause, crash, ack, restart and clock step, against a model that knows only the rules.
 
 No tick is doubled; none is skipped while a scheduler lived inside the grace; nothing of an old configuration is begun after
-the commit of the new; what was begun before is left to whoever began it.
+the commit of the new; what was begun before is left to the process that began it.
 """
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,16 +25,17 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from tarry.api._sync.delivery import Delivery
 from tarry.app import App
-from tarry.core.cron import MADE, Verdict
-from tarry.core.outcomes import Settled
-from tarry.core.ports import Store
-from tarry.core.schedules import Cron, Daily, Periodic, Schedule, Timetable
-from tarry.handles.delivery import Delivery
-from tarry.services.scheduler import Scheduler
+from tarry.core._sync.ports import Store
+from tarry.core.cron.model import MADE, Verdict
+from tarry.core.cron.schedule_types import Cron, Daily, Periodic, Schedule, Timetable
+from tarry.core.messages.outcomes import Settled
+from tarry.services.cron._sync.scheduler import Scheduler
 from tarry.storage.postgres.sync import PostgresStore
 from tarry.testing import MutableClock, memory_app
 from tests.kit.backends import SETTINGS, new_name
+from tests.kit.calls import replace_call
 
 START = datetime(2026, 3, 28, 22, tzinfo=UTC)  # a few hours before Berlin's clocks are set
 MINUTE = timedelta(minutes=1)
@@ -48,21 +50,23 @@ Open = Callable[[MutableClock], App]
 
 
 class Crash(Exception):
-    """The process dies between reading and ruling, or right after the commit."""
+    """The process dies between reading and changing a schedule, or right after the commit."""
 
 
 class Crashing:
-    """A store under a scheduler that is killed at its next ruling."""
+    """A store under a scheduler that is killed at its next schedule change."""
 
     def __init__(self, store: Store, *, after: bool) -> None:
         self._store, self._after = store, after
+        self.cron = copy.copy(store.cron)
+        replace_call(self, "cron.apply_changes", self._crash)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def rule(self, rulings: Any, **options: Any) -> Any:
+    def _crash(self, changes: Any, **options: Any) -> Any:
         if self._after:
-            self._store.rule(rulings, **options)
+            self._store.run(self._store.cron.apply_changes(changes, **options))
         raise Crash
 
 
@@ -124,7 +128,7 @@ class CronMachine(RuleBasedStateMachine):
             self.consume()
 
     @rule(minutes=st.integers(1, 600))
-    def nobody_is_there(self, minutes: int) -> None:
+    def no_scheduler_runs(self, minutes: int) -> None:
         self.clock.advance(minutes * MINUTE)
         self.covered_from = self.clock.pinned()
 
@@ -213,13 +217,15 @@ class CronMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_ledger_names_every_live_message(self) -> None:
-        live = {message.key for message in self.app.store.messages(self.queue.name, limit=10_000)}
-        told = {
+        live = {
+            message.key for message in self.app.store.run(self.app.store.messages.list(self.queue.name, limit=10_000))
+        }
+        recorded = {
             record.key
             for record in self.app.schedules.history(self.prefix, limit=100_000)
             if record.live and record.verdict is not Verdict.WITHDRAWN
         }
-        assert live == told
+        assert live == recorded
 
 
 class TestInMemory(CronMachine.TestCase):

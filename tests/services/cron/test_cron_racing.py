@@ -12,11 +12,11 @@ from zoneinfo import ZoneInfo, available_timezones
 import pytest
 
 from tarry.app import App
-from tarry.services.scheduler import Scheduler
+from tarry.services.cron._sync.scheduler import Scheduler
 from tarry.storage.postgres.sync import PostgresStore
 from tarry.testing import MutableClock, memory_app
 from tests.core.cron_oracle import EXPRESSIONS, Oracle, around, transitions
-from tests.core.test_cron_zones import TELLING
+from tests.core.test_cron_zones import DISTINCTIVE
 from tests.kit.backends import SETTINGS
 from tests.kit.cron import take_all
 from tests.kit.servers import Server
@@ -36,11 +36,11 @@ def play(app: App, clock: MutableClock, zone: str, change: datetime, expressions
     prefixes = {f"{zone} {change.isoformat()} {expression}": expression for expression in expressions}
     for prefix, expression in prefixes.items():
         cron.install_cron(prefix, expression, zone=zone, queue="ticks", payload=prefix, grace_for=timedelta(hours=1))
-    found: Counter[tuple[str, datetime]] = Counter()
+    delivered: Counter[tuple[str, datetime]] = Counter()
     while clock.pinned() < until:
         step = choice.choice((1, 3, 20, 49)) * timedelta(minutes=1) + choice.random() * timedelta(seconds=50)
         clock.set(min(until, clock.pinned() + step))
-        if choice.random() < 0.15:  # the clock goes back for a moment, and somebody plans by it
+        if choice.random() < 0.15:  # the clock goes back for a moment, and a scheduler plans by it
             at = clock.pinned()
             clock.advance(-choice.randint(1, 200) * timedelta(minutes=1))
             Scheduler(app.store).run_once()
@@ -52,16 +52,16 @@ def play(app: App, clock: MutableClock, zone: str, change: datetime, expressions
             app.schedules.pause(prefix)
             app.schedules.resume(prefix)
         for delivery in queue.try_poll_many(1_000):
-            found[delivery.payload, datetime.fromisoformat(delivery.headers["tarry-tick"])] += 1
+            delivered[delivery.payload, datetime.fromisoformat(delivery.headers["tarry-tick"])] += 1
             delivery.ack()
     for delivery in take_all(app, queue):
-        found[delivery.payload, datetime.fromisoformat(delivery.headers["tarry-tick"])] += 1
+        delivered[delivery.payload, datetime.fromisoformat(delivery.headers["tarry-tick"])] += 1
         delivery.ack()
     oracle = Oracle(zone, *around(change))
     expected = {(prefix, tick): 1 for prefix, text in prefixes.items() for tick in oracle.ticks(text) if tick < until}
     # Ticks from before the installation may come where the clock was set back that far: then they lay ahead.
-    assert {place: count for place, count in found.items() if since < place[1] < until} == expected
-    assert set(found.values()) == {1}
+    assert {slot: count for slot, count in delivered.items() if since < slot[1] < until} == expected
+    assert set(delivered.values()) == {1}
     for prefix in prefixes:
         app.schedules.delete(prefix)
     return len(expected)
@@ -90,14 +90,14 @@ def test_on_postgresql(postgres: tuple[App, MutableClock]) -> None:
 
 @pytest.mark.chaos
 @pytest.mark.timeout(1800)
-def test_every_telling_zone_on_postgresql(postgres: tuple[App, MutableClock]) -> None:
+def test_every_distinctive_zone_on_postgresql(postgres: tuple[App, MutableClock]) -> None:
     app, clock = postgres
     made = changes = 0
-    for zone in TELLING:
+    for zone in DISTINCTIVE:
         for n, change in enumerate(transitions(zone, *YEAR)):
             made += play(app, clock, zone, change, EXPRESSIONS, n)
             changes += 1
-    print(f"{changes} changes in {len(TELLING)} zones, {made:,} ticks, one message each")
+    print(f"{changes} changes in {len(DISTINCTIVE)} zones, {made:,} ticks, one message each")
 
 
 def different_changes() -> dict[tuple[datetime, timedelta | None, timedelta | None], str]:

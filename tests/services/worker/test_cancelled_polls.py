@@ -1,4 +1,4 @@
-"""A poll that is cancelled while the store hands messages over gives them back: nobody else would know of them."""
+"""A poll that is cancelled while the store hands messages over releases them: no other consumer would get them."""
 
 from __future__ import annotations
 
@@ -12,20 +12,26 @@ from tarry.app import AsyncApp
 from tarry.core.settings import StoreSettings
 from tarry.storage.memory import AsyncMemoryStore, MemoryStore
 from tarry.storage.postgres.aio import AsyncPostgresStore
+from tests.kit.calls import call_of, replace_call
 from tests.services.kit import eventually
 
 
 def test_what_was_being_handed_over_is_released_uncounted() -> None:
     class Slow(AsyncMemoryStore):
-        """Leases, and takes its time to say so."""
+        """Leases, and takes its time to return."""
 
-        leased, gate = asyncio.Event(), asyncio.Event()
+        leased, reply = asyncio.Event(), asyncio.Event()
 
-        async def lease(self, *args: Any, **kwargs: Any) -> Any:
-            found = await super().lease(*args, **kwargs)
+        def __init__(self, store: MemoryStore) -> None:
+            super().__init__(store)
+            self._poll = call_of(self, "messages.poll")
+            replace_call(self, "messages.poll", self._poll_slowly)
+
+        async def _poll_slowly(self, *args: Any, **kwargs: Any) -> Any:
+            leases = await self._poll(*args, **kwargs)
             self.leased.set()
-            await self.gate.wait()
-            return found
+            await self.reply.wait()
+            return leases
 
     async def test() -> None:
         store = Slow(MemoryStore())
@@ -37,7 +43,7 @@ def test_what_was_being_handed_over_is_released_uncounted() -> None:
         poll.cancel()
         await asyncio.sleep(0)
         assert not poll.done()
-        store.gate.set()
+        store.reply.set()
         with pytest.raises(asyncio.CancelledError):
             await poll
         stored = await queue.read("a")
@@ -48,7 +54,7 @@ def test_what_was_being_handed_over_is_released_uncounted() -> None:
 
 
 def test_also_on_postgresql_where_the_statement_waits_for_a_lock(database: str) -> None:
-    """The lease is held up by somebody who locks the table; then it succeeds, and its caller is gone."""
+    """The lease waits for a lock on the table; then it succeeds, and its caller is gone."""
     waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
 
     async def test() -> None:
@@ -69,7 +75,7 @@ def test_also_on_postgresql_where_the_statement_waits_for_a_lock(database: str) 
             stored = await queue.read("a")
             assert stored is not None
             assert (stored.attempt, stored.lease_until) == (0, None)
-            assert [event.kind.value for event in await store.timeline("orders", "a")] == [
+            assert [event.kind.value for event in await store.run(store.journal.timeline("orders", "a"))] == [
                 "offered",
                 "leased",
                 "released",

@@ -12,14 +12,14 @@ import pytest
 
 import tarry
 from tarry import Retry, Worker
+from tarry.api.queue import AsyncQueue
 from tarry.app import AsyncApp
-from tarry.handles.aio import AsyncQueue
-from tarry.services.reports import Ending
+from tarry.services.worker.results import HandlerResult
 from tarry.testing import MutableClock
-from tests.services.kit import MINUTE, PATIENCE_S, OnMemory, running
+from tests.services.kit import MINUTE, TIMEOUT_S, OnMemory, running
 
-ACKED, FAILED, BURIED, SNOOZED = Ending.ACKED, Ending.FAILED, Ending.BURIED, Ending.SNOOZED
-RELEASED, SETTLED, LOST = Ending.RELEASED, Ending.SETTLED, Ending.LOST
+ACKED, FAILED, BURIED, SNOOZED = HandlerResult.ACKED, HandlerResult.FAILED, HandlerResult.BURIED, HandlerResult.SNOOZED
+RELEASED, SETTLED, LOST = HandlerResult.RELEASED, HandlerResult.SETTLED, HandlerResult.LOST
 
 
 @dataclass
@@ -147,7 +147,7 @@ class TestFailures:
 
         on_memory(test)
 
-    def test_a_payload_that_cannot_be_read_is_buried_and_blocks_nobody(self, on_memory: OnMemory) -> None:
+    def test_an_undecodable_payload_is_buried_and_blocks_no_other_message(self, on_memory: OnMemory) -> None:
         async def test(app: AsyncApp, orders: AsyncQueue[Any], clock: MutableClock) -> None:
             worker, seen = Worker(), []
 
@@ -189,7 +189,7 @@ class TestFailures:
     def test_a_handler_that_takes_too_long_has_failed(self, on_memory: OnMemory) -> None:
         async def test(app: AsyncApp, orders: AsyncQueue[Any], clock: MutableClock) -> None:
             worker, cancelled = Worker(), asyncio.Event()
-            told = threading.Event()
+            stopping = threading.Event()
 
             @worker.handler("orders", type="async", timeout=timedelta(milliseconds=20), retry=Retry.fixed(MINUTE))
             async def forever(order: Any) -> None:
@@ -202,16 +202,16 @@ class TestFailures:
             def blocks(order: Any, delivery: tarry.Delivery[Any]) -> None:
                 while not delivery.lost:
                     pass
-                told.set()
+                stopping.set()
 
             await orders.offer("a", 1, type="async")
             await orders.offer("b", 1, type="sync")
             async with running(worker, app) as run:
                 handled = await run.until(2)
                 assert run.endings == [FAILED] * 2
-                assert all("longer than" in str(one.error) for one in handled)
-                async with asyncio.timeout(PATIENCE_S):
+                assert all("longer than" in str(job.error) for job in handled)
+                async with asyncio.timeout(TIMEOUT_S):
                     await cancelled.wait()
-                assert await asyncio.to_thread(told.wait, PATIENCE_S)
+                assert await asyncio.to_thread(stopping.wait, TIMEOUT_S)
 
         on_memory(test)

@@ -1,4 +1,4 @@
-"""Several queues, types and priorities in one worker: nobody starves, and nobody is kept waiting by a pause or a rate."""
+"""Several queues, types and priorities in one worker: none starves, and none waits for the pause or the rate of another."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 import tarry
 from tarry import Message, Rate, Worker
+from tarry.api.queue import AsyncQueue
 from tarry.app import AsyncApp
 from tarry.core.rates import Pace
-from tarry.handles.aio import AsyncQueue
-from tarry.services.lanes import Lane, Room
-from tarry.services.reports import Ending
-from tarry.services.sources import QueueOptions
+from tarry.services.worker.handlers import QueueOptions
+from tarry.services.worker.prefetcher import Prefetcher, QueueLimits
+from tarry.services.worker.results import HandlerResult
 from tarry.testing import MutableClock
 from tests.services.kit import SECOND, OnMemory, eventually, running
 
@@ -24,12 +24,12 @@ async def fill(app: AsyncApp, queue: str, n: int, **options: Any) -> None:
 
 def test_a_queue_full_of_slow_messages_does_not_keep_the_places_of_another(on_memory: OnMemory) -> None:
     async def test(app: AsyncApp, orders: AsyncQueue[Any], clock: MutableClock) -> None:
-        worker, gate, started = Worker(), asyncio.Event(), []
+        worker, proceed, started = Worker(), asyncio.Event(), []
 
         @worker.handler("slow")
         async def slow(payload: int) -> None:
             started.append(payload)
-            await gate.wait()
+            await proceed.wait()
 
         @worker.handler("quick")
         async def quick(payload: int) -> None: ...
@@ -39,9 +39,9 @@ def test_a_queue_full_of_slow_messages_does_not_keep_the_places_of_another(on_me
             await eventually(lambda: len(started) == 3)
             await fill(app, "quick", 50)
             await run.until(50)
-            assert run.endings == [Ending.ACKED] * 50
+            assert run.endings == [HandlerResult.ACKED] * 50
             assert len(started) == 3  # one place is left for the other queue, always
-            gate.set()
+            proceed.set()
 
     on_memory(test)
 
@@ -69,11 +69,11 @@ def test_with_one_place_queues_take_turns(on_memory: OnMemory) -> None:
 
 def test_types_of_one_queue_take_turns_too(on_memory: OnMemory) -> None:
     async def test(app: AsyncApp, orders: AsyncQueue[Any], clock: MutableClock) -> None:
-        worker, gate = Worker(), asyncio.Event()
+        worker, proceed = Worker(), asyncio.Event()
 
         @worker.handler("orders", type="slow")
         async def slow(payload: int) -> None:
-            await gate.wait()
+            await proceed.wait()
 
         @worker.handler("orders", type="quick")
         async def quick(payload: int) -> None: ...
@@ -83,7 +83,7 @@ def test_types_of_one_queue_take_turns_too(on_memory: OnMemory) -> None:
         async with running(worker, app, concurrency=3) as run:
             await run.until(20)
             assert {handled.delivery.type for handled in run.finished} == {"quick"}
-            gate.set()
+            proceed.set()
 
     on_memory(test)
 
@@ -111,19 +111,20 @@ def test_what_is_unimportant_gets_its_share_of_a_flood_of_important_messages(on_
 
 def test_a_paused_queue_gets_back_what_was_not_started_and_the_others_go_on(on_memory: OnMemory) -> None:
     async def test(app: AsyncApp, orders: AsyncQueue[Any], clock: MutableClock) -> None:
-        worker, gates = Worker(), {"orders": asyncio.Event(), "mails": asyncio.Event()}
-        gates["orders"].set()
-        gates["mails"].set()
+        worker, releases = Worker(), {"orders": asyncio.Event(), "mails": asyncio.Event()}
+        releases["orders"].set()
+        releases["mails"].set()
 
         @worker.handler("orders", concurrency=2)
         @worker.handler("mails")
         async def handle(payload: int, delivery: tarry.AsyncDelivery[Any]) -> None:
-            await gates[delivery.queue].wait()
+            await releases[delivery.queue].wait()
 
         await fill(app, "orders", 4)
+        app.queues.list = None  # pyright: ignore[reportAttributeAccessIssue] - there may be thousands of queues
         async with running(worker, app, concurrency=4) as run:
             await run.until(4)  # so it is known that handlers are quick
-            gates["orders"].clear()
+            releases["orders"].clear()
             await orders.offer_many([Message(key=f"later{i}", payload=i) for i in range(10)])
 
             async def leased(n: int) -> bool:
@@ -134,16 +135,20 @@ def test_a_paused_queue_gets_back_what_was_not_started_and_the_others_go_on(on_m
             await app.queues.pause("orders", reason="lunch")
             await eventually(lambda: leased(2))
             assert asyncio.get_running_loop().time() - started < 2  # promised is one; the machine may be busy
-            released = [event for event in await app.store.timeline("orders", "later2") if event.kind == "released"]
+            released = [
+                event
+                for event in await app.store.run(app.store.journal.timeline("orders", "later2"))
+                if event.kind == "released"
+            ]
             assert [event.attempt for event in released] == [0]
             await fill(app, "mails", 10)
             await run.until(14)
-            gates["orders"].set()  # what runs may finish
+            releases["orders"].set()  # what runs may finish
             await run.until(16)
             assert (await app.queues.counts("orders")).ready.n == 8
             await app.queues.resume("orders")
             await run.until(24)
-            assert run.endings == [Ending.ACKED] * 24
+            assert run.endings == [HandlerResult.ACKED] * 24
 
     on_memory(test)
 
@@ -187,68 +192,68 @@ def test_a_rate_goes_on_when_its_time_has_come(on_memory: OnMemory) -> None:
     on_memory(test)
 
 
-class FakeDelivery:
-    def __init__(self, asked_s: float, lease_s: float = 30.0) -> None:
-        self.asked_s = asked_s
-        self.lease_for = timedelta(seconds=lease_s)
+class FakeJob:
+    def __init__(self, sent_s: float) -> None:
+        self.span_s = 30.0
+        self.expires_s = sent_s + 30.0
 
 
 class TestPrefetch:
     """By a clock that the test moves."""
 
-    def lane(self) -> tuple[Lane, Room, list[float]]:
+    def prefetcher(self) -> tuple[Prefetcher, QueueLimits, list[float]]:
         now = [100.0]
-        room = Room("q", QueueOptions(), 10)
+        limits = QueueLimits("q", QueueOptions(), 10)
         fake: Any = None
-        lane = Lane(fake, room, fake, lambda: now[0])
-        lane._lease_s = 30.0
-        return lane, room, now
+        prefetcher = Prefetcher(fake, limits, fake, lambda: now[0], fake)
+        prefetcher._lease_s = 30.0
+        return prefetcher, limits, now
 
     def test_nothing_is_leased_ahead_before_it_is_known_how_long_handlers_take(self) -> None:
-        lane, _, _ = self.lane()
-        assert lane.missing(3) == 3
+        prefetcher, _, _ = self.prefetcher()
+        assert prefetcher.missing(3) == 3
 
     def test_ahead_is_what_will_be_started_within_a_quarter_of_the_lease(self) -> None:
-        lane, room, _ = self.lane()
-        lane.took(0.01)
-        assert lane.missing(0) == room.prefetch == 10
-        lane, room, _ = self.lane()
-        lane.took(15.0)  # ten places, a quarter of 30 s: five
-        assert lane.missing(0) == 5
-        lane, room, _ = self.lane()
-        lane.took(600.0)
-        assert lane.missing(0) == 0
+        prefetcher, limits, _ = self.prefetcher()
+        prefetcher.took(0.01)
+        assert prefetcher.missing(0) == limits.prefetch == 10
+        prefetcher, limits, _ = self.prefetcher()
+        prefetcher.took(15.0)  # ten places, a quarter of 30 s: five
+        assert prefetcher.missing(0) == 5
+        prefetcher, limits, _ = self.prefetcher()
+        prefetcher.took(600.0)
+        assert prefetcher.missing(0) == 0
 
-    def test_it_is_at_most_twice_the_concurrency_whatever_is_asked_for(self) -> None:
-        assert Room("q", QueueOptions(prefetch=500), 10).prefetch == 20
-        assert Room("q", QueueOptions(prefetch=500, concurrency=3), 10).prefetch == 6
-        assert Room("q", QueueOptions(prefetch=0), 10).prefetch == 0
-        assert Room("q", QueueOptions(concurrency=50), 10).limit == 10
+    def test_it_is_at_most_twice_the_concurrency_whatever_is_configured(self) -> None:
+        assert QueueLimits("q", QueueOptions(prefetch=500), 10).prefetch == 20
+        assert QueueLimits("q", QueueOptions(prefetch=500, concurrency=3), 10).prefetch == 6
+        assert QueueLimits("q", QueueOptions(prefetch=0), 10).prefetch == 0
+        assert QueueLimits("q", QueueOptions(concurrency=50), 10).limit == 10
 
     def test_what_waited_for_half_of_its_lease_is_given_back(self) -> None:
-        lane, _, _ = self.lane()
-        fresh, old = FakeDelivery(90.0), FakeDelivery(80.0)
-        lane.held.extend([old, fresh])  # pyright: ignore[reportArgumentType]
-        assert lane.stale(94.9) == []
-        assert lane.stale(95.0) == [old]
-        assert list(lane.held) == [fresh]
+        prefetcher, _, _ = self.prefetcher()
+        fresh, old = FakeJob(90.0), FakeJob(80.0)
+        prefetcher.held.extend([old, fresh])  # pyright: ignore[reportArgumentType]
+        assert prefetcher.unstarted(94.9) == []
+        assert prefetcher.unstarted(95.0) == [old]
+        assert list(prefetcher.held) == [fresh]
 
     def test_a_rate_bounds_what_is_held(self) -> None:
-        lane, room, now = self.lane()
-        lane.took(0.01)
-        room.pace = Pace(Rate(3, SECOND))
-        assert lane.missing(10) == 3
-        room.pace.start(100.0)
-        room.pace.start(100.0)
-        assert lane.missing(10) == 1
-        lane.held.append(FakeDelivery(100.0))  # pyright: ignore[reportArgumentType]
-        assert lane.missing(10) == 0
+        prefetcher, limits, now = self.prefetcher()
+        prefetcher.took(0.01)
+        limits.pace = Pace(Rate(3, SECOND))
+        assert prefetcher.missing(10) == 3
+        limits.pace.start(100.0)
+        limits.pace.start(100.0)
+        assert prefetcher.missing(10) == 1
+        prefetcher.held.append(FakeJob(100.0))  # pyright: ignore[reportArgumentType]
+        assert prefetcher.missing(10) == 0
         now[0] = 101.0
-        assert lane.missing(10) == 2
+        assert prefetcher.missing(10) == 2
 
     def test_a_paused_queue_starts_and_fetches_nothing(self) -> None:
-        lane, room, _ = self.lane()
-        lane.held.append(FakeDelivery(100.0))  # pyright: ignore[reportArgumentType]
-        assert lane.startable(100.0)
-        room.paused = True
-        assert (lane.startable(100.0), lane.missing(5)) == (False, 0)
+        prefetcher, limits, _ = self.prefetcher()
+        prefetcher.held.append(FakeJob(100.0))  # pyright: ignore[reportArgumentType]
+        assert prefetcher.startable(100.0)
+        limits.paused = True
+        assert (prefetcher.startable(100.0), prefetcher.missing(5)) == (False, 0)

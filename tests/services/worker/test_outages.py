@@ -13,15 +13,15 @@ import pytest
 import tarry
 from tarry import Message, Worker
 from tarry.app import AsyncApp
-from tarry.core.settings import Patience, StoreSettings
-from tarry.services.reports import Ending
+from tarry.core.settings import RetrySettings, StoreSettings
+from tarry.services.worker.results import HandlerResult
 from tarry.storage.postgres.aio import AsyncPostgresStore
 from tests.services.kit import eventually, running
-from tests.storage.fallible import FallibleServer, fallible_server
+from tests.storage.postgres.fallible import FallibleServer, fallible_server
 
 HASTY = StoreSettings(
     pool_size=5,
-    patience=Patience(retries=1, initial_for=timedelta(milliseconds=10)),
+    connection_retry=RetrySettings(retries=1, initial_for=timedelta(milliseconds=10)),
     connect_for=timedelta(milliseconds=300),
 )
 """The store gives up soon, so that it is the worker that must be patient."""
@@ -40,21 +40,21 @@ def test_a_restart_under_load_costs_nothing_but_time(server: FallibleServer) -> 
 @pytest.mark.chaos
 def test_a_crash_under_load_costs_nothing_but_time(server: FallibleServer) -> None:
     for _ in range(10):
-        asyncio.run(through_an_outage(server, lambda: (server.kill(), server.await_answer())))
+        asyncio.run(through_an_outage(server, lambda: (server.kill(), server.await_ready())))
 
 
 async def through_an_outage(server: FallibleServer, outage: Any) -> None:
     store = AsyncPostgresStore(server.dsn, settings=HASTY)
     await store.open()
     async with AsyncApp(store, dsn=server.dsn) as app:
-        worker, seen, gate, queue = Worker(), Counter[str](), asyncio.Event(), app.queue("outage")
+        worker, seen, proceed, queue = Worker(), Counter[str](), asyncio.Event(), app.queue("outage")
         running_now: set[str] = set()
 
         @worker.handler("outage", lease_for=timedelta(minutes=1))
         async def handle(payload: int, delivery: tarry.AsyncDelivery[Any]) -> None:
             running_now.add(delivery.key)
             if delivery.key.startswith("gated"):
-                await gate.wait()
+                await proceed.wait()
             seen[delivery.key] += 1
 
         async with running(worker, app, concurrency=8) as run:
@@ -63,7 +63,7 @@ async def through_an_outage(server: FallibleServer, outage: Any) -> None:
             await queue.offer_many([Message(key=f"k{i}", payload=i) for i in range(500)])
             await run.until(50)
             away = asyncio.create_task(asyncio.to_thread(outage))
-            gate.set()  # these finish while the database is away, and are acked when it is back
+            proceed.set()  # these finish while the database is away, and are acked when it is back
             await away
             await offered_after(queue)
 
@@ -73,7 +73,10 @@ async def through_an_outage(server: FallibleServer, outage: Any) -> None:
 
             await eventually(empty)
         assert set(seen) == {f"gated{i}" for i in range(4)} | {f"k{i}" for i in range(500)} | {"after"}
-        assert set(run.endings) <= {Ending.ACKED, Ending.LOST}  # an ack whose answer was lost finds it gone
+        assert set(run.endings) <= {
+            HandlerResult.ACKED,
+            HandlerResult.LOST,
+        }  # an ack whose answer was lost finds it gone
         assert not await queue.dead_letters.list()
 
 

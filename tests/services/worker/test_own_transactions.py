@@ -14,7 +14,7 @@ import pytest
 import tarry
 from tarry import Message, Retry, Worker
 from tarry.core.settings import StoreSettings
-from tarry.services.reports import Ending
+from tarry.services.worker.results import HandlerResult
 from tests.services.kit import MINUTE, eventually, running
 
 WRITE = "insert into invoice values (%s)"
@@ -46,9 +46,9 @@ def test_effect_and_ack_commit_together_or_not_at_all(database: str, awaits: boo
             await orders.offer_many([Message(key=f"k{i}", payload=i) for i in range(4)])
             async with running(worker, app) as run:
                 handled = await run.until(4)
-            endings = {one.delivery.key: one.ending for one in handled}
-            assert endings.pop("k2") is Ending.FAILED
-            assert set(endings.values()) == {Ending.SETTLED}
+            endings = {job.delivery.key: job.result for job in handled}
+            assert endings.pop("k2") is HandlerResult.FAILED
+            assert set(endings.values()) == {HandlerResult.SETTLED}
             stored = await orders.read("k2")
             assert stored is not None
             # Not only rolled back: it waits for its retry, instead of for the end of its lease.
@@ -92,7 +92,7 @@ def test_a_handler_that_has_settled_its_message_may_work_for_longer_than_the_lea
             await app.queue("orders").offer("k", 1, retry=Retry.fixed(MINUTE))
             async with running(worker, app, concurrency=1) as run:
                 handled = await run.until(1)
-                assert handled[0].ending is Ending.SETTLED
+                assert handled[0].result is HandlerResult.SETTLED
         assert worked[0] == "k"
         assert lost[0] is False
 
@@ -117,8 +117,12 @@ def test_a_transaction_longer_than_the_lease_stops_neither_its_handler_nor_anoth
             await app.queue("orders").offer_many([Message(key=f"k{i}", payload=i) for i in range(3)])
             async with running(worker, app) as run:
                 handled = await run.until(3)
-            endings = {one.delivery.key: (one.ending, one.delivery.attempt) for one in handled}
-            assert endings == {"k0": (Ending.SETTLED, 1), "k1": (Ending.ACKED, 1), "k2": (Ending.ACKED, 1)}
+            endings = {job.delivery.key: (job.result, job.delivery.attempt) for job in handled}
+            assert endings == {
+                "k0": (HandlerResult.SETTLED, 1),
+                "k1": (HandlerResult.ACKED, 1),
+                "k2": (HandlerResult.ACKED, 1),
+            }
 
     asyncio.run(test())
 
@@ -139,7 +143,7 @@ def test_a_settle_that_was_rolled_back_is_reported_as_a_failure(database: str, v
             await orders.offer("k", 1)
             async with running(worker, app) as run:
                 (handled,) = await run.until(1)
-            assert handled.ending is Ending.FAILED
+            assert handled.result is HandlerResult.FAILED
             assert f"{verb} was rolled back" in str(handled.why)
             stored = await orders.read("k")
             assert stored is not None
@@ -166,7 +170,7 @@ def test_a_settle_that_was_committed_is_reported_as_settled(database: str, verb:
             await orders.offer("k", order, retry=Retry.fixed(MINUTE))
             async with running(worker, app, concurrency=1) as run:
                 handled = await run.until(1)
-            assert handled[0].ending is Ending.SETTLED
+            assert handled[0].result is HandlerResult.SETTLED
             assert (handled[0].error is None) == (order == 1)
             await orders.drop("k")
 
@@ -194,7 +198,7 @@ def test_a_settle_is_confirmed_also_when_its_queue_was_renamed(database: str, ve
             await app.queue("orders").offer("k", 1, retry=Retry.fixed(MINUTE))
             async with running(worker, app, concurrency=1) as run:
                 handled = (await run.until(1))[0]
-            assert handled.ending is (Ending.SETTLED if committed else Ending.FAILED)
+            assert handled.result is (HandlerResult.SETTLED if committed else HandlerResult.FAILED)
             if not committed:
                 stored = await app.queue("sales").read("k")
                 assert stored is not None
@@ -222,7 +226,7 @@ def test_a_transaction_that_outlives_its_handler_is_waited_for(database: str) ->
                 assert run.finished == []
                 await left_open[0].commit()
                 (handled,) = await run.until(1)
-                assert (handled.ending, handled.delivery.attempt) == (Ending.SETTLED, 1)
+                assert (handled.result, handled.delivery.attempt) == (HandlerResult.SETTLED, 1)
             await left_open[0].close()
 
     asyncio.run(test())

@@ -15,7 +15,7 @@ from tarry import Message, Worker
 from tarry.app import App
 from tarry.edges.http.settings import BrokerSettings
 from tarry.http import Client
-from tarry.services.worker import WorkerSettings
+from tarry.services.worker.worker import WorkerSettings
 from tests.kit.blocking import Loop
 from tests.kit.brokers import broker_on
 from tests.kit.sleepers import until
@@ -29,7 +29,7 @@ LIMIT_S = 3.0
 
 
 class Consumer:
-    """Takes messages one by one until it is told to stop; each takes a moment."""
+    """Polls messages one by one until it is stopped; each takes a moment."""
 
     def __init__(self) -> None:
         self.took_at: list[float] = []
@@ -141,7 +141,7 @@ def test_a_pause_takes_effect_within_a_second(
             app.queues.resume(QUEUE)
             until(lambda: len(consumer.took_at) >= taken + 30, "it did not go on")
         until(lambda: leased(app) == 0, "something is still held")
-        left = app.store.messages(QUEUE, limit=MESSAGES)
+        left = app.store.run(app.store.messages.list(QUEUE, limit=MESSAGES))
         assert len(left) == MESSAGES - len(consumer.took_at)
         assert {message.attempt for message in left} == {0}, "what was given back was counted"
 

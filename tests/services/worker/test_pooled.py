@@ -8,19 +8,19 @@ from typing import Any
 import tarry
 from tarry import Message, Retry, Snooze, Worker
 from tarry.core.settings import StoreSettings
-from tarry.services.reports import Ending
+from tarry.services.worker.results import HandlerResult
 from tests.services.kit import SECOND, eventually, running
-from tests.storage.bouncers import pgbouncer
+from tests.storage.postgres.bouncers import pgbouncer
 
 
-def test_it_works_holds_on_and_gives_back_without_a_session(database: str) -> None:
+def test_it_polls_touches_and_settles_without_a_session(database: str) -> None:
     async def test(dsn: str) -> None:
-        worker, gate = Worker(), asyncio.Event()
+        worker, proceed = Worker(), asyncio.Event()
 
         @worker.handler("orders", lease_for=5 * SECOND, retry=Retry.at_once(max_attempts=2), concurrency=4)
         async def handle(order: int, delivery: tarry.AsyncDelivery[Any]) -> Snooze | None:
             if order < 0:
-                await gate.wait()
+                await proceed.wait()
             if order == 7:
                 raise ValueError("seven")
             return Snooze(SECOND * 3600) if order == 8 else None
@@ -32,16 +32,19 @@ def test_it_works_holds_on_and_gives_back_without_a_session(database: str) -> No
                 await run.until(41)  # all but the one that waits, and one that failed twice
 
                 async def touched() -> bool:
-                    return any(event.kind == "touched" for event in await app.store.timeline("orders", "k-1"))
+                    return any(
+                        event.kind == "touched"
+                        for event in await app.store.run(app.store.journal.timeline("orders", "k-1"))
+                    )
 
                 await eventually(touched)
-                gate.set()
+                proceed.set()
                 await run.until(42)
-            endings = [handled.ending for handled in run.finished]
+            endings = [handled.result for handled in run.finished]
             assert {kind: endings.count(kind) for kind in set(endings)} == {
-                Ending.ACKED: 39,
-                Ending.FAILED: 2,
-                Ending.SNOOZED: 1,
+                HandlerResult.ACKED: 39,
+                HandlerResult.FAILED: 2,
+                HandlerResult.SNOOZED: 1,
             }
             counts = await app.queues.counts("orders")
             assert (counts.ready.n, counts.leased.n, counts.delayed.n, counts.dead.n) == (0, 0, 1, 1)

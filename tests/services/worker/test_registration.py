@@ -10,7 +10,7 @@ import pytest
 import tarry
 from tarry import Bury, Rate, Retry, Snooze, Worker
 from tarry.core.errors import InvalidInput
-from tarry.services.worker import WorkerSettings
+from tarry.services.worker.worker import WorkerSettings
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ class TestSignatures:
     def test_the_payload_needs_a_type(self, worker: Worker) -> None:
         def handle(order) -> None: ...  # pyright: ignore[reportMissingParameterType]
 
-        refused(worker, handle, "order has no type, so nobody knows how to read the payload")
+        refused(worker, handle, "order has no type, so the payload cannot be decoded")
 
     def test_a_handler_takes_the_payload_and_perhaps_the_delivery(self, worker: Worker) -> None:
         def nothing() -> None: ...
@@ -103,7 +103,7 @@ class TestPlaces:
         orders = sources[0]
         assert [orders.handler_of(type).call for type in ("a", "b", None)] == [typed, rest, rest]
 
-    def test_only_the_queues_asked_for(self, worker: Worker) -> None:
+    def test_only_the_requested_queues(self, worker: Worker) -> None:
         def handle(order: int) -> None: ...
 
         for queue in "abc":
@@ -149,15 +149,15 @@ def test_options_of_a_handler_that_make_no_sense(worker: Worker, options: dict[s
 
 
 def test_an_unknown_event_is_refused(worker: Worker) -> None:
-    with pytest.raises(InvalidInput, match="a worker tells of started and finished, not of 'ended'"):
+    with pytest.raises(InvalidInput, match="events of a worker are started and finished, not 'ended'"):
         worker.on("ended")(print)  # pyright: ignore[reportArgumentType]
 
 
-def test_a_snooze_says_when(worker: Worker) -> None:
+def test_a_snooze_has_a_time(worker: Worker) -> None:
     for bad in ({}, {"after": timedelta(seconds=-1)}, {"after": timedelta(1), "at": tarry}):
         with pytest.raises(InvalidInput):
             Snooze(**bad)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(InvalidInput, match="the reason of a burial is text"):
+    with pytest.raises(InvalidInput, match="the reason of Bury must be text"):
         Bury(17)  # pyright: ignore[reportArgumentType]
 
 

@@ -105,13 +105,13 @@ def test_metrics_count_by_queue_and_are_served_on_the_loopback() -> None:
     def value(name: str, **labels: str) -> float | None:
         return metrics.registry.get_sample_value(name, {"queue": "orders", **labels})
 
-    assert value("tarry_handled_total", ending="acked") == 3
-    assert value("tarry_handled_total", ending="failed") == 1
-    assert value("tarry_handled_total", ending="buried") == 1
+    assert value("tarry_handled_total", result="acked") == 3
+    assert value("tarry_handled_total", result="failed") == 1
+    assert value("tarry_handled_total", result="buried") == 1
     assert value("tarry_failed_total") == 2
     assert value("tarry_in_flight") == 0
     assert value("tarry_handler_seconds_count") == 5
     assert value("tarry_lateness_seconds_count") == 4
     port = metrics.serve(0)
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as page:
-        assert 'tarry_handled_total{ending="acked",queue="orders"} 3.0' in page.read().decode()
+        assert 'tarry_handled_total{queue="orders",result="acked"} 3.0' in page.read().decode()

@@ -14,21 +14,22 @@ import pytest
 
 import tarry
 from tarry import Bury, Release, Retry, Snooze, Worker
+from tarry.api.queue import AsyncQueue
 from tarry.app import AsyncApp
-from tarry.core.states import State
-from tarry.handles.aio import AsyncQueue
-from tarry.handles.elapsed import elapsed_s
-from tarry.services.dispatch import Dispatch, Job
-from tarry.services.handlers import RAW
-from tarry.services.leases import Leases
-from tarry.services.reports import Ending
-from tarry.services.threads import Threads
-from tarry.services.worker import WorkerSettings
+from tarry.core.messages.states import State
+from tarry.core.monotonic import elapsed_s
+from tarry.services.worker.dispatch import Dispatch
+from tarry.services.worker.heartbeat import Heartbeat
+from tarry.services.worker.job import Job
+from tarry.services.worker.results import HandlerResult
+from tarry.services.worker.threads import Threads
+from tarry.services.worker.worker import WorkerSettings
 from tarry.testing import MutableClock
-from tests.services.kit import MINUTE, PATIENCE_S, SECOND, OnMemory, eventually, running
+from tarry.wire.payload import CONTENT
+from tests.services.kit import MINUTE, SECOND, TIMEOUT_S, OnMemory, eventually, running
 
-ACKED, FAILED, BURIED, SNOOZED = Ending.ACKED, Ending.FAILED, Ending.BURIED, Ending.SNOOZED
-RELEASED, SETTLED, LOST = Ending.RELEASED, Ending.SETTLED, Ending.LOST
+ACKED, FAILED, BURIED, SNOOZED = HandlerResult.ACKED, HandlerResult.FAILED, HandlerResult.BURIED, HandlerResult.SNOOZED
+RELEASED, SETTLED, LOST = HandlerResult.RELEASED, HandlerResult.SETTLED, HandlerResult.LOST
 
 
 @dataclass
@@ -36,7 +37,7 @@ class Order:
     total: int
 
 
-class TestAnswers:
+class TestHandlerResults:
     def test_nothing_is_an_ack(self, on_memory: OnMemory) -> None:
         async def test(app: AsyncApp, orders: AsyncQueue[Any], clock: MutableClock) -> None:
             worker, seen = Worker(), []
@@ -47,7 +48,7 @@ class TestAnswers:
 
             await orders.offer("a", {"total": 40})
             async with running(worker, app) as run:
-                assert [handled.ending for handled in await run.until(1)] == [ACKED]
+                assert [handled.result for handled in await run.until(1)] == [ACKED]
             assert seen == [Order(40)]
             assert not await orders.contains("a")
 
@@ -73,12 +74,12 @@ class TestAnswers:
     def test_a_snooze_comes_later_and_burns_no_attempt(self, on_memory: OnMemory) -> None:
         async def test(app: AsyncApp, orders: AsyncQueue[Any], clock: MutableClock) -> None:
             worker, attempts = Worker(), []
-            answers: list[Any] = [Snooze(MINUTE), Snooze(at=clock.pinned() + 2 * MINUTE), None]
+            results: list[Any] = [Snooze(MINUTE), Snooze(at=clock.pinned() + 2 * MINUTE), None]
 
             @worker.handler("orders")
             async def handle(order: Any, delivery: tarry.AsyncDelivery[Any]) -> Any:
                 attempts.append(delivery.attempt)
-                return answers.pop(0)
+                return results.pop(0)
 
             await orders.offer("a", 1)
             async with running(worker, app) as run:
@@ -105,7 +106,7 @@ class TestAnswers:
             await orders.offer("a", 1)
             async with running(worker, app) as run:
                 (handled,) = await run.until(1)
-                assert (handled.ending, handled.detail) == (BURIED, "the customer is gone")
+                assert (handled.result, handled.detail) == (BURIED, "the customer is gone")
             (letter,) = await orders.dead_letters.list()
             assert (letter.reason, letter.error) == ("buried", "the customer is gone")
 
@@ -145,7 +146,7 @@ class TestAnswers:
         on_memory(test)
         assert [record.message for record in caplog.records if "returned a int" in record.message]
 
-    def test_a_class_instead_of_a_value_is_a_failure_that_says_so(self, on_memory: OnMemory) -> None:
+    def test_a_class_instead_of_a_value_is_a_failure_with_a_reason(self, on_memory: OnMemory) -> None:
         async def test(app: AsyncApp, orders: AsyncQueue[Any], clock: MutableClock) -> None:
             worker = Worker()
 
@@ -156,7 +157,7 @@ class TestAnswers:
             await orders.offer("a", 1)
             async with running(worker, app) as run:
                 (handled,) = await run.until(1)
-                assert handled.ending is FAILED
+                assert handled.result is FAILED
                 assert "return Snooze(…)" in str(handled.error)
 
         on_memory(test)
@@ -216,7 +217,7 @@ class TestHooks:
 
         on_memory(test)
 
-    def test_a_hook_that_fails_disturbs_nobody(self, on_memory: OnMemory, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_hook_that_fails_affects_no_message(self, on_memory: OnMemory, caplog: pytest.LogCaptureFixture) -> None:
         async def test(app: AsyncApp, orders: AsyncQueue[Any], clock: MutableClock) -> None:
             worker = Worker()
 
@@ -250,7 +251,9 @@ class TestLeases:
             async with running(worker, app) as run:
 
                 async def touches() -> int:
-                    return [event.kind for event in await app.store.timeline("orders", "a")].count("touched")  # pyright: ignore[reportArgumentType]
+                    return [
+                        event.kind for event in await app.store.run(app.store.journal.timeline("orders", "a"))
+                    ].count("touched")  # pyright: ignore[reportArgumentType]
 
                 async def touched_twice() -> bool:
                     return await touches() >= 2
@@ -266,7 +269,7 @@ class TestLeases:
         async def test(app: AsyncApp, orders: AsyncQueue[Any], clock: MutableClock) -> None:
             worker, cancelled = Worker(), []
             started: asyncio.Queue[str] = asyncio.Queue()
-            told = threading.Event()
+            stopping = threading.Event()
 
             @worker.handler("orders", type="async", lease_for=SECOND)
             async def handle(order: Any, delivery: tarry.AsyncDelivery[Any]) -> None:
@@ -280,8 +283,8 @@ class TestLeases:
             def blocks(order: Any, delivery: tarry.Delivery[Any]) -> None:
                 loop.call_soon_threadsafe(started.put_nowait, delivery.key)
                 while not delivery.lost:
-                    told.wait(0.001)
-                told.set()
+                    stopping.wait(0.001)
+                stopping.set()
 
             loop = asyncio.get_running_loop()
             await orders.offer("a", 1, type="async")
@@ -293,17 +296,19 @@ class TestLeases:
                 await run.until(2)
                 assert run.endings == [LOST, LOST]
                 assert cancelled == [True]
-                assert await asyncio.to_thread(told.wait, PATIENCE_S)
+                assert await asyncio.to_thread(stopping.wait, TIMEOUT_S)
             for key in "ab":
                 stored = await orders.read(key)
                 assert stored is not None
                 assert (stored.payload, stored.attempt) == ("another version", 0)
-                kinds = [event.kind.value for event in await app.store.timeline("orders", key)]
+                kinds = [event.kind.value for event in await app.store.run(app.store.journal.timeline("orders", key))]
                 assert "acked" not in kinds
 
         on_memory(test)
 
-    def test_what_ends_after_its_lease_is_not_settled_even_if_nobody_took_it(self, on_memory: OnMemory) -> None:
+    def test_a_job_that_ends_after_its_lease_is_not_settled_even_if_no_other_consumer_has_it(
+        self, on_memory: OnMemory
+    ) -> None:
         """By the clock of the process alone: the store would still accept the token."""
 
         async def test(app: AsyncApp, orders: AsyncQueue[Any], clock: MutableClock) -> None:
@@ -320,16 +325,17 @@ class TestLeases:
             def timer() -> float:
                 return elapsed_s() + passed_s[0]
 
-            dispatch = Dispatch(Leases(timer), worker.hooks, Threads(1), timer, app.blocking().queue)
+            dispatch = Dispatch(Heartbeat(timer), worker.hooks, Threads(1), timer, app.blocking().queue)
             by_type = {str(source.type): source for source in worker.sources(WorkerSettings())}
-            for type, ending in (("in time", ACKED), ("late", LOST)):
+            for type, handler_result in (("in time", ACKED), ("late", LOST)):
                 passed_s[0] = 0.0
                 await orders.offer(type, 1, type=type)
-                raw = AsyncQueue(app.store, "orders", RAW)
+                raw = AsyncQueue(app.store, "orders", CONTENT)
                 (delivery,) = await raw.try_poll_many(1, type=type)
-                handled = await dispatch.handle(Job(raw, delivery, by_type[type].handler_of(type)))
-                assert handled.ending is ending
-                assert await orders.contains(type) == (ending is LOST)
+                job = Job(raw, delivery, by_type[type].handler_of(type), dispatch.interrupt)
+                await dispatch.handle(job)
+                assert job.result is handler_result
+                assert await orders.contains(type) == (handler_result is LOST)
             stored = await orders.read("late")
             assert stored is not None
             assert (stored.state, stored.attempt) == (State.LEASED, 1)

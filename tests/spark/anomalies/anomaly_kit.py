@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.edges.spark.schemas import EVENTS
 from tarry.edges.spark.sizing import local_frame
-from tarry.edges.spark.transforms import tracing
+from tarry.edges.spark.transforms import history as tracing
 from tarry.edges.spark.transforms.anomalies.builtin import BUILT_IN
+from tarry.edges.spark.transforms.anomalies.context import BANDS, PROFILES, QUEUES, DetectorContext
 from tarry.edges.spark.transforms.anomalies.registry import Registry
-from tarry.edges.spark.transforms.anomalies.seen import BANDS, PROFILES, QUEUES, Seen
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,17 +34,17 @@ class Journal:
 
     def add(self, kind: str, after_s: float = 0, *, key: str | None = "k", **more: Any) -> Journal:
         number = len(self.rows) + 1
-        said: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "id": number, "xid": 1000 + number, "at": NOON + timedelta(seconds=after_s), "kind": kind, "queue_id": 1,
             "queue": "orders", "key": key, "version": 1, "attempt": 1, "priority": 5, "due_at": NOON, **more,
         }  # fmt: skip
         for name in ("leased_at", "lease_until", "due_at"):
-            if isinstance(said.get(name), (int, float)):
-                said[name] = NOON + timedelta(seconds=said[name])
-        if isinstance(said.get("detail"), dict):
-            said["detail"] = json.dumps(said["detail"])
-        assert said.keys() <= set(EVENTS.names)
-        self.rows.append(tuple(said.get(name) for name in EVENTS.names))
+            if isinstance(fields.get(name), (int, float)):
+                fields[name] = NOON + timedelta(seconds=fields[name])
+        if isinstance(fields.get("detail"), dict):
+            fields["detail"] = json.dumps(fields["detail"])
+        assert fields.keys() <= set(EVENTS.names)
+        self.rows.append(tuple(fields.get(name) for name in EVENTS.names))
         return self
 
 
@@ -62,9 +62,9 @@ def seen(
     until: datetime = UNTIL,
     series: DataFrame | None = None,
     bands: DataFrame | None = None,
-) -> Seen:
+) -> DetectorContext:
     events = local_frame(spark, journal.rows, EVENTS)
-    return Seen(
+    return DetectorContext(
         events=events,
         sequence=tracing.sequenced(events),
         metrics=events.limit(0),
@@ -77,13 +77,13 @@ def seen(
     )
 
 
-def found(what: Seen, name: str, registry: Registry = BUILT_IN) -> list[Any]:
+def detected_by(what: DetectorContext, name: str, registry: Registry = BUILT_IN) -> list[Any]:
     """The anomalies of one detector, in the order of time."""
     return sorted(registry[name].find(what).collect(), key=lambda row: (row.window_from, row.key or ""))
 
 
-def keys(what: Seen, name: str, registry: Registry = BUILT_IN) -> list[str]:
-    return [row.key for row in found(what, name, registry)]
+def keys(what: DetectorContext, name: str, registry: Registry = BUILT_IN) -> list[str]:
+    return [row.key for row in detected_by(what, name, registry)]
 
 
 def day(n: int) -> date:

@@ -10,10 +10,10 @@ import psycopg
 import pytest
 
 from tarry.app import App
-from tarry.core.anomalies import Severity
+from tarry.core.analytics.anomalies import Severity
 from tarry.core.errors import UnknownQueue
-from tarry.core.limits import DROP_ALL_CONFIRMATION
-from tarry.core.messages import Message
+from tarry.core.limits import PURGE_CONFIRMATION
+from tarry.core.messages.model import Message
 from tarry.edges.spark.jobs import anomalies, archive
 from tarry.edges.spark.jobs.anomalies import AnomaliesArgs, AnomaliesSummary
 from tarry.edges.spark.jobs.archive import ArchiveArgs
@@ -40,42 +40,42 @@ def trouble(app: App) -> None:
     delivery.bury("hopeless")
 
 
-def test_what_is_found_is_published_once_and_what_people_say_of_it_is_respected(
+def test_an_anomaly_is_published_once_and_its_acknowledgement_is_respected(
     spark: SparkSession, pipeline_app: App, lake: str
 ) -> None:
     """One story of three runs, since each of them takes seconds: muted, acknowledged and unmuted, and then something new."""
     trouble(pipeline_app)
-    alerts = pipeline_app.pipeline.alerts
+    alerts = pipeline_app.pipeline.anomalies
     mute = alerts.mute(detector="bulk_enqueue", queue="orders", reason="the nightly import")
     pipeline_app.queues.create("other")
     alerts.mute(detector="dlq_movement", queue="other", reason="another queue")
     first = run(spark, pipeline_app, lake)
     assert first.by_detector == {"bulk_enqueue": 1, "dlq_movement": 1, "large_payload": 1}
     assert (first.raised, first.muted, first.withdrawn) == (2, 1, 0)
-    assert {(one.detector, one.severity) for one in alerts.list()} == {
+    assert {(item.detector, item.severity) for item in alerts.list()} == {
         ("dlq_movement", Severity.WARNING),
         ("large_payload", Severity.INFO),
     }
-    assert {one.reason for one in alerts.mutes()} == {"the nightly import", "another queue"}
+    assert {item.reason for item in alerts.mutes()} == {"the nightly import", "another queue"}
 
     (buried,) = alerts.list(detector="dlq_movement")
     assert alerts.acknowledge([buried.id], by="tester", note="known") == 1
-    assert alerts.acknowledge([buried.id], by="somebody else") == 0
+    assert alerts.acknowledge([buried.id], by="another") == 0
     assert alerts.unmute(mute.id)
     assert not alerts.unmute(mute.id)
-    before = {one.fingerprint: one for one in alerts.list()}
+    before = {item.fingerprint: item for item in alerts.list()}
     second = run(spark, pipeline_app, lake)
-    assert (second.found, second.raised, second.withdrawn) == (3, 1, 0)
-    after = {one.fingerprint: one for one in alerts.list()}
-    assert {name: after[name] for name in before} == before, "found again, and told of once"
+    assert (second.anomalies, second.raised, second.withdrawn) == (3, 1, 0)
+    after = {item.fingerprint: item for item in alerts.list()}
+    assert {name: after[name] for name in before} == before, "detected again, and reported once"
     (acknowledged,) = alerts.list(acknowledged=True)
     assert (acknowledged.id, acknowledged.acknowledged_by, acknowledged.note) == (buried.id, "tester", "known")
-    assert {one.detector for one in alerts.list(acknowledged=False)} == {"bulk_enqueue", "large_payload"}
+    assert {item.detector for item in alerts.list(acknowledged=False)} == {"bulk_enqueue", "large_payload"}
     assert shown_by_evidence(pipeline_app) == {"bulk_enqueue": 12, "dlq_movement": 3, "large_payload": 3}
     stored = spark.read.parquet(f"file:{lake}/anomalies")
     assert sorted(row.fingerprint for row in stored.collect()) == sorted(after)
 
-    pipeline_app.queue("orders").drop_all(DROP_ALL_CONFIRMATION)
+    pipeline_app.queue("orders").purge(PURGE_CONFIRMATION)
     third = run(spark, pipeline_app, lake)
     assert (third.raised, third.by_detector["queue_cleared"], third.withdrawn) == (1, 1, 0)
     assert "1 of them new" in third.line()
@@ -85,7 +85,10 @@ def shown_by_evidence(app: App) -> dict[str, int]:
     """How many rows the query of each anomaly finds."""
     assert app.dsn is not None
     with psycopg.connect(app.dsn) as conn:
-        return {one.detector: len(conn.execute(one.evidence.encode()).fetchall()) for one in app.pipeline.alerts.list()}
+        return {
+            anomaly.detector: len(conn.execute(anomaly.evidence.encode()).fetchall())
+            for anomaly in app.pipeline.anomalies.list()
+        }
 
 
 def test_without_an_archive_there_is_nothing_to_judge(spark: SparkSession, pipeline_app: App, lake: str) -> None:
@@ -94,7 +97,7 @@ def test_without_an_archive_there_is_nothing_to_judge(spark: SparkSession, pipel
     assert "nothing is archived" in summary.line()
 
 
-FOUND = {
+INCIDENT = {
     "detector": "d", "detector_version": 1, "severity": "info", "queue_id": 1, "queue": "q", "sentence": "s",
     "evidence": "select 1", "window_from": "2026-11-16T12:00:00Z", "window_to": "2026-11-16T12:05:00Z", "score": 1.5,
 }  # fmt: skip
@@ -104,19 +107,19 @@ DAY = datetime(2026, 11, 16, tzinfo=UTC)
 def publish(app: App, *fingerprints: str, since: datetime = DAY, detectors: tuple[str, ...] = ("d",), **more: Any):
     import json
 
-    rows = [json.dumps({**FOUND, "fingerprint": one, **more}) for one in fingerprints]
-    return app.pipeline.alerts.publish(
+    rows = [json.dumps({**INCIDENT, "fingerprint": fingerprint, **more}) for fingerprint in fingerprints]
+    return app.pipeline.anomalies.publish(
         rows, detectors=detectors, since=since, until=since + timedelta(days=1), run_id=1
     )
 
 
 def test_what_is_not_found_any_more_is_withdrawn_unless_it_was_acknowledged(pipeline_app: App) -> None:
     publish(pipeline_app, "a", "b", "c")
-    alerts = pipeline_app.pipeline.alerts
-    kept = next(one for one in alerts.list() if one.fingerprint == "b")
+    alerts = pipeline_app.pipeline.anomalies
+    kept = next(anomaly for anomaly in alerts.list() if anomaly.fingerprint == "b")
     alerts.acknowledge([kept.id])
     assert publish(pipeline_app, "a").withdrawn == 1
-    assert {one.fingerprint for one in alerts.list()} == {"a", "b"}
+    assert {anomaly.fingerprint for anomaly in alerts.list()} == {"a", "b"}
 
 
 def test_only_what_was_judged_is_withdrawn(pipeline_app: App) -> None:
@@ -128,16 +131,16 @@ def test_only_what_was_judged_is_withdrawn(pipeline_app: App) -> None:
 
 def test_an_incident_that_grew_is_the_same_one(pipeline_app: App) -> None:
     publish(pipeline_app, "a")
-    said = publish(pipeline_app, "a", window_to="2026-11-16T12:09:00Z", sentence="more")
-    assert (said.raised, said.changed) == (0, 1)
-    (one,) = pipeline_app.pipeline.alerts.list()
-    assert (one.sentence, one.window_to) == ("more", DAY.replace(hour=12, minute=9))
+    summary = publish(pipeline_app, "a", window_to="2026-11-16T12:09:00Z", sentence="more")
+    assert (summary.raised, summary.changed) == (0, 1)
+    (anomaly,) = pipeline_app.pipeline.anomalies.list()
+    assert (anomaly.sentence, anomaly.window_to) == ("more", DAY.replace(hour=12, minute=9))
 
 
 def test_what_happened_during_a_mute_stays_muted_after_it(pipeline_app: App) -> None:
     """The next run looks at the same day again; it must not raise then what was muted before."""
     now = datetime.now(UTC)
-    pipeline_app.pipeline.alerts.mute(until=now - timedelta(seconds=1), reason="all of it")
+    pipeline_app.pipeline.anomalies.mute(until=now - timedelta(seconds=1), reason="all of it")
     during: dict[str, Any] = {
         "window_from": (now - timedelta(minutes=1)).isoformat(),
         "window_to": (now + timedelta(minutes=1)).isoformat(),
@@ -145,17 +148,17 @@ def test_what_happened_during_a_mute_stays_muted_after_it(pipeline_app: App) -> 
     after: dict[str, Any] = {"window_from": now.isoformat(), "window_to": (now + timedelta(minutes=1)).isoformat()}
     assert publish(pipeline_app, "a", since=now, **during).muted == 1
     assert publish(pipeline_app, "b", since=now, **after).raised == 1
-    assert pipeline_app.pipeline.alerts.mutes() == []
+    assert pipeline_app.pipeline.anomalies.mutes() == []
 
 
-def test_anomalies_are_listed_by_what_is_asked_for(pipeline_app: App) -> None:
+def test_anomalies_are_listed_by_the_given_filters(pipeline_app: App) -> None:
     pipeline_app.queues.create("q")
     publish(pipeline_app, "a", detectors=())
     publish(pipeline_app, "b", detectors=(), severity="critical", detector="e", window_to="2026-11-16T13:00:00Z")
-    alerts = pipeline_app.pipeline.alerts
+    alerts = pipeline_app.pipeline.anomalies
 
-    def listed(**asked: Any) -> list[str]:
-        return [one.fingerprint for one in alerts.list(**asked)]
+    def listed(**filters: Any) -> list[str]:
+        return [anomaly.fingerprint for anomaly in alerts.list(**filters)]
 
     assert listed() == ["b", "a"]
     assert listed(limit=1) == listed(severity=Severity.CRITICAL) == listed(detector="e") == ["b"]

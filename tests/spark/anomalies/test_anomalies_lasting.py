@@ -6,15 +6,15 @@ from datetime import UTC, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any
 
 from tarry.app import App
-from tarry.core.anomalies import Anomaly
+from tarry.core.analytics.anomalies import Anomaly
 from tarry.edges.spark.jobs import anomalies, archive
 from tarry.edges.spark.jobs.anomalies import AnomaliesArgs
 from tarry.edges.spark.jobs.archive import ArchiveArgs
-from tarry.edges.spark.lake import Lake
+from tarry.edges.spark.lake.lake import Lake
 from tarry.edges.spark.sizing import local_frame
 from tarry.edges.spark.transforms.anomalies import profiles
 from tarry.edges.spark.transforms.anomalies.builtin import BUILT_IN
-from tarry.edges.spark.transforms.anomalies.continuing import TOLD, continued
+from tarry.edges.spark.transforms.anomalies.context import CONTINUABLE, continued
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,33 +36,33 @@ def test_a_zombie_and_a_stall_stay_the_same_anomalies_when_the_frames_begin_afte
         until = today + timedelta(days=n, hours=12)
         return anomalies.run(spark, pipeline_app, AnomaliesArgs(lake=lake, registry=LASTING, until=until))
 
-    alerts = pipeline_app.pipeline.alerts
+    alerts = pipeline_app.pipeline.anomalies
     assert on_day(2).raised == 2
     first = by_detector(alerts.list())
     alerts.acknowledge([first["unusual_offers"].id], by="tester")
-    said = on_day(3)
-    assert (said.found, said.raised, said.changed, said.withdrawn) == (2, 0, 2, 0)
+    summary = on_day(3)
+    assert (summary.anomalies, summary.raised, summary.changed, summary.withdrawn) == (2, 0, 2, 0)
     after = by_detector(alerts.list())
-    assert {name: (one.id, one.window_from) for name, one in after.items()} == {
-        name: (one.id, one.window_from) for name, one in first.items()
+    assert {name: (anomaly.id, anomaly.window_from) for name, anomaly in after.items()} == {
+        name: (anomaly.id, anomaly.window_from) for name, anomaly in first.items()
     }
-    assert {one.window_to for one in after.values()} == {today + timedelta(days=3, hours=12)}
+    assert {anomaly.window_to for anomaly in after.values()} == {today + timedelta(days=3, hours=12)}
     assert after["unusual_offers"].acknowledged_by == "tester"
     lasted = round((after["unusual_offers"].window_to - after["unusual_offers"].window_from) / timedelta(minutes=1))
     assert f"It lasted {lasted} min." in after["unusual_offers"].sentence
-    assert "nobody took it for" in after["zombie_message"].sentence
+    assert "no consumer leased it for" in after["zombie_message"].sentence
 
 
 def by_detector(listed: list[Anomaly]) -> dict[str, Anomaly]:
-    assert len(listed) == len({one.detector for one in listed})
-    return {one.detector: one for one in listed}
+    assert len(listed) == len({item.detector for item in listed})
+    return {item.detector: item for item in listed}
 
 
 def ten_a_minute(spark: SparkSession, app: App, lake: str, today: datetime) -> None:
     """The two weeks before, as a run would have tallied them."""
-    (queue,) = app.pipeline.alerts.queues()
+    (queue,) = app.pipeline.anomalies.queues()
     rows = [
-        ((today - timedelta(days=n)).date(), queue.queue_id, None, "offered", scale, hour, (10.0 * scale) ** 0.5, 60)
+        ((today - timedelta(days=n)).date(), queue[0], None, "offered", scale, hour, (10.0 * scale) ** 0.5, 60)
         for n in range(1, 15)
         for hour in range(24)
         for scale in (1, 10)
@@ -72,26 +72,26 @@ def ten_a_minute(spark: SparkSession, app: App, lake: str, today: datetime) -> N
 
 
 DAY = datetime(2026, 11, 16, tzinfo=UTC)
-FOUND = "queue_id int, key string, window_from timestamp, window_to timestamp"
+INCIDENTS = "queue_id int, key string, window_from timestamp, window_to timestamp"
 
 
-def told(spark: SparkSession, *, key: str, hours: tuple[int, int]) -> Any:
+def incidents_of(spark: SparkSession, *, key: str, hours: tuple[int, int]) -> Any:
     frm, to = (DAY + timedelta(hours=n) for n in hours)
-    return local_frame(spark, [("d", 1, "orders", key, None, frm, to, 1.0, None, None)], TOLD)
+    return local_frame(spark, [("d", 1, "orders", key, None, frm, to, 1.0, None, None)], CONTINUABLE)
 
 
-def begins(spark: SparkSession, before: Any, *found: tuple[str, int, int]) -> list[tuple[str, int]]:
-    rows = [(1, key, DAY + timedelta(hours=frm), DAY + timedelta(hours=to)) for key, frm, to in found]
-    after = continued(local_frame(spark, rows, FOUND), before).collect()
+def begins(spark: SparkSession, before: Any, *incidents: tuple[str, int, int]) -> list[tuple[str, int]]:
+    rows = [(1, key, DAY + timedelta(hours=frm), DAY + timedelta(hours=to)) for key, frm, to in incidents]
+    after = continued(local_frame(spark, rows, INCIDENTS), before).collect()
     return sorted((row.key, (row.window_from.astimezone(UTC) - DAY) // timedelta(hours=1)) for row in after)
 
 
 def test_what_meets_an_older_one_of_its_subject_begins_with_it(spark: SparkSession) -> None:
-    before = told(spark, key="a", hours=(-40, -20))
+    before = incidents_of(spark, key="a", hours=(-40, -20))
     assert begins(spark, before, ("a", -24, 5), ("b", -24, 5)) == [("a", -40), ("b", -24)]
     assert begins(spark, before, ("a", -19, 5)) == [("a", -19)]
 
 
 def test_of_several_that_meet_an_older_one_the_first_goes_on_with_it(spark: SparkSession) -> None:
-    before = told(spark, key="a", hours=(-40, -10))
+    before = incidents_of(spark, key="a", hours=(-40, -10))
     assert begins(spark, before, ("a", -24, -22), ("a", -12, 5)) == [("a", -40), ("a", -12)]

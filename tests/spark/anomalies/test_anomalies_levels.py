@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tarry.edges.spark.sizing import local_frame
-from tarry.edges.spark.transforms import tracing
+from tarry.edges.spark.transforms import history as tracing
 from tarry.edges.spark.transforms.anomalies import baselines, profiles
-from tarry.edges.spark.transforms.anomalies.levels import Level, incidents, scored, unusual
-from tarry.edges.spark.transforms.anomalies.seen import BANDS, QUEUES
-from tests.spark.anomaly_kit import NOON, SINCE, TODAY, UNTIL, Journal, day, found, seen
+from tarry.edges.spark.transforms.anomalies.context import BANDS, QUEUES
+from tarry.edges.spark.transforms.anomalies.statistical import Level, incidents, scored, unusual
+from tests.spark.anomalies.anomaly_kit import NOON, SINCE, TODAY, UNTIL, Journal, day, detected_by, seen
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -104,20 +104,20 @@ def test_neither_today_nor_what_is_older_than_four_weeks_is_the_past(spark: Spar
     assert baselines.bands(tallies(spark, [(0, 3.0, 600), (35, 3.0, 600)]), [TODAY]).count() == 0
 
 
-def told(spark: SparkSession, values: dict[int, float], metric: str, **band: Any) -> list[Any]:
+def anomalies_in(spark: SparkSession, values: dict[int, float], metric: str, **band: Any) -> list[Any]:
     rows = [
         (1, "orders", metric, 1, NOON + timedelta(minutes=m), TODAY, 12, x * x, x) for m, x in values.items()
     ]  # fmt: skip
-    from tests.spark.anomaly_kit import SERIES
+    from tests.spark.anomalies.anomaly_kit import SERIES
 
     what = seen(spark, Journal(), series=local_frame(spark, rows, SERIES), bands=usual(spark, metric, **band))
     name = {"offered": "unusual_offers", "acked": "unusual_acks", "failed": "unusual_failures"}[metric]
-    return found(what, name)
+    return detected_by(what, name)
 
 
 def test_consecutive_minutes_are_one_incident(spark: SparkSession) -> None:
     values = dict.fromkeys(range(20), 10.0) | {5: 12.0, 6: 12.0, 9: 12.5, 10: 12.0, 11: 12.0}
-    (row,) = told(spark, values, "offered", median=10.0, sigma=0.5)
+    (row,) = anomalies_in(spark, values, "offered", median=10.0, sigma=0.5)
     assert (row.window_to - row.window_from).total_seconds() == 7 * 60
     assert (row.observed, row.score) == (156.25, 5.0)
     assert (row.expected_low, row.expected_high) == (8.25**2, 11.75**2)
@@ -129,25 +129,25 @@ def test_consecutive_minutes_are_one_incident(spark: SparkSession) -> None:
 
 def test_a_stall_is_an_incident_though_nothing_happens_in_it(spark: SparkSession) -> None:
     values = dict.fromkeys(range(20), 4.0) | dict.fromkeys(range(8, 12), 0.0)
-    (row,) = told(spark, values, "acked", median=4.0, sigma=0.5)
+    (row,) = anomalies_in(spark, values, "acked", median=4.0, sigma=0.5)
     assert row.sentence.startswith("Queue orders: no messages were acked in the minute 12:")
     assert row.score == -8.0
 
 
 def test_a_few_minutes_just_outside_are_noise_and_one_far_outside_is_not(spark: SparkSession) -> None:
     quiet = dict.fromkeys(range(20), 10.0)
-    assert told(spark, quiet | dict.fromkeys(range(5, 9), 12.0), "offered", median=10.0, sigma=0.5) == []
-    assert len(told(spark, quiet | {5: 13.5}, "offered", median=10.0, sigma=0.5)) == 1
+    assert anomalies_in(spark, quiet | dict.fromkeys(range(5, 9), 12.0), "offered", median=10.0, sigma=0.5) == []
+    assert len(anomalies_in(spark, quiet | {5: 13.5}, "offered", median=10.0, sigma=0.5)) == 1
 
 
 def test_just_below_the_threshold_nothing_fires(spark: SparkSession) -> None:
-    assert told(spark, dict.fromkeys(range(20), 11.75), "offered", median=10.0, sigma=0.5) == []
-    assert len(told(spark, dict.fromkeys(range(20), 11.76), "offered", median=10.0, sigma=0.5)) == 1
+    assert anomalies_in(spark, dict.fromkeys(range(20), 11.75), "offered", median=10.0, sigma=0.5) == []
+    assert len(anomalies_in(spark, dict.fromkeys(range(20), 11.76), "offered", median=10.0, sigma=0.5)) == 1
 
 
 def test_fewer_failures_than_usual_are_no_anomaly(spark: SparkSession) -> None:
-    assert told(spark, dict.fromkeys(range(20), 0.0), "failed", median=5.0, sigma=0.5) == []
-    assert len(told(spark, dict.fromkeys(range(20), 8.0), "failed", median=5.0, sigma=0.5)) == 1
+    assert anomalies_in(spark, dict.fromkeys(range(20), 0.0), "failed", median=5.0, sigma=0.5) == []
+    assert len(anomalies_in(spark, dict.fromkeys(range(20), 8.0), "failed", median=5.0, sigma=0.5)) == 1
 
 
 def test_what_happens_once_an_hour_is_usual_though_its_median_is_zero(spark: SparkSession) -> None:
@@ -156,17 +156,17 @@ def test_what_happens_once_an_hour_is_usual_though_its_median_is_zero(spark: Spa
         (1, "orders", "offered", 1, NOON, TODAY, 12, 16.0, 4.0),
         (1, "orders", "offered", 1, NOON, TODAY, 12, 64.0, 8.0),
     ]
-    from tests.spark.anomaly_kit import SERIES
+    from tests.spark.anomalies.anomaly_kit import SERIES
 
     scores = scored(local_frame(spark, rows, SERIES), baselines.bands(past, [TODAY]))
     (out,) = unusual(scores, Level("offered")).collect()
-    assert out.said.value == 64.0
+    assert out.worst_value.value == 64.0
 
 
 def test_the_same_incident_has_the_same_fingerprint_while_it_grows(spark: SparkSession) -> None:
     short = dict.fromkeys(range(5), 20.0)
-    (before,) = told(spark, short, "offered", median=10.0, sigma=0.5)
-    (after,) = told(spark, short | dict.fromkeys(range(5, 9), 22.0), "offered", median=10.0, sigma=0.5)
+    (before,) = anomalies_in(spark, short, "offered", median=10.0, sigma=0.5)
+    (after,) = anomalies_in(spark, short | dict.fromkeys(range(5, 9), 22.0), "offered", median=10.0, sigma=0.5)
     assert before.fingerprint == after.fingerprint
     assert before.window_to < after.window_to
 
@@ -174,7 +174,7 @@ def test_the_same_incident_has_the_same_fingerprint_while_it_grows(spark: SparkS
 def test_incidents_of_two_sides_are_two(spark: SparkSession) -> None:
     rows = [(1, NOON + timedelta(minutes=m), side, "orders", 3.0, "") for m, side in ((0, 1), (1, -1))]
     minutes = local_frame(
-        spark, rows, "queue_id int, minute timestamp, side int, queue string, weight double, said string"
+        spark, rows, "queue_id int, minute timestamp, side int, queue string, weight double, worst_value string"
     )
     assert incidents(minutes, Level("offered")).count() == 2
 
@@ -197,7 +197,7 @@ def test_habits_are_quantiles_of_the_days_before(spark: SparkSession) -> None:
 def test_the_sentence_is_in_utc_whatever_zone_the_session_has(spark: SparkSession) -> None:
     from pyspark.sql import functions as F  # noqa: N812
 
-    from tarry.edges.spark.transforms.anomalies.found import instant, utc
+    from tarry.edges.spark.transforms.anomalies.findings import instant, utc
 
     zone = spark.conf.get("spark.sql.session.timeZone")
     at = datetime(2026, 7, 1, 12, 30, 15, 250_000, tzinfo=UTC)

@@ -9,22 +9,22 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from tarry.core.anomalies import Severity
+from tarry.core.analytics.anomalies import Severity
 from tarry.core.errors import InvalidInput
 from tarry.edges.spark.transforms.anomalies.builtin import BUILT_IN, RULES
-from tarry.edges.spark.transforms.anomalies.found import FOUND
+from tarry.edges.spark.transforms.anomalies.context import DetectorContext
+from tarry.edges.spark.transforms.anomalies.findings import FINDINGS
 from tarry.edges.spark.transforms.anomalies.messages import LargePayload
 from tarry.edges.spark.transforms.anomalies.registry import Registry, detected, detector
-from tarry.edges.spark.transforms.anomalies.seen import Seen
-from tests.spark.anomaly_kit import Journal, found, seen
+from tests.spark.anomalies.anomaly_kit import Journal, detected_by, seen
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 @detector(name="paused", severity="info")
-def paused(seen: Seen) -> DataFrame:
-    """What a user writes: the least that is asked for."""
+def paused(seen: DetectorContext) -> DataFrame:
+    """What a user writes: the least that is required."""
     return seen.events.where("kind = 'queue_paused'").select(
         "queue_id", "queue", F.col("at").alias("window_from"), F.col("at").alias("window_to"),
         F.concat(F.lit("Queue "), "queue", F.lit(" was paused.")).alias("sentence"),
@@ -35,14 +35,14 @@ def test_a_users_function_finds_what_it_finds(spark: SparkSession) -> None:
     mine = BUILT_IN.with_detector(paused)
     journal = Journal().add("queue_paused", key=None).add("refused")
     rows = detected(seen(spark, journal), mine.only("paused", "lock_stolen"))
-    assert rows.schema.names == FOUND.names
-    told = {row.detector: row for row in rows.collect()}
-    assert told.keys() == {"paused", "lock_stolen"}
-    assert told["paused"].sentence == "Queue orders was paused."
-    assert told["paused"].evidence.startswith(
+    assert rows.schema.names == FINDINGS.names
+    by_detector = {row.detector: row for row in rows.collect()}
+    assert by_detector.keys() == {"paused", "lock_stolen"}
+    assert by_detector["paused"].sentence == "Queue orders was paused."
+    assert by_detector["paused"].evidence.startswith(
         "select * from tarry.journal where queue = 'orders' and at >= '2026-11-16"
     )
-    assert len(told["paused"].fingerprint) == 32
+    assert len(by_detector["paused"].fingerprint) == 32
 
 
 def test_a_detector_with_settings_is_given_them(spark: SparkSession) -> None:
@@ -50,12 +50,12 @@ def test_a_detector_with_settings_is_given_them(spark: SparkSession) -> None:
     class Words:
         word: str = "paused"
 
-    @detector(name="said", severity=Severity.WARNING, settings=Words(), version=3)
-    def said(seen: Seen, settings: Words) -> DataFrame:
+    @detector(name="worded", severity=Severity.WARNING, settings=Words(), version=3)
+    def worded(seen: DetectorContext, settings: Words) -> DataFrame:
         return paused.function(seen).withColumn("sentence", F.lit(settings.word))
 
-    registry = Registry((said,)).with_settings("said", Words("stopped"))
-    (row,) = found(seen(spark, Journal().add("queue_paused", key=None)), "said", registry)
+    registry = Registry((worded,)).with_settings("worded", Words("stopped"))
+    (row,) = detected_by(seen(spark, Journal().add("queue_paused", key=None)), "worded", registry)
     assert (row.sentence, row.detector_version, row.severity) == ("stopped", 3, "warning")
 
 
@@ -80,13 +80,13 @@ def test_an_unknown_detector_or_the_settings_of_another_are_refused() -> None:
 
 def test_severity_is_the_users_to_choose(spark: SparkSession) -> None:
     louder = RULES.with_severity("near_dlq", "critical")
-    (row,) = found(seen(spark, Journal().add("nacked", attempt=4)), "near_dlq", louder)
+    (row,) = detected_by(seen(spark, Journal().add("nacked", attempt=4)), "near_dlq", louder)
     assert row.severity == "critical"
 
 
-def test_a_function_that_leaves_out_what_is_needed_is_told_so(spark: SparkSession) -> None:
+def test_a_detector_without_a_required_column_is_rejected(spark: SparkSession) -> None:
     @detector(name="lazy", severity="info")
-    def lazy(seen: Seen) -> DataFrame:
+    def lazy(seen: DetectorContext) -> DataFrame:
         return seen.events.select("queue_id", "queue")
 
     with pytest.raises(ValueError, match="detector lazy returns no column window_from, window_to, sentence"):
@@ -94,5 +94,5 @@ def test_a_function_that_leaves_out_what_is_needed_is_told_so(spark: SparkSessio
 
 
 def test_quotes_in_names_do_not_break_out_of_the_evidence(spark: SparkSession) -> None:
-    (row,) = found(seen(spark, Journal().add("refused", key="o'clock")), "lock_stolen")
+    (row,) = detected_by(seen(spark, Journal().add("refused", key="o'clock")), "lock_stolen")
     assert row.evidence == "select * from tarry.journal where queue = 'orders' and key = 'o''clock' order by id"

@@ -13,11 +13,11 @@ import pytest
 
 import tarry
 from tarry.app import App
-from tarry.core.errors import InvalidInput, Refused
-from tarry.core.pipeline import ArchiveDamaged, BatchState, OtherCluster
+from tarry.core.analytics.manifest import ArchiveDamaged, BatchState, OtherCluster
+from tarry.core.errors import InvalidInput, InvalidState
 from tarry.edges.spark.jobs import archive
 from tarry.edges.spark.jobs.archive import ArchiveArgs
-from tarry.edges.spark.lake import Lake, inside, read_events
+from tarry.edges.spark.lake.lake import Lake, inside, read_events
 from tarry.edges.spark.schemas import EVENTS
 from tests.kit.spark import busy, journal, rows_of, write_events
 
@@ -30,13 +30,13 @@ def archived(spark: SparkSession, app: App, lake: str, **args: Any) -> archive.A
 
 
 def lake_ids(spark: SparkSession, app: App, lake: str) -> list[int]:
-    return sorted(row[0] for row in rows_of(read_events(spark, app.pipeline.manifest, lake).select("id")))
+    return sorted(row[0] for row in rows_of(read_events(spark, app, lake).select("id")))
 
 
 def test_the_lake_has_what_the_journal_has_column_by_column(spark: SparkSession, pipeline_app: App, lake: str) -> None:
     busy(pipeline_app)
     summary = archived(spark, pipeline_app, lake)
-    frame = read_events(spark, pipeline_app.pipeline.manifest, lake)
+    frame = read_events(spark, pipeline_app, lake)
     assert frame.schema == EVENTS
     assert sorted(map(repr, rows_of(frame))) == sorted(map(repr, map(tuple, journal(spark, pipeline_app))))
     assert summary.rows == frame.count()
@@ -51,11 +51,11 @@ def test_files_lie_by_batch_date_and_queue(spark: SparkSession, pipeline_app: Ap
     pipeline_app.queue("7").offer("a", 1)
     archived(spark, pipeline_app, lake)
     today = datetime.now(UTC).date().isoformat()
-    found = {path.parent.relative_to(lake).as_posix() for path in Path(lake).rglob("*.parquet")}
-    assert found == {f"events/batch=00000001/date={today}/queue={name}" for name in ("orders", "7")}
-    names = read_events(spark, pipeline_app.pipeline.manifest, lake, queues=["7"]).select("queue").distinct()
+    directories = {path.parent.relative_to(lake).as_posix() for path in Path(lake).rglob("*.parquet")}
+    assert directories == {f"events/batch=00000001/date={today}/queue={name}" for name in ("orders", "7")}
+    names = read_events(spark, pipeline_app, lake, queues=["7"]).select("queue").distinct()
     assert rows_of(names) == [("7",)]
-    assert not (Path(lake) / "events" / "_delta_log").exists(), "nobody asked for one"
+    assert not (Path(lake) / "events" / "_delta_log").exists(), "it is off by default"
 
 
 def test_windows_are_cut_and_late_commits_come_with_the_next_run(
@@ -73,7 +73,7 @@ def test_windows_are_cut_and_late_commits_come_with_the_next_run(
     manifest = pipeline_app.pipeline.manifest
     assert lake_ids(spark, pipeline_app, lake) == [row.id for row in sorted(journal(spark, pipeline_app))]
     assert manifest.days_since(lake, 3) == ({date(2026, 1, 1)}, 4)
-    january = read_events(spark, manifest, lake, until=date(2026, 1, 31))
+    january = read_events(spark, pipeline_app, lake, until=date(2026, 1, 31))
     assert january.count() == 5
 
 
@@ -82,14 +82,14 @@ class Crash(BaseException):
 
 
 @contextmanager
-def crash_in(monkeypatch: pytest.MonkeyPatch, place: Any, name: str) -> Iterator[None]:
+def crash_in(monkeypatch: pytest.MonkeyPatch, target: Any, name: str) -> Iterator[None]:
     """Die where this is called next: nothing of what would follow happens."""
 
     def die(*args: Any, **kwargs: Any) -> None:
         raise Crash
 
     with monkeypatch.context() as patch:
-        patch.setattr(place, name, die)
+        patch.setattr(target, name, die)
         with pytest.raises(Crash):
             yield
 
@@ -120,15 +120,15 @@ def test_a_run_that_was_taken_for_dead_cannot_complete_its_batch(
         archived(spark, pipeline_app, lake)
     (slow,) = manifest.batches(lake, frozenset({BatchState.PLANNED}))
     archived(spark, pipeline_app, lake)
-    with pytest.raises(Refused, match="another run has written to the lake"):
+    with pytest.raises(InvalidState, match="another run has written to the lake"):
         manifest.complete(slow, [])
     assert len(lake_ids(spark, pipeline_app, lake)) == 2
 
 
 def test_two_runs_at_a_time_are_refused(spark: SparkSession, pipeline_app: App, lake: str) -> None:
     with (
-        pipeline_app.pipeline.manifest.run("archive", alone_at=f"lake {lake}"),
-        pytest.raises(Refused, match="under way"),
+        pipeline_app.pipeline.manifest.run("archive", exclusive=f"lake {lake}"),
+        pytest.raises(InvalidState, match="under way"),
     ):
         archived(spark, pipeline_app, lake)
 
@@ -144,7 +144,7 @@ def test_what_is_read_back_must_be_what_the_journal_has(
 
     with monkeypatch.context() as patch:
         patch.setattr(archive, "write_batch", lossy)
-        with pytest.raises(ArchiveDamaged, match="batch 1 is not what the journal has"):
+        with pytest.raises(ArchiveDamaged, match="batch 1 differs from the journal"):
             archived(spark, pipeline_app, lake)
     assert lake_ids(spark, pipeline_app, lake) == []
     assert archived(spark, pipeline_app, lake).rows == 11

@@ -26,16 +26,16 @@ from tarry.app import App
 from tarry.edges.spark.jobs import archive, verify
 from tarry.edges.spark.jobs.archive import ArchiveArgs
 from tarry.edges.spark.jobs.verify import VerifyArgs
-from tarry.edges.spark.lake import read_events
+from tarry.edges.spark.lake.lake import read_events
 from tests.kit.spark import rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PATIENCE_S = 180.0
+TIMEOUT_S = 180.0
 BATCH_ROWS = 1_000
-ROOT = Path(__file__).parents[2]
-WHO = ("everybody", "driver", "jvm")
+ROOT = Path(__file__).parents[3]
+VICTIMS = ("all", "driver", "jvm")
 # What can be seen of an archive run from outside, in the order in which it comes.
 MOMENTS = ("planned", "writing", "written", "durable")
 
@@ -59,7 +59,7 @@ class Writers:
     def __exit__(self, *reason: Any) -> None:
         self._stop.set()
         for thread in self._threads:
-            thread.join(PATIENCE_S)
+            thread.join(TIMEOUT_S)
 
     def _lively(self) -> None:
         """Offers, finishes, fails, drops: each at once."""
@@ -107,8 +107,8 @@ def driver(dsn: str, lake: str) -> Iterator[subprocess.Popen[bytes]]:
     """In a process group of its own, so that it can be ended with all that it has started."""
     command = [sys.executable, "-m", "tests.spark.archive_driver", dsn, lake, str(BATCH_ROWS)]
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    said = Path(lake).parent / f"driver-{time.monotonic_ns()}.log"
-    with said.open("wb") as log:
+    log_path = Path(lake).parent / f"driver-{time.monotonic_ns()}.log"
+    with log_path.open("wb") as log:
         process = subprocess.Popen(
             command, cwd=ROOT, env=environ, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
         )
@@ -117,19 +117,19 @@ def driver(dsn: str, lake: str) -> Iterator[subprocess.Popen[bytes]]:
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait(PATIENCE_S)
+        process.wait(TIMEOUT_S)
 
 
-def kill(process: subprocess.Popen[bytes], who: str) -> None:
-    if who == "everybody":
+def kill(process: subprocess.Popen[bytes], victim: str) -> None:
+    if victim == "all":
         os.killpg(process.pid, signal.SIGKILL)
-    elif who == "driver":
+    elif victim == "driver":
         process.kill()
     else:
         jvms = [child for child in psutil.Process(process.pid).children(recursive=True) if child.name() == "java"]
         for jvm in jvms:
             jvm.kill()
-    process.wait(PATIENCE_S)
+    process.wait(TIMEOUT_S)
 
 
 def await_moment(app: App, lake: str, moment: str, process: subprocess.Popen[bytes], pause: threading.Event) -> None:
@@ -138,12 +138,12 @@ def await_moment(app: App, lake: str, moment: str, process: subprocess.Popen[byt
     with psycopg.connect(app.dsn, autocommit=True) as conn:
 
         def numbers(*states: str) -> set[int]:
-            found = conn.execute(
+            rows = conn.execute(
                 "select batch from tarry.archive_batch where state = any(%s)", (list(states),)
             ).fetchall()
-            return {row[0] for row in found}
+            return {row[0] for row in rows}
 
-        before, deadline = numbers("planned", "durable", "abandoned"), time.monotonic() + PATIENCE_S
+        before, deadline = numbers("planned", "durable", "abandoned"), time.monotonic() + TIMEOUT_S
         while time.monotonic() < deadline and process.poll() is None:
             if moment == "durable" and numbers("durable") - before:
                 return
@@ -154,18 +154,18 @@ def await_moment(app: App, lake: str, moment: str, process: subprocess.Popen[byt
                 if moment == "written" and any(directory.glob("date=*/*/*.parquet")):
                     return
             pause.wait(0.002)
-    raise AssertionError(f"no batch was {moment} within {PATIENCE_S:.0f} s (the driver's exit: {process.poll()})")
+    raise AssertionError(f"no batch was {moment} within {TIMEOUT_S:.0f} s (the driver's exit: {process.poll()})")
 
 
 def survives(spark: SparkSession, app: App, lake: str, kills: list[tuple[str, str, float]], seed: int) -> Writers:
     assert app.dsn is not None
     never = threading.Event()
     with Writers(app, seed) as writers:
-        for who, moment, later in kills:
+        for victim, moment, later in kills:
             with driver(app.dsn, lake) as process:
                 await_moment(app, lake, moment, process, never)
                 never.wait(later)  # not to wait for something: to be somewhere
-                kill(process, who)
+                kill(process, victim)
     archive.run(spark, app, ArchiveArgs(lake=lake))
     return writers
 
@@ -174,7 +174,7 @@ def check(spark: SparkSession, app: App, lake: str, writers: Writers) -> None:
     assert app.dsn is not None
     with psycopg.connect(app.dsn) as conn:
         committed = [row[0] for row in conn.execute("select id from tarry.event order by id").fetchall()]
-    events = read_events(spark, app.pipeline.manifest, lake)
+    events = read_events(spark, app, lake)
     ids = sorted(row[0] for row in rows_of(events.select("id")))
     assert ids == committed, "every committed event is in the lake, once"
     offered = events.where("kind = 'offered'").selectExpr("concat(queue, '/', key)")
@@ -187,7 +187,7 @@ def check(spark: SparkSession, app: App, lake: str, writers: Writers) -> None:
 
 
 def test_a_kill_loses_nothing_and_doubles_nothing(spark: SparkSession, pipeline_app: App, lake: str) -> None:
-    kills = [("everybody", "writing", 0.0)]
+    kills = [("all", "writing", 0.0)]
     writers = survives(spark, pipeline_app, lake, kills, seed=1)
     check(spark, pipeline_app, lake, writers)
     manifest = pipeline_app.pipeline.manifest
@@ -199,6 +199,6 @@ def test_many_kills_at_random_points_lose_nothing_and_double_nothing(
     spark: SparkSession, pipeline_app: App, lake: str
 ) -> None:
     dice = random.Random(20261115)
-    kills = [(WHO[i % 3], dice.choice(MOMENTS), dice.uniform(0, 1.5)) for i in range(24)]
+    kills = [(VICTIMS[i % 3], dice.choice(MOMENTS), dice.uniform(0, 1.5)) for i in range(24)]
     writers = survives(spark, pipeline_app, lake, kills, seed=2)
     check(spark, pipeline_app, lake, writers)

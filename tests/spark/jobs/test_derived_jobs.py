@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from tarry.core.serving import FactOutcome
-from tarry.core.tracing import PartKind
-from tarry.edges.spark import sizing, trace
+from tarry.core.analytics.history import PartKind
+from tarry.core.analytics.metrics import MetricMinute
+from tarry.core.analytics.port import AnalyticsQuery
+from tarry.edges.spark import sizing
 from tarry.edges.spark.jobs import archive, compact, consumers, facts, metrics
-from tarry.edges.spark.lake import Lake
-from tarry.storage.postgres.pipeline.serving import PostgresServing
-from tarry.storage.postgres.pipeline.tracing import PostgresTracing
+from tarry.edges.spark.lake import history as trace
+from tarry.edges.spark.lake.lake import Lake
+from tarry.storage.postgres.analytics.history.store import PostgresHistory
+from tarry.storage.postgres.analytics.store import PipelineAnalytics
 from tests.spark import workload
-from tests.spark.workload import EVENING, Traffic, asked, compared
+from tests.spark.workload import EVENING, Traffic, compared, queried
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,13 +45,19 @@ def worked_out(spark: SparkSession, traffic: Traffic, lake: str) -> None:
 
 
 def check(spark: SparkSession, traffic: Traffic, lake: str, database: str) -> None:
-    compared(asked(database, workload.SERVED_METRICS), asked(database, workload.METRICS))
-    compared(asked(database, workload.SERVED_CONSUMERS), asked(database, workload.CONSUMERS))
-    told = facts.read_facts(spark, traffic.app, lake).select(*workload.FACT_COLUMNS).toArrow().to_pylist()
-    found = sorted(tuple(map(workload.plain, row.values())) for row in told)
-    expected = asked(database, workload.FACTS)
-    compared([row[:5] for row in found], [row[:5] for row in expected])
-    compared([row[5:] for row in found], [row[5:] for row in expected])
+    compared(queried(database, workload.SERVED_METRICS), queried(database, workload.METRICS))
+    compared(queried(database, workload.SERVED_CONSUMERS), queried(database, workload.CONSUMERS))
+    rows = facts.read_facts(spark, traffic.app, lake).select(*workload.FACT_COLUMNS).toArrow().to_pylist()
+    actual = sorted(tuple(map(workload.plain, row.values())) for row in rows)
+    expected = queried(database, workload.FACTS)
+    compared([row[:5] for row in actual], [row[:5] for row in expected])
+    compared([row[5:] for row in actual], [row[5:] for row in expected])
+
+
+def minutes_of(traffic: Traffic, queue: str, *, days: int) -> list[MetricMinute]:
+    """Newest first."""
+    query = AnalyticsQuery(queue=queue, since=EVENING, until=EVENING + timedelta(days=days), limit=10_000)
+    return traffic.app.pipeline.analytics.minutes(query).rows
 
 
 def test_batch_after_batch_everything_equals_plain_sql(
@@ -61,12 +69,14 @@ def test_batch_after_batch_everything_equals_plain_sql(
         worked_out(spark, traffic, lake)
     check(spark, traffic, lake, database)
     for name, (live, dead) in workload.depth_now(traffic.app).items():
-        last = traffic.app.pipeline.serving.metrics(name, EVENING, EVENING + timedelta(days=2))[-1]
+        last = minutes_of(traffic, name, days=2)[0]
         assert (last.depth, last.dead) == (live, dead)
-    served = traffic.app.pipeline.serving.facts("orders", EVENING, EVENING + timedelta(days=2), limit=10_000)
-    expected = [row for row in asked(database, workload.FACTS) if row[0] == 1 and row[4] != "live"]
-    assert sorted((one.version, one.outcome.value) for one in served) == [(row[1], row[4]) for row in expected]
-    assert {one.outcome for one in served} >= {FactOutcome.DONE, FactOutcome.SUPERSEDED, FactOutcome.DROPPED}
+    served = traffic.app.pipeline.analytics.facts(
+        AnalyticsQuery(queue="orders", since=EVENING, until=EVENING + timedelta(days=2), limit=10_000)
+    )
+    expected = [row for row in queried(database, workload.FACTS) if row[0] == 1 and row[4] != "live"]
+    assert sorted((fact.version, fact.outcome) for fact in served) == [(row[1], row[4]) for row in expected]
+    assert {fact.outcome for fact in served} >= {"done", "superseded", "dropped"}
 
     again = metrics.run(spark, traffic.app, metrics.MetricsArgs(lake=lake))
     assert (again.days, again.minutes, again.changed, again.line()) == ((), 0, 0, "metrics: nothing new")
@@ -89,15 +99,15 @@ def test_events_that_commit_late_are_counted_in_their_own_minute(
         traffic.steps(40)
         archived(spark, traffic, lake)
         worked_out(spark, traffic, lake)
-        before = traffic.app.pipeline.serving.metrics("orders", EVENING, EVENING + timedelta(days=1))
+        before = minutes_of(traffic, "orders", days=1)
         slow.commit()
     archived(spark, traffic, lake)
     worked_out(spark, traffic, lake)
     check(spark, traffic, lake, database)
-    after = traffic.app.pipeline.serving.metrics("orders", EVENING, EVENING + timedelta(days=1))
+    after = minutes_of(traffic, "orders", days=1)
     # One more from its minute on, across midnight.
-    grown = {one.minute: one.depth for one in after}
-    assert [grown[one.minute] - one.depth for one in before] == [1] * len(before)
+    grown = {row.minute: row.depth for row in after}
+    assert [grown[row.minute] - row.depth for row in before] == [1] * len(before)
 
 
 class Killed(BaseException):
@@ -109,10 +119,10 @@ def killed(*_: Any, **__: Any) -> Any:
 
 
 KILLED_AT = [
-    (PostgresTracing, "advance"),  # the trace is written, and the head does not know
-    (PostgresServing, "put"),  # the lake is written, and PostgreSQL is not
-    (PostgresServing, "put_levels"),  # rows are served, the level of the day is not kept
-    (PostgresTracing, "see"),  # everything is written, and nobody knows
+    (PostgresHistory, "advance"),  # the trace is written, and the head does not know
+    (PipelineAnalytics, "put"),  # the lake is written, and PostgreSQL is not
+    (PipelineAnalytics, "put_levels"),  # rows are served, the level of the day is not kept
+    (PostgresHistory, "mark_processed"),  # everything is written, and the position of the reader is not
 ]
 
 
@@ -131,12 +141,12 @@ def test_runs_that_were_killed_are_made_good_by_the_next(
             with pytest.raises(Killed):
                 metrics.run(spark, traffic.app, metrics.MetricsArgs(lake=lake))
     metrics.run(spark, traffic.app, metrics.MetricsArgs(lake=lake))
-    compared(asked(database, workload.SERVED_METRICS), asked(database, workload.METRICS))
+    compared(queried(database, workload.SERVED_METRICS), queried(database, workload.METRICS))
     # What the first victim left is gone: nothing lies in the trace that does not count.
     pipeline = traffic.app.pipeline
-    head = pipeline.tracing.head(lake)
+    head = pipeline.history.head(lake)
     assert head is not None
-    counted = {f"{part.kind}/run={part.run_id:08d}" for kind in PartKind for part in pipeline.tracing.parts(lake, kind)}
+    counted = {f"{part.kind}/run={part.run_id:08d}" for kind in PartKind for part in pipeline.history.parts(lake, kind)}
     lying = {
         f"{path.parent.name}/{path.name}" for path in Path(lake, "trace").glob("*/run=*/") if any(path.glob("date=*"))
     }
@@ -156,7 +166,7 @@ def test_a_day_of_many_runs_is_merged_and_stays_the_same(
             # What was traced and what was not are in one batch now.
             assert compact.run(spark, traffic.app, compact.CompactArgs(lake=lake, at_least=2)).batches_after == 1
         trace.advance(spark, traffic.app, Lake.at(lake))
-    parts = traffic.app.pipeline.tracing.parts(lake, PartKind.EVENTS)
+    parts = traffic.app.pipeline.history.parts(lake, PartKind.EVENTS)
     assert len({part.day for part in parts}) == len(parts)
     worked_out(spark, traffic, lake)
     check(spark, traffic, lake, database)

@@ -13,14 +13,14 @@ import pytest
 
 import tarry
 from tarry.app import App
-from tarry.core.errors import Refused
-from tarry.core.pipeline import BatchState
+from tarry.core.analytics.manifest import BatchState
+from tarry.core.errors import InvalidState
 from tarry.edges.spark.jobs import archive, compact, prune, verify
 from tarry.edges.spark.jobs.archive import ArchiveArgs
 from tarry.edges.spark.jobs.compact import CompactArgs
 from tarry.edges.spark.jobs.prune import PruneArgs
 from tarry.edges.spark.jobs.verify import VerifyArgs
-from tarry.edges.spark.lake import Lake, read_events
+from tarry.edges.spark.lake.lake import Lake, read_events
 from tarry.testing import MutableClock
 from tests.kit.spark import rows_of, write_events
 
@@ -72,7 +72,7 @@ class Scene:
         return verify.run(self.spark, self.app, VerifyArgs(lake=self.lake)).problems
 
     def lake_rows(self) -> list[Any]:
-        return sorted(rows_of(read_events(self.spark, self.app.pipeline.manifest, self.lake)))
+        return sorted(rows_of(read_events(self.spark, self.app, self.lake)))
 
     @property
     def batches(self) -> list[Any]:
@@ -136,12 +136,12 @@ def test_a_day_stays_while_it_is_written_to_and_for_as_long_as_it_differs_from_i
     assert scene.app.dsn is not None
     with psycopg.connect(scene.app.dsn) as writer:
         write_events(writer, 3, at=datetime.combine(YESTERDAY, time(23), UTC))
-        assert why() == ["it is being written to; it goes another time"], "nobody waits for us"
+        assert why() == ["it is being written to; it goes another time"], "no writer waits for the prune"
         writer.rollback()
 
     scene.execute("update tarry.event set attempt = attempt + 7 where id = 3")
-    (said,) = why()
-    assert "tarry verify" in said
+    (reason,) = why()
+    assert "tarry verify" in reason
     scene.execute("update tarry.event set attempt = attempt - 7 where id = 3")
 
     (file,) = Path(scene.lake).rglob(f"date={YESTERDAY}/*/*.parquet")
@@ -149,14 +149,14 @@ def test_a_day_stays_while_it_is_written_to_and_for_as_long_as_it_differs_from_i
     for crc in file.parent.glob(".*.crc"):
         crc.unlink()
     pq.write_table(pq.ParquetFile(file).read().slice(1), file)
-    (said,) = why()
-    assert said.startswith("1 of its files in ")
+    (reason,) = why()
+    assert reason.startswith("1 of its files in ")
     file.write_bytes(written)
 
     with psycopg.connect(scene.app.dsn) as writer:
         write_events(writer, 3, at=datetime.combine(YESTERDAY, time(23), UTC))
-    (said,) = why()
-    assert "3 of its events are not archived" in said
+    (reason,) = why()
+    assert "3 of its events are not archived" in reason
     assert scene.events() == {YESTERDAY: 1 + 20 + 3}, "all of it has stayed"
     scene.archived()
     assert scene.pruned().days == (YESTERDAY,), "and now it goes"
@@ -201,7 +201,7 @@ def test_many_small_batches_become_one_and_no_row_changes(scene: Scene, monkeypa
     assert (merged.start, merged.end) == (old[0].start, old[-1].end)
     assert scene.problems() == ()
     for batch in old:
-        assert (Path(scene.lake) / batch.directory).exists(), "whoever is reading may read on"
+        assert (Path(scene.lake) / batch.directory).exists(), "an open reader may read on"
     scene.execute(
         "update tarry.archive_batch set replaced_at = replaced_at - interval '2 hours' where replaced_at is not null"
     )
@@ -221,10 +221,10 @@ def test_a_compaction_whose_parts_were_taken_from_it_is_refused(scene: Scene) ->
     scene.live_through(TODAY, n=4)
     scene.archived()
     parts = scene.batches
-    planned = scene.app.pipeline.housekeeping.plan_compaction(parts, 1)
+    planned = scene.app.pipeline.retention.plan_compaction(parts, 1)
     scene.execute("update tarry.archive_batch set state = 'replaced' where batch = %s", parts[0].number)
-    with pytest.raises(Refused):
-        scene.app.pipeline.housekeeping.replace(planned, parts, ())
+    with pytest.raises(InvalidState):
+        scene.app.pipeline.retention.replace(planned, parts, ())
     assert [batch.number for batch in scene.batches] == [parts[1].number], "nothing of it has happened"
 
 
@@ -238,7 +238,7 @@ def test_what_retention_took_is_deleted_by_the_next_run_if_one_was_killed_before
         patch.setattr(Lake, "sweep_files", lambda *args: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             scene.pruned(retention=True)
-    assert len(scene.lake_rows()) == 20, "nobody reads them"
+    assert len(scene.lake_rows()) == 20, "no reader sees them"
     assert len(list(Path(scene.lake).rglob(f"date={LONG_AGO}/**/*.parquet"))) == 1, "but they lie there"
     assert scene.pruned(retention=True).retired_files == 0
     assert not [path for path in Path(scene.lake).rglob(f"date={LONG_AGO}/**/*") if path.is_file()]
@@ -271,12 +271,12 @@ def test_retention_takes_old_days_of_one_queue_from_the_lake(scene: Scene) -> No
     scene.archived()
     scene.pruned()
     rows = scene.lake_rows()
-    assert scene.pruned().retired_rows == 0, "only when asked"
+    assert scene.pruned().retired_rows == 0, "only on request"
     summary = scene.pruned(retention=True)
     assert (summary.retired_files, summary.retired_rows) == (1, 21)
     assert "retention took 21 events" in summary.line()
     assert len(scene.lake_rows()) == len(rows) - 21
-    found = verify.run(scene.spark, scene.app, VerifyArgs(lake=scene.lake))
-    assert (found.problems, found.beyond_retention) == ((), 5)
-    assert "5 messages are older than what the lake keeps" in found.line()
+    verified = verify.run(scene.spark, scene.app, VerifyArgs(lake=scene.lake))
+    assert (verified.problems, verified.beyond_retention) == ((), 5)
+    assert "5 messages are older than what the lake keeps" in verified.line()
     assert scene.pruned(retention=True).retired_rows == 0

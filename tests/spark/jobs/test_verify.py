@@ -14,8 +14,8 @@ import pytest
 
 import tarry
 from tarry.app import App
-from tarry.core.errors import Refused
-from tarry.core.events import JournalLevel
+from tarry.core.errors import InvalidState
+from tarry.core.journal.events import JournalLevel
 from tarry.edges.spark.jobs import archive, verify
 from tarry.edges.spark.jobs.archive import ArchiveArgs
 from tarry.edges.spark.jobs.verify import VerifyArgs, VerifySummary
@@ -51,7 +51,7 @@ class Scene:
                 assert conn.execute(statement).rowcount != 0, statement
 
 
-def test_what_schedules_make_and_take_back_is_told_by_the_journal_like_any_message(
+def test_messages_that_schedules_make_and_withdraw_are_verified_like_any_other(
     spark: SparkSession, pipeline_app: App, tmp_path: Path
 ) -> None:
     hour, cron = timedelta(hours=1), pipeline_app.cron()
@@ -67,9 +67,9 @@ def test_what_schedules_make_and_take_back_is_told_by_the_journal_like_any_messa
     archive.run(spark, pipeline_app, ArchiveArgs(lake=lake))
     cron.schedules.resume("p2")
     cron.schedules.delete("p1")
-    found = verify.run(spark, pipeline_app, VerifyArgs(lake=lake))
-    assert found.problems == ()
-    assert found.live == 1 + 1 + 5  # the triggered one that is tried again, and what p0 and p2 have planned
+    verified = verify.run(spark, pipeline_app, VerifyArgs(lake=lake))
+    assert verified.problems == ()
+    assert verified.live == 1 + 1 + 5  # the triggered one that is tried again, and what p0 and p2 have planned
 
 
 @pytest.fixture(scope="module")
@@ -135,13 +135,13 @@ def test_rows_removed_doubled_changed_or_made_up_in_the_live_tables_are_noticed(
         "delete from tarry.dead_letter where version = (select min(version) from tarry.dead_letter)",
         "update tarry.dead_letter set key = 'other' where version = (select max(version) from tarry.dead_letter)",
     )
-    said = problems(scene.verified())
-    assert said["1 messages are gone that must be there"] == [ANY("key t7")]
-    assert sorted(said["2 messages are not as their events say"]) == [ANY("key t8"), ANY("key t9")]
-    assert said["1 messages are there that no event tells of"] == [ANY("key made up")]
-    assert len(said["2 dead letters are gone that must be there"]) == 2
-    assert said["1 dead letters are there that no event tells of"] == [ANY("key other")]
-    assert len(said) == 5
+    differences = problems(scene.verified())
+    assert differences["1 messages are missing"] == [ANY("key t7")]
+    assert sorted(differences["2 messages differ from their events"]) == [ANY("key t8"), ANY("key t9")]
+    assert differences["1 messages exist without an event"] == [ANY("key made up")]
+    assert len(differences["2 dead letters are missing"]) == 2
+    assert differences["1 dead letters exist without an event"] == [ANY("key other")]
+    assert len(differences) == 5
 
 
 def test_of_many_that_differ_all_are_counted_and_a_few_looked_up(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,8 +150,8 @@ def test_of_many_that_differ_all_are_counted_and_a_few_looked_up(scene: Scene, m
 
     monkeypatch.setattr(verify.F, "collect_list", gathered)
     scene.execute("delete from tarry.message where version in (select version from tarry.message limit 20)")
-    said = problems(scene.verified())
-    assert len(said["20 messages are gone that must be there"]) == verify.MOST_SAMPLES
+    differences = problems(scene.verified())
+    assert len(differences["20 messages are missing"]) == verify.MOST_SAMPLES
 
 
 def test_one_archived_event_removed_from_the_journal_is_noticed(scene: Scene) -> None:
@@ -168,7 +168,7 @@ def test_one_archived_event_removed_from_the_journal_is_noticed(scene: Scene) ->
     ids=["doubled", "changed"],
 )
 def test_one_archived_event_doubled_or_changed_is_noticed(scene: Scene, statement: LiteralString) -> None:
-    """Without Spark: the day's account alone tells."""
+    """Without Spark: the account of the day is enough."""
     windows, manifest = scene.app.pipeline.windows, scene.app.pipeline.manifest
     head = manifest.head(str(scene.lake))
     (day,) = manifest.days(str(scene.lake))
@@ -185,14 +185,16 @@ def test_events_removed_or_doubled_before_they_are_archived_are_noticed(scene: S
         "delete from tarry.event where kind = 'updated' and key = 't9'",
         "insert into tarry.event select * from tarry.event where kind = 'acked' and key = 't2'",
     )
-    said = problems(scene.verified())
-    assert said["1 events are there more than once"]
-    assert sorted(said["2 events cannot follow the one before them: something is missing or doubled between"]) == [
+    differences = problems(scene.verified())
+    assert differences["1 events occur more than once"]
+    assert sorted(
+        differences["2 events cannot follow their predecessor: an event between them is missing or duplicated"]
+    ) == [
         ANY("key t0"),
         ANY("key t2"),
     ]
-    assert said["1 messages are gone that must be there"] == [ANY("key t1")]
-    assert said["1 messages are not as their events say"] == [ANY("key t9")]
+    assert differences["1 messages are missing"] == [ANY("key t1")]
+    assert differences["1 messages differ from their events"] == [ANY("key t9")]
 
 
 def rewritten(path: Path, change: Callable[[pa.Table], pa.Table]) -> None:
@@ -207,10 +209,10 @@ def test_rows_removed_doubled_or_changed_in_the_lake_are_noticed(scene: Scene) -
     rewritten(doubled, lambda table: pa.concat_tables([table, table.slice(0, 1)]))
     rewritten(changed, lambda table: table.set_column(0, "id", pa.array(range(10**6, 10**6 + len(table)))))
     gone.unlink()
-    said = problems(scene.verified())
-    assert len(said["3 files of the lake are not as they were written"]) == 3
-    assert said["1 files of the lake are gone"] == [ANY(gone.name)]
-    assert said["1 events are there more than once"]
+    differences = problems(scene.verified())
+    assert len(differences["3 files of the lake are not as they were written"]) == 3
+    assert differences["1 files of the lake are gone"] == [ANY(gone.name)]
+    assert differences["1 events occur more than once"]
 
 
 def test_queues_without_journal_are_skipped_and_named_and_a_message_beyond_its_last_attempt_is_no_difference(
@@ -245,14 +247,14 @@ def test_a_manifest_with_a_hole_is_noticed(spark: SparkSession, pipeline_app: Ap
     assert list(problems(verify.run(spark, pipeline_app, VerifyArgs(lake=lake)))) == [
         "1 batches do not begin where the one before ends",
         "1 days have other files in the manifest than were archived",
-        "1 messages are there that no event tells of",
+        "1 messages exist without an event",
     ]
 
 
 def test_verify_waits_for_no_archive(spark: SparkSession, pipeline_app: App, lake: str) -> None:
     with (
-        pipeline_app.pipeline.manifest.run("archive", alone_at=f"lake {lake}"),
-        pytest.raises(Refused, match="under way"),
+        pipeline_app.pipeline.manifest.run("archive", exclusive=f"lake {lake}"),
+        pytest.raises(InvalidState, match="under way"),
     ):
         verify.run(spark, pipeline_app, VerifyArgs(lake=lake))
 
@@ -260,35 +262,35 @@ def test_verify_waits_for_no_archive(spark: SparkSession, pipeline_app: App, lak
 def test_a_tail_too_long_for_the_driver_is_refused(
     spark: SparkSession, pipeline_app: App, lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tarry.storage.postgres.pipeline import pictures
+    from tarry.storage.postgres.analytics.windows import reader
 
     pipeline_app.queue("q").offer("a", 1, after=timedelta(days=1))
-    monkeypatch.setattr(pictures, "MOST_TAIL_ROWS", 1)
-    with pytest.raises(Refused, match="2 events are not archived yet"):
+    monkeypatch.setattr(reader, "MOST_TAIL_ROWS", 1)
+    with pytest.raises(InvalidState, match="2 events are not archived yet"):
         verify.run(spark, pipeline_app, VerifyArgs(lake=lake))
 
 
-def test_the_end_of_the_journal_is_read_in_pieces_and_nobody_holds_a_snapshot_meanwhile(
+def test_the_end_of_the_journal_is_read_in_parts_and_no_snapshot_stays_open_meanwhile(
     spark: SparkSession, pipeline_app: App, lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tarry.storage.postgres.pipeline import pictures
+    from tarry.storage.postgres.analytics.windows import arrow, scans
 
     held = """
         select application_name, state, query from pg_stat_activity
         where backend_xmin is not null and backend_type = 'client backend' and datname = current_database()
             and pid <> pg_backend_pid()
     """
-    read, pieces = pictures._read, list[int]()
+    read, pieces = arrow.batches, list[int]()
 
-    def watched(cursor: Any, query: str) -> Any:
-        if "tarry.event e" in query:
-            with psycopg.connect(str(pipeline_app.dsn)) as conn:
-                assert conn.execute(held).fetchall() == []
-            pieces.append(1)
-        return read(cursor, query)
+    def watched(dsn: str, piece: Any) -> Any:
+        with psycopg.connect(str(pipeline_app.dsn)) as conn:
+            assert conn.execute(held).fetchall() == []
+        pieces.append(1)
+        return read(dsn, piece)
 
-    monkeypatch.setattr(pictures, "_read", watched)
-    monkeypatch.setattr(pictures, "PIECE_ROWS", 3)
+    monkeypatch.setattr(arrow, "batches", watched)
+    monkeypatch.setattr(scans, "SLICE_ROWS", 2)
+    monkeypatch.setattr(scans, "_GROUP_BITS", 0)
     for i in range(7):
         pipeline_app.queue("q").offer(f"k{i}", i, after=timedelta(days=1))
     assert verify.run(spark, pipeline_app, VerifyArgs(lake=lake)).ok

@@ -1,4 +1,4 @@
-"""Staging and merging without Spark: what tasks and drivers do, said in a line each."""
+"""Staging and merging without Spark: the steps of tasks and drivers in a line each."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from uuid import uuid4
 
 import psycopg
 
-from tarry.bulk import pipeline_on
-from tarry.core.messages import Message
-from tarry.core.sinking import Rules, SinkWrite, Staged, StagedRow, Write
-from tarry.storage.postgres.pipeline.sinking import PostgresSinking
+from tarry.core.analytics.bulk_offer import Rules, SinkWrite, Staged, StagedRow, Write
+from tarry.core.messages.model import Message
+from tarry.pipeline import pipeline_on
+from tarry.storage.postgres.analytics.sink.bulk_offer import PostgresSink
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 US = timedelta(microseconds=1)
 
 
-def sinking(dsn: str) -> PostgresSinking:
-    return pipeline_on(dsn).sinking
+def sink_of(dsn: str) -> PostgresSink:
+    return pipeline_on(dsn).sink
 
 
 def new_write(write_id: str = "w") -> Write:
@@ -50,14 +50,14 @@ def staged_row(queue: str, message: Message[Any]) -> StagedRow:
 
 def stage(dsn: str, write: Write, parts: Sequence[Sequence[StagedRow]]) -> list[Staged]:
     """Each part by a task of its own, as many blocks as there are rows."""
-    told: list[Staged] = []
+    staged_parts: list[Staged] = []
     for number, rows in enumerate(parts):
-        with sinking(dsn).attempt(write, number) as staging:
+        with sink_of(dsn).attempt(write, number) as staging:
             for each in rows:
                 staging.add([each])
             if (staged := staging.staged()) is not None:
-                told.append(staged)
-    return told
+                staged_parts.append(staged)
+    return staged_parts
 
 
 def offered(
@@ -65,7 +65,7 @@ def offered(
 ) -> SinkWrite:
     """One whole write."""
     write = new_write(f"write-{uuid4()}")
-    return sinking(dsn).commit(write, stage(dsn, write, parts), rules or Rules(), now=now)
+    return sink_of(dsn).commit(write, stage(dsn, write, parts), rules or Rules(), now=now)
 
 
 def counts(done: SinkWrite) -> tuple[int, int, int, int]:
@@ -73,14 +73,14 @@ def counts(done: SinkWrite) -> tuple[int, int, int, int]:
     return done.created, done.updated, done.ignored, done.superseded
 
 
-def ask(dsn: str, query: LiteralString, *params: Any) -> list[Any]:
+def run_sql(dsn: str, query: LiteralString, *params: Any) -> list[Any]:
     with psycopg.connect(dsn, autocommit=True) as conn:
         cursor = conn.execute(query, params)
         return cursor.fetchall() if cursor.description else []
 
 
 def number(dsn: str, query: LiteralString, *params: Any) -> int:
-    return ask(dsn, query, *params)[0][0]
+    return run_sql(dsn, query, *params)[0][0]
 
 
 def staged_rows(dsn: str) -> tuple[int, int]:
@@ -89,4 +89,4 @@ def staged_rows(dsn: str) -> tuple[int, int]:
 
 
 def live_keys(dsn: str) -> list[str]:
-    return [key for (key,) in ask(dsn, "select key from tarry.message order by key")]
+    return [key for (key,) in run_sql(dsn, "select key from tarry.message order by key")]

@@ -1,5 +1,5 @@
 # pyright: basic
-"""`df.write.format("tarry")` and `writeStream`: what users say, and what becomes of it when tasks and drivers fail."""
+"""`df.write.format("tarry")` and `writeStream`: the user interface, and writes whose tasks and drivers fail."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from tarry.app import App
-from tarry.core.sinking import SinkWrite, WriteState
-from tarry.edges.spark import sink
-from tarry.edges.spark.source import register
+from tarry.core.analytics.bulk_offer import SinkWrite, WriteState
+from tarry.edges.spark.sink import writer as sink
+from tarry.edges.spark.source.reader import register
 from tests.kit.sleepers import until
 from tests.kit.steps import seen
 from tests.spark.crashing import FaultySource
-from tests.spark.sink_kit import ask, counts, live_keys, number, sinking, staged_rows
+from tests.spark.sink.sink_kit import counts, live_keys, number, run_sql, sink_of, staged_rows
 
 AT = datetime(2030, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
 ATTEMPTS = "select last_value from tarry.sink_attempt_id_seq"
@@ -43,9 +43,9 @@ def numbered(session: SparkSession, n: int, parts: int = 8) -> DataFrame:
 
 def write(frame: DataFrame, dsn: str, **options: str) -> SinkWrite | None:
     source = "faulty" if "fault" in options else "tarry"
-    said = {"dsn": dsn, "queue": "q", "write_id": "w", **options}
-    frame.write.format(source).options(**said).mode("append").save()
-    return sink.outcome(dsn, said["write_id"])
+    settings = {"dsn": dsn, "queue": "q", "write_id": "w", **options}
+    frame.write.format(source).options(**settings).mode("append").save()
+    return sink.outcome(dsn, settings["write_id"])
 
 
 class TestWriting:
@@ -56,11 +56,11 @@ class TestWriting:
         )
         frame = session.createDataFrame([("orders", "a", (1,), AT, 3, "t", {"h": "v"}, 5)], columns)
         assert counts(sink.offer(frame, database)) == (1, 0, 0, 0)
-        found = seen(pipeline_app.queue("orders"), "a")
-        assert (found.payload, found.due_at, found.priority, found.type) == ({"n": 1}, AT, 3, "t")
-        assert (found.headers, found.max_attempts) == ({"h": "v"}, 5)
+        message = seen(pipeline_app.queue("orders"), "a")
+        assert (message.payload, message.due_at, message.priority, message.type) == ({"n": 1}, AT, 3, "t")
+        assert (message.headers, message.max_attempts) == ({"h": "v"}, 5)
 
-    def test_what_was_offered_is_told(self, session: SparkSession, database: str) -> None:
+    def test_a_write_reports_what_was_offered(self, session: SparkSession, database: str) -> None:
         assert counts(sink.offer(numbered(session, 10), database, queue="q")) == (10, 0, 0, 0)
         frame = numbered(session, 20).unionAll(numbered(session, 5)).withColumn("delay_s", F.lit(60))
         assert counts(sink.offer(frame, database, queue="q", conflict="keep")) == (10, 0, 15, 0)
@@ -123,7 +123,7 @@ class TestFailingTasks:
         done = write(frame, database, fault="crash")
         assert done is not None
         assert counts(done) == (800, 0, 0, 0)
-        payloads = [json.loads(payload)["n"] for (payload,) in ask(database, "select payload from tarry.message")]
+        payloads = [json.loads(payload)["n"] for (payload,) in run_sql(database, "select payload from tarry.message")]
         assert sorted(payloads) == sorted([*range(400)] * 2)
         assert number(database, "select count(*) from tarry.event where kind = 'offered'") == 800
         assert staged_rows(database) == (0, 0)
@@ -138,8 +138,8 @@ class TestFailingTasks:
         assert live_keys(database) == []
 
         def swept() -> bool:
-            """A task that was still running may stage after the abort. Nobody merges that, and it is swept in time."""
-            sinking(database).sweep(timedelta(0))
+            """A task that was still running may stage after the abort. That is not merged, and it is swept in time."""
+            sink_of(database).sweep(timedelta(0))
             return staged_rows(database) == (0, 0)
 
         until(swept, "something stays staged")
@@ -156,26 +156,26 @@ class TestFailingTasks:
 
 
 class TestStreams:
-    def run(self, session: SparkSession, dsn: str, room: Path, *, source: str = "tarry") -> None:
-        lines = session.readStream.format("text").load(str(room / "in"))
+    def run(self, session: SparkSession, dsn: str, directory: Path, *, source: str = "tarry") -> None:
+        lines = session.readStream.format("text").load(str(directory / "in"))
         frame = lines.select(F.col("value").alias("key"), F.col("value").alias("payload"))
         query = (
             frame.writeStream.format(source)
             .option("dsn", dsn)
             .option("queue", "q")
-            .option("checkpointLocation", str(room / "checkpoint"))
+            .option("checkpointLocation", str(directory / "checkpoint"))
             .trigger(availableNow=True)
             .start()
         )
         assert query.awaitTermination(60)
 
-    def give(self, room: Path, *keys: str) -> None:
-        (room / "in").mkdir(exist_ok=True)
-        (room / "in" / f"{keys[0]}.txt").write_text("\n".join(keys))
+    def give(self, directory: Path, *keys: str) -> None:
+        (directory / "in").mkdir(exist_ok=True)
+        (directory / "in" / f"{keys[0]}.txt").write_text("\n".join(keys))
 
-    def forget_last_batch(self, room: Path) -> None:
+    def forget_last_batch(self, directory: Path) -> None:
         """What a driver leaves that was killed after the sink's commit and before its own note of it."""
-        commits = sorted((room / "checkpoint" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+        commits = sorted((directory / "checkpoint" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
         for path in (commits[-1], commits[-1].with_name(f".{commits[-1].name}.crc")):
             path.unlink(missing_ok=True)
 
@@ -185,22 +185,22 @@ class TestStreams:
         self.give(tmp_path, "a", "b")
         self.run(session, database, tmp_path)
         assert live_keys(database) == ["a", "b"]
-        ask(database, "truncate tarry.message")  # consumed; offered again they would be new
+        run_sql(database, "truncate tarry.message")  # consumed; offered again they would be new
         self.forget_last_batch(tmp_path)
         self.run(session, database, tmp_path)
         assert live_keys(database) == []
         self.give(tmp_path, "c")
         self.run(session, database, tmp_path)
         assert live_keys(database) == ["c"]
-        told: list[Any] = ask(database, "select stream, batch, created from tarry.sink_write order by batch")
-        assert [(batch, created) for _, batch, created in told] == [(0, 2), (1, 1)]
+        writes: list[Any] = run_sql(database, "select stream, batch, created from tarry.sink_write order by batch")
+        assert [(batch, created) for _, batch, created in writes] == [(0, 2), (1, 1)]
         query = json.loads((tmp_path / "checkpoint" / "metadata").read_text())["id"]
-        assert {stream for stream, _, _ in told} == {query}
+        assert {stream for stream, _, _ in writes} == {query}
 
     def test_a_new_query_is_another_write(self, session: SparkSession, database: str, tmp_path: Path) -> None:
         self.give(tmp_path, "a")
         self.run(session, database, tmp_path)
-        ask(database, "truncate tarry.message")
+        run_sql(database, "truncate tarry.message")
         shutil.rmtree(tmp_path / "checkpoint")
         self.run(session, database, tmp_path)
         assert live_keys(database) == ["a"]
@@ -217,4 +217,4 @@ class TestStreams:
 def test_a_delay_counts_from_the_merge_on(session: SparkSession, database: str) -> None:
     frame = numbered(session, 3).withColumn("delay_s", F.lit(1.5))
     write(frame, database)
-    assert ask(database, "select distinct due_at - created_at from tarry.message") == [(timedelta(seconds=1.5),)]
+    assert run_sql(database, "select distinct due_at - created_at from tarry.message") == [(timedelta(seconds=1.5),)]

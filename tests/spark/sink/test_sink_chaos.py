@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from tarry.core.sinking import SinkWrite
+from tarry.core.analytics.bulk_offer import SinkWrite
 from tests.kit.standalone import standalone
-from tests.spark.sink_kit import ask, counts, number, sinking, staged_rows
+from tests.spark.sink.sink_kit import counts, number, run_sql, sink_of, staged_rows
 
 pytestmark = pytest.mark.chaos
 
 ROWS = 20_000
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 ATTEMPTS = "select last_value from tarry.sink_attempt_id_seq"
 
 
@@ -28,14 +28,14 @@ def program(dsn: str, fault: str, *, master: str = "local[2,4]") -> int:
 
 
 def outcome(dsn: str) -> SinkWrite:
-    found = sinking(dsn).outcome("w")
-    assert found is not None
-    return found
+    write = sink_of(dsn).outcome("w")
+    assert write is not None
+    return write
 
 
 def assert_all_there_once(dsn: str) -> None:
     assert counts(outcome(dsn)) == (ROWS, 0, 0, 0)
-    assert {key for (key,) in ask(dsn, "select key from tarry.message")} == {f"k{n}" for n in range(ROWS)}
+    assert {key for (key,) in run_sql(dsn, "select key from tarry.message")} == {f"k{n}" for n in range(ROWS)}
     assert number(dsn, "select count(*) from tarry.event where kind in ('offered', 'updated')") == ROWS
     assert staged_rows(dsn) == (0, 0)
 
@@ -52,10 +52,10 @@ def test_a_driver_killed_after_the_commit_has_done_it_all_and_the_next_one_does_
     assert program(database, "kill after commit") == -9
     done = outcome(database)
     assert done.committed
-    versions = ask(database, "select sum(version) from tarry.message")
+    versions = run_sql(database, "select sum(version) from tarry.message")
     assert program(database, "none") == 0
     assert outcome(database) == done
-    assert ask(database, "select sum(version) from tarry.message") == versions
+    assert run_sql(database, "select sum(version) from tarry.message") == versions
     assert_all_there_once(database)
 
 
@@ -65,5 +65,5 @@ def test_on_a_cluster_stragglers_and_losses_double_and_lose_nothing(database: st
         assert program(database, fault, master=master) == 0
     assert number(database, ATTEMPTS) > 6, "no task was tried again"
     # The try that came too late may have staged something after the commit.
-    sinking(database).sweep()
+    sink_of(database).sweep()
     assert_all_there_once(database)

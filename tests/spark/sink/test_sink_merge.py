@@ -1,4 +1,4 @@
-"""Staging and merging, without Spark: who is merged, how often, and what is left behind."""
+"""Staging and merging, without Spark: which attempt is merged, how often, and what is left behind."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import pytest
 
 from tarry import Conflict
 from tarry.app import App
-from tarry.core.errors import InvalidInput, Refused
-from tarry.core.messages import EARLIEST, KEEP
+from tarry.core.analytics.bulk_offer import BadRows, Rules, Staged, StagingLost, Write, WriteState, disjoint_groups
+from tarry.core.errors import InvalidInput, InvalidState
+from tarry.core.messages.model import EARLIEST, KEEP
 from tarry.core.settings import QueueSettings
-from tarry.core.sinking import BadRows, Rules, Staged, StagingLost, Write, WriteState, disjoint_groups
 from tests.kit.steps import MINUTE, all_at_once, take
-from tests.spark.sink_kit import (
-    ask,
+from tests.spark.sink.sink_kit import (
     counts,
     live_keys,
     new_write,
     number,
     offered,
     row,
-    sinking,
+    run_sql,
+    sink_of,
     stage,
     staged_rows,
 )
@@ -38,49 +38,51 @@ class TestCommit:
         write = new_write()
         first_try = stage(database, write, [[row("q", "a")], [row("q", "b")]])
         second_try = stage(database, write, [[row("q", "a", "again")]])
-        done = sinking(database).commit(write, [second_try[0], first_try[1]], Rules())
+        done = sink_of(database).commit(write, [second_try[0], first_try[1]], Rules())
         assert counts(done) == (2, 0, 0, 0)
-        assert ask(database, "select payload from tarry.message where key = 'a'") == [(b'"again"',)]
+        assert run_sql(database, "select payload from tarry.message where key = 'a'") == [(b'"again"',)]
         assert staged_rows(database) == (0, 0)
 
     def test_a_write_of_no_rows_is_committed_too(self, database: str) -> None:
-        done = sinking(database).commit(new_write(), [], Rules())
+        done = sink_of(database).commit(new_write(), [], Rules())
         assert done.committed
         assert counts(done) == (0, 0, 0, 0)
 
-    def test_saying_it_again_gives_the_first_outcome_and_does_nothing(self, database: str, pipeline_app: App) -> None:
+    def test_a_repeated_commit_returns_the_first_outcome_and_does_nothing(
+        self, database: str, pipeline_app: App
+    ) -> None:
         write = new_write()
         staged = stage(database, write, [[row("q", "a")]])
-        first = sinking(database).commit(write, staged, Rules())
+        first = sink_of(database).commit(write, staged, Rules())
         take(pipeline_app.queue("q")).ack()
-        assert sinking(database).commit(write, staged, Rules()) == first
+        assert sink_of(database).commit(write, staged, Rules()) == first
         assert live_keys(database) == []
 
     def test_a_second_driver_with_the_same_write_does_nothing(self, database: str) -> None:
         offered_once = new_write()
-        sinking(database).commit(offered_once, stage(database, offered_once, [[row("q", "a")]]), Rules())
+        sink_of(database).commit(offered_once, stage(database, offered_once, [[row("q", "a")]]), Rules())
         again = new_write(offered_once.write_id)
-        assert sinking(database).begin(again).committed
+        assert sink_of(database).begin(again).committed
         assert stage(database, again, [[row("q", "a", "other")]]) == []
-        assert counts(sinking(database).commit(again, [], Rules())) == (1, 0, 0, 0)
+        assert counts(sink_of(database).commit(again, [], Rules())) == (1, 0, 0, 0)
         assert number(database, "select count(*) from tarry.event where kind in ('offered', 'updated')") == 1
 
-    def test_of_drivers_that_commit_at_once_one_merges_and_all_are_told_the_same(self, database: str) -> None:
+    def test_one_of_many_concurrent_drivers_merges_and_all_get_the_same_outcome(self, database: str) -> None:
         runs = [new_write() for _ in range(4)]
         staged = [stage(database, run, [[row("q", f"{i}-{j}") for j in range(3)]]) for i, run in enumerate(runs)]
-        told = all_at_once(
+        outcomes = all_at_once(
             [
-                lambda run=run, rows=rows: sinking(database).commit(run, rows, Rules())
+                lambda run=run, rows=rows: sink_of(database).commit(run, rows, Rules())
                 for run, rows in zip(runs, staged, strict=True)
             ]
         )
-        assert len(set(told)) == 1
+        assert len(set(outcomes)) == 1
         assert len(live_keys(database)) == 3
         assert staged_rows(database) == (0, 0)
 
-    def test_versions_follow_the_order_of_the_frame_whatever_the_order_of_keys(self, database: str) -> None:
+    def test_versions_are_in_the_order_of_the_frame_whatever_the_order_of_keys(self, database: str) -> None:
         offered(database, [[row("q", "z"), row("p", "y")], [row("q", "a"), row("q", "b")]])
-        assert ask(database, "select key from tarry.message order by version") == [("z",), ("y",), ("a",), ("b",)]
+        assert run_sql(database, "select key from tarry.message order by version") == [("z",), ("y",), ("a",), ("b",)]
 
     def test_versions_others_took_meanwhile_are_not_given_out_twice(self, database: str, pipeline_app: App) -> None:
         def offers() -> None:
@@ -89,7 +91,7 @@ class TestCommit:
 
         rows = [row("q", f"k{n:03}") for n in range(300)]
         all_at_once([offers, lambda: offered(database, [rows[:100], rows[100:]]), lambda: offered(database, [rows])])
-        taken = ask(database, "select version from tarry.event where version is not null")
+        taken = run_sql(database, "select version from tarry.event where version is not null")
         assert len(set(taken)) == len(taken)
 
     def test_missing_queues_are_created_with_the_merge(self, database: str) -> None:
@@ -98,7 +100,7 @@ class TestCommit:
 
     def test_or_refused_with_nothing_stored(self, database: str, pipeline_app: App) -> None:
         pipeline_app.queues.create("known", QueueSettings())
-        with pytest.raises(BadRows, match=r"2 of the 3 queues .* are not there, and nothing was stored: one, two"):
+        with pytest.raises(BadRows, match=r"2 of the 3 queues .* do not exist, and nothing was stored: one, two"):
             offered(database, [[row("known", "a"), row("one", "a")], [row("two", "a")]], Rules(create_queues=False))
         assert live_keys(database) == []
 
@@ -107,23 +109,23 @@ class TestTheSameKeyTwice:
     def test_the_last_row_wins_across_parts(self, database: str) -> None:
         parts = [[row("q", "a", 1), row("q", "a", 2)], [row("q", "a", 3)], [row("p", "a", 4)]]
         assert counts(offered(database, parts)) == (2, 0, 0, 2)
-        assert ask(database, "select payload from tarry.message order by version") == [(b"3",), (b"4",)]
+        assert run_sql(database, "select payload from tarry.message order by version") == [(b"3",), (b"4",)]
 
     def test_the_first_stays_where_rows_keep(self, database: str) -> None:
         done = offered(database, [[row("q", "a", 1)], [row("q", "a", 2)]], Rules(conflict=KEEP))
         assert counts(done) == (1, 0, 1, 0)
-        assert ask(database, "select payload from tarry.message") == [(b"1",)]
+        assert run_sql(database, "select payload from tarry.message") == [(b"1",)]
 
     def test_the_earliest_stays_and_those_it_outdid_were_superseded(self, database: str) -> None:
         waits = [9, 5, 7, 3, 3]
         parts = [[row("q", "a", n, after=wait * MINUTE)] for n, wait in enumerate(waits)]
         assert counts(offered(database, parts, Rules(conflict=EARLIEST))) == (1, 0, 2, 2)
-        assert ask(database, "select payload from tarry.message") == [(b"3",)]
+        assert run_sql(database, "select payload from tarry.message") == [(b"3",)]
 
     def test_debounce_is_limited_from_the_merge_on(self, database: str) -> None:
         parts = [[row("q", "a", 1, after=9 * MINUTE), row("q", "a", 2, after=5 * MINUTE)]]
         assert counts(offered(database, parts, Rules(conflict=Conflict.debounce(MINUTE)))) == (1, 0, 0, 1)
-        assert ask(database, "select payload, due_at - created_at, due_limit = due_at from tarry.message") == [
+        assert run_sql(database, "select payload, due_at - created_at, due_limit = due_at from tarry.message") == [
             (b"2", MINUTE, True)
         ]
 
@@ -132,46 +134,46 @@ class TestLosses:
     def test_rows_that_a_crash_took_are_missed_and_nothing_is_merged(self, database: str) -> None:
         write = new_write()
         staged = stage(database, write, [[row("q", "a")], [row("q", "b"), row("q", "c")]])
-        ask(database, "truncate tarry.sink_row")  # what a crash does to an unlogged table
-        with pytest.raises(StagingLost, match=r"2 of 2 tasks had staged 3 rows, and 0 of them are there; nothing was"):
-            sinking(database).commit(write, staged, Rules())
+        run_sql(database, "truncate tarry.sink_row")  # what a crash does to an unlogged table
+        with pytest.raises(StagingLost, match=r"2 of 2 tasks had staged 3 rows, and 0 of them are left; nothing was"):
+            sink_of(database).commit(write, staged, Rules())
         assert live_keys(database) == []
-        outcome = sinking(database).outcome(write.write_id)
+        outcome = sink_of(database).outcome(write.write_id)
         assert outcome is not None
         assert outcome.state is WriteState.STAGING
 
     def test_after_it_the_same_write_can_be_done_again(self, database: str) -> None:
         write = new_write()
         staged = stage(database, write, [[row("q", "a")]])
-        ask(database, "truncate tarry.sink_row")
+        run_sql(database, "truncate tarry.sink_row")
         with pytest.raises(StagingLost):
-            sinking(database).commit(write, staged, Rules())
-        sinking(database).abort(write)
+            sink_of(database).commit(write, staged, Rules())
+        sink_of(database).abort(write)
         again = new_write(write.write_id)
-        assert counts(sinking(database).commit(again, stage(database, again, [[row("q", "a")]]), Rules())) == (
+        assert counts(sink_of(database).commit(again, stage(database, again, [[row("q", "a")]]), Rules())) == (
             1,
             0,
             0,
             0,
         )
 
-    def test_a_row_more_than_was_told_is_as_bad_as_one_less(self, database: str) -> None:
+    def test_a_row_more_than_announced_is_as_bad_as_one_less(self, database: str) -> None:
         write = new_write()
         staged = stage(database, write, [[row("q", "a")]])
-        ask(database, "insert into tarry.sink_row select * from tarry.sink_row")
+        run_sql(database, "insert into tarry.sink_row select * from tarry.sink_row")
         with pytest.raises(StagingLost):
-            sinking(database).commit(write, staged, Rules())
+            sink_of(database).commit(write, staged, Rules())
 
     def test_a_merge_that_fails_leaves_everything_as_it_was(self, database: str) -> None:
         write = new_write()
         staged = stage(database, write, [[row("p", "a")], [row("q", "b")]])
-        ask(database, "alter table tarry.message add constraint no_b check (key <> 'b')")
+        run_sql(database, "alter table tarry.message add constraint no_b check (key <> 'b')")
         with pytest.raises(psycopg.errors.CheckViolation):
-            sinking(database).commit(write, staged, Rules())
+            sink_of(database).commit(write, staged, Rules())
         assert live_keys(database) == []
         assert number(database, "select count(*) from tarry.event") == 0
-        ask(database, "alter table tarry.message drop constraint no_b")
-        assert counts(sinking(database).commit(write, staged, Rules())) == (2, 0, 0, 0)
+        run_sql(database, "alter table tarry.message drop constraint no_b")
+        assert counts(sink_of(database).commit(write, staged, Rules())) == (2, 0, 0, 0)
 
 
 class TestLeftBehind:
@@ -179,23 +181,23 @@ class TestLeftBehind:
         mine, other = new_write(), new_write()
         stage(database, mine, [[row("q", "mine")]])
         staged = stage(database, other, [[row("q", "other")]])
-        sinking(database).abort(mine)
+        sink_of(database).abort(mine)
         assert staged_rows(database) == (1, 1)
-        assert counts(sinking(database).commit(other, staged, Rules())) == (1, 0, 0, 0)
+        assert counts(sink_of(database).commit(other, staged, Rules())) == (1, 0, 0, 0)
         assert live_keys(database) == ["other"]
 
     def test_an_abort_after_the_commit_changes_nothing(self, database: str) -> None:
         write = new_write()
-        done = sinking(database).commit(write, stage(database, write, [[row("q", "a")]]), Rules())
-        sinking(database).abort(write)
-        assert sinking(database).outcome(write.write_id) == done
+        done = sink_of(database).commit(write, stage(database, write, [[row("q", "a")]]), Rules())
+        sink_of(database).abort(write)
+        assert sink_of(database).outcome(write.write_id) == done
 
     def test_a_task_that_was_aborted_cannot_go_on(self, database: str) -> None:
         write = new_write()
-        with sinking(database).attempt(write, 0) as staging:
+        with sink_of(database).attempt(write, 0) as staging:
             staging.add([row("q", "a")])
-            sinking(database).abort(write)
-            with pytest.raises(Refused, match="while this task was staging"):
+            sink_of(database).abort(write)
+            with pytest.raises(InvalidState, match="while this task was staging"):
                 staging.add([row("q", "b")])
         assert staged_rows(database) == (0, 0)
 
@@ -203,15 +205,17 @@ class TestLeftBehind:
         old, young = new_write("old"), new_write("young")
         stage(database, old, [[row("q", "a")]])
         stage(database, young, [[row("q", "b")]])
-        ask(
+        run_sql(
             database,
             "update tarry.sink_attempt set started_at = started_at - interval '2 days' where run = %s",
             old.run,
         )
-        ask(database, "update tarry.sink_write set started_at = started_at - interval '2 days' where write_id = 'old'")
-        assert sinking(database).sweep() == 1
+        run_sql(
+            database, "update tarry.sink_write set started_at = started_at - interval '2 days' where write_id = 'old'"
+        )
+        assert sink_of(database).sweep() == 1
         assert staged_rows(database) == (1, 1)
-        assert dict(ask(database, "select write_id, state from tarry.sink_write")) == {
+        assert dict(run_sql(database, "select write_id, state from tarry.sink_write")) == {
             "old": "aborted",
             "young": "staging",
         }
@@ -220,23 +224,23 @@ class TestLeftBehind:
         stage(database, new_write(), [[row("q", "a")]])
         with psycopg.connect(database) as merging:
             merging.execute("select from tarry.sink_attempt for key share")
-            assert sinking(database).sweep(timedelta(0)) == 0
-        assert sinking(database).sweep(timedelta(0)) == 1
+            assert sink_of(database).sweep(timedelta(0)) == 0
+        assert sink_of(database).sweep(timedelta(0)) == 1
 
     def test_every_commit_sweeps(self, database: str) -> None:
         stage(database, new_write("dead"), [[row("q", "a")]])
-        ask(database, "update tarry.sink_attempt set started_at = started_at - interval '2 days'")
+        run_sql(database, "update tarry.sink_attempt set started_at = started_at - interval '2 days'")
         offered(database, [[row("q", "b")]])
         assert staged_rows(database) == (0, 0)
 
     def test_of_a_stream_the_last_batch_is_remembered_and_a_name_for_ever(self, database: str) -> None:
         for n in range(3):
             batch = Write(write_id=f"s/{n}", run=new_write().run, stream="s", batch=n)
-            sinking(database).commit(batch, [], Rules())
+            sink_of(database).commit(batch, [], Rules())
         offered(database, [])
-        ask(database, "update tarry.sink_write set committed_at = committed_at - interval '2 days'")
-        sinking(database).sweep()
-        assert ask(database, "select batch from tarry.sink_write order by batch") == [(2,), (None,)]
+        run_sql(database, "update tarry.sink_write set committed_at = committed_at - interval '2 days'")
+        sink_of(database).sweep()
+        assert run_sql(database, "select batch from tarry.sink_write order by batch") == [(2,), (None,)]
 
 
 class TestGroups:
@@ -263,4 +267,4 @@ def test_a_write_has_a_name_that_can_be_kept(database: str) -> None:
         with pytest.raises(InvalidInput, match="a write_id has 1 to 200 characters and no NUL"):
             new_write(name)
     name = "ü" * 200
-    assert sinking(database).begin(new_write(name)).write_id == name
+    assert sink_of(database).begin(new_write(name)).write_id == name

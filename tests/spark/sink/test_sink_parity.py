@@ -1,4 +1,4 @@
-"""The sink and `offer_many` are two ways to say the same: the same rows give the same messages, outcomes and events."""
+"""The sink and `offer_many` are equivalent: the same rows give the same messages, outcomes and events."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 
 from tarry import Conflict, Message, Outcome, Queue
 from tarry.app import App
-from tarry.core.events import JournalLevel
+from tarry.core.analytics.bulk_offer import Rules, SinkWrite
+from tarry.core.journal.events import JournalLevel
 from tarry.core.settings import QueueSettings, StoreSettings
-from tarry.core.sinking import Rules, SinkWrite
 from tarry.storage.postgres.sync import PostgresStore
 from tarry.testing import MutableClock
 from tests.kit.clocks import START
 from tests.kit.servers import Server
 from tests.kit.steps import MINUTE, SECOND
-from tests.spark.sink_kit import ask, offered, staged_row
+from tests.spark.sink.sink_kit import offered, run_sql, staged_row
 
 OUTCOMES = (Outcome.CREATED, Outcome.UPDATED, Outcome.IGNORED, Outcome.SUPERSEDED)
 QUEUES = ("p", "q")
@@ -104,7 +104,7 @@ def live_through(queue: Queue[Any], past: Sequence[Past]) -> None:
                 getattr(delivery, each.then)()
 
 
-def told(world: World, story: Story) -> tuple[Counter[Outcome], SinkWrite, list[Any], list[Any]]:
+def state_after(world: World, story: Story) -> tuple[Counter[Outcome], SinkWrite, list[Any], list[Any]]:
     """The story twice: its batch through `offer_many`, and through the sink."""
     turn = world.turn()
     for name in QUEUES:
@@ -124,13 +124,13 @@ def told(world: World, story: Story) -> tuple[Counter[Outcome], SinkWrite, list[
 
 def seen(world: World, prefix: str) -> list[Any]:
     return [
-        (name, ask(world.dsn, _LIVE, f"{prefix}-{name}"), ask(world.dsn, _EVENTS, f"{prefix}-{name}"))
+        (name, run_sql(world.dsn, _LIVE, f"{prefix}-{name}"), run_sql(world.dsn, _EVENTS, f"{prefix}-{name}"))
         for name in QUEUES
     ]
 
 
 def assert_parity(world: World, story: Story) -> SinkWrite:
-    outcomes, done, by_offers, by_sink = told(world, story)
+    outcomes, done, by_offers, by_sink = state_after(world, story)
     assert by_sink == by_offers
     assert (done.created, done.updated, done.ignored, done.superseded) == tuple(outcomes[each] for each in OUTCOMES)
     assert done.rows == len(story.batch)

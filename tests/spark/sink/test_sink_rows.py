@@ -1,4 +1,4 @@
-"""What a frame may look like, and what is said about rows that cannot be offered."""
+"""The columns of a frame, and the errors of rows that cannot be offered."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from tarry.core.analytics.bulk_offer import StagedRow, Trouble
 from tarry.core.errors import InvalidInput
-from tarry.core.messages import ConflictRule
-from tarry.core.sinking import StagedRow, Trouble
-from tarry.edges.spark.sink_options import SinkOptions
-from tarry.edges.spark.sink_rows import RowReader
+from tarry.core.messages.model import ConflictRule
+from tarry.edges.spark.sink.options import SinkOptions
+from tarry.edges.spark.sink.rows import RowReader
 
-# Only for `fromDDL`, which asks the JVM; nothing here runs a job.
+# Only for `fromDDL`, which calls the JVM; nothing here runs a job.
 pytestmark = pytest.mark.usefixtures("spark")
 
 DSN = {"dsn": "dbname=nowhere"}
@@ -45,7 +45,7 @@ def read(
     return list(staged), trouble
 
 
-def one(columns: str, *row: Any, options: Mapping[str, str] | None = None) -> StagedRow:
+def staged_row(columns: str, *row: Any, options: Mapping[str, str] | None = None) -> StagedRow:
     (staged,), trouble = read(columns, row, options=options)
     assert not trouble
     return staged
@@ -63,7 +63,7 @@ class TestRows:
             "queue string, key string, payload binary, due_at timestamp, priority smallint, type string, "
             "headers map<string,string>, max_attempts int"
         )
-        staged = one(columns, "orders", "k", b"\x00\x01", AT, 3, "t", {"h": "v"}, 5)
+        staged = staged_row(columns, "orders", "k", b"\x00\x01", AT, 3, "t", {"h": "v"}, 5)
         due = (AT - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
         assert staged == (
             *("orders", "k", b"\x00\x01", "application/octet-stream", due, None, 3, "t"),
@@ -72,19 +72,19 @@ class TestRows:
 
     def test_nulls_are_defaults_and_a_missing_key_is_made_up(self) -> None:
         columns = "key string, payload string, due_at timestamp, delay_s double, priority int, headers string"
-        first = one(columns, None, "text", None, None, None, None)
-        second = one("payload string", "text")
+        first = staged_row(columns, None, "text", None, None, None, None)
+        second = staged_row("payload string", "text")
         assert first[2:] == second[2:] == (b"text", "text/plain", None, None, 0, None, None, None)
         assert len({first[1], second[1]}) == 2
-        assert one("payload string, type void", "text", None)[2:] == first[2:]
+        assert staged_row("payload string, type void", "text", None)[2:] == first[2:]
 
     def test_a_delay_is_any_number_of_seconds(self) -> None:
-        assert one("payload string, delay_s double", "", 1.5)[5] == 1.5
-        assert one("payload string, delay_s bigint", "", 60)[5] == 60.0
+        assert staged_row("payload string, delay_s double", "", 1.5)[5] == 1.5
+        assert staged_row("payload string, delay_s bigint", "", 60)[5] == 60.0
 
     def test_headers_may_be_json_and_none_of_them_are_none(self) -> None:
-        assert one("payload string, headers string", "", '{"b": "2", "a": "1"}')[8] == b'{"b":"2","a":"1"}'
-        assert one("payload string, headers map<string,string>", "", {})[8] is None
+        assert staged_row("payload string, headers string", "", '{"b": "2", "a": "1"}')[8] == b'{"b":"2","a":"1"}'
+        assert staged_row("payload string, headers map<string,string>", "", {})[8] is None
 
 
 class TestPayloads:
@@ -106,17 +106,17 @@ class TestPayloads:
     def test_a_column_becomes_what_an_offer_of_the_same_value_would_store(
         self, kind: str, value: Any, options: dict[str, str], stored: tuple[bytes, str | None]
     ) -> None:
-        assert one(f"payload {kind}", value, options=options)[2:4] == stored
+        assert staged_row(f"payload {kind}", value, options=options)[2:4] == stored
 
     def test_a_content_type_of_its_own_takes_the_bytes_as_they_are(self) -> None:
         columns = "payload binary, content_type string"
-        assert one(columns, b"{ }", None)[2:4] == (b"{ }", None)
-        assert one(columns, b"\xff", "application/x-protobuf")[2:4] == (b"\xff", "application/x-protobuf")
+        assert staged_row(columns, b"{ }", None)[2:4] == (b"{ }", None)
+        assert staged_row(columns, b"\xff", "application/x-protobuf")[2:4] == (b"\xff", "application/x-protobuf")
 
 
 class TestBadRows:
     @pytest.mark.parametrize(
-        ("columns", "row", "said"),
+        ("columns", "row", "problem"),
         [
             ("queue string, payload string", (None, ""), "the queue is null"),
             ("queue string, payload string", ("no spaces", ""), "a queue name is 1 to 100 of the characters"),
@@ -139,10 +139,10 @@ class TestBadRows:
             ("payload double", (float("nan"),), "contains NaN"),
         ],
     )
-    def test_a_bad_row_is_named_with_what_is_wrong(self, columns: str, row: tuple[Any, ...], said: str) -> None:
+    def test_a_bad_row_is_named_with_what_is_wrong(self, columns: str, row: tuple[Any, ...], problem: str) -> None:
         message = refused(columns, *row)
         assert message.startswith("row 100 of partition 7 (queue ")
-        assert said in message
+        assert problem in message
 
     @pytest.mark.parametrize("text", ["{", '{"a": 1e999}', "", "[" * 100 + "]" * 100])
     def test_json_that_is_none_or_too_deep_is_refused(self, text: str) -> None:
@@ -173,7 +173,7 @@ class TestBadRows:
 
 class TestFrames:
     @pytest.mark.parametrize(
-        ("columns", "options", "said"),
+        ("columns", "options", "problem"),
         [
             ("key string", {}, "needs a column payload"),
             ("payload string, prio int", {}, "knows no column 'prio'"),
@@ -181,21 +181,21 @@ class TestFrames:
             ("payload string, due_at string", {}, "due_at must be timestamp"),
             ("payload string, priority string", {}, "priority must be a whole number"),
             ("payload string, priority double", {}, "priority must be a whole number"),
-            ("payload string, queue string", {"queue": "q"}, "say where the rows go"),
+            ("payload string, queue string", {"queue": "q"}, "the rows need a queue"),
             ("payload string", {"payload_format": "binary"}, "payload_format=binary does not fit a payload of string"),
             ("payload int", {"payload_format": "text"}, "payload_format=text does not fit a payload of int"),
             ("payload string, content_type string", {}, "content_type is for binary payloads"),
         ],
     )
     def test_a_frame_that_cannot_fit_is_refused_before_any_work(
-        self, columns: str, options: dict[str, str], said: str
+        self, columns: str, options: dict[str, str], problem: str
     ) -> None:
         with pytest.raises(InvalidInput) as caught:
             read(columns, options=options)
-        assert said in str(caught.value)
+        assert problem in str(caught.value)
 
-    def test_without_a_queue_nobody_knows_where_to(self) -> None:
-        with pytest.raises(InvalidInput, match="say where the rows go"):
+    def test_a_frame_without_a_queue_is_rejected(self) -> None:
+        with pytest.raises(InvalidInput, match="the rows need a queue"):
             RowReader(schema_of("payload string"), SinkOptions.parse(DSN))
 
 
@@ -209,23 +209,23 @@ class TestOptions:
         assert options.rules.conflict.max_wait == timedelta(seconds=90)
 
     @pytest.mark.parametrize(
-        ("options", "said"),
+        ("options", "problem"),
         [
             ({}, "the sink needs the option dsn"),
             ({**DSN, "confilct": "keep"}, "the sink has no option 'confilct'"),
             ({**DSN, "conflict": "merge"}, "conflict is one of replace, keep, earliest, debounce, not 'merge'"),
-            ({**DSN, "conflict": "debounce"}, "debounce needs it"),
-            ({**DSN, "conflict": "keep", "max_wait_s": "1"}, "max_wait belongs to debounce"),
+            ({**DSN, "conflict": "debounce"}, "only debounce has max_wait, and needs it"),
+            ({**DSN, "conflict": "keep", "max_wait_s": "1"}, "only debounce has max_wait"),
             ({**DSN, "max_wait_s": "soon"}, "max_wait_s must be a number"),
             ({**DSN, "create_queues": "perhaps"}, "create_queues is true or false"),
             ({**DSN, "payload_format": "xml"}, "payload_format is one of json, text, binary"),
             ({**DSN, "queue": "no spaces"}, "a queue name is 1 to 100"),
         ],
     )
-    def test_what_cannot_be_meant_is_refused(self, options: dict[str, str], said: str) -> None:
+    def test_what_cannot_be_meant_is_refused(self, options: dict[str, str], problem: str) -> None:
         with pytest.raises(InvalidInput) as caught:
             SinkOptions.parse(options)
-        assert said in str(caught.value)
+        assert problem in str(caught.value)
 
     def test_a_payload_limit_of_its_own(self) -> None:
         assert "4 bytes, and 3 are allowed" in refused("payload string", "four", options={"payload_limit": "3"})

@@ -14,10 +14,10 @@ from pyspark.sql import functions as F  # noqa: N812
 import tarry
 from tarry.app import App
 from tarry.core.errors import InvalidInput
-from tarry.core.events import JournalLevel
+from tarry.core.journal.events import JournalLevel
 from tarry.edges.spark.schemas import TABLES
-from tarry.edges.spark.source import register
-from tarry.edges.spark.source_options import parse
+from tarry.edges.spark.source.options import parse
+from tarry.edges.spark.source.reader import register
 from tests.kit.servers import Server
 from tests.kit.spark import rows_of, write_events
 
@@ -87,20 +87,20 @@ def source(spark: SparkSession, stocked: str) -> Any:
     return read
 
 
-def asked(dsn: str, query: LiteralString) -> list[tuple[Any, ...]]:
+def queried(dsn: str, query: LiteralString) -> list[tuple[Any, ...]]:
     with psycopg.connect(dsn) as conn:
         return conn.execute(query).fetchall()
 
 
 def normal(rows: list[tuple[Any, ...]]) -> list[tuple[str, ...]]:
-    """Instants and bytes have more than one Python type; what they say is compared."""
+    """Instants and bytes have more than one Python type; their values are compared."""
 
-    def said(value: Any) -> str:
+    def text(value: Any) -> str:
         if isinstance(value, datetime):
             return (value.astimezone(UTC) if value.tzinfo else value.astimezone().astimezone(UTC)).isoformat()
         return repr(bytes(value)) if isinstance(value, bytes | bytearray | memoryview) else repr(value)
 
-    return sorted(tuple(map(said, row)) for row in rows)
+    return sorted(tuple(map(text, row)) for row in rows)
 
 
 @pytest.mark.parametrize("table", list(TABLES))
@@ -108,27 +108,27 @@ def normal(rows: list[tuple[Any, ...]]) -> list[tuple[str, ...]]:
 def test_every_table_has_the_rows_that_sql_finds(source: Any, stocked: str, table: str, partitions: int | None) -> None:
     frame = source(table, **({} if partitions is None else {"partitions": partitions}))
     assert frame.schema == TABLES[table]
-    expected = asked(stocked, PLAIN[table])
+    expected = queried(stocked, PLAIN[table])
     assert len(expected) > 20
     assert normal(rows_of(frame)) == normal(expected)
 
 
 @pytest.mark.parametrize("table", ["events", "messages"])
-def test_only_the_columns_that_are_asked_for_come_in_the_order_asked(source: Any, stocked: str, table: str) -> None:
+def test_only_the_requested_columns_come_in_the_requested_order(source: Any, stocked: str, table: str) -> None:
     frame = source(table, columns="key, version,queue")
     assert frame.columns == ["key", "version", "queue"]
-    expected = [(row[i], row[j], row[k]) for row in asked(stocked, PLAIN[table]) for i, j, k in [_places(table)]]
+    expected = [(row[i], row[j], row[k]) for row in queried(stocked, PLAIN[table]) for i, j, k in [_scans(table)]]
     assert normal(rows_of(frame)) == normal(expected)
 
 
-def _places(table: str) -> tuple[int, int, int]:
+def _scans(table: str) -> tuple[int, int, int]:
     names = TABLES[table].names
     return names.index("key"), names.index("version"), names.index("queue")
 
 
 def test_a_declared_schema_is_as_good_as_the_option_columns(spark: SparkSession, stocked: str) -> None:
     frame = spark.read.format("tarry").schema("kind string, id long").option("dsn", stocked).load()
-    assert normal(rows_of(frame)) == normal([(row[3], row[0]) for row in asked(stocked, PLAIN["events"])])
+    assert normal(rows_of(frame)) == normal([(row[3], row[0]) for row in queried(stocked, PLAIN["events"])])
 
 
 LEFT_TO_THE_DATABASE = (
@@ -139,19 +139,19 @@ LEFT_TO_SPARK = "(kind = 'acked' or priority > 7) and id % 2 = 0 and key like 'k
 
 
 def test_filters_give_the_same_rows_wherever_they_are_applied(source: Any) -> None:
-    wanted = f"{LEFT_TO_THE_DATABASE} and not ({LEFT_TO_SPARK})"
+    condition = f"{LEFT_TO_THE_DATABASE} and not ({LEFT_TO_SPARK})"
     columns = "id,at,kind,queue,key,attempt,priority,error,detail"
-    pushed = rows_of(source(columns=columns).where(wanted))
-    applied = rows_of(source(columns=columns, pushdown="false").where(wanted))
+    pushed = rows_of(source(columns=columns).where(condition))
+    applied = rows_of(source(columns=columns, pushdown="false").where(condition))
     assert len(pushed) > 20
     assert normal(pushed) == normal(applied)
 
 
 def test_the_database_applies_what_it_can_decide(source: Any) -> None:
-    def filters_left(wanted: Any) -> bool:
+    def filters_left(condition: Any) -> bool:
         plan = (
             source(columns="id,kind,detail,at,queue,key,error,attempt,priority")
-            .where(wanted)
+            .where(condition)
             ._jdf.queryExecution()
             .executedPlan()
             .toString()
@@ -163,10 +163,10 @@ def test_the_database_applies_what_it_can_decide(source: Any) -> None:
 
 
 def test_since_and_until_are_a_half_open_range(source: Any, stocked: str) -> None:
-    instants = sorted({row[2] for row in asked(stocked, PLAIN["events"])})
+    instants = sorted({row[2] for row in queried(stocked, PLAIN["events"])})
     since, until = instants[1], instants[-1]
     frame = source(columns="at", since=since.isoformat(), until=until.isoformat())
-    expected = [(row[2],) for row in asked(stocked, PLAIN["events"]) if since <= row[2] < until]
+    expected = [(row[2],) for row in queried(stocked, PLAIN["events"]) if since <= row[2] < until]
     assert normal(rows_of(frame)) == normal(expected)
 
 
@@ -190,7 +190,7 @@ def test_without_registration_spark_finds_the_source_by_its_module(spark: SparkS
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "problem"),
     [
         ({"table": "event"}, "option table is one of events, messages, dead_letters"),
         ({"columns": "id,nope"}, "events has no column 'nope'"),
@@ -204,12 +204,12 @@ def test_without_registration_spark_finds_the_source_by_its_module(spark: SparkS
         ({"pushdown": "maybe"}, "true or false"),
     ],
 )
-def test_a_bad_option_is_said_in_a_sentence(options: dict[str, str], said: str) -> None:
-    with pytest.raises(InvalidInput, match=said):
+def test_a_bad_option_is_rejected_with_one_sentence(options: dict[str, str], problem: str) -> None:
+    with pytest.raises(InvalidInput, match=problem):
         parse({"dsn": "dbname=x", **options})
 
 
-def test_spark_says_the_sentence_to_its_user(source: Any) -> None:
+def test_spark_shows_the_sentence_to_its_user(source: Any) -> None:
     with pytest.raises(AnalysisException, match="there is no option 'colums' for reading tarry; there are: dsn, table"):
         source(colums="id")
 
@@ -219,13 +219,13 @@ def test_a_declared_column_of_another_type_is_refused(spark: SparkSession, stock
         spark.read.format("tarry").schema("id string").option("dsn", stocked).load().collect()
 
 
-def test_without_an_address_the_error_says_how_to_give_one(spark: SparkSession) -> None:
+def test_without_an_address_the_error_names_how_to_give_one(spark: SparkSession) -> None:
     register(spark)
     with pytest.raises(AnalysisException, match="which database"):
         spark.read.format("tarry").load()
 
 
-def test_an_address_where_nobody_answers_is_said_as_such(spark: SparkSession) -> None:
+def test_an_address_without_a_server_is_reported_as_such(spark: SparkSession) -> None:
     register(spark)
     frame = spark.read.format("tarry").option("dsn", "host=127.0.0.1 port=1 dbname=x").load()
     with pytest.raises(Exception, match="the database cannot be reached"):

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from pyspark.sql import datasource as ds
 
 import tarry
-from tarry.bulk import pipeline_on
 from tarry.core.errors import InvalidInput
-from tarry.core.windows import Condition, Operator, Scan
-from tarry.edges.spark.source_options import condition
+from tarry.core.journal.snapshots import Condition, Operator, Scan
+from tarry.edges.spark.source.options import condition
+from tarry.pipeline import pipeline_on
 from tests.kit.servers import Server
 
 AWKWARD = [
@@ -77,7 +77,7 @@ SAME = [
     (ds.GreaterThanOrEqual(("key",), "k2"), known(operator.ge, "key", "k2")),
     (ds.GreaterThanOrEqual(("at",), LONG_AGO), known(operator.ge, "at", LONG_AGO)),
     (ds.LessThan(("at",), LONG_AGO), known(operator.lt, "at", LONG_AGO)),
-    (ds.In(("kind",), ("acked", "nacked", "never heard of")), lambda row: row["kind"] in ("acked", "nacked")),
+    (ds.In(("kind",), ("acked", "nacked", "unknown")), lambda row: row["kind"] in ("acked", "nacked")),
     (ds.Not(ds.In(("key",), ("k1", "k2"))), lambda row: row["key"] not in ("k1", "k2", None)),
     (ds.IsNull(("error",)), lambda row: row["error"] is None),
     (ds.IsNotNull(("error",)), lambda row: row["error"] is not None),
@@ -92,12 +92,12 @@ SAME = [
 
 @pytest.mark.parametrize(("filter", "meaning"), SAME, ids=[str(filter) for filter, _ in SAME])
 def test_the_database_means_what_spark_means(stocked: str, filter: ds.Filter, meaning: Any) -> None:
-    asked = condition(filter)
-    assert asked is not None
-    assert pipeline_on(stocked).windows.can_apply("events", asked)
+    pushed = condition(filter)
+    assert pushed is not None
+    assert pipeline_on(stocked).windows.can_apply("events", pushed)
     every = read(stocked)
     assert len(every) > 80
-    assert sorted(row["id"] for row in read(stocked, asked)) == sorted(row["id"] for row in every if meaning(row))
+    assert sorted(row["id"] for row in read(stocked, pushed)) == sorted(row["id"] for row in every if meaning(row))
 
 
 NOT_OURS = [
@@ -120,16 +120,16 @@ NOT_OURS = [
 
 @pytest.mark.parametrize("filter", NOT_OURS, ids=map(str, NOT_OURS))
 def test_what_the_database_cannot_decide_stays_with_spark(stocked: str, filter: ds.Filter) -> None:
-    asked = condition(filter)
-    assert asked is None or not pipeline_on(stocked).windows.can_apply("events", asked)
+    pushed = condition(filter)
+    assert pushed is None or not pipeline_on(stocked).windows.can_apply("events", pushed)
 
 
-def test_a_condition_that_nobody_checked_is_refused(stocked: str) -> None:
+def test_an_unchecked_condition_is_refused(stocked: str) -> None:
     with pytest.raises(InvalidInput):
         read(stocked, Condition("id = 1 or true --", Operator.EQ, (1,)))
 
 
 @given(text=st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])) | st.sampled_from(AWKWARD))
 def test_a_value_is_a_value_whatever_it_looks_like(stocked: str, text: str) -> None:
-    found = read(stocked, Condition("key", Operator.EQ, (text,)))
-    assert {row["key"] for row in found} == ({text} if text in AWKWARD else set()) or text.startswith("k")
+    rows = read(stocked, Condition("key", Operator.EQ, (text,)))
+    assert {row["key"] for row in rows} == ({text} if text in AWKWARD else set()) or text.startswith("k")

@@ -1,4 +1,4 @@
-"""The journal as a stream: exactly what was committed, in batches no larger than asked for, across restarts."""
+"""The journal as a stream: exactly what was committed, in batches no larger than requested, across restarts."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 import tarry
 from tarry.app import App
 from tarry.core.errors import InvalidInput
-from tarry.edges.spark.source import register
-from tarry.edges.spark.source_options import parse
-from tarry.edges.spark.source_stream import EventStream
+from tarry.edges.spark.source.options import parse
+from tarry.edges.spark.source.reader import register
+from tarry.edges.spark.source.stream import EventStream
 from tests.kit.spark import write_events
 
 if TYPE_CHECKING:
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 class Follower:
     """Reads the stream as far as it goes, again and again, each time as a new query on the same checkpoint."""
 
-    def __init__(self, spark: SparkSession, dsn: str, room: Path) -> None:
+    def __init__(self, spark: SparkSession, dsn: str, directory: Path) -> None:
         register(spark)
         self._spark = spark
         self._dsn = dsn
-        self.checkpoint = room / "checkpoint"
+        self.checkpoint = directory / "checkpoint"
         self.batches: list[list[int]] = []
 
-    def follow(self, *, stop_after: int | None = None, **options: Any) -> list[list[int]]:
+    def tail(self, *, stop_after: int | None = None, **options: Any) -> list[list[int]]:
         """The batches of this turn. `stop_after`: break in the middle of a batch, as a crash would."""
         before = len(self.batches)
 
@@ -75,22 +75,22 @@ def test_transactions_held_open_across_batches_are_neither_missed_nor_doubled(
         write_events(late, 5)
         write_events(never, 5)
         queue.offer("b", 1)
-        (first,) = follower.follow()
-        assert follower.follow() == [], "nothing new is no batch"
+        (first,) = follower.tail()
+        assert follower.tail() == [], "nothing new is no batch"
         late.commit()
         never.rollback()
     queue.offer("c", 1)
-    (second,) = follower.follow()
+    (second,) = follower.tail()
     assert follower.seen == committed(pipeline_app)
     assert len([i for i in second if i < max(first)]) == 5, "`id > last` would have missed these"
 
 
-def test_batches_are_no_larger_than_asked_for_and_survive_a_crash(pipeline_app: App, follower: Follower) -> None:
+def test_batches_are_no_larger_than_requested_and_survive_a_crash(pipeline_app: App, follower: Follower) -> None:
     pipeline_app.queue("q").offer_many([tarry.Message(payload=i) for i in range(49)])
     with pytest.raises(StreamingQueryException, match="the lights went out"):
-        follower.follow(maxRowsPerBatch=20, stop_after=1)
+        follower.tail(maxRowsPerBatch=20, stop_after=1)
     pipeline_app.queue("q").offer_many([tarry.Message(payload=i) for i in range(10)])
-    follower.follow(maxRowsPerBatch=20)
+    follower.tail(maxRowsPerBatch=20)
     assert [len(batch) for batch in follower.batches] == [20, 20, 10, 10]
     assert follower.seen == committed(pipeline_app)
 
@@ -107,11 +107,11 @@ def test_a_stream_may_begin_with_what_comes_next(pipeline_app: App) -> None:
     assert stream.reportLatestOffset()["system_id"] == end["system_id"]
 
 
-def test_a_checkpoint_of_another_cluster_is_refused_unless_told_to_start_anew(
+def test_a_checkpoint_of_another_cluster_is_refused_unless_a_new_start_is_configured(
     pipeline_app: App, follower: Follower
 ) -> None:
     pipeline_app.queue("q").offer("a", 1)
-    follower.follow()
+    follower.tail()
     (offsets,) = [path for path in (follower.checkpoint / "offsets").iterdir() if path.name == "0"]
     *head, offset = offsets.read_text().splitlines()
     offsets.write_text("\n".join([*head, json.dumps({**json.loads(offset), "system_id": "4711"})]))
@@ -119,13 +119,13 @@ def test_a_checkpoint_of_another_cluster_is_refused_unless_told_to_start_anew(
         crc.unlink()
     pipeline_app.queue("q").offer("b", 1)
     with pytest.raises(StreamingQueryException, match="belongs to the database cluster 4711"):
-        follower.follow()
-    (again,) = follower.follow(startAnew="true")
+        follower.tail()
+    (again,) = follower.tail(startAnew="true")
     assert sorted(again) == committed(pipeline_app)
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "problem"),
     [
         ({"table": "messages"}, "only events can be read as a stream"),
         ({"since": "2026-01-01T00:00:00Z"}, "since and until are for spark.read"),
@@ -134,6 +134,6 @@ def test_a_checkpoint_of_another_cluster_is_refused_unless_told_to_start_anew(
         ({"startAnew": "yes"}, "option startAnew is true or false"),
     ],
 )
-def test_what_a_stream_cannot_do_is_said_in_a_sentence(options: dict[str, str], said: str) -> None:
-    with pytest.raises(InvalidInput, match=said):
+def test_an_unsupported_option_of_a_stream_is_rejected_with_one_sentence(options: dict[str, str], problem: str) -> None:
+    with pytest.raises(InvalidInput, match=problem):
         EventStream(parse({"dsn": "dbname=x", **options}))

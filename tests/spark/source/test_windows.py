@@ -13,10 +13,10 @@ import pytest
 
 import tarry
 from tarry.app import App
-from tarry.bulk import pipeline_on
-from tarry.core.errors import InvalidInput, Refused
-from tarry.core.pipeline import OtherCluster
-from tarry.core.windows import BEGINNING, Edge, Mark, Scan, Window
+from tarry.core.analytics.manifest import OtherCluster
+from tarry.core.errors import InvalidInput, InvalidState
+from tarry.core.journal.snapshots import BEGINNING, Mark, Scan, SnapshotBound, Window
+from tarry.pipeline import pipeline_on
 from tests.kit.spark import write_events
 
 IDS = Scan(table="events", columns=("id",))
@@ -40,7 +40,7 @@ def committed(app: App) -> list[int]:
 
 @pytest.fixture
 def transactions(pipeline_app: App) -> Iterator[Any]:
-    """Begin transactions that write events and stay open until told how to end."""
+    """Begin transactions that write events and stay open until the test ends them."""
     with ExitStack() as stack:
 
         def begin(n: int = 1) -> psycopg.Connection[Any]:
@@ -87,21 +87,21 @@ def test_windows_of_any_size_add_up_to_what_was_committed(pipeline_app: App, tra
             case "rollback" if held:
                 held.pop(dice.randrange(len(held))).rollback()
             case "read" | "cut" as how:
-                window = Window(edge, windows.edge() if edge.is_complete else Edge(edge.snapshot))
+                window = Window(edge, windows.edge() if edge.is_complete else SnapshotBound(edge.snapshot))
                 if how == "cut":
                     window = windows.cut(window, dice.randint(1, 10))
-                found = ids(pipeline_app, window, partitions=dice.choice([None, 3]))
-                assert how == "read" or len(found) <= 10
-                assert (len(found) > 0) == windows.has_rows(window)
-                assert sum(digest.rows for digest in windows.digest(window).values()) == len(found)
-                missed |= {i for i in found if i <= last}
-                seen += found
-                last, edge = max([last, *found]), window.end
+                row_ids = ids(pipeline_app, window, partitions=dice.choice([None, 3]))
+                assert how == "read" or len(row_ids) <= 10
+                assert (len(row_ids) > 0) == windows.has_rows(window)
+                assert sum(digest.rows for digest in windows.digest(window).values()) == len(row_ids)
+                missed |= {i for i in row_ids if i <= last}
+                seen += row_ids
+                last, edge = max([last, *row_ids]), window.end
             case _:
                 pass
     for conn in held:
         conn.commit()
-    for rest in (Edge(edge.snapshot), windows.edge()):
+    for rest in (SnapshotBound(edge.snapshot), windows.edge()):
         seen += ids(pipeline_app, Window(edge, rest))
         edge = rest
     assert sorted(seen) == committed(pipeline_app)
@@ -124,9 +124,9 @@ def test_cuts_of_one_window_give_every_row_once_and_end_with_the_window(pipeline
     rest, sizes, seen = whole, list[int](), list[int]()
     while True:
         part = windows.cut(rest, 20)
-        found = ids(pipeline_app, part)
-        sizes.append(len(found))
-        seen += found
+        row_ids = ids(pipeline_app, part)
+        sizes.append(len(row_ids))
+        seen += row_ids
         if part == rest:
             break
         rest = Window(part.end, whole.end)
@@ -146,19 +146,19 @@ def test_a_cut_of_a_long_backlog_looks_at_its_beginning_only(
             conn.execute("do $$begin for i in 1..1000 loop perform pg_current_xact_id(); commit; end loop; end$$")
     backlog = Window(start, windows.edge())
     first = int(start.snapshot.split(":")[0])
-    looks: list[int] = []
-    ask = windows._reach.ask
+    searches: list[int] = []
+    fetch = windows._database.fetch
 
-    def watched(make: Any) -> Any:
-        looks.append(make.__self__.params["end_xid"])
-        return ask(make)
+    def watched(verb: Any, decode: Any, **params: Any) -> Any:
+        searches.append(params["end_xid"])
+        return fetch(verb, decode, **params)
 
-    monkeypatch.setattr(windows, "_reach", SimpleNamespace(ask=watched))
+    monkeypatch.setattr(windows, "_database", SimpleNamespace(fetch=watched))
     windows.cut(backlog, 5)
-    assert looks == [first + 1_000]
-    looks.clear()
+    assert searches == [first + 1_000]
+    searches.clear()
     windows.cut(backlog, 15)
-    assert looks[0] == first + 1_000 < looks[1] <= first + 4_000
+    assert searches[0] == first + 1_000 < searches[1] <= first + 4_000
 
 
 def test_the_digest_of_a_window_is_the_sum_of_its_parts(pipeline_app: App) -> None:
@@ -192,7 +192,7 @@ def test_an_edge_of_another_cluster_is_refused(pipeline_app: App) -> None:
 def test_an_edge_from_the_future_is_refused(pipeline_app: App) -> None:
     windows = pipeline_app.pipeline.windows
     with pytest.raises(OtherCluster, match="in the future of this database"):
-        windows.check(Edge("99999999:99999999:"), windows.system_id())
+        windows.check(SnapshotBound("99999999:99999999:"), windows.system_id())
 
 
 def test_an_edge_before_what_was_pruned_is_refused(pipeline_app: App) -> None:
@@ -203,7 +203,7 @@ def test_an_edge_before_what_was_pruned_is_refused(pipeline_app: App) -> None:
         conn.execute(
             "insert into tarry.archive_day (lake, day, pruned_xid) values ('l', '2026-01-01', pg_current_xact_id())"
         )
-    with pytest.raises(Refused, match="pruned beyond this position"):
+    with pytest.raises(InvalidState, match="pruned beyond this position"):
         windows.check(early, windows.system_id())
     windows.check(windows.edge(), windows.system_id())
     windows.check(BEGINNING, windows.system_id())
@@ -226,25 +226,27 @@ def test_an_edge_is_on_disk_when_it_is_handed_out(pipeline_app: App) -> None:
 @pytest.mark.parametrize(
     ("start", "end"),
     [
-        (Edge("5:5:"), Edge("9:9:", "7:7:", Mark(7, 1))),
-        (Edge("9:9:", "5:5:", Mark(6, 1)), Edge("12:12:")),
-        (Edge("9:9:", "5:5:", Mark(6, 1)), Edge("9:9:", "4:4:", Mark(7, 1))),
+        (SnapshotBound("5:5:"), SnapshotBound("9:9:", "7:7:", Mark(7, 1))),
+        (SnapshotBound("9:9:", "5:5:", Mark(6, 1)), SnapshotBound("12:12:")),
+        (SnapshotBound("9:9:", "5:5:", Mark(6, 1)), SnapshotBound("9:9:", "4:4:", Mark(7, 1))),
     ],
 )
-def test_edges_that_do_not_belong_together_make_no_window(start: Edge, end: Edge) -> None:
+def test_edges_that_do_not_belong_together_make_no_window(start: SnapshotBound, end: SnapshotBound) -> None:
     with pytest.raises(InvalidInput):
         Window(start, end)
 
 
-@pytest.mark.parametrize("edge", [BEGINNING, Edge("9:12:10,11"), Edge("9:12:10", "5:5:", Mark(7, 1))])
-def test_an_edge_survives_json(edge: Edge) -> None:
-    assert Edge.from_json(edge.as_json()) == edge
+@pytest.mark.parametrize("edge", [BEGINNING, SnapshotBound("9:12:10,11"), SnapshotBound("9:12:10", "5:5:", Mark(7, 1))])
+def test_an_edge_survives_json(edge: SnapshotBound) -> None:
+    assert SnapshotBound.from_json(edge.as_json()) == edge
 
 
-@pytest.mark.parametrize("said", [{}, {"snapshot": "1:1:", "base": "1:1:"}, {"snapshot": "x", "base": "y", "xid": "z"}])
-def test_what_is_no_edge_is_refused(said: Any) -> None:
+@pytest.mark.parametrize(
+    "value", [{}, {"snapshot": "1:1:", "base": "1:1:"}, {"snapshot": "x", "base": "y", "xid": "z"}]
+)
+def test_what_is_no_edge_is_refused(value: Any) -> None:
     with pytest.raises(InvalidInput):
-        Edge.from_json(said)
+        SnapshotBound.from_json(value)
 
 
 def test_a_pipeline_needs_nothing_but_an_address(pipeline_app: App) -> None:
@@ -255,5 +257,5 @@ def test_a_pipeline_needs_nothing_but_an_address(pipeline_app: App) -> None:
 def test_the_memory_store_has_no_pipeline() -> None:
     from tarry.testing import memory_app
 
-    with memory_app() as app, pytest.raises(Refused, match="needs PostgreSQL"):
+    with memory_app() as app, pytest.raises(InvalidState, match="needs PostgreSQL"):
         _ = app.pipeline

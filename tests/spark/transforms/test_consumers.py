@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tarry.edges.spark.transforms import consumers, tracing
+from tarry.edges.spark.transforms import consumers
+from tarry.edges.spark.transforms import history as tracing
 from tests.spark.journal_frames import Event, event, frame, table
 
 if TYPE_CHECKING:
@@ -36,23 +37,23 @@ def test_each_consumer_has_its_counts_rate_and_share(spark: SparkSession) -> Non
         event("expired", 60, 6, key="k6"),
         settle("acked", 27, 7, "w2", 7),
     ]
-    found = consumers.consumer_hours(tracing.traced(tracing.sequenced(frame(spark, events))))
-    assert table(found, *COUNTS) == [
+    hours = consumers.consumer_hours(tracing.traced(tracing.sequenced(frame(spark, events))))
+    assert table(hours, *COUNTS) == [
         ("w1", 0.0, 6, 2, 2, 1, 1, 0.4, 0.75),
         ("w2", 0.0, 2, 1, 0, 0, 0, 1.0, 0.25),
     ]
-    assert table(found.where("consumer = 'w1'"), "processing_p50_s", "exact") == [(18.0, True)]
+    assert table(hours.where("consumer = 'w1'"), "processing_p50_s", "exact") == [(18.0, True)]
 
 
 def test_an_hour_counts_what_happened_in_it(spark: SparkSession) -> None:
     events = [lease(3599, 1, "w1"), settle("acked", 3601, 1, "w1", 3599)]
-    found = consumers.consumer_hours(tracing.traced(tracing.sequenced(frame(spark, events))))
-    assert table(found, *COUNTS) == [
+    hours = consumers.consumer_hours(tracing.traced(tracing.sequenced(frame(spark, events))))
+    assert table(hours, *COUNTS) == [
         ("w1", 0.0, 1, 0, 0, 0, 0, None, 1.0),
         ("w1", 3600.0, 0, 1, 0, 0, 0, 1.0, None),
     ]
 
 
-def test_who_does_not_say_its_name_is_unknown(spark: SparkSession) -> None:
-    found = consumers.consumer_hours(tracing.traced(tracing.sequenced(frame(spark, [lease(1, 1, None)]))))
-    assert table(found, "consumer", "leased") == [("unknown", 1)]
+def test_a_consumer_without_a_name_is_unknown(spark: SparkSession) -> None:
+    hours = consumers.consumer_hours(tracing.traced(tracing.sequenced(frame(spark, [lease(1, 1, None)]))))
+    assert table(hours, "consumer", "leased") == [("unknown", 1)]

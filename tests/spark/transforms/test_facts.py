@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tarry.edges.spark.transforms import facts, tracing
+from tarry.edges.spark.transforms import facts
+from tarry.edges.spark.transforms import history as tracing
 from tests.spark.journal_frames import Event, event, frame, plain, table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-Told = dict[str, list[dict[str, Any]]]
+FactsByStory = dict[str, list[dict[str, Any]]]
 
 ENDED = ("version", "outcome", "reason", "settled_at")
 COUNTED = ("version", "attempts", "redeliveries", "releases", "processing_s")
@@ -90,7 +91,7 @@ STORIES: dict[str, list[Event]] = {
         event("dropped", 1, due=0, **ELSEWHERE),
     ],
 }
-JOURNAL = [{**said, "key": key} for key, story in STORIES.items() for said in story]
+JOURNAL = [{**event, "key": key} for key, story in STORIES.items() for event in story]
 
 
 @pytest.fixture(scope="module")
@@ -100,57 +101,59 @@ def known(spark: SparkSession) -> DataFrame:
 
 
 @pytest.fixture(scope="module")
-def told(known: DataFrame) -> Told:
-    rows = facts.told(known).orderBy("queue_id", "version").toArrow().to_pylist()
+def facts_by_story(known: DataFrame) -> FactsByStory:
+    rows = facts.published(known).orderBy("queue_id", "version").toArrow().to_pylist()
     return {key: [row for row in rows if row["key"] == key] for key in STORIES}
 
 
-def of(told: Told, story: str, *columns: str) -> list[tuple[Any, ...]]:
-    return [tuple(plain(row[name]) for name in columns) for row in told[story]]
+def of(facts_by_story: FactsByStory, story: str, *columns: str) -> list[tuple[Any, ...]]:
+    return [tuple(plain(row[name]) for name in columns) for row in facts_by_story[story]]
 
 
 def test_facts_have_the_columns_that_are_promised(known: DataFrame) -> None:
-    found = facts.told(known).schema
-    assert [(field.name, field.dataType) for field in found] == [(f.name, f.dataType) for f in facts.FACTS]
+    schema = facts.published(known).schema
+    assert [(field.name, field.dataType) for field in schema] == [(f.name, f.dataType) for f in facts.FACTS]
 
 
-def test_a_message_that_went_well_has_one_row_with_everything(told: Told) -> None:
-    assert of(told, "simple", *(name for name in facts.FACTS.names if name != "last_id")) == [
+def test_a_message_that_went_well_has_one_row_with_everything(facts_by_story: FactsByStory) -> None:
+    assert of(facts_by_story, "simple", *(name for name in facts.FACTS.names if name != "last_id")) == [
         (1, "orders", "simple", 1, None, 3, 7, 0.0, 10.0, 12.0, 15.5, "done", None, 1, 0, 0, 2.0, 3.5, "w1", None,
          date(2024, 1, 1)),
     ]  # fmt: skip
 
 
-def test_a_dead_message_counts_its_attempts_and_keeps_its_last_error(told: Told) -> None:
-    assert of(told, "retried", *ENDED, "last_error", "consumer") == [(1, "dead", "exhausted", 24.0, "second", "w2")]
-    assert of(told, "retried", *COUNTED, "due_at", "wait_s") == [(1, 2, 0, 0, 6.0, 0.0, 1.0)]
+def test_a_dead_message_counts_its_attempts_and_keeps_its_last_error(facts_by_story: FactsByStory) -> None:
+    assert of(facts_by_story, "retried", *ENDED, "last_error", "consumer") == [
+        (1, "dead", "exhausted", 24.0, "second", "w2")
+    ]
+    assert of(facts_by_story, "retried", *COUNTED, "due_at", "wait_s") == [(1, 2, 0, 0, 6.0, 0.0, 1.0)]
 
 
-def test_an_expiry_is_a_redelivery_unless_it_was_the_end(told: Told) -> None:
-    assert of(told, "expired", *COUNTED, "outcome", "consumer") == [(1, 2, 1, 0, 0.0, "dead", "w2")]
+def test_an_expiry_is_a_redelivery_unless_it_was_the_end(facts_by_story: FactsByStory) -> None:
+    assert of(facts_by_story, "expired", *COUNTED, "outcome", "consumer") == [(1, 2, 1, 0, 0.0, "dead", "w2")]
 
 
-def test_a_release_takes_its_attempt_back(told: Told) -> None:
-    assert of(told, "released", *COUNTED, "outcome") == [(1, 0, 0, 1, 0.0, "live")]
+def test_a_release_takes_its_attempt_back(facts_by_story: FactsByStory) -> None:
+    assert of(facts_by_story, "released", *COUNTED, "outcome") == [(1, 0, 0, 1, 0.0, "live")]
 
 
-def test_a_later_version_supersedes_an_earlier_one_even_while_it_is_leased(told: Told) -> None:
-    assert of(told, "superseded", *ENDED) == [(1, "superseded", None, 2.0), (5, "dropped", None, 4.0)]
+def test_a_later_version_supersedes_an_earlier_one_even_while_it_is_leased(facts_by_story: FactsByStory) -> None:
+    assert of(facts_by_story, "superseded", *ENDED) == [(1, "superseded", None, 2.0), (5, "dropped", None, 4.0)]
 
 
-def test_an_edited_version_is_superseded_as_if_it_had_been_offered_anew(told: Told) -> None:
-    assert of(told, "edited", *ENDED) == [(1, "superseded", None, 2.0), (5, "done", None, 10.0)]
+def test_an_edited_version_is_superseded_as_if_it_had_been_offered_anew(facts_by_story: FactsByStory) -> None:
+    assert of(facts_by_story, "edited", *ENDED) == [(1, "superseded", None, 2.0), (5, "done", None, 10.0)]
 
 
-def test_a_redriven_version_keeps_the_time_of_its_death_and_its_heir_knows_it(told: Told) -> None:
-    assert of(told, "redriven", *ENDED, "origin") == [
+def test_a_redriven_version_keeps_the_time_of_its_death_and_its_heir_knows_it(facts_by_story: FactsByStory) -> None:
+    assert of(facts_by_story, "redriven", *ENDED, "origin") == [
         (1, "redriven", "exhausted", 24.0, None),
         (7, "live", None, None, 1),
     ]
 
 
-def test_a_purged_dead_letter_stays_dead_and_is_not_carried_on(told: Told, known: DataFrame) -> None:
-    assert of(told, "purged", *ENDED) == [(1, "dead", "exhausted", 24.0)]
+def test_a_purged_dead_letter_stays_dead_and_is_not_carried_on(facts_by_story: FactsByStory, known: DataFrame) -> None:
+    assert of(facts_by_story, "purged", *ENDED) == [(1, "dead", "exhausted", 24.0)]
     assert table(facts.still_open(known).where("settled is not null"), "key") == [
         ("expired",),
         ("offered beside the dead",),
@@ -158,48 +161,54 @@ def test_a_purged_dead_letter_stays_dead_and_is_not_carried_on(told: Told, known
     ]
 
 
-def test_a_new_offer_beside_a_dead_letter_supersedes_nothing(told: Told) -> None:
-    assert of(told, "offered beside the dead", "version", "outcome") == [(1, "dead"), (9, "superseded"), (10, "live")]
+def test_a_new_offer_beside_a_dead_letter_supersedes_nothing(facts_by_story: FactsByStory) -> None:
+    assert of(facts_by_story, "offered beside the dead", "version", "outcome") == [
+        (1, "dead"),
+        (9, "superseded"),
+        (10, "live"),
+    ]
 
 
-def test_a_wait_never_begins_before_the_message_was_there(told: Told) -> None:
-    assert of(told, "early", "wait_s") == [(3.0,)]
+def test_a_wait_never_begins_before_the_message_was_there(facts_by_story: FactsByStory) -> None:
+    assert of(facts_by_story, "early", "wait_s") == [(3.0,)]
 
 
-def test_what_ended_while_the_journal_was_off_is_unknown_and_does_not_live_for_ever(told: Told) -> None:
-    assert of(told, "unseen end", *ENDED) == [(1, "unknown", None, 50.0), (2, "done", None, 60.0)]
+def test_what_ended_while_the_journal_was_off_is_unknown_and_does_not_live_for_ever(
+    facts_by_story: FactsByStory,
+) -> None:
+    assert of(facts_by_story, "unseen end", *ENDED) == [(1, "unknown", None, 50.0), (2, "done", None, 60.0)]
 
 
-def test_a_message_whose_offer_was_not_written_down_has_an_end_all_the_same(told: Told) -> None:
-    assert of(told, "unseen offer", *ENDED, "offered_at", "wait_s") == [(1, "done", None, 6.0, None, None)]
+def test_a_message_whose_offer_was_not_written_down_has_an_end_all_the_same(facts_by_story: FactsByStory) -> None:
+    assert of(facts_by_story, "unseen offer", *ENDED, "offered_at", "wait_s") == [(1, "done", None, 6.0, None, None)]
 
 
-def test_equal_versions_in_two_queues_are_two_messages(told: Told) -> None:
-    assert of(told, "two queues", "queue", "outcome") == [("orders", "live"), ("mails", "dropped")]
+def test_equal_versions_in_two_queues_are_two_messages(facts_by_story: FactsByStory) -> None:
+    assert of(facts_by_story, "two queues", "queue", "outcome") == [("orders", "live"), ("mails", "dropped")]
 
 
-def test_a_chain_of_batches_tells_what_one_pass_tells(spark: SparkSession, known: DataFrame) -> None:
+def test_a_chain_of_batches_has_the_facts_of_one_pass(spark: SparkSession, known: DataFrame) -> None:
     # In the order of time, as they would be archived; what one statement writes has one time, and comes in one batch.
-    whole = [{"id": i, **said} for i, said in enumerate(sorted(JOURNAL, key=lambda said: said["at"]), 1)]
-    instants = sorted({said["at"] for said in whole})
+    whole = [{"id": i, **event} for i, event in enumerate(sorted(JOURNAL, key=lambda event: event["at"]), 1)]
+    instants = sorted({event["at"] for event in whole})
     carried: DataFrame | None = None
     news: dict[tuple[Any, ...], tuple[Any, ...]] = {}
     traced: list[tuple[Any, ...]] = []
     passed_on = 0
     for start, end in pairwise([0, 4, 9, len(instants)]):
-        batch = frame(spark, [said for said in whole if said["at"] in instants[start:end]])
+        batch = frame(spark, [event for event in whole if event["at"] in instants[start:end]])
         untouched: DataFrame | None = None
         if carried is not None:
             carried, untouched = facts.split(carried, batch)
             passed_on += untouched.count()
         sequence = tracing.sequenced(batch, carried)
         folded = facts.fold(sequence, carried).cache()
-        told = table(facts.told(folded.where("fresh")), "queue_id", "key", "version", *facts.FACTS.names)
-        news |= {row[:3]: row[3:] for row in told}
+        facts_by_story = table(facts.published(folded.where("fresh")), "queue_id", "key", "version", *facts.FACTS.names)
+        news |= {row[:3]: row[3:] for row in facts_by_story}
         traced += table(tracing.traced(sequence), *tracing.TRACED.names)
         still_open = facts.still_open(folded)
         carried = (still_open if untouched is None else still_open.unionByName(untouched)).localCheckpoint()
     at_once = tracing.sequenced(frame(spark, whole))
-    assert sorted(news.values(), key=repr) == table(facts.told(facts.fold(at_once)), *facts.FACTS.names)
+    assert sorted(news.values(), key=repr) == table(facts.published(facts.fold(at_once)), *facts.FACTS.names)
     assert sorted(traced, key=repr) == table(tracing.traced(at_once), *tracing.TRACED.names)
     assert passed_on > 0, "some of what was open was gone by"

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import tarry
-from tarry.core.forecasting import Verdict, sentence
+from tarry.core.analytics.forecast import Verdict, sentence
+from tarry.core.analytics.port import AnalyticsQuery
 from tarry.edges.spark.jobs import archive, metrics
 from tarry.edges.spark.jobs import forecast as job
 from tarry.edges.spark.sizing import local_frame
-from tarry.edges.spark.transforms.forecast import capacities, forecast, telling, verdicts
+from tarry.edges.spark.transforms.forecast import capacities, forecast, verdicts, with_load
 from tarry.testing import MutableClock
 from tests.spark.journal_frames import START, second, table
 
@@ -27,7 +28,7 @@ MINUTES = ("queue_id", "minute", "planned", "backlog", "lag_s", "saturated")
 
 @pytest.fixture(scope="module")
 def ahead(spark: SparkSession) -> DataFrame:
-    """Five minutes from half past the first: one queue that falls behind, one that is paused, one that nobody worked on,
+    """Five minutes from half past the first: one queue that falls behind, one that is paused, one without consumers,
     and one that waits for a schedule."""
     queues = [
         (1, "orders", 5, 60.0, False),
@@ -51,17 +52,17 @@ def test_the_backlog_is_carried_over_and_half_a_minute_works_off_half(ahead: Dat
         (1, 0.0, 4, 4.0, 24.0, False),  # 5 + 4 - 10 / 2
         (1, 120.0, 0, 14.0, 84.0, True),
         (1, 180.0, 1, 5.0, 30.0, False),
-        (1, 240.0, 0, 0.0, 0.0, False),  # capacity that nobody needed is not saved up
+        (1, 240.0, 0, 0.0, 0.0, False),  # unused capacity is not saved up
         (1, 60.0, 30, 24.0, 144.0, True),  # 4 + 30 - 10
     ]
 
 
 def test_a_paused_queue_works_nothing_off(ahead: DataFrame) -> None:
-    found = table(ahead.where("queue_id = 2"), "minute", "backlog", "saturated")
-    assert found == [(0.0, 0.0, False), (120.0, 7.0, True), (180.0, 7.0, True), (240.0, 7.0, True), (60.0, 0.0, False)]
+    rows = table(ahead.where("queue_id = 2"), "minute", "backlog", "saturated")
+    assert rows == [(0.0, 0.0, False), (120.0, 7.0, True), (180.0, 7.0, True), (240.0, 7.0, True), (60.0, 0.0, False)]
 
 
-def test_without_a_known_capacity_nothing_is_said_about_saturation(ahead: DataFrame) -> None:
+def test_without_a_known_capacity_there_is_no_saturation(ahead: DataFrame) -> None:
     assert table(ahead.where("queue_id = 3"), "backlog", "lag_s", "saturated") == [(2.0, None, None)] * 5
 
 
@@ -80,7 +81,7 @@ def test_a_verdict_names_the_first_saturation_the_recovery_and_the_peak(ahead: D
 
 
 def test_minutes_in_which_nothing_comes_and_nothing_waits_are_left_out(ahead: DataFrame) -> None:
-    assert table(telling(ahead).where("queue_id in (2, 4)"), "queue_id", "minute") == [
+    assert table(with_load(ahead).where("queue_id in (2, 4)"), "queue_id", "minute") == [
         (2, 120.0),
         (2, 180.0),
         (2, 240.0),
@@ -91,9 +92,11 @@ def test_minutes_in_which_nothing_comes_and_nothing_waits_are_left_out(ahead: Da
 def test_capacity_is_what_busy_minutes_did_without_the_one_that_is_not_over(spark: SparkSession) -> None:
     minutes = [(1, second(60 * n), n) for n in range(21)]  # 0 … 20 acks a minute
     metrics = local_frame(spark, [*minutes, (2, second(0), 0)], "queue_id int, minute timestamp, acked long")
-    found = capacities(metrics, since=second(0), until=second(20 * 60))
+    capacity_rows = capacities(metrics, since=second(0), until=second(20 * 60))
     # Of 1 … 19 the 95th percentile is 18.1: the idle minute does not count, nor does the last.
-    assert [(queue, round(capacity, 6)) for queue, capacity in table(found, "queue_id", "capacity")] == [(1, 18.1)]
+    assert [(queue, round(capacity, 6)) for queue, capacity in table(capacity_rows, "queue_id", "capacity")] == [
+        (1, 18.1)
+    ]
 
 
 AT = datetime(2024, 1, 2, 9, 0, tzinfo=UTC)
@@ -103,39 +106,41 @@ QUIET: dict[str, Any] = {
 }  # fmt: skip
 
 
-def said(**change: Any) -> str:
+def sentence_of(**change: Any) -> str:
     return sentence(Verdict(**{**QUIET, **change}), ahead_for=timedelta(days=7), capacity_for=timedelta(hours=24))
 
 
-def test_a_forecast_is_told_in_a_sentence() -> None:
-    assert said(planned=0) == "orders: nothing is ready, and nothing comes due in the next 7 days."
-    assert said() == (
+def test_a_forecast_has_a_sentence() -> None:
+    assert sentence_of(planned=0) == "orders: nothing is ready, and nothing comes due in the next 7 days."
+    assert sentence_of() == (
         "orders keeps up: 1,200 messages come due in the next 7 days, 400 a minute are worked off, "
         "35 wait at the worst, at 2024-01-02 09:00 UTC."
     )
-    assert said(planned=1, ready=3, peak_backlog=0.0, peak_at=None) == (
+    assert sentence_of(planned=1, ready=3, peak_backlog=0.0, peak_at=None) == (
         "orders keeps up: 1 message comes due in the next 7 days and 3 are ready now, 400 a minute are worked off, "
         "0 wait at the worst."
     )
-    assert said(capacity=None) == (
+    assert sentence_of(capacity=None) == (
         "orders: 1,200 messages come due in the next 7 days; nothing was acked in the last day, so its capacity is "
         "not known."
     )
     assert (
-        said(paused=True)
+        sentence_of(paused=True)
         == "orders is paused: 1,200 messages come due in the next 7 days, and wait until it is resumed."
     )
 
 
-def test_a_queue_that_falls_behind_says_when_and_until_when() -> None:
-    assert said(saturated_at=AT, peak_backlog=12_000.0, recovered_at=AT + timedelta(minutes=33)) == (
+def test_a_queue_that_falls_behind_has_a_begin_and_an_end() -> None:
+    assert sentence_of(saturated_at=AT, peak_backlog=12_000.0, recovered_at=AT + timedelta(minutes=33)) == (
         "orders falls behind at 2024-01-02 09:00 UTC: 1,200 messages come due in the next 7 days, 400 a minute are "
         "worked off, 12,000 wait at the worst, at 2024-01-02 09:00 UTC; it has caught up by 2024-01-02 09:33 UTC."
     )
-    assert said(saturated_at=AT, peak_backlog=12_000.0).endswith("; it has not caught up 7 days from now.")
+    assert sentence_of(saturated_at=AT, peak_backlog=12_000.0).endswith("; it has not caught up 7 days from now.")
 
 
-def test_the_job_serves_what_the_live_table_and_the_metrics_say(spark: SparkSession, database: str, lake: str) -> None:
+def test_the_job_publishes_what_follows_from_the_live_table_and_the_metrics(
+    spark: SparkSession, database: str, lake: str
+) -> None:
     clock = MutableClock(START)
     with tarry.connect(database, clock=clock) as app:
         orders = app.queue("orders")
@@ -149,22 +154,28 @@ def test_the_job_serves_what_the_live_table_and_the_metrics_say(spark: SparkSess
         orders.offer_many([tarry.Message(payload=n, key=f"soon{n}", after=timedelta(minutes=2)) for n in range(10)])
         args = job.ForecastArgs(lake=lake, ahead_for=timedelta(hours=1))
         summary = job.run(spark, app, args)
-        serving = app.pipeline.serving
-        coming = [(one.minute, one.planned, one.backlog, one.saturated) for one in serving.forecast_minutes("orders")]
+        analytics = app.pipeline.analytics
+        coming = [
+            (minute.minute, minute.planned, minute.backlog, minute.saturated)
+            for minute in analytics.forecast_minutes("orders")
+        ]
         assert coming == [
             (second(720), 10, 6.0, True),  # four a minute were seen
             (second(780), 0, 2.0, False),
         ]
-        (found,) = serving.forecasts()
-        assert (found.capacity, found.saturated_at, found.recovered_at) == (4.0, second(720), second(780))
-        assert summary.sentences == (found.sentence,)
-        assert found.sentence.startswith("orders falls behind at 2024-01-01 00:12 UTC: 10 messages come due")
+        (forecast,) = analytics.forecasts(AnalyticsQuery()).rows
+        assert (forecast.capacity, forecast.saturated_at, forecast.recovered_at) == (4.0, second(720), second(780))
+        assert summary.sentences == (forecast.sentence,)
+        assert forecast.sentence.startswith("orders falls behind at 2024-01-01 00:12 UTC: 10 messages come due")
         for n in range(10):
             orders.drop(f"soon{n}")
         assert job.run(spark, app, args).saturated == 0
-        assert (serving.forecast_minutes("orders"), serving.forecasts()[0].saturated_at) == ([], None)
+        assert (
+            analytics.forecast_minutes("orders"),
+            analytics.forecasts(AnalyticsQuery()).rows[0].saturated_at,
+        ) == ([], None)
         # The next tick is a message already, those after it are still to be planned; each counts once.
         app.cron().install_periodic("every 20 minutes", timedelta(minutes=20), queue="orders", payload=1)
         job.run(spark, app, args)
-        coming = [(one.minute, one.planned) for one in serving.forecast_minutes("orders")]
+        coming = [(minute.minute, minute.planned) for minute in analytics.forecast_minutes("orders")]
         assert coming == [(second(n * 1200), 1) for n in (1, 2, 3)]

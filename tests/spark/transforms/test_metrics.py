@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tarry.edges.spark.sizing import local_frame
-from tarry.edges.spark.transforms import metrics, quantiles, tracing
+from tarry.edges.spark.transforms import history as tracing
+from tarry.edges.spark.transforms import metrics, quantiles
 from tests.spark.journal_frames import Event, event, frame, second, table
 
 if TYPE_CHECKING:
@@ -71,9 +72,9 @@ LAGS: dict[str, tuple[list[Event], list[float]]] = {
 
 @pytest.fixture(scope="module")
 def lags(spark: SparkSession) -> dict[str, list[float]]:
-    """The lags of each story's leases. Their keys are lost in tracing, so each is told in a queue of its own."""
+    """The lags of each story's leases. Their keys are lost in tracing, so each has a queue of its own."""
     events = [
-        {**said, "queue": name, "queue_id": i} for i, (name, (story, _)) in enumerate(LAGS.items()) for said in story
+        {**entry, "queue": name, "queue_id": i} for i, (name, (story, _)) in enumerate(LAGS.items()) for entry in story
     ]
     rows = traced(spark, events).where("kind = 'leased'").orderBy("id").select("queue", "lag_us").toArrow().to_pylist()
     return {name: [row["lag_us"] / 1_000_000 for row in rows if row["queue"] == name] for name in LAGS}
@@ -94,12 +95,12 @@ def test_each_kind_is_counted_in_its_minute(spark: SparkSession) -> None:
         event("dropped", 119, 3, key="b"),
         event("queue_paused", 119, None, key=None),  # type: ignore[arg-type]
     ]
-    found = metrics.measured(traced(spark, events))
+    measured = metrics.measured(traced(spark, events))
     counts = ("minute", "offered", "updated", "leased", "acked", "dropped", "nacked", "bytes_offered", "net")
-    assert table(found, *counts) == [(0.0, 2, 1, 0, 0, 0, 0, 22, 2), (60.0, 0, 0, 1, 1, 1, 0, 0, -2)]
+    assert table(measured, *counts) == [(0.0, 2, 1, 0, 0, 0, 0, 22, 2), (60.0, 0, 0, 1, 1, 1, 0, 0, -2)]
 
 
-def test_only_who_settled_has_processed(spark: SparkSession) -> None:
+def test_only_a_settle_has_a_processing_time(spark: SparkSession) -> None:
     held = {"leased": 10.0, "consumer": "w1"}
     events = [
         event("acked", 12, 1, key="a", **held),
@@ -110,15 +111,15 @@ def test_only_who_settled_has_processed(spark: SparkSession) -> None:
         event("released", 16, 5, key="e"),
         event("expired", 17, 6, key="f", **held),
     ]
-    found = traced(spark, events).where("processing_us is not null")
-    assert table(found, "kind", "version", "processing_us") == [
+    rows = traced(spark, events).where("processing_us is not null")
+    assert table(rows, "kind", "version", "processing_us") == [
         ("acked", 1, 2_000_000),
         ("buried", 3, 4_000_000),
         ("nacked", 2, 3_000_000),
     ]
 
 
-def test_an_expiry_and_a_release_belong_to_who_held_the_lease(spark: SparkSession) -> None:
+def test_an_expiry_and_a_release_belong_to_the_consumer_of_the_lease(spark: SparkSession) -> None:
     events = [
         event("offered", 0, due=0),
         leased(1, consumer="slow"),
@@ -128,29 +129,29 @@ def test_an_expiry_and_a_release_belong_to_who_held_the_lease(spark: SparkSessio
         leased(42, attempt=2, consumer="dead"),
         event("expired", 99, due=0, attempt=2, leased=99, consumer="undertaker"),
     ]
-    found = traced(spark, events).where("kind in ('expired', 'released')")
-    assert table(found, "at", "consumer") == [(40.0, "slow"), (41.0, "kind"), (99.0, "dead")]
+    rows = traced(spark, events).where("kind in ('expired', 'released')")
+    assert table(rows, "at", "consumer") == [(40.0, "slow"), (41.0, "kind"), (99.0, "dead")]
 
 
 def test_percentiles_interpolate_as_sql_does(spark: SparkSession) -> None:
     events = [event("acked", 100, i, key=str(i), leased=100 - i) for i in range(1, 11)]
-    found = metrics.measured(traced(spark, events))
-    assert table(found, "processing_p50_s", "processing_p95_s", "processing_p99_s", "exact") == [
+    measured = metrics.measured(traced(spark, events))
+    assert table(measured, "processing_p50_s", "processing_p95_s", "processing_p99_s", "exact") == [
         (5.5, 9.55, 9.91, True),
     ]
 
 
-def test_large_groups_are_estimated_within_the_promised_rank_and_say_so(spark: SparkSession) -> None:
+def test_large_groups_are_estimated_within_the_promised_rank_and_marked(spark: SparkSession) -> None:
     rows = spark.range(1, 20_001).selectExpr("1 as queue_id", "if(id % 2 = 0, 1, 2) as minute", "id * 1000 as x_us")
     small = local_frame(spark, [(1, 3, 5_000)], "queue_id int, minute int, x_us long")
     marked = quantiles.with_exactness(rows.unionByName(small), ["queue_id", "minute"], exact_up_to=1_000)
-    found = marked.groupBy("minute", "exact").agg(quantiles.quantiles("x_us").alias("x")).orderBy("minute").collect()
-    assert [(row.minute, row.exact) for row in found] == [(1, False), (2, False), (3, True)]
-    for row in found[:2]:
+    measured = marked.groupBy("minute", "exact").agg(quantiles.quantiles("x_us").alias("x")).orderBy("minute").collect()
+    assert [(row.minute, row.exact) for row in measured] == [(1, False), (2, False), (3, True)]
+    for row in measured[:2]:
         for point, value in zip(quantiles.POINTS, row.x, strict=True):
             # 10,000 values two milliseconds apart: one rank of a ten-thousandth is one value.
             assert abs(value - 20 * point) <= 2 * 0.002
-    assert found[2].x == [0.005] * 3
+    assert measured[2].x == [0.005] * 3
 
 
 def test_the_depth_goes_on_from_where_the_queue_stood(spark: SparkSession) -> None:
@@ -160,8 +161,8 @@ def test_the_depth_goes_on_from_where_the_queue_stood(spark: SparkSession) -> No
         event("dropped", 130, 1, key="a"),
         event("offered", 130, 3, key="z", due=0, queue_id=2, queue="mails"),
     ]
-    found = metrics.with_depth(metrics.measured(traced(spark, events)), baseline(spark, (1, 100, 7), (3, 5, 5)))
-    assert table(found, "queue_id", "minute", "depth", "dead") == [
+    measured = metrics.with_depth(metrics.measured(traced(spark, events)), baseline(spark, (1, 100, 7), (3, 5, 5)))
+    assert table(measured, "queue_id", "minute", "depth", "dead") == [
         (1, 0.0, 101, 7),
         (1, 120.0, 101, 7),
         (1, 60.0, 102, 7),
@@ -177,8 +178,8 @@ def test_the_dead_are_counted_beside_the_living(spark: SparkSession) -> None:
         event("buried", 121, 2, detail={"reason": "buried"}, leased=120),
         event("purged", 181, 2),
     ]
-    found = metrics.with_depth(metrics.measured(traced(spark, events)), baseline(spark))
-    assert table(found, "minute", "depth", "dead") == [
+    measured = metrics.with_depth(metrics.measured(traced(spark, events)), baseline(spark))
+    assert table(measured, "minute", "depth", "dead") == [
         (0.0, 0, 1),
         (120.0, 0, 1),
         (180.0, 0, 0),
@@ -194,16 +195,16 @@ def test_a_journal_that_was_off_for_a_while_does_not_make_the_depth_wrong_for_ev
         event("offered", 3, 4, key="c", due=0),  # and acked while it was off
         event("offered", 9, 5, key="c", due=0),
     ]
-    found = metrics.with_depth(metrics.measured(traced(spark, events)), baseline(spark))
-    assert table(found, "depth") == [(2,)]
+    measured = metrics.with_depth(metrics.measured(traced(spark, events)), baseline(spark))
+    assert table(measured, "depth") == [(2,)]
 
 
-def test_minutes_are_those_of_utc_whatever_the_session_says(spark: SparkSession) -> None:
+def test_minutes_are_those_of_utc_whatever_the_zone_of_the_session(spark: SparkSession) -> None:
     before = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", "Asia/Kolkata")
     try:
-        found = metrics.measured(traced(spark, [event("offered", 86_399, due=0, size=1)]))
-        row = found.selectExpr("unix_seconds(minute) as minute", "cast(date as string) as date").collect()[0]
+        measured = metrics.measured(traced(spark, [event("offered", 86_399, due=0, size=1)]))
+        row = measured.selectExpr("unix_seconds(minute) as minute", "cast(date as string) as date").collect()[0]
     finally:
         spark.conf.set("spark.sql.session.timeZone", before or "UTC")
     assert (row.minute, row.date) == (second(86_340).timestamp(), "2024-01-01")

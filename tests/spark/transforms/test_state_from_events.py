@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.testing import assertDataFrameEqual
 
-from tarry.core.events import EventKind
-from tarry.core.folding import BEGINS, CHANGES, ENDS, MAY_FOLLOW, SAYS_NOTHING
+from tarry.core.journal.events import EventKind
+from tarry.core.journal.replay import BEGINS, CHANGES, ENDS, NEUTRAL, PREDECESSORS
 from tarry.edges.spark.sizing import local_frame
-from tarry.edges.spark.transforms import folding
+from tarry.edges.spark.transforms import state_from_events
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -23,7 +23,7 @@ EVENT = (
 STATE = "queue_id int, key string, version long, attempt int, priority int, due_at timestamp"
 
 
-def told(spark: SparkSession, *lives: str) -> DataFrame:
+def events_of(spark: SparkSession, *lives: str) -> DataFrame:
     """Each life is a key and its events, as `a offered/1 leased/1 acked/1`: kind and version; ids in the order given."""
     rows: list[tuple[Any, ...]] = []
     for life in lives:
@@ -37,15 +37,15 @@ def told(spark: SparkSession, *lives: str) -> DataFrame:
 
 
 def test_every_kind_of_event_has_its_place_in_the_life_of_a_key() -> None:
-    groups = (BEGINS, CHANGES, ENDS, SAYS_NOTHING)
+    groups = (BEGINS, CHANGES, ENDS, NEUTRAL)
     assert sum(map(len, groups)) == len(EventKind)
     assert frozenset().union(*groups) == frozenset(EventKind)
-    assert MAY_FOLLOW.keys() == BEGINS | CHANGES | ENDS
-    assert all(SAYS_NOTHING.isdisjoint(befores) for befores in MAY_FOLLOW.values())
+    assert PREDECESSORS.keys() == BEGINS | CHANGES | ENDS
+    assert all(NEUTRAL.isdisjoint(befores) for befores in PREDECESSORS.values())
 
 
-def test_what_was_not_ended_is_live_as_its_last_event_says(spark: SparkSession) -> None:
-    events = told(
+def test_a_message_without_an_end_is_live_as_of_its_last_event(spark: SparkSession) -> None:
+    events = events_of(
         spark,
         "waiting offered/1",
         "held offered/2 leased/2 touched/2",
@@ -56,13 +56,13 @@ def test_what_was_not_ended_is_live_as_its_last_event_says(spark: SparkSession) 
         "revived offered/9 leased/9 buried/9 redriven/10/9",
         "dropped offered/11 dropped/11",
         "expired offered/12 leased/12 expired/12 leased/12 released/12",
-        "told-and-late offered/13 leased/13 expired/13 acked/13",
-        "told-and-changed offered/14 leased/14 expired/14 updated/15",
-        "told-and-late-nack offered/16 leased/16 expired/16 nacked/16 dropped/16",
+        "expired-and-late offered/13 leased/13 expired/13 acked/13",
+        "expired-and-changed offered/14 leased/14 expired/14 updated/15",
+        "expired-and-late-nack offered/16 leased/16 expired/16 nacked/16 dropped/16",
         "edited offered/17 edited/18 leased/18 edited/19",
     )
-    sequence = folding.in_sequence(events)
-    assert folding.impossible(sequence, []).count() == 0
+    sequence = state_from_events.in_sequence(events)
+    assert state_from_events.impossible(sequence, []).count() == 0
     expected = [
         ("waiting", 1, 0),
         ("held", 2, 1),
@@ -70,18 +70,20 @@ def test_what_was_not_ended_is_live_as_its_last_event_says(spark: SparkSession) 
         ("replaced", 7, 0),
         ("revived", 10, 1),
         ("expired", 12, 2),
-        ("told-and-changed", 15, 1),
+        ("expired-and-changed", 15, 1),
         ("edited", 19, 1),
     ]
     assertDataFrameEqual(
-        folding.folded(sequence),
+        state_from_events.folded(sequence),
         local_frame(spark, [(1, key, version, attempt, 5, DUE) for key, version, attempt in expected], STATE),
     )
-    assertDataFrameEqual(folding.folded_dead(events), local_frame(spark, [], "queue_id int, key string, version long"))
+    assertDataFrameEqual(
+        state_from_events.folded_dead(events), local_frame(spark, [], "queue_id int, key string, version long")
+    )
 
 
 def test_a_dead_letter_stays_until_it_is_revived_or_given_up(spark: SparkSession) -> None:
-    events = told(
+    events = events_of(
         spark,
         "kept offered/1 leased/1 buried/1",
         "revived offered/2 leased/2 buried/2 redriven/3/2",
@@ -89,13 +91,13 @@ def test_a_dead_letter_stays_until_it_is_revived_or_given_up(spark: SparkSession
         "purged offered/6 leased/6 buried/6 purged/6",
     )
     assertDataFrameEqual(
-        folding.folded_dead(events),
+        state_from_events.folded_dead(events),
         local_frame(spark, [(1, "kept", 1), (1, "twice", 5)], "queue_id int, key string, version long"),
     )
 
 
-def test_events_that_cannot_follow_each_other_are_found(spark: SparkSession) -> None:
-    impossible = told(
+def test_impossible_sequences_of_events_are_detected(spark: SparkSession) -> None:
+    impossible = events_of(
         spark,
         "no-beginning leased/1",
         "acked-unleased offered/2 acked/2",
@@ -108,24 +110,24 @@ def test_events_that_cannot_follow_each_other_are_found(spark: SparkSession) -> 
         "touched-too-late offered/12 leased/12 expired/12 touched/12",
         "held-after-an-edit offered/13 leased/13 edited/14 acked/14",
     )
-    found = folding.impossible(folding.in_sequence(impossible), [])
-    assert {row.key for row in found.collect()} == {row.key for row in impossible.collect()}
+    rows = state_from_events.impossible(state_from_events.in_sequence(impossible), [])
+    assert {row.key for row in rows.collect()} == {row.key for row in impossible.collect()}
 
 
 def test_a_queue_whose_beginning_is_gone_may_begin_with_anything(spark: SparkSession) -> None:
-    sequence = folding.in_sequence(told(spark, "a leased/1 acked/1", "b nacked/2 acked/2"))
-    assert {row.key for row in folding.impossible(sequence, [1]).collect()} == {"b"}
+    sequence = state_from_events.in_sequence(events_of(spark, "a leased/1 acked/1", "b nacked/2 acked/2"))
+    assert {row.key for row in state_from_events.impossible(sequence, [1]).collect()} == {"b"}
 
 
 def test_two_sides_are_compared_as_sets_and_doubles_count(spark: SparkSession) -> None:
     schema = "queue_id int, key string, version long"
     expected = local_frame(spark, [(1, "same", 1), (1, "gone", 2), (1, "other", 3), (1, "double", 4)], schema)
-    found = local_frame(
+    differences = local_frame(
         spark, [(1, "same", 1), (1, "other", 9), (1, "double", 4), (1, "double", 4), (1, "extra", 5)], schema
     )
     differ = {
         row.key: (row.expected, row.found, row.times)
-        for row in folding.compared(expected, found, ("queue_id", "key")).collect()
+        for row in state_from_events.compared(expected, differences, ("queue_id", "key")).collect()
     }
     assert differ == {
         "gone": ((2,), None, None),
@@ -136,7 +138,8 @@ def test_two_sides_are_compared_as_sets_and_doubles_count(spark: SparkSession) -
 
 
 def test_an_id_that_is_there_twice_is_found(spark: SparkSession) -> None:
-    events = told(spark, "a offered/1 leased/1")
+    events = events_of(spark, "a offered/1 leased/1")
     assertDataFrameEqual(
-        folding.doubled(events.union(events.where("id = 2"))), local_frame(spark, [(2, 2)], "id long, times long")
+        state_from_events.doubled(events.union(events.where("id = 2"))),
+        local_frame(spark, [(2, 2)], "id long, times long"),
     )

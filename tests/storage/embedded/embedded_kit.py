@@ -1,4 +1,4 @@
-"""Processes that use an embedded server, as whoever and under whatever conditions a test needs."""
+"""Processes that use an embedded server, under the account and the conditions that a test needs."""
 
 import atexit
 import fcntl
@@ -22,18 +22,16 @@ import pytest
 
 import tarry
 from tarry.storage.postgres.embedded import EmbeddedSettings, start
-from tarry.storage.postgres.embedded.launch import namespaces_allowed
-from tarry.storage.postgres.embedded.supervisor.layout import Layout
-from tarry.storage.postgres.embedded.supervisor.locks import acquire, open_lock
-from tarry.storage.postgres.embedded.supervisor.state import State, read_state
-from tests.kit.rooms import room
+from tarry.storage.postgres.embedded.server import namespaces_allowed
+from tarry.storage.postgres.embedded.supervisor.layout import Layout, State, acquire, open_lock, read_state
+from tests.kit.directories import new_directory
 
-PATIENCE = 30.0
-NOBODY = 65534
+TIMEOUT = 30.0
+ORDINARY_UID = 65534
 NAMELESS = 54321  # an id that no line of /etc/passwd has
 
 needs_root = pytest.mark.skipif(
-    os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root and setpriv, to become somebody else"
+    os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root and setpriv, to run as another account"
 )
 
 needs_namespaces = pytest.mark.skipif(
@@ -76,7 +74,7 @@ server.close()
 
 
 class Process:
-    """A process that starts or joins the server of a directory, and stays until told to leave."""
+    """A process that starts or joins the server of a directory, and stays until the test ends it."""
 
     def __init__(self, home: Path, *modes: str, uid: int | None = None, binaries: str = "18") -> None:
         self.home = home
@@ -93,26 +91,26 @@ class Process:
             text=True,
             env={"PATH": os.environ["PATH"], "PYTHONPATH": import_path(), "PYTHONDONTWRITEBYTECODE": "1"},
         )
-        self._said: dict[str, str] | None = None
+        self._report: dict[str, str] | None = None
 
     @property
-    def said(self) -> dict[str, str]:
+    def report(self) -> dict[str, str]:
         """Waits until the process has the server, or has failed to get it."""
-        if self._said is None:
+        if self._report is None:
             assert self.popen.stdout is not None
-            self._said = json.loads(self.popen.stdout.readline())
-        assert self._said is not None
-        return self._said
+            self._report = json.loads(self.popen.stdout.readline())
+        assert self._report is not None
+        return self._report
 
     @property
     def dsn(self) -> str:
-        assert "error" not in self.said, self.said["error"]
-        return self.said["dsn"]
+        assert "error" not in self.report, self.report["error"]
+        return self.report["dsn"]
 
     @property
     def error(self) -> str:
-        assert "error" in self.said, "it was expected to fail, and did not"
-        return self.said["error"]
+        assert "error" in self.report, "it was expected to fail, and did not"
+        return self.report["error"]
 
     def leave(self) -> None:
         with self.popen:
@@ -135,7 +133,7 @@ def import_path() -> str:
 
 
 def skip_unless_others_can_read() -> None:
-    """A checkout in root's home, say: there is nothing that another account could run."""
+    """For example a checkout in root's home: there is nothing that another account could run."""
     for folder in map(Path, import_path().split(os.pathsep)):
         for parent in (folder, *folder.parents):
             if not parent.stat().st_mode & stat.S_IXOTH:
@@ -144,11 +142,11 @@ def skip_unless_others_can_read() -> None:
 
 @cache
 def python_of_an_ordinary_user() -> str:
-    """Ours may lie in root's home, where nobody else can execute it."""
+    """Ours may be in root's home, where no other account can execute it."""
     question = "import sys; sys.exit(sys.version_info < (3, 11))"
     for python in (sys.executable, "/usr/bin/python3", "/usr/local/bin/python3"):
         shell = f"exec {python} -c '{question}' 2>/dev/null"
-        command = ["setpriv", f"--reuid={NOBODY}", "--clear-groups", "sh", "-c", shell]
+        command = ["setpriv", f"--reuid={ORDINARY_UID}", "--clear-groups", "sh", "-c", shell]
         if subprocess.run(command, check=False).returncode == 0:
             return python
     pytest.skip("there is no Python >= 3.11 that an ordinary user may execute")
@@ -156,7 +154,7 @@ def python_of_an_ordinary_user() -> str:
 
 @cache
 def finished_database() -> Path:
-    made = room("tarry-test-")
+    made = new_directory("tarry-test-")
     atexit.register(shutil.rmtree, made, ignore_errors=True)
     with start(EmbeddedSettings(data_dir=made / "home")) as server:
         pass
@@ -164,12 +162,12 @@ def finished_database() -> Path:
     return Layout(server.data_dir).pgdata
 
 
-class Place:
-    """A room for data directories that every account may enter, with the processes that a test started in it."""
+class Sandbox:
+    """A directory for data directories that every account may enter, with the processes that a test started in it."""
 
-    def __init__(self, room: Path) -> None:
-        self.room = room
-        self.home = room / "home"
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.home = directory / "home"
         self._processes: list[Process] = []
 
     def process(self, *modes: str, uid: int | None = None, binaries: str = "18", home: Path | None = None) -> Process:
@@ -187,8 +185,8 @@ class Place:
 
     def hand_to(self, uid: int) -> None:
         """An ordinary user may only work in what is theirs."""
-        self.room.chmod(0o755)
-        os.chown(self.room, uid, uid)
+        self.directory.chmod(0o755)
+        os.chown(self.directory, uid, uid)
 
     def kill(self) -> None:
         for process in self._processes:
@@ -197,14 +195,14 @@ class Place:
     def clear(self) -> None:
         """Once its users are gone, every server stops by itself, whatever the test did to it."""
         self.kill()
-        for lock in self.room.rglob("supervisor.lock"):
+        for lock in self.directory.rglob("supervisor.lock"):
             await_stopped(lock.parent)
 
 
 def eventually(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not condition():
-        assert time.monotonic() < deadline, f"{PATIENCE:.0f} s passed, and still not: {what}"
+        assert time.monotonic() < deadline, f"{TIMEOUT:.0f} s passed, and still not: {what}"
         time.sleep(0.01)
 
 
@@ -213,7 +211,7 @@ def await_stopped(home: Path) -> None:
     for path in (Layout(home).supervisor_lock, Layout(home).server_lock):
         lock = open_lock(path)
         try:
-            assert acquire(lock, fcntl.LOCK_EX, deadline=time.monotonic() + PATIENCE), f"{path} is still held"
+            assert acquire(lock, fcntl.LOCK_EX, deadline=time.monotonic() + TIMEOUT), f"{path} is still held"
         finally:
             os.close(lock)
 
@@ -233,7 +231,7 @@ def state_of(home: Path) -> State:
 
 
 def kill_server(home: Path) -> None:
-    """The supervisor first, or it would start PostgreSQL again; stopped before, or the kernel would tell PostgreSQL."""
+    """The supervisor first, or it would start PostgreSQL again; stopped before, or the kernel would notify PostgreSQL."""
     state = state_of(home)
     os.kill(state.postmaster, signal.SIGSTOP)
     os.kill(state.supervisor, signal.SIGKILL)
@@ -253,24 +251,24 @@ def values(dsn: str) -> list[int]:
 
 def supervisors_of(home: Path) -> list[int]:
     """Found by their command line: before the server is ready, there is no other way."""
-    found: list[int] = []
+    pids: list[int] = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             arguments = (process / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
         if os.fsencode(home) in arguments and any(word.endswith(b"/supervisor/__main__.py") for word in arguments):
-            found.append(int(process.name))
-    return found
+            pids.append(int(process.name))
+    return pids
 
 
 @contextmanager
-def open_place() -> Iterator[Place]:
-    made = room("tarry-test-")
-    place = Place(made)
+def open_sandbox() -> Iterator[Sandbox]:
+    made = new_directory("tarry-test-")
+    sandbox = Sandbox(made)
     try:
-        yield place
-        place.clear()
+        yield sandbox
+        sandbox.clear()
     finally:
-        place.kill()
+        sandbox.kill()
         shutil.rmtree(made, ignore_errors=True)

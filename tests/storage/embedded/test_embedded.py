@@ -12,9 +12,8 @@ import pytest
 
 from tarry.storage.postgres.embedded import Embedded, EmbeddedError, EmbeddedSettings, start
 from tarry.storage.postgres.embedded.binaries import find_binaries
-from tarry.storage.postgres.embedded.environment import read_environment
-from tarry.storage.postgres.embedded.home import default_home
-from tests.storage.embedded_kit import await_stopped, import_path, needs_root, values
+from tarry.storage.postgres.embedded.home import default_home, read_environment
+from tests.storage.embedded.embedded_kit import await_stopped, import_path, needs_root, values
 
 HAS_SYSTEM_POSTGRES = any(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
 
@@ -74,9 +73,9 @@ def test_the_dsn_does_not_depend_on_libpq_variables(server: Embedded, monkeypatc
     assert setting(server, "port") == "5432"
 
 
-def test_nobody_else_can_enter_the_directory_of_the_socket(server: Embedded) -> None:
-    for place in (server.data_dir, server.data_dir / "socket", server.data_dir / "pgdata"):
-        facts = place.lstat()
+def test_no_other_account_can_enter_the_directory_of_the_socket(server: Embedded) -> None:
+    for path in (server.data_dir, server.data_dir / "socket", server.data_dir / "pgdata"):
+        facts = path.lstat()
         assert stat.S_ISDIR(facts.st_mode)
         assert stat.S_IMODE(facts.st_mode) == 0o700
         assert facts.st_uid == os.geteuid()
@@ -106,7 +105,7 @@ def test_version_16_of_the_wheel_works(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not HAS_SYSTEM_POSTGRES, reason="needs a PostgreSQL in /usr/lib/postgresql")
-def test_an_installed_postgresql_works_when_asked_for(tmp_path: Path) -> None:
+def test_an_installed_postgresql_works_on_request(tmp_path: Path) -> None:
     with start(EmbeddedSettings(data_dir=tmp_path / "home", binaries="system")) as system:
         assert setting(system, "server_version").startswith(f"{system.major}.")
         assert setting(system, "data_checksums") == "on"
@@ -130,7 +129,7 @@ def test_importing_it_loads_no_driver_and_runs_nothing_of_the_wheel() -> None:
     subprocess.run([sys.executable, "-c", program], check=True, env={"PYTHONPATH": import_path()})
 
 
-def test_data_lives_where_the_environment_says(tmp_path: Path) -> None:
+def test_data_is_in_the_directory_that_the_environment_names(tmp_path: Path) -> None:
     def home(**environ: str) -> Path:
         return default_home(read_environment(environ), 18, namespaces=lambda: True, system_home=tmp_path / "none")
 

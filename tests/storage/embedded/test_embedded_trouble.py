@@ -11,20 +11,17 @@ from pathlib import Path
 import pytest
 
 from tarry.storage.postgres.embedded import EmbeddedError, EmbeddedSettings, start
-from tarry.storage.postgres.embedded.supervisor.layout import Layout
-from tarry.storage.postgres.embedded.supervisor.locks import open_lock
-from tarry.storage.postgres.embedded.supervisor.log import LIMIT, keep_small, open_log, tail
-from tarry.storage.postgres.embedded.supervisor.postmaster import claim_server
-from tarry.storage.postgres.embedded.supervisor.report import StartError
-from tarry.storage.postgres.embedded.supervisor.sockets import discard, prepare
-from tests.storage.embedded_kit import (
-    NOBODY,
-    Place,
+from tarry.storage.postgres.embedded.supervisor.layout import Layout, StartError, open_lock
+from tarry.storage.postgres.embedded.supervisor.postgres import claim_server, discard_socket_dir, prepare_socket_dir
+from tarry.storage.postgres.embedded.supervisor.run import LOG_LIMIT, keep_small, open_log, tail
+from tests.storage.embedded.embedded_kit import (
+    ORDINARY_UID,
+    Sandbox,
     await_stopped,
     insert,
     kill_server,
     needs_root,
-    open_place,
+    open_sandbox,
     state_of,
     values,
 )
@@ -33,19 +30,19 @@ TOO_LONG = "a-rather-long-name/" * 6
 
 
 @pytest.fixture
-def bare() -> Iterator[Place]:
-    with open_place() as place:
-        yield place
+def bare() -> Iterator[Sandbox]:
+    with open_sandbox() as sandbox:
+        yield sandbox
 
 
 @pytest.fixture
-def place(bare: Place) -> Place:
+def sandbox(bare: Sandbox) -> Sandbox:
     return bare.furnish()
 
 
 @pytest.mark.parametrize("name", [TOO_LONG, "with, a comma", "späce and ümlaut % 'quote\""])
-def test_any_path_will_do(bare: Place, name: str) -> None:
-    home = bare.room / name
+def test_any_path_will_do(bare: Sandbox, name: str) -> None:
+    home = bare.directory / name
     bare.furnish(home)
     first = bare.process(home=home)
     insert(first.dsn, 1)
@@ -60,51 +57,51 @@ def test_any_path_will_do(bare: Place, name: str) -> None:
     assert folder.is_relative_to(home) or not folder.exists(), "nothing is left in a shared place"
 
 
-def test_a_short_directory_for_the_socket_is_kept_for_those_who_know_it(bare: Place) -> None:
-    layout = Layout(bare.room / TOO_LONG)
+def test_a_short_directory_for_the_socket_is_kept_for_processes_that_use_it(bare: Sandbox) -> None:
+    layout = Layout(bare.directory / TOO_LONG)
     layout.home.mkdir(parents=True)
-    first = prepare(layout, None)
+    first = prepare_socket_dir(layout, None)
     (first / "left-by-a-killed-server").touch()
-    assert prepare(layout, None) == first
+    assert prepare_socket_dir(layout, None) == first
     assert list(first.iterdir()) == []
-    discard(layout, first)
+    discard_socket_dir(layout, first)
     assert not first.exists()
 
 
-def test_the_users_runtime_directory_is_preferred_to_a_shared_one(bare: Place) -> None:
-    layout = Layout(bare.room / TOO_LONG)
+def test_the_users_runtime_directory_is_preferred_to_a_shared_one(bare: Sandbox) -> None:
+    layout = Layout(bare.directory / TOO_LONG)
     layout.home.mkdir(parents=True)
-    assert prepare(layout, bare.room).parent == bare.room
+    assert prepare_socket_dir(layout, bare.directory).parent == bare.directory
 
 
 @needs_root
-def test_a_directory_for_the_socket_that_somebody_else_put_there_is_not_used(bare: Place) -> None:
-    layout = Layout(bare.room / TOO_LONG)
+def test_a_directory_for_the_socket_that_another_user_created_is_not_used(bare: Sandbox) -> None:
+    layout = Layout(bare.directory / TOO_LONG)
     layout.home.mkdir(parents=True)
-    trap = bare.room / "trap"
+    trap = bare.directory / "trap"
     trap.mkdir(mode=0o700)
-    os.chown(trap, NOBODY, NOBODY)
+    os.chown(trap, ORDINARY_UID, ORDINARY_UID)
     layout.short_socket_dir.write_text(str(trap))
-    chosen = prepare(layout, bare.room)
+    chosen = prepare_socket_dir(layout, bare.directory)
     assert chosen != trap
     assert chosen.stat().st_uid == 0
-    short = Layout(bare.room)
+    short = Layout(bare.directory)
     trap.rename(short.socket_dir)
     with pytest.raises(StartError, match="is not a directory of uid 0"):
-        prepare(short, None)
+        prepare_socket_dir(short, None)
 
 
-def test_a_link_in_place_of_the_socket_directory_is_not_followed(bare: Place) -> None:
-    elsewhere = bare.room / "elsewhere"
+def test_a_link_in_place_of_the_socket_directory_is_not_followed(bare: Sandbox) -> None:
+    elsewhere = bare.directory / "elsewhere"
     elsewhere.mkdir(mode=0o700)
-    layout = Layout(bare.room / "home")
+    layout = Layout(bare.directory / "home")
     layout.home.mkdir()
     layout.socket_dir.symlink_to(elsewhere)
     with pytest.raises(StartError, match="is not a directory"):
-        prepare(layout, None)
+        prepare_socket_dir(layout, None)
 
 
-def test_files_of_another_major_version_are_left_alone(bare: Place) -> None:
+def test_files_of_another_major_version_are_left_alone(bare: Sandbox) -> None:
     with start(EmbeddedSettings(data_dir=bare.home, binaries="16")) as old:
         insert(old.dsn, 1)
         with pytest.raises(EmbeddedError, match="holds data of PostgreSQL 16, and the binaries are PostgreSQL 18"):
@@ -112,23 +109,23 @@ def test_files_of_another_major_version_are_left_alone(bare: Place) -> None:
         assert values(old.dsn) == [1]
 
 
-def test_a_pid_that_is_somebody_elses_by_now_does_not_stand_in_the_way(place: Place) -> None:
-    user = place.process()
+def test_a_pid_that_belongs_to_another_process_by_now_does_not_prevent_a_start(sandbox: Sandbox) -> None:
+    user = sandbox.process()
     insert(user.dsn, 1)
-    kill_server(place.home)
+    kill_server(sandbox.home)
     user.kill()
-    await_stopped(place.home)
-    layout = Layout(place.home)
+    await_stopped(sandbox.home)
+    layout = Layout(sandbox.home)
     note = layout.postmaster_pid.read_text().split("\n", 1)
     layout.postmaster_pid.write_text(f"{os.getpid()}\n{note[1]}")
     [lock] = layout.socket_dir.glob("*.lock")
     note = lock.read_text().split("\n", 1)
     lock.write_text(f"{os.getpid()}\n{note[1]}")
-    assert values(place.process().dsn) == [1]
+    assert values(sandbox.process().dsn) == [1]
 
 
 def leftover(layout: Layout, *arguments: str) -> subprocess.Popen[bytes]:
-    """A process that holds the server lock as PostgreSQL's do, and ends when told to."""
+    """A process that holds the server lock as PostgreSQL's do, and ends on request."""
     lock = open_lock(layout.server_lock)
     program = (
         f"import fcntl, signal, sys; fcntl.flock({lock}, fcntl.LOCK_EX); signal.signal(signal.SIGINT, sys.exit)\n"
@@ -141,8 +138,8 @@ def leftover(layout: Layout, *arguments: str) -> subprocess.Popen[bytes]:
     return process
 
 
-def test_a_postgresql_that_outlived_its_supervisor_is_told_to_stop(bare: Place) -> None:
-    layout = Layout(bare.room)
+def test_a_postgresql_that_outlived_its_supervisor_is_stopped(bare: Sandbox) -> None:
+    layout = Layout(bare.directory)
     layout.pgdata.mkdir()
     with leftover(layout, "-D", str(layout.pgdata)) as orphan:
         layout.postmaster_pid.write_text(f"{orphan.pid}\n")
@@ -151,9 +148,11 @@ def test_a_postgresql_that_outlived_its_supervisor_is_told_to_stop(bare: Place) 
     assert not layout.postmaster_pid.exists()
 
 
-def test_a_process_that_only_has_the_pid_is_not_told_anything(bare: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tarry.storage.postgres.embedded.supervisor.postmaster.STOP_FOR", 0.1)
-    layout = Layout(bare.room)
+def test_an_unrelated_process_with_the_recorded_pid_gets_no_signal(
+    bare: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tarry.storage.postgres.embedded.supervisor.postgres.STOP_FOR", 0.1)
+    layout = Layout(bare.directory)
     layout.pgdata.mkdir()
     with leftover(layout) as bystander:
         layout.postmaster_pid.write_text(f"{bystander.pid}\n")
@@ -163,23 +162,23 @@ def test_a_process_that_only_has_the_pid_is_not_told_anything(bare: Place, monke
         bystander.kill()
 
 
-def test_a_server_that_does_not_start_says_why(place: Place) -> None:
-    user = place.process()
+def test_a_server_that_does_not_start_reports_why(sandbox: Sandbox) -> None:
+    user = sandbox.process()
     insert(user.dsn, 1)
     user.leave()
-    await_stopped(place.home)
-    conf = place.home / "pgdata" / "postgresql.conf"
+    await_stopped(sandbox.home)
+    conf = sandbox.home / "pgdata" / "postgresql.conf"
     good = conf.read_text()
     conf.write_text(good + "\nshared_buffers = 'a lot'\n")
-    error = place.process().error
+    error = sandbox.process().error
     assert 'invalid value for parameter "shared_buffers": "a lot"' in error
-    assert str(place.home / "server.log") in error
+    assert str(sandbox.home / "server.log") in error
     conf.write_text(good)
-    assert values(place.process().dsn) == [1]
+    assert values(sandbox.process().dsn) == [1]
 
 
-def test_an_initdb_that_fails_says_why_and_leaves_nothing(bare: Place) -> None:
-    broken = bare.room / "bin"
+def test_an_initdb_that_fails_reports_why_and_leaves_nothing(bare: Sandbox) -> None:
+    broken = bare.directory / "bin"
     broken.mkdir()
     for name in ("postgres", "initdb"):
         (broken / name).write_text(
@@ -191,7 +190,7 @@ def test_an_initdb_that_fails_says_why_and_leaves_nothing(bare: Place) -> None:
     insert(bare.process().dsn, 1)
 
 
-def test_a_directory_that_holds_something_else_is_refused_and_not_closed_to_others(bare: Place) -> None:
+def test_a_directory_with_other_files_is_refused_and_keeps_its_permissions(bare: Sandbox) -> None:
     bare.home.mkdir(mode=0o755)
     (bare.home / "thesis.txt").touch()
     with pytest.raises(EmbeddedError, match=r"was not made by Tarry \(it holds 'thesis.txt'\)"):
@@ -199,33 +198,33 @@ def test_a_directory_that_holds_something_else_is_refused_and_not_closed_to_othe
     assert stat.S_IMODE(bare.home.stat().st_mode) == 0o755
 
 
-def test_a_file_in_place_of_the_directory_is_refused(bare: Place) -> None:
+def test_a_file_in_place_of_the_directory_is_refused(bare: Sandbox) -> None:
     bare.home.touch()
     with pytest.raises(EmbeddedError, match="cannot be used"):
         start(EmbeddedSettings(data_dir=bare.home))
 
 
-def test_a_path_that_postgresql_cannot_note_down_is_refused(bare: Place) -> None:
+def test_a_path_that_postgresql_cannot_note_down_is_refused(bare: Sandbox) -> None:
     with pytest.raises(EmbeddedError, match="has a line break"):
-        start(EmbeddedSettings(data_dir=bare.room / "a\nb"))
+        start(EmbeddedSettings(data_dir=bare.directory / "a\nb"))
 
 
-def test_an_empty_directory_that_others_could_enter_is_closed(bare: Place) -> None:
+def test_an_empty_directory_that_others_could_enter_is_closed(bare: Sandbox) -> None:
     bare.home.mkdir(mode=0o755)
     with start(EmbeddedSettings(data_dir=bare.home)):
         assert stat.S_IMODE(bare.home.stat().st_mode) == 0o700
 
 
-def test_the_log_is_kept_small_while_somebody_writes_to_it(tmp_path: Path) -> None:
+def test_the_log_is_kept_small_while_the_server_writes_to_it(tmp_path: Path) -> None:
     path = tmp_path / "server.log"
     log = open_log(path)
-    os.write(log, b"x" * LIMIT)
+    os.write(log, b"x" * LOG_LIMIT)
     keep_small(path)
-    assert path.stat().st_size == LIMIT
+    assert path.stat().st_size == LOG_LIMIT
     os.write(log, b"too much")
     keep_small(path)
     os.write(log, b"after")
     os.close(log)
     assert path.read_bytes() == b"after"
-    assert (tmp_path / "server.log.1").stat().st_size == LIMIT + len("too much")
+    assert (tmp_path / "server.log.1").stat().st_size == LOG_LIMIT + len("too much")
     assert tail(path, 2) == "ter"

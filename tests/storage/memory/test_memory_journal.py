@@ -1,4 +1,4 @@
-"""The memory store's journal: what an event tells, and what is forgotten."""
+"""The memory store's journal: the fields of an event, and what is forgotten."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from hashlib import sha256
 import pytest
 
 from tarry.core.errors import UnknownQueue
-from tarry.core.events import Event, EventKind, JournalLevel
-from tarry.core.messages import Draft, Failure
+from tarry.core.journal.events import Event, EventKind, JournalLevel
+from tarry.core.messages.model import Draft, Failure, PollOptions
 from tarry.core.settings import QueueSettings
 from tarry.storage.memory import MemoryStore
 from tarry.testing import MutableClock
@@ -39,14 +39,14 @@ def store(clock: MutableClock) -> MemoryStore:
     return MemoryStore(clock=clock)
 
 
-def test_an_event_tells_what_the_message_was_and_who_had_it(store: MemoryStore, clock: MutableClock) -> None:
-    store.offer("q", Draft("a", b"payload", priority=4))
+def test_an_event_has_the_message_and_its_consumer(store: MemoryStore, clock: MutableClock) -> None:
+    store.run(store.messages.offer("q", Draft("a", b"payload", priority=4)))
     clock.advance(seconds(1))
-    [first] = store.lease("q", 1, plain, lease_for=seconds(10), consumer="one")
+    [first] = store.run(store.messages.poll("q", 1, plain, PollOptions(lease_for=seconds(10), consumer="one")))
     clock.advance(seconds(10))
-    [second] = store.lease("q", 1, plain, consumer="two")
-    store.nack("q", [Failure(second.hold, "broken", seconds(7))])
-    offered, leased, expired, again, nacked = store.timeline("q", "a")
+    [second] = store.run(store.messages.poll("q", 1, plain, PollOptions(consumer="two")))
+    store.run(store.messages.nack("q", [Failure(second.lease_id, "broken", seconds(7))]))
+    offered, leased, expired, again, nacked = store.run(store.journal.timeline("q", "a"))
 
     assert kinds([offered, leased, expired, again, nacked]) == [
         EventKind.OFFERED, EventKind.LEASED, EventKind.EXPIRED, EventKind.LEASED, EventKind.NACKED,
@@ -66,53 +66,53 @@ def test_an_event_tells_what_the_message_was_and_who_had_it(store: MemoryStore, 
 
 def test_the_level_of_a_queue_decides_what_is_written(store: MemoryStore) -> None:
     for level in JournalLevel:
-        store.create_queue(level.value, QueueSettings(journal=level), exist_ok=False)
-        store.offer(level.value, Draft("a", b"1"))
-        store.offer(level.value, Draft("a", b"2"))
-        store.pause(level.value)
-    assert store.timeline("off", "a") == []
-    assert [event.payload for event in store.timeline("events", "a")] == [None, None]
-    assert [event.payload for event in store.timeline("payloads", "a")] == [b"1", b"2"]
+        store.run(store.queues.create(level.value, QueueSettings(journal=level), exist_ok=False))
+        store.run(store.messages.offer(level.value, Draft("a", b"1")))
+        store.run(store.messages.offer(level.value, Draft("a", b"2")))
+        store.run(store.queues.pause(level.value))
+    assert store.run(store.journal.timeline("off", "a")) == []
+    assert [event.payload for event in store.run(store.journal.timeline("events", "a"))] == [None, None]
+    assert [event.payload for event in store.run(store.journal.timeline("payloads", "a"))] == [b"1", b"2"]
     assert kinds([e for e in store.events() if e.queue == "off"]) == [EventKind.QUEUE_CREATED, EventKind.QUEUE_PAUSED]
 
 
 def test_a_bounded_journal_forgets_the_oldest_and_keeps_the_messages(clock: MutableClock) -> None:
     store = MemoryStore(clock=clock, events_kept=3)
     for n in range(5):
-        store.offer("q", Draft("a" if n % 2 else "b", str(n).encode()))
+        store.run(store.messages.offer("q", Draft("a" if n % 2 else "b", str(n).encode())))
     assert [event.version for event in store.events()] == [3, 4, 5]
-    assert [event.version for event in store.timeline("q", "a")] == [4]
-    assert [event.version for event in store.timeline("q", "b")] == [3, 5]
+    assert [event.version for event in store.run(store.journal.timeline("q", "a"))] == [4]
+    assert [event.version for event in store.run(store.journal.timeline("q", "b"))] == [3, 5]
     for n in range(3):
-        store.offer("q", Draft("c", str(n).encode()))
-    assert store.timeline("q", "a") == store.timeline("q", "b") == []
-    assert {message.key for message in store.messages("q")} == {"a", "b", "c"}
+        store.run(store.messages.offer("q", Draft("c", str(n).encode())))
+    assert store.run(store.journal.timeline("q", "a")) == store.run(store.journal.timeline("q", "b")) == []
+    assert {message.key for message in store.run(store.messages.list("q"))} == {"a", "b", "c"}
 
 
 def test_a_timeline_gives_the_last_events_oldest_first(store: MemoryStore) -> None:
     for n in range(5):
-        store.offer("q", Draft("a", str(n).encode()))
-    assert [event.version for event in store.timeline("q", "a", limit=2)] == [4, 5]
-    assert store.timeline("q", "a", limit=0) == []
+        store.run(store.messages.offer("q", Draft("a", str(n).encode())))
+    assert [event.version for event in store.run(store.journal.timeline("q", "a", limit=2))] == [4, 5]
+    assert store.run(store.journal.timeline("q", "a", limit=0)) == []
 
 
 def test_a_timeline_follows_a_queue_to_its_new_name(store: MemoryStore) -> None:
-    store.offer("old", Draft("a", b""))
-    store.rename_queue("old", "new")
-    store.drop("new", "a")
-    assert [(e.kind, e.queue) for e in store.timeline("new", "a")] == [
+    store.run(store.messages.offer("old", Draft("a", b"")))
+    store.run(store.queues.rename("old", "new"))
+    store.run(store.messages.drop("new", "a"))
+    assert [(e.kind, e.queue) for e in store.run(store.journal.timeline("new", "a"))] == [
         (EventKind.OFFERED, "new"),
         (EventKind.DROPPED, "new"),
     ]
     with pytest.raises(UnknownQueue):
-        store.timeline("old", "a")
+        store.run(store.journal.timeline("old", "a"))
 
 
-def test_a_forced_deletion_tells_of_every_message(store: MemoryStore) -> None:
-    store.offer_many("q", [Draft("dead", b""), Draft("alive", b"", delay=seconds(9))])
-    [lease] = store.lease("q", 1, plain)
-    store.bury("q", [lease.hold], error="enough")
-    store.delete_queue("q", force=True)
+def test_a_forced_deletion_records_every_message(store: MemoryStore) -> None:
+    store.run(store.messages.offer_many("q", [Draft("dead", b""), Draft("alive", b"", delay=seconds(9))]))
+    [lease] = store.run(store.messages.poll("q", 1, plain))
+    store.run(store.messages.bury("q", [lease.lease_id], error="enough"))
+    store.run(store.queues.delete("q", force=True))
     assert [(event.kind, event.key) for event in store.events()][-4:] == [
         (EventKind.DROPPED, "alive"),
         (EventKind.QUEUE_PURGED, None),

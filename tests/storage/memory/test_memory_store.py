@@ -6,7 +6,6 @@ What it shares with PostgreSQL is in `tests/contracts`.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import random
 import threading
 from collections import Counter
@@ -18,22 +17,20 @@ from uuid import uuid4
 
 import pytest
 
+from tarry.core._sync.ports import Store
 from tarry.core.errors import InvalidInput, InvalidPayload, UnknownQueue
-from tarry.core.events import Event, EventKind
-from tarry.core.messages import EARLIEST, KEEP, REPLACE, Conflict, Draft, Failure, Hold, Lease
-from tarry.core.outcomes import Outcome, Settled
-from tarry.core.ports import AsyncStore, Store
+from tarry.core.journal.events import Event, EventKind
+from tarry.core.messages.model import EARLIEST, KEEP, REPLACE, Conflict, Draft, Failure, Lease, LeaseId, PollOptions
+from tarry.core.messages.outcomes import Outcome, Settled
+from tarry.core.messages.states import State
+from tarry.core.ports import AsyncStore
 from tarry.core.settings import QueueSettings, StoreSettings
-from tarry.core.states import State
 from tarry.storage.memory import AsyncMemoryStore, MemoryStore
-from tarry.storage.memory.journal import Journal
-from tarry.storage.memory.lanes import Lane
-from tarry.storage.memory.registry import Registry
-from tarry.storage.memory.rows import new_row
+from tarry.storage.memory.rows import RowHeap
 from tarry.testing import MutableClock
 
 R = TypeVar("R")
-PATIENCE_S = 20
+TIMEOUT_S = 20
 """Only for tests that fail: nothing here waits for time to pass."""
 START = datetime(2024, 1, 1, tzinfo=UTC)
 
@@ -61,11 +58,11 @@ def in_threads(n: int, work: Callable[[int], R]) -> list[R]:
     together = threading.Barrier(n)
 
     def run(number: int) -> R:
-        together.wait(PATIENCE_S)
+        together.wait(TIMEOUT_S)
         return work(number)
 
     with ThreadPoolExecutor(max_workers=n) as threads:
-        return [future.result(PATIENCE_S) for future in [threads.submit(run, number) for number in range(n)]]
+        return [future.result(TIMEOUT_S) for future in [threads.submit(run, number) for number in range(n)]]
 
 
 def kinds(events: list[Event]) -> list[EventKind]:
@@ -81,37 +78,31 @@ def test_both_shells_are_stores() -> None:
     assert blocking.settings == awaiting.settings == StoreSettings()
 
 
-def test_the_awaiting_shell_shares_messages_and_signatures_with_the_blocking_one(store: MemoryStore) -> None:
+def test_the_awaiting_shell_shares_messages_with_the_blocking_one(store: MemoryStore) -> None:
     async def scenario() -> list[Settled]:
         shell = AsyncMemoryStore(store)
-        assert await shell.offer("q", Draft("a", b"1")) is Outcome.CREATED
-        [lease] = await shell.lease("q", 5, plain)
-        return await shell.ack("q", [lease.hold])
+        assert await shell.run(shell.messages.offer("q", Draft("a", b"1"))) is Outcome.CREATED
+        [lease] = await shell.run(shell.messages.poll("q", 5, plain))
+        return await shell.run(shell.messages.ack("q", [lease.lease_id]))
 
     assert asyncio.run(scenario()) == [Settled.DONE]
-    assert kinds(store.timeline("q", "a")) == [EventKind.OFFERED, EventKind.LEASED, EventKind.ACKED]
-    for name, verb in inspect.getmembers(AsyncMemoryStore, inspect.iscoroutinefunction):
-        assert inspect.signature(verb) == inspect.signature(getattr(MemoryStore, name)), name
+    assert kinds(store.run(store.journal.timeline("q", "a"))) == [EventKind.OFFERED, EventKind.LEASED, EventKind.ACKED]
 
 
-def test_every_verb_refuses_a_connection_and_does_nothing(store: MemoryStore) -> None:
-    given: dict[str, Any] = {
-        "queue": "q", "name": "q", "key": "a", "draft": Draft("a", b""), "drafts": [], "n": 1, "decode": plain,
-        "holds": [], "failures": [], "settings": QueueSettings(), "exist_ok": True, "new_name": "r", "force": True,
-    }  # fmt: skip
-    for name, _ in inspect.getmembers(Store, inspect.isfunction):
-        verb = getattr(store, name)
-        parameters = {} if name.startswith("_") else inspect.signature(verb).parameters
-        if "conn" in parameters:
-            needed = {p: given.get(p) for p, spec in parameters.items() if spec.default is inspect.Parameter.empty}
-            with pytest.raises(InvalidInput, match="the memory store has no connections"):
-                verb(**needed, conn=object())
-    assert store.queue_infos() == []
+def test_every_operation_refuses_a_connection_and_does_nothing(store: MemoryStore) -> None:
+    for operation in (
+        store.queues.create("q", QueueSettings(), exist_ok=True),
+        store.messages.offer("q", Draft("a", b"")),
+    ):
+        with pytest.raises(InvalidInput, match="the memory store has no connections"):
+            store.run(operation, conn=object())
+    assert store.run(store.queues.infos()) == []
 
 
 def test_without_a_pinned_clock_the_process_is_the_authority() -> None:
     before = datetime.now(UTC)
-    now = MemoryStore().now()
+    store = MemoryStore()
+    now = store.run(store.queues.now())
     assert before <= now <= datetime.now(UTC)
     assert now.tzinfo is UTC
 
@@ -119,22 +110,22 @@ def test_without_a_pinned_clock_the_process_is_the_authority() -> None:
 def test_a_queue_that_must_be_created_first_is_unknown_until_then() -> None:
     store = MemoryStore(settings=StoreSettings(create_queues=False))
     with pytest.raises(UnknownQueue):
-        store.offer("q", Draft("a", b""))
+        store.run(store.messages.offer("q", Draft("a", b"")))
     with pytest.raises(UnknownQueue):
-        store.lease("q", 1, plain)
-    store.create_queue("q", QueueSettings(), exist_ok=False)
-    assert store.offer("q", Draft("a", b"")) is Outcome.CREATED
+        store.run(store.messages.poll("q", 1, plain))
+    store.run(store.queues.create("q", QueueSettings(), exist_ok=False))
+    assert store.run(store.messages.offer("q", Draft("a", b""))) is Outcome.CREATED
 
 
 def test_headers_are_kept_by_value(store: MemoryStore) -> None:
     headers = {"trace": "1"}
-    store.offer("q", Draft("a", b"", headers=headers))
+    store.run(store.messages.offer("q", Draft("a", b"", headers=headers)))
     headers["trace"] = "2"
-    [lease] = store.lease("q", 1, plain)
+    [lease] = store.run(store.messages.poll("q", 1, plain))
     assert lease.headers == {"trace": "1"}
     dict_given: Any = lease.headers
     dict_given["trace"] = "3"
-    message = store.read("q", "a")
+    message = store.run(store.messages.read("q", "a"))
     assert message is not None
     assert message.headers == {"trace": "1"}
 
@@ -144,16 +135,22 @@ def test_headers_are_kept_by_value(store: MemoryStore) -> None:
 
 def test_of_many_threads_that_offer_the_same_keys_one_creates_each(store: MemoryStore) -> None:
     keys = [str(n) for n in range(200)]
-    outcomes = in_threads(4, lambda _: [store.offer("q", Draft(key, b"1", conflict=KEEP)) for key in keys])
+    outcomes = in_threads(
+        4, lambda _: [store.run(store.messages.offer("q", Draft(key, b"1", conflict=KEEP))) for key in keys]
+    )
     assert Counter(outcome for some in outcomes for outcome in some) == {Outcome.CREATED: 200, Outcome.IGNORED: 600}
 
 
 def test_no_message_is_leased_to_two_threads(store: MemoryStore) -> None:
-    store.offer_many("q", [Draft(str(n), b"", priority=n % 10, type="ab"[n % 2]) for n in range(2000)])
+    store.run(
+        store.messages.offer_many("q", [Draft(str(n), b"", priority=n % 10, type="ab"[n % 2]) for n in range(2000)])
+    )
 
     def consume(number: int) -> list[str]:
         taken: list[str] = []
-        while leases := store.lease("q", 1 + number % 7, plain, type=[None, "a", "b", None][number % 4]):
+        while leases := store.run(
+            store.messages.poll("q", 1 + number % 7, plain, PollOptions(type=[None, "a", "b", None][number % 4]))
+        ):
             taken += [lease.key for lease in leases]
         return taken
 
@@ -169,53 +166,60 @@ def test_producers_and_consumers_lose_nothing_and_settle_everything_once(store: 
     def work(number: int) -> list[str]:
         if number < producers:
             for n in range(each):
-                assert store.offer("q", Draft(f"{number}-{n}", b"", priority=n % 3)) is Outcome.CREATED
+                assert (
+                    store.run(store.messages.offer("q", Draft(f"{number}-{n}", b"", priority=n % 3))) is Outcome.CREATED
+                )
             return []
         done: list[str] = []
         while not stop.is_set():
-            for lease in store.lease("q", 3, plain):
+            for lease in store.run(store.messages.poll("q", 3, plain)):
                 # Every seventh fails once, and must come back.
                 if lease.version % 7 == 0 and not lease.redelivered:
-                    assert store.nack("q", [Failure(lease.hold, "again", timedelta(0))]) == [Settled.DONE]
+                    assert store.run(store.messages.nack("q", [Failure(lease.lease_id, "again", timedelta(0))])) == [
+                        Settled.DONE
+                    ]
                     continue
-                assert store.ack("q", [lease.hold]) == [Settled.DONE]
+                assert store.run(store.messages.ack("q", [lease.lease_id])) == [Settled.DONE]
                 done.append(lease.key)
                 settled.release()
         return done
 
     def watch() -> bool:
-        arrived = all(settled.acquire(timeout=PATIENCE_S) for _ in range(producers * each))
+        arrived = all(settled.acquire(timeout=TIMEOUT_S) for _ in range(producers * each))
         stop.set()
         return arrived
 
     with ThreadPoolExecutor() as threads:
         watched = threads.submit(watch)
         done = [key for some in in_threads(producers + 4, work) for key in some]
-        assert watched.result(PATIENCE_S)
+        assert watched.result(TIMEOUT_S)
     assert sorted(done) == sorted(f"{p}-{n}" for p in range(producers) for n in range(each))
-    assert store.messages("q") == []
+    assert store.run(store.messages.list("q")) == []
 
 
 def test_of_many_threads_with_the_same_token_one_settles(store: MemoryStore) -> None:
-    store.offer("q", Draft("a", b""))
-    [lease] = store.lease("q", 1, plain)
-    answers = in_threads(8, lambda _: store.ack("q", [lease.hold])[0])
-    assert Counter(answers) == {Settled.DONE: 1, Settled.GONE: 7}
+    store.run(store.messages.offer("q", Draft("a", b"")))
+    [lease] = store.run(store.messages.poll("q", 1, plain))
+    outcomes = in_threads(8, lambda _: store.run(store.messages.ack("q", [lease.lease_id]))[0])
+    assert Counter(outcomes) == {Settled.DONE: 1, Settled.GONE: 7}
 
 
 def test_versions_are_never_used_twice_by_any_thread_or_queue(store: MemoryStore) -> None:
-    in_threads(6, lambda n: [store.offer(f"q{n % 3}", Draft("k", str((n, i)).encode())) for i in range(200)])
+    in_threads(
+        6,
+        lambda n: [store.run(store.messages.offer(f"q{n % 3}", Draft("k", str((n, i)).encode()))) for i in range(200)],
+    )
     versions = [event.version for event in store.events() if event.key is not None]
     assert len(versions) == len(set(versions)) == 1200
 
 
 def test_of_many_threads_that_make_a_queue_one_does(store: MemoryStore) -> None:
-    in_threads(8, lambda n: store.offer("q", Draft(str(n), b"")))
+    in_threads(8, lambda n: store.run(store.messages.offer("q", Draft(str(n), b""))))
     assert kinds(store.events()).count(EventKind.QUEUE_CREATED) == 1
 
 
 def test_the_ids_of_events_grow_through_all_threads_and_queues(store: MemoryStore) -> None:
-    in_threads(4, lambda n: [store.offer(str(n), Draft(str(i), b"")) for i in range(50)])
+    in_threads(4, lambda n: [store.run(store.messages.offer(str(n), Draft(str(i), b""))) for i in range(50)])
     ids = [event.id for event in store.events()]
     assert ids == sorted(set(ids))
 
@@ -224,19 +228,19 @@ def test_the_ids_of_events_grow_through_all_threads_and_queues(store: MemoryStor
 
 
 def test_decoding_may_use_the_store(store: MemoryStore) -> None:
-    store.offer("q", Draft("a", b"1"))
+    store.run(store.messages.offer("q", Draft("a", b"1")))
 
     def decode(payload: bytes, content_type: str | None) -> int:
-        store.offer("audit", Draft("seen", payload))
-        return len(store.messages("q"))
+        store.run(store.messages.offer("audit", Draft("seen", payload)))
+        return len(store.run(store.messages.list("q")))
 
-    assert [lease.payload for lease in store.lease("q", 1, decode)] == [1]
-    assert store.contains("audit", "seen")
+    assert [lease.payload for lease in store.run(store.messages.poll("q", 1, decode))] == [1]
+    assert store.run(store.messages.contains("audit", "seen"))
 
 
 def test_a_decoder_that_is_interrupted_leaves_no_trace(store: MemoryStore) -> None:
-    store.create_queue("q", QueueSettings(max_attempts=1), exist_ok=False)
-    store.offer_many("q", [Draft("good", b"1"), Draft("undecodable", b"2"), Draft("breaks", b"3")])
+    store.run(store.queues.create("q", QueueSettings(max_attempts=1), exist_ok=False))
+    store.run(store.messages.offer_many("q", [Draft("good", b"1"), Draft("undecodable", b"2"), Draft("breaks", b"3")]))
     written = store.events()
 
     def decode(payload: bytes, content_type: str | None) -> bytes:
@@ -247,16 +251,16 @@ def test_a_decoder_that_is_interrupted_leaves_no_trace(store: MemoryStore) -> No
         return payload
 
     with pytest.raises(KeyboardInterrupt):
-        store.lease("q", 3, decode)
+        store.run(store.messages.poll("q", 3, decode))
     assert store.events() == written
-    assert store.dead_letters("q") == []
-    assert [(m.key, m.attempt, m.state) for m in store.messages("q")] == [
+    assert store.run(store.dead_letters.list("q")) == []
+    assert [(m.key, m.attempt, m.state) for m in store.run(store.messages.list("q"))] == [
         ("good", 0, State.READY),
         ("undecodable", 0, State.READY),
         ("breaks", 0, State.READY),
     ]
-    assert store.wait("q", sleep_for=timedelta(0)).due_in == timedelta(0)
-    assert [lease.key for lease in store.lease("q", 9, plain)] == ["good", "undecodable", "breaks"]
+    assert store.run(store.wakeup.announce("q", sleep_for=timedelta(0))).due_in == timedelta(0)
+    assert [lease.key for lease in store.run(store.messages.poll("q", 9, plain))] == ["good", "undecodable", "breaks"]
 
 
 def while_decoding(store: MemoryStore, act: Callable[[], object]) -> list[Lease[bytes]]:
@@ -264,61 +268,63 @@ def while_decoding(store: MemoryStore, act: Callable[[], object]) -> list[Lease[
         act()
         return payload
 
-    return store.lease("q", 1, decode)
+    return store.run(store.messages.poll("q", 1, decode))
 
 
 def test_a_message_that_is_offered_again_while_it_is_decoded_is_handed_over_only_as_the_new_one(
     store: MemoryStore,
 ) -> None:
-    store.offer("q", Draft("a", b"old", type="t"))
-    assert while_decoding(store, lambda: store.offer("q", Draft("a", b"new", type="t"))) == []
-    assert [lease.payload for lease in store.lease("q", 9, plain, type="t")] == [b"new"]
+    store.run(store.messages.offer("q", Draft("a", b"old", type="t")))
+    assert while_decoding(store, lambda: store.run(store.messages.offer("q", Draft("a", b"new", type="t")))) == []
+    assert [lease.payload for lease in store.run(store.messages.poll("q", 9, plain, PollOptions(type="t")))] == [b"new"]
 
 
 def test_an_identical_offer_while_it_is_decoded_changes_nothing(store: MemoryStore) -> None:
-    store.offer("q", Draft("a", b"same"))
-    [lease] = while_decoding(store, lambda: store.offer("q", Draft("a", b"same")))
-    assert store.ack("q", [lease.hold]) == [Settled.DONE]
+    store.run(store.messages.offer("q", Draft("a", b"same")))
+    [lease] = while_decoding(store, lambda: store.run(store.messages.offer("q", Draft("a", b"same"))))
+    assert store.run(store.messages.ack("q", [lease.lease_id])) == [Settled.DONE]
 
 
-@pytest.mark.parametrize("verb", ["drop", "drop_all", "delete_queue"])
+@pytest.mark.parametrize("verb", ["drop", "purge", "delete_queue"])
 def test_a_message_that_goes_while_it_is_decoded_is_gone(store: MemoryStore, verb: str) -> None:
-    store.offer("q", Draft("a", b""))
+    store.run(store.messages.offer("q", Draft("a", b"")))
     verbs: dict[str, Callable[[], object]] = {
-        "drop": lambda: store.drop("q", "a"),
-        "drop_all": lambda: store.drop_all("q"),
-        "delete_queue": lambda: store.delete_queue("q", force=True),
+        "drop": lambda: store.run(store.messages.drop("q", "a")),
+        "purge": lambda: store.run(store.messages.purge("q")),
+        "delete_queue": lambda: store.run(store.queues.delete("q", force=True)),
     }
     assert while_decoding(store, verbs[verb]) == []
-    store.create_queue("q", QueueSettings(), exist_ok=True)
-    assert store.messages("q") == []
-    assert store.wait("q", sleep_for=timedelta(0)).due_in is None
+    store.run(store.queues.create("q", QueueSettings(), exist_ok=True))
+    assert store.run(store.messages.list("q")) == []
+    assert store.run(store.wakeup.announce("q", sleep_for=timedelta(0))).due_in is None
 
 
 @pytest.mark.parametrize("verb", ["ack", "nack", "release"])
 def test_the_late_holder_of_an_expired_lease_may_settle_while_another_poll_decodes(
     store: MemoryStore, clock: MutableClock, verb: str
 ) -> None:
-    store.offer("q", Draft("a", b""))
-    [late] = store.lease("q", 1, plain, lease_for=seconds(5))
+    store.run(store.messages.offer("q", Draft("a", b"")))
+    [late] = store.run(store.messages.poll("q", 1, plain, PollOptions(lease_for=seconds(5))))
     clock.advance(seconds(5))
     verbs: dict[str, Callable[[], list[Settled]]] = {
-        "ack": lambda: store.ack("q", [late.hold]),
-        "nack": lambda: store.nack("q", [Failure(late.hold, "late", seconds(60))]),
-        "release": lambda: store.release("q", [late.hold]),
+        "ack": lambda: store.run(store.messages.ack("q", [late.lease_id])),
+        "nack": lambda: store.run(store.messages.nack("q", [Failure(late.lease_id, "late", seconds(60))])),
+        "release": lambda: store.run(store.messages.release("q", [late.lease_id])),
     }
-    answers: list[Settled] = []
-    assert while_decoding(store, lambda: answers.extend(verbs[verb]())) == []
-    assert answers == [Settled.DONE]
+    outcomes: list[Settled] = []
+    assert while_decoding(store, lambda: outcomes.extend(verbs[verb]())) == []
+    assert outcomes == [Settled.DONE]
     clock.advance(seconds(60))
-    again = store.lease("q", 1, plain)
+    again = store.run(store.messages.poll("q", 1, plain))
     assert [lease.attempt for lease in again] == {"ack": [], "nack": [2], "release": [1]}[verb]
 
 
 def test_a_message_is_claimed_by_one_poll_while_it_is_decoded(store: MemoryStore) -> None:
-    store.offer_many("q", [Draft("a", b"", priority=1), Draft("b", b"")])
+    store.run(store.messages.offer_many("q", [Draft("a", b"", priority=1), Draft("b", b"")]))
     others: list[list[str]] = []
-    [lease] = while_decoding(store, lambda: others.append([lease.key for lease in store.lease("q", 9, plain)]))
+    [lease] = while_decoding(
+        store, lambda: others.append([lease.key for lease in store.run(store.messages.poll("q", 9, plain))])
+    )
     assert lease.key == "a"
     assert others == [["b"]]
 
@@ -330,29 +336,31 @@ def test_a_poll_hands_over_what_sorting_everything_would(store: MemoryStore, clo
     """Random traffic on a clock that also goes backward; the expected answer comes from `messages`, which sorts."""
     for seed in range(40):
         queue, dice = f"q{seed}", random.Random(seed)
-        held = [Hold("?", uuid4())]
+        held = [LeaseId("?", uuid4())]
         for _ in range(150):
             if dice.random() < 0.3:
                 clock.advance(seconds(dice.randrange(-20, 30)))
             now = clock.pinned()
-            store.offer_many(queue, [_random_draft(dice, now) for _ in range(dice.randrange(4))])
+            store.run(store.messages.offer_many(queue, [_random_draft(dice, now) for _ in range(dice.randrange(4))]))
             only = dice.choice([None, None, "a", "b"])
-            free = [m for m in store.messages(queue, state=State.READY) if only in (None, m.type)]
+            free = [m for m in store.run(store.messages.list(queue, state=State.READY)) if only in (None, m.type)]
             expected = sorted(free, key=lambda m: (-m.priority, m.due_at, m.version))[: (n := dice.randrange(5))]
-            waiting = [m for m in store.messages(queue) if only in (None, m.type)]
+            waiting = [m for m in store.run(store.messages.list(queue)) if only in (None, m.type)]
             next_at = min((max(m.due_at, m.lease_until or m.due_at) for m in waiting), default=None)
 
-            next_due_in = store.wait(queue, sleep_for=timedelta(0), type=only).due_in
-            leases = store.lease(queue, n, plain, type=only, lease_for=seconds(dice.randrange(1, 20)))
+            next_due_in = store.run(store.wakeup.announce(queue, sleep_for=timedelta(0), type=only)).due_in
+            leases = store.run(
+                store.messages.poll(queue, n, plain, PollOptions(type=only, lease_for=seconds(dice.randrange(1, 20))))
+            )
 
             assert next_due_in == (None if next_at is None else max(next_at - now, timedelta(0)))
             assert [lease.key for lease in leases] == [m.key for m in expected]
-            held += [lease.hold for lease in leases]
+            held += [lease.lease_id for lease in leases]
             some = dice.choices(held, k=2)
-            dice.choice([store.ack, store.release, store.touch])(queue, some)
-            store.nack(queue, [Failure(dice.choice(held), None, seconds(dice.randrange(9)))])
-            store.drop(queue, str(dice.randrange(20)))
-        assert _live_by_journal(store, queue) == {m.key: m.version for m in store.messages(queue)}
+            store.run(dice.choice([store.messages.ack, store.messages.release, store.messages.touch])(queue, some))
+            store.run(store.messages.nack(queue, [Failure(dice.choice(held), None, seconds(dice.randrange(9)))]))
+            store.run(store.messages.drop(queue, str(dice.randrange(20))))
+        assert _live_by_journal(store, queue) == {m.key: m.version for m in store.run(store.messages.list(queue))}
 
 
 def _random_draft(dice: random.Random, now: datetime) -> Draft:
@@ -378,24 +386,25 @@ def _live_by_journal(store: MemoryStore, queue: str) -> dict[str, int | None]:
     return live
 
 
-def test_a_lane_does_not_grow_with_what_was_removed_or_moved() -> None:
-    lane = Lane()
-    row = new_row(Draft("k", b""), version=1, planned_at=START, due_limit=None, created_at=START)
+def test_a_heap_of_rows_does_not_grow_with_what_was_removed_or_moved() -> None:
+    store = MemoryStore()
+    store.run(store.messages.offer("q", Draft("k", b"")))
+    heap, row = RowHeap(), store.state.queue("q").rows["k"]
     for n in range(10_000):
-        lane.put(START + seconds(n), row)
-    assert len(lane) == 1
-    assert len(lane._heap) < 100
-    lane.remove(row)
-    assert lane.head() is None
+        heap.put(START + seconds(n), row)
+    assert len(heap) == 1
+    assert len(heap._heap) < 100
+    heap.remove(row)
+    assert heap.head() is None
 
 
 def test_an_earliest_that_beat_a_replace_of_its_batch_replaces_also_an_earlier_live_message(
     store: MemoryStore,
 ) -> None:
-    store.offer("q", Draft("k", b"live", delay=seconds(1)))
+    store.run(store.messages.offer("q", Draft("k", b"live", delay=seconds(1))))
     drafts = [Draft("k", b"replace", delay=seconds(9)), Draft("k", b"earliest", delay=seconds(5), conflict=EARLIEST)]
-    assert store.offer_many("q", drafts) == [Outcome.SUPERSEDED, Outcome.UPDATED]
-    message = store.read("q", "k")
+    assert store.run(store.messages.offer_many("q", drafts)) == [Outcome.SUPERSEDED, Outcome.UPDATED]
+    message = store.run(store.messages.read("q", "k"))
     assert message is not None
     assert message.payload == b"earliest"
 
@@ -405,11 +414,8 @@ def test_a_settle_in_the_named_queue_looks_at_no_other_queue() -> None:
         def __contains__(self, name: object) -> bool:
             raise AssertionError("the former names of another queue were read")
 
-    registry = Registry(Journal(kept=None), create_on_use=True)
-    named, other = registry.used("q", START), registry.used("other", START)
-    other.former_names = Untouched()
-    row = new_row(Draft("a", b""), version=1, planned_at=START, due_limit=None, created_at=START)
-    row.hold(uuid4(), since=START, until=START + seconds(30), consumer=None)
-    named.rows["a"] = row
-    assert row.token is not None
-    assert registry.holding("q", Hold("a", row.token)) is named
+    store = MemoryStore()
+    store.state.used_queue("other").former_names = Untouched()
+    store.run(store.messages.offer("q", Draft("a", b"")))
+    [lease] = store.run(store.messages.poll("q", 1, lambda payload, _: payload))
+    assert store.run(store.messages.ack("q", [lease.lease_id])) == [Settled.DONE]

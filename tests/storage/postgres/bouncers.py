@@ -17,8 +17,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 PROGRAM = shutil.which("pgbouncer") or "/usr/sbin/pgbouncer"
 PORT = "6432"
-PATIENCE_S = 30.0
-# It refuses to be root, and our servers let in nobody but the one who started them: in a namespace of its own it sees
+TIMEOUT_S = 30.0
+# It refuses to be root, and our servers accept only the account that started them: in a namespace of its own it sees
 # another number for the same account.
 _NOT_ROOT = ["unshare", "--user", "--map-user=1000", "--map-group=1000"]
 _CONFIGURATION = """
@@ -55,26 +55,26 @@ def pgbouncer(dsn: str, *, pool_size: int = 2) -> Generator[str]:
     """Gives the address of the same database, through the pooler."""
     command = _command()
     behind = conninfo_to_dict(dsn)
-    room = Path(tempfile.mkdtemp(prefix="tarry-pool-", dir="/tmp"))
+    directory = Path(tempfile.mkdtemp(prefix="tarry-pool-", dir="/tmp"))
     try:
-        (room / "users").write_text(f'"{behind["user"]}" ""\n')
-        places = {"host": behind["host"], "port": behind["port"], "own_port": PORT, "room": room}
-        (room / "pgbouncer.ini").write_text(_CONFIGURATION.format(**places, pool_size=pool_size))
-        with (room / "log").open("wb") as log:
-            process = subprocess.Popen([*command, str(room / "pgbouncer.ini")], stdout=log, stderr=log)
+        (directory / "users").write_text(f'"{behind["user"]}" ""\n')
+        values = {"host": behind["host"], "port": behind["port"], "own_port": PORT, "room": directory}
+        (directory / "pgbouncer.ini").write_text(_CONFIGURATION.format(**values, pool_size=pool_size))
+        with (directory / "log").open("wb") as log:
+            process = subprocess.Popen([*command, str(directory / "pgbouncer.ini")], stdout=log, stderr=log)
         try:
-            through = make_conninfo(dsn, host=str(room), port=PORT)
-            _await_answer(process, through, room / "log")
+            through = make_conninfo(dsn, host=str(directory), port=PORT)
+            _await_ready(process, through, directory / "log")
             yield through
         finally:
             process.kill()
             process.wait()
     finally:
-        shutil.rmtree(room, ignore_errors=True)
+        shutil.rmtree(directory, ignore_errors=True)
 
 
-def _await_answer(process: subprocess.Popen[bytes], dsn: str, log: Path) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+def _await_ready(process: subprocess.Popen[bytes], dsn: str, log: Path) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
     while True:
         try:
             psycopg.connect(dsn).close()

@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import signal
+import subprocess
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import psycopg
 
 from tarry.app import prepare
 from tarry.storage.postgres.embedded import Embedded, EmbeddedSettings, start
-from tarry.storage.postgres.embedded.supervisor.layout import Layout
-from tarry.storage.postgres.embedded.supervisor.state import read_state
-from tests.kit.rooms import room
-from tests.storage.embedded_kit import await_stopped
+from tarry.storage.postgres.embedded.supervisor.layout import Layout, read_state
+from tests.kit.directories import new_directory
+from tests.storage.embedded.embedded_kit import await_stopped
 
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 
 
 class FallibleServer:
     def __init__(self, home: Path, binaries: str) -> None:
         self._settings = EmbeddedSettings(data_dir=home, binaries=binaries)
-        self._hold: Embedded = start(self._settings)
-        self.home = self._hold.data_dir
-        self.dsn = self._hold.dsn
+        self._server: Embedded = start(self._settings)
+        self.home = self._server.data_dir
+        self.dsn = self._server.dsn
         prepare(self.dsn, migrate=True, allow_unsafe=False)
 
     @property
@@ -52,19 +54,19 @@ class FallibleServer:
         _kill(pid, b"postgres: ")
 
     def stop(self) -> None:
-        """At once, as `pg_ctl stop -m immediate` does: nothing is written, nobody is told."""
+        """At once, as `pg_ctl stop -m immediate` does: nothing is written, no client is notified."""
         os.kill(self._await_postmaster(), signal.SIGQUIT)
-        self._hold.close()
+        self._server.close()
         await_stopped(self.home)
 
     def start(self) -> None:
-        self._hold = start(self._settings)
+        self._server = start(self._settings)
 
     def restart(self) -> None:
         self.stop()
         self.start()
 
-    def await_answer(self, within_s: float = PATIENCE_S) -> None:
+    def await_ready(self, within_s: float = TIMEOUT_S) -> None:
         """Until it takes connections and statements."""
         deadline = time.monotonic() + within_s
         while True:
@@ -79,14 +81,14 @@ class FallibleServer:
 
     def _await_postmaster(self) -> int:
         """A server that was killed answers again a moment before its supervisor has written down its new number."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while (state := read_state(Layout(self.home))) is None:
-            assert time.monotonic() < deadline, "the supervisor does not say which postmaster it started"
+            assert time.monotonic() < deadline, "the supervisor does not report which postmaster it started"
             time.sleep(0.02)
         return state.postmaster
 
     def terminate(self, application: str = "tarry") -> int:
-        """End every session of an application, and say how many there were."""
+        """End every session of an application, and return how many there were."""
         query = "select count(pg_terminate_backend(pid)) from pg_stat_activity where application_name = %s"
         with psycopg.connect(self.dsn, application_name="terminator") as conn:
             row = conn.execute(query, (application,)).fetchone()
@@ -94,12 +96,12 @@ class FallibleServer:
         return row[0]
 
     def close(self) -> None:
-        self._hold.close()
+        self._server.close()
         await_stopped(self.home)
 
 
 def _kill(pid: int, command: bytes) -> None:
-    """Only what we think it is: the number of a process that has ended may be somebody else's by now."""
+    """Only the expected process: the id of a process that has ended may belong to another one by now."""
     try:
         process = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -113,14 +115,24 @@ def _kill(pid: int, command: bytes) -> None:
         os.close(process)
 
 
+@cache
+def _template(binaries: str) -> Path:
+    """A migrated data directory of a server that was stopped: to copy it is much cheaper than to make another."""
+    directory = new_directory("tarry-template-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    FallibleServer(directory / "home", binaries).close()
+    return directory / "home"
+
+
 @contextmanager
 def fallible_server(binaries: str = "18") -> Generator[FallibleServer]:
-    place = room("tarry-fall-")
+    directory = new_directory("tarry-fall-")
     try:
-        server = FallibleServer(place / "home", binaries)
+        subprocess.run(["cp", "--archive", _template(binaries), directory / "home"], check=True)
+        server = FallibleServer(directory / "home", binaries)
         try:
             yield server
         finally:
             server.close()
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(directory, ignore_errors=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 import psycopg
 
-from tarry.core.messages import Draft, Hold
+from tarry.core.messages.model import Draft, LeaseId
 from tarry.core.settings import StoreSettings
 from tarry.storage.postgres.aio import AsyncPostgresStore
 from tarry.storage.postgres.sync import PostgresStore
@@ -30,8 +30,8 @@ def plain(data: bytes, content_type: str | None) -> bytes:
 def row_locked(dsn: str, *keys: str) -> Iterator[psycopg.Connection[Any]]:
     """These messages are locked by a transaction that stays open until the block ends, or until it is ended."""
     with psycopg.connect(dsn) as conn:
-        found = conn.execute("select key from tarry.message where key = any (%s) for update", [list(keys)]).fetchall()
-        assert len(found) == len(keys)
+        rows = conn.execute("select key from tarry.message where key = any (%s) for update", [list(keys)]).fetchall()
+        assert len(rows) == len(keys)
         yield conn
         conn.rollback()
 
@@ -54,10 +54,10 @@ def with_store(dsn: str, work: Callable[[AsyncPostgresStore], Awaitable[None]]) 
     asyncio.run(run())
 
 
-async def leased(store: AsyncPostgresStore, *keys: str) -> dict[str, Hold]:
+async def leased(store: AsyncPostgresStore, *keys: str) -> dict[str, LeaseId]:
     for key in keys:
-        await store.offer(QUEUE, Draft(key, b""))
-    return {lease.key: lease.hold for lease in await store.lease(QUEUE, len(keys), plain)}
+        await store.run(store.messages.offer(QUEUE, Draft(key, b"")))
+    return {lease.key: lease.lease_id for lease in await store.run(store.messages.poll(QUEUE, len(keys), plain))}
 
 
 def blocked(dsn: str, n: int = 1) -> bool:

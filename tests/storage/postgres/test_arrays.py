@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
-from uuid import UUID
 
 import psycopg
 import pytest
@@ -26,17 +25,16 @@ from tarry.storage.postgres.arrays import (
     PgArray,
     SmallintArray,
     TextArray,
+    TidArray,
     TimestampArray,
-    UuidArray,
-    teach,
+    register_array_dumpers,
 )
 
 EAST = timezone(timedelta(hours=14))
-# For each kind: the name of its type, and values at the edges of what it can say.
+# For each kind: the name of its type, and values at the edges of its range.
 EDGES: dict[type[PgArray], tuple[str, Sequence[Any]]] = {
     TextArray: ("text", ["", "a", "ä€𝄞", "{}", '"', "\\", "NULL", ",", " ", "\n\t\r", "x" * 100_000, None, "e\u0301"]),
     ByteaArray: ("bytea", [b"", b"\x00", bytes(range(256)), b"\\x00", b"x" * 300_000]),
-    UuidArray: ("uuid", [UUID(int=0), UUID(int=2**128 - 1), UUID("01890a5d-ac96-774b-bcce-b302099a8057")]),
     TimestampArray: (
         "timestamptz",
         [
@@ -58,8 +56,8 @@ JSON = [b"null", b"{}", b'{"a": [1, 2.5, "\\u00e4\\u20ac"]}', b'"\xc3\xa4"', Non
 
 
 @pytest.fixture
-def taught(connection: psycopg.Connection[Any]) -> psycopg.Connection[Any]:
-    teach(connection.adapters)
+def registered(connection: psycopg.Connection[Any]) -> psycopg.Connection[Any]:
+    register_array_dumpers(connection.adapters)
     connection.execute("set local timezone to 'UTC'")
     return connection
 
@@ -72,37 +70,43 @@ def arrived(conn: psycopg.Connection[Any], array: PgArray, type_name: str) -> An
 
 
 def test_every_kind_of_array_is_tested_here() -> None:
-    assert set(PgArray.__subclasses__()) == {*EDGES, JsonbArray}
+    assert set(arrays.ARRAYS) == {*EDGES, JsonbArray, TidArray}
 
 
 @pytest.mark.parametrize("kind", EDGES, ids=lambda kind: kind.__name__)
-def test_edge_values_arrive_unchanged(taught: psycopg.Connection[Any], kind: Any) -> None:
+def test_edge_values_arrive_unchanged(registered: psycopg.Connection[Any], kind: Any) -> None:
     type_name, values = EDGES[kind]
-    assert arrived(taught, kind(values), type_name) == list(values)
+    assert arrived(registered, kind(values), type_name) == list(values)
     without_null = [value for value in values if value is not None]
-    assert arrived(taught, kind(without_null), type_name) == without_null
+    assert arrived(registered, kind(without_null), type_name) == without_null
     for value in without_null:
-        assert arrived(taught, kind([value]), type_name) == [value]
+        assert arrived(registered, kind([value]), type_name) == [value]
 
 
 @pytest.mark.parametrize("kind", [*EDGES, JsonbArray], ids=lambda kind: kind.__name__)
-def test_an_empty_array_is_an_empty_array(taught: psycopg.Connection[Any], kind: Any) -> None:
+def test_an_empty_array_is_an_empty_array(registered: psycopg.Connection[Any], kind: Any) -> None:
     type_name = EDGES[kind][0] if kind in EDGES else "jsonb"
-    assert arrived(taught, kind([]), type_name) == []
+    assert arrived(registered, kind([]), type_name) == []
 
 
 @pytest.mark.parametrize("kind", [TextArray, TimestampArray, FloatArray], ids=lambda kind: kind.__name__)
-def test_an_array_of_nothing_but_null_is_one(taught: psycopg.Connection[Any], kind: Any) -> None:
-    assert arrived(taught, kind([None, None]), EDGES[kind][0]) == [None, None]
+def test_an_array_of_nothing_but_null_is_one(registered: psycopg.Connection[Any], kind: Any) -> None:
+    assert arrived(registered, kind([None, None]), EDGES[kind][0]) == [None, None]
 
 
-def test_json_arrives_as_the_server_reads_it(taught: psycopg.Connection[Any]) -> None:
-    assert arrived(taught, JsonbArray(JSON), "jsonb") == [None, {}, {"a": [1, 2.5, "ä€"]}, "ä", None]
+def test_json_arrives_as_the_server_reads_it(registered: psycopg.Connection[Any]) -> None:
+    assert arrived(registered, JsonbArray(JSON), "jsonb") == [None, {}, {"a": [1, 2.5, "ä€"]}, "ä", None]
 
 
-def test_a_missing_instant_can_be_before_all_others(taught: psycopg.Connection[Any]) -> None:
+def test_places_arrive_from_their_bytes(registered: psycopg.Connection[Any]) -> None:
+    tids = TidArray([b"\x00\x00\x00\x02\x00\x03", b"\xff" * 6])
+    row = registered.execute("select %s::tid[]::text[]", (tids,)).fetchone()
+    assert row == (["(2,3)", "(4294967295,65535)"],)
+
+
+def test_a_missing_instant_can_be_before_all_others(registered: psycopg.Connection[Any]) -> None:
     array = TimestampArray([None, datetime(2024, 1, 1, tzinfo=UTC)], missing=MINUS_INFINITY)
-    row = taught.execute("select %s::timestamptz[] = array['-infinity', '2024-01-01Z']::timestamptz[]", (array,))
+    row = registered.execute("select %s::timestamptz[] = array['-infinity', '2024-01-01Z']::timestamptz[]", (array,))
     assert row.fetchone() == (True,)
 
 
@@ -119,29 +123,29 @@ def test_the_same_instant_in_another_zone_is_the_same_bytes() -> None:
     instants=st.lists(st.none() | st.datetimes(timezones=st.just(UTC))),
 )
 def test_any_value_arrives_unchanged(
-    taught: psycopg.Connection[Any],
+    registered: psycopg.Connection[Any],
     texts: list[str | None],
     payloads: list[bytes],
     floats: list[float | None],
     instants: list[datetime | None],
 ) -> None:
-    assert arrived(taught, TextArray(texts), "text") == texts
-    assert arrived(taught, ByteaArray(payloads), "bytea") == payloads
-    assert arrived(taught, FloatArray(floats), "float8") == floats
-    assert arrived(taught, TimestampArray(instants), "timestamptz") == instants
+    assert arrived(registered, TextArray(texts), "text") == texts
+    assert arrived(registered, ByteaArray(payloads), "bytea") == payloads
+    assert arrived(registered, FloatArray(floats), "float8") == floats
+    assert arrived(registered, TimestampArray(instants), "timestamptz") == instants
 
 
 def test_a_connection_learns_the_arrays_once_and_nothing_else_changes(connection: psycopg.Connection[Any]) -> None:
     lists_before = connection.adapters.get_dumper(list, PyFormat.AUTO)
-    teach(connection.adapters)
+    register_array_dumpers(connection.adapters)
     learned = connection.adapters.get_dumper(TextArray, PyFormat.BINARY)
-    teach(connection.adapters)
+    register_array_dumpers(connection.adapters)
     assert connection.adapters.get_dumper(TextArray, PyFormat.BINARY) is learned
     assert connection.adapters.get_dumper(list, PyFormat.AUTO) is lists_before
 
 
-def test_other_connections_are_not_taught(server: Any) -> None:
-    with psycopg.connect(server.shared) as taught, psycopg.connect(server.shared) as other:
-        teach(taught.adapters)
+def test_other_connections_have_no_array_dumpers(server: Any) -> None:
+    with psycopg.connect(server.shared) as registered, psycopg.connect(server.shared) as other:
+        register_array_dumpers(registered.adapters)
         with pytest.raises(psycopg.ProgrammingError):
             other.adapters.get_dumper(arrays.TextArray, PyFormat.BINARY)

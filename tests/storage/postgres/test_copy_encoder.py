@@ -1,22 +1,25 @@
-"""Large batches of new messages go by COPY, and nobody can tell afterwards."""
+"""Large batches of new messages go by COPY, with the same rows as by INSERT."""
 
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 
-from tarry.core.events import JournalLevel
-from tarry.core.messages import KEEP, Draft
-from tarry.core.outcomes import Outcome
-from tarry.core.settings import Patience, QueueSettings, StoreSettings
-from tarry.storage.postgres import copying, ops
-from tarry.storage.postgres.copying import Reserved
-from tarry.storage.postgres.drive import drive, transaction
+from tarry.core.journal.events import JournalLevel
+from tarry.core.messages.model import KEEP, Draft
+from tarry.core.messages.outcomes import Outcome
+from tarry.core.settings import QueueSettings, RetrySettings, StoreSettings
+from tarry.storage.postgres import copy_encoder
+from tarry.storage.postgres.copy_encoder import Reserved
+from tarry.storage.postgres.messages import operations as ops
+from tarry.storage.postgres.runner import drive, transaction
 from tarry.storage.postgres.statement import Copy, sql
 from tarry.storage.postgres.sync import PostgresStore
 from tests.kit.clocks import START, WatchedClock
@@ -36,7 +39,7 @@ _EVENTS = """
 
 @pytest.fixture
 def store(database: str) -> Iterator[PostgresStore]:
-    store = PostgresStore(database, clock=WatchedClock(), settings=StoreSettings(patience=Patience.none()))
+    store = PostgresStore(database, clock=WatchedClock(), settings=StoreSettings(connection_retry=RetrySettings.none()))
     yield store
     store.close()
 
@@ -62,13 +65,20 @@ def stored(dsn: str, queue: str) -> tuple[list[Any], list[Any]]:
         return conn.execute(_ROWS, (queue,)).fetchall(), conn.execute(_EVENTS, (queue,)).fetchall()
 
 
+class ReservedRow(NamedTuple):
+    queue: int
+    journal: str
+    now: datetime
+    versions: list[int]
+
+
 def copies(batch: list[Draft]) -> bool:
     """Whether a batch goes by COPY."""
     op = ops.offer_many(QUEUE, batch, START)
     step = next(op)
-    if step.sql != sql("reserve"):
+    if step.sql != sql("messages/reserve"):
         return False
-    return isinstance(op.send([(1, "events", START, list(range(len(batch))))]), Copy)
+    return isinstance(op.send([ReservedRow(1, "events", START, list(range(len(batch))))]), Copy)
 
 
 @pytest.mark.parametrize("level", JournalLevel)
@@ -76,8 +86,8 @@ def test_copied_messages_and_events_equal_those_of_ordinary_offers(
     database: str, store: PostgresStore, level: JournalLevel
 ) -> None:
     for name, fresh in (("copied", True), ("ordinary", False)):
-        store.create_queue(name, QueueSettings(journal=level), exist_ok=False)
-        assert store.offer_many(name, drafts(fresh=fresh)) == [Outcome.CREATED] * N
+        store.run(store.queues.create(name, QueueSettings(journal=level), exist_ok=False))
+        assert store.run(store.messages.offer_many(name, drafts(fresh=fresh))) == [Outcome.CREATED] * N
     copied, ordinary = stored(database, "copied"), stored(database, "ordinary")
     assert len(copied[0]) == N
     assert len(copied[1]) == (0 if level is JournalLevel.OFF else N)
@@ -89,44 +99,44 @@ def test_a_batch_of_new_messages_goes_by_copy_and_any_other_does_not() -> None:
     assert not copies(drafts(fresh=True, n=N - 1))
     assert not copies(drafts(fresh=False))
     for change in ({"type": "t"}, {"headers": {"a": "b"}}, {"lease_for": timedelta(seconds=5)}, {"max_attempts": 3}):
-        assert not copies([*drafts(fresh=True), Draft("odd", b"", fresh=True)._replace(**change)])
+        assert not copies([*drafts(fresh=True), replace(Draft("odd", b"", fresh=True), **change)])
 
 
 def test_offer_if_absent_leaves_the_same_row_by_copy(database: str, store: PostgresStore) -> None:
     for name, fresh in (("copied", True), ("ordinary", False)):
-        store.offer_many(name, [draft._replace(conflict=KEEP) for draft in drafts(fresh=fresh)])
+        store.run(store.messages.offer_many(name, [replace(draft, conflict=KEEP) for draft in drafts(fresh=fresh)]))
     assert stored(database, "copied") == stored(database, "ordinary")
 
 
 def test_copied_messages_are_leased_in_order_and_settled_as_any_other(store: PostgresStore) -> None:
     batch = [Draft(f"k{i:05d}", b"%d" % i, priority=i % 3, fresh=True) for i in range(N)]
-    store.offer_many(QUEUE, batch)
-    leases = store.lease(QUEUE, N, lambda data, _: data)
+    store.run(store.messages.offer_many(QUEUE, batch))
+    leases = store.run(store.messages.poll(QUEUE, N, lambda data, _: data))
     assert [lease.key for lease in leases] == [d.key for p in (2, 1, 0) for d in batch if d.priority == p]
-    assert len(store.ack(QUEUE, [lease.hold for lease in leases])) == N
-    assert store.counts(QUEUE).leased.n == 0
+    assert len(store.run(store.messages.ack(QUEUE, [lease.lease_id for lease in leases]))) == N
+    assert store.run(store.queues.counts(QUEUE)).leased.n == 0
 
 
 def test_a_failure_in_the_middle_leaves_nothing(database: str, store: PostgresStore) -> None:
     """The last message is one that the table refuses."""
-    store.create_queue(QUEUE, QueueSettings(), exist_ok=False)
+    store.run(store.queues.create(QUEUE, QueueSettings(), exist_ok=False))
     with pytest.raises(psycopg.errors.CheckViolation):
-        store.offer_many(QUEUE, [*drafts(fresh=True), Draft("bad", b"", priority=11, fresh=True)])
+        store.run(store.messages.offer_many(QUEUE, [*drafts(fresh=True), Draft("bad", b"", priority=11, fresh=True)]))
     assert stored(database, QUEUE) == ([], [])
 
 
 def test_a_failure_of_the_journal_takes_the_messages_with_it(database: str, store: PostgresStore) -> None:
-    store.create_queue(QUEUE, QueueSettings(), exist_ok=False)
+    store.run(store.queues.create(QUEUE, QueueSettings(), exist_ok=False))
     with psycopg.connect(database, autocommit=True) as conn:
         conn.execute("alter table tarry.event add check (key is distinct from 'key-001999-ä')")
     with pytest.raises(psycopg.errors.CheckViolation):
-        store.offer_many(QUEUE, drafts(fresh=True))
+        store.run(store.messages.offer_many(QUEUE, drafts(fresh=True)))
     assert stored(database, QUEUE) == ([], [])
 
 
 def test_a_stream_that_breaks_off_leaves_nothing(database: str, store: PostgresStore) -> None:
     """Whatever goes wrong on our side while we stream: the server must not keep half of it."""
-    store.create_queue(QUEUE, QueueSettings(), exist_ok=False)
+    store.run(store.queues.create(QUEUE, QueueSettings(), exist_ok=False))
 
     def broken() -> Any:
         op = ops.offer_many(QUEUE, drafts(fresh=True), None)
@@ -144,13 +154,13 @@ def test_a_stream_that_breaks_off_leaves_nothing(database: str, store: PostgresS
 
 
 def test_a_batch_by_copy_in_the_callers_transaction_is_the_callers(database: str, store: PostgresStore) -> None:
-    store.create_queue(QUEUE, QueueSettings(), exist_ok=False)
+    store.run(store.queues.create(QUEUE, QueueSettings(), exist_ok=False))
     with psycopg.connect(database) as conn:
-        store.offer_many(QUEUE, drafts(fresh=True), conn=conn)
+        store.run(store.messages.offer_many(QUEUE, drafts(fresh=True)), conn=conn)
         assert stored(database, QUEUE) == ([], [])
         conn.rollback()
         assert stored(database, QUEUE) == ([], [])
-        store.offer_many(QUEUE, drafts(fresh=True), conn=conn)
+        store.run(store.messages.offer_many(QUEUE, drafts(fresh=True)), conn=conn)
         conn.commit()
     assert len(stored(database, QUEUE)[0]) == N
 
@@ -158,9 +168,34 @@ def test_a_batch_by_copy_in_the_callers_transaction_is_the_callers(database: str
 def test_blocks_are_cut_between_rows_and_end_with_the_end() -> None:
     reserved = Reserved(1, "payloads", datetime(2024, 1, 1, tzinfo=UTC), range(1, 1 + 100))
     batch = [Draft(f"k{i}", b"x" * 10_000, fresh=True) for i in range(100)]
-    for copy, columns in ((copying.copy_messages(batch, reserved), 10), (copying.copy_events(batch, reserved), 12)):
+    for copy, columns in (
+        (copy_encoder.copy_messages(batch, reserved), 10),
+        (copy_encoder.copy_events(batch, reserved), 12),
+    ):
         blocks = [bytes(block) for block in copy.blocks]
         assert len(blocks) > 3
         assert blocks[0].startswith(b"PGCOPY\n\xff\r\n\x00")
         assert all(block[:2] == struct.pack(">h", columns) for block in blocks[1:])
         assert blocks[-1].endswith(struct.pack(">h", -1))
+
+
+def test_a_row_is_encoded_with_few_calls() -> None:
+    """What all rows have in common is encoded once, and the usual conflict rule is not looked up."""
+    reserved = Reserved(1, "events", START, range(1, 1 + 100))
+    batch = [Draft(f"k{i}", b"x", fresh=True) for i in range(100)]
+    called: list[str] = []
+
+    def note(frame: Any, event: str, _: Any) -> None:
+        if event == "call":
+            called.append(frame.f_code.co_name)
+
+    copies = (copy_encoder.copy_messages(batch, reserved), copy_encoder.copy_events(batch, reserved))
+    sys.setprofile(note)
+    try:
+        for copy in copies:
+            for _ in copy.blocks:
+                pass
+    finally:
+        sys.setprofile(None)
+    assert set(called) == {"blocks", "rows", "due_us", "_optional"}
+    assert len(called) <= (3 + 2) * 100 + 10

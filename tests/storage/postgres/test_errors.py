@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from datetime import timedelta
-from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -15,13 +13,13 @@ from psycopg import errors, sql
 from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import PoolTimeout
 
-from tarry.core.errors import Refused, SchemaMismatch, StoreUnavailable, TarryError
-from tarry.core.messages import Draft
-from tarry.core.outcomes import Outcome
-from tarry.core.settings import Patience, StoreSettings
+from tarry.core.errors import InvalidState, SchemaMismatch, StoreUnavailable, TarryError
+from tarry.core.messages.model import Draft
+from tarry.core.messages.outcomes import Outcome
+from tarry.core.settings import RetrySettings, StoreSettings
 from tarry.storage.postgres import aio, sync
 from tarry.storage.postgres.aio import AsyncPostgresStore
-from tarry.storage.postgres.faults import LOCK_PAUSE_S, is_transient, translated
+from tarry.storage.postgres.errors import LOCK_PAUSE_S, is_transient, translated
 from tarry.storage.postgres.fencing import Fence
 from tarry.storage.postgres.sync import PostgresStore
 
@@ -60,7 +58,7 @@ def name_of(error: BaseException) -> str:
 
 
 class Flaky:
-    """Stands between a store and its connections: the first few statements fail, as the test says."""
+    """Stands between a store and its connections: the first few statements fail, as the test defines."""
 
     def __init__(self, failures: list[BaseException]) -> None:
         self.failures = failures
@@ -72,7 +70,7 @@ class Flaky:
         return self.failures.pop(0) if self.failures else None
 
 
-Tried = Callable[[Flaky, Patience], Any]
+Tried = Callable[[Flaky, RetrySettings], Any]
 
 
 def is_fence(op: Any) -> bool:
@@ -80,16 +78,11 @@ def is_fence(op: Any) -> bool:
     return op.__qualname__ == Fence.close.__qualname__
 
 
-def noting(pauses: list[float]) -> SimpleNamespace:
-    """The store's own sight of `time`. The module itself belongs to every thread of this process, and some of them sleep."""
-    return SimpleNamespace(monotonic=time.monotonic, sleep=pauses.append)
-
-
 @pytest.fixture(params=["blocking", "awaiting"])
 def tried(request: pytest.FixtureRequest, database: str, monkeypatch: pytest.MonkeyPatch) -> Tried:
     """Offer one message through a store whose statements fail, and give back the outcome."""
 
-    def blocking(flaky: Flaky, patience: Patience) -> Outcome:
+    def blocking(flaky: Flaky, connection_retry: RetrySettings) -> Outcome:
         real = sync.drive
 
         def drive(conn: Any, op: Any, **kwargs: Any) -> Any:
@@ -98,15 +91,15 @@ def tried(request: pytest.FixtureRequest, database: str, monkeypatch: pytest.Mon
             return real(conn, op, **kwargs)
 
         monkeypatch.setattr(sync, "drive", drive)
-        monkeypatch.setattr(sync, "time", noting(flaky.pauses))
-        store = PostgresStore(database, settings=StoreSettings(patience=patience))
+        settings = StoreSettings(connection_retry=connection_retry)
+        store = PostgresStore(database, settings=settings, sleep=flaky.pauses.append)
         try:
-            return store.offer(QUEUE, Draft("k", b""))
+            return store.run(store.messages.offer(QUEUE, Draft("k", b"")))
         finally:
             store.close()
 
-    async def awaiting(flaky: Flaky, patience: Patience) -> Outcome:
-        real, sleep = aio.adrive, asyncio.sleep
+    async def awaiting(flaky: Flaky, connection_retry: RetrySettings) -> Outcome:
+        real = aio.adrive
 
         async def adrive(conn: Any, op: Any, **kwargs: Any) -> Any:
             if not is_fence(op) and (failure := flaky.next_failure()):
@@ -114,22 +107,23 @@ def tried(request: pytest.FixtureRequest, database: str, monkeypatch: pytest.Mon
             return await real(conn, op, **kwargs)
 
         async def nap(seconds: float) -> None:
-            if asyncio.current_task() is task or seconds:
-                flaky.pauses.append(seconds)
-            await sleep(0)
+            flaky.pauses.append(seconds)
+            await asyncio.sleep(0)
 
-        store = AsyncPostgresStore(database, settings=StoreSettings(patience=patience))
+        store = AsyncPostgresStore(database, settings=StoreSettings(connection_retry=connection_retry), sleep=nap)
         await store.open()
-        task = asyncio.current_task()
         monkeypatch.setattr(aio, "adrive", adrive)
-        monkeypatch.setattr(aio, "asyncio", SimpleNamespace(**vars(asyncio) | {"sleep": nap}))
         try:
-            return (await store.offer_many(QUEUE, [Draft("k", b"")]))[0]
+            return (await store.run(store.messages.offer_many(QUEUE, [Draft("k", b"")])))[0]
         finally:
             await store.close()
 
-    def run(flaky: Flaky, patience: Patience) -> Any:
-        return blocking(flaky, patience) if request.param == "blocking" else asyncio.run(awaiting(flaky, patience))
+    def run(flaky: Flaky, connection_retry: RetrySettings) -> Any:
+        return (
+            blocking(flaky, connection_retry)
+            if request.param == "blocking"
+            else asyncio.run(awaiting(flaky, connection_retry))
+        )
 
     return run
 
@@ -137,7 +131,7 @@ def tried(request: pytest.FixtureRequest, database: str, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("error", PASSING, ids=name_of)
 def test_what_passes_by_itself_is_tried_again(tried: Tried, error: psycopg.Error) -> None:
     flaky = Flaky([error, error])
-    assert tried(flaky, Patience()) is Outcome.CREATED
+    assert tried(flaky, RetrySettings()) is Outcome.CREATED
     assert flaky.calls == 3
     assert flaky.pauses == [0.1, 0.2]
 
@@ -145,16 +139,16 @@ def test_what_passes_by_itself_is_tried_again(tried: Tried, error: psycopg.Error
 @pytest.mark.parametrize("error", LASTING, ids=name_of)
 def test_what_does_not_pass_is_raised_at_once(tried: Tried, error: psycopg.Error) -> None:
     flaky = Flaky([error])
-    with pytest.raises((type(error), SchemaMismatch, Refused, StoreUnavailable)):
-        tried(flaky, Patience())
+    with pytest.raises((type(error), SchemaMismatch, InvalidState, StoreUnavailable)):
+        tried(flaky, RetrySettings())
     assert flaky.calls == 1
     assert flaky.pauses == []
 
 
-def test_a_lock_that_another_transaction_holds_is_tried_again_without_using_up_retries(tried: Tried) -> None:
+def test_a_lock_of_another_transaction_is_tried_again_without_using_up_retries(tried: Tried) -> None:
     """Until `lock_for` is over: see test_locks.py."""
     flaky = Flaky([errors.LockNotAvailable("55P03")] * 3)
-    assert tried(flaky, Patience(retries=1)) is Outcome.CREATED
+    assert tried(flaky, RetrySettings(retries=1)) is Outcome.CREATED
     assert flaky.calls == 4
     assert flaky.pauses == [LOCK_PAUSE_S] * 3
 
@@ -162,7 +156,7 @@ def test_a_lock_that_another_transaction_holds_is_tried_again_without_using_up_r
 def test_trying_ends_after_the_retries_allowed(tried: Tried) -> None:
     flaky = Flaky([psycopg.OperationalError("connection refused")] * 100)
     with pytest.raises(StoreUnavailable, match="also not after 5 more tries: connection refused") as raised:
-        tried(flaky, Patience())
+        tried(flaky, RetrySettings())
     assert flaky.calls == 6
     assert flaky.pauses == [0.1, 0.2, 0.4, 0.8, 1.6]
     assert raised.value.hint is not None
@@ -172,34 +166,41 @@ def test_trying_ends_after_the_retries_allowed(tried: Tried) -> None:
 
 def test_trying_ends_when_the_time_allowed_would_be_over(tried: Tried) -> None:
     flaky = Flaky([psycopg.OperationalError("connection refused")] * 100)
-    patience = Patience(retries=1_000, initial_for=timedelta(hours=1), cap_for=timedelta(hours=1))
+    connection_retry = RetrySettings(retries=1_000, initial_for=timedelta(hours=1), cap_for=timedelta(hours=1))
     with pytest.raises(StoreUnavailable, match="the database cannot be reached: connection refused"):
-        tried(flaky, patience)
+        tried(flaky, connection_retry)
     assert flaky.calls == 1
 
 
-def test_without_patience_everything_is_tried_once(tried: Tried) -> None:
+def test_without_retries_everything_is_tried_once(tried: Tried) -> None:
     flaky = Flaky([errors.DeadlockDetected("40P01")])
     with pytest.raises(StoreUnavailable):
-        tried(flaky, Patience.none())
+        tried(flaky, RetrySettings.none())
     assert flaky.calls == 1
 
 
 def test_our_own_errors_are_not_retried(tried: Tried) -> None:
     flaky = Flaky([TarryError("no")])
     with pytest.raises(TarryError, match="no"):
-        tried(flaky, Patience())
+        tried(flaky, RetrySettings())
     assert flaky.calls == 1
 
 
 def test_pauses_grow_to_a_limit() -> None:
-    patience = Patience(initial_for=timedelta(milliseconds=100), cap_for=timedelta(seconds=1))
-    assert [patience.pause(n) / timedelta(milliseconds=1) for n in range(1, 7)] == [100, 200, 400, 800, 1000, 1000]
-    assert patience.pause(10_000) == timedelta(seconds=1)
+    connection_retry = RetrySettings(initial_for=timedelta(milliseconds=100), cap_for=timedelta(seconds=1))
+    assert [connection_retry.pause(n) / timedelta(milliseconds=1) for n in range(1, 7)] == [
+        100,
+        200,
+        400,
+        800,
+        1000,
+        1000,
+    ]
+    assert connection_retry.pause(10_000) == timedelta(seconds=1)
 
 
 @pytest.mark.parametrize("kind", [errors.UndefinedTable, errors.InvalidSchemaName, errors.UndefinedColumn])
-def test_missing_tables_are_said_to_be_missing_migrations(kind: type[psycopg.Error]) -> None:
+def test_missing_tables_are_reported_as_missing_migrations(kind: type[psycopg.Error]) -> None:
     named = translated(kind("missing"), 1)
     assert isinstance(named, SchemaMismatch)
     assert named.hint is not None
@@ -212,18 +213,18 @@ def test_missing_tables_are_said_to_be_missing_migrations(kind: type[psycopg.Err
         (errors.DiskFull("no space left on device"), StoreUnavailable, "make room"),
         (errors.OutOfMemory("out of memory"), StoreUnavailable, "make room"),
         (errors.ReadOnlySqlTransaction("cannot execute INSERT"), StoreUnavailable, "primary"),
-        (errors.InsufficientPrivilege("permission denied"), Refused, "tarry doctor"),
+        (errors.InsufficientPrivilege("permission denied"), InvalidState, "tarry doctor"),
     ],
     ids=name_of,
 )
-def test_what_is_wrong_with_the_server_is_said_with_what_to_do(
+def test_a_problem_of_the_server_is_reported_with_a_hint(
     error: psycopg.Error, named: type[TarryError], hint: str
 ) -> None:
     """As the store being away, where it is: then loops try again later, and the broker answers 503."""
-    said = translated(error, 1)
-    assert isinstance(said, named)
-    assert str(error) in str(said)
-    assert hint in str(said.hint)
+    raised = translated(error, 1)
+    assert isinstance(raised, named)
+    assert str(error) in str(raised)
+    assert hint in str(raised.hint)
 
 
 def test_a_database_that_was_made_read_only_is_as_good_as_away(database: str) -> None:
@@ -232,7 +233,7 @@ def test_a_database_that_was_made_read_only_is_as_good_as_away(database: str) ->
         conn.execute(sql.SQL("alter database {} set default_transaction_read_only = on").format(name))
     store = PostgresStore(database)
     with pytest.raises(StoreUnavailable, match="takes no changes"):
-        store.offer(QUEUE, Draft("k", b""))
+        store.run(store.messages.offer(QUEUE, Draft("k", b"")))
     store.close()
 
 
@@ -242,12 +243,11 @@ def test_an_error_that_we_cannot_explain_better_stays_what_it_is() -> None:
     assert not is_transient(error)
 
 
-def test_a_closed_store_says_so_at_once(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trying again cannot help, and to say that the database is away would be wrong."""
+def test_a_closed_store_raises_at_once(database: str) -> None:
+    """A retry cannot help, and the database is not unavailable."""
     pauses: list[float] = []
-    monkeypatch.setattr(sync, "time", noting(pauses))
-    store = PostgresStore(database)
+    store = PostgresStore(database, sleep=pauses.append)
     store.close()
-    with pytest.raises(Refused, match="this store is closed"):
-        store.offer(QUEUE, Draft("k", b""))
+    with pytest.raises(InvalidState, match="this store is closed"):
+        store.run(store.messages.offer(QUEUE, Draft("k", b"")))
     assert pauses == []

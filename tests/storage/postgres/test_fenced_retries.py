@@ -17,9 +17,9 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from tarry.core.errors import StoreUnavailable, UnknownQueue
-from tarry.core.messages import Draft
-from tarry.core.outcomes import Outcome
-from tarry.core.settings import Patience, QueueSettings, StoreSettings
+from tarry.core.messages.model import Draft
+from tarry.core.messages.outcomes import Outcome
+from tarry.core.settings import QueueSettings, RetrySettings, StoreSettings
 from tarry.storage.postgres import fencing
 from tarry.storage.postgres.aio import AsyncPostgresStore
 from tarry.storage.postgres.sync import PostgresStore
@@ -27,8 +27,8 @@ from tests.kit.fault_proxy import proxied
 from tests.kit.sleepers import until
 
 OLD, NEW = Draft("k", b'"old"'), Draft("k", b'"new"')
-ONE = StoreSettings(pool_size=1)
-WARM: dict[str, tuple[Any, ...]] = {"offer": ("q", Draft("warm", b"2")), "drop": ("q", "warm"), "drop_all": ("q",)}
+SINGLE = StoreSettings(pool_size=1)
+WARM: dict[str, tuple[Any, ...]] = {"offer": ("q", Draft("warm", b"2")), "drop": ("q", "warm"), "purge": ("q",)}
 
 
 class Client:
@@ -42,13 +42,15 @@ class Client:
             self._loop.run_until_complete(self.store.open())
 
     def run(self, verb: str, *args: Any) -> Any:
-        answer = getattr(self.store, verb)(*args)
-        return answer if self._loop is None else self._loop.run_until_complete(answer)
+        return self._awaited(self.store.run(getattr(self.store.messages, verb)(*args)))
 
     def close(self) -> None:
-        self.run("close")
+        self._awaited(self.store.close())
         if self._loop is not None:
             self._loop.close()
+
+    def _awaited(self, result: Any) -> Any:
+        return result if self._loop is None else self._loop.run_until_complete(result)
 
 
 class Frozen(NamedTuple):
@@ -58,7 +60,7 @@ class Frozen(NamedTuple):
 
 
 @contextmanager
-def frozen_while(dsn: str, kind: str, verb: str, *args: Any, settings: StoreSettings = ONE) -> Iterator[Frozen]:
+def frozen_while(dsn: str, kind: str, verb: str, *args: Any, settings: StoreSettings = SINGLE) -> Iterator[Frozen]:
     """A verb is sent to a server process that is frozen, and the connection is cut. The process goes on after the block."""
     with proxied(dsn) as (proxy, through), ThreadPoolExecutor(max_workers=1) as thread:
         client = Client(through, kind, settings)
@@ -67,9 +69,9 @@ def frozen_while(dsn: str, kind: str, verb: str, *args: Any, settings: StoreSett
         (pid,) = processes(dsn)
         os.kill(pid, signal.SIGSTOP)
         try:
-            sent = proxy.forwarded["to_server"]
+            sent = proxy.requested
             future = thread.submit(client.run, verb, *args)
-            until(lambda: proxy.forwarded["to_server"] > sent, "the statement was not sent")
+            until(lambda: proxy.requested > sent, "the statement was not sent")
             proxy.cut()
             yield Frozen(future, pid, client)
         finally:
@@ -104,21 +106,21 @@ KINDS = pytest.mark.parametrize("kind", ["blocking", "awaiting"])
 
 
 @KINDS
-def test_an_offer_that_was_frozen_does_not_replace_a_newer_answered_one(
+def test_an_offer_that_was_frozen_does_not_replace_a_newer_confirmed_one(
     database: str, other: PostgresStore, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     monkeypatch.setattr(fencing, "END_WITHIN_S", 0.5)
     with frozen_while(database, kind, "offer", "q", OLD) as (first, pid, _):
         with pytest.raises(StoreUnavailable, match=rf"(?s){pid}.*the outcome is unknown"):
             first.result()
-        other.offer("q", NEW)
-    stored = other.read("q", "k")
+        other.run(other.messages.offer("q", NEW))
+    stored = other.run(other.messages.read("q", "k"))
     assert stored is not None
     assert stored.payload == NEW.payload
 
 
 @KINDS
-@pytest.mark.parametrize("verb", ["drop", "drop_all"])
+@pytest.mark.parametrize("verb", ["drop", "purge"])
 def test_a_removal_that_was_frozen_deletes_nothing_that_was_accepted_later(
     database: str, other: PostgresStore, monkeypatch: pytest.MonkeyPatch, kind: str, verb: str
 ) -> None:
@@ -127,8 +129,8 @@ def test_a_removal_that_was_frozen_deletes_nothing_that_was_accepted_later(
     with frozen_while(database, kind, verb, *arguments) as (first, _, _):
         with pytest.raises(StoreUnavailable):
             first.result()
-        other.offer("q", NEW)
-    assert other.contains("q", "k")
+        other.run(other.messages.offer("q", NEW))
+    assert other.run(other.messages.contains("q", "k"))
 
 
 @KINDS
@@ -140,19 +142,19 @@ def test_a_retry_waits_until_the_process_of_the_first_try_has_ended(
         assert not first.done()
         os.kill(pid, signal.SIGCONT)
         assert first.result() is Outcome.CREATED
-        assert other.offer("q", NEW) is Outcome.UPDATED
-    assert [event.kind.value for event in other.timeline("q", "k")] == ["offered", "updated"]
+        assert other.run(other.messages.offer("q", NEW)) is Outcome.UPDATED
+    assert [event.kind.value for event in other.run(other.journal.timeline("q", "k"))] == ["offered", "updated"]
 
 
 def test_a_first_try_without_a_retry_is_ended_by_the_next_operation_of_the_store(
     database: str, other: PostgresStore
 ) -> None:
-    settings = StoreSettings(pool_size=1, patience=Patience.none())
+    settings = StoreSettings(pool_size=1, connection_retry=RetrySettings.none())
     with frozen_while(database, "blocking", "offer", "q", OLD, settings=settings) as frozen:
         with pytest.raises(StoreUnavailable):
             frozen.first.result()
         frozen.client.run("offer", "q", NEW)
-    stored = other.read("q", "k")
+    stored = other.run(other.messages.read("q", "k"))
     assert stored is not None
     assert stored.payload == NEW.payload
 
@@ -178,21 +180,20 @@ def test_an_offer_whose_queue_was_renamed_before_the_retry_is_stored_once_in_the
 ) -> None:
     settings = StoreSettings(pool_size=1, create_queues=False)
     with proxied(database) as (proxy, through), ThreadPoolExecutor(max_workers=1) as thread:
-        other.create_queue("q", QueueSettings(), exist_ok=False)
+        other.run(other.queues.create("q", QueueSettings(), exist_ok=False))
         store = PostgresStore(through, settings=settings)
-        store.offer("q", Draft("warm", b"1", fresh=key is None))  # prepares the statement
+        store.run(store.messages.offer("q", Draft("warm", b"1", fresh=key is None)))  # prepares the statement
         proxy.swallow_replies()
         draft = Draft(key or "generated", b"1", fresh=key is None)
-        first = thread.submit(store.offer, "q", draft)
-        until(lambda: other.contains("q", draft.key), "the first try was not stored")
-        other.rename_queue("q", "renamed")
-        proxy.heal()
+        first = thread.submit(store.run, store.messages.offer("q", draft))
+        until(lambda: other.run(other.messages.contains("q", draft.key)), "the first try was not stored")
+        other.run(other.queues.rename("q", "renamed"))
         proxy.cut()
         assert first.result() is (Outcome.CREATED if key is None else Outcome.UPDATED)
         store.close()
-    assert [message.key for message in other.messages("renamed")] == ["warm", draft.key]
+    assert [message.key for message in other.run(other.messages.list("renamed"))] == ["warm", draft.key]
     with pytest.raises(UnknownQueue):
-        other.queue_info("q")
+        other.run(other.queues.info("q"))
 
 
 def blocked_statements(dsn: str) -> set[tuple[Any, ...]]:
@@ -209,20 +210,19 @@ def blocked_statements(dsn: str) -> set[tuple[Any, ...]]:
 def test_an_offer_whose_reply_was_lost_and_whose_retry_met_a_lock_is_stored_once(
     database: str, other: PostgresStore, kind: str
 ) -> None:
-    other.create_queue("q", QueueSettings(), exist_ok=False)
+    other.run(other.queues.create("q", QueueSettings(), exist_ok=False))
     draft = Draft("generated", b"1", fresh=True)
     with (
         proxied(database) as (proxy, through),
         psycopg.connect(database, application_name="test") as foreign,
         ThreadPoolExecutor(max_workers=1) as thread,
     ):
-        client = Client(through, kind, ONE)
+        client = Client(through, kind, SINGLE)
         client.run("offer", "q", Draft("warm", b"1", fresh=True))
         proxy.swallow_replies()
         first = thread.submit(client.run, "offer", "q", draft)
-        until(lambda: other.contains("q", draft.key), "the first try was not stored")
+        until(lambda: other.run(other.messages.contains("q", draft.key)), "the first try was not stored")
         foreign.execute("lock table tarry.message in share row exclusive mode")
-        proxy.heal()
         proxy.cut()
         seen: set[tuple[Any, ...]] = set()
 
@@ -234,4 +234,4 @@ def test_an_offer_whose_reply_was_lost_and_whose_retry_met_a_lock_is_stored_once
         foreign.rollback()
         assert first.result() is Outcome.CREATED
         client.close()
-    assert [event.kind.value for event in other.timeline("q", draft.key)] == ["offered"]
+    assert [event.kind.value for event in other.run(other.journal.timeline("q", draft.key))] == ["offered"]

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 import pytest
@@ -22,12 +22,12 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
 from tarry.core.errors import InvalidInput
-from tarry.core.messages import Draft
-from tarry.core.outcomes import Outcome, Settled
+from tarry.core.messages.model import Draft
+from tarry.core.messages.outcomes import Outcome, Settled
 from tarry.core.settings import QueueSettings, StoreSettings
 from tarry.storage.postgres.aio import AsyncPostgresStore
 from tarry.storage.postgres.sync import PostgresStore
-from tests.storage.test_own_transactions import QUEUE, invoices, live_through_every_verb, plain
+from tests.storage.postgres.messages.test_own_transactions import QUEUE, invoices, live_through_every_verb, plain
 
 DUE = datetime(2030, 7, 1, 12, 30, tzinfo=UTC)
 
@@ -35,7 +35,7 @@ DUE = datetime(2030, 7, 1, 12, 30, tzinfo=UTC)
 @pytest.fixture
 def store(database: str) -> Iterator[PostgresStore]:
     store = PostgresStore(database, settings=StoreSettings.for_tests())
-    store.create_queue(QUEUE, QueueSettings(), exist_ok=False)
+    store.run(store.queues.create(QUEUE, QueueSettings(), exist_ok=False))
     with psycopg.connect(database) as conn:
         conn.execute("create table invoice (number int)")
     yield store
@@ -100,35 +100,42 @@ def test_an_offer_commits_with_djangos_transaction_or_not_at_all(
 ) -> None:
     with suppress(RuntimeError), atomic():
         django.cursor().execute("insert into invoice values (1)")
-        assert store.offer(QUEUE, Draft("lost", b""), conn=django.connection) is Outcome.CREATED
+        assert store.run(store.messages.offer(QUEUE, Draft("lost", b"")), conn=django.connection) is Outcome.CREATED
         raise RuntimeError
     with atomic():
         django.cursor().execute("insert into invoice values (2)")
-        store.offer(QUEUE, Draft("kept", b""), conn=django.connection)
-        assert not store.contains(QUEUE, "kept"), "it was seen before it was committed"
-    assert (store.contains(QUEUE, "lost"), store.contains(QUEUE, "kept"), invoices(database)) == (False, True, 1)
+        store.run(store.messages.offer(QUEUE, Draft("kept", b"")), conn=django.connection)
+        assert not store.run(store.messages.contains(QUEUE, "kept")), "it was seen before it was committed"
+    assert (
+        store.run(store.messages.contains(QUEUE, "lost")),
+        store.run(store.messages.contains(QUEUE, "kept")),
+        invoices(database),
+    ) == (False, True, 1)
 
 
 def test_a_savepoint_that_is_rolled_back_takes_its_offers_along(
     django: DatabaseWrapper, store: PostgresStore, atomic: Any
 ) -> None:
     with atomic():
-        store.offer(QUEUE, Draft("outer", b""), conn=django.connection)
+        store.run(store.messages.offer(QUEUE, Draft("outer", b"")), conn=django.connection)
         with suppress(RuntimeError), atomic():
-            store.offer(QUEUE, Draft("inner", b""), conn=django.connection)
+            store.run(store.messages.offer(QUEUE, Draft("inner", b"")), conn=django.connection)
             raise RuntimeError
-    assert (store.contains(QUEUE, "outer"), store.contains(QUEUE, "inner")) == (True, False)
+    assert (store.run(store.messages.contains(QUEUE, "outer")), store.run(store.messages.contains(QUEUE, "inner"))) == (
+        True,
+        False,
+    )
 
 
 def test_an_ack_that_django_rolls_back_has_not_happened(
     django: DatabaseWrapper, store: PostgresStore, atomic: Any
 ) -> None:
-    store.offer(QUEUE, Draft("k", b""))
-    (lease,) = store.lease(QUEUE, 1, plain)
+    store.run(store.messages.offer(QUEUE, Draft("k", b"")))
+    (lease,) = store.run(store.messages.poll(QUEUE, 1, plain))
     with atomic():
-        assert store.ack(QUEUE, [lease.hold], conn=django.connection) == [Settled.DONE]
+        assert store.run(store.messages.ack(QUEUE, [lease.lease_id]), conn=django.connection) == [Settled.DONE]
         django.set_rollback(True)
-    assert store.ack(QUEUE, [lease.hold]) == [Settled.DONE]
+    assert store.run(store.messages.ack(QUEUE, [lease.lease_id])) == [Settled.DONE]
 
 
 def test_neither_disturbs_how_the_other_reads_times(
@@ -143,10 +150,10 @@ def test_neither_disturbs_how_the_other_reads_times(
 
     before = djangos()
     assert (before.tzinfo is not None) is use_tz
-    store.offer(QUEUE, Draft("k", b"", due_at=DUE), conn=django.connection)
-    found = store.read(QUEUE, "k", conn=django.connection)
-    assert found is not None
-    assert (found.due_at, found.due_at.utcoffset()) == (DUE, timedelta(0))
+    store.run(store.messages.offer(QUEUE, Draft("k", b"", due_at=DUE)), conn=django.connection)
+    message = store.run(store.messages.read(QUEUE, "k"), conn=django.connection)
+    assert message is not None
+    assert (message.due_at, message.due_at.utcoffset()) == (DUE, timedelta(0))
     assert (djangos(), djangos().tzinfo) == (before, before.tzinfo)
 
 
@@ -173,12 +180,18 @@ def test_an_offer_commits_with_a_session_or_not_at_all(database: str, store: Pos
     with Session(engine) as session:
         for key, end in (("lost", session.rollback), ("kept", session.commit)):
             # The offer comes first: nothing of SQLAlchemy's has begun the transaction on the wire.
-            store.offer(QUEUE, Draft(key, b""), conn=session.connection().connection.driver_connection)
+            store.run(
+                store.messages.offer(QUEUE, Draft(key, b"")), conn=session.connection().connection.driver_connection
+            )
             session.execute(text("insert into invoice values (1)"))
-            assert not store.contains(QUEUE, key)
+            assert not store.run(store.messages.contains(QUEUE, key))
             end()
     engine.dispose()
-    assert (store.contains(QUEUE, "lost"), store.contains(QUEUE, "kept"), invoices(database)) == (False, True, 1)
+    assert (
+        store.run(store.messages.contains(QUEUE, "lost")),
+        store.run(store.messages.contains(QUEUE, "kept")),
+        invoices(database),
+    ) == (False, True, 1)
 
 
 def test_an_awaiting_session_is_as_good(database: str, store: PostgresStore) -> None:
@@ -193,22 +206,24 @@ def test_an_awaiting_session_is_as_good(database: str, store: PostgresStore) -> 
         async with AsyncSession(engine) as session:
             for key, end in (("lost", session.rollback), ("kept", session.commit)):
                 raw = await (await session.connection()).get_raw_connection()
-                await awaiting.offer(QUEUE, Draft(key, b""), conn=raw.driver_connection)
+                await awaiting.run(awaiting.messages.offer(QUEUE, Draft(key, b"")), conn=raw.driver_connection)
                 await session.execute(text("insert into invoice values (1)"))
                 await end()
-            (lease,) = await awaiting.lease(QUEUE, 1, plain)
+            (lease,) = await awaiting.run(awaiting.messages.poll(QUEUE, 1, plain))
             raw = await (await session.connection()).get_raw_connection()
-            assert await awaiting.ack(QUEUE, [lease.hold], conn=raw.driver_connection) == [Settled.DONE]
+            assert await awaiting.run(awaiting.messages.ack(QUEUE, [lease.lease_id]), conn=raw.driver_connection) == [
+                Settled.DONE
+            ]
             await session.rollback()
-            assert await awaiting.ack(QUEUE, [lease.hold]) == [Settled.DONE]
+            assert await awaiting.run(awaiting.messages.ack(QUEUE, [lease.lease_id])) == [Settled.DONE]
             with pytest.raises(InvalidInput) as refused:
-                await awaiting.contains(QUEUE, "k", conn=session)
+                await awaiting.run(awaiting.messages.contains(QUEUE, "k"), conn=cast("Any", session))
             assert "get_raw_connection" in (refused.value.hint or "")
         await engine.dispose()
         await awaiting.close()
 
     asyncio.run(work())
-    assert (store.contains(QUEUE, "lost"), invoices(database)) == (False, 1)
+    assert (store.run(store.messages.contains(QUEUE, "lost")), invoices(database)) == (False, 1)
 
 
 # What merely contains a connection
@@ -221,7 +236,7 @@ def test_what_contains_a_connection_is_refused_with_where_the_connection_is(
     with Session(engine) as session:
         for given in (session, session.connection(), session.connection().connection, engine):
             with pytest.raises(InvalidInput, match=r"psycopg\.Connection here, not") as refused:
-                store.contains(QUEUE, "k", conn=given)
+                store.run(store.messages.contains(QUEUE, "k"), conn=cast("Any", given))
             assert "driver_connection" in (refused.value.hint or "")
     engine.dispose()
 
@@ -232,7 +247,7 @@ def test_a_connection_of_the_other_kind_is_refused_with_which_queue_takes_it(
     async def work() -> None:
         async with await psycopg.AsyncConnection.connect(database) as conn:
             with pytest.raises(InvalidInput, match="not AsyncConnection") as refused:
-                store.contains(QUEUE, "k", conn=conn)
+                store.run(store.messages.contains(QUEUE, "k"), conn=cast("Any", conn))
             assert "awaiting" in (refused.value.hint or "")
 
     asyncio.run(work())

@@ -13,7 +13,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 import tarry
 from tarry.core.errors import InvalidInput, SchemaMismatch, StoreUnavailable, UnsafeDatabase
-from tarry.core.messages import Draft
+from tarry.core.messages.model import Draft
 from tarry.storage.postgres import health
 from tarry.storage.postgres.sync import PostgresStore
 from tests.kit.servers import Server
@@ -76,7 +76,7 @@ def test_a_database_that_does_not_wait_for_its_disk_is_refused(create: Create, m
     assert not has_tables(dsn)
 
 
-def test_who_accepts_the_risk_may_have_it(create: Create) -> None:
+def test_allow_unsafe_accepts_an_asynchronous_commit(create: Create) -> None:
     dsn = create("encoding 'UTF8'")
     alter(dsn, "synchronous_commit = off")
     with tarry.connect(dsn, migrate=True, allow_unsafe=True) as app:
@@ -93,7 +93,7 @@ def test_every_way_to_wait_for_the_disk_is_good_enough(create: Create, level: Li
 
 def test_missing_migrations_are_named_with_the_way_to_apply_them(create: Create) -> None:
     dsn = create("encoding 'UTF8'")
-    with pytest.raises(SchemaMismatch, match="the first is 0001_pre_foundation") as raised:
+    with pytest.raises(SchemaMismatch, match="the first is 0001_pre_initial") as raised:
         tarry.connect(dsn)
     assert raised.value.hint is not None
     assert "tarry db migrate" in raised.value.hint
@@ -102,25 +102,25 @@ def test_missing_migrations_are_named_with_the_way_to_apply_them(create: Create)
     tarry.connect(dsn).close()
 
 
-def test_a_verb_that_misses_its_tables_says_so(create: Create) -> None:
+def test_a_verb_without_its_tables_raises_a_clear_error(create: Create) -> None:
     store = PostgresStore(create("encoding 'UTF8'"))
     with pytest.raises(SchemaMismatch, match="does not have Tarry's tables") as raised:
-        store.offer("q", Draft("k", b""))
+        store.run(store.messages.offer("q", Draft("k", b"")))
     assert raised.value.hint is not None
     store.close()
 
 
-def test_a_database_that_is_not_there_is_said_to_be_out_of_reach(server: Server) -> None:
+def test_a_missing_database_is_reported_as_unreachable(server: Server) -> None:
     with pytest.raises(StoreUnavailable, match='database "nowhere" does not exist') as raised:
         tarry.connect(make_conninfo(server.shared, dbname="nowhere"))
     assert raised.value.hint is not None
 
 
-def test_every_check_says_what_it_found(database: str) -> None:
+def test_every_check_reports_its_finding(database: str) -> None:
     with psycopg.connect(database) as conn:
-        found = {finding.check: (finding.ok, finding.found) for finding in health.findings(conn)}
-    assert found.pop("server version")[0]
-    assert found == {
+        results = {finding.check: (finding.ok, finding.actual) for finding in health.findings(conn)}
+    assert results.pop("server version")[0]
+    assert results == {
         "encoding": (True, "UTF8"),
         "fsync": (True, "on"),
         "full_page_writes": (True, "on"),

@@ -1,4 +1,4 @@
-"""A statement was done, and the connection broke before anybody heard of it: it is said again, and does nothing more."""
+"""A statement was done, and the connection broke before its reply: the retry does nothing more."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tarry.storage.postgres import sync
 from tarry.storage.postgres.statement import Op
 
 
-class LosesAnswers:
+class LosesReplies:
     """Every op of the store, driven for real; the answer to the one with this text in its statements goes missing once."""
 
     def __init__(self, text: str) -> None:
@@ -21,14 +21,14 @@ class LosesAnswers:
         self._text = text
         self._real = sync.drive
 
-    def __call__(self, conn: psycopg.Connection[Any], op: Op[Any], *, guest: bool = False) -> Any:
-        answer = self._real(conn, self._watched(op), guest=guest)
+    def __call__(self, conn: psycopg.Connection[Any], op: Op[Any], *, external: bool = False) -> Any:
+        result = self._real(conn, self._watched(op), external=external)
         if self.lost == ["done"]:
             self.lost.append("for good")
             if conn.info.transaction_status is psycopg.pq.TransactionStatus.INTRANS:
                 conn.execute("commit")
             raise psycopg.OperationalError("server closed the connection unexpectedly")
-        return answer
+        return result
 
     def _watched(self, op: Op[Any]) -> Op[Any]:
         rows: Any = None
@@ -42,10 +42,10 @@ class LosesAnswers:
                 self.lost.append("done")
 
 
-def test_a_redrive_of_the_oldest_moves_no_more_of_them_when_its_answer_was_lost(
+def test_a_redrive_of_the_oldest_moves_no_more_of_them_after_a_lost_reply(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    losing = LosesAnswers("'redriven'")
+    losing = LosesReplies("'redriven'")
     with tarry.connect(database) as app:
         orders = app.queue("orders")
         for n in range(6):
@@ -54,18 +54,18 @@ def test_a_redrive_of_the_oldest_moves_no_more_of_them_when_its_answer_was_lost(
             delivery.bury("x")
         monkeypatch.setattr(sync, "drive", losing)
         orders.dead_letters.redrive(limit=2)
-        assert losing.lost == ["done", "for good", "done"], "its answer was lost, and it was said again"
+        assert losing.lost == ["done", "for good", "done"], "its reply was lost, and it was retried"
         assert sorted(letter.key for letter in orders.dead_letters.list()) == ["k2", "k3", "k4", "k5"]
 
 
 @pytest.mark.parametrize(
     ("n", "text"), [(1, "insert into tarry.message"), (3, "insert into tarry.message"), (3_000, "copy tarry.message")]
 )
-def test_messages_without_a_key_are_stored_once_and_created_when_the_answer_was_lost(
+def test_messages_without_a_key_are_stored_once_and_created_after_a_lost_reply(
     database: str, monkeypatch: pytest.MonkeyPatch, n: int, text: str
 ) -> None:
     """Their keys are new, so nothing is looked for: the second time it is there all the same."""
-    losing = LosesAnswers(text)
+    losing = LosesReplies(text)
     with tarry.connect(database) as app:
         orders = app.queue("orders")
         orders.offer("first", 0, after=timedelta(hours=1))

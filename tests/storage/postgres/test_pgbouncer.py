@@ -13,16 +13,17 @@ import psycopg
 import pytest
 
 import tarry
-from tarry.core.messages import Draft, Failure
-from tarry.core.outcomes import Outcome, Settled
-from tarry.core.settings import Patience, StoreSettings
+from tarry.core.messages.model import Draft, Failure, PollOptions
+from tarry.core.messages.outcomes import Outcome, Settled
+from tarry.core.settings import QueueSettings, RetrySettings, StoreSettings
 from tarry.storage.postgres.aio import AsyncPostgresStore
+from tarry.storage.postgres.connections import keeps_state
 from tarry.storage.postgres.sync import PostgresStore
 from tests.kit.servers import Server
-from tests.storage.bouncers import pgbouncer
-from tests.storage.fallible import fallible_server
+from tests.storage.postgres.bouncers import pgbouncer
+from tests.storage.postgres.fallible import fallible_server
 
-SETTINGS = StoreSettings(pool_size=8, patience=Patience.none())
+SETTINGS = StoreSettings(pool_size=8, connection_retry=RetrySettings.none())
 THREADS = 8
 ROUNDS = 15
 BATCH = 5
@@ -49,29 +50,29 @@ def live(store: PostgresStore, queue: str) -> None:
     """Many rounds of every verb, in a queue of its own, each with the answer it must give."""
     for i in range(ROUNDS):
         keys = [f"{i}-{n}" for n in range(BATCH)]
-        assert store.offer(queue, Draft(keys[0], b"1")) is Outcome.CREATED
-        outcomes = store.offer_many(queue, [Draft(key, b"2", type="t") for key in keys])
+        assert store.run(store.messages.offer(queue, Draft(keys[0], b"1"))) is Outcome.CREATED
+        outcomes = store.run(store.messages.offer_many(queue, [Draft(key, b"2", type="t") for key in keys]))
         assert outcomes == [Outcome.UPDATED] + [Outcome.CREATED] * (BATCH - 1)
-        assert store.contains(queue, keys[0])
-        a, b, c, d = store.lease(queue, BATCH - 1, plain)
-        (e,) = store.lease(queue, BATCH, plain, type="t")
-        assert store.lease(queue, BATCH, plain) == []
-        assert store.wait(queue, sleep_for=timedelta(seconds=1)).due_in is not None
-        assert store.touch(queue, [a.hold, b.hold]) == [Settled.DONE] * 2
-        assert store.ack(queue, [a.hold]) == [Settled.DONE]
-        assert store.ack(queue, [a.hold]) == [Settled.GONE]
-        assert store.nack(queue, [Failure(b.hold, "no", timedelta(hours=1))]) == [Settled.DONE]
-        assert store.ack(queue, [b.hold]) == [Settled.LEASE_LOST]
-        assert store.release(queue, [c.hold]) == [Settled.DONE]
-        assert store.bury(queue, [d.hold], error="no") == [Settled.DONE]
-        assert store.redrive(queue) == 1
-        assert store.ack(queue, [e.hold]) == [Settled.DONE]
-        assert len(store.timeline(queue, b.key)) == 5
-        assert store.drop(queue, b.key)
-        assert store.counts(queue).ready.n == 2
-        assert store.drop_all(queue) == 2
-    assert store.queue_info(queue).name == queue
-    store.delete_queue(queue, force=True)
+        assert store.run(store.messages.contains(queue, keys[0]))
+        a, b, c, d = store.run(store.messages.poll(queue, BATCH - 1, plain))
+        (e,) = store.run(store.messages.poll(queue, BATCH, plain, PollOptions(type="t")))
+        assert store.run(store.messages.poll(queue, BATCH, plain)) == []
+        assert store.run(store.wakeup.announce(queue, sleep_for=timedelta(seconds=1))).due_in is not None
+        assert store.run(store.messages.touch(queue, [a.lease_id, b.lease_id])) == [Settled.DONE] * 2
+        assert store.run(store.messages.ack(queue, [a.lease_id])) == [Settled.DONE]
+        assert store.run(store.messages.ack(queue, [a.lease_id])) == [Settled.GONE]
+        assert store.run(store.messages.nack(queue, [Failure(b.lease_id, "no", timedelta(hours=1))])) == [Settled.DONE]
+        assert store.run(store.messages.ack(queue, [b.lease_id])) == [Settled.LEASE_LOST]
+        assert store.run(store.messages.release(queue, [c.lease_id])) == [Settled.DONE]
+        assert store.run(store.messages.bury(queue, [d.lease_id], error="no")) == [Settled.DONE]
+        assert store.run(store.dead_letters.redrive(queue)) == 1
+        assert store.run(store.messages.ack(queue, [e.lease_id])) == [Settled.DONE]
+        assert len(store.run(store.journal.timeline(queue, b.key))) == 5
+        assert store.run(store.messages.drop(queue, b.key))
+        assert store.run(store.queues.counts(queue)).ready.n == 2
+        assert store.run(store.messages.purge(queue)) == 2
+    assert store.run(store.queues.info(queue)).name == queue
+    store.run(store.queues.delete(queue, force=True))
 
 
 def test_eight_threads_use_every_verb_on_two_sessions(pooled: str) -> None:
@@ -79,14 +80,14 @@ def test_eight_threads_use_every_verb_on_two_sessions(pooled: str) -> None:
     with ThreadPoolExecutor(THREADS) as pool:
         for future in [pool.submit(live, store, f"blocking-{n}") for n in range(THREADS)]:
             future.result(60)
-    assert [conn.prepare_threshold for conn in connections(store)] == [None] * len(connections(store))
+    assert not any(keeps_state(conn) for conn in connections(store))
     store.close()
 
 
 def connections(store: PostgresStore) -> list[psycopg.Connection[Any]]:
-    found = list(store._pool._pool)
-    assert found, "the pool kept no connection to look at"
-    return found
+    pooled = list(store._pool._pool)
+    assert pooled, "the pool kept no connection to look at"
+    return pooled
 
 
 def test_large_batches_go_by_copy_in_one_transaction(pooled: str) -> None:
@@ -105,30 +106,30 @@ def test_tasks_gather_their_offers_and_acks_through_it(pooled: str) -> None:
         store = AsyncPostgresStore(pooled, settings=SETTINGS)
         await store.open()
 
-        async def one(i: int) -> None:
+        async def offer_and_ack(i: int) -> None:
             queue = f"awaiting-{i % 8}"
             for n in range(10):
-                assert await store.offer(queue, Draft(f"{i}-{n}", b"")) is Outcome.CREATED
-                for lease in await store.lease(queue, 1, plain):
-                    assert await store.touch(queue, [lease.hold]) == [Settled.DONE]
-                    assert await store.ack(queue, [lease.hold]) == [Settled.DONE]
+                assert await store.run(store.messages.offer(queue, Draft(f"{i}-{n}", b""))) is Outcome.CREATED
+                for lease in await store.run(store.messages.poll(queue, 1, plain)):
+                    assert await store.run(store.messages.touch(queue, [lease.lease_id])) == [Settled.DONE]
+                    assert await store.run(store.messages.ack(queue, [lease.lease_id])) == [Settled.DONE]
 
-        await asyncio.gather(*(one(i) for i in range(40)))
-        left = [(await store.counts(f"awaiting-{n}")) for n in range(8)]
+        await asyncio.gather(*(offer_and_ack(i) for i in range(40)))
+        left = [(await store.run(store.queues.counts(f"awaiting-{n}"))) for n in range(8)]
         assert sum(counts.leased.n for counts in left) == 0
-        assert {conn.prepare_threshold for conn in store._pool._pool} == {None}
+        assert not any(keeps_state(conn) for conn in store._pool._pool)
         await store.close()
 
     asyncio.run(work())
 
 
 def test_the_sessions_behind_it_have_no_settings_and_nothing_prepared(pooled: str, direct: str) -> None:
-    """Whoever gets one of them next, of any application, finds it as the server made it."""
+    """The next application that gets one of them has it as the server made it."""
     store = PostgresStore(pooled, settings=SETTINGS)
     with ThreadPoolExecutor(4) as pool:
-        for future in [pool.submit(store.offer, "clean", Draft(f"k{n}", b"")) for n in range(100)]:
+        for future in [pool.submit(store.run, store.messages.offer("clean", Draft(f"k{n}", b""))) for n in range(100)]:
             future.result(60)
-    store.lease("clean", 50, plain)
+    store.run(store.messages.poll("clean", 50, plain))
     changed = "select name, setting from pg_settings where source = 'session' and name not in ('application_name')"
     with psycopg.connect(pooled, autocommit=True, prepare_threshold=None) as conn:
         for _ in range(10):
@@ -140,9 +141,9 @@ def test_the_sessions_behind_it_have_no_settings_and_nothing_prepared(pooled: st
 def test_a_direct_connection_is_tuned_and_prepares(direct: str) -> None:
     """The other side of it: so that the test above is not passed by doing nothing anywhere."""
     store = PostgresStore(direct, settings=SETTINGS)
-    store.offer("tuned", Draft("k", b""))
+    store.run(store.messages.offer("tuned", Draft("k", b"")))
     with store._pool.connection() as conn:
-        assert conn.prepare_threshold == 0
+        assert keeps_state(conn)
         assert conn.execute("show enable_seqscan").fetchone() == ("off",)
         assert conn.execute("show plan_cache_mode").fetchone() == ("force_generic_plan",)
         assert conn.execute("select count(*) > 0 from pg_prepared_statements").fetchone() == (True,)
@@ -150,15 +151,16 @@ def test_a_direct_connection_is_tuned_and_prepares(direct: str) -> None:
 
 
 def test_a_server_that_restarts_behind_it_is_waited_for() -> None:
-    patience = Patience(retries=100, cap_for=timedelta(milliseconds=200), total_for=timedelta(minutes=1))
+    connection_retry = RetrySettings(retries=100, cap_for=timedelta(milliseconds=200), total_for=timedelta(minutes=1))
     with fallible_server() as server, pgbouncer(server.dsn) as dsn:
-        store = PostgresStore(dsn, settings=StoreSettings(pool_size=4, patience=patience))
+        store = PostgresStore(dsn, settings=StoreSettings(pool_size=4, connection_retry=connection_retry))
+        store.run(store.queues.create("behind", QueueSettings(), exist_ok=False))
         stopping = threading.Event()
 
         def offer(thread: int) -> int:
             stored = 0
             while not stopping.is_set():
-                store.offer("behind", Draft(f"{thread}-{stored}", b""))
+                store.run(store.messages.offer("behind", Draft(f"{thread}-{stored}", b"")))
                 stored += 1
             return stored
 
@@ -166,12 +168,12 @@ def test_a_server_that_restarts_behind_it_is_waited_for() -> None:
             offers = [pool.submit(offer, thread) for thread in range(4)]
             try:
                 for fault in (server.kill, server.restart, server.kill):
-                    before = store.counts("behind").ready.n
+                    before = store.run(store.queues.counts("behind")).ready.n
                     fault()
-                    while store.counts("behind").ready.n < before + 20:
-                        assert not any(future.done() for future in offers), "somebody gave up"
+                    while store.run(store.queues.counts("behind")).ready.n < before + 20:
+                        assert not any(future.done() for future in offers), "an offer ended early"
             finally:
                 stopping.set()
             stored = sum(future.result(60) for future in offers)
-        assert store.counts("behind").ready.n == stored
+        assert store.run(store.queues.counts("behind")).ready.n == stored
         store.close()

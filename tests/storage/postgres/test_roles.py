@@ -11,12 +11,12 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 import tarry
+from tarry.admin import diagnose
 from tarry.app import connect_async
-from tarry.core.errors import Refused
+from tarry.core.errors import InvalidState
 from tarry.core.settings import StoreSettings
 from tarry.edges.http.settings import BrokerSettings
 from tarry.storage.postgres import health
-from tarry.upkeep import diagnose
 from tests.docs.pages import DOCS, blocks
 from tests.kit.blocking import Loop
 from tests.kit.brokers import broker_on
@@ -28,7 +28,7 @@ KEY = (
     "insert into tarry.api_key (id, name, secret_hash, actions, queues, created_at) "
     "values ('00000000000a', 'mine', sha256('x'), '{admin}', '{*}', now())"
 )
-AUDIT = "insert into tarry.audit (at, actor, action) values (now(), 'nobody', 'nothing')"
+AUDIT = "insert into tarry.audit (at, actor, action) values (now(), 'actor', 'nothing')"
 Grant = Callable[..., str]
 
 
@@ -86,7 +86,7 @@ def test_the_role_of_an_application_offers_polls_and_settles(granted: Grant) -> 
         with psycopg.connect(dsn) as own:
             orders.offer("with mine", 1, conn=own)
         assert orders.contains("with mine")
-    assert [found for found in diagnose(dsn) if not found.ok] == []
+    assert [finding for finding in diagnose(dsn) if not finding.ok] == []
 
 
 def test_the_role_of_an_application_cannot_touch_keys_the_audit_or_the_past(granted: Grant, database: str) -> None:
@@ -105,7 +105,7 @@ def test_the_role_of_an_application_cannot_touch_keys_the_audit_or_the_past(gran
         )  # fmt: skip
         with tarry.connect(dsn) as app:
             for use in (lambda app=app: app.keys.create("k", ["admin"]), lambda app=app: app.keys.list()):
-                with pytest.raises(Refused):
+                with pytest.raises(InvalidState):
                     use()
     with psycopg.connect(database) as owner:
         assert owner.execute("select count(*) from tarry.audit").fetchone() == (1,)
@@ -115,13 +115,13 @@ def test_the_role_of_a_scheduler_plans_redrives_sweeps_and_follows(granted: Gran
     dsn = granted("shop_app", APP, SERVICES)
     with tarry.connect(dsn) as app:
         app.cron().install_periodic("beat", timedelta(minutes=1), queue="orders")
-        assert [one.spec.prefix for one in app.schedules.list()] == ["beat"]
+        assert [schedule.spec.prefix for schedule in app.schedules.list()] == ["beat"]
         app.queue("orders").offer("k", 1)
         delivery = app.queue("orders").poll(timedelta(seconds=30))
         assert delivery is not None
         delivery.bury("broken")
         assert app.queue("orders").dead_letters.start_redrive().job.queue == "orders"
-        assert app.store.follow(None).position
+        assert app.store.run(app.store.journal.tail(None)).position
         assert app.queues.rename("orders", "sales").name == "sales"
 
     async def sweep() -> None:
@@ -131,7 +131,7 @@ def test_the_role_of_a_scheduler_plans_redrives_sweeps_and_follows(granted: Gran
     loop.run(sweep())
 
 
-def test_a_broker_with_the_role_of_an_application_answers_nobody(granted: Grant, loop: Loop) -> None:
+def test_a_broker_with_the_role_of_an_application_refuses_every_caller(granted: Grant, loop: Loop) -> None:
     opening = connect_async(granted("shop_app", APP, SERVICES))
     app = loop.run(opening.__aenter__())
     with broker_on(app, loop, BrokerSettings(anonymous=True)) as url:
@@ -151,7 +151,7 @@ def test_the_role_of_a_broker_serves_and_cannot_wipe_the_audit(granted: Grant, l
         with httpx.Client(base_url=url, headers={"x-api-key": made.json()["key"]}) as client:
             assert client.post("/v1/queues/orders/messages", json={"key": "k", "payload": 1}).status_code == 201
             polled = client.post("/v1/queues/orders/messages:poll", json={"wait": 10}).json()["messages"][0]
-            settle = {"lock_token": polled["lock_token"]}
+            settle = {"token": polled["token"]}
             assert client.post(f"/v1/messages/{polled['id']}/ack", json=settle).status_code == 200
             assert client.put("/v1/schedules/s", json={"every": "1h", "queue": "orders"}).status_code in (200, 201)
             assert client.post("/v1/queues/orders/pause", json={}).status_code == 200

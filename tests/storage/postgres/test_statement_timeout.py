@@ -13,7 +13,7 @@ import tarry
 from tarry import Message, Outcome
 from tarry.app import App
 from tarry.core.errors import StoreUnavailable
-from tarry.core.limits import DROP_ALL_CONFIRMATION
+from tarry.core.limits import PURGE_CONFIRMATION
 from tarry.core.settings import StoreSettings
 
 SHORT = StoreSettings(statement_for=timedelta(milliseconds=300))
@@ -59,7 +59,7 @@ def test_bulk_loads_purges_and_deletions_may_take_longer(app: App, database: str
     slow(database)
     queue = app.queue("q")
     assert set(queue.offer_many([Message(payload=1) for _ in range(2_500)])) == {Outcome.CREATED}
-    assert queue.drop_all(DROP_ALL_CONFIRMATION) == 2_500
+    assert queue.purge(PURGE_CONFIRMATION) == 2_500
     app.queues.delete("q", force=True)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.edges.http.conftest import Caller
-from tests.edges.http.test_answers import code
+from tests.edges.http.test_responses import code
 
 OFFER = "/v1/queues/q/messages"
 DEEP = b'{"payload": ' + b"[" * 100 + b"]" * 100 + b"}"
@@ -33,12 +33,12 @@ BODIES: dict[str, tuple[bytes, int]] = {
 
 
 @pytest.mark.parametrize("name", BODIES)
-def test_a_body_that_cannot_be_taken(ask: Caller, name: str) -> None:
+def test_a_body_that_cannot_be_taken(call: Caller, name: str) -> None:
     body, status = BODIES[name]
-    answer = ask("POST", OFFER, content=body, headers={"content-type": "application/json"})
-    assert code(answer)[0] == status
-    assert (code(answer)[1] == "not_json") == (status == 400)
-    assert ask("GET", "/v1/queues").json()["queues"] == []
+    response = call("POST", OFFER, content=body, headers={"content-type": "application/json"})
+    assert code(response)[0] == status
+    assert (code(response)[1] == "not_json") == (status == 400)
+    assert call("GET", "/v1/queues").json()["queues"] == []
 
 
 FIELDS: list[dict[str, Any]] = [
@@ -58,13 +58,13 @@ FIELDS: list[dict[str, Any]] = [
     {"payload": 1, "priority": "1"},
     {"payload": 1, "priority": True},
     {"payload": 1, "priority": 1.5},
-    {"payload": 1, "delay": -1},
-    {"payload": 1, "delay": "-5m"},
-    {"payload": 1, "delay": "soon"},
-    {"payload": 1, "delay": True},
-    {"payload": 1, "delay": 1e300},
-    {"payload": 1, "delay": "99999999999d"},
-    {"payload": 1, "delay": 1, "at": "2030-01-01T00:00:00Z"},
+    {"payload": 1, "after": -1},
+    {"payload": 1, "after": "-5m"},
+    {"payload": 1, "after": "soon"},
+    {"payload": 1, "after": True},
+    {"payload": 1, "after": 1e300},
+    {"payload": 1, "after": "99999999999d"},
+    {"payload": 1, "after": 1, "at": "2030-01-01T00:00:00Z"},
     {"payload": 1, "at": "2030-01-01T00:00:00"},
     {"payload": 1, "at": "2030-13-01T00:00:00Z"},
     {"payload": 1, "at": "2030-01-01T00:00:60Z"},
@@ -81,8 +81,8 @@ FIELDS: list[dict[str, Any]] = [
     {"payload": 1, "max_attempts": 10**30},
     {"payload": 1, "lease_for": 0.5},
     {"payload": 1, "lease_for": "13h"},
-    {"payload": 1, "on_conflict": "explode"},
-    {"payload": 1, "on_conflict": "debounce"},
+    {"payload": 1, "conflict": "explode"},
+    {"payload": 1, "conflict": "debounce"},
     {"payload": 1, "max_wait": 5},
     {"payload": 1, "retry": {"factor": 0}},
     {"payload": 1, "retry": {"factor": "2"}},
@@ -92,14 +92,14 @@ FIELDS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("body", FIELDS, ids=lambda body: json.dumps(body)[:50])
-def test_a_message_with_something_wrong_is_not_stored(ask: Caller, body: dict[str, Any]) -> None:
-    answer = ask("POST", OFFER, body)
-    assert code(answer)[0] == 422, answer.text
-    assert answer.json()["detail"]
-    assert ask("GET", "/v1/queues").json()["queues"] == []
-    batch = ask("POST", OFFER + ":batch", {"messages": [{"payload": 1}, body]})
+def test_a_message_with_something_wrong_is_not_stored(call: Caller, body: dict[str, Any]) -> None:
+    response = call("POST", OFFER, body)
+    assert code(response)[0] == 422, response.text
+    assert response.json()["detail"]
+    assert call("GET", "/v1/queues").json()["queues"] == []
+    batch = call("POST", OFFER + ":batch", {"messages": [{"payload": 1}, body]})
     assert code(batch)[0] == 422
-    assert ask("GET", "/v1/queues").json()["queues"] == []
+    assert call("GET", "/v1/queues").json()["queues"] == []
 
 
 OTHERS: list[tuple[str, str, Any]] = [
@@ -126,10 +126,10 @@ OTHERS: list[tuple[str, str, Any]] = [
     ("GET", "/v1/queues/q/messages?priority=10", None),
     ("GET", "/v1/queues/q?count_to=-1", None),
     ("POST", "/v1/messages/cS9r/ack", {}),
-    ("POST", "/v1/messages/cS9r/ack", {"lock_token": "x"}),
-    ("POST", "/v1/messages/cS9r/ack", {"lock_token": "urn:uuid:00000000-0000-4000-8000-000000000000"}),
+    ("POST", "/v1/messages/cS9r/ack", {"token": "x"}),
+    ("POST", "/v1/messages/cS9r/ack", {"token": "urn:uuid:00000000-0000-4000-8000-000000000000"}),
     ("POST", "/v1/messages:ack", {"messages": []}),
-    ("POST", "/v1/messages:ack", {"messages": [{"id": "x" * 1301, "lock_token": "x"}]}),
+    ("POST", "/v1/messages:ack", {"messages": [{"id": "x" * 1301, "token": "x"}]}),
     ("POST", "/v1/queues/q/dead:redrive_now", {"versions": [0]}),
     ("POST", "/v1/queues/q/dead:redrive", {"versions": [2**63]}),
     ("POST", "/v1/keys", {"name": "k", "actions": []}),
@@ -140,31 +140,31 @@ OTHERS: list[tuple[str, str, Any]] = [
 
 
 @pytest.mark.parametrize(("method", "path", "body"), OTHERS, ids=[f"{m} {p} {b}"[:60] for m, p, b in OTHERS])
-def test_other_things_that_are_not_allowed(ask: Caller, method: str, path: str, body: Any) -> None:
-    ask("POST", "/v1/queues", {"name": "q"})
-    assert code(ask(method, path, body))[0] == 422
+def test_other_things_that_are_not_allowed(call: Caller, method: str, path: str, body: Any) -> None:
+    call("POST", "/v1/queues", {"name": "q"})
+    assert code(call(method, path, body))[0] == 422
 
 
-def test_what_is_declared_as_something_else_is_not_taken_for_json(ask: Caller) -> None:
+def test_what_is_declared_as_something_else_is_not_taken_for_json(call: Caller) -> None:
     for media_type in ("text/plain", "application/xml", "multipart/form-data"):
-        answer = ask("POST", OFFER, content=b'{"payload": 1}', headers={"content-type": media_type})
-        assert code(answer) == (415, "not_json")
+        response = call("POST", OFFER, content=b'{"payload": 1}', headers={"content-type": media_type})
+        assert code(response) == (415, "not_json")
 
 
 @pytest.mark.parametrize("text", ["' or 1=1 --", "%", "_", "\\", "$1", "{}", "%(queue)s", "<script>", "\u202e"])
-def test_text_that_means_something_elsewhere_is_only_text(ask: Caller, text: str) -> None:
+def test_text_that_means_something_elsewhere_is_only_text(call: Caller, text: str) -> None:
     fields = {"key": text, "type": text, "headers": {text: text}}
-    id = ask("POST", OFFER, {"payload": text, **fields}).json()["id"]
-    found = ask("GET", f"/v1/messages/{id}").json()
-    assert {name: found[name] for name in ("payload", "key", "type", "headers")} == {"payload": text, **fields}
-    listed = ask("GET", OFFER, params={"type": text, "key_prefix": text}).json()["messages"]
+    id = call("POST", OFFER, {"payload": text, **fields}).json()["id"]
+    body = call("GET", f"/v1/messages/{id}").json()
+    assert {name: body[name] for name in ("payload", "key", "type", "headers")} == {"payload": text, **fields}
+    listed = call("GET", OFFER, params={"type": text, "key_prefix": text}).json()["messages"]
     assert [m["key"] for m in listed] == [text]
 
 
 @pytest.mark.parametrize(
     "path", ["/v1/queues/", "/v1/queues/q/messages/", "/healthz/", "/api/queue/message/", "/docs/"]
 )
-def test_a_path_with_a_slash_too_many_is_unknown_and_leads_nowhere_else(ask: Caller, path: str) -> None:
-    answer = ask("GET", path, headers={"host": "localhost:1"})
-    assert code(answer) == (404, "no_route")
-    assert "location" not in answer.headers
+def test_a_path_with_a_slash_too_many_is_unknown_and_leads_nowhere_else(call: Caller, path: str) -> None:
+    response = call("GET", path, headers={"host": "localhost:1"})
+    assert code(response) == (404, "no_route")
+    assert "location" not in response.headers

@@ -7,6 +7,7 @@ import hashlib
 import json
 from base64 import b64decode
 from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 import httpx
@@ -15,28 +16,31 @@ from fastapi.exceptions import RequestValidationError
 
 from tarry.app import AsyncApp
 from tarry.core.errors import StoreUnavailable, UnknownQueue
-from tarry.core.events import JournalLevel
+from tarry.core.journal.events import JournalLevel
 from tarry.core.settings import QueueSettings
-from tarry.edges.http import problems, relay_moving
-from tarry.edges.http.broker import broker_app
-from tarry.edges.http.contracts import MOST_ERRORS
-from tarry.edges.http.ids import MessageId
+from tarry.edges.http import problems
+from tarry.edges.http.app import broker_app
 from tarry.edges.http.pages import LARGEST_SLICE, SLICE, SLICE_BYTES, bounded, slices
+from tarry.edges.http.relay import edit
 from tarry.edges.http.settings import BrokerSettings
 from tarry.http import Client
+from tarry.testing import MutableClock
+from tarry.wire.ids import MessageId
+from tarry.wire.openapi import MOST_ERRORS
 from tests.edges.http.conftest import Caller
-from tests.edges.http.test_answers import code
+from tests.edges.http.test_responses import code
 from tests.kit.blocking import Loop
 from tests.kit.brokers import broker_on
+from tests.kit.calls import call_of, replace_call
 
 
-def test_a_duration_that_is_too_long_to_parse_is_refused(ask: Caller) -> None:
-    answer = ask("POST", "/v1/queues/q/messages", {"payload": 1, "delay": "P" + "1Y" * 1_000 + "!"})
-    assert code(answer) == (422, "invalid")
-    assert "64 characters" in answer.json()["detail"]
+def test_a_duration_that_is_too_long_to_parse_is_refused(call: Caller) -> None:
+    response = call("POST", "/v1/queues/q/messages", {"payload": 1, "after": "P" + "1Y" * 1_000 + "!"})
+    assert code(response) == (422, "invalid")
+    assert "64 characters" in response.json()["detail"]
 
 
-def test_other_requests_are_answered_while_blank_lines_are_imported(ask: Caller, http_loop: Loop) -> None:
+def test_other_requests_are_served_while_blank_lines_are_imported(call: Caller, http_loop: Loop) -> None:
     at_begin, at_end = asyncio.Event(), asyncio.Event()
 
     async def lines() -> AsyncIterator[bytes]:
@@ -45,64 +49,64 @@ def test_other_requests_are_answered_while_blank_lines_are_imported(ask: Caller,
         at_end.set()
 
     async def both() -> httpx.Response:
-        importing = asyncio.create_task(ask.answer("POST", "/v1/queues/q/import", content=lines()))
+        importing = asyncio.create_task(call.request("POST", "/v1/queues/q/import", content=lines()))
         await at_begin.wait()
         for _ in range(5):
-            assert (await ask.answer("GET", "/healthz")).status_code == 200
+            assert (await call.request("GET", "/healthz")).status_code == 200
         assert not at_end.is_set()
         return await importing
 
     assert json.loads(http_loop.run(both()).text.splitlines()[-1])["blank"] == 200_000
 
 
-def test_other_requests_are_answered_while_a_file_of_relay_is_imported(ask: Caller, http_loop: Loop) -> None:
-    body = json.dumps([{}] * relay_moving.IMPORTED_AT_ONCE).encode()
+def test_other_requests_are_served_while_a_file_of_relay_is_imported(call: Caller, http_loop: Loop) -> None:
+    body = json.dumps([{}] * edit.IMPORT_LIMIT).encode()
 
     async def both() -> httpx.Response:
-        importing = asyncio.create_task(ask.answer("POST", "/api/queue/import", content=body))
+        importing = asyncio.create_task(call.request("POST", "/api/queue/import", content=body))
         for _ in range(5):
-            assert (await ask.answer("GET", "/healthz")).status_code == 200
+            assert (await call.request("GET", "/healthz")).status_code == 200
             assert not importing.done()
         return await importing
 
-    assert http_loop.run(both()).json()["count"] == relay_moving.IMPORTED_AT_ONCE
+    assert http_loop.run(both()).json()["count"] == edit.IMPORT_LIMIT
 
 
 @pytest.mark.parametrize("item", [1, {}])
-def test_a_file_of_relay_has_a_limited_number_of_messages(ask: Caller, item: Any) -> None:
-    body = json.dumps([item] * (relay_moving.IMPORTED_AT_ONCE + 1)).encode()
-    assert code(ask("POST", "/api/queue/import", content=body)) == (413, "too_large")
+def test_a_file_of_relay_has_a_limited_number_of_messages(call: Caller, item: Any) -> None:
+    body = json.dumps([item] * (edit.IMPORT_LIMIT + 1)).encode()
+    assert code(call("POST", "/api/queue/import", content=body)) == (413, "too_large")
 
 
 def test_an_import_has_a_limited_number_of_lines(behind: AsyncApp, http_loop: Loop) -> None:
-    ask = Caller(broker_app(behind, BrokerSettings(anonymous=True, import_limit=600)), http_loop)
-    answer = ask("POST", "/v1/queues/q/import", content=b'{"payload": 1}\n' * 601)
-    assert code(answer) == (413, "too_large")
-    assert answer.json()["stored_lines"] == 500
-    assert ask("POST", "/v1/queues/q/import", content=b'{"payload": 1}\n' * 600).status_code == 200
+    call = Caller(broker_app(behind, BrokerSettings(anonymous=True, import_limit=600)), http_loop)
+    response = call("POST", "/v1/queues/q/import", content=b'{"payload": 1}\n' * 601)
+    assert code(response) == (413, "too_large")
+    assert response.json()["stored_lines"] == 500
+    assert call("POST", "/v1/queues/q/import", content=b'{"payload": 1}\n' * 600).status_code == 200
 
 
 class TestAudit:
-    def test_white_space_hides_no_body(self, ask: Caller) -> None:
+    def test_white_space_hides_no_body(self, call: Caller) -> None:
         body = b'{"name":' + b" " * 5_000 + b'"q", "journal": "off"}'
-        assert ask("POST", "/v1/queues", content=body).status_code == 201
-        detail = ask("GET", "/v1/audit").json()["audit"][0]["detail"]
+        assert call("POST", "/v1/queues", content=body).status_code == 201
+        detail = call("GET", "/v1/audit").json()["audit"][0]["detail"]
         assert json.loads(detail["body"]) == {"name": "q", "journal": "off"}
         assert detail["body_bytes"] == len(body)
         assert detail["body_sha256"] == hashlib.sha256(body).hexdigest()
 
-    def test_a_long_text_hides_no_field_behind_it(self, ask: Caller) -> None:
+    def test_a_long_text_hides_no_field_behind_it(self, call: Caller) -> None:
         body = json.dumps({"padding": "x" * 5_000, "name": "q"}).encode()
-        assert ask("POST", "/v1/queues", content=body).status_code == 422
-        detail = ask("GET", "/v1/audit").json()["audit"][0]["detail"]
+        assert call("POST", "/v1/queues", content=body).status_code == 422
+        detail = call("GET", "/v1/audit").json()["audit"][0]["detail"]
         assert json.loads(detail["body"])["name"] == "q"
         assert len(detail["body"]) <= 4_096
 
-    def test_members_that_relay_ignores_hide_no_field(self, ask: Caller) -> None:
+    def test_members_that_relay_ignores_hide_no_field(self, call: Caller) -> None:
         junk = {f"{n:02d}{'x' * 96}": 1 for n in range(45)}
         body = {**junk, "messages": [{**junk, "id": "SECRETID"}], "fromQueue": "dead", "toQueue": "main"}
-        assert ask("POST", "/api/queue/move", body).status_code == 200
-        detail = ask("GET", "/v1/audit").json()["audit"][0]["detail"]
+        assert call("POST", "/api/queue/move", body).status_code == 200
+        detail = call("GET", "/v1/audit").json()["audit"][0]["detail"]
         assert json.loads(detail["body"]) == {"fromQueue": "dead", "toQueue": "main"}
         assert detail["ids"] == ["SECRETID"]
 
@@ -115,26 +119,46 @@ class TestAudit:
         ],
     )
     def test_every_message_of_a_large_batch_is_in_its_row(
-        self, ask: Caller, path: str, field: str, rest: dict[str, str]
+        self, call: Caller, path: str, field: str, rest: dict[str, str]
     ) -> None:
         ids = [str(MessageId("orders", f"{n:036d}")) for n in range(1_000)]
-        assert ask("POST", path, {field: ids, **rest}).status_code == 200
-        detail = ask("GET", "/v1/audit").json()["audit"][0]["detail"]
+        assert call("POST", path, {field: ids, **rest}).status_code == 200
+        detail = call("GET", "/v1/audit").json()["audit"][0]["detail"]
         assert detail["ids"] == ids
         assert json.loads(detail["body"]).keys() == rest.keys()
 
-    def test_long_ids_hide_no_other_and_are_kept_by_their_hash(self, ask: Caller) -> None:
+    def test_long_ids_hide_no_other_and_are_kept_by_their_hash(self, call: Caller) -> None:
         ids = [*(str(MessageId("orders", f"{n:0500d}")) for n in range(998)), "\x00", str(MessageId("orders", "k"))]
-        assert ask("POST", "/api/queue/messages/delete", {"messageIds": ids}).status_code == 200
-        detail = ask("GET", "/v1/audit").json()["audit"][0]["detail"]
+        assert call("POST", "/api/queue/messages/delete", {"messageIds": ids}).status_code == 200
+        detail = call("GET", "/v1/audit").json()["audit"][0]["detail"]
         assert len(detail["ids"]) == 1_000
         assert detail["ids"][-2:] == ["", ids[-1]]
         assert hashlib.sha256(ids[0].encode()).hexdigest() in detail["ids"][0]
         assert len(json.dumps(detail)) < 250_000
 
-    def test_a_body_that_is_not_json_is_kept_from_its_first_character(self, ask: Caller) -> None:
-        assert code(ask("POST", "/v1/queues", content=b" " * 5_000 + b"{nonsense")) == (400, "not_json")
-        assert ask("GET", "/v1/audit").json()["audit"][0]["detail"]["body"] == "{nonsense"
+    def test_a_list_ends_early_when_its_rows_are_large(self, behind: AsyncApp, http_loop: Loop) -> None:
+        call = Caller(broker_app(behind, BrokerSettings(anonymous=True, page_bytes=100_000)), http_loop)
+        ids = [str(MessageId("orders", f"{n:036d}")) for n in range(500)]
+        for _ in range(5):
+            assert call("POST", "/api/queue/messages/delete", {"messageIds": ids}).status_code == 200
+        response = call("GET", "/v1/audit")
+        page, sizes = response.json(), [len(json.dumps(row)) for row in response.json()["audit"]]
+        assert 1 <= len(sizes) < 5
+        assert sum(sizes[:-1]) < 100_000 <= sum(sizes)
+        assert call("GET", "/v1/audit?limit=1").json()["audit"] == page["audit"][:1]
+        rest = call("GET", f"/v1/audit?before={page['next']}").json()
+        assert len({row["id"] for row in (*page["audit"], *rest["audit"])}) == 5
+        assert rest["next"] is None
+
+    def test_a_list_of_small_rows_has_as_many_as_requested(self, call: Caller) -> None:
+        for n in range(100):
+            call("POST", "/v1/queues", {"name": f"q{n}"})
+        names = [row["detail"]["body"] for row in call("GET", "/v1/audit?limit=90").json()["audit"]]
+        assert names == [json.dumps({"name": f"q{n}"}, separators=(",", ":")) for n in reversed(range(10, 100))]
+
+    def test_a_body_that_is_not_json_is_kept_from_its_first_character(self, call: Caller) -> None:
+        assert code(call("POST", "/v1/queues", content=b" " * 5_000 + b"{nonsense")) == (400, "not_json")
+        assert call("GET", "/v1/audit").json()["audit"][0]["detail"]["body"] == "{nonsense"
 
 
 class TestNewQueues:
@@ -144,8 +168,8 @@ class TestNewQueues:
 
     def test_a_key_that_may_only_consume_creates_no_queue(self, guarded: Caller, key: Callable[..., str]) -> None:
         consumer = guarded.with_key(key("consume", "read"))
-        answer = consumer("POST", "/v1/queues/new/messages:poll", {})
-        assert code(answer) == (404, "unknown_queue")
+        response = consumer("POST", "/v1/queues/new/messages:poll", {})
+        assert code(response) == (404, "unknown_queue")
         assert consumer("GET", "/v1/queues").json()["queues"] == []
 
     def test_a_key_that_may_also_produce_creates_the_queue_that_it_polls(
@@ -153,7 +177,7 @@ class TestNewQueues:
     ) -> None:
         both = guarded.with_key(key("consume", "produce", "read"))
         assert both("POST", "/v1/queues/new/messages:poll", {}).status_code == 204
-        assert [one["name"] for one in both("GET", "/v1/queues").json()["queues"]] == ["new"]
+        assert [queue["name"] for queue in both("GET", "/v1/queues").json()["queues"]] == ["new"]
 
     def test_of_two_first_offers_at_once_to_the_last_queue_of_a_key_both_are_stored(
         self,
@@ -166,7 +190,7 @@ class TestNewQueues:
         producer = guarded.with_key(key("produce"))
         for name in ("a", "b"):
             assert producer("POST", f"/v1/queues/{name}/messages", {"payload": 1}).status_code == 201
-        offer, missed = behind.store.offer, asyncio.Barrier(2)
+        offer, missed = call_of(behind.store, "messages.offer"), asyncio.Barrier(2)
 
         async def missing_at_first(*args: Any, **options: Any) -> Any:
             try:
@@ -175,13 +199,13 @@ class TestNewQueues:
                 await missed.wait()  # both have found that there is no such queue before one of them creates it
                 raise
 
-        monkeypatch.setattr(behind.store, "offer", missing_at_first)
+        replace_call(behind.store, "messages.offer", missing_at_first)
 
         async def both() -> list[httpx.Response]:
-            offers = (producer.answer("POST", "/v1/queues/last/messages", {"payload": n}) for n in range(2))
+            offers = (producer.request("POST", "/v1/queues/last/messages", {"payload": n}) for n in range(2))
             return await asyncio.gather(*offers)
 
-        assert [answer.status_code for answer in http_loop.run(both())] == [201, 201]
+        assert [response.status_code for response in http_loop.run(both())] == [201, 201]
 
     def test_a_key_creates_queues_until_so_many_fit_it(self, guarded: Caller, key: Callable[..., str]) -> None:
         mine, other, admin = (
@@ -203,7 +227,7 @@ class TestNewQueues:
         assert offer(other, "other-0") == 201, "the quota of a key is no other's"
         assert offer(admin, "mine-4") == 201, "an administrator may create as many as there is need for"
         assert offer(mine, "mine-5") == 409
-        assert {one["name"] for one in admin("GET", "/v1/queues").json()["queues"]} == {
+        assert {item["name"] for item in admin("GET", "/v1/queues").json()["queues"]} == {
             "mine-0", "mine-1", "mine-2", "mine-4", "other-0",
         }  # fmt: skip
 
@@ -213,8 +237,8 @@ class TestNewQueues:
         producer = guarded.with_key(key("produce"))
 
         async def together() -> list[int]:
-            offers = [producer.answer("POST", f"/v1/queues/q{n}/messages", {"payload": 1}) for n in range(10)]
-            return sorted(answer.status_code for answer in await asyncio.gather(*offers))
+            offers = [producer.request("POST", f"/v1/queues/q{n}/messages", {"payload": 1}) for n in range(10)]
+            return sorted(response.status_code for response in await asyncio.gather(*offers))
 
         assert http_loop.run(together()) == [201] * 3 + [409] * 7
 
@@ -230,8 +254,8 @@ WRONG: list[tuple[str, Any]] = [
     ("/v1/queues/q/messages", {"payload": 1, "headers": {f"{n:x}": 1 for n in range(8_000)}}),
     ("/v1/queues/q/messages:batch", {"messages": [dict.fromkeys("abcdefghijklmnopqr", 1)] * 1_000}),
     ("/v1/queues/q/messages:batch", {"messages": [1] * 400_000}),
-    ("/v1/messages:ack", {"messages": [{"id": 1, "lock_token": 1, "a": 1}] * 1_000}),
-    ("/v1/schedules:rule", {"rulings": [{"ticks": [0] * 9_000, "withdraw": [0] * 9_000}] * 20}),
+    ("/v1/messages:ack", {"messages": [{"id": 1, "token": 1, "a": 1}] * 1_000}),
+    ("/v1/schedules:apply_changes", {"changes": [{"ticks": [0] * 9_000, "withdraw": [0] * 9_000}] * 20}),
     ("/v1/schedules:due", {"owned": [0] * 10_000}),
 ]
 
@@ -241,7 +265,7 @@ class TestErrors:
 
     @pytest.mark.parametrize(("path", "body"), WRONG, ids=range(len(WRONG)))
     def test_no_body_has_a_long_list_of_errors(
-        self, ask: Caller, monkeypatch: pytest.MonkeyPatch, path: str, body: Any
+        self, call: Caller, monkeypatch: pytest.MonkeyPatch, path: str, body: Any
     ) -> None:
         built, of_validation = list[int](), problems.of_validation
 
@@ -250,14 +274,14 @@ class TestErrors:
             return of_validation(error)
 
         monkeypatch.setattr(problems, "of_validation", counted)
-        answer = ask("POST", path, body)
-        assert code(answer) == (422, "invalid")
+        response = call("POST", path, body)
+        assert code(response) == (422, "invalid")
         assert built
         assert max(built) <= MOST_ERRORS
 
-    def test_a_few_unknown_fields_are_named(self, ask: Caller) -> None:
-        answer = ask("POST", "/v1/queues/q/messages", {"payload": 1, "a": 1, "b": 2})
-        assert [one["field"] for one in answer.json()["errors"]] == ["a", "b"]
+    def test_a_few_unknown_fields_are_named(self, call: Caller) -> None:
+        response = call("POST", "/v1/queues/q/messages", {"payload": 1, "a": 1, "b": 2})
+        assert [error["field"] for error in response.json()["errors"]] == ["a", "b"]
 
 
 class TestPages:
@@ -272,7 +296,7 @@ class TestPages:
         while after is not None:
             page = small("GET", f"/v1/queues/q/messages?limit=1000{after and '&after=' + after}").json()
             assert len(page["messages"]) <= 2
-            keys += [one["key"] for one in page["messages"]]
+            keys += [message["key"] for message in page["messages"]]
             after = page["next"]
         assert keys == [f"k{n}" for n in range(5)]
 
@@ -284,7 +308,7 @@ class TestPages:
         while after is not None:
             page = small("GET", f"/v1/queues/q/dead?limit=10000{after and '&after=' + after}").json()
             assert len(page["dead_letters"]) <= 2
-            keys += [one["key"] for one in page["dead_letters"]]
+            keys += [letter["key"] for letter in page["dead_letters"]]
             after = page["next"]
         assert keys == [f"k{n}" for n in reversed(range(5))]
 
@@ -294,24 +318,24 @@ class TestPages:
             small("POST", "/v1/queues/q/messages", {"key": f"k{n:02}", "payload": "x" * 600})
         keys = list[str]()
         for _ in range(4):
-            answer = small("POST", "/v1/queues/q/messages:poll", {"max": 1_000, "wait": wait})
-            leased = [one["key"] for one in answer.json()["messages"]]
+            response = small("POST", "/v1/queues/q/messages:poll", {"max": 1_000, "wait": wait})
+            leased = [message["key"] for message in response.json()["messages"]]
             assert len(leased) <= SLICE
             keys += leased
         assert keys == [f"k{n:02}" for n in range(100)]
 
-    def test_a_poll_of_small_messages_is_filled_slice_by_slice(self, ask: Caller) -> None:
-        ask("POST", "/v1/queues/q/messages:batch", {"messages": [{"payload": n} for n in range(300)]})
-        answer = ask("POST", "/v1/queues/q/messages:poll", {"max": 250}).json()
-        assert [one["payload"] for one in answer["messages"]] == list(range(250))
-        rest = ask("POST", "/v1/queues/q/messages:poll", {"max": 250}).json()
+    def test_a_poll_of_small_messages_is_filled_slice_by_slice(self, call: Caller) -> None:
+        call("POST", "/v1/queues/q/messages:batch", {"messages": [{"payload": n} for n in range(300)]})
+        body = call("POST", "/v1/queues/q/messages:poll", {"max": 250}).json()
+        assert [message["payload"] for message in body["messages"]] == list(range(250))
+        rest = call("POST", "/v1/queues/q/messages:poll", {"max": 250}).json()
         assert len(rest["messages"]) == 50
 
     def test_a_poll_hands_over_what_it_leased_before_the_database_failed(
-        self, ask: Caller, behind: AsyncApp, monkeypatch: pytest.MonkeyPatch
+        self, call: Caller, behind: AsyncApp, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        ask("POST", "/v1/queues/q/messages:batch", {"messages": [{"payload": n} for n in range(100)]})
-        lease, calls = behind.store.lease, 0
+        call("POST", "/v1/queues/q/messages:batch", {"messages": [{"payload": n} for n in range(100)]})
+        lease, calls = call_of(behind.store, "messages.poll"), 0
 
         async def failing(*args: Any, **options: Any) -> Any:
             nonlocal calls
@@ -320,15 +344,32 @@ class TestPages:
                 raise StoreUnavailable("the database is away")
             return await lease(*args, **options)
 
-        monkeypatch.setattr(behind.store, "lease", failing)
-        answer = ask("POST", "/v1/queues/q/messages:poll", {"max": 100})
-        assert (answer.status_code, len(answer.json()["messages"]), calls) == (200, SLICE, 2)
+        replace_call(behind.store, "messages.poll", failing)
+        response = call("POST", "/v1/queues/q/messages:poll", {"max": 100})
+        assert (response.status_code, len(response.json()["messages"]), calls) == (200, SLICE, 2)
 
     def test_a_batch_of_relay_ends_early_when_its_payloads_are_large(self, small: Caller) -> None:
         for _ in range(50):
             small("POST", "/api/queue/message", {"type": "t", "payload": "x" * 600})
         counts = [small("GET", "/api/queue/messages/batch?count=100").json()["count"] for _ in range(3)]
         assert counts == [SLICE, 50 - SLICE, 0]
+
+    def test_an_export_reads_few_large_messages_at_a_time(
+        self, call: Caller, behind: AsyncApp, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        payload = "x" * (2 * SLICE_BYTES // SLICE)
+        for _ in range(4):
+            call("POST", "/v1/queues/q/messages:batch", {"messages": [{"payload": payload}] * 25})
+        listed, sizes = call_of(behind.store, "messages.list"), list[int]()
+
+        async def measured(*args: Any, **options: Any) -> Any:
+            rows = await listed(*args, **options)
+            sizes.append(sum(len(row.payload) for row in rows))
+            return rows
+
+        replace_call(behind.store, "messages.list", measured)
+        assert len(call("GET", "/v1/queues/q/export").text.splitlines()) == 100
+        assert max(sizes) <= SLICE * (len(payload) + 2)
 
     def test_a_timeline_ends_early_when_its_payloads_are_large(self, small: Caller) -> None:
         small("POST", "/v1/queues", {"name": "q", "journal": "payloads"})
@@ -341,7 +382,7 @@ class TestPages:
             assert len(page["events"]) <= 2
             whole = page["events"] + whole
             before = page["next"]
-        assert [b64decode(one["payload_base64"])[:1] for one in whole] == [b"0", b"1", b"2", b"3", b"4"]
+        assert [b64decode(entry["payload_base64"])[:1] for entry in whole] == [b"0", b"1", b"2", b"3", b"4"]
         history = small("GET", f"/api/queue/activity/message/{id}").json()["history"]
         assert len(history) == 5  # without payloads
 
@@ -354,47 +395,78 @@ class TestPages:
         http_loop.run(story())
         settings = BrokerSettings(anonymous=True, page_bytes=1_000)
         with broker_on(behind, http_loop, settings) as url, Client(url) as client:
-            events = client.store.timeline("q", "k")
+            events = client.store.run(client.store.journal.timeline("q", "k"))
             assert [(event.payload or b"")[:1] for event in events] == [b"0", b"1", b"2", b"3", b"4"]
-            assert client.store.timeline("q", "k", limit=3) == events[-3:]
+            assert client.store.run(client.store.journal.timeline("q", "k", limit=3)) == events[-3:]
 
-    def test_lists_of_relay_say_where_they_end_for_large_payloads(self, small: Caller) -> None:
-        for _ in range(5):
-            small("POST", "/api/queue/message", {"type": "t", "payload": "x" * 600})
-        first = small("GET", "/api/queue/main/messages?limit=2").json()
-        assert (len(first["messages"]), first["pagination"]["total"]) == (2, 5)
-        beyond = small("GET", "/api/queue/main/messages?limit=2&page=2")
-        assert code(beyond) == (422, "invalid")
-        assert "pages end after 2 messages" in beyond.json()["detail"]
-        assert len(small("GET", "/api/queue/main/export").json()) == 5
+    @pytest.mark.parametrize("state", ["main", "processing", "dead"])
+    def test_lists_of_relay_are_in_order_and_omit_payloads_beyond_the_limit(
+        self, small: Caller, pinned: MutableClock, state: str
+    ) -> None:
+        for n in range(5):
+            small("POST", "/api/queue/message", {"type": str(n), "payload": f"{n}" * 600, "maxAttempts": 1})
+            pinned.advance(timedelta(seconds=1))
+            held = small("GET", "/api/queue/message?ackTimeout=60").json() if state != "main" else {}
+            if state == "dead":
+                small("POST", f"/api/queue/message/{held['id']}/nack", {"lock_token": held["lock_token"]})
+        listed = list[dict[str, Any]]()
+        for page in (1, 2, 3):
+            body = small("GET", f"/api/queue/{state}/messages?limit=2&page={page}").json()
+            assert body["pagination"]["total"] == 5
+            listed += body["messages"]
+        assert [message["type"] for message in listed] == ["4", "3", "2", "1", "0"]
+        assert [(message["payload"] or "")[:1] for message in listed] == ["4", "", "2", "", "0"]
+        assert [message.get("payload_omitted", False) for message in listed] == [False, True, False, True, False]
+        query = "startTimestamp=2024-01-01T00:00:00Z&endTimestamp=2024-01-02T00:00:00Z&limit=3"
+        newest = small("GET", f"/api/queue/messages?{query}").json()
+        assert [message["type"] for message in newest] == ["4", "3", "2"]
+        assert len(small("GET", f"/api/queue/{state}/export").json()) == 5
+
+    def test_a_list_of_relay_reads_payloads_up_to_the_limit(self, small: Caller, behind: AsyncApp) -> None:
+        small("POST", "/api/queues", {"name": "q"})
+        for n in range(3 * SLICE):
+            small("POST", "/api/queue/message", {"type": "t", "payload": f"{n:03}" * 20, "queue": "q"})
+        listed, sizes = call_of(behind.store, "messages.list"), list[int]()
+
+        async def measured(*args: Any, **options: Any) -> Any:
+            rows = await listed(*args, **options)
+            sizes.append(sum(len(row.payload) for row in rows))
+            return rows
+
+        replace_call(behind.store, "messages.list", measured)
+        page = small("GET", "/api/queue/main/messages?sortOrder=asc&page=3&limit=30").json()["messages"]
+        assert [message["payload"] for message in page[:3]] == ["060" * 20, "061" * 20, "062" * 20]
+        assert sizes == [SLICE * 60, *[0] * (len(sizes) - 1)]
+        search = small("GET", "/api/queue/main/messages?search=095095").json()["messages"]
+        assert [message["payload"] for message in search] == ["095" * 20]
 
     def test_no_more_is_read_for_a_page_than_a_slice_beyond_it(self, behind: AsyncApp, http_loop: Loop) -> None:
         """Rows that are left out cost memory, too."""
         read = 0
 
-        async def rows(place: int | None, n: int) -> list[Row]:
+        async def rows(position: int | None, n: int) -> list[Row]:
             nonlocal read
             read += n
-            return [Row(b"x" * 1_000, place or 0) for _ in range(n)]
+            return [Row(b"x" * 1_000, position or 0) for _ in range(n)]
 
         page = bounded(rows, lambda row: row.n, start=None, limit=10_000, most_bytes=100_000)
-        found, _ = http_loop.run(page)
-        assert len(found) == 100
-        assert read <= len(found) + LARGEST_SLICE
+        page_rows, _ = http_loop.run(page)
+        assert len(page_rows) == 100
+        assert read <= len(page_rows) + LARGEST_SLICE
 
     def test_slices_grow_only_while_payloads_are_small(self, http_loop: Loop) -> None:
         sizes = [1, 1, 1, SLICE_BYTES, 1, 1]
 
-        async def rows(place: int | None, n: int) -> list[Row]:
-            return [Row(b"x" * (sizes[place or 0] // n), (place or 0) + 1)] * n
+        async def rows(position: int | None, n: int) -> list[Row]:
+            return [Row(b"x" * (sizes[position or 0] // n), (position or 0) + 1)] * n
 
         async def walk() -> list[int]:
-            found = list[int]()
+            sizes_read = list[int]()
             async for some in slices(rows, lambda row: row.n):
-                found.append(len(some))
-                if len(found) == len(sizes):
+                sizes_read.append(len(some))
+                if len(sizes_read) == len(sizes):
                     break
-            return found
+            return sizes_read
 
         assert http_loop.run(walk()) == [32, 64, 128, 128, 32, 64]
 
@@ -413,18 +485,18 @@ class TestPages:
         ):
             assert [info.name for info in client.queues.list()] == ["q", *names]
             letters = client.queue("q").dead_letters
-            assert [one.key for one in letters.list(limit=10)] == [f"k{n}" for n in reversed(range(5))]
-            assert [one.key for one in letters.list(limit=3)] == ["k4", "k3", "k2"]
+            assert [letter.key for letter in letters.list(limit=10)] == [f"k{n}" for n in reversed(range(5))]
+            assert [letter.key for letter in letters.list(limit=3)] == ["k4", "k3", "k2"]
 
-    def test_queues_are_listed_page_by_page(self, ask: Caller) -> None:
+    def test_queues_are_listed_page_by_page(self, call: Caller) -> None:
         for name in "abcde":
-            ask("POST", "/v1/queues", {"name": name})
-        first = ask("GET", "/v1/queues?limit=3").json()
-        assert ([one["name"] for one in first["queues"]], first["next"]) == (["a", "b", "c"], "c")
-        last = ask("GET", f"/v1/queues?limit=3&after={first['next']}").json()
-        assert ([one["name"] for one in last["queues"]], last["next"]) == (["d", "e"], None)
-        assert code(ask("GET", "/v1/queues?limit=0")) == (422, "invalid")
-        assert code(ask("GET", "/v1/queues?after=%00")) == (422, "invalid")
+            call("POST", "/v1/queues", {"name": name})
+        first = call("GET", "/v1/queues?limit=3").json()
+        assert ([queue["name"] for queue in first["queues"]], first["next"]) == (["a", "b", "c"], "c")
+        last = call("GET", f"/v1/queues?limit=3&after={first['next']}").json()
+        assert ([queue["name"] for queue in last["queues"]], last["next"]) == (["d", "e"], None)
+        assert code(call("GET", "/v1/queues?limit=0")) == (422, "invalid")
+        assert code(call("GET", "/v1/queues?after=%00")) == (422, "invalid")
 
     def bury(self, behind: AsyncApp, loop: Loop, n: int) -> None:
         async def story() -> None:

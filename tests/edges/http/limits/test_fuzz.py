@@ -33,11 +33,11 @@ def named(route: APIRoute) -> str:
 
 
 @pytest.fixture
-def prepared(ask: Caller) -> Caller:
-    ask("POST", "/v1/queues/q/messages", {"key": "k", "payload": 1})
-    ask("PUT", "/v1/schedules/q", {"every": "1h", "queue": "q", "overlap": "skip"})
-    ask("POST", "/v1/queues/q/dead:redrive")
-    return ask
+def prepared(call: Caller) -> Caller:
+    call("POST", "/v1/queues/q/messages", {"key": "k", "payload": 1})
+    call("PUT", "/v1/schedules/q", {"every": "1h", "queue": "q", "overlap": "skip"})
+    call("POST", "/v1/queues/q/dead:redrive")
+    return call
 
 
 @pytest.mark.parametrize("kind", BODIES)
@@ -45,27 +45,27 @@ def test_a_body_that_no_route_can_take(prepared: Caller, kind: str) -> None:
     body, allowed = BODIES[kind]
     for route in TAKING:
         method, path, _ = request(route, "q")
-        answer = prepared(method, path.replace("/99", "/1"), content=body, headers=JSON)
-        assert answer.status_code in allowed, f"{named(route)}: {answer.status_code} {answer.text[:300]}"
-        assert answer.headers["content-type"] == "application/problem+json"
+        response = prepared(method, path.replace("/99", "/1"), content=body, headers=JSON)
+        assert response.status_code in allowed, f"{named(route)}: {response.status_code} {response.text[:300]}"
+        assert response.headers["content-type"] == "application/problem+json"
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=lambda text: repr(text)[:20])
 def test_a_path_or_a_query_that_means_something_elsewhere(
     prepared: Caller, documented: dict[str, Any], text: str
 ) -> None:
-    said = quote(text, safe="") if text.strip(".") else text.replace(".", "%2E")
-    asked = 0
+    quoted = quote(text, safe="") if text.strip(".") else text.replace(".", "%2E")
+    requests = 0
     for route in GUARDED:
         if route.path_format == "/v1/events":
-            continue  # goes on for ever, whatever one asks for
+            continue  # a stream without end
         method, path, body = request(route, "q")
         for name in route.param_convertors:
-            answer = prepared(method, route.path_format.replace("{" + name + "}", said), body)
-            assert answer.status_code < 500, f"{named(route)}: {answer.status_code} {answer.text[:300]}"
-        said_of_it = documented[route.path_format][method.lower()].get("parameters", ())
-        for field in (one["name"] for one in said_of_it if one["in"] == "query"):
-            answer = prepared(method, path, body, params={field: text})
-            assert answer.status_code < 500, f"{named(route)}?{field}: {answer.status_code} {answer.text[:300]}"
-            asked += 1
-    assert asked > 50
+            response = prepared(method, route.path_format.replace("{" + name + "}", quoted), body)
+            assert response.status_code < 500, f"{named(route)}: {response.status_code} {response.text[:300]}"
+        parameters = documented[route.path_format][method.lower()].get("parameters", ())
+        for field in (parameter["name"] for parameter in parameters if parameter["in"] == "query"):
+            response = prepared(method, path, body, params={field: text})
+            assert response.status_code < 500, f"{named(route)}?{field}: {response.status_code} {response.text[:300]}"
+            requests += 1
+    assert requests > 50

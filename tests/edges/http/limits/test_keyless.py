@@ -13,16 +13,17 @@ from fastapi import FastAPI
 
 from tarry.app import AsyncApp
 from tarry.core.errors import StoreUnavailable
-from tarry.core.keys import ApiKey
-from tarry.edges.http.broker import broker_app
+from tarry.core.security.api_keys import ApiKey
+from tarry.edges.http.app import broker_app
 from tarry.edges.http.settings import BrokerSettings
 from tarry.storage.memory import AsyncMemoryStore, MemoryStore
 from tarry.testing import MutableClock
 from tests.edges.http.conftest import Caller
+from tests.edges.http.relay.test_relay_access import RELAY_ROUTES
 from tests.edges.http.test_access import GUARDED, request
-from tests.edges.http.test_answers import code
-from tests.edges.http.test_relay_access import ASKED
+from tests.edges.http.test_responses import code
 from tests.kit.blocking import Loop
+from tests.kit.calls import replace_call
 
 Make = Callable[..., str]
 OPEN = BrokerSettings(anonymous=True, keys_cached_for=timedelta(0))
@@ -36,13 +37,13 @@ FORWARDED = [
     ("x-real-ip", "127.0.0.1"),
     ("via", "1.1 proxy"),
 ]
-EVERY_ROUTE = [request(route, "own") for route in GUARDED] + [asked.on("own") for asked in ASKED]
+EVERY_ROUTE = [request(route, "own") for route in GUARDED] + [relay.on("own") for relay in RELAY_ROUTES]
 
 
-def every_refusal(ask: Caller, headers: dict[str, str] | None = None) -> set[tuple[int, str]]:
+def every_refusal(call: Caller, headers: dict[str, str] | None = None) -> set[tuple[int, str]]:
     """What all guarded routes answer, those of Relay included."""
-    ask.served.state.broker.live.stop()  # a stream would not end by itself
-    return {code(ask(*one, headers=headers or {})) for one in EVERY_ROUTE}
+    call.served.state.broker.live.stop()  # a stream would not end by itself
+    return {code(call(*route, headers=headers or {})) for route in EVERY_ROUTE}
 
 
 @pytest.fixture
@@ -84,8 +85,8 @@ def test_a_proxy_that_speaks_http_1_0_as_nginx_does_is_refused(broker_url: str) 
     host, _, port = broker_url.removeprefix("http://").partition(":")
     for version, status in (("1.1", b"200"), ("1.0", b"403")):
         with socket.create_connection((host, int(port)), timeout=30) as connection:
-            asked = f"GET /v1/queues HTTP/{version}\r\nHost: 127.0.0.1:8080\r\nConnection: close\r\n\r\n"
-            connection.sendall(asked.encode())
+            head = f"GET /v1/queues HTTP/{version}\r\nHost: 127.0.0.1:8080\r\nConnection: close\r\n\r\n"
+            connection.sendall(head.encode())
             assert connection.makefile("rb").readline().split()[1] == status
 
 
@@ -93,19 +94,19 @@ class TestOnceAKeyHasExisted:
     def test_the_broker_stays_closed_when_the_last_key_expires(
         self, served: FastAPI, http_loop: Loop, key: Make, pinned: MutableClock
     ) -> None:
-        ask = Caller(served, http_loop)
-        assert ask("GET", "/v1/queues").status_code == 200
+        call = Caller(served, http_loop)
+        assert call("GET", "/v1/queues").status_code == 200
         key("admin", expires_for=timedelta(hours=1))
         pinned.advance(timedelta(hours=2))
-        assert every_refusal(ask) == {(401, "unauthorized")}
+        assert every_refusal(call) == {(401, "unauthorized")}
 
     def test_the_broker_stays_closed_when_the_last_key_is_revoked(
         self, served: FastAPI, http_loop: Loop, key: Make
     ) -> None:
-        ask, admin = Caller(served, http_loop), key("admin")
-        assert ask.with_key(admin)("DELETE", f"/v1/keys/{admin.split('_')[1]}").status_code == 200
-        assert code(ask("POST", "/v1/keys", {"name": "k", "actions": ["admin"]})) == (401, "unauthorized")
-        assert every_refusal(ask) == {(401, "unauthorized")}
+        call, admin = Caller(served, http_loop), key("admin")
+        assert call.with_key(admin)("DELETE", f"/v1/keys/{admin.split('_')[1]}").status_code == 200
+        assert code(call("POST", "/v1/keys", {"name": "k", "actions": ["admin"]})) == (401, "unauthorized")
+        assert every_refusal(call) == {(401, "unauthorized")}
 
     def test_a_broker_that_starts_later_is_closed_too(self, behind: AsyncApp, http_loop: Loop, key: Make) -> None:
         http_loop.run(behind.keys.revoke(key("admin").split("_")[1]))
@@ -113,22 +114,25 @@ class TestOnceAKeyHasExisted:
 
 
 def test_a_broker_that_cannot_look_for_keys_is_closed(http_loop: Loop) -> None:
-    class Away(AsyncMemoryStore):
-        async def keys(self, *, conn: Any = None) -> list[ApiKey]:
-            raise StoreUnavailable("away")
+    async def away(*args: Any, **options: Any) -> list[ApiKey]:
+        raise StoreUnavailable("away")
 
-    ask = Caller(broker_app(AsyncApp(Away(MemoryStore())), OPEN), http_loop)
-    assert {status for status, _ in every_refusal(ask)} == {503}
+    store = AsyncMemoryStore(MemoryStore())
+    replace_call(store, "security.keys", away)
+    call = Caller(broker_app(AsyncApp(store), OPEN), http_loop)
+    assert {status for status, _ in every_refusal(call)} == {503}
 
 
 class TestPagesOfOtherSites:
     @pytest.mark.parametrize("site", ["cross-site", "same-site", "nonsense", ""])
-    def test_a_browser_that_asks_for_another_site_is_refused(self, served: FastAPI, http_loop: Loop, site: str) -> None:
+    def test_a_browser_request_from_another_site_is_refused(self, served: FastAPI, http_loop: Loop, site: str) -> None:
         assert every_refusal(Caller(served, http_loop), {"sec-fetch-site": site}) == {(403, "forbidden")}
 
     @pytest.mark.parametrize("site", ["same-origin", "none"])
-    def test_the_brokers_own_pages_and_what_is_typed_are_answered(self, ask: Caller, site: str) -> None:
-        assert ask("GET", "/v1/queues", headers={"sec-fetch-site": site}).status_code == 200
+    def test_requests_from_the_brokers_own_pages_and_from_typed_addresses_are_served(
+        self, call: Caller, site: str
+    ) -> None:
+        assert call("GET", "/v1/queues", headers={"sec-fetch-site": site}).status_code == 200
 
     @pytest.mark.parametrize("path", ["/api/queue/message", "/api/queue/messages/batch?count=10"])
     @pytest.mark.parametrize(
@@ -144,19 +148,19 @@ class TestPagesOfOtherSites:
         ids=["new browser", "old browser", "link in a mail", "typed", "link on a page of the broker", "no site"],
     )
     def test_an_image_on_another_site_or_a_link_leases_nothing(
-        self, ask: Caller, path: str, headers: dict[str, str]
+        self, call: Caller, path: str, headers: dict[str, str]
     ) -> None:
-        ask("POST", "/v1/queues", {"name": "default"})
-        ask("POST", "/v1/queues/default/messages", {"key": "k", "payload": 1})
-        assert code(ask("GET", path, headers=headers)) == (403, "forbidden")
-        (message,) = ask("GET", "/v1/queues/default/messages").json()["messages"]
+        call("POST", "/v1/queues", {"name": "default"})
+        call("POST", "/v1/queues/default/messages", {"key": "k", "payload": 1})
+        assert code(call("GET", path, headers=headers)) == (403, "forbidden")
+        (message,) = call("GET", "/v1/queues/default/messages").json()["messages"]
         assert (message["state"], message["attempt"]) == ("ready", 0)
-        assert ask("GET", path).status_code == 200, "what is no browser may"
+        assert call("GET", path).status_code == 200, "what is no browser may"
 
-    def test_a_script_of_the_brokers_own_page_may_lease_by_get(self, ask: Caller) -> None:
-        ask("POST", "/v1/queues", {"name": "default"})
+    def test_a_script_of_the_brokers_own_page_may_lease_by_get(self, call: Caller) -> None:
+        call("POST", "/v1/queues", {"name": "default"})
         own = {"sec-fetch-site": "same-origin", "sec-fetch-mode": "cors", "user-agent": "Mozilla/5.0"}
-        assert ask("GET", "/api/queue/messages/batch?count=1", headers=own).status_code == 200
+        assert call("GET", "/api/queue/messages/batch?count=1", headers=own).status_code == 200
 
     def test_a_key_is_worth_more_than_where_it_comes_from(self, behind: AsyncApp, http_loop: Loop, key: Make) -> None:
         caller = Caller(broker_app(behind, OPEN), http_loop, key("read"))
@@ -169,12 +173,12 @@ class TestPagesOfOtherSites:
 def test_a_malformed_host_or_origin_is_refused_and_no_error_of_the_broker(
     behind: AsyncApp, http_loop: Loop, key: Make, text: str, with_key: bool
 ) -> None:
-    ask = Caller(broker_app(behind, OPEN), http_loop)
-    allowed = ask.with_key(key("read", "produce")) if with_key else ask
+    call = Caller(broker_app(behind, OPEN), http_loop)
+    allowed = call.with_key(key("read", "produce")) if with_key else call
     for path, method in (("/v1/queues", "GET"), ("/v1/session", "POST"), ("/v1/queues/", "GET"), ("/nowhere", "GET")):
         for headers in ({"host": text}, {"origin": f"http://{text}"}):
             encoded = {name: value.encode("latin-1") for name, value in headers.items()}
-            answer = allowed(method, path, headers=encoded)
-            assert answer.status_code < 500, answer.text
+            response = allowed(method, path, headers=encoded)
+            assert response.status_code < 500, response.text
             if not with_key and path.startswith("/v1/") and not path.endswith("/") and "localhost" not in text:
-                assert code(answer) == (403, "forbidden")
+                assert code(response) == (403, "forbidden")

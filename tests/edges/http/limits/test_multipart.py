@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.edges.http.forms import PARTS, BadForm, file_of
+from tarry.edges.http.multipart import PARTS, BadForm, file_of
 from tests.edges.http.conftest import Caller
 
 FORM = "multipart/form-data; boundary=x"
@@ -79,9 +79,9 @@ def test_what_is_no_form_is_refused(content_type: str, body: bytes) -> None:
 
 @given(st.binary(max_size=300), st.text(max_size=80))
 def test_nonsense_is_refused_or_has_no_file(body: bytes, content_type: str) -> None:
-    for said in (content_type, FORM):
+    for media_type in (content_type, FORM):
         with suppress(BadForm):
-            assert isinstance(file_of(said, body), bytes | None)
+            assert isinstance(file_of(media_type, body), bytes | None)
 
 
 NESTED = (
@@ -95,6 +95,6 @@ NESTED = (
     [(NESTED, "not_json"), (b"--x\r\n\r\n\r\n" * 11_000, "invalid"), (form((b"other", b"1")), "invalid")],
     ids=["nested", "many parts", "no file"],
 )
-def test_a_form_that_cannot_be_imported_is_400(ask: Caller, body: bytes, code: str) -> None:
-    answer = ask("POST", "/api/queue/import", content=body, headers={"content-type": FORM})
-    assert (answer.status_code, answer.json()["code"]) == (400, code)
+def test_a_form_that_cannot_be_imported_is_400(call: Caller, body: bytes, code: str) -> None:
+    response = call("POST", "/api/queue/import", content=body, headers={"content-type": FORM})
+    assert (response.status_code, response.json()["code"]) == (400, code)

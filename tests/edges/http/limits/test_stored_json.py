@@ -10,8 +10,9 @@ import msgspec
 import pytest
 
 from tarry.app import AsyncApp
-from tarry.edges.http import pacing, views
-from tarry.handles.content import Content
+from tarry.edges.http import pages
+from tarry.wire import dead_letters, messages
+from tarry.wire.payload import Content
 from tests.edges.http.conftest import Caller
 from tests.kit.blocking import Loop
 
@@ -46,11 +47,11 @@ def test_only_what_a_client_can_decode_is_passed_through(data: bytes) -> None:
     assert ("payload" in Content(data, None).shown()) == readable
 
 
-@pytest.mark.parametrize(("path", "shown"), [("messages", "message"), ("dead", "dead_letter")])
-def test_other_requests_are_answered_between_the_rows_of_a_page(
-    ask: Caller, behind: AsyncApp, http_loop: Loop, monkeypatch: pytest.MonkeyPatch, path: str, shown: str
+@pytest.mark.parametrize(("path", "shown"), [("messages", messages.Message), ("dead", dead_letters.DeadLetter)])
+def test_other_requests_are_served_between_the_rows_of_a_page(
+    call: Caller, behind: AsyncApp, http_loop: Loop, monkeypatch: pytest.MonkeyPatch, path: str, shown: Any
 ) -> None:
-    turns, seen, show = 0, list[int](), getattr(views, shown)
+    turns, seen, show = 0, list[int](), shown.of
 
     def noted(row: Any) -> Any:
         seen.append(turns)
@@ -64,15 +65,15 @@ def test_other_requests_are_answered_between_the_rows_of_a_page(
 
     async def story() -> None:
         beside = asyncio.create_task(others())
-        assert (await ask.answer("GET", f"/v1/queues/q/{path}")).status_code == 200
+        assert (await call.request("GET", f"/v1/queues/q/{path}")).status_code == 200
         beside.cancel()
 
     http_loop.run(behind.queues.create("q"))
     for n in range(5):
         http_loop.run(behind.queue("q").offer(str(n), n))
         if path == "dead":
-            http_loop.run(behind.store.give_up("q", str(n)))
-    monkeypatch.setattr(pacing, "SLICE_S", 0.0)
-    monkeypatch.setattr(views, shown, noted)
+            http_loop.run(behind.store.run(behind.store.messages.bury_by_key("q", str(n))))
+    monkeypatch.setattr(pages, "SLICE_S", 0.0)
+    monkeypatch.setattr(shown, "of", noted)
     http_loop.run(story())
     assert len(set(seen)) == 5

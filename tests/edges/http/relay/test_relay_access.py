@@ -1,4 +1,4 @@
-"""Who may ask Relay's routes: each with every action on own and foreign queues, and nothing that leaks what exists."""
+"""Access to Relay's routes: each with every action on own and foreign queues, without revealing what exists."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pytest
 from fastapi.routing import APIRoute
 
 from tarry.app import AsyncApp
-from tarry.core.keys import Action
-from tarry.edges.http.broker import RELAY, broker_app
-from tarry.edges.http.ids import MessageId
+from tarry.core.security.api_keys import Action
+from tarry.edges.http.app import RELAY, broker_app
 from tarry.edges.http.settings import BrokerSettings
+from tarry.wire.ids import MessageId
 from tests.edges.http.conftest import Caller
-from tests.edges.http.test_answers import code
+from tests.edges.http.test_responses import code
 from tests.kit.blocking import Loop
 
 Make = Callable[..., str]
@@ -23,14 +23,14 @@ TOKEN = "00000000-0000-4000-8000-000000000000"
 HELD = {"id": "ID", "lock_token": TOKEN}
 
 
-class Asked(NamedTuple):
+class RelayRoute(NamedTuple):
     method: str
     path: str
     action: str
     body: Any = None
     query: str = ""
     about: str = "queue"
-    """A queue by name; `listed`: whatever the key may see; `all`: everything there is."""
+    """A queue by name; `listed`: the queues that the key may read; `all`: all queues."""
 
     def on(self, queue: str) -> tuple[str, str, Any]:
         def filled(text: str) -> str:
@@ -41,42 +41,42 @@ class Asked(NamedTuple):
         return self.method, path, None if self.body is None else json.loads(filled(json.dumps(self.body)))
 
 
-ASKED = (
-    Asked("POST", "/api/queue/message", "produce", {"type": "t", "queue": "QUEUE"}),
-    Asked("POST", "/api/queue/batch", "produce", [{"type": "t", "queue": "QUEUE"}]),
-    Asked("POST", "/api/queue/import", "produce", [{"type": "t", "queue": "QUEUE"}]),
-    Asked("GET", "/api/queue/message", "consume", query="?queue=QUEUE"),
-    Asked("GET", "/api/queue/messages/batch", "consume", query="?count=1&queue=QUEUE"),
-    Asked("POST", "/api/queue/ack", "consume", HELD),
-    Asked("POST", "/api/queue/ack/batch", "consume", {"acks": [HELD]}),
-    Asked("POST", "/api/queue/message/{id}/nack", "consume", {"lock_token": TOKEN}),
-    Asked("POST", "/api/queue/nack/batch", "consume", {"nacks": [HELD]}),
-    Asked("PUT", "/api/queue/message/{id}/touch", "consume", {"lock_token": TOKEN}),
-    Asked("PUT", "/api/queue/message/{id}", "produce", {"priority": 1}),
-    Asked("DELETE", "/api/queue/message/{id}", "produce"),
-    Asked("POST", "/api/queue/messages/delete", "produce", {"messageIds": ["ID"]}),
-    Asked("POST", "/api/queue/move", "admin", {"messages": ["ID"], "fromQueue": "dead", "toQueue": "main"}),
-    Asked("DELETE", "/api/queue/clear", "admin", about="all"),
-    Asked("DELETE", "/api/queue/{queueType}/clear", "admin", about="all"),
-    Asked("GET", "/api/queue/status", "read", query="?queueName=QUEUE"),
-    Asked("GET", "/api/queue/{queueType}/messages", "read", query="?queueName=QUEUE"),
-    Asked("GET", "/api/queue/{queueType}/export", "read", query="?queueName=QUEUE"),
-    Asked("GET", "/api/queue/messages", "read", about="listed",
+RELAY_ROUTES = (
+    RelayRoute("POST", "/api/queue/message", "produce", {"type": "t", "queue": "QUEUE"}),
+    RelayRoute("POST", "/api/queue/batch", "produce", [{"type": "t", "queue": "QUEUE"}]),
+    RelayRoute("POST", "/api/queue/import", "produce", [{"type": "t", "queue": "QUEUE"}]),
+    RelayRoute("GET", "/api/queue/message", "consume", query="?queue=QUEUE"),
+    RelayRoute("GET", "/api/queue/messages/batch", "consume", query="?count=1&queue=QUEUE"),
+    RelayRoute("POST", "/api/queue/ack", "consume", HELD),
+    RelayRoute("POST", "/api/queue/ack/batch", "consume", {"acks": [HELD]}),
+    RelayRoute("POST", "/api/queue/message/{id}/nack", "consume", {"lock_token": TOKEN}),
+    RelayRoute("POST", "/api/queue/nack/batch", "consume", {"nacks": [HELD]}),
+    RelayRoute("PUT", "/api/queue/message/{id}/touch", "consume", {"lock_token": TOKEN}),
+    RelayRoute("PUT", "/api/queue/message/{id}", "produce", {"priority": 1}),
+    RelayRoute("DELETE", "/api/queue/message/{id}", "produce"),
+    RelayRoute("POST", "/api/queue/messages/delete", "produce", {"messageIds": ["ID"]}),
+    RelayRoute("POST", "/api/queue/move", "admin", {"messages": ["ID"], "fromQueue": "dead", "toQueue": "main"}),
+    RelayRoute("DELETE", "/api/queue/clear", "admin", about="all"),
+    RelayRoute("DELETE", "/api/queue/{queueType}/clear", "admin", about="all"),
+    RelayRoute("GET", "/api/queue/status", "read", query="?queueName=QUEUE"),
+    RelayRoute("GET", "/api/queue/{queueType}/messages", "read", query="?queueName=QUEUE"),
+    RelayRoute("GET", "/api/queue/{queueType}/export", "read", query="?queueName=QUEUE"),
+    RelayRoute("GET", "/api/queue/messages", "read", about="listed",
           query="?startTimestamp=2024-01-01T00:00:00Z&endTimestamp=2024-01-02T00:00:00Z"),
-    Asked("GET", "/api/queue/activity", "read", query="?queue_name=QUEUE"),
-    Asked("GET", "/api/queue/activity/message/{id}", "read"),
-    Asked("GET", "/api/queue/activity/anomalies", "read", query="?queue_name=QUEUE"),
-    Asked("GET", "/api/queue/activity/consumers", "read", about="listed"),
-    Asked("GET", "/api/queue/events", "read", about="listed"),
-    Asked("GET", "/api/queue/metrics", "read", about="listed"),
-    Asked("GET", "/api/queue/config", "read", about="listed"),
-    Asked("GET", "/api/queues", "read", about="listed"),
-    Asked("POST", "/api/queues", "admin", {"name": "QUEUE"}),
-    Asked("GET", "/api/queues/{queue}", "read"),
-    Asked("PATCH", "/api/queues/{queue}", "admin", {"max_attempts": 5}),
-    Asked("POST", "/api/queues/{queue}/purge", "admin", {"status": "all"}),
-    Asked("POST", "/api/queues/{queue}/rename", "admin", {"newName": "QUEUE"}),
-    Asked("DELETE", "/api/queues/{queue}", "admin"),
+    RelayRoute("GET", "/api/queue/activity", "read", query="?queue_name=QUEUE"),
+    RelayRoute("GET", "/api/queue/activity/message/{id}", "read"),
+    RelayRoute("GET", "/api/queue/activity/anomalies", "read", query="?queue_name=QUEUE"),
+    RelayRoute("GET", "/api/queue/activity/consumers", "read", about="listed"),
+    RelayRoute("GET", "/api/queue/events", "read", about="listed"),
+    RelayRoute("GET", "/api/queue/metrics", "read", about="listed"),
+    RelayRoute("GET", "/api/queue/config", "read", about="listed"),
+    RelayRoute("GET", "/api/queues", "read", about="listed"),
+    RelayRoute("POST", "/api/queues", "admin", {"name": "QUEUE"}),
+    RelayRoute("GET", "/api/queues/{queue}", "read"),
+    RelayRoute("PATCH", "/api/queues/{queue}", "admin", {"max_attempts": 5}),
+    RelayRoute("POST", "/api/queues/{queue}/purge", "admin", {"status": "all"}),
+    RelayRoute("POST", "/api/queues/{queue}/rename", "admin", {"newName": "QUEUE"}),
+    RelayRoute("DELETE", "/api/queues/{queue}", "admin"),
 )  # fmt: skip
 
 
@@ -89,48 +89,46 @@ def guarded(behind: AsyncApp, http_loop: Loop) -> Caller:
     return Caller(served, http_loop)
 
 
-def test_every_route_of_relay_is_asked_here() -> None:
+def test_every_route_of_relay_is_tested_here() -> None:
     there = [route for part in RELAY for route in part.router.routes if isinstance(route, APIRoute)]
     routes = {(method, route.path_format) for route in there for method in route.methods or ()}
-    assert {(one.method, one.path) for one in ASKED} == routes - {("GET", "/api/health")}
+    assert {(request.method, request.path) for request in RELAY_ROUTES} == routes - {("GET", "/api/health")}
 
 
-@pytest.mark.parametrize("asked", ASKED, ids=lambda one: f"{one.method} {one.path}")
-def test_a_route_is_open_to_its_action_on_its_queue_and_to_nobody_else(
-    guarded: Caller, key: Make, asked: Asked
-) -> None:
-    own = asked.on("own")
+@pytest.mark.parametrize("route", RELAY_ROUTES, ids=lambda each: f"{each.method} {each.path}")
+def test_a_route_is_open_only_to_its_action_on_its_queue(guarded: Caller, key: Make, route: RelayRoute) -> None:
+    own = route.on("own")
     assert code(guarded(*own)) == (401, "unauthorized")
-    for other in set(Action) - {asked.action}:
+    for other in set(Action) - {route.action}:
         assert code(guarded.with_key(key(other))(*own)) == (403, "forbidden")
     everything_on_own = guarded.with_key(key(*Action, queues=("own", "own-*")))
-    if asked.about == "queue":
-        there, nowhere = everything_on_own(*asked.on("foreign")), everything_on_own(*asked.on("nowhere"))
+    if route.about == "queue":
+        there, nowhere = everything_on_own(*route.on("foreign")), everything_on_own(*route.on("nowhere"))
         assert code(there) == code(nowhere) == (403, "forbidden")
         assert there.json()["detail"].replace("foreign", "nowhere") == nowhere.json()["detail"]
-    elif asked.about == "all":
+    elif route.about == "all":
         assert code(everything_on_own(*own)) == (403, "forbidden")
-    allowed = guarded.with_key(key(asked.action, queues=("*",) if asked.about == "all" else ("own",)))(*own)
+    allowed = guarded.with_key(key(route.action, queues=("*",) if route.about == "all" else ("own",)))(*own)
     assert allowed.status_code not in (401, 403), allowed.text
     assert allowed.status_code < 500
 
 
-def test_what_is_shown_of_everything_is_what_the_key_may_read(guarded: Caller, key: Make) -> None:
-    everybody, mine = guarded.with_key(key(*Action)), guarded.with_key(key("read", queues=("own",)))
+def test_lists_show_only_queues_that_the_key_may_read(guarded: Caller, key: Make) -> None:
+    unlimited, mine = guarded.with_key(key(*Action)), guarded.with_key(key("read", queues=("own",)))
     for name in ("own", "foreign"):
-        everybody("POST", "/api/queue/message", {"type": f"of-{name}", "payload": name, "queue": name})
-        held = everybody("GET", f"/api/queue/message?queue={name}&consumerId=of-{name}").json()
-        everybody("POST", "/api/queue/message", {"type": f"of-{name}", "payload": name, "queue": name})
+        unlimited("POST", "/api/queue/message", {"type": f"of-{name}", "payload": name, "queue": name})
+        held = unlimited("GET", f"/api/queue/message?queue={name}&consumerId=of-{name}").json()
+        unlimited("POST", "/api/queue/message", {"type": f"of-{name}", "payload": name, "queue": name})
         body = {"lock_token": held["lock_token"], "errorReason": f"of-{name}"}
-        everybody("POST", f"/api/queue/message/{held['id']}/nack", body)
-    for asked in ASKED:
-        if asked.method == "GET" and asked.action == "read":
-            bare = asked._replace(query=asked.query if "Timestamp" in asked.query else "")
-            assert "foreign" not in mine(*bare.on("own")).text, asked.path
+        unlimited("POST", f"/api/queue/message/{held['id']}/nack", body)
+    for route in RELAY_ROUTES:
+        if route.method == "GET" and route.action == "read":
+            bare = route._replace(query=route.query if "Timestamp" in route.query else "")
+            assert "foreign" not in mine(*bare.on("own")).text, route.path
     assert "of-own" in mine("GET", "/api/queue/activity").text
 
 
-def test_what_an_administrator_does_leaves_a_row(guarded: Caller, key: Make) -> None:
+def test_actions_of_administrators_are_audited(guarded: Caller, key: Make) -> None:
     admin = guarded.with_key(key(*Action))
     admin("DELETE", "/api/queue/main/clear")
     id = str(MessageId("own", "k"))
@@ -148,11 +146,11 @@ def test_what_an_administrator_does_leaves_a_row(guarded: Caller, key: Make) -> 
     ]
 
 
-def test_dead_letters_are_deleted_by_administrators_alone(guarded: Caller, key: Make) -> None:
+def test_only_administrators_delete_dead_letters(guarded: Caller, key: Make) -> None:
     producer, id = guarded.with_key(key("produce")), str(MessageId("own", "k"))
     assert code(producer("DELETE", f"/api/queue/message/{id}?queueType=dead")) == (403, "forbidden")
-    answer = producer("POST", "/api/queue/messages/delete?queueType=dead", {"messageIds": [id]})
-    assert code(answer) == (403, "forbidden")
+    response = producer("POST", "/api/queue/messages/delete?queueType=dead", {"messageIds": [id]})
+    assert code(response) == (403, "forbidden")
 
 
 def test_the_header_of_relay_carries_the_key(guarded: Caller, key: Make) -> None:

@@ -1,4 +1,4 @@
-"""Relay's routes, asked for whatever their parameters allow: nothing is answered with a 5xx."""
+"""Relay's routes with generated parameters: no response is a 5xx."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from schemathesis.checks import not_a_server_error
 
 from tarry.app import AsyncApp
 from tarry.core.settings import StoreSettings
-from tarry.edges.http.broker import RELAY, broker_app
+from tarry.edges.http.app import RELAY, broker_app
 from tarry.edges.http.settings import BrokerSettings
 from tarry.storage.memory import AsyncMemoryStore, MemoryStore
 
@@ -24,15 +24,15 @@ ROUTERS = [part.router for part in RELAY]
 
 
 def documented() -> Any:
-    """They are Relay's to document, and not in our document; for this test they are."""
-    told = [one for router in ROUTERS for one in (router, *router.routes)]
-    for one in told:
-        one.include_in_schema = True  # pyright: ignore[reportAttributeAccessIssue]
+    """The OpenAPI document with Relay's routes, which the broker's own document leaves out."""
+    documented_parts = [part for router in ROUTERS for part in (router, *router.routes)]
+    for part in documented_parts:
+        part.include_in_schema = True  # pyright: ignore[reportAttributeAccessIssue]
     try:
         return SERVED.openapi()
     finally:
-        for one in told:
-            one.include_in_schema = False  # pyright: ignore[reportAttributeAccessIssue]
+        for part in documented_parts:
+            part.include_in_schema = False  # pyright: ignore[reportAttributeAccessIssue]
 
 
 schema = schemathesis.openapi.from_dict(documented()).include(path_regex="^/api/")
@@ -46,11 +46,11 @@ schema.app = SERVED
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
-def test_nothing_is_answered_with_a_server_error(case: schemathesis.Case) -> None:
+def test_no_request_is_a_server_error(case: schemathesis.Case) -> None:
     if case.query:
         case.query.pop("timeout", None)
     case.call_and_validate(checks=[not_a_server_error], headers={"host": "localhost"})
 
 
-def test_every_route_of_relay_was_asked() -> None:
+def test_every_route_of_relay_was_called() -> None:
     assert len(list(schema.get_all_operations())) == sum(len(router.routes) for router in ROUTERS)

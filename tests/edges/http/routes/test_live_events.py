@@ -1,4 +1,4 @@
-"""Live events over real sockets: who sees what, from where on, and what becomes of clients that leave or do not read."""
+"""Live events over real sockets: access, positions, and what becomes of clients that leave or do not read."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ import pytest
 
 import tarry
 from tarry.app import AsyncApp
-from tarry.core.events import JournalLevel
-from tarry.core.messages import Failure
+from tarry.core.journal.events import JournalLevel
+from tarry.core.messages.model import Failure
 from tarry.core.settings import StoreSettings
 from tarry.edges.http.settings import BrokerSettings
 from tarry.http import Client
@@ -26,7 +26,7 @@ from tarry.storage.memory import AsyncMemoryStore, MemoryStore
 from tests.kit.blocking import Loop
 from tests.kit.brokers import broker_on
 from tests.kit.sleepers import until
-from tests.kit.sse import EventSource, Told
+from tests.kit.sse import EventSource, ServerSentEvent
 
 PROMPT_S = 8
 """Answers under way may take ten: streams must not. Idle, it takes less than one."""
@@ -47,31 +47,31 @@ def client(broker_url: str) -> Iterator[Client]:
         yield client
 
 
-def said(told: list[Told]) -> list[tuple[str, Any]]:
-    return [(one.kind, one.data["key"]) for one in told]
+def kinds_and_keys(events: list[ServerSentEvent]) -> list[tuple[str, Any]]:
+    return [(event.kind, event.data["key"]) for event in events]
 
 
-def test_what_happens_is_told_as_it_happens(client: Client, broker_url: str) -> None:
+def test_events_are_streamed_as_they_happen(client: Client, broker_url: str) -> None:
     with EventSource(broker_url).until_hello() as source:
         assert (source.status, source.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
         client.queue("q").offer("a", {"secret": 1})
         delivery = client.queue("q").try_poll()
         assert delivery is not None
         delivery.ack()
-        told = source.some(3)
-    assert said(told) == [("offered", "a"), ("leased", "a"), ("acked", "a")]
-    assert told[0].data["queue"] == "q"
-    assert "payload_base64" not in told[0].data
-    assert "secret" not in str(told)
+        events = source.some(3)
+    assert kinds_and_keys(events) == [("offered", "a"), ("leased", "a"), ("acked", "a")]
+    assert events[0].data["queue"] == "q"
+    assert "payload_base64" not in events[0].data
+    assert "secret" not in str(events)
 
 
-def test_what_a_queue_journals_of_its_messages_is_not_told(client: Client, broker_url: str) -> None:
+def test_payloads_of_journaled_messages_are_not_streamed(client: Client, broker_url: str) -> None:
     client.queues.create("p", tarry.QueueSettings(journal=JournalLevel.PAYLOADS))
     with EventSource(broker_url).until_hello() as source:
         client.queue("p").offer("a", "secret", type="t", headers={"token": "secret"})
-        told = source.one()
-    assert (told.kind, told.data["size"]) == ("offered", 6)
-    assert "secret" not in str(told)
+        event = source.next()
+    assert (event.kind, event.data["size"]) == ("offered", 6)
+    assert "secret" not in str(event)
 
 
 def test_topics_are_queues_and_kinds(client: Client, broker_url: str) -> None:
@@ -83,18 +83,18 @@ def test_topics_are_queues_and_kinds(client: Client, broker_url: str) -> None:
             client.queue(name).offer(name, 1)
         delivery = client.queue("q").try_poll()
         assert delivery is not None
-        assert said(queues.some(4)) == [
+        assert kinds_and_keys(queues.some(4)) == [
             ("queue_created", None),
             ("offered", "r"),
             ("queue_created", None),
             ("offered", "s"),
         ]
-        assert said(kinds.some(1)) == [("leased", "q")]
-    answer = httpx.get(f"{broker_url}/v1/events", params={"kind": "nonsense"})
-    assert answer.status_code == 422
+        assert kinds_and_keys(kinds.some(1)) == [("leased", "q")]
+    response = httpx.get(f"{broker_url}/v1/events", params={"kind": "nonsense"})
+    assert response.status_code == 422
 
 
-def test_who_comes_back_is_told_what_it_missed(client: Client, broker_url: str) -> None:
+def test_a_client_that_reconnects_gets_the_events_it_missed(client: Client, broker_url: str) -> None:
     with EventSource(broker_url).until_hello() as source:
         client.queue("q").offer_many([tarry.Message(key=f"k{n}", payload=n) for n in range(5)])
         first = source.some(2)
@@ -103,17 +103,17 @@ def test_who_comes_back_is_told_what_it_missed(client: Client, broker_url: str) 
         rest = again.some(4)
         client.queue("q").offer("live", 1)
         rest += again.some(1)
-    assert [key for _, key in said(first + rest)] == ["k0", "k1", "k2", "k3", "k4", "missed", "live"]
+    assert [key for _, key in kinds_and_keys(first + rest)] == ["k0", "k1", "k2", "k3", "k4", "missed", "live"]
     with EventSource(broker_url, f"?after={first[0].id}") as by_query:
-        assert said(by_query.some(1)) == said(first[1:])
+        assert kinds_and_keys(by_query.some(1)) == kinds_and_keys(first[1:])
 
 
-def test_who_was_told_nothing_comes_back_to_where_it_was(client: Client, broker_url: str) -> None:
+def test_a_client_that_got_no_event_reconnects_at_its_position(client: Client, broker_url: str) -> None:
     with EventSource(broker_url, "?queue=other").until_hello() as source:
         assert source.last_id
     client.queue("other").offer("missed", 1)
     with EventSource(broker_url, "?queue=other", last_id=source.last_id) as again:
-        assert [key for _, key in said(again.some(2))] == [None, "missed"]
+        assert [key for _, key in kinds_and_keys(again.some(2))] == [None, "missed"]
 
 
 def test_a_ping_moves_the_position_of_a_client_that_wants_little(behind: AsyncApp, http_loop: Loop) -> None:
@@ -127,16 +127,16 @@ def test_a_ping_moves_the_position_of_a_client_that_wants_little(behind: AsyncAp
                     source.until_ping()
         client.queue("q").offer("missed", 1)
         with EventSource(url, last_id=source.last_id) as again:
-            assert said(again.some(1)) == [("offered", "missed")]
+            assert kinds_and_keys(again.some(1)) == [("offered", "missed")]
 
 
 @pytest.mark.parametrize("last_id", ["nonsense", "1~1:1:", "x" * 30_000], ids=["malformed", "elsewhere", "long"])
 def test_a_position_that_is_none_is_a_gap(client: Client, broker_url: str, last_id: str) -> None:
     with EventSource(broker_url, last_id=last_id) as source:
-        told = source.one()
-        assert (told.kind, told.data["reason"]) == ("gap", "unknown")
+        event = source.next()
+        assert (event.kind, event.data["reason"]) == ("gap", "unknown")
         client.queue("q").offer("a", 1)
-        assert said(source.some(1)) == [("offered", "a")]
+        assert kinds_and_keys(source.some(1)) == [("offered", "a")]
 
 
 def test_too_far_back_is_a_gap(behind: AsyncApp, http_loop: Loop) -> None:
@@ -146,13 +146,13 @@ def test_too_far_back_is_a_gap(behind: AsyncApp, http_loop: Loop) -> None:
             pass
         client.queue("q").offer_many([tarry.Message(key=f"k{n}", payload=n) for n in range(5)])
         with EventSource(url, last_id=source.last_id) as again:
-            told = again.one()
-            assert (told.kind, told.data["reason"]) == ("gap", "too_far")
+            event = again.next()
+            assert (event.kind, event.data["reason"]) == ("gap", "too_far")
             client.queue("q").offer("a", 1)
-            assert said(again.some(1)) == [("offered", "a")]
+            assert kinds_and_keys(again.some(1)) == [("offered", "a")]
 
 
-class TestWhoMaySee:
+class TestAccess:
     @pytest.fixture
     def url(self, behind: AsyncApp, http_loop: Loop) -> Iterator[str]:
         with broker_on(behind, http_loop, QUICK) as url:
@@ -163,13 +163,13 @@ class TestWhoMaySee:
         with EventSource(url, key=mine).until_hello() as source, Client(url, all_) as client:
             for name in ("foreign", "own", "own-2", "owner"):
                 client.queue(name).offer(name, 1)
-            told = source.some(4)
-            assert {one.data["queue"] for one in told} == {"own", "own-2"}
-            again = EventSource(url, key=mine, last_id=told[0].id)
-            assert {one.data["queue"] for one in again.some(3)} == {"own", "own-2"}
+            events = source.some(4)
+            assert {event.data["queue"] for event in events} == {"own", "own-2"}
+            again = EventSource(url, key=mine, last_id=events[0].id)
+            assert {event.data["queue"] for event in again.some(3)} == {"own", "own-2"}
             again.close()
 
-    def test_asking_for_a_foreign_queue_is_refused_whether_it_exists_or_not(
+    def test_a_stream_of_a_foreign_queue_is_refused_whether_it_exists_or_not(
         self, url: str, key: Callable[..., str]
     ) -> None:
         headers = {"authorization": f"Bearer {key('read', queues=('own',))}"}
@@ -200,8 +200,8 @@ class TestWhoMaySee:
 
 
 def figure(url: str, name: str) -> float:
-    (found,) = re.findall(rf"^{name} (\S+)$", httpx.get(f"{url}/metrics").text, re.MULTILINE)
-    return float(found)
+    (value,) = re.findall(rf"^{name} (\S+)$", httpx.get(f"{url}/metrics").text, re.MULTILINE)
+    return float(value)
 
 
 def fail(client: Client, n: int) -> list[str]:
@@ -209,8 +209,8 @@ def fail(client: Client, n: int) -> list[str]:
     queue, keys = client.queue("q"), [f"k{i}" for i in range(n)]
     queue.offer_many([tarry.Message(key=key, payload=1) for key in keys])
     held = queue.try_poll_many(n)
-    queue.nack_many([Failure(one.hold, "x" * 8_000, timedelta(hours=1)) for one in held])
-    return sorted(one.key for one in held)
+    queue.nack_many([Failure(delivery.lease_id, "x" * 8_000, timedelta(hours=1)) for delivery in held])
+    return sorted(delivery.key for delivery in held)
 
 
 def test_a_client_that_does_not_read_is_cut_off_and_the_others_are_not(behind: AsyncApp, http_loop: Loop) -> None:
@@ -226,17 +226,17 @@ def test_a_client_that_does_not_read_is_cut_off_and_the_others_are_not(behind: A
         while not figure(url, "tarry_streams_cut_off_total"):
             assert rounds < 100, "it was never cut off"
             failed = fail(client, 100)
-            assert sorted(key for _, key in said(reader.some(100))) == failed
+            assert sorted(key for _, key in kinds_and_keys(reader.some(100))) == failed
             rounds += 1
         assert sleeper.ends()
-        assert fail(client, 1) == [key for _, key in said(reader.some(1))]
+        assert fail(client, 1) == [key for _, key in kinds_and_keys(reader.some(1))]
 
 
-def test_a_broker_that_is_told_to_stop_ends_soon_and_well_also_with_clients_that_do_not_read(database: str) -> None:
+def test_a_broker_that_is_signalled_to_stop_ends_soon_also_with_clients_that_do_not_read(database: str) -> None:
     command = [sys.executable, "-m", "tarry", "--dsn", database, "serve", "--port", "0", "--no-access-log"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE)
     assert process.stderr is not None
-    url = next(found[1].decode() for line in process.stderr if (found := re.search(rb"answers at (http\S+)", line)))
+    url = next(match[1].decode() for line in process.stderr if (match := re.search(rb"listening on (http\S+)", line)))
     try:
         sources = [EventSource(url).until_hello() for _ in range(20)]
         sleeper = EventSource(url, small=True)
@@ -262,15 +262,15 @@ class TestOnPostgres:
             yield url
         http_loop.run(app.close())
 
-    def test_what_commits_late_is_told(self, url: str, database: str) -> None:
+    def test_an_event_that_commits_late_is_streamed(self, url: str, database: str) -> None:
         with tarry.connect(database) as app, psycopg.connect(database) as slow:
             app.queues.create("q")
             with EventSource(url).until_hello() as source:
                 app.queue("q").offer("slow", 1, conn=slow)
                 app.queue("q").offer("quick", 1)
-                assert said(source.some(1)) == [("offered", "quick")]
+                assert kinds_and_keys(source.some(1)) == [("offered", "quick")]
                 slow.commit()
-                assert said(source.some(1)) == [("offered", "slow")]
+                assert kinds_and_keys(source.some(1)) == [("offered", "slow")]
 
     @pytest.fixture
     def other_url(self, database: str, http_loop: Loop) -> Iterator[str]:
@@ -283,11 +283,11 @@ class TestOnPostgres:
         self, url: str, other_url: str, database: str
     ) -> None:
         brokers = cycle((other_url, url))
-        told: list[str] = []
+        keys: list[str] = []
         with tarry.connect(database) as app:
             app.queues.create("q")
             source = EventSource(url, "?kind=offered").until_hello()
-            wanted = {f"{number}-{n}" for number in range(3) for n in range(60)}
+            expected = {f"{number}-{n}" for number in range(3) for n in range(60)}
 
             def write(number: int) -> None:
                 with psycopg.connect(database) as conn:
@@ -299,16 +299,16 @@ class TestOnPostgres:
             writers = [threading.Thread(target=write, args=(number,)) for number in range(3)]
             for writer in writers:
                 writer.start()
-            while len(told) < len(wanted):
-                told += [one.data["key"] for one in source.some(min(7, len(wanted) - len(told)))]
+            while len(keys) < len(expected):
+                keys += [event.data["key"] for event in source.some(min(7, len(expected) - len(keys)))]
                 source.close()
                 source = EventSource(next(brokers), "?kind=offered", last_id=source.last_id)
             for writer in writers:
                 writer.join()
             app.queue("q").offer("end", 1)
-            assert said(source.some(1)) == [("offered", "end")]
+            assert kinds_and_keys(source.some(1)) == [("offered", "end")]
             source.close()
-        assert sorted(told) == sorted(wanted)
+        assert sorted(keys) == sorted(expected)
 
 
 async def _connected(dsn: str) -> AsyncApp:

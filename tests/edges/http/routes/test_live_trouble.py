@@ -12,24 +12,24 @@ from starlette.types import Message
 
 import tarry
 from tarry.app import AsyncApp
-from tarry.edges.http import streaming
-from tarry.edges.http.broker import Broker
-from tarry.edges.http.gate import Caller
+from tarry.edges.http import sse as streaming
+from tarry.edges.http.app import Broker
+from tarry.edges.http.auth import Caller
 from tarry.edges.http.settings import BrokerSettings
-from tarry.edges.http.streaming import EventStream
+from tarry.edges.http.sse import EventStream
 from tarry.http import Client
-from tarry.services.streams import Ending
+from tarry.services.live_events.stream import Ending
 from tarry.storage.memory import AsyncMemoryStore, MemoryStore
 from tests.kit.blocking import Loop
 from tests.kit.brokers import broker_on
 from tests.kit.sse import EventSource
 
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 
 
 @pytest.mark.parametrize("announced", [2_000_000, 5], ids=["too large", "withheld"])
 def test_a_stream_with_a_body_that_never_comes_ends(behind: AsyncApp, http_loop: Loop, announced: int) -> None:
-    """Else it would stay for ever: who waits for the body does not notice that the client has left."""
+    """Else it would stay for ever: a request that waits for the body does not notice that the client has left."""
     settings = BrokerSettings(anonymous=True, body_for=timedelta(milliseconds=200))
     with broker_on(behind, http_loop, settings) as url, EventSource(url, announced=announced) as source:
         assert source.ends()
@@ -51,11 +51,15 @@ def test_the_long_way_back_to_a_rare_topic_moves_the_position_page_by_page(behin
 def test_a_broker_has_only_so_many_streams_for_all_keys(behind: AsyncApp, http_loop: Loop) -> None:
     settings = BrokerSettings(anonymous=True, streams=1)
     with broker_on(behind, http_loop, settings) as url, EventSource(url).until_hello():
-        answer = httpx.get(f"{url}/v1/events")
-        assert (answer.status_code, answer.json()["code"], answer.headers["retry-after"]) == (503, "too_many", "5")
+        response = httpx.get(f"{url}/v1/events")
+        assert (response.status_code, response.json()["code"], response.headers["retry-after"]) == (
+            503,
+            "too_many",
+            "5",
+        )
 
 
-def test_who_runs_out_of_time_just_as_the_broker_stops_keeps_nobody_from_being_told(
+def test_a_timeout_during_the_stop_of_the_broker_does_not_keep_other_streams_from_ending(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(streaming, "READ_WITHIN_S", 0.01)
@@ -79,13 +83,13 @@ def test_who_runs_out_of_time_just_as_the_broker_stops_keeps_nobody_from_being_t
                         failures.append(error)
                     raise
 
-        async with broker.live.stream(lambda event: True, allowed=_everybody) as other:
-            answer = EventStream(broker, Caller(None), lambda event: True, after=None)
-            await answer({"type": "http", "client": None}, receive, send)
+        async with broker.live.stream(lambda event: True, allowed=_always_allowed) as other:
+            stream = EventStream(broker, Caller(None), lambda event: True, after=None)
+            await stream({"type": "http", "client": None}, receive, send)
             assert (failures, other.ending) == ([], Ending.STOPPING)
 
-    asyncio.run(asyncio.wait_for(story(), PATIENCE_S))
+    asyncio.run(asyncio.wait_for(story(), TIMEOUT_S))
 
 
-async def _everybody() -> bool:
+async def _always_allowed() -> bool:
     return True

@@ -16,7 +16,7 @@ import pytest
 
 from tarry.app import AsyncApp
 from tarry.core.settings import StoreSettings
-from tarry.edges.http import polling
+from tarry.edges.http import long_poll
 from tarry.edges.http.settings import BrokerSettings
 from tarry.http import Client
 from tarry.storage.memory import AsyncMemoryStore, MemoryStore
@@ -24,7 +24,7 @@ from tests.kit.blocking import Loop
 from tests.kit.brokers import broker_on
 from tests.kit.sleepers import until
 
-PATIENCE_S = 30
+TIMEOUT_S = 30
 
 
 @pytest.fixture
@@ -59,33 +59,33 @@ def leases(client: Client) -> int:
 
 def test_a_waiting_client_gets_what_comes(client: Client, broker_url: str) -> None:
     with ThreadPoolExecutor() as pool:
-        waiting = pool.submit(client.queue("q").poll, timedelta(seconds=PATIENCE_S))
+        waiting = pool.submit(client.queue("q").poll, timedelta(seconds=TIMEOUT_S))
         client.queue("q").offer("a", 1)
-        delivery = waiting.result(PATIENCE_S)
+        delivery = waiting.result(TIMEOUT_S)
     assert delivery is not None
     assert (delivery.key, delivery.attempt) == ("a", 1)
     assert delivery.lease_until - delivery.leased_at == timedelta(seconds=30)
 
 
 def test_nothing_in_time_is_204(client: Client, broker_url: str) -> None:
-    answer = httpx.post(f"{broker_url}/v1/queues/q/messages:poll", json={"wait": 0.05})
-    assert (answer.status_code, answer.content) == (204, b"")
+    response = httpx.post(f"{broker_url}/v1/queues/q/messages:poll", json={"wait": 0.05})
+    assert (response.status_code, response.content) == (204, b"")
 
 
 def test_a_client_that_left_while_it_waited_gets_nothing_leased(
     behind: AsyncApp, client: Client, broker_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = threading.Event()
-    gone = polling._gone
+    disconnect = long_poll._disconnect
 
     async def watched(request: Any) -> None:
-        await gone(request)
+        await disconnect(request)
         left.set()
 
-    monkeypatch.setattr(polling, "_gone", watched)
+    monkeypatch.setattr(long_poll, "_disconnect", watched)
     raw = sent(broker_url, {"wait": 60})
     raw.close()
-    assert left.wait(PATIENCE_S)
+    assert left.wait(TIMEOUT_S)
     client.queue("q").offer("a", 1)
     delivery = client.queue("q").try_poll()
     assert delivery is not None
@@ -98,24 +98,24 @@ def test_a_client_that_leaves_during_the_hand_over_has_its_lease_given_back(
     """It leaves when its messages are leased already, and before they are sent."""
     raw: list[socket.socket] = []
     given_back = threading.Event()
-    waited, take_back = polling._waited, polling._HandOver._take_back
+    wait, release = long_poll._wait, long_poll._release
 
-    async def leased_and_left(broker: Any, queue: Any, caller: Any, asked: Any, gone: Any) -> Any:
-        found = await waited(broker, queue, caller, asked, gone)
+    async def leased_and_left(broker: Any, queue: Any, caller: Any, poll: Any, disconnect: Any) -> Any:
+        deliveries = await wait(broker, queue, caller, poll, disconnect)
         raw[0].close()
-        await gone
-        return found
+        await disconnect
+        return deliveries
 
-    async def noticed(self: Any) -> None:
-        await take_back(self)
+    async def noticed(*args: Any) -> None:
+        await release(*args)
         given_back.set()
 
-    monkeypatch.setattr(polling, "_waited", leased_and_left)
-    monkeypatch.setattr(polling._HandOver, "_take_back", noticed)
+    monkeypatch.setattr(long_poll, "_wait", leased_and_left)
+    monkeypatch.setattr(long_poll, "_release", noticed)
     client.queue("q").offer("a", 1)
     sent(broker_url, {"wait": 60}, raw)
-    assert given_back.wait(PATIENCE_S)
-    monkeypatch.setattr(polling, "_waited", waited)
+    assert given_back.wait(TIMEOUT_S)
+    monkeypatch.setattr(long_poll, "_wait", wait)
     delivery = client.queue("q").try_poll()
     assert delivery is not None
     assert (delivery.key, delivery.attempt) == ("a", 1)
@@ -132,12 +132,12 @@ def test_a_key_may_have_only_so_many_polls_waiting(behind: AsyncApp, http_loop: 
     assert refused.status_code == 429
 
 
-def test_a_broker_that_stops_answers_those_who_wait(behind: AsyncApp, http_loop: Loop) -> None:
+def test_a_broker_that_stops_responds_to_waiting_polls(behind: AsyncApp, http_loop: Loop) -> None:
     with broker_on(behind, http_loop, BrokerSettings(anonymous=True)) as url:
         polls = [sent(url, {"wait": 60}) for _ in range(20)]
-        httpx.post(f"{url}/v1/queues/q/messages", json={"payload": 1, "key": "x", "delay": "1h"})
-        until(lambda: behind.store.lobby.waiting("q") == 20)
-    answers = [raw.recv(4096) for raw in polls]
+        httpx.post(f"{url}/v1/queues/q/messages", json={"payload": 1, "key": "x", "after": "1h"})
+        until(lambda: behind.store.wakeup.wait_queue.waiting("q") == 20)
+    responses = [raw.recv(4096) for raw in polls]
     for raw in polls:
         raw.close()
-    assert {answer.split(b"\r\n")[0] for answer in answers} == {b"HTTP/1.1 204 No Content"}
+    assert {response.split(b"\r\n")[0] for response in responses} == {b"HTTP/1.1 204 No Content"}

@@ -18,7 +18,7 @@ from tests.kit.brokers import broker_on
 
 QUEUES = 20
 EACH = 5
-PATIENCE_S = 60
+TIMEOUT_S = 60
 
 
 @pytest.fixture
@@ -32,10 +32,10 @@ def url(database: str) -> Iterator[str]:
     loop.stop()
 
 
-def test_long_polls_on_queues_that_nobody_made_get_what_is_offered_to_them(url: str) -> None:
+def test_long_polls_on_unknown_queues_get_what_is_offered_later(url: str) -> None:
     async def scenario() -> tuple[list[httpx.Response], list[httpx.Response]]:
         limits = httpx.Limits(max_connections=None)
-        async with httpx.AsyncClient(base_url=url, timeout=PATIENCE_S, limits=limits, trust_env=False) as client:
+        async with httpx.AsyncClient(base_url=url, timeout=TIMEOUT_S, limits=limits, trust_env=False) as client:
             polls = [
                 asyncio.create_task(client.post(f"/v1/queues/n{number % QUEUES}/messages:poll", json={"wait": 60}))
                 for number in range(QUEUES * EACH)
@@ -49,21 +49,21 @@ def test_long_polls_on_queues_that_nobody_made_get_what_is_offered_to_them(url: 
             return offers, await asyncio.gather(*polls)
 
     offers, polls = asyncio.run(scenario())
-    assert {answer.status_code for answer in offers} == {201}
-    assert {answer.status_code for answer in polls} == {200}
-    got = [message["payload"] for answer in polls for message in answer.json()["messages"]]
+    assert {response.status_code for response in offers} == {201}
+    assert {response.status_code for response in polls} == {200}
+    got = [message["payload"] for response in polls for message in response.json()["messages"]]
     assert sorted(got) == list(range(QUEUES * EACH))
 
 
-def test_those_who_get_nothing_are_told_in_time(url: str) -> None:
+def test_polls_without_a_message_time_out(url: str) -> None:
     async def scenario() -> set[int]:
         limits = httpx.Limits(max_connections=None)
-        async with httpx.AsyncClient(base_url=url, timeout=PATIENCE_S, limits=limits, trust_env=False) as client:
+        async with httpx.AsyncClient(base_url=url, timeout=TIMEOUT_S, limits=limits, trust_env=False) as client:
             wait = {"wait": timedelta(milliseconds=200).total_seconds()}
             polls = [
                 client.post(f"/v1/queues/e{number % QUEUES}/messages:poll", json=wait)
                 for number in range(QUEUES * EACH)
             ]
-            return {answer.status_code for answer in await asyncio.gather(*polls)}
+            return {response.status_code for response in await asyncio.gather(*polls)}
 
     assert asyncio.run(scenario()) == {204}

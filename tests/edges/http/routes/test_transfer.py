@@ -12,17 +12,19 @@ import httpx
 import pytest
 
 from tarry import Retry
+from tarry.api import transfer
 from tarry.app import AsyncApp
 from tarry.core.errors import StoreUnavailable
-from tarry.core.messages import Draft, Filter, StoredMessage
+from tarry.core.messages.model import Draft, Filter, StoredMessage
 from tarry.core.settings import QueueSettings
-from tarry.edges.http.broker import broker_app
+from tarry.edges.http import pages
+from tarry.edges.http.app import broker_app
 from tarry.edges.http.settings import BrokerSettings
-from tarry.handles import transfer
 from tests.edges.http.conftest import Caller
-from tests.edges.http.test_answers import code, offered, polled
+from tests.edges.http.test_responses import code, offered, polled
 from tests.kit.blocking import Loop
 from tests.kit.brokers import broker_on
+from tests.kit.calls import call_of, replace_call
 from tests.kit.clocks import START
 from tests.kit.sleepers import until
 
@@ -30,29 +32,29 @@ LINES = {"content-type": "application/x-ndjson"}
 HOUR = timedelta(hours=1)
 
 
-def imported(ask: Caller, body: bytes, query: str = "") -> list[dict[str, Any]]:
-    answer = ask("POST", f"/v1/queues/q/import{query}", content=body, headers=LINES)
-    assert answer.status_code == 200, answer.text
-    assert answer.headers["content-type"] == "application/x-ndjson"
-    return [json.loads(line) for line in answer.text.splitlines()]
+def imported(call: Caller, body: bytes, query: str = "") -> list[dict[str, Any]]:
+    response = call("POST", f"/v1/queues/q/import{query}", content=body, headers=LINES)
+    assert response.status_code == 200, response.text
+    assert response.headers["content-type"] == "application/x-ndjson"
+    return [json.loads(line) for line in response.text.splitlines()]
 
 
-def exported(ask: Caller, queue: str = "q") -> bytes:
-    answer = ask("GET", f"/v1/queues/{queue}/export")
-    assert answer.status_code == 200, answer.text
-    return answer.content
+def exported(call: Caller, queue: str = "q") -> bytes:
+    response = call("GET", f"/v1/queues/{queue}/export")
+    assert response.status_code == 200, response.text
+    return response.content
 
 
-def lines(*said: Any) -> bytes:
-    return b"".join(json.dumps(one).encode() + b"\n" for one in said)
+def lines(*items: Any) -> bytes:
+    return b"".join(json.dumps(item).encode() + b"\n" for item in items)
 
 
 def everything(app: AsyncApp, loop: Loop, queue: str) -> list[Any]:
-    """All that an offer can say of a message, in due order."""
-    found: list[StoredMessage[bytes]] = loop.run(app.store.messages(queue, limit=10_000))
+    """Every field that an offer can set, in due order."""
+    messages: list[StoredMessage[bytes]] = loop.run(app.store.run(app.store.messages.list(queue, limit=10_000)))
     return [
         (m.key, m.payload, m.content_type, m.due_at, m.priority, m.type, m.headers, m.own_max_attempts, m.lease_for, m.retry)
-        for m in found
+        for m in messages
     ]  # fmt: skip
 
 
@@ -75,7 +77,7 @@ PAYLOADS: list[tuple[bytes, str | None]] = [
 
 
 class TestRoundTrip:
-    def test_what_comes_out_goes_in_the_same(self, ask: Caller, behind: AsyncApp, http_loop: Loop) -> None:
+    def test_what_comes_out_goes_in_the_same(self, call: Caller, behind: AsyncApp, http_loop: Loop) -> None:
         http_loop.run(behind.queues.create("q", QueueSettings(max_attempts=7)))
         drafts = [
             Draft(f"key {i}/%", data, content_type, due_at=START + i * HOUR, priority=i % 10)
@@ -84,64 +86,70 @@ class TestRoundTrip:
         retry = Retry.exponential(timedelta(seconds=3), factor=3.0)
         lease_for = timedelta(seconds=90)
         drafts.append(Draft("all", b"1", None, START, timedelta(0), 3, "type", {"h": "v"}, lease_for, 5, retry))
-        http_loop.run(behind.store.offer_many("q", drafts))
+        http_loop.run(behind.store.run(behind.store.messages.offer_many("q", drafts)))
         before = everything(behind, http_loop, "q")
-        body = exported(ask)
-        answer = ask("POST", "/v1/queues/copy/import", content=body, headers=LINES)
-        assert json.loads(answer.text.splitlines()[-1])["created"] == len(drafts)
+        body = exported(call)
+        response = call("POST", "/v1/queues/copy/import", content=body, headers=LINES)
+        assert json.loads(response.text.splitlines()[-1])["created"] == len(drafts)
         assert everything(behind, http_loop, "copy") == before
-        assert exported(ask, "copy") == body
-        assert imported(ask, body)[-1]["ignored"] == len(drafts)
+        assert exported(call, "copy") == body
+        assert imported(call, body)[-1]["ignored"] == len(drafts)
 
-    def test_a_message_that_is_held_is_exported_and_stays_held(self, ask: Caller) -> None:
-        offered(ask, "q", key="a")
-        token = polled(ask, "q")
-        assert json.loads(exported(ask))["key"] == "a"
-        settled = ask("POST", f"/v1/messages/{token['id']}/ack", {"lock_token": token["lock_token"]})
+    def test_a_message_that_is_held_is_exported_and_stays_held(self, call: Caller) -> None:
+        offered(call, "q", key="a")
+        token = polled(call, "q")
+        assert json.loads(exported(call))["key"] == "a"
+        settled = call("POST", f"/v1/messages/{token['id']}/ack", {"token": token["token"]})
         assert settled.status_code == 200
 
-    def test_an_empty_queue_is_no_lines(self, ask: Caller) -> None:
-        ask("POST", "/v1/queues", {"name": "q"})
-        assert exported(ask) == b""
-        assert code(ask("GET", "/v1/queues/nowhere/export")) == (404, "unknown_queue")
+    def test_an_empty_queue_is_no_lines(self, call: Caller) -> None:
+        call("POST", "/v1/queues", {"name": "q"})
+        assert exported(call) == b""
+        assert code(call("GET", "/v1/queues/nowhere/export")) == (404, "unknown_queue")
 
 
 class TestExport:
-    def test_it_is_read_page_by_page(self, ask: Caller, behind: AsyncApp, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(transfer, "PAGE", 3)
-        imported(ask, lines(*({"key": f"{i:02}", "payload": i, "delay": i // 4, "priority": i % 3} for i in range(10))))
-        asked: list[Filter] = []
-        messages = behind.store.messages
+    def test_it_is_read_page_by_page(self, call: Caller, behind: AsyncApp, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(pages, "SLICE", 3)
+        monkeypatch.setattr(pages, "LARGEST_SLICE", 3)
+        imported(
+            call, lines(*({"key": f"{i:02}", "payload": i, "after": i // 4, "priority": i % 3} for i in range(10)))
+        )
+        filters: list[Filter] = []
+        messages = call_of(behind.store, "messages.list")
 
         async def watched(queue: str, **options: Any) -> Any:
-            asked.append(options["filter"])
+            filters.append(options["filter"])
             return await messages(queue, **options)
 
-        monkeypatch.setattr(behind.store, "messages", watched)
-        assert [json.loads(line)["key"] for line in exported(ask).splitlines()] == [f"{i:02}" for i in range(10)]
-        assert len(asked) == 4
-        assert asked[0].after is None
+        replace_call(behind.store, "messages.list", watched)
+        assert [json.loads(line)["key"] for line in exported(call).splitlines()] == [f"{i:02}" for i in range(10)]
+        assert len(filters) == 4
+        assert filters[0].after is None
 
     def test_one_that_breaks_off_has_no_proper_end(
         self, broker_url: str, behind: AsyncApp, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(transfer, "PAGE", 2)
+        monkeypatch.setattr(pages, "SLICE", 2)
         body = lines(*({"payload": i} for i in range(4)))
         assert httpx.post(f"{broker_url}/v1/queues/q/import", content=body, headers=LINES).status_code == 200
-        messages, answers = behind.store.messages, iter((True, False))
+        messages, successes = call_of(behind.store, "messages.list"), iter((True, False))
 
         async def breaking(queue: str, **options: Any) -> Any:
-            if not next(answers):
+            if not next(successes):
                 raise StoreUnavailable("away")
             return await messages(queue, **options)
 
-        monkeypatch.setattr(behind.store, "messages", breaking)
-        with pytest.raises(httpx.RemoteProtocolError), httpx.stream("GET", f"{broker_url}/v1/queues/q/export") as found:
-            found.read()
+        replace_call(behind.store, "messages.list", breaking)
+        with (
+            pytest.raises(httpx.RemoteProtocolError),
+            httpx.stream("GET", f"{broker_url}/v1/queues/q/export") as response,
+        ):
+            response.read()
 
 
 class TestImport:
-    def test_a_bad_line_is_told_by_its_number_and_the_others_are_stored(self, ask: Caller) -> None:
+    def test_a_bad_line_is_reported_by_its_number_and_the_others_are_stored(self, call: Caller) -> None:
         body = (
             lines({"key": "a", "payload": 1})
             + b"{not json\n"
@@ -149,8 +157,8 @@ class TestImport:
             + b"\n"
             + lines({"key": "d\x00", "payload": 1}, {"payload": "x" * 300_000}, [1], {"key": "a", "payload": 2})
         )
-        *each, sums = imported(ask, body)
-        assert [(one["line"], one["outcome"]) for one in each] == [
+        *each, sums = imported(call, body)
+        assert [(line["line"], line["outcome"]) for line in each] == [
             (1, "superseded"),
             (2, "refused"),
             (3, "refused"),
@@ -162,47 +170,47 @@ class TestImport:
             (9, "created"),
         ]
         assert (sums["lines"], sums["created"], sums["refused"], sums["superseded"]) == (9, 1, 6, 1)
-        problems = {one["line"]: one["problem"] for one in each if "problem" in one}
+        problems = {line["line"]: line["problem"] for line in each if "problem" in line}
         assert problems[2].startswith("not JSON")
-        assert problems[3] == "priority is a whole number from 0 (last) to 9 (first), not 11"
+        assert problems[3] == "priority: Expected `int` <= 9"
         assert problems[4] == "more: this field is not known"
         assert "NUL" in problems[6]
 
     def test_stop_stores_nothing_of_the_batch_with_the_bad_line(
-        self, ask: Caller, monkeypatch: pytest.MonkeyPatch
+        self, call: Caller, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(transfer, "BATCH", 2)
         body = lines(*({"key": key, "payload": 1} for key in "abc")) + b"bad\n" + lines({"key": "d", "payload": 1})
-        *each, sums = imported(ask, body, "?on_bad=stop")
-        assert [one["outcome"] for one in each] == ["created", "created", "not_stored", "refused"]
+        *each, sums = imported(call, body, "?on_bad=stop")
+        assert [line["outcome"] for line in each] == ["created", "created", "not_stored", "refused"]
         assert (sums["lines"], sums["not_stored"]) == (4, 1)
-        assert [m["key"] for m in ask("GET", "/v1/queues/q/messages").json()["messages"]] == ["a", "b"]
+        assert [m["key"] for m in call("GET", "/v1/queues/q/messages").json()["messages"]] == ["a", "b"]
 
-    def test_a_dry_run_stores_nothing(self, ask: Caller) -> None:
-        *each, sums = imported(ask, lines({"payload": 1}) + b"bad\n", "?dry_run=true")
-        assert [one["outcome"] for one in each] == ["fine", "refused"]
+    def test_a_dry_run_stores_nothing(self, call: Caller) -> None:
+        *each, sums = imported(call, lines({"payload": 1}) + b"bad\n", "?dry_run=true")
+        assert [line["outcome"] for line in each] == ["fine", "refused"]
         assert sums["fine"] == 1
-        assert ask("GET", "/v1/queues").json()["queues"] == []
+        assert call("GET", "/v1/queues").json()["queues"] == []
 
     def test_batches_are_bounded_by_number_and_by_bytes(
-        self, ask: Caller, behind: AsyncApp, monkeypatch: pytest.MonkeyPatch
+        self, call: Caller, behind: AsyncApp, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         sizes: list[int] = []
-        offer_many = behind.store.offer_many
+        offer_many = call_of(behind.store, "messages.offer_many")
 
         async def watched(queue: str, drafts: Any, **options: Any) -> Any:
             outcomes = await offer_many(queue, drafts, **options)
             sizes.append(len(drafts))
             return outcomes
 
-        monkeypatch.setattr(behind.store, "offer_many", watched)
-        imported(ask, lines(*({"payload": i} for i in range(1_201))))
+        replace_call(behind.store, "messages.offer_many", watched)
+        imported(call, lines(*({"payload": i} for i in range(1_201))))
         assert sizes == [500, 500, 201]
         sizes.clear()
-        imported(ask, lines(*({"payload": "x" * 200_000} for _ in range(12))))
+        imported(call, lines(*({"payload": "x" * 200_000} for _ in range(12))))
         assert sizes == [6, 6]
 
-    def test_it_may_be_larger_than_any_other_request_and_end_without_a_line_end(self, ask: Caller) -> None:
+    def test_it_may_be_larger_than_any_other_request_and_end_without_a_line_end(self, call: Caller) -> None:
         body = lines(*({"key": str(i), "payload": "x" * 1_000} for i in range(3_000)))
         assert len(body) > BrokerSettings().body_limit
 
@@ -210,45 +218,45 @@ class TestImport:
             for start in range(0, len(body) - 1, 10_007):
                 yield body[start : min(start + 10_007, len(body) - 1)]
 
-        answer = ask("POST", "/v1/queues/q/import", content=chunks(), headers=LINES)
-        assert json.loads(answer.text.splitlines()[-1])["created"] == 3_000
-        announced = ask("POST", "/v1/queues/q/import", content=body, headers=LINES)
+        response = call("POST", "/v1/queues/q/import", content=chunks(), headers=LINES)
+        assert json.loads(response.text.splitlines()[-1])["created"] == 3_000
+        announced = call("POST", "/v1/queues/q/import", content=body, headers=LINES)
         assert json.loads(announced.text.splitlines()[-1])["ignored"] == 3_000
 
-    def test_a_line_without_end_is_one_bad_line_and_is_not_kept(self, ask: Caller) -> None:
+    def test_a_line_without_end_is_one_bad_line_and_is_not_kept(self, call: Caller) -> None:
         async def endless() -> Any:
             for _ in range(40):
                 yield b"x" * 100_000
             yield b"\n" + lines({"key": "a", "payload": 1})
 
-        answer = ask("POST", "/v1/queues/q/import", content=endless(), headers=LINES)
-        first, second, sums = (json.loads(line) for line in answer.text.splitlines())
+        response = call("POST", "/v1/queues/q/import", content=endless(), headers=LINES)
+        first, second, sums = (json.loads(line) for line in response.text.splitlines())
         assert (first["outcome"], first["problem"]) == ("refused", "a line has at most 1,048,576 bytes")
         assert (second["outcome"], sums["lines"]) == ("created", 2)
 
-    def test_a_database_that_goes_away_is_answered_with_how_far_it_came(
-        self, ask: Caller, behind: AsyncApp, monkeypatch: pytest.MonkeyPatch
+    def test_an_import_that_loses_the_database_reports_its_progress(
+        self, call: Caller, behind: AsyncApp, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(transfer, "BATCH", 2)
-        imported(ask, lines({"payload": 1}))
-        offer_many, answers = behind.store.offer_many, iter((True, False))
+        imported(call, lines({"payload": 1}))
+        offer_many, successes = call_of(behind.store, "messages.offer_many"), iter((True, False))
 
         async def breaking(queue: str, drafts: Any) -> Any:
-            if not next(answers):
+            if not next(successes):
                 raise StoreUnavailable("away")
             return await offer_many(queue, drafts)
 
-        monkeypatch.setattr(behind.store, "offer_many", breaking)
+        replace_call(behind.store, "messages.offer_many", breaking)
         body = lines(*({"payload": i} for i in range(6)))
-        answer = ask("POST", "/v1/queues/q/import", content=body, headers=LINES)
-        assert code(answer) == (503, "unavailable")
-        assert answer.json()["stored_lines"] == 2
+        response = call("POST", "/v1/queues/q/import", content=body, headers=LINES)
+        assert code(response) == (503, "unavailable")
+        assert response.json()["stored_lines"] == 2
 
-    def test_what_is_not_lines_is_not_taken(self, ask: Caller) -> None:
-        answer = ask("POST", "/v1/queues/q/import", content=b"<x/>", headers={"content-type": "application/xml"})
-        assert code(answer) == (415, "not_json")
-        assert code(ask("POST", "/v1/queues/a%20b/import", content=b"", headers=LINES))[0] == 422
-        assert imported(ask, b"") == [
+    def test_what_is_not_lines_is_not_taken(self, call: Caller) -> None:
+        response = call("POST", "/v1/queues/q/import", content=b"<x/>", headers={"content-type": "application/xml"})
+        assert code(response) == (415, "not_json")
+        assert code(call("POST", "/v1/queues/a%20b/import", content=b"", headers=LINES))[0] == 422
+        assert imported(call, b"") == [
             {
                 "lines": 0,
                 "created": 0,

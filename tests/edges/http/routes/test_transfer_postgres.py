@@ -1,4 +1,4 @@
-"""Export and import on PostgreSQL: a reader who takes his time holds nothing up."""
+"""Export and import on PostgreSQL: a slow reader blocks nothing."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ where datname = current_database() and pid <> pg_backend_pid() and backend_type 
 @pytest.fixture
 def url(database: str, http_loop: Loop) -> Iterator[str]:
     app: AsyncApp = http_loop.run(_opened(database))
-    with broker_on(app, http_loop, BrokerSettings(anonymous=True)) as found:
-        yield found
+    with broker_on(app, http_loop, BrokerSettings(anonymous=True)) as address:
+        yield address
     http_loop.run(app.close())
 
 
@@ -38,21 +38,21 @@ async def _opened(dsn: str) -> AsyncApp:
 
 
 def sums(url: str, queue: str, body: Iterator[bytes]) -> dict[str, int]:
-    answer = httpx.post(f"{url}/v1/queues/{queue}/import", content=body, timeout=60)
-    assert answer.status_code == 200, answer.text
-    return json.loads(answer.text.splitlines()[-1])
+    response = httpx.post(f"{url}/v1/queues/{queue}/import", content=body, timeout=60)
+    assert response.status_code == 200, response.text
+    return json.loads(response.text.splitlines()[-1])
 
 
 def test_a_slow_reader_keeps_no_snapshot_and_gets_everything(url: str, database: str) -> None:
-    offers = ({"key": f"{i:05}", "payload": PAYLOAD, "priority": i % 10, "delay": i % 7} for i in range(MESSAGES))
-    assert sums(url, "q", (json.dumps(one).encode() + b"\n" for one in offers))["created"] == MESSAGES
+    offers = ({"key": f"{i:05}", "payload": PAYLOAD, "priority": i % 10, "after": i % 7} for i in range(MESSAGES))
+    assert sums(url, "q", (json.dumps(offer).encode() + b"\n" for offer in offers))["created"] == MESSAGES
     with (
         psycopg.connect(database, autocommit=True) as conn,
-        httpx.stream("GET", f"{url}/v1/queues/q/export", timeout=60) as found,
+        httpx.stream("GET", f"{url}/v1/queues/q/export", timeout=60) as response,
     ):
-        chunks = found.iter_raw()
+        chunks = response.iter_raw()
         body = next(chunks)
-        # Pages are read until nobody takes them any more.
+        # Pages are read until the client reads no more.
         until(lambda: conn.execute(HOLDING).fetchone() == (0,), "the export holds a snapshot")
         body += b"".join(chunks)
     keys = [json.loads(line)["key"] for line in body.splitlines()]

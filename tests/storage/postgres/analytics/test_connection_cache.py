@@ -9,12 +9,12 @@ import psycopg
 import pytest
 from adbc_driver_manager import dbapi
 
-from tarry.core.windows import Slice
-from tarry.storage.postgres.pipeline import arrow
-from tarry.storage.postgres.pipeline.spare import Spare
+from tarry.core.journal.snapshots import Slice
+from tarry.storage.postgres.analytics.windows import arrow
+from tarry.storage.postgres.analytics.windows.arrow import ConnectionCache
 from tests.kit.servers import Server
 
-WHO = "select pg_backend_pid() as pid"
+BACKEND_PID = "select pg_backend_pid() as pid"
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def dsn(server: Server) -> Iterator[str]:
     server.drop_database(dsn)
 
 
-def pid_of(spare: Spare, dsn: str, query: str = WHO) -> int:
+def pid_of(spare: ConnectionCache, dsn: str, query: str = BACKEND_PID) -> int:
     def fetch(conn: dbapi.Connection) -> int:
         with conn.cursor() as cursor:
             cursor.execute(query)
@@ -34,28 +34,28 @@ def pid_of(spare: Spare, dsn: str, query: str = WHO) -> int:
 
 
 def test_the_next_slice_is_read_through_the_same_connection(dsn: str) -> None:
-    (first,), (second,) = (list(arrow.batches(dsn, Slice(WHO))) for _ in range(2))
+    (first,), (second,) = (list(arrow.batches(dsn, Slice(BACKEND_PID))) for _ in range(2))
     assert first.column("pid") == second.column("pid")
 
 
 def test_one_that_died_meanwhile_is_replaced(dsn: str) -> None:
-    spare = Spare(arrow.connection)
+    spare = ConnectionCache(arrow.connection)
     died = pid_of(spare, dsn)
     with psycopg.connect(dsn, autocommit=True) as conn:
         conn.execute("select pg_terminate_backend(%s, 10000)", (died,))
     assert pid_of(spare, dsn) != died
 
 
-def test_a_query_that_is_wrong_says_so_and_its_connection_is_closed(dsn: str) -> None:
-    spare = Spare(arrow.connection)
+def test_a_wrong_query_raises_and_its_connection_is_closed(dsn: str) -> None:
+    spare = ConnectionCache(arrow.connection)
     before = pid_of(spare, dsn)
     with pytest.raises(dbapi.Error, match="no_such_table"):
         pid_of(spare, dsn, "select * from no_such_table")
     assert pid_of(spare, dsn) != before
 
 
-def test_who_reads_at_the_same_time_has_another(dsn: str) -> None:
-    spare = Spare(arrow.connection)
+def test_a_concurrent_reader_has_another_connection(dsn: str) -> None:
+    spare = ConnectionCache(arrow.connection)
     both = threading.Barrier(2)
     pids: list[int] = []
 
@@ -63,7 +63,7 @@ def test_who_reads_at_the_same_time_has_another(dsn: str) -> None:
         def fetch(conn: dbapi.Connection) -> int:
             both.wait(30)
             with conn.cursor() as cursor:
-                cursor.execute(WHO)
+                cursor.execute(BACKEND_PID)
                 return cursor.fetchall()[0][0]
 
         pids.append(spare.using(dsn, fetch, dbapi.Error))
@@ -77,7 +77,7 @@ def test_who_reads_at_the_same_time_has_another(dsn: str) -> None:
     assert pid_of(spare, dsn) in pids
 
 
-def test_one_that_nobody_needs_is_closed(dsn: str) -> None:
+def test_an_unused_connection_is_closed(dsn: str) -> None:
     closed = threading.Event()
 
     class Watched:
@@ -88,6 +88,6 @@ def test_one_that_nobody_needs_is_closed(dsn: str) -> None:
             self.conn.close()
             closed.set()
 
-    spare = Spare(Watched, idle_for_s=0.01)
+    spare = ConnectionCache(Watched, idle_for_s=0.01)
     spare.using(dsn, lambda watched: watched.conn, dbapi.Error)
     assert closed.wait(30)

@@ -1,4 +1,4 @@
-"""Runs of jobs: alone at what they do, told of when they are not, and written down with how they ended. Needs no Spark."""
+"""Runs of jobs: exclusive, refused when another runs, and recorded with their results. Needs no Spark."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from tarry.core.errors import Refused, StoreUnavailable
-from tarry.storage.postgres.pipeline import Pipeline
-from tarry.storage.postgres.pipeline.alone import alone_at
-from tarry.storage.postgres.pipeline.manifest import PostgresManifest
-from tarry.storage.postgres.pipeline.reach import Reach
+from tarry.core.errors import InvalidState, StoreUnavailable
+from tarry.storage.postgres.analytics import Pipeline
+from tarry.storage.postgres.analytics.archive.manifest import PostgresManifest, job_lock
+from tarry.storage.postgres.analytics.database import Database
 
 WAIT_S = 60
 HOLDING = """
 import sys
-from tarry.storage.postgres.pipeline import Pipeline
-with Pipeline(sys.argv[1]).manifest.run("archive", alone_at="lake /a"):
+from tarry.storage.postgres.analytics import Pipeline
+with Pipeline(sys.argv[1]).manifest.run("archive", exclusive="lake /a"):
     print("running", flush=True)
     sys.stdin.read()
 """
@@ -60,57 +59,55 @@ def test_a_lock_outlives_the_time_outs_of_the_server(database: str, limit: str) 
     with watching(database) as conn:
         if conn.execute("select from pg_settings where name = %s", (limit,)).fetchone() is None:
             pytest.skip(f"this server has no {limit}")
-        says = sql.SQL("alter database {} set {} = '1s'")
-        conn.execute(says.format(sql.Identifier(conn.info.dbname), sql.Identifier(limit)))
-    reach = Reach(database)
-    with alone_at(reach, "archive") as still_alone:
+        statement = sql.SQL("alter database {} set {} = '1s'")
+        conn.execute(statement.format(sql.Identifier(conn.info.dbname), sql.Identifier(limit)))
+    reach = Database(database)
+    with job_lock(reach, "archive") as verify_held:
         # A transaction that is younger than that of the lock, and idle: once it was ended, so was the other.
         with psycopg.connect(database) as younger:
             younger.execute("select 1")
             assert select.select([younger.pgconn.socket], [], [], WAIT_S)[0], "the server ends nothing"
             with pytest.raises(psycopg.Error, match="timeout"):
                 younger.execute("select 1")
-        still_alone()
-        with pytest.raises(Refused, match="under way"), alone_at(reach, "archive"):
+        verify_held()
+        with pytest.raises(InvalidState, match="under way"), job_lock(reach, "archive"):
             pass
-    with alone_at(reach, "archive"):
+    with job_lock(reach, "archive"):
         pass
 
 
-def test_a_lock_that_was_lost_is_told_and_the_run_is_none_that_was_done(
-    database: str, manifest: PostgresManifest
-) -> None:
+def test_a_lost_lock_is_reported_and_the_run_does_not_count_as_done(database: str, manifest: PostgresManifest) -> None:
     with (
-        pytest.raises(StoreUnavailable, match="the lock of lake /a was lost") as told,
-        manifest.run("archive", alone_at="lake /a"),
+        pytest.raises(StoreUnavailable, match="the lock of lake /a was lost") as raised,
+        manifest.run("archive", exclusive="lake /a"),
     ):
         end_connections_with_locks(database)
-    assert told.value.hint is not None
+    assert raised.value.hint is not None
     ((job, state, error),) = states(database)
     assert (job, state) == ("archive", "failed")
     assert error is not None
     assert error.startswith("StoreUnavailable: the lock of lake /a was lost")
-    with manifest.run("archive", alone_at="lake /a"):
+    with manifest.run("archive", exclusive="lake /a"):
         pass
 
 
-def test_who_is_alone_keeps_nobody_from_cleaning_up(database: str) -> None:
+def test_a_job_lock_keeps_no_snapshot_open(database: str) -> None:
     """An open transaction is needed for the lock; a snapshot, which would hold back vacuum for as long as a job, is not."""
     held = "select query from pg_stat_activity where backend_xmin is not null and datname = current_database()"
     ours = " and backend_type = 'client backend' and pid <> pg_backend_pid()"
-    with alone_at(Reach(database), "archive") as still_alone, watching(database) as conn:
+    with job_lock(Database(database), "archive") as verify_held, watching(database) as conn:
         assert conn.execute(held + ours).fetchall() == []
-        still_alone()
+        verify_held()
         assert conn.execute(held + ours).fetchall() == []
 
 
-def test_a_job_can_ask_before_each_step_whether_it_is_still_alone(database: str, manifest: PostgresManifest) -> None:
+def test_a_job_can_check_before_each_step_that_it_still_has_its_lock(database: str, manifest: PostgresManifest) -> None:
     steps: list[int] = []
 
     def job() -> None:
         with manifest.run("archive") as run:
             for step in range(3):
-                run.still_alone()
+                run.verify_held()
                 steps.append(step)
                 if step == 1:
                     end_connections_with_locks(database)
@@ -120,7 +117,7 @@ def test_a_job_can_ask_before_each_step_whether_it_is_still_alone(database: str,
     assert steps == [0, 1]
 
 
-def test_a_job_that_fails_without_its_lock_says_why_it_failed(database: str, manifest: PostgresManifest) -> None:
+def test_a_job_that_fails_without_its_lock_reports_why_it_failed(database: str, manifest: PostgresManifest) -> None:
     def job() -> None:
         with manifest.run("archive"):
             end_connections_with_locks(database)
@@ -132,34 +129,36 @@ def test_a_job_that_fails_without_its_lock_says_why_it_failed(database: str, man
 
 
 def test_two_lakes_at_once_leave_each_other_alone(database: str, manifest: PostgresManifest) -> None:
-    with manifest.run("archive", alone_at="lake /a"):
-        with manifest.run("archive", alone_at="lake /b"):
+    with manifest.run("archive", exclusive="lake /a"):
+        with manifest.run("archive", exclusive="lake /b"):
             assert [state for _, state, _ in states(database)] == ["running", "running"]
-        with pytest.raises(Refused, match="lake /a"), manifest.run("archive", alone_at="lake /a"):
+        with pytest.raises(InvalidState, match="lake /a"), manifest.run("archive", exclusive="lake /a"):
             pass
     assert states(database) == [("archive", "done", None)] * 2
 
 
-def died(database: str, alone_at: str | None) -> None:
+def died(database: str, exclusive: str | None) -> None:
     """What a run leaves that was killed: a row that claims to be running, and no lock."""
     with watching(database) as conn:
         conn.execute(
             "insert into tarry.pipeline_run (job, summary) "
-            "values ('archive', jsonb_strip_nulls(jsonb_build_object('alone_at', %s::text)))",
-            (alone_at,),
+            "values ('archive', jsonb_strip_nulls(jsonb_build_object('lock', %s::text)))",
+            (exclusive,),
         )
 
 
-def test_what_died_under_a_lock_is_lost_for_the_next_who_holds_it(database: str, manifest: PostgresManifest) -> None:
+def test_a_run_that_died_under_a_lock_is_lost_for_the_next_owner_of_the_lock(
+    database: str, manifest: PostgresManifest
+) -> None:
     died(database, "lake /a")
     died(database, None)  # begun by a version that did not write locks down
     died(database, "lake /b")
-    with manifest.run("archive", alone_at="lake /a"):
+    with manifest.run("archive", exclusive="lake /a"):
         pass
     assert [state for _, state, _ in states(database)] == ["lost", "lost", "running", "done"]
 
 
-def test_the_last_run_is_told_however_it_went_and_one_that_died_is_not_running(
+def test_the_last_run_is_listed_whatever_its_result_and_one_that_died_is_not_running(
     database: str, manifest: PostgresManifest
 ) -> None:
     with manifest.run("metrics"):
@@ -169,33 +168,33 @@ def test_the_last_run_is_told_however_it_went_and_one_that_died_is_not_running(
     with manifest.run("archive"):
         pass
     died(database, "lake /a")
-    told = manifest.last_runs(["archive", "metrics", "compact"])
-    assert [(run.job, run.state, run.failed) for run in told] == [
+    runs = manifest.last_runs(["archive", "metrics", "compact"])
+    assert [(run.job, run.state, run.failed) for run in runs] == [
         ("archive", "lost", True),
         ("metrics", "failed", True),
     ]
     assert [state for job, state, _ in states(database) if job == "archive"] == ["done", "running"], (
-        "asking changes nothing"
+        "reading changes nothing"
     )
 
 
 def test_each_lake_has_its_own_last_run(manifest: PostgresManifest) -> None:
-    with pytest.raises(ZeroDivisionError), manifest.run("archive"):  # nobody knows where: told only as the last of all
+    with pytest.raises(ZeroDivisionError), manifest.run("archive"):  # without a lake: listed only as the last of all
         raise ZeroDivisionError
-    with manifest.run("archive", alone_at="lake /a", lake="/a") as done:
+    with manifest.run("archive", exclusive="lake /a", lake="/a") as done:
         done.summary = {"rows": 3}
-    with pytest.raises(ZeroDivisionError), manifest.run("archive", alone_at="lake /b", lake="/b"):
+    with pytest.raises(ZeroDivisionError), manifest.run("archive", exclusive="lake /b", lake="/b"):
         raise ZeroDivisionError
-    with manifest.run("archive", alone_at="lake /c", lake="/c"):
-        told = manifest.last_runs(["archive"])
-    assert [(run.lake, run.state) for run in told] == [("/a", "done"), ("/b", "failed"), ("/c", "running")]
+    with manifest.run("archive", exclusive="lake /c", lake="/c"):
+        runs = manifest.last_runs(["archive"])
+    assert [(run.lake, run.state) for run in runs] == [("/a", "done"), ("/b", "failed"), ("/c", "running")]
     last = manifest.last_run("archive", "/a")
     assert last is not None
     assert (last.id, last.summary) == (done.id, {"lake": "/a", "rows": 3})
     assert manifest.last_run("archive", "/b") is None
 
 
-def test_a_run_whose_process_was_killed_is_told_as_lost(database: str, manifest: PostgresManifest) -> None:
+def test_a_run_whose_process_was_killed_is_listed_as_lost(database: str, manifest: PostgresManifest) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", HOLDING, database], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:

@@ -10,12 +10,12 @@ import psycopg
 import pytest
 
 from tarry.app import App
-from tarry.core.cron import CronMessage
-from tarry.services.scheduler import Scheduler
+from tarry.core.cron.model import CronMessage
+from tarry.services.cron._sync.scheduler import Scheduler
 from tarry.storage.postgres.sync import PostgresStore
 from tests.kit.clocks import START, WatchedClock
 from tests.kit.cron import ticks_of, verdicts
-from tests.kit.steps import HOUR, MINUTE, PATIENCE_S, in_background, take
+from tests.kit.steps import HOUR, MINUTE, TIMEOUT_S, in_background, take
 
 BLOCKED = "select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
 
@@ -34,7 +34,7 @@ def app(database: str, clock: WatchedClock) -> Iterator[App]:
 
 
 def await_row(dsn: str, sql: LiteralString) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     with psycopg.connect(dsn, autocommit=True) as conn:
         while conn.execute(sql).fetchone() is None:
             assert time.monotonic() < deadline, f"no row: {sql}"
@@ -56,7 +56,7 @@ def test_a_tick_that_was_leased_and_released_while_its_withdrawal_waited_does_no
     assert queue.try_poll() is None
     assert {record.verdict.value for record in app.schedules.history("p")} == {"withdrawn"}
     for key in (first, second):
-        assert app.store.timeline("q", key)[-1].kind.value == "cron_replaced"
+        assert app.store.run(app.store.journal.timeline("q", key))[-1].kind.value == "cron_replaced"
 
 
 def test_a_tick_that_was_leased_while_its_withdrawal_waited_is_not_recorded_as_withdrawn(
@@ -89,7 +89,7 @@ def test_a_schedule_in_an_open_transaction_does_not_delay_the_planning_of_others
     with psycopg.connect(database) as other:
         app.schedules.pause("b", conn=other)
         with in_background(Scheduler(app.store).run_once) as running:
-            ran = running.result(PATIENCE_S)
+            ran = running.result(TIMEOUT_S)
         assert (ran.planned, ran.outrun, ran.failed) == (2, 1, {})
         other.rollback()
     assert Scheduler(app.store).run_once().planned == 1
@@ -101,7 +101,7 @@ def test_a_schedule_in_an_open_transaction_does_not_delay_the_planning_of_others
 def test_locked_schedules_do_not_take_the_places_of_others(
     app: App, database: str, clock: WatchedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tarry.handles.cron_asks.AT_ONCE", 2)
+    monkeypatch.setattr("tarry.services.cron._sync.scheduler.AT_ONCE", 2)
     for n in range(6):
         app.cron().install_periodic(f"p{n}", HOUR, queue="q")
     clock.advance(HOUR)

@@ -7,10 +7,11 @@ from datetime import timedelta
 from typing import Any
 
 from tarry.app import App
-from tarry.core.cron import Misfire, Policy, ScheduleSpec, ScheduleState
-from tarry.core.schedules import Periodic
+from tarry.core.cron.model import Misfire, Policy, ScheduleSpec, ScheduleState
+from tarry.core.cron.schedule_types import Periodic
 from tarry.storage.memory import MemoryStore
 from tarry.testing import MutableClock
+from tests.kit.calls import call_of, replace_call
 from tests.kit.clocks import START
 from tests.kit.cron import ticks_of
 from tests.kit.steps import SECOND
@@ -21,11 +22,16 @@ class Delayed(MemoryStore):
 
     meanwhile: Callable[[], object] | None = None
 
-    def schedules(self, prefix: str | None = None, *, conn: Any = None) -> list[ScheduleState]:
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._schedules = call_of(self, "cron.schedules")
+        replace_call(self, "cron.schedules", self.schedules)
+
+    def schedules(self, name: str | None = None) -> list[ScheduleState]:
         meanwhile, self.meanwhile = self.meanwhile, None
         if meanwhile is not None:
             meanwhile()
-        return super().schedules(prefix, conn=conn)
+        return self._schedules(name)
 
 
 def every(period: timedelta) -> ScheduleSpec:

@@ -12,8 +12,8 @@ import psycopg
 import pytest
 
 import tarry
-from tarry.core.events import EventKind
-from tarry.core.following import Gap
+from tarry.core.journal.events import EventKind
+from tarry.core.journal.positions import GapReason
 from tarry.storage.memory import MemoryStore
 
 
@@ -25,23 +25,23 @@ def app(database: str) -> Iterator[tarry.App]:
 
 
 def keys(app: tarry.App, after: str, *, limit: int = 1_000) -> tuple[list[str | None], str]:
-    found: list[str | None] = []
+    event_keys: list[str | None] = []
     while True:
-        page = app.store.follow(after, limit=limit)
+        page = app.store.run(app.store.journal.tail(after, limit=limit))
         assert page.gap is None
-        found += [event.key for _, event in page.events]
+        event_keys += [event.key for _, event in page.events]
         after = page.position
         if page.complete:
-            return found, after
+            return event_keys, after
 
 
-def test_what_commits_late_is_told_when_it_commits(app: tarry.App, database: str) -> None:
-    start = app.store.follow(None).position
+def test_an_event_that_commits_late_is_tailed_when_it_commits(app: tarry.App, database: str) -> None:
+    start = app.store.run(app.store.journal.tail(None)).position
     with psycopg.connect(database) as slow:
         app.queue("q").offer("early-id", 1, conn=slow)
         app.queue("q").offer("later-id", 1)
-        told, position = keys(app, start)
-        assert told == ["later-id"]
+        tailed, position = keys(app, start)
+        assert tailed == ["later-id"]
         assert keys(app, position)[0] == []
         slow.commit()
     assert keys(app, position)[0] == ["early-id"]
@@ -49,7 +49,7 @@ def test_what_commits_late_is_told_when_it_commits(app: tarry.App, database: str
 
 
 def test_a_kind_of_a_newer_tarry_is_passed_over(app: tarry.App, database: str) -> None:
-    start = app.store.follow(None).position
+    start = app.store.run(app.store.journal.tail(None)).position
     with psycopg.connect(database, autocommit=True) as newer:
         newer.execute("alter type tarry.event_kind add value 'foretold'")
         app.queue("q").offer("before", 1)
@@ -57,31 +57,31 @@ def test_a_kind_of_a_newer_tarry_is_passed_over(app: tarry.App, database: str) -
         for limit in (1, 2, 1_000):
             assert keys(app, start, limit=limit)[0] == ["before"]
         newer.execute("update tarry.event set key = 'before' where kind = 'foretold'")
-        assert [event.kind for event in app.store.timeline("q", "before")] == [EventKind.OFFERED]
+        assert [event.kind for event in app.store.run(app.store.journal.timeline("q", "before"))] == [EventKind.OFFERED]
         app.queue("q").offer("after", 1)
     for limit in (1, 2, 1_000):
         assert keys(app, start, limit=limit)[0] == ["before", "after"]
 
 
-def test_what_commits_late_does_not_hold_up_the_others(app: tarry.App, database: str) -> None:
-    start = app.store.follow(None).position
+def test_an_event_that_commits_late_does_not_delay_the_others(app: tarry.App, database: str) -> None:
+    start = app.store.run(app.store.journal.tail(None)).position
     with psycopg.connect(database) as slow:
         app.queue("q").offer("slow", 1, conn=slow)
         for n in range(3):
             app.queue("q").offer(f"k{n}", 1)
-            told, start = keys(app, start)
-            assert told == [f"k{n}"]
+            tailed, start = keys(app, start)
+            assert tailed == [f"k{n}"]
         slow.rollback()
     assert keys(app, start)[0] == []
 
 
 def test_a_position_in_the_middle_of_a_window_keeps_to_that_window(app: tarry.App, database: str) -> None:
-    start = app.store.follow(None).position
+    start = app.store.run(app.store.journal.tail(None)).position
     with psycopg.connect(database) as slow:
         app.queue("q").offer("slow", 1, conn=slow)
         app.queue("q").offer("a", 1)
         app.queue("q").offer("b", 1)
-        page = app.store.follow(start, limit=1)
+        page = app.store.run(app.store.journal.tail(start, limit=1))
         assert [event.key for _, event in page.events] == ["a"]
         slow.commit()
     # "slow" has the lowest number of all, and was not there when the window was closed.
@@ -94,7 +94,7 @@ def test_writers_that_overlap_are_followed_without_loss_and_without_doubles(
     app: tarry.App, database: str, seed: int
 ) -> None:
     """Some hold their transaction open over those of others, some roll back; the follower stops and starts at random."""
-    start, committed, lock = app.store.follow(None).position, set[str](), threading.Lock()
+    start, committed, lock = app.store.run(app.store.journal.tail(None)).position, set[str](), threading.Lock()
 
     def write(number: int) -> None:
         dice = random.Random(seed * 100 + number)
@@ -111,37 +111,37 @@ def test_writers_that_overlap_are_followed_without_loss_and_without_doubles(
                         committed.update(batch)
 
     writers = [threading.Thread(target=write, args=(number,)) for number in range(4)]
-    dice, told, position = random.Random(seed), list[Any](), start
+    dice, tailed, position = random.Random(seed), list[Any](), start
     for writer in writers:
         writer.start()
     while any(writer.is_alive() for writer in writers):
-        page = app.store.follow(position, limit=dice.randint(1, 7))
+        page = app.store.run(app.store.journal.tail(position, limit=dice.randint(1, 7)))
         assert page.gap is None
         # As a client does that is cut off in the middle: it goes on from the last event it has seen.
         seen = page.events[: dice.randint(0, len(page.events))] if page.events else ()
-        told += [event.key for _, event in seen]
+        tailed += [event.key for _, event in seen]
         whole = len(seen) == len(page.events)
         position = page.position if whole else seen[-1][0] if seen else position
-    told += keys(app, position, limit=5)[0]
-    assert len(told) == len(set(told))
-    assert set(told) == committed
+    tailed += keys(app, position, limit=5)[0]
+    assert len(tailed) == len(set(tailed))
+    assert set(tailed) == committed
 
 
-def test_a_lease_that_was_told_is_on_disk(app: tarry.App, database: str) -> None:
-    """Leases commit without waiting for the disk; what would become of that is in test_following_crashes."""
+def test_a_lease_that_was_tailed_is_on_disk(app: tarry.App, database: str) -> None:
+    """Leases commit without waiting for the disk; what would become of that is in test_tail_crashes."""
     app.queue("q").offer("a", 1)
-    start = app.store.follow(None).position
+    start = app.store.run(app.store.journal.tail(None)).position
     with psycopg.connect(database, autocommit=True) as conn:
         assert app.queue("q").try_poll() is not None
         written = conn.execute("select pg_current_wal_insert_lsn()").fetchone()
-        page = app.store.follow(start)
+        page = app.store.run(app.store.journal.tail(start))
         flushed = conn.execute("select pg_current_wal_flush_lsn() >= %s::pg_lsn", written).fetchone()
     assert [event.kind for _, event in page.events] == [EventKind.LEASED]
     assert flushed == (True,)
 
 
 def test_after_a_day_was_pruned_an_older_position_is_a_gap(app: tarry.App, database: str) -> None:
-    before = app.store.follow(None).position
+    before = app.store.run(app.store.journal.tail(None)).position
     app.queue("q").offer("a", 1)
     after = keys(app, before)[1]
     with psycopg.connect(database, autocommit=True) as conn:
@@ -150,18 +150,18 @@ def test_after_a_day_was_pruned_an_older_position_is_a_gap(app: tarry.App, datab
         assert rows is not None
         conn.execute("insert into tarry.archive_day (lake, day, rows) values ('lake', %s, %s)", (today, rows[0]))
         assert conn.execute("select tarry.journal_drop(%s, %s)", (today, rows[0])).fetchone() == rows
-    assert app.store.follow(before).gap is Gap.PRUNED
-    assert app.store.follow(after).gap is None
+    assert app.store.run(app.store.journal.tail(before)).gap is GapReason.PRUNED
+    assert app.store.run(app.store.journal.tail(after)).gap is None
     app.queue("q").offer("b", 1)
     assert keys(app, after)[0] == ["b"]
 
 
-def test_a_journal_in_memory_forgets_and_says_so() -> None:
+def test_a_journal_in_memory_forgets_and_reports_a_gap() -> None:
     app = tarry.App(MemoryStore(events_kept=3))
     app.queues.create("q")
-    start = app.store.follow(None).position
+    start = app.store.run(app.store.journal.tail(None)).position
     for n in range(3):
         app.queue("q").offer(f"k{n}", 1)
-    assert [event.key for _, event in app.store.follow(start).events] == ["k0", "k1", "k2"]
+    assert [event.key for _, event in app.store.run(app.store.journal.tail(start)).events] == ["k0", "k1", "k2"]
     app.queue("q").offer("k3", 1)
-    assert app.store.follow(start).gap is Gap.PRUNED
+    assert app.store.run(app.store.journal.tail(start)).gap is GapReason.PRUNED

@@ -1,4 +1,4 @@
-"""A commit that was none is an error: the driver says nothing when the server answers COMMIT with ROLLBACK."""
+"""A commit that was none is an error: the driver raises nothing when the server answers COMMIT with ROLLBACK."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import psycopg
 import pytest
 
 from tarry.core.errors import CommitLost
-from tarry.core.messages import Draft, Failure, Hold
+from tarry.core.messages.model import Draft, Failure, LeaseId
+from tarry.core.messages.states import State
 from tarry.core.settings import StoreSettings
-from tarry.core.states import State
-from tarry.storage.postgres import ops, sync
-from tarry.storage.postgres.drive import atransaction, transaction
+from tarry.storage.postgres import sync
+from tarry.storage.postgres.messages import operations as ops
+from tarry.storage.postgres.runner import atransaction, transaction
 from tarry.storage.postgres.sync import PostgresStore
 
 QUEUE = "committed"
@@ -63,7 +64,7 @@ def interrupt() -> None:
     raise KeyboardInterrupt
 
 
-def test_a_good_transaction_commits_and_a_bad_one_says_what_was_wrong(database: str) -> None:
+def test_a_good_transaction_commits_and_a_bad_one_raises_its_error(database: str) -> None:
     with psycopg.connect(database, autocommit=True) as conn:
         conn.execute("create table kept (value int check (value > 0))")
         insert(conn, 1)
@@ -77,22 +78,22 @@ def test_a_good_transaction_commits_and_a_bad_one_says_what_was_wrong(database: 
 def test_a_batch_of_many_steps_that_loses_its_commit_is_not_reported_as_stored(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As if somebody, one day, caught an error inside an op."""
+    """As if an operation caught an error of its own."""
     real = sync.drive
 
     def drive(conn: psycopg.Connection[Any], *args: Any, **kwargs: Any) -> Any:
-        answer = real(conn, *args, **kwargs)
+        result = real(conn, *args, **kwargs)
         if conn.info.transaction_status is psycopg.pq.TransactionStatus.INTRANS:
             swallowing(conn)
-        return answer
+        return result
 
     store = PostgresStore(database, settings=StoreSettings.for_tests())
-    store.offer(QUEUE, Draft("first", b""))
+    store.run(store.messages.offer(QUEUE, Draft("first", b"")))
     monkeypatch.setattr(sync, "drive", drive)
     with pytest.raises(CommitLost):
-        store.offer_many(QUEUE, [Draft(f"k{i}", b"", fresh=True) for i in range(ops.COPY_FROM)])
+        store.run(store.messages.offer_many(QUEUE, [Draft(f"k{i}", b"", fresh=True) for i in range(ops.COPY_FROM)]))
     monkeypatch.undo()
-    assert store.counts(QUEUE).ready.n == 1
+    assert store.run(store.queues.counts(QUEUE)).ready.n == 1
     store.close()
 
 
@@ -105,12 +106,14 @@ def test_after_a_lost_commit_the_connection_is_as_good_as_new(database: str) -> 
                 assert conn.execute("select 1").fetchone() == (1,)
 
 
-SETTLES: dict[str, Callable[[PostgresStore, list[Hold]], object]] = {
-    "ack": lambda store, holds: store.ack(QUEUE, holds),
-    "nack": lambda store, holds: store.nack(QUEUE, [Failure(hold) for hold in holds]),
-    "touch": lambda store, holds: store.touch(QUEUE, holds, lease_for=timedelta(hours=1)),
-    "release": lambda store, holds: store.release(QUEUE, holds),
-    "bury": lambda store, holds: store.bury(QUEUE, holds),
+SETTLES: dict[str, Callable[[PostgresStore, list[LeaseId]], object]] = {
+    "ack": lambda store, lease_ids: store.run(store.messages.ack(QUEUE, lease_ids)),
+    "nack": lambda store, lease_ids: store.run(
+        store.messages.nack(QUEUE, [Failure(lease_id) for lease_id in lease_ids])
+    ),
+    "touch": lambda store, lease_ids: store.run(store.messages.touch(QUEUE, lease_ids, lease_for=timedelta(hours=1))),
+    "release": lambda store, lease_ids: store.run(store.messages.release(QUEUE, lease_ids)),
+    "bury": lambda store, lease_ids: store.run(store.messages.bury(QUEUE, lease_ids)),
 }
 
 
@@ -120,8 +123,8 @@ def test_a_batch_that_is_settled_in_pieces_is_settled_whole_or_not_at_all(
 ) -> None:
     monkeypatch.setattr(ops, "CHUNK", 2)
     store = PostgresStore(database, settings=StoreSettings.for_tests())
-    store.offer_many(QUEUE, [Draft(f"k{i}", b"") for i in range(5)])
-    leases = store.lease(QUEUE, 5, lambda data, content_type: data)
+    store.run(store.messages.offer_many(QUEUE, [Draft(f"k{i}", b"") for i in range(5)]))
+    leases = store.run(store.messages.poll(QUEUE, 5, lambda data, content_type: data))
     with psycopg.connect(database, autocommit=True) as conn:
         conn.execute("create function no() returns trigger language plpgsql as 'begin raise ''no''; end'")
         conn.execute(
@@ -129,7 +132,7 @@ def test_a_batch_that_is_settled_in_pieces_is_settled_whole_or_not_at_all(
             "execute function no()"
         )
     with pytest.raises(psycopg.errors.RaiseException):
-        SETTLES[verb](store, [lease.hold for lease in leases])
-    held = {message.key: message.lease_until for message in store.messages(QUEUE, state=State.LEASED)}
+        SETTLES[verb](store, [lease.lease_id for lease in leases])
+    held = {message.key: message.lease_until for message in store.run(store.messages.list(QUEUE, state=State.LEASED))}
     assert held == {lease.key: lease.lease_until for lease in leases}
     store.close()

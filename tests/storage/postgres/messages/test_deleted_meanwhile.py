@@ -11,7 +11,7 @@ import pytest
 
 import tarry
 from tarry import Message, Outcome
-from tarry.core.errors import Refused
+from tarry.core.errors import InvalidState
 from tarry.storage.postgres import sync
 from tarry.storage.postgres.statement import Op
 from tests.kit.sleepers import until
@@ -74,7 +74,7 @@ def test_no_message_of_a_large_offer_is_accepted_into_a_queue_that_is_being_dele
             with caller:
                 conn = caller if kind.startswith("in ") else None
                 assert app.queue("orders").offer_many(batch, conn=conn) == [Outcome.CREATED] * n
-            with pytest.raises(Refused, match="still has messages"):
+            with pytest.raises(InvalidState, match="still has messages"):
                 deletions[0].result()
         monkeypatch.undo()
         assert app.queues.counts("orders").ready.n == n

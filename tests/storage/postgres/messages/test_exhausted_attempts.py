@@ -62,10 +62,10 @@ def test_a_dead_letter_counts_the_deliveries_and_nothing_else(
                     queue.try_poll(type=type)
         clock.advance(MINUTE)
         if by_sweeper:
-            app.store.sweep("q")
+            app.store.run(app.store.maintenance.sweep("q"))
         else:
             assert queue.try_poll(type=type) is None
         (letter,) = queue.dead_letters.list()
         assert letter.attempt == 1
-        told = [(event.kind.value, event.attempt) for event in app.store.timeline("q", "a")]
-        assert told == [("offered", 0), ("leased", 1), ("expired", 1), ("buried", 1)]
+        events = [(event.kind.value, event.attempt) for event in app.store.run(app.store.journal.timeline("q", "a"))]
+        assert events == [("offered", 0), ("leased", 1), ("expired", 1), ("buried", 1)]

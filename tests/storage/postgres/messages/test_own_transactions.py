@@ -12,8 +12,8 @@ import psycopg
 import pytest
 from psycopg.rows import class_row, dict_row, kwargs_row, namedtuple_row, scalar_row, tuple_row
 
-from tarry.core.messages import Draft, Failure
-from tarry.core.outcomes import Outcome, Settled
+from tarry.core.messages.model import Draft, Failure
+from tarry.core.messages.outcomes import Outcome, Settled
 from tarry.core.settings import QueueSettings, StoreSettings
 from tarry.storage.postgres.aio import AsyncPostgresStore
 from tarry.storage.postgres.sync import PostgresStore
@@ -36,7 +36,7 @@ def plain(data: bytes, content_type: str | None) -> bytes:
 @pytest.fixture
 def store(database: str) -> Iterator[PostgresStore]:
     store = PostgresStore(database, settings=StoreSettings.for_tests())
-    store.create_queue(QUEUE, QueueSettings(), exist_ok=False)
+    store.run(store.queues.create(QUEUE, QueueSettings(), exist_ok=False))
     with psycopg.connect(database) as conn:
         conn.execute("create table invoice (number int)")
     yield store
@@ -52,36 +52,36 @@ def invoices(dsn: str) -> int:
 
 def live_through_every_verb(store: PostgresStore, conn: Any) -> None:
     """Each of them once, on the caller's connection, with the answers it must give."""
-    assert store.offer(QUEUE, Draft("a", b"1"), conn=conn) is Outcome.CREATED
-    assert store.offer_many(QUEUE, [Draft("a", b"2"), Draft("b", b"3")], conn=conn) == [
+    assert store.run(store.messages.offer(QUEUE, Draft("a", b"1")), conn=conn) is Outcome.CREATED
+    assert store.run(store.messages.offer_many(QUEUE, [Draft("a", b"2"), Draft("b", b"3")]), conn=conn) == [
         Outcome.UPDATED,
         Outcome.CREATED,
     ]
-    found = store.read(QUEUE, "a", conn=conn)
-    assert found is not None
-    assert found.payload == b"2"
-    assert store.contains(QUEUE, "b", conn=conn)
-    assert store.counts(QUEUE, conn=conn).ready.n == 2
-    assert len(store.messages(QUEUE, conn=conn)) == 2
-    first, second = store.lease(QUEUE, 2, plain, conn=conn)
-    assert store.touch(QUEUE, [first.hold], conn=conn) == [Settled.DONE]
-    assert store.release(QUEUE, [first.hold], conn=conn) == [Settled.DONE]
-    assert store.nack(QUEUE, [Failure(second.hold, "no")], conn=conn) == [Settled.DONE]
-    assert store.ack(QUEUE, [second.hold], conn=conn) == [Settled.LEASE_LOST]
-    (again,) = store.lease(QUEUE, 1, plain, conn=conn)
-    assert store.bury(QUEUE, [again.hold], error="no", conn=conn) == [Settled.DONE]
-    assert [letter.key for letter in store.dead_letters(QUEUE, conn=conn)] == [again.key]
-    assert store.redrive(QUEUE, conn=conn) == 1
-    (last,) = store.lease(QUEUE, 1, plain, conn=conn)
-    assert store.ack(QUEUE, [last.hold], conn=conn) == [Settled.DONE]
-    assert store.ack(QUEUE, [last.hold], conn=conn) == [Settled.GONE]
-    assert len(store.timeline(QUEUE, last.key, conn=conn)) >= 4
-    assert store.drop(QUEUE, second.key, conn=conn)
-    assert store.drop_all(QUEUE, conn=conn) == 0
-    assert store.queue_info(QUEUE, conn=conn).name == QUEUE
-    assert store.pause(QUEUE, conn=conn).paused
-    assert not store.resume(QUEUE, conn=conn).paused
-    assert store.now(conn=conn).tzinfo is not None
+    message = store.run(store.messages.read(QUEUE, "a"), conn=conn)
+    assert message is not None
+    assert message.payload == b"2"
+    assert store.run(store.messages.contains(QUEUE, "b"), conn=conn)
+    assert store.run(store.queues.counts(QUEUE), conn=conn).ready.n == 2
+    assert len(store.run(store.messages.list(QUEUE), conn=conn)) == 2
+    first, second = store.run(store.messages.poll(QUEUE, 2, plain), conn=conn)
+    assert store.run(store.messages.touch(QUEUE, [first.lease_id]), conn=conn) == [Settled.DONE]
+    assert store.run(store.messages.release(QUEUE, [first.lease_id]), conn=conn) == [Settled.DONE]
+    assert store.run(store.messages.nack(QUEUE, [Failure(second.lease_id, "no")]), conn=conn) == [Settled.DONE]
+    assert store.run(store.messages.ack(QUEUE, [second.lease_id]), conn=conn) == [Settled.LEASE_LOST]
+    (again,) = store.run(store.messages.poll(QUEUE, 1, plain), conn=conn)
+    assert store.run(store.messages.bury(QUEUE, [again.lease_id], error="no"), conn=conn) == [Settled.DONE]
+    assert [letter.key for letter in store.run(store.dead_letters.list(QUEUE), conn=conn)] == [again.key]
+    assert store.run(store.dead_letters.redrive(QUEUE), conn=conn) == 1
+    (last,) = store.run(store.messages.poll(QUEUE, 1, plain), conn=conn)
+    assert store.run(store.messages.ack(QUEUE, [last.lease_id]), conn=conn) == [Settled.DONE]
+    assert store.run(store.messages.ack(QUEUE, [last.lease_id]), conn=conn) == [Settled.GONE]
+    assert len(store.run(store.journal.timeline(QUEUE, last.key), conn=conn)) >= 4
+    assert store.run(store.messages.drop(QUEUE, second.key), conn=conn)
+    assert store.run(store.messages.purge(QUEUE), conn=conn) == 0
+    assert store.run(store.queues.info(QUEUE), conn=conn).name == QUEUE
+    assert store.run(store.queues.pause(QUEUE), conn=conn).paused
+    assert not store.run(store.queues.resume(QUEUE), conn=conn).paused
+    assert store.run(store.queues.now(), conn=conn).tzinfo is not None
 
 
 @pytest.mark.parametrize("rows", ROW_FACTORIES)
@@ -113,64 +113,67 @@ def test_an_offer_commits_with_the_callers_data_or_not_at_all(database: str, sto
     with psycopg.connect(database) as conn:
         for end in (conn.rollback, conn.commit):
             conn.execute("insert into invoice values (17)")
-            store.offer(QUEUE, Draft("remind-17", b""), conn=conn)
-            assert not store.contains(QUEUE, "remind-17"), "it was seen before it was committed"
+            store.run(store.messages.offer(QUEUE, Draft("remind-17", b"")), conn=conn)
+            assert not store.run(store.messages.contains(QUEUE, "remind-17")), "it was seen before it was committed"
             end()
-            assert (invoices(database), store.contains(QUEUE, "remind-17")) == ((0, False), (1, True))[
+            assert (invoices(database), store.run(store.messages.contains(QUEUE, "remind-17"))) == (
+                (0, False),
+                (1, True),
+            )[end == conn.commit]
+
+
+def test_an_ack_commits_with_the_callers_data_or_not_at_all(database: str, store: PostgresStore) -> None:
+    store.run(store.messages.offer(QUEUE, Draft("k", b"")))
+    (lease,) = store.run(store.messages.poll(QUEUE, 1, plain))
+    with psycopg.connect(database) as conn:
+        for end in (conn.rollback, conn.commit):
+            conn.execute("insert into invoice values (17)")
+            assert store.run(store.messages.ack(QUEUE, [lease.lease_id]), conn=conn) == [Settled.DONE]
+            end()
+            assert (invoices(database), store.run(store.messages.contains(QUEUE, "k"))) == ((0, True), (1, False))[
                 end == conn.commit
             ]
 
 
-def test_an_ack_commits_with_the_callers_data_or_not_at_all(database: str, store: PostgresStore) -> None:
-    store.offer(QUEUE, Draft("k", b""))
-    (lease,) = store.lease(QUEUE, 1, plain)
-    with psycopg.connect(database) as conn:
-        for end in (conn.rollback, conn.commit):
-            conn.execute("insert into invoice values (17)")
-            assert store.ack(QUEUE, [lease.hold], conn=conn) == [Settled.DONE]
-            end()
-            assert (invoices(database), store.contains(QUEUE, "k")) == ((0, True), (1, False))[end == conn.commit]
-
-
 def test_a_lease_that_was_rolled_back_never_was(database: str, store: PostgresStore) -> None:
-    store.offer(QUEUE, Draft("k", b""))
+    store.run(store.messages.offer(QUEUE, Draft("k", b"")))
     with psycopg.connect(database) as conn:
-        (lost,) = store.lease(QUEUE, 1, plain, conn=conn)
-        assert store.lease(QUEUE, 1, plain) == [], "it is locked, and others pass by"
+        (lost,) = store.run(store.messages.poll(QUEUE, 1, plain), conn=conn)
+        assert store.run(store.messages.poll(QUEUE, 1, plain)) == [], "it is locked, and others pass by"
         conn.rollback()
-    assert store.ack(QUEUE, [lost.hold]) == [Settled.LEASE_LOST]
-    (lease,) = store.lease(QUEUE, 1, plain)
+    assert store.run(store.messages.ack(QUEUE, [lost.lease_id])) == [Settled.LEASE_LOST]
+    (lease,) = store.run(store.messages.poll(QUEUE, 1, plain))
     assert lease.attempt == 1
     assert lease.token != lost.token
-    assert store.ack(QUEUE, [lease.hold]) == [Settled.DONE]
+    assert store.run(store.messages.ack(QUEUE, [lease.lease_id])) == [Settled.DONE]
 
 
 def test_an_error_of_ours_leaves_the_callers_savepoint_to_the_caller(database: str, store: PostgresStore) -> None:
     with psycopg.connect(database) as conn:
         conn.execute("insert into invoice values (17)")
         with pytest.raises(psycopg.errors.CheckViolation), conn.transaction():
-            store.offer(QUEUE, Draft("bad", b"", priority=11), conn=conn)
-        store.offer(QUEUE, Draft("good", b""), conn=conn)
+            store.run(store.messages.offer(QUEUE, Draft("bad", b"", priority=11)), conn=conn)
+        store.run(store.messages.offer(QUEUE, Draft("good", b"")), conn=conn)
         conn.commit()
     assert invoices(database) == 1
-    assert store.contains(QUEUE, "good")
+    assert store.run(store.messages.contains(QUEUE, "good"))
 
 
 def test_the_callers_transaction_is_tried_once(database: str, store: PostgresStore) -> None:
     """We cannot repeat what the caller did before; a broken connection is the caller's to see."""
     with psycopg.connect(database) as conn:
-        store.offer(QUEUE, Draft("k", b""), conn=conn)
+        store.run(store.messages.offer(QUEUE, Draft("k", b"")), conn=conn)
         with psycopg.connect(database, autocommit=True) as other:
             other.execute("select pg_terminate_backend(%s)", (conn.info.backend_pid,))
         with pytest.raises(psycopg.OperationalError):
-            store.offer(QUEUE, Draft("k2", b""), conn=conn)
+            store.run(store.messages.offer(QUEUE, Draft("k2", b"")), conn=conn)
 
 
 def test_nothing_is_prepared_on_the_callers_connection(database: str, store: PostgresStore) -> None:
     with psycopg.connect(database, prepare_threshold=0) as conn:
         for i in range(20):
-            store.offer(QUEUE, Draft(f"k{i}", b""), conn=conn)
-            store.lease(QUEUE, 1, plain, conn=conn)
+            store.run(store.messages.offer(QUEUE, Draft(f"k{i}", b"")), conn=conn)
+            store.run(store.messages.poll(QUEUE, 1, plain), conn=conn)
         prepared = conn.execute(
             "select statement from pg_prepared_statements where statement like '%tarry%'", prepare=False
         )
@@ -191,13 +194,13 @@ import sys, psycopg
 conn = psycopg.connect(sys.argv[1])
 conn.execute("select 1")
 assert "tarry" not in sys.modules
-from tarry.core.messages import Draft
+from tarry.core.messages.model import Draft
 from tarry.storage.postgres.sync import PostgresStore
 store = PostgresStore(sys.argv[1])
-store.offer("theirs", Draft("early", b""), conn=conn)
+store.run(store.messages.offer("theirs", Draft("early", b"")), conn=conn)
 conn.commit()
-(lease,) = store.lease("theirs", 1, lambda data, _: data, conn=conn)
-print(lease.key, store.ack("theirs", [lease.hold], conn=conn)[0].value)
+(lease,) = store.run(store.messages.poll("theirs", 1, lambda data, _: data), conn=conn)
+print(lease.key, store.run(store.messages.ack("theirs", [lease.lease_id]), conn=conn)[0].value)
 conn.commit()
 store.close()
 """
@@ -217,20 +220,20 @@ def test_an_awaiting_connection_is_as_good(database: str, store: PostgresStore, 
         await awaiting.open()
         async with await psycopg.AsyncConnection.connect(database, row_factory=factory) as conn:
             await conn.execute("insert into invoice values (1)")
-            assert await awaiting.offer(QUEUE, Draft("k", b"x"), conn=conn) is Outcome.CREATED
+            assert await awaiting.run(awaiting.messages.offer(QUEUE, Draft("k", b"x")), conn=conn) is Outcome.CREATED
             await conn.rollback()
-            assert not await awaiting.contains(QUEUE, "k")
-            await awaiting.offer(QUEUE, Draft("k", b"x"), conn=conn)
+            assert not await awaiting.run(awaiting.messages.contains(QUEUE, "k"))
+            await awaiting.run(awaiting.messages.offer(QUEUE, Draft("k", b"x")), conn=conn)
             await conn.commit()
-            (lease,) = await awaiting.lease(QUEUE, 1, plain, conn=conn)
+            (lease,) = await awaiting.run(awaiting.messages.poll(QUEUE, 1, plain), conn=conn)
             await conn.rollback()
-            assert await awaiting.ack(QUEUE, [lease.hold], conn=conn) == [Settled.LEASE_LOST]
-            (lease,) = await awaiting.lease(QUEUE, 1, plain, conn=conn)
+            assert await awaiting.run(awaiting.messages.ack(QUEUE, [lease.lease_id]), conn=conn) == [Settled.LEASE_LOST]
+            (lease,) = await awaiting.run(awaiting.messages.poll(QUEUE, 1, plain), conn=conn)
             await conn.execute("insert into invoice values (2)")
-            assert await awaiting.ack(QUEUE, [lease.hold], conn=conn) == [Settled.DONE]
+            assert await awaiting.run(awaiting.messages.ack(QUEUE, [lease.lease_id]), conn=conn) == [Settled.DONE]
             await conn.commit()
         await awaiting.close()
 
     asyncio.run(work())
     assert invoices(database) == 1
-    assert not store.contains(QUEUE, "k")
+    assert not store.run(store.messages.contains(QUEUE, "k"))

@@ -11,13 +11,16 @@ from typing import Any, cast
 
 import pytest
 
+from tarry.api._sync.delivery import Delivery
+from tarry.api._sync.queue import Queue
+from tarry.api.prefetch import LARGEST, Prefetched
 from tarry.app import App, AsyncApp
+from tarry.core.codecs import codec_for
 from tarry.core.errors import InvalidInput
 from tarry.core.settings import StoreSettings
-from tarry.handles.delivery import Delivery
-from tarry.handles.prefetching import LARGEST, Prefetched
 from tarry.storage.postgres.aio import AsyncPostgresStore
 from tarry.storage.postgres.sync import PostgresStore
+from tests.kit.calls import call_of, replace_call
 
 QUEUE = "ahead"
 NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
@@ -34,9 +37,9 @@ def delivery(name: str, lease_for: timedelta = LEASE) -> Any:
     return SimpleNamespace(key=name, leased_at=NOON, lease_until=NOON + lease_for)
 
 
-def held(*deliveries: Any, asked_s: float = 100.0) -> Prefetched[Any]:
+def held(*deliveries: Any, polled_s: float = 100.0) -> Prefetched[Any]:
     prefetched: Prefetched[Any] = Prefetched(10)
-    prefetched.fill(deliveries, asked_s)
+    prefetched.fill(deliveries, polled_s, polled_s)
     return prefetched
 
 
@@ -46,7 +49,7 @@ def taken(prefetched: Prefetched[Any], now_s: float) -> str | None:
 
 
 @pytest.mark.parametrize("size", [0, -1, LARGEST + 1])
-def test_nobody_prefetches_nothing_or_everything(size: int) -> None:
+def test_a_prefetch_of_nothing_or_of_everything_is_rejected(size: int) -> None:
     with pytest.raises(InvalidInput, match="prefetch must be between 1 and"):
         Prefetched(size)
 
@@ -59,7 +62,7 @@ def test_they_are_handed_out_in_order_while_half_of_their_lease_is_left() -> Non
     assert [rest.key for rest in prefetched.rest()] == ["c"]
 
 
-def test_while_something_is_held_it_asks_for_a_pause_twice_a_second() -> None:
+def test_while_something_is_prefetched_a_look_is_due_twice_a_second() -> None:
     prefetched = held(delivery("a"), delivery("b"))
     assert [prefetched.should_look(now_s) for now_s in (100.4, 100.5, 100.9, 101.0)] == [False, True, False, True]
     prefetched.rest()
@@ -94,10 +97,10 @@ def offer(app: App, n: int) -> None:
 def message(i: int) -> Any:
     from tarry import Message
 
-    return Message(key=f"k{i:02d}", payload=i)
+    return Message(key=f"k{i:03d}", payload=i)
 
 
-def test_a_consumer_holds_no_more_than_it_prefetches(app: App) -> None:
+def test_a_consumer_leases_no_more_than_it_prefetches(app: App) -> None:
     offer(app, 25)
     deliveries = app.queue(QUEUE).consume(prefetch=10)
     for i in range(25):
@@ -123,7 +126,7 @@ def test_what_was_not_handed_out_is_given_back_and_no_attempt_is_counted(app: Ap
     assert numbers(app) == (8, 1), "the second is still in its consumer's hands"
     second.release()
     again = app.queue(QUEUE).try_poll_many(10)
-    assert [(got.key, got.attempt) for got in again] == [(f"k{i:02d}", 1) for i in range(1, 10)]
+    assert [(got.key, got.attempt) for got in again] == [(f"k{i:03d}", 1) for i in range(1, 10)]
 
 
 def test_leaving_the_loop_by_an_error_gives_back_as_well(app: App) -> None:
@@ -151,37 +154,112 @@ class Time:
 def test_what_came_after_a_long_wait_is_fresh(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its lease began when it was leased, not when its consumer began to wait."""
     time = Time()
-    monkeypatch.setattr("tarry.handles.queue.elapsed_s", time.elapsed_s)
-    queue = app.queue(QUEUE)
-    look = queue.try_poll_many
+    queue = Queue(app.store, QUEUE, codec_for(None), timer=time.elapsed_s)
+    look = queue._leased
 
     def look_after_a_long_wait(*args: Any, **options: Any) -> Any:
-        if not (found := look(*args, **options)):
+        if not (leases := look(*args, **options)):
             time.now_s += 3_600
             offer(app, 1)
-        return found
+        return leases
 
-    monkeypatch.setattr(queue, "try_poll_many", look_after_a_long_wait)
+    monkeypatch.setattr(queue, "_leased", look_after_a_long_wait)
     deliveries = queue.consume(lease_for=timedelta(seconds=60))
-    assert next(deliveries).key == "k00"
-    assert [event.kind.value for event in app.store.timeline(QUEUE, "k00")] == ["offered", "leased"]
+    assert next(deliveries).key == "k000"
+    assert [event.kind.value for event in app.store.run(app.store.journal.timeline(QUEUE, "k000"))] == [
+        "offered",
+        "leased",
+    ]
     closed(deliveries)
 
 
-def test_a_slow_consumer_gets_fresh_leases_instead_of_stale_ones(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_consumer_gets_fresh_leases_instead_of_stale_ones(app: App) -> None:
     time = Time()
-    monkeypatch.setattr("tarry.handles.queue.elapsed_s", time.elapsed_s)
     offer(app, 3)
-    deliveries = app.queue(QUEUE).consume(prefetch=3, lease_for=timedelta(seconds=60))
+    deliveries = Queue(app.store, QUEUE, codec_for(None), timer=time.elapsed_s).consume(
+        prefetch=3, lease_for=timedelta(seconds=60)
+    )
     first = next(deliveries)
     before = {got.key: got.token for got in [first]}
     time.now_s += 31
     second = next(deliveries)
-    assert (first.key, second.key) == ("k00", "k01")
+    assert (first.key, second.key) == ("k000", "k001")
     assert second.attempt == 1, "it was given back and leased anew"
     assert second.token not in before.values()
     assert str(second.ack()) == "Settled.DONE"
     closed(deliveries)
+
+
+class TestWithoutAFixedSize:
+    """As many as the loop handles in 50 ms, and nothing is kept from others for much longer."""
+
+    def handle(self, prefetched: Prefetched[Any], took_s: float, times: int) -> list[int]:
+        """How many are polled after each message."""
+        sizes: list[int] = []
+        for _ in range(times):
+            prefetched.fill([delivery("a")], 0.0, 0.0)
+            assert taken(prefetched, 0.0) == "a"
+            assert taken(prefetched, took_s) is None
+            sizes.append(prefetched.size)
+        return sizes
+
+    def test_it_begins_with_one_and_grows_up_to_twenty(self) -> None:
+        prefetched: Prefetched[Any] = Prefetched(None)
+        assert prefetched.size == 1
+        sizes = self.handle(prefetched, 0.0, 60)
+        assert (sizes[0], sizes[-1]) == (2, 20)
+        assert sizes == sorted(sizes)
+
+    @pytest.mark.parametrize(("took_s", "size"), [(0.0011, 20), (0.011, 5), (0.026, 2), (0.051, 1), (10.0, 1)])
+    def test_it_follows_the_time_that_a_message_takes(self, took_s: float, size: int) -> None:
+        prefetched: Prefetched[Any] = Prefetched(None)
+        assert self.handle(prefetched, took_s, 60)[-1] == size
+        self.handle(prefetched, 0.0, 60)
+        assert self.handle(prefetched, took_s, 60)[-1] == size
+
+    def test_one_slow_message_makes_it_careful(self) -> None:
+        prefetched: Prefetched[Any] = Prefetched(None)
+        self.handle(prefetched, 0.0, 60)
+        assert self.handle(prefetched, 1.0, 1) == [1]
+
+    def test_what_waited_for_a_slow_message_is_given_back(self) -> None:
+        prefetched: Prefetched[Any] = Prefetched(None)
+        prefetched.fill([delivery(key) for key in "abcd"], 95.0, 100.0)
+        assert taken(prefetched, 100.0) == "a", "however long the poll took"
+        assert taken(prefetched, 100.09) == "b"
+        assert taken(prefetched, 100.11) is None
+        assert [rest.key for rest in prefetched.rest()] == ["c", "d"]
+
+    def test_a_fast_consumer_polls_seldom_and_a_slow_one_leases_nothing_else(
+        self, app: App, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        time = Time()
+        queue = Queue(app.store, QUEUE, codec_for(None), timer=time.elapsed_s)
+        polls: list[int] = []
+        poll = queue._messages.poll
+
+        def counted(name: str, n: int, *args: Any) -> Any:
+            polls.append(n)
+            return poll(name, n, *args)
+
+        monkeypatch.setattr(queue._messages, "poll", counted)
+        app.queue(QUEUE).offer_many([message(i) for i in range(700)])
+        deliveries = queue.consume()
+        keys: list[str] = []
+        for _ in range(600):
+            got = next(deliveries)
+            keys.append(got.key)
+            got.ack()
+            time.now_s += 0.0005
+        assert keys == sorted(keys)
+        assert len(polls) <= 45, "one by one it would be 600"
+        got = next(deliveries)
+        got.ack()
+        time.now_s += 1.0
+        assert next(deliveries).ack().value == "done"
+        assert polls[-1] == 1
+        assert numbers(app)[1] == 0, "nothing is leased but what it works on"
+        closed(deliveries)
 
 
 def awaited(dsn: str, work: Callable[[AsyncApp], Awaitable[None]]) -> None:
@@ -239,17 +317,17 @@ def test_a_cancelled_task_gives_back_also_without_closing_its_consumer(app: App)
     assert numbers(app) == (10, 0)
 
 
-def test_a_task_that_is_cancelled_while_it_waits_for_messages_holds_nothing(app: App) -> None:
+def test_a_task_that_is_cancelled_while_it_waits_for_messages_leases_nothing(app: App) -> None:
     async def work(awaiting: AsyncApp) -> None:
         queue = awaiting.queue(QUEUE)
         looked = asyncio.Event()
-        wait = awaiting.store.wait
+        wait = call_of(awaiting.store, "wakeup.announce")
 
         async def watched(*args: Any, **kwargs: Any) -> Any:
             looked.set()
             return await wait(*args, **kwargs)
 
-        awaiting.store.wait = watched  # type: ignore[method-assign]
+        replace_call(awaiting.store, "wakeup.announce", watched)
 
         async def consume() -> None:
             async for _ in queue.consume(prefetch=10):

@@ -1,58 +1,74 @@
-"""An answer that is given again is as durable as the first: it waits for the synchronous standby too."""
+"""A replayed response is as durable as the first: it waits for the synchronous standby too."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
 
-from tarry.core.messages import Draft
-from tarry.core.once import Answered, Once
-from tarry.core.outcomes import Outcome
+from tarry.core.messages.model import Draft
+from tarry.core.messages.outcomes import Outcome
+from tarry.core.security.idempotency import IdempotencyKey, StoredResponse
 from tarry.core.settings import QueueSettings
+from tarry.storage.postgres.aio import AsyncPostgresStore
 from tarry.storage.postgres.sync import PostgresStore
 from tests.kit.sleepers import until
 from tests.kit.standby import standby_of
-from tests.storage.fallible import fallible_server
+from tests.storage.postgres.fallible import fallible_server
 
-REQUEST = Once("", "the same request", b"x" * 32)
-
-
-def show(outcome: Outcome) -> Answered:
-    return Answered(201, outcome.value.encode())
+REQUEST = IdempotencyKey("", "the same request", b"x" * 32)
 
 
-def offer_once(store: PostgresStore) -> Answered | None:
-    return store.offer_once("orders", Draft("a", b"1"), REQUEST, show)
+def show(outcome: Outcome) -> StoredResponse:
+    return StoredResponse(201, outcome.value.encode())
 
 
-def once(store: PostgresStore) -> Answered | None:
-    return store.once(REQUEST, lambda conn: show(store.offer("orders", Draft("a", b"1"), conn=conn)))
+def offer_idempotent(store: PostgresStore, dsn: str) -> StoredResponse | None:
+    return store.run(store.security.offer_idempotent("orders", Draft("a", b"1"), REQUEST, show))
 
 
-@pytest.mark.parametrize("ask", [offer_once, once])
-def test_a_replayed_answer_waits_for_the_standby_and_survives_the_primary(
-    ask: Callable[[PostgresStore], Answered | None],
+def offer_in_a_group(store: PostgresStore, dsn: str) -> StoredResponse | None:
+    async def offer() -> StoredResponse | None:
+        grouping = AsyncPostgresStore(dsn)
+        await grouping.open()
+        try:
+            return await grouping.run(grouping.security.offer_idempotent("orders", Draft("a", b"1"), REQUEST, show))
+        finally:
+            await grouping.close()
+
+    return asyncio.run(offer())
+
+
+def once(store: PostgresStore, dsn: str) -> StoredResponse | None:
+    return store.once(
+        REQUEST, lambda conn: show(store.run(store.messages.offer("orders", Draft("a", b"1")), conn=conn))
+    )
+
+
+@pytest.mark.parametrize("send", [offer_idempotent, offer_in_a_group, once])
+def test_a_replayed_response_waits_for_the_standby_and_survives_the_primary(
+    send: Callable[[PostgresStore, str], StoredResponse | None],
 ) -> None:
     with fallible_server() as primary, standby_of(primary.dsn, synchronous=True) as standby:
         store = PostgresStore(primary.dsn)
-        store.create_queue("orders", QueueSettings(), exist_ok=False)
+        store.run(store.queues.create("orders", QueueSettings(), exist_ok=False))
         standby.pause_receive()
         with ThreadPoolExecutor(max_workers=1) as thread:
-            answer = thread.submit(ask, store)
+            response = thread.submit(send, store, primary.dsn)
             (first,) = until_waiting_for_standby(primary.dsn, other_than=frozenset())
             primary.terminate()  # it is committed here, and nowhere else
-            until(lambda: answer.done() or waiting_for_standby(primary.dsn) - {first}, "no second try")
-            assert not answer.done(), "answered, though the standby does not have it"
+            until(lambda: response.done() or waiting_for_standby(primary.dsn) - {first}, "no second try")
+            assert not response.done(), "it returned, though the standby does not have it"
             standby.resume_receive()
-            assert answer.result() == Answered(201, b"created", replayed=True)
+            assert response.result() == StoredResponse(201, b"created", replayed=True)
         store.close()
         primary.stop()
         standby.promote()
         store = PostgresStore(standby.dsn)
-        assert store.contains("orders", "a")
+        assert store.run(store.messages.contains("orders", "a"))
         store.close()
 
 

@@ -10,39 +10,40 @@ import pytest
 from tarry.core.clock import AuthorityClock
 from tarry.core.settings import StoreSettings
 from tarry.testing import async_memory_app
-from tests.kit.steps import PATIENCE
+from tests.kit.calls import call_of, replace_call
+from tests.kit.steps import TIMEOUT
 
 WAITERS = 5_000
 
 
 def test_five_thousand_tasks_wait_and_each_message_wakes_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+    statements: list[str] = []
 
     async def work() -> None:
         app = async_memory_app(AuthorityClock(), settings=StoreSettings(listening_scan_every=timedelta(hours=1)))
         queue, store = app.queue("q"), app.store
-        wait = store.wait
+        wait = call_of(store, "wakeup.announce")
 
         async def counted(*args: object, **kwargs: object) -> object:
-            asked.append("wait")
+            statements.append("wait")
             return await wait(*args, **kwargs)  # pyright: ignore[reportArgumentType]
 
-        monkeypatch.setattr(store, "wait", counted)
-        tasks = [asyncio.create_task(queue.poll(PATIENCE)) for _ in range(WAITERS)]
-        while store.lobby.waiting("q") < WAITERS:  # noqa: ASYNC110 - asked of the lobby, which is not ours to change
+        replace_call(store, "wakeup.announce", counted)
+        tasks = [asyncio.create_task(queue.poll(TIMEOUT)) for _ in range(WAITERS)]
+        while store.wakeup.wait_queue.waiting("q") < WAITERS:  # noqa: ASYNC110 - state of the wait queue, which has no event for it
             await asyncio.sleep(0)
-        before = len(asked)
+        before = len(statements)
         for n in range(3):
             await queue.offer(f"k{n}", n)
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             assert len(done) == 1
             tasks = [task for task in tasks if not task.done()]
-        assert len(asked) - before < 50, "the others have asked, too"
+        assert len(statements) - before < 50, "the others have announced, too"
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
-        assert store.lobby.waiting("q") == 0
+        assert store.wakeup.wait_queue.waiting("q") == 0
         await queue.offer("last", 1)
-        assert await queue.poll(PATIENCE) is not None
+        assert await queue.poll(TIMEOUT) is not None
 
     asyncio.run(work())

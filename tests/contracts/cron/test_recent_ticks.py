@@ -1,0 +1,35 @@
+"""The last ticks of many schedules in one read, for a list of schedules. On stores with rollups."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tarry import Queue
+from tarry.app import App
+from tarry.services.cron._sync.api import Cron
+from tests.kit.clocks import START, WatchedClock
+from tests.kit.cron import scheduler
+from tests.kit.steps import HOUR
+
+
+def test_each_schedule_has_its_last_ticks_newest_first(
+    app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+) -> None:
+    if not hasattr(app.store, "rollups"):
+        pytest.skip("a broker's HTTP API has no rollups")
+    names = [f"{prefix}-a", f"{prefix}-b"]
+    for name in names:
+        cron.install_periodic(name, HOUR, queue=queue.name, misfire="all")
+    clock.advance(3.5 * HOUR)
+    scheduler(app).run_once()
+    cron.schedules.pause(names[1])
+    now, rollups = START + 3.5 * HOUR, app.store.rollups
+    records = app.store.run(rollups.recent_ticks([*names, "missing"], now, limit=2))
+    assert [(record.prefix, record.tick) for record in records] == [
+        (name, START + hours * HOUR) for name in names for hours in (3, 2)
+    ]
+    assert records[0] == cron.schedules.history(names[0], until=now, limit=1)[0]
+    assert app.store.run(rollups.recent_ticks([names[0]], START, limit=2)) == []
+    assert app.store.run(rollups.recent_ticks([], now, limit=2)) == []

@@ -1,0 +1,91 @@
+"""Rollups on PostgreSQL: exact while transactions overlap, and old slices go."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+import tarry
+from tarry.core.rollups.model import WIDTHS
+from tarry.storage.postgres.rollups import statements
+
+MINUTE = timedelta(minutes=1)
+
+
+def offered(app: tarry.App) -> int:
+    app.store.run(app.store.rollups.roll_up())
+    now = app.store.run(app.store.queues.now())
+    return sum(row.offered for row in app.store.run(app.store.rollups.slices(MINUTE, now - 60 * MINUTE, now + MINUTE)))
+
+
+def test_a_transaction_that_commits_late_counts_once(database: str) -> None:
+    with tarry.connect(database) as app, psycopg.connect(database) as late:
+        queue = app.queue("orders")
+        queue.offer("before", 1)
+        queue.offer("late", 1, conn=late)
+        queue.offer("after", 1)
+        assert offered(app) == 2, "the open transaction is not counted yet"
+        late.commit()
+        assert offered(app) == 3
+        assert offered(app) == 3
+
+
+def test_only_one_process_adds_at_a_time_and_others_do_not_wait(database: str) -> None:
+    with tarry.connect(database) as app, psycopg.connect(database) as other:
+        app.queue("orders").offer("a", 1)
+        other.execute("select from tarry.rollup_head for update")
+        assert app.store.run(app.store.rollups.roll_up()) == (0, False)
+        other.rollback()
+        assert offered(app) == 1
+
+
+def test_a_long_absence_is_caught_up_in_windows(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statements, "WINDOW", 2)
+    with tarry.connect(database) as app:
+        for number in range(10):
+            app.queue("orders").offer(f"k{number}", 1)
+        steps = 1
+        while not app.store.run(app.store.rollups.roll_up()).complete:
+            steps += 1
+        assert steps > 3
+        assert offered(app) == 10
+        (row,) = app.store.run(app.store.rollups.standings())
+        assert row.live_total == 10
+
+
+def test_a_restored_database_begins_anew(database: str) -> None:
+    with tarry.connect(database) as app, psycopg.connect(database, autocommit=True) as admin:
+        admin.execute("update tarry.rollup_head set snapshot = '9000000000:9000000000:'")
+        assert app.store.run(app.store.rollups.roll_up()).complete
+        app.queue("orders").offer("a", 1)
+        assert offered(app) == 1
+
+
+def test_old_slices_are_deleted_by_their_width(database: str) -> None:
+    def widths(admin: psycopg.Connection[Any]) -> set[int]:
+        return {row[0] for row in admin.execute("select distinct width from tarry.rollup").fetchall()}
+
+    with tarry.connect(database) as app, psycopg.connect(database, autocommit=True) as admin:
+        app.queue("orders").offer("a", 1)
+        assert offered(app) == 1
+        assert widths(admin) == {int(width.total_seconds()) for width in WIDTHS}
+        admin.execute("update tarry.rollup set start_at = start_at - interval '3 days'")
+        while app.store.run(app.store.rollups.forget()):
+            pass
+        assert widths(admin) == {600, 3600}
+
+
+def test_the_head_moves_on(database: str) -> None:
+    with tarry.connect(database) as app, psycopg.connect(database, autocommit=True) as admin:
+
+        def moved_at() -> datetime:
+            row = admin.execute("select at from tarry.rollup_head").fetchone()
+            assert row is not None
+            return row[0]
+
+        before = moved_at()
+        offered(app)
+        assert moved_at() > before
