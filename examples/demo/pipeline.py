@@ -1,4 +1,4 @@
-"""The last part of `tarry demo`: the data pipeline over what just happened, its report, and an anomaly explained."""
+"""Third part of the demo: the data pipeline on the events of the first two, and its report."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
+from examples.demo.roles import QUEUE
 from tarry.app import App, default_lake
 from tarry.core.errors import TarryError
-from tarry.edges.cli.demo_roles import QUEUE
-from tarry.edges.cli.pipeline_jobs import IN_ORDER, arguments, load
-from tarry.edges.cli.pipeline_report import write_html
-from tarry.edges.cli.pipeline_spark import noise_in_a_file
+from tarry.edges.cli.commands.pipeline_report import write_html
+from tarry.edges.cli.pipeline.jobs import IN_ORDER, arguments, load
+from tarry.edges.cli.pipeline.spark import jvm_log_in_file
 
 if TYPE_CHECKING:
     from tarry.edges.spark.report.values import Report
 
 PAGE = "demo-report.html"
-# A second of data in many small queries: compiling them costs more than it saves.
+# Many small queries on little data: compiling them costs more than it saves.
 SMALL = {
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",
@@ -33,7 +33,7 @@ SMALL = {
 
 
 def show_pipeline(console: Console, app: App, since: datetime) -> bool:
-    """Whether all went well; also if there is no Spark here, which is said in one sentence."""
+    """Whether all jobs succeeded, or Spark is not installed."""
     console.print()
     if find_spec("pyspark") is None:
         console.print(
@@ -45,15 +45,15 @@ def show_pipeline(console: Console, app: App, since: datetime) -> bool:
     except TarryError as error:
         console.print(Text(f"The data pipeline did not run: {error}. {error.hint or ''}", style="yellow"))
         return True
-    _tell(console, app, since)
+    _show(console, app, since)
     return done
 
 
 def _run(console: Console, app: App) -> bool:
     from tarry.edges.spark.session import session
 
-    console.print("The data pipeline, on what just happened:", style="bold")
-    with console.status("starting Spark …"), noise_in_a_file() as log:
+    console.print("The data pipeline, on these events:", style="bold")
+    with console.status("starting Spark …"), jvm_log_in_file() as log:
         spark = session(config=SMALL)
     failed = False
     try:
@@ -72,19 +72,21 @@ def _run(console: Console, app: App) -> bool:
 
 
 def _given(app: App, name: str) -> dict[str, Any]:
-    """Detectors wait until a minute is over. The demo does not: its last minute is judged as if it were."""
-    return {"until": app.store.now() + timedelta(minutes=1)} if name == "anomalies" else {}
+    """Detectors wait until a minute is over. The demo does not wait: its last minute counts as complete."""
+    return {"until": app.store.run(app.store.queues.now()) + timedelta(minutes=1)} if name == "anomalies" else {}
 
 
-def _tell(console: Console, app: App, since: datetime) -> None:
+def _show(console: Console, app: App, since: datetime) -> None:
     from tarry.edges.spark.report.gather import gathered
     from tarry.edges.spark.report.terminal import rendered
 
-    # Metrics are by the minute: the one in which the demo began counts.
-    found: Report = gathered(app, queue=QUEUE, since=since.replace(second=0, microsecond=0), until=app.store.now())
+    # Metrics are per minute: include the minute in which the demo began.
+    results: Report = gathered(
+        app, queue=QUEUE, since=since.replace(second=0, microsecond=0), until=app.store.run(app.store.queues.now())
+    )
     console.print()
-    console.print(rendered(found, console.width))
+    console.print(rendered(results, console.width))
     page = Path(default_lake()).with_name(PAGE)
-    write_html(found, page)
+    write_html(results, page)
     console.print()
     console.print(Text("The same with plots, in one file: ").append(str(page), style="bold"))

@@ -1,4 +1,4 @@
-"""What the worker of `tarry demo` depends on: a payment provider on the loopback that can be down."""
+"""The dependency of the demo's worker: a payment provider on loopback that can be down."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Provider:
     def __init__(self) -> None:
         self.up = True
         self.charges: Counter[str] = Counter()
-        """How often each order was charged. Charging an order twice is what nobody forgives."""
+        """How often each order was charged; more than once is an error."""
         self.refusals = 0
         self._lock = threading.Lock()
         provider = self
@@ -26,7 +26,7 @@ class Provider:
                 self.end_headers()
 
             def log_message(self, format: str, *args: Any) -> None:
-                """The screen belongs to the demo."""
+                """No log: the demo uses the screen."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.port: int = self._server.server_address[1]
@@ -40,7 +40,7 @@ class Provider:
             return self.up
 
     @contextmanager
-    def serving(self) -> Generator[Provider]:
+    def running(self) -> Generator[Provider]:
         thread = threading.Thread(target=self._server.serve_forever, name="demo-provider", daemon=True)
         thread.start()
         try:

@@ -1,4 +1,4 @@
-"""The producers and consumers of `tarry demo`: real processes, each with its own connections, one of which is killed."""
+"""Producers and consumers of the demo: processes with their own connections; one is killed."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import tarry
-from tarry.core.outcomes import Outcome
+from tarry.core.messages.outcomes import Outcome
 
 QUEUE = "demo"
 LEASE_FOR = timedelta(seconds=2)
 DOOMED = 3
-"""Orders that can never be paid: they fail until their attempts are used up, and end as dead letters."""
-PATIENCE = tarry.Retry.fixed(timedelta(milliseconds=300), max_attempts=3)
+"""Orders that cannot be paid: they use up their attempts and become dead letters."""
+RETRY = tarry.Retry.fixed(timedelta(milliseconds=300), max_attempts=3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Offered:
 
 @dataclass(frozen=True, slots=True)
 class Doomed:
-    """Offered, and never to be acknowledged."""
+    """A message that is never acknowledged."""
 
     key: str
 
@@ -47,12 +47,12 @@ class Acked:
 
 
 def produce(dsn: str, name: str, tag: str, n: int, seconds: float, reports: Connection[Any, Any]) -> None:
-    """Offer `n` messages over the first half of the demo, each due within the second after next, some of them twice."""
+    """Offer `n` messages over the first half of the demo, each due one to two seconds later, some of them twice."""
     with tarry.connect(dsn) as app:
         queue = app.queue(QUEUE)
         started = time.monotonic()
         for i in range(DOOMED if name == "a" else 0):
-            queue.offer(f"unpaid-{tag}-{i}", {"order": i, "card": "expired"}, retry=PATIENCE)
+            queue.offer(f"unpaid-{tag}-{i}", {"order": i, "card": "expired"}, retry=RETRY)
             reports.send(Doomed(f"unpaid-{tag}-{i}"))
         for i in range(n):
             time.sleep(max(0.0, started + seconds / 2 * i / n - time.monotonic()))
@@ -65,14 +65,14 @@ def produce(dsn: str, name: str, tag: str, n: int, seconds: float, reports: Conn
 
 
 def consume(dsn: str, name: str, careless: bool, reports: Connection[Any, Any]) -> None:
-    """Poll and ack until told to stop. The careless one leases a handful and never gets to the end of it."""
+    """Poll and ack until the pipe has a message. The careless consumer leases messages and does not settle them."""
     with tarry.connect(dsn, consumer=name) as app:
         queue = app.queue(QUEUE)
         while not reports.poll():
             for delivery in queue.poll_many(5 if careless else 1, timedelta(milliseconds=200), lease_for=LEASE_FOR):
                 reports.send(Delivered(name, delivery.key, delivery.attempt, delivery.due_at, delivery.leased_at))
                 if careless:
-                    continue  # "working": it will be killed with these in its hands
+                    continue  # it is killed with these leases
                 if "card" in delivery.payload:
                     delivery.nack(f"the card of order {delivery.payload['order']} has expired")
                     continue

@@ -1,4 +1,4 @@
-"""`tarry demo`: a delayed queue with a consumer killed in the middle, workers through an outage, the data pipeline."""
+"""First part of the demo, and its order: a delayed queue with a killed consumer, workers in an outage, the pipeline."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
+from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
@@ -19,12 +20,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 import tarry
+from examples.demo.pipeline import show_pipeline
+from examples.demo.roles import DOOMED, LEASE_FOR, QUEUE, Acked, Delivered, Doomed, Offered, consume, produce
+from examples.demo.workers import show_workers
 from tarry.app import connect_embedded
-from tarry.core.limits import DROP_ALL_CONFIRMATION
-from tarry.core.outcomes import Outcome, Settled
-from tarry.edges.cli.demo_pipeline import show_pipeline
-from tarry.edges.cli.demo_roles import DOOMED, LEASE_FOR, QUEUE, Acked, Delivered, Doomed, Offered, consume, produce
-from tarry.edges.cli.demo_workers import show_workers
+from tarry.core.limits import PURGE_CONFIRMATION
+from tarry.core.messages.outcomes import Outcome, Settled
 
 PRODUCERS = 3
 CONSUMERS = 3
@@ -33,8 +34,8 @@ SECONDS = 8.0
 
 
 @dataclass(slots=True)
-class Tally:
-    """What the processes reported, and what follows from it."""
+class Totals:
+    """Reports of the processes, and the totals."""
 
     offers: Counter[Outcome] = field(default_factory=Counter[Outcome])
     keys: set[str] = field(default_factory=set[str])
@@ -74,26 +75,26 @@ class Tally:
         return [d for d in self.deliveries if d.attempt > 1 and d.key not in self.doomed]
 
     def lateness_ms(self) -> list[float]:
-        """By the database's clock, first deliveries only: a redelivery waits for a lease to run out, as it should."""
+        """By the database's clock, first deliveries only: a redelivery waits until the lease expires."""
         return sorted((d.leased_at - d.due_at).total_seconds() * 1000 for d in self.deliveries if d.attempt == 1)
 
 
 def run(seconds: float | None = None) -> int:
-    """Play the demo and print what happened. 0 if nothing was lost, doubled or early."""
+    """Run the demo and print its results. 0 if nothing was lost, doubled or early."""
     seconds = seconds or SECONDS
     console = Console()
     console.print("Starting an embedded PostgreSQL (the first time takes a few seconds) …", style="dim")
     with connect_embedded() as app:
         app.queues.create(QUEUE, exist_ok=True)
-        app.queue(QUEUE).drop_all(DROP_ALL_CONFIRMATION)
-        app.queue(QUEUE).dead_letters.purge()
-        began_at = app.store.now()
-        tally = Tally()
+        app.queue(QUEUE).purge(PURGE_CONFIRMATION)
+        app.queue(QUEUE).dead_letters.discard()
+        began_at = app.store.run(app.store.queues.now())
+        totals = Totals()
         with _progress(console) as progress:
-            _play(app, seconds, tally, progress)
+            _play(app, seconds, totals, progress)
         left = app.queues.counts(QUEUE)
-        _show(console, app, tally)
-        whole = not (tally.lost or tally.doubled or tally.early or left.ready.n or left.delayed.n or left.leased.n)
+        _show(console, app, totals)
+        whole = not (totals.lost or totals.doubled or totals.early or left.ready.n or left.delayed.n or left.leased.n)
         whole = whole and left.dead.n == DOOMED
         console.print(
             "[bold green]Nothing lost, nothing doubled, nothing early.[/]"
@@ -102,8 +103,7 @@ def run(seconds: float | None = None) -> int:
         )
         worked = show_workers(console, app)
         measured = show_pipeline(console, app, began_at)
-    # As it was called, where it is not on the PATH: after `make demo` that is .venv/bin/tarry.
-    tarry_ = "tarry" if shutil.which("tarry") else sys.argv[0]
+    tarry_ = "tarry" if shutil.which("tarry") else str(Path(sys.executable).with_name("tarry"))
     console.print(
         f"Look around: [bold]{tarry_} queue list[/], [bold]{tarry_} message timeline demo KEY[/], "
         f"[bold]{tarry_} anomaly list[/]",
@@ -112,11 +112,11 @@ def run(seconds: float | None = None) -> int:
     return 0 if whole and worked and measured else 1
 
 
-def _play(app: tarry.App, seconds: float, tally: Tally, progress: Progress) -> None:
+def _play(app: tarry.App, seconds: float, totals: Totals, progress: Progress) -> None:
     dsn = app.dsn
     offered = progress.add_task("offered", total=MESSAGES)
     acked = progress.add_task("acknowledged", total=MESSAGES)
-    tag = time.strftime("%H%M%S")  # keys of this run only, so that timelines do not tell of an earlier one
+    tag = time.strftime("%H%M%S")  # new keys for each run, so that timelines have no older events
     spawn = multiprocessing.get_context("spawn")
     pipes: list[Connection[Any, Any]] = []
     consumers: dict[str, tuple[SpawnProcess, Connection[Any, Any]]] = {}
@@ -135,37 +135,37 @@ def _play(app: tarry.App, seconds: float, tally: Tally, progress: Progress) -> N
         start(produce, "abc"[i], tag, MESSAGES // PRODUCERS, seconds)
 
     deadline = time.monotonic() + seconds + 30 * LEASE_FOR.total_seconds()
-    while time.monotonic() < deadline and not _is_over(app, tally):
+    while time.monotonic() < deadline and not _is_over(app, totals):
         for pipe in wait(pipes, timeout=0.1):
-            assert isinstance(pipe, Connection)  # noqa: S101
+            assert isinstance(pipe, Connection)
             try:
-                tally.note(pipe.recv())
+                totals.note(pipe.recv())
             except (EOFError, OSError):
                 pipes.remove(pipe)
-        progress.update(offered, completed=len(tally.keys))
-        progress.update(acked, completed=len(tally.acks))
-        if tally.killed is None and _holds_something("consumer-1", tally):
+        progress.update(offered, completed=len(totals.keys))
+        progress.update(acked, completed=len(totals.acks))
+        if totals.killed is None and _has_leases("consumer-1", totals):
             consumers["consumer-1"][0].kill()
-            tally.killed = "consumer-1"
+            totals.killed = "consumer-1"
             progress.console.print(
-                "  kill -9 of consumer-1, with messages in its hands: they come back when the lease runs out",
+                "  kill -9 of consumer-1, which has leases: its messages return when these expire",
                 style="yellow",
             )
     for name, (process, pipe) in consumers.items():
-        if name != tally.killed:
+        if name != totals.killed:
             pipe.send("stop")
         process.join(timeout=10)
 
 
-def _is_over(app: tarry.App, tally: Tally) -> bool:
-    if len(tally.keys) < MESSAGES or len(tally.acks) < MESSAGES:
+def _is_over(app: tarry.App, totals: Totals) -> bool:
+    if len(totals.keys) < MESSAGES or len(totals.acks) < MESSAGES:
         return False
     return app.queues.counts(QUEUE).dead.n >= DOOMED
 
 
-def _holds_something(consumer: str, tally: Tally) -> bool:
-    """Not at once: the killed consumer should look like one that has been at work for a while."""
-    return len(tally.acks) > MESSAGES // 10 and any(d.consumer == consumer for d in tally.deliveries)
+def _has_leases(consumer: str, totals: Totals) -> bool:
+    """Not at once: the consumer is killed after it has worked for a while."""
+    return len(totals.acks) > MESSAGES // 10 and any(d.consumer == consumer for d in totals.deliveries)
 
 
 def _progress(console: Console) -> Progress:
@@ -178,34 +178,38 @@ def _progress(console: Console) -> Progress:
     )
 
 
-def _show(console: Console, app: tarry.App, tally: Tally) -> None:
+def _show(console: Console, app: tarry.App, totals: Totals) -> None:
     table = Table(title="What happened", title_justify="left", show_header=False)
     table.add_column(style="bold")
     table.add_column(justify="right")
     table.add_column(style="dim")
-    late = tally.lateness_ms()
+    late = totals.lateness_ms()
     cuts = quantiles(late, n=100) if len(late) > 1 else [0.0] * 99
     rows = [
-        ("messages offered", len(tally.keys), f"{tally.offers[Outcome.UPDATED]} of them changed once more before due"),
-        ("acknowledged", len(tally.acks), f"by {CONSUMERS} consumers, one of them killed with -9"),
-        ("redelivered", len(tally.redelivered), "what the killed consumer held, after its lease ran out"),
-        ("dead letters", DOOMED, "orders that cannot be paid: given up after 3 attempts each"),
-        ("lost", tally.lost, "offered, and never acknowledged"),
-        ("doubled", tally.doubled, "acknowledged twice"),
-        ("early", tally.early, "delivered before due, by the database's clock"),
+        (
+            "messages offered",
+            len(totals.keys),
+            f"{totals.offers[Outcome.UPDATED]} of them changed once more before due",
+        ),
+        ("acknowledged", len(totals.acks), f"by {CONSUMERS} consumers, one of them killed with -9"),
+        ("redelivered", len(totals.redelivered), "leased by the killed consumer, after its leases expired"),
+        ("dead letters", DOOMED, "orders that cannot be paid: dead after 3 attempts each"),
+        ("lost", totals.lost, "offered, and never acknowledged"),
+        ("doubled", totals.doubled, "acknowledged twice"),
+        ("early", totals.early, "delivered before due, by the database's clock"),
         ("late, p50", f"{cuts[49]:.1f} ms", "due → leased, first deliveries"),
         ("late, p99", f"{cuts[98]:.1f} ms", ""),
     ]
     for what, number, why in rows:
         table.add_row(what, str(number), why)
     console.print(table)
-    if tally.redelivered:
-        _show_timeline(console, app, tally.redelivered[0].key)
+    if totals.redelivered:
+        _show_timeline(console, app, totals.redelivered[0].key)
 
 
 def _show_timeline(console: Console, app: tarry.App, key: str) -> None:
     console.print(f"The life of [bold]{key}[/], from the journal:")
-    events = app.store.timeline(QUEUE, key, limit=20)
+    events = app.store.run(app.store.journal.timeline(QUEUE, key, limit=20))
     for event in events:
         since = (event.at - events[0].at).total_seconds()
         console.print(f"  {since:8.3f} s  {event.kind:<9} attempt {event.attempt or 0}  {event.consumer or ''}")

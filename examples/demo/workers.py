@@ -1,4 +1,4 @@
-"""The second act of `tarry demo`: workers, a dependency that fails and recovers, retries, dead letters and a redrive."""
+"""Second part of the demo: workers, an outage of a dependency, retries, dead letters and a redrive."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 import tarry
-from tarry.core.limits import DROP_ALL_CONFIRMATION
-from tarry.core.redriving import RedriveState
-from tarry.edges.cli.demo_provider import Provider
-from tarry.edges.cli.demo_worker import QUEUE, Charge
+from examples.demo.provider import Provider
+from examples.demo.worker import QUEUE, Charge, charge
+from tarry.core.dead_letters.redrive import RedriveState
+from tarry.core.limits import PURGE_CONFIRMATION
 
+ROOT = Path(__file__).parents[2]
 CHARGES = 90
 DUE_WITHIN_S = 6.0
 DOWN_FROM_S, DOWN_UNTIL_S = 1.5, 4.5
@@ -32,10 +34,10 @@ def show_workers(console: Console, app: tarry.App) -> bool:
     console.print()
     console.print("Workers, and a payment provider that is down for a while:", style="bold")
     app.queues.create(QUEUE, exist_ok=True)
-    app.queue(QUEUE).drop_all(DROP_ALL_CONFIRMATION)
-    app.queue(QUEUE).dead_letters.purge()
+    app.queue(QUEUE).purge(PURGE_CONFIRMATION)
+    app.queue(QUEUE).dead_letters.discard()
     with (
-        Provider().serving() as provider,
+        Provider().running() as provider,
         Progress(
             TextColumn("  {task.description:<13}"),
             BarColumn(40),
@@ -56,7 +58,7 @@ def show_workers(console: Console, app: tarry.App) -> bool:
 
 
 def _play(app: tarry.App, provider: Provider, progress: Progress) -> int:
-    """Charges fall due over a few seconds, in the middle of which the provider is down. Says how many ran out of attempts."""
+    """Charges are due over a few seconds, in the middle of which the provider is down. Returns the dead letters."""
     charged = progress.add_task("charged", total=CHARGES)
     started = float("inf")
 
@@ -67,14 +69,14 @@ def _play(app: tarry.App, provider: Provider, progress: Progress) -> int:
 
     with _worker(app) as first, _worker(app):
         _offer(app, range(1), provider)
-        _until(turn)  # they are at work
+        _until(turn)  # the workers have started
         _offer(app, range(1, CHARGES), provider)
         started = time.monotonic()
         _until(lambda: turn() or not provider.up)
         progress.console.print("  the provider is down: charges are tried again, later and later", style="yellow")
         _until(lambda: turn() or provider.up)
         progress.console.print(
-            "  it is back. A deploy meanwhile: one worker gets SIGTERM, gives back what it has not begun, another starts",
+            "  it is back. A deploy meanwhile: one worker gets SIGTERM, releases unstarted messages, another starts",
             style="yellow",
         )
         first.terminate()
@@ -100,7 +102,7 @@ def _redrive(app: tarry.App, provider: Provider, progress: Progress) -> int:
     dead = app.queue(QUEUE).dead_letters
     for group in dead.groups():
         progress.console.print(f"  {group.count} dead letters of one kind: [bold]{group.pattern}[/]", style="red")
-    progress.console.print(f"  redrive: {CANARIES} first, the rest when those went well", style="yellow")
+    progress.console.print(f"  redrive: {CANARIES} first, the rest when these succeeded", style="yellow")
     redriven = progress.add_task("redriven", total=dead.count().letters.n)
     charged = progress.add_task("charged", total=CHARGES)
     job = dead.start_redrive(canary=CANARIES)
@@ -129,10 +131,14 @@ def _until(over: Callable[[], bool]) -> None:
 
 @contextmanager
 def _worker(app: tarry.App) -> Generator[subprocess.Popen[bytes]]:
-    """`tarry worker` in a process of its own, told to stop at the end as a deploy would tell it."""
-    command = [sys.executable, "-m", "tarry", "worker", f"{__package__}.demo_worker:worker", "-c", "4"]
-    process = subprocess.Popen(  # noqa: S603 - our own program
-        command, env={**os.environ, "TARRY_DSN": app.dsn or ""}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    """`tarry worker` as a process, stopped with SIGTERM at the end, as by a deploy."""
+    command = [sys.executable, "-m", "tarry", "worker", f"{charge.__module__}:worker", "-c", "4"]
+    process = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "TARRY_DSN": app.dsn or ""},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     try:
         yield process
