@@ -19,6 +19,8 @@ from tarry.core.rollups.model import ConsumerSlice, Measure, Slice, TimeBucket, 
 MINUTE = timedelta(minutes=1)
 SPARK_FOR = timedelta(minutes=30)
 _FRESH_S = 1.0
+_CATCH_UP_S = 0.1
+"""How long a page waits for rollups that are far behind."""
 _log = logging.getLogger("tarry")
 OfQueue = TypeVar("OfQueue", Slice, TimeBucket, ConsumerSlice)
 
@@ -40,7 +42,9 @@ class RollUps:
 
     async def _roll_up(self) -> None:
         try:
-            await self._store.run(self._store.rollups.roll_up())
+            until = time.monotonic() + _CATCH_UP_S
+            while not (await self._store.run(self._store.rollups.roll_up())).complete and time.monotonic() < until:
+                pass
         except TarryError as error:
             # A standby, or a role that may only read: what a sweeper has rolled up is shown.
             _log.info("the rollups were not updated: %s", error)

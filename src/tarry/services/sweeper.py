@@ -222,7 +222,7 @@ class Sweeper:
         while self._timer() < until:
             rolled_up = await self._store.run(self._store.rollups.roll_up())
             report.rolled_up += rolled_up.events
-            if rolled_up.complete or not rolled_up.events:
+            if rolled_up.complete:
                 break
 
     async def _in_batches(self, remove: Callable[[], Operation[int]], full: int) -> int:

@@ -10,18 +10,18 @@ from tarry.core.journal.events import JournalLevel
 from tarry.core.rollups.model import Measure, Slice, Standing, quantile, summed
 from tests.kit.backends import where_the_messages_are
 from tests.kit.clocks import START, WatchedClock
-from tests.kit.steps import HOUR, MINUTE, SECOND, take
+from tests.kit.steps import HOUR, MINUTE, SECOND, roll_up, take
 
 pytestmark = where_the_messages_are
 
 
 def slices(app: App, queue: Queue[Any], width: Any = MINUTE) -> list[Slice]:
-    app.store.run(app.store.rollups.roll_up())
+    roll_up(app)
     return app.store.run(app.store.rollups.slices(width, START - HOUR, START + 3 * HOUR, queue=queue.name))
 
 
 def standing(app: App, queue: Queue[Any]) -> Standing:
-    app.store.run(app.store.rollups.roll_up())
+    roll_up(app)
     return next(row for row in app.store.run(app.store.rollups.standings()) if row.queue == queue.name)
 
 
@@ -67,7 +67,7 @@ class TestTimes:
         queue.offer("a", 1, after=10 * MINUTE)
         clock.advance(10 * MINUTE + 4 * SECOND)
         take(queue)
-        app.store.run(app.store.rollups.roll_up())
+        roll_up(app)
         rows = app.store.run(app.store.rollups.times(Measure.LAG, MINUTE, START, START + HOUR, queue=queue.name))
         lag = quantile(summed(rows), 0.95)
         assert lag is not None
@@ -78,7 +78,7 @@ class TestTimes:
         delivery = take(queue)
         clock.advance(2 * SECOND)
         delivery.ack()
-        app.store.run(app.store.rollups.roll_up())
+        roll_up(app)
         window = (MINUTE, START, START + HOUR)
         rows = app.store.run(app.store.rollups.times(Measure.WORK, *window, queue=queue.name))
         work = quantile(summed(rows), 0.5)

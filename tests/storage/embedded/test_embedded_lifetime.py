@@ -159,8 +159,10 @@ def test_a_process_that_arrives_while_the_last_one_leaves_always_gets_a_server(s
                 done += 1
         return done
 
+    # Between two rounds no process is left, so the first of a round arrives while the server of the round before stops.
     with ThreadPoolExecutor(3) as pool:
-        assert list(pool.map(visit, [25, 25, 25])) == [25, 25, 25]
+        for _ in range(10):
+            assert list(pool.map(visit, [8, 8, 8])) == [8, 8, 8]
     stops = (sandbox.home / "server.log").read_text().count("received fast shutdown request")
     await_stopped(sandbox.home)
     assert stops >= 1, "no process was ever the last to leave, so this proves nothing"

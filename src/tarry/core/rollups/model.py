@@ -97,7 +97,7 @@ class DeathSlice(NamedTuple):
 class RolledUp(NamedTuple):
     events: int
     complete: bool
-    """False: there is more to add, or another process is adding."""
+    """False: there is more to add. What another process is adding counts as added."""
 
 
 def upper_s(bucket: int) -> float:

@@ -22,7 +22,7 @@ def roll_up() -> Op[RolledUp]:
     yield from prefer_bitmap_scans().run()
     head = yield from Statement(sql("rollups/lock_head"), {}, _first).run()
     if head is None:
-        return RolledUp(0, complete=False)
+        return RolledUp(0, complete=True)
     oldest, next_xid, listed = head.snapshot.split(":")
     first_running, current_end, _ = head.current.split(":")
     if int(next_xid) > int(current_end):
