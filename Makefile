@@ -12,6 +12,8 @@ PY := $(BIN)/python
 PIP := $(PY) -m pip -qq --disable-pip-version-check
 ARGS ?=
 CHAOS ?=
+# The order of the tests of a file. Any number shuffles them differently.
+SEED ?= 1
 
 # The first Python on the PATH that runs and is new enough; `make setup PYTHON=…` chooses another.
 # Each is run, not only looked up: version managers leave commands of versions that are not installed.
@@ -40,7 +42,7 @@ demo: $(READY) ## Show Tarry at work on an embedded PostgreSQL
 # Three processes for two cores: many tests wait, for timers and for processes that they started. One file per process at a
 # time, since each has its own servers, and long files first: tests/conftest.py has the order and the exception for Spark.
 test: $(READY) ## Run the test suite
-	$(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder --randomly-seed=$(SEED) $(ARGS)
 
 check: $(READY) ## Check format, lint, types, the direction of imports and generated files
 	$(BIN)/ruff format --check .

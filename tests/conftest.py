@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,21 @@ from xdist.scheduler import LoadFileScheduling
 
 pytest_plugins = [f"tests.kit.{name}" for name in ("environment", "servers", "clocks", "backends", "sleepers", "cron")]
 
+# The same examples in every run: a change is judged by what it changed. `HYPOTHESIS_PROFILE=deep` looks for new ones.
 # No database of examples: the suite writes nothing into the checkout, under any account.
 settings.register_profile(
     "ci",
     max_examples=60,
+    derandomize=True,
     stateful_step_count=40,
     deadline=None,
     database=None,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.register_profile("deep", settings.get_profile("ci"), max_examples=2_000, stateful_step_count=80)
+settings.register_profile(
+    "deep", settings.get_profile("ci"), max_examples=2_000, stateful_step_count=80, derandomize=False
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 _FUZZED = {"test_document.py", "test_relay_fuzzed.py"}
@@ -33,7 +38,9 @@ _LONGEST_FIRST = ("spark", "chaos", "docs", "services", "concurrency", "storage"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """pyproject.toml keeps this plugin from every run: to import it takes two seconds of each worker."""
+    # A shell that starts the suite in the background makes it ignore SIGINT, and so would every process that a test interrupts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    # pyproject.toml keeps this plugin from every run: to import it takes two seconds of each worker.
     if _with_chaos(config):
         config.pluginmanager.import_plugin("schemathesis.pytest.plugin")
 

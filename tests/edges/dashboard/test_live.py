@@ -42,7 +42,7 @@ def test_a_refresh_keeps_focus_open_panels_and_scroll(screen: Screen, dashboard:
     details.locator("summary").click()
     link = page.get_by_role("link", name="k0", exact=True)
     link.focus()
-    page.mouse.wheel(0, 300)
+    page.evaluate("window.scrollBy({top: 300, behavior: 'instant'})")  # a wheel scrolls later than its call returns
     scrolled = page.evaluate("window.scrollY")
     dashboard.app.queue(queue).offer("more", 1)
     expect(page.locator(".tile", has_text="Ready").locator(".value")).to_have_text("13")

@@ -33,7 +33,7 @@ PAGES = ("/anomalies/1", "/system/checks", "/system/settings", "/system/audit", 
 def filled(server: Server, loop: Loop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     made = served(server, loop)
     made.app.queue("orders").offer("order-17", {"n": 1})
-    publish(made.dsn, tmp_path_factory.mktemp("lake"), anomalies=120, runs=40, files=4)
+    publish(made.dsn, tmp_path_factory.mktemp("lake"), anomalies=130, runs=40, files=4)
     with psycopg.connect(made.dsn) as conn:
         conn.execute(
             "insert into tarry.audit (at, actor, action, queue, detail, status) "
