@@ -38,7 +38,7 @@ _LONGEST_FIRST = ("spark", "chaos", "docs", "services", "concurrency", "storage"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # A shell that starts the suite in the background makes it ignore SIGINT, and so would every process that a test interrupts.
+    # A suite that a shell runs in the background ignores SIGINT, and so would every process that a test interrupts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # pyproject.toml keeps this plugin from every run: to import it takes two seconds of each worker.
     if _with_chaos(config):
