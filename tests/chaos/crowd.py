@@ -21,6 +21,8 @@ from tests.chaos.client import Order
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 180.0
+CATCHING_UP_S = 900.0
+"""How long a follower may take to read what was committed while other processes had the machine."""
 WORKING = ("library", "patient", "remote")
 
 
@@ -142,7 +144,7 @@ class Crowd:
             member.process.stdin.close()
         for member in members:
             try:
-                code = member.process.wait(TIMEOUT_S)
+                code = member.process.wait(CATCHING_UP_S if member.role == "follower" else TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 member.process.kill()
                 member.process.wait()

@@ -26,7 +26,8 @@ from tests.chaos.recording import OK, UNKNOWN, Recorder, now_us, read_one
 from tests.chaos.workload import NO_EFFECT, row_of, us
 
 QUICK = timedelta(milliseconds=500)
-PAGE = 2_000
+PAGE = 20_000
+"""Each page of a window reads the rest of it: a follower that fell behind on a busy machine must be able to catch up."""
 MOST = 10_000_000
 """Events that a follower may be behind: more than a run makes, so that falling behind is no gap."""
 VERBS = {
