@@ -29,7 +29,7 @@ START = datetime(2026, 3, 28, tzinfo=UTC)
 def specs(n: int) -> list[ScheduleSpec]:
     zones = ("UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata")
     return [
-        ScheduleSpec(prefix=f"p{i}", schedule=Cron(f"{i % 60} * * * *", zones[i % 4]), queue=f"q{i % 8}", payload=b"1")
+        ScheduleSpec(name=f"p{i}", schedule=Cron(f"{i % 60} * * * *", zones[i % 4]), queue=f"q{i % 8}", payload=b"1")
         for i in range(n)
     ]
 
@@ -61,7 +61,7 @@ def measure(app: App, clock: MutableClock, n: int) -> None:
         f"{n:>7,}  {installed / n * 1e6:>9.0f}  {pure / n * 1e6:>9.0f}  {spent / planned * 1e6:>11.0f}  "
         f"{planned / spent:>11,.0f}  {kept / n:>9,.0f}"
     )
-    app.schedules.apply([], remove=[state.prefix for state in states])
+    app.schedules.apply([], remove=[state.name for state in states])
     for info in app.queues.list():
         app.store.run(app.store.messages.purge(info.name))
 

@@ -56,9 +56,9 @@ def test_what_may_be_skipped_cannot_be_planned_ahead(cron: Cron) -> None:
 
 @pytest.mark.parametrize("bad", ["", "x" * 201, "a\x00b", 7])
 def test_a_name_that_cannot_be(cron: Cron, bad: Any) -> None:
-    with pytest.raises(InvalidInput, match="prefix"):
+    with pytest.raises(InvalidInput, match="name of a schedule"):
         cron.install_periodic(bad, HOUR, queue="q")
-    with pytest.raises(InvalidInput, match="prefix"):
+    with pytest.raises(InvalidInput, match="name of a schedule"):
         cron.install_tick("h1", bad, [], queue="q")
 
 

@@ -97,7 +97,7 @@ def test_no_tick_is_lost_or_doubled_while_schedulers_with_wrong_clocks_are_kille
         due = []
         for ticks in records.values():
             made = {record.tick for record in ticks if record.verdict in MADE}
-            schedule = app.schedules.get(ticks[0].prefix).spec.timetable
+            schedule = app.schedules.get(ticks[0].name).spec.timetable
             due += [tick for tick in schedule.after(began_at, ended_at) if tick not in made]
         assert due == []
         assert set(begun.values()) == {1}

@@ -15,11 +15,11 @@ PLAIN = Policy()
 
 
 def state(
-    prefix: str, schedule: Schedule, cursor_at: datetime = NOON, *, paused: bool = False, policy: Policy = PLAIN
+    name: str, schedule: Schedule, cursor_at: datetime = NOON, *, paused: bool = False, policy: Policy = PLAIN
 ) -> ScheduleState:
-    spec = ScheduleSpec(prefix=prefix, schedule=schedule, queue=f"q-{prefix}", payload=b"1", policy=policy)
+    spec = ScheduleSpec(name=name, schedule=schedule, queue=f"q-{name}", payload=b"1", policy=policy)
     at = NOON if paused else None
-    return ScheduleState(spec=spec, cursor_at=cursor_at, wake_at=NOON, ruled_at=NOON, installed_at=NOON, paused_at=at)
+    return ScheduleState(spec=spec, cursor_at=cursor_at, wake_at=NOON, decided_at=NOON, installed_at=NOON, paused_at=at)
 
 
 def test_each_schedule_adds_what_comes_after_its_own_cursor() -> None:

@@ -16,9 +16,14 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 def state(*, paused_at: datetime | None = None, overlap: str = "allow") -> ScheduleState:
     policy = Policy(overlap=overlap)  # pyright: ignore[reportArgumentType] - as a caller may pass it
-    spec = ScheduleSpec(prefix="p", schedule=Periodic(HOUR), queue="q", payload=b"1", policy=policy)
+    spec = ScheduleSpec(name="p", schedule=Periodic(HOUR), queue="q", payload=b"1", policy=policy)
     return ScheduleState(
-        spec=spec, cursor_at=NOON, wake_at=NOON + HOUR, ruled_at=NOON, installed_at=NOON - 9 * HOUR, paused_at=paused_at
+        spec=spec,
+        cursor_at=NOON,
+        wake_at=NOON + HOUR,
+        decided_at=NOON,
+        installed_at=NOON - 9 * HOUR,
+        paused_at=paused_at,
     )
 
 
@@ -26,7 +31,7 @@ def state(*, paused_at: datetime | None = None, overlap: str = "allow") -> Sched
 @pytest.mark.parametrize("verdict", Verdict)
 def test_a_decision_is_explained_with_its_reason(verdict: Verdict, reason: Reason) -> None:
     record = TickRecord(
-        prefix="p", hash=Periodic(HOUR).config_hash, tick=NOON, verdict=verdict, reason=reason, decided_at=NOON - HOUR
+        name="p", hash=Periodic(HOUR).config_hash, tick=NOON, verdict=verdict, reason=reason, decided_at=NOON - HOUR
     )
     explanation = explain(state(), NOON, NOON, [record])
     assert explanation.startswith(f"{NOON.isoformat()}: {verdict.value} at {(NOON - HOUR).isoformat()}, ")

@@ -26,7 +26,7 @@ def replaced(
     app = App(MemoryStore(clock=clock))
 
     def put(schedule: Schedule, policy: Policy) -> None:
-        app.schedules.put(ScheduleSpec(prefix="p", schedule=schedule, queue="q", payload=b"1", policy=policy))
+        app.schedules.put(ScheduleSpec(name="p", schedule=schedule, queue="q", payload=b"1", policy=policy))
 
     put(Periodic(MINUTE), Policy(misfire=misfire, overlap=overlap, catch_up_for=10 * HOUR))
     clock.advance(gap)

@@ -125,7 +125,7 @@ def app_with(payload: bytes, policy: Policy | None = None) -> tuple[App, Watched
     clock = WatchedClock(START)
     app = App(MemoryStore(clock=clock))
     app.schedules.put(
-        ScheduleSpec(prefix="p", schedule=Periodic(MINUTE), queue="q", payload=payload, policy=policy or Policy())
+        ScheduleSpec(name="p", schedule=Periodic(MINUTE), queue="q", payload=payload, policy=policy or Policy())
     )
     return app, clock
 
@@ -149,7 +149,7 @@ def test_a_backfill_compares_with_a_long_ledger_page_by_page(monkeypatch: pytest
     monkeypatch.setattr("tarry.api._sync.schedules.PAGE", 7)
     app, clock = app_with(b"1")
     clock.advance(HOUR)
-    app.schedules.put(ScheduleSpec(prefix="p", schedule=Cron("* * * * *", "UTC"), queue="q", payload=b"1"))
+    app.schedules.put(ScheduleSpec(name="p", schedule=Cron("* * * * *", "UTC"), queue="q", payload=b"1"))
     assert app.schedules.backfill("p", START + 2 * MINUTE, START + 30 * MINUTE)
     assert app.schedules.missing("p", START + 2 * MINUTE, START + 30 * MINUTE) == []
     assert app.schedules.missing("p", START + 2 * MINUTE, START + 31 * MINUTE) == [START + 30 * MINUTE]

@@ -1,4 +1,4 @@
-"""Schedules in tests: schedulers on any store, and prefixes that no other test knows."""
+"""Schedules in tests: schedulers on any store, and names that no other test knows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def scheduler(app: App) -> Scheduler:
 
 def remove_schedules(app: App) -> None:
     for state in app.schedules.list():
-        app.schedules.delete(state.prefix)
+        app.schedules.delete(state.name)
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def cron(app: App) -> Iterator[Cron]:
 
 
 @pytest.fixture
-def prefix() -> str:
+def name() -> str:
     return new_name()
 
 

@@ -20,7 +20,7 @@ TICKS = 100_000
 SINCE = datetime(2026, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 _FILL = """
-    insert into tarry.tick (prefix, hash, tick, verdict, reason, decided_at)
+    insert into tarry.tick (ledger, hash, tick, verdict, reason, decided_at)
     select 'p' || i %% 100, 'h', %(since)s::timestamptz + i * interval '1 minute', 'planned', 'on_time',
         %(since)s::timestamptz + (i - 1) * interval '1 minute'
     from generate_series(0, %(ticks)s - 1) i
@@ -78,10 +78,10 @@ def test_the_check_reads_other_configurations_by_the_tick(ledger: psycopg.Connec
     assert plan.rows("tick") <= 50
 
 
-def _change(prefix: str) -> ScheduleChange:
-    spec = ScheduleSpec(prefix=prefix, schedule=Periodic(MINUTE), queue="q", payload=b"")
-    after = ScheduleState(spec=spec, cursor_at=SINCE, wake_at=None, ruled_at=SINCE, installed_at=SINCE)
-    return ScheduleChange(prefix=prefix, expected=None, after=after, ruled_at=SINCE)
+def _change(name: str) -> ScheduleChange:
+    spec = ScheduleSpec(name=name, schedule=Periodic(MINUTE), queue="q", payload=b"")
+    after = ScheduleState(spec=spec, cursor_at=SINCE, wake_at=None, decided_at=SINCE, installed_at=SINCE)
+    return ScheduleChange(name=name, expected=None, after=after, decided_at=SINCE)
 
 
 def _tick(at: datetime) -> TickChange:

@@ -101,7 +101,7 @@ class AsyncScheduleCommands:
         def make(current: Current) -> ScheduleChange | None:
             return schedule_changes.install(current.state, spec, current.now, current.waiting, payload_of)
 
-        return existing(await self.change(spec.prefix, make, conn, spec), spec.prefix)
+        return existing(await self.change(spec.name, make, conn, spec), spec.name)
 
     async def install_ticks(
         self, spec: ScheduleSpec, messages: Sequence[PlannedMessage], conn: Any = None, *, again: bool = False
@@ -116,7 +116,7 @@ class AsyncScheduleCommands:
                 return None
             return schedule_changes.install_ticks(current.state, spec, current.now, current.waiting, messages)
 
-        await self.change(spec.prefix, make, conn, spec)
+        await self.change(spec.name, make, conn, spec)
         return installed
 
     async def uninstall(self, name: str, config_hash: str | None, conn: Any) -> bool:

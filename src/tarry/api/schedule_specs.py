@@ -34,7 +34,7 @@ class Options(TypedDict, total=False):
 
 
 def spec_of(
-    prefix: str,
+    name: str,
     schedule: Schedule,
     *,
     queue: str,
@@ -52,7 +52,7 @@ def spec_of(
     made = callable(payload)
     data, content_type = (None, None) if made else encoded(payload, payload_limit)
     spec = ScheduleSpec(
-        prefix=prefix,
+        name=name,
         schedule=schedule,
         queue=queue,
         payload=data,
@@ -67,8 +67,8 @@ def spec_of(
     return spec, lambda tick: encoded(payload(tick.astimezone(zone)), payload_limit)
 
 
-def ticks_spec(config_hash: str, prefix: str, queue: str) -> ScheduleSpec:
-    return ScheduleSpec(prefix=prefix, schedule=Ticks(check_hash(config_hash)), queue=queue, payload=None)
+def ticks_spec(config_hash: str, name: str, queue: str) -> ScheduleSpec:
+    return ScheduleSpec(name=name, schedule=Ticks(check_hash(config_hash)), queue=queue, payload=None)
 
 
 def planned(messages: Iterable[CronMessage], payload_limit: int) -> list[PlannedMessage]:

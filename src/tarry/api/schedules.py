@@ -12,7 +12,7 @@ from tarry.api.schedule_commands import TRIES, AsyncOffload, AsyncScheduleComman
 from tarry.api.validation import checked_text
 from tarry.core import limits
 from tarry.core.cron import explain, planner, schedule_changes
-from tarry.core.cron.model import ScheduleChange, ScheduleSpec, ScheduleState, TickRecord, Verdict, check_prefix
+from tarry.core.cron.model import ScheduleChange, ScheduleSpec, ScheduleState, TickRecord, Verdict, check_schedule_name
 from tarry.core.cron.planner import Fire
 from tarry.core.cron.schedule_changes import PayloadOf
 from tarry.core.cron.schedule_types import Ticks
@@ -43,7 +43,7 @@ def declared(specs: Iterable[ScheduleSpec], settings: StoreSettings) -> list[Sch
     for spec in checked:
         if spec.payload is None or isinstance(spec.schedule, Ticks):
             raise InvalidInput(
-                f"schedule {spec.prefix!r} has no payload: only the program that makes its payloads can install it",
+                f"schedule {spec.name!r} has no payload: only the program that makes its payloads can install it",
                 hint="with app.cron() as cron: cron.install_cron(…)",
             )
         limits.check_payload_size(spec.payload, settings.payload_limit)
@@ -72,7 +72,7 @@ class AsyncSchedules:
         return await self._store.run(self._cron.schedules(), conn)
 
     async def get(self, name: str, *, conn: Any = None) -> ScheduleState:
-        states = await self._store.run(self._cron.schedules(check_prefix(name)), conn)
+        states = await self._store.run(self._cron.schedules(check_schedule_name(name)), conn)
         return existing(next(iter(states), None), name)
 
     async def put(self, spec: ScheduleSpec, *, conn: Any = None) -> ScheduleState:
@@ -84,13 +84,13 @@ class AsyncSchedules:
         """Install many and remove others, all or nothing."""
         checked, removed = declared(specs, self._store.settings), list(remove)
         for _ in range(TRIES):
-            states = {state.prefix: state for state in await self.list(conn=conn)}
+            states = {state.name: state for state in await self.list(conn=conn)}
             now = await self._commands.now(conn)
             changes: builtins.list[ScheduleChange | None] = []
             for spec in checked:
-                state, waiting = states.get(spec.prefix), builtins.list[TickRecord]()
+                state, waiting = states.get(spec.name), builtins.list[TickRecord]()
                 if state is not None and state.spec != spec:
-                    waiting = await self._store.run(self._cron.waiting_ticks(spec.prefix), conn)
+                    waiting = await self._store.run(self._cron.waiting_ticks(spec.name), conn)
                 changes.append(await self.offload.run(schedule_changes.install, state, spec, now, waiting, None))
             for name in removed:
                 waiting = await self._store.run(self._cron.waiting_ticks(name), conn)
@@ -102,7 +102,7 @@ class AsyncSchedules:
 
     async def delete(self, name: str, *, conn: Any = None) -> bool:
         """Remove a schedule and its undelivered messages. False if there was none."""
-        return await self._commands.uninstall(check_prefix(name), None, conn)
+        return await self._commands.uninstall(check_schedule_name(name), None, conn)
 
     async def pause(self, name: str, *, reason: str | None = None, conn: Any = None) -> ScheduleState:
         """Stop firing. Messages that are already due are still delivered."""
@@ -119,7 +119,7 @@ class AsyncSchedules:
         )
 
     async def _changed(self, name: str, make: Make, conn: Any) -> ScheduleState:
-        return existing(await self._commands.change(check_prefix(name), make, conn), name)
+        return existing(await self._commands.change(check_schedule_name(name), make, conn), name)
 
     async def trigger(self, name: str, *, conn: Any = None) -> datetime:
         """Fire now, in addition to the schedule. Returns the tick of this run."""
@@ -135,7 +135,7 @@ class AsyncSchedules:
     async def _decided(self, name: str, decide: Decide, conn: Any) -> datetime:
         """Decide one tick, and no second one if a response was lost: a change that was rejected may have been applied
         earlier by this call. Then the ledger has its tick with the decision time chosen here."""
-        check_prefix(name)
+        check_schedule_name(name)
         now = await self._commands.now(conn)
         tried: set[tuple[str, datetime, datetime]] = set()
         for _ in range(TRIES):
@@ -158,7 +158,7 @@ class AsyncSchedules:
     ) -> builtins.list[datetime]:
         """The ticks in [since, until) without a message: what `backfill` would create."""
         start, end = checked_range(since, until)
-        check_prefix(name)
+        check_schedule_name(name)
         now = await self._commands.now(conn)
         state = await self.get(name, conn=conn)
         records = await self._recorded(name, start, end, conn)
@@ -169,7 +169,7 @@ class AsyncSchedules:
     ) -> builtins.list[datetime]:
         """Create the messages of those ticks now. Returns the ticks."""
         start, end = checked_range(since, until)
-        check_prefix(name)
+        check_schedule_name(name)
         now, payload_of = await self._commands.now(conn), self._payload_of(name)
         tried: set[datetime] = set()
         for _ in range(TRIES):
@@ -237,7 +237,7 @@ class AsyncSchedules:
     ) -> builtins.list[TickRecord]:
         """The decisions about its ticks, newest first. The ledger outlives the schedule."""
         ticks = self._cron.ticks(
-            check_prefix(name),
+            check_schedule_name(name),
             since=None if since is None else limits.check_instant(since, "since"),
             until=None if until is None else limits.check_instant(until, "until"),
             limit=limits.check_count(limit, "limit"),

@@ -39,9 +39,9 @@ class UnknownQueue(TarryError, LookupError):
 
 
 class UnknownSchedule(TarryError, LookupError):
-    def __init__(self, prefix: str) -> None:
-        super().__init__(f"there is no schedule {prefix!r}", hint="see which there are: tarry cron list")
-        self.prefix = prefix
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no schedule {name!r}", hint="see which there are: tarry cron list")
+        self.name = name
 
 
 class UnknownRedrive(TarryError, LookupError):

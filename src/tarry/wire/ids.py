@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from tarry.core import limits
-from tarry.core.cron.model import check_prefix
+from tarry.core.cron.model import check_schedule_name
 from tarry.core.errors import InvalidInput
 from tarry.core.messages.model import MessagePosition
 
@@ -49,7 +49,7 @@ def schedule_id(name: str) -> str:
 def parse_schedule_id(text: str) -> str | None:
     """The name. None for text that is not the id of a schedule, and for other encodings of an id."""
     try:
-        name = check_prefix(_text(text[1:]) if text.startswith("~") else text)
+        name = check_schedule_name(_text(text[1:]) if text.startswith("~") else text)
     except (NotBase64, ValueError, InvalidInput):
         return None
     return name if schedule_id(name) == text else None

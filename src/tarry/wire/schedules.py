@@ -39,7 +39,7 @@ MOST_BYTES = 32 * 1024 * 1024
 """Payload bytes of the messages that a request makes. The payload of a schedule counts with each of its ticks."""
 
 TimeOfDay = Annotated[str, Meta(max_length=8, examples=["02:00"])]
-ScheduleName = Annotated[str, Meta(min_length=1, max_length=model.PREFIX_LENGTH)]
+ScheduleName = Annotated[str, Meta(min_length=1, max_length=model.NAME_LENGTH)]
 Hash = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 ReasonName = Literal["on_time", "late", "misfire", "coalesced", "overlap", "paused", "by_hand", "replaced"]
 Revision = Annotated[int, Meta(ge=0, le=2**63 - 1)]
@@ -78,7 +78,7 @@ class ScheduleRequest(PayloadRequest, kw_only=True):
     def core(self, name: str, payload_limit: int) -> model.ScheduleSpec:
         content = None if self.by_code else self.content()
         return model.ScheduleSpec(
-            prefix=name,
+            name=name,
             schedule=self._schedule(),
             queue=self.queue,
             payload=None if content is None else limits.check_payload_size(content.data, payload_limit),
@@ -133,7 +133,7 @@ def _times(spec: model.ScheduleSpec) -> dict[str, Any]:
     if isinstance(schedule, schedule_types.Ticks):
         return {"ticks": schedule.hash}
     raise InvalidInput(
-        f"schedule {spec.prefix!r} cannot be sent, since this process cannot read it: {schedule.text!r:.80}",
+        f"schedule {spec.name!r} cannot be sent, since this process cannot read it: {schedule.text!r:.80}",
         hint="update the zones of this machine (tzdata), or its Tarry",
     )
 
@@ -232,17 +232,17 @@ class PlannedRequest(Request, kw_only=True):
     """What all changes of a schedule have in common."""
 
     name: ScheduleName
-    changed_at: Annotated[Instant, Meta(description="When it was computed, by GET /v1/now.")]
+    decided_at: Annotated[Instant, Meta(description="When it was computed, by GET /v1/now.")]
     ticks: TickRequests = field(default_factory=list[TickRequest])
 
     def __post_init__(self) -> None:
-        model.check_prefix(self.name)
+        model.check_schedule_name(self.name)
 
     @classmethod
     def _of(cls, change: model.ScheduleChange, **fields: Any) -> Self:
         after = change.after
         ticks = [] if after is None else [TickRequest.of(tick, after.spec) for tick in change.ticks]
-        return cls(name=change.prefix, changed_at=change.ruled_at, ticks=ticks, **fields)
+        return cls(name=change.name, decided_at=change.decided_at, ticks=ticks, **fields)
 
     def tick_changes(self, spec: model.ScheduleSpec, payload_limit: int) -> tuple[model.TickChange, ...]:
         changes = tuple(tick.core(spec, payload_limit) for tick in self.ticks)
@@ -261,7 +261,9 @@ class MoveRequest(PlannedRequest, kw_only=True):
 
     @classmethod
     def of(cls, change: model.ScheduleChange) -> Self:
-        cursor_at, wake_at = (change.after.cursor_at, change.after.wake_at) if change.after else (change.ruled_at, None)
+        cursor_at, wake_at = (
+            (change.after.cursor_at, change.after.wake_at) if change.after else (change.decided_at, None)
+        )
         return cls._of(change, expected=change.expected or 0, cursor_at=cursor_at, wake_at=wake_at)
 
     def core(self, state: model.ScheduleState, payload_limit: int) -> model.ScheduleChange:
@@ -272,10 +274,10 @@ class MoveRequest(PlannedRequest, kw_only=True):
             hint = "leave hash out, or send POST /v1/schedules:apply_changes"
             raise InvalidInput("ticks of another configuration are no part of planning", hint=hint)
         return model.ScheduleChange(
-            prefix=self.name,
+            name=self.name,
             expected=self.expected,
-            after=replace(state, cursor_at=self.cursor_at, wake_at=self.wake_at, ruled_at=self.changed_at),
-            ruled_at=self.changed_at,
+            after=replace(state, cursor_at=self.cursor_at, wake_at=self.wake_at, decided_at=self.decided_at),
+            decided_at=self.decided_at,
             ticks=self.tick_changes(state.spec, payload_limit),
             moves_only=True,
         )
@@ -311,10 +313,10 @@ class ScheduleChangeRequest(PlannedRequest, kw_only=True):
         if self.after is None and self.ticks:
             raise InvalidInput("a change that removes a schedule has no ticks")
         return model.ScheduleChange(
-            prefix=self.name,
+            name=self.name,
             expected=self.expected,
             after=self._after(state, spec),
-            ruled_at=self.changed_at,
+            decided_at=self.decided_at,
             withdraw=tuple((tick.hash, tick.tick, model.Reason(tick.reason)) for tick in self.withdraw),
             ticks=self.tick_changes(spec, payload_limit),
             moves_only=self.after is not None and self.installed is None,
@@ -332,9 +334,9 @@ class ScheduleChangeRequest(PlannedRequest, kw_only=True):
             spec=spec,
             cursor_at=after.cursor_at,
             wake_at=after.wake_at,
-            ruled_at=self.changed_at,
+            decided_at=self.decided_at,
             generation=1 if state is None else state.generation + (state.spec != spec),
-            installed_at=self.changed_at if state is None else state.installed_at,
+            installed_at=self.decided_at if state is None else state.installed_at,
             paused_at=after.paused_at,
             paused_reason=None if reason is None else limits.clip_error(reason),
         )
@@ -382,7 +384,7 @@ class DueRequest(Request):
 
     def __post_init__(self) -> None:
         for name in self.owned:
-            model.check_prefix(name)
+            model.check_schedule_name(name)
 
 
 class BackfillRequest(Request):
@@ -418,7 +420,7 @@ class ScheduleConfig(WithPayload, kw_only=True):
     def fields_of(cls, spec: model.ScheduleSpec) -> dict[str, Any]:
         content = {} if spec.payload is None else Content(spec.payload, spec.content_type).shown()
         same = same_fields(spec.schedule, ScheduleConfig) | same_fields(spec, ScheduleConfig, "payload", "content_type")
-        return {**same, "name": spec.prefix, **data_of(spec.policy), **content}
+        return {**same, **data_of(spec.policy), **content}
 
     @classmethod
     def of_spec(cls, spec: model.ScheduleSpec) -> Self:
@@ -434,7 +436,7 @@ class Schedule(ScheduleConfig, kw_only=True):
     installed_at: At
     generation: int
     revision: int
-    changed_at: At
+    decided_at: At
     cursor_at: Annotated[At, Meta(description="Every tick up to this instant has been decided.")]
     wake_at: Annotated[At | None, Meta(description="When it next needs a scheduler.")]
     last_live: Annotated[bool, Meta(description="Its last message is still live; only where overlaps are skipped.")]
@@ -442,20 +444,19 @@ class Schedule(ScheduleConfig, kw_only=True):
 
     @classmethod
     def of(cls, state: model.ScheduleState, now: datetime) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]
-        shown = {"next_at": next_at(state, now), "changed_at": state.ruled_at, **same_fields(state, cls)}
-        return cls(id=schedule_id(state.prefix), **data_of(shown), **cls.fields_of(state.spec))
+        shown = {"next_at": next_at(state, now), **same_fields(state, cls, "name")}
+        return cls(id=schedule_id(state.name), **data_of(shown), **cls.fields_of(state.spec))
 
     def core(self) -> model.ScheduleState:
         content = None if self.by_code else self.content()
         spec = model.ScheduleSpec(
             **same_fields(self, model.ScheduleSpec, "payload", "content_type"),
-            prefix=self.name,
             schedule=stored_schedule(self.kind, self.text, self.zone, self.hash),
             payload=None if content is None else content.data,
             content_type=None if content is None else content.content_type,
             policy=self.as_core(model.Policy),
         )
-        state: dict[str, Any] = {"ruled_at": self.changed_at, **same_fields(self, model.ScheduleState)}
+        state: dict[str, Any] = same_fields(self, model.ScheduleState)
         for name, value in state.items():
             if value is not None and name.endswith(("_at", "_until")):
                 state[name] = datetime.fromisoformat(value)
@@ -516,12 +517,8 @@ class TickRecord(Response):
     due_at: At | None
     live: bool
 
-    @classmethod
-    def of(cls, record: model.TickRecord, /) -> Self:
-        return super().of_core(record, name=record.prefix)
-
     def core(self) -> model.TickRecord:
-        return self.as_core(model.TickRecord, prefix=self.name)
+        return self.as_core(model.TickRecord)
 
 
 class History(Response):

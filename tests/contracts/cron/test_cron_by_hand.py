@@ -45,58 +45,58 @@ class SendsTwice:
 
 class TestByHand:
     def test_paused_it_does_not_fire_and_resumed_it_goes_on(
-        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+        self, app: App, cron: Cron, queue: Queue[Any], name: str, clock: WatchedClock
     ) -> None:
-        cron.install_periodic(prefix, HOUR, queue=queue.name)
-        state = cron.schedules.pause(prefix, reason="the printer is broken")
+        cron.install_periodic(name, HOUR, queue=queue.name)
+        state = cron.schedules.pause(name, reason="the printer is broken")
         assert (state.paused, state.paused_reason) == (True, "the printer is broken")
         clock.advance(2.5 * HOUR)
         scheduler(app).run_once()
         assert queue.try_poll() is None
-        assert not cron.schedules.resume(prefix).paused
+        assert not cron.schedules.resume(name).paused
         clock.advance(HOUR)
         assert ticks_of(queue) == [START + 3 * HOUR]
-        assert verdicts(cron.schedules.history(prefix)) == [
+        assert verdicts(cron.schedules.history(name)) == [
             (1, "skipped", "paused"),
             (2, "skipped", "paused"),
             (3, "planned", "on_time"),
         ]
 
     def test_what_fired_before_the_pause_is_still_delivered(
-        self, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+        self, cron: Cron, queue: Queue[Any], name: str, clock: WatchedClock
     ) -> None:
-        cron.install_periodic(prefix, HOUR, queue=queue.name)
+        cron.install_periodic(name, HOUR, queue=queue.name)
         clock.advance(HOUR)
-        cron.schedules.pause(prefix)
+        cron.schedules.pause(name)
         assert ticks_of(queue) == [START + HOUR]
 
     def test_a_change_of_a_paused_schedule_leaves_it_paused(
-        self, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+        self, cron: Cron, queue: Queue[Any], name: str, clock: WatchedClock
     ) -> None:
-        cron.install_periodic(prefix, HOUR, queue=queue.name)
-        cron.schedules.pause(prefix)
-        cron.install_periodic(prefix, 2 * HOUR, queue=queue.name)
+        cron.install_periodic(name, HOUR, queue=queue.name)
+        cron.schedules.pause(name)
+        cron.install_periodic(name, 2 * HOUR, queue=queue.name)
         clock.advance(DAY)
         assert queue.try_poll() is None
 
     def test_a_change_that_comes_after_the_end_makes_nothing_again(
-        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+        self, app: App, cron: Cron, queue: Queue[Any], name: str, clock: WatchedClock
     ) -> None:
         """One process read it, another removed it, and now the first writes."""
-        cron.install_periodic(prefix, HOUR, queue=queue.name)
-        (seen,) = [state for state in app.store.run(app.store.cron.schedules()) if state.prefix == prefix]
+        cron.install_periodic(name, HOUR, queue=queue.name)
+        (seen,) = [state for state in app.store.run(app.store.cron.schedules()) if state.name == name]
         changed = dataclasses.replace(seen, paused_reason="late")
-        late = ScheduleChange(prefix=prefix, expected=seen.revision, after=changed, ruled_at=clock.pinned())
-        cron.schedules.delete(prefix)
+        late = ScheduleChange(name=name, expected=seen.revision, after=changed, decided_at=clock.pinned())
+        cron.schedules.delete(name)
         assert app.store.run(app.store.cron.apply_changes([late])) == [False]
-        assert prefix not in [state.prefix for state in app.store.run(app.store.cron.schedules())]
+        assert name not in [state.name for state in app.store.run(app.store.cron.schedules())]
 
     def test_triggered_it_runs_once_more_and_now(
-        self, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+        self, cron: Cron, queue: Queue[Any], name: str, clock: WatchedClock
     ) -> None:
-        cron.install_periodic(prefix, HOUR, queue=queue.name)
+        cron.install_periodic(name, HOUR, queue=queue.name)
         clock.advance(MINUTE)
-        first, second = cron.schedules.trigger(prefix), cron.schedules.trigger(prefix)
+        first, second = cron.schedules.trigger(name), cron.schedules.trigger(name)
         assert (first, second - first) == (START + MINUTE, timedelta(microseconds=1))
         assert ticks_of(queue) == [first, second]
         clock.set(START + HOUR)
@@ -104,78 +104,78 @@ class TestByHand:
 
     @pytest.mark.parametrize("verb", ["trigger", "skip_next"])
     def test_a_change_whose_reply_was_lost_is_not_applied_again(
-        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock, verb: str
+        self, app: App, cron: Cron, queue: Queue[Any], name: str, clock: WatchedClock, verb: str
     ) -> None:
-        cron.install_periodic(prefix, HOUR, queue=queue.name)
+        cron.install_periodic(name, HOUR, queue=queue.name)
         lossy: Any = SendsTwice(app.store, clock)
-        tick = getattr(Schedules(lossy), verb)(prefix)
-        by_hand = [record for record in cron.schedules.history(prefix) if record.reason is Reason.BY_HAND]
+        tick = getattr(Schedules(lossy), verb)(name)
+        by_hand = [record for record in cron.schedules.history(name) if record.reason is Reason.BY_HAND]
         assert [record.tick for record in by_hand] == [tick]
 
     def test_a_repeated_backfill_or_delete_reports_its_first_result_after_a_lost_reply(
-        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+        self, app: App, cron: Cron, queue: Queue[Any], name: str, clock: WatchedClock
     ) -> None:
-        cron.install_periodic(prefix, HOUR, queue=queue.name)
+        cron.install_periodic(name, HOUR, queue=queue.name)
         lossy: Any = SendsTwice(app.store, clock)
         schedules = Schedules(lossy)
         expected = [START - 2 * HOUR, START - HOUR]
-        assert schedules.backfill(prefix, expected[0], START) == expected
+        assert schedules.backfill(name, expected[0], START) == expected
         assert ticks_of(queue) == expected
-        assert schedules.delete(prefix)
-        assert not schedules.delete(prefix)
+        assert schedules.delete(name)
+        assert not schedules.delete(name)
 
     def test_every_other_repeated_change_is_applied_once(
-        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+        self, app: App, cron: Cron, queue: Queue[Any], name: str, clock: WatchedClock
     ) -> None:
         lossy: Any = SendsTwice(app.store, clock)
         schedules = Schedules(lossy)
-        spec = cron.install_periodic(prefix, HOUR, queue=queue.name).state.spec  # pyright: ignore[reportOptionalMemberAccess]
+        spec = cron.install_periodic(name, HOUR, queue=queue.name).state.spec  # pyright: ignore[reportOptionalMemberAccess]
         changed = dataclasses.replace(spec, priority=3)
         assert schedules.put(changed).generation == 2
-        assert schedules.pause(prefix, reason="why").paused
-        assert not schedules.resume(prefix).paused
+        assert schedules.pause(name, reason="why").paused
+        assert not schedules.resume(name).paused
         other = new_name()
-        schedules.apply([spec, dataclasses.replace(spec, prefix=other)])
-        assert cron.schedules.get(prefix).generation == 3
+        schedules.apply([spec, dataclasses.replace(spec, name=other)])
+        assert cron.schedules.get(name).generation == 3
         assert cron.schedules.get(other).generation == 1
         clock.set(START + HOUR)
         assert ticks_of(queue) == [START + HOUR] * 2
 
     def test_the_next_tick_can_be_skipped(
-        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+        self, app: App, cron: Cron, queue: Queue[Any], name: str, clock: WatchedClock
     ) -> None:
-        cron.install_periodic(prefix, HOUR, queue=queue.name)
-        assert cron.schedules.skip_next(prefix) == START + HOUR
-        assert cron.schedules.skip_next(prefix) == START + 2 * HOUR
+        cron.install_periodic(name, HOUR, queue=queue.name)
+        assert cron.schedules.skip_next(name) == START + HOUR
+        assert cron.schedules.skip_next(name) == START + 2 * HOUR
         ticks: list[datetime] = []
         for _ in range(4):
             clock.advance(HOUR)
             scheduler(app).run_once()
             ticks += ticks_of(queue)
         assert ticks == [START + 3 * HOUR, START + 4 * HOUR]
-        assert "skipped" in cron.schedules.explain(prefix, START + HOUR)
+        assert "skipped" in cron.schedules.explain(name, START + HOUR)
 
     def test_what_is_missing_is_counted_first_and_then_filled_in(
-        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+        self, app: App, cron: Cron, queue: Queue[Any], name: str, clock: WatchedClock
     ) -> None:
-        cron.install_periodic(prefix, HOUR, queue=queue.name)
+        cron.install_periodic(name, HOUR, queue=queue.name)
         clock.advance(5.5 * HOUR)
         scheduler(app).run_once()
         ticks_of(queue)
         span = (START - 2 * HOUR, START + 9 * HOUR)
         expected = [START + n * HOUR for n in (-2, -1, 0, 2, 3, 4)]
-        assert cron.schedules.missing(prefix, *span) == expected
+        assert cron.schedules.missing(name, *span) == expected
         assert queue.try_poll() is None
-        assert cron.schedules.backfill(prefix, *span) == expected
+        assert cron.schedules.backfill(name, *span) == expected
         assert ticks_of(queue) == expected
-        assert cron.schedules.backfill(prefix, *span) == []
+        assert cron.schedules.backfill(name, *span) == []
 
     def test_the_preview_is_what_the_scheduler_then_does(
-        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+        self, app: App, cron: Cron, queue: Queue[Any], name: str, clock: WatchedClock
     ) -> None:
         clock.set(datetime(2024, 3, 30, 20, tzinfo=UTC))
-        cron.install_cron(prefix, "30 2 * * *", zone="Europe/Berlin", queue=queue.name, jitter_for=MINUTE)
-        ahead = cron.schedules.preview(prefix, 4)
+        cron.install_cron(name, "30 2 * * *", zone="Europe/Berlin", queue=queue.name, jitter_for=MINUTE)
+        ahead = cron.schedules.preview(name, 4)
         assert [fire.verdict for fire in ahead] == [Verdict.PLANNED, None, None, None]
         for fire in ahead:
             clock.set(fire.due_at)
@@ -185,29 +185,29 @@ class TestByHand:
             delivery.ack()
 
     def test_every_tick_can_be_explained(
-        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+        self, app: App, cron: Cron, queue: Queue[Any], name: str, clock: WatchedClock
     ) -> None:
-        cron.install_periodic(prefix, HOUR, queue=queue.name)
+        cron.install_periodic(name, HOUR, queue=queue.name)
         explain = cron.schedules.explain
-        assert "planned at" in explain(prefix, START + HOUR)
-        assert "still live" in explain(prefix, START + HOUR)
-        assert "lies ahead" in explain(prefix, START + 5 * HOUR)
-        assert "not a tick of this schedule" in explain(prefix, START + MINUTE)
-        assert "installed later" in explain(prefix, START - HOUR)
+        assert "planned at" in explain(name, START + HOUR)
+        assert "still live" in explain(name, START + HOUR)
+        assert "lies ahead" in explain(name, START + 5 * HOUR)
+        assert "not a tick of this schedule" in explain(name, START + MINUTE)
+        assert "installed later" in explain(name, START - HOUR)
         clock.advance(4 * HOUR)
-        assert "nothing was decided yet" in explain(prefix, START + 3 * HOUR)
+        assert "nothing was decided yet" in explain(name, START + 3 * HOUR)
 
-    def test_an_unknown_schedule_is_reported(self, cron: Cron, prefix: str) -> None:
+    def test_an_unknown_schedule_is_reported(self, cron: Cron, name: str) -> None:
         for verb in ("get", "pause", "resume", "trigger", "skip_next", "preview"):
             with pytest.raises(UnknownSchedule):
-                getattr(cron.schedules, verb)(prefix)
+                getattr(cron.schedules, verb)(name)
 
 
 class TestClocks:
     def test_a_clock_that_is_set_back_doubles_nothing_and_skips_nothing(
-        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+        self, app: App, cron: Cron, queue: Queue[Any], name: str, clock: WatchedClock
     ) -> None:
-        cron.install_periodic(prefix, HOUR, queue=queue.name)
+        cron.install_periodic(name, HOUR, queue=queue.name)
         ticks: list[datetime] = []
         for step in (1, 1, 1, -2, 1, 1, 1, 1, -1, 1, 1):
             clock.advance(step * HOUR)
@@ -217,10 +217,10 @@ class TestClocks:
         assert len(set(ticks)) == len(ticks)
 
     def test_a_tick_that_comes_between_the_step_back_and_the_next_look_is_made_too(
-        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+        self, app: App, cron: Cron, queue: Queue[Any], name: str, clock: WatchedClock
     ) -> None:
         """By a clock that was hours ahead it had been skipped; within the grace it is looked at again."""
-        cron.install_periodic(prefix, HOUR, queue=queue.name)
+        cron.install_periodic(name, HOUR, queue=queue.name)
         clock.set(START + 5.5 * HOUR)
         scheduler(app).run_once()
         assert ticks_of(queue) == [START + HOUR, START + 5 * HOUR]
@@ -234,9 +234,9 @@ class TestClocks:
         assert ticks_of(queue) == [START + 3 * HOUR]
 
     def test_a_clock_that_was_a_year_ahead_for_a_moment_costs_no_tick(
-        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+        self, app: App, cron: Cron, queue: Queue[Any], name: str, clock: WatchedClock
     ) -> None:
-        cron.install_periodic(prefix, HOUR, queue=queue.name)
+        cron.install_periodic(name, HOUR, queue=queue.name)
         clock.advance(365 * DAY)
         scheduler(app).run_once()
         clock.advance(-365 * DAY)
@@ -249,12 +249,12 @@ class TestClocks:
 
 
 class TestManyAtOnce:
-    def test_all_or_none_are_applied(self, app: App, cron: Cron, queue: Queue[Any], prefix: str) -> None:
-        cron.install_periodic(prefix, HOUR, queue=queue.name, payload=1)
-        spec = cron.schedules.get(prefix).spec
-        more = [dataclasses.replace(spec, prefix=f"{prefix}/{n}") for n in range(3)]
-        cron.schedules.apply(more, remove=[prefix])
-        assert [state.prefix for state in cron.schedules.list()] == [change.prefix for change in more]
+    def test_all_or_none_are_applied(self, app: App, cron: Cron, queue: Queue[Any], name: str) -> None:
+        cron.install_periodic(name, HOUR, queue=queue.name, payload=1)
+        spec = cron.schedules.get(name).spec
+        more = [dataclasses.replace(spec, name=f"{name}/{n}") for n in range(3)]
+        cron.schedules.apply(more, remove=[name])
+        assert [state.name for state in cron.schedules.list()] == [change.name for change in more]
 
     @where_the_messages_are
     def test_what_comes_due_is_counted_by_slices(

@@ -27,11 +27,11 @@ class TestInATransaction:
             yield caller
 
     def test_it_is_installed_with_the_commit(
-        self, cron: Cron, queue: Queue[Any], prefix: str, caller: Caller, clock: WatchedClock
+        self, cron: Cron, queue: Queue[Any], name: str, caller: Caller, clock: WatchedClock
     ) -> None:
         queue.offer("before", 1, after=9 * HOUR)
-        cron.install_periodic(prefix, HOUR, queue=queue.name, payload=1, conn=caller.conn)
-        assert cron.schedules.get(prefix, conn=caller.conn).prefix == prefix
+        cron.install_periodic(name, HOUR, queue=queue.name, payload=1, conn=caller.conn)
+        assert cron.schedules.get(name, conn=caller.conn).name == name
         assert cron.schedules.list() == []
         clock.advance(HOUR)
         assert queue.try_poll() is None
@@ -39,47 +39,47 @@ class TestInATransaction:
         assert ticks_of(queue) == [START + HOUR]
 
     def test_a_change_that_is_rolled_back_takes_nothing_back(
-        self, cron: Cron, queue: Queue[Any], prefix: str, caller: Caller, clock: WatchedClock
+        self, cron: Cron, queue: Queue[Any], name: str, caller: Caller, clock: WatchedClock
     ) -> None:
-        cron.install_daily(prefix, ["01:00"], zone="UTC", queue=queue.name, payload="old")
-        cron.install_cron(prefix, "30 0 * * *", zone="UTC", queue=queue.name, payload="new", conn=caller.conn)
-        cron.schedules.pause(prefix, conn=caller.conn)
+        cron.install_daily(name, ["01:00"], zone="UTC", queue=queue.name, payload="old")
+        cron.install_cron(name, "30 0 * * *", zone="UTC", queue=queue.name, payload="new", conn=caller.conn)
+        cron.schedules.pause(name, conn=caller.conn)
         caller.rollback()
         clock.advance(HOUR)
         assert take(queue).payload == "old"
-        assert verdicts(cron.schedules.history(prefix)) == [(1, "planned", "on_time")]
-        assert not cron.schedules.get(prefix).paused
+        assert verdicts(cron.schedules.history(name)) == [(1, "planned", "on_time")]
+        assert not cron.schedules.get(name).paused
 
     def test_ticks_of_a_program_and_runs_by_hand_go_with_it_too(
-        self, cron: Cron, queue: Queue[Any], prefix: str, caller: Caller
+        self, cron: Cron, queue: Queue[Any], name: str, caller: Caller
     ) -> None:
         queue.offer("before", 1, after=9 * HOUR)
-        cron.install_tick("h1", prefix, [CronMessage("x", START)], queue=queue.name, conn=caller.conn)
+        cron.install_tick("h1", name, [CronMessage("x", START)], queue=queue.name, conn=caller.conn)
         caller.rollback()
         assert queue.try_poll() is None
-        cron.install_tick("h1", prefix, [CronMessage("x", START)], queue=queue.name)
-        cron.uninstall_tick("h1", prefix, conn=caller.conn)
+        cron.install_tick("h1", name, [CronMessage("x", START)], queue=queue.name)
+        cron.uninstall_tick("h1", name, conn=caller.conn)
         caller.rollback()
         assert take(queue).payload == "x"
-        cron.install_periodic(prefix, HOUR, queue=queue.name)
-        cron.schedules.trigger(prefix, conn=caller.conn)
-        cron.schedules.skip_next(prefix, conn=caller.conn)
+        cron.install_periodic(name, HOUR, queue=queue.name)
+        cron.schedules.trigger(name, conn=caller.conn)
+        cron.schedules.skip_next(name, conn=caller.conn)
         caller.rollback()
         assert queue.try_poll() is None
-        assert {verdict for _, verdict, _ in verdicts(cron.schedules.history(prefix))} == {"planned"}
+        assert {verdict for _, verdict, _ in verdicts(cron.schedules.history(name))} == {"planned"}
 
 
 @pytest.mark.parametrize("backend", POSTGRES, indirect=True)
 def test_without_a_transaction_ticks_and_their_ledger_are_stored_together_or_not_at_all(
-    backend: Backend, app: App, cron: Cron, queue: Queue[Any], prefix: str
+    backend: Backend, app: App, cron: Cron, queue: Queue[Any], name: str
 ) -> None:
     queue.offer("before", 1, after=9 * HOUR)
     with backend.caller(autocommit=True) as caller, backend.caller() as other:
         caller.execute("set lock_timeout = '100ms'")
-        queue.offer(tick_key(prefix, "h1", START), "in the way", conn=other.conn)
+        queue.offer(tick_key(name, "h1", START), "in the way", conn=other.conn)
         with pytest.raises(psycopg.errors.LockNotAvailable):
-            cron.install_tick("h1", prefix, [CronMessage("x", START)], queue=queue.name, conn=caller.conn)
+            cron.install_tick("h1", name, [CronMessage("x", START)], queue=queue.name, conn=caller.conn)
         other.rollback()
-        assert app.store.run(app.store.cron.ticks(prefix)) == []
-        cron.install_tick("h1", prefix, [CronMessage("x", START)], queue=queue.name, conn=caller.conn)
+        assert app.store.run(app.store.cron.ticks(name)) == []
+        cron.install_tick("h1", name, [CronMessage("x", START)], queue=queue.name, conn=caller.conn)
     assert take(queue).payload == "x"

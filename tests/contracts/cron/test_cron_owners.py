@@ -1,4 +1,4 @@
-"""The ledger belongs to a queue and an installation: a later owner of a prefix neither sees it nor is decided by it."""
+"""The ledger belongs to a queue and an installation: a later owner of a name neither sees it nor is decided by it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,8 @@ EVERY_HOUR = CronSchedule("0 * * * *", "UTC")
 FIVE = [START + n * HOUR for n in range(1, 6)]
 
 
-def put(app: App, prefix: str, queue: str, schedule: Schedule = EVERY_HOUR, **policy: Any) -> None:
-    app.schedules.put(
-        ScheduleSpec(prefix=prefix, schedule=schedule, queue=queue, payload=b"1", policy=Policy(**policy))
-    )
+def put(app: App, name: str, queue: str, schedule: Schedule = EVERY_HOUR, **policy: Any) -> None:
+    app.schedules.put(ScheduleSpec(name=name, schedule=schedule, queue=queue, payload=b"1", policy=Policy(**policy)))
 
 
 def run_for(app: App, queue: str, clock: WatchedClock, hours: int) -> list[Any]:
@@ -35,114 +33,114 @@ def run_for(app: App, queue: str, clock: WatchedClock, hours: int) -> list[Any]:
     return ticks
 
 
-def used_before(app: App, prefix: str, clock: WatchedClock, schedule: Schedule = PERIODIC) -> str:
+def used_before(app: App, name: str, clock: WatchedClock, schedule: Schedule = PERIODIC) -> str:
     """The queue of a first owner that has made five ticks and removed the schedule; the clock is back at its start."""
     first = new_name()
-    put(app, prefix, first, schedule)
+    put(app, name, first, schedule)
     assert run_for(app, first, clock, 5) == FIVE
-    app.schedules.delete(prefix)
+    app.schedules.delete(name)
     clock.set(START)
     return first
 
 
 class TestALaterOwner:
     def test_gets_its_ticks_whatever_the_owner_before_has_made(
-        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+        self, app: App, cron: Cron, queue: Queue[Any], name: str, clock: WatchedClock
     ) -> None:
-        used_before(app, prefix, clock)
-        put(app, prefix, queue.name)
+        used_before(app, name, clock)
+        put(app, name, queue.name)
         assert run_for(app, queue.name, clock, 5) == FIVE
 
     def test_gets_its_ticks_with_the_same_configuration_too(
-        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+        self, app: App, cron: Cron, queue: Queue[Any], name: str, clock: WatchedClock
     ) -> None:
-        used_before(app, prefix, clock, EVERY_HOUR)
-        put(app, prefix, queue.name)
+        used_before(app, name, clock, EVERY_HOUR)
+        put(app, name, queue.name)
         assert run_for(app, queue.name, clock, 5) == FIVE
 
     def test_sees_nothing_of_the_owner_before(
-        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+        self, app: App, cron: Cron, queue: Queue[Any], name: str, clock: WatchedClock
     ) -> None:
-        used_before(app, prefix, clock)
+        used_before(app, name, clock)
         clock.set(START + 10 * HOUR)
-        put(app, prefix, queue.name)
-        assert {record.tick for record in app.schedules.history(prefix)} == {START + 11 * HOUR}
-        assert app.schedules.missing(prefix, START + MINUTE, START + 6 * HOUR) == FIVE
-        assert "installed later" in app.schedules.explain(prefix, START + HOUR)
-        assert app.schedules.backfill(prefix, START + MINUTE, START + 6 * HOUR) == FIVE
+        put(app, name, queue.name)
+        assert {record.tick for record in app.schedules.history(name)} == {START + 11 * HOUR}
+        assert app.schedules.missing(name, START + MINUTE, START + 6 * HOUR) == FIVE
+        assert "installed later" in app.schedules.explain(name, START + HOUR)
+        assert app.schedules.backfill(name, START + MINUTE, START + 6 * HOUR) == FIVE
         assert ticks_of(app.queue(queue.name)) == FIVE
 
     def test_is_not_kept_waiting_by_a_message_of_the_owner_before(
-        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+        self, app: App, cron: Cron, queue: Queue[Any], name: str, clock: WatchedClock
     ) -> None:
         first = app.queue(new_name())
-        put(app, prefix, first.name, overlap=Overlap.SKIP)
+        put(app, name, first.name, overlap=Overlap.SKIP)
         clock.advance(HOUR)
         scheduler(app).run_once()
         take(first)  # leased, so it stays
-        app.schedules.delete(prefix)
-        put(app, prefix, queue.name, overlap=Overlap.SKIP)
+        app.schedules.delete(name)
+        put(app, name, queue.name, overlap=Overlap.SKIP)
         assert run_for(app, queue.name, clock, 1) == [START + 2 * HOUR]
 
     def test_does_not_withdraw_messages_of_the_owner_before(
-        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+        self, app: App, cron: Cron, queue: Queue[Any], name: str, clock: WatchedClock
     ) -> None:
         first = app.queue(new_name())
-        put(app, prefix, first.name)
+        put(app, name, first.name)
         clock.advance(HOUR)
         delivery = take(first)
-        app.schedules.delete(prefix)
+        app.schedules.delete(name)
         delivery.release()  # undelivered again, and no longer part of any schedule
-        put(app, prefix, queue.name)
-        app.schedules.delete(prefix)
+        put(app, name, queue.name)
+        app.schedules.delete(name)
         assert ticks_of(first) == [START + HOUR]
 
 
 class TestTheSameOwner:
     def test_does_not_make_an_executed_tick_again_after_a_removal(
-        self, app: App, cron: Cron, prefix: str, clock: WatchedClock
+        self, app: App, cron: Cron, name: str, clock: WatchedClock
     ) -> None:
-        first = used_before(app, prefix, clock)
-        put(app, prefix, first, Periodic(HOUR))
+        first = used_before(app, name, clock)
+        put(app, name, first, Periodic(HOUR))
         assert run_for(app, first, clock, 6) == [START + 6 * HOUR]
-        assert len(app.schedules.history(prefix, until=START + 6 * HOUR)) == 6
+        assert len(app.schedules.history(name, until=START + 6 * HOUR)) == 6
 
     def test_does_not_after_another_owner_in_between(
-        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+        self, app: App, cron: Cron, queue: Queue[Any], name: str, clock: WatchedClock
     ) -> None:
-        first = used_before(app, prefix, clock)
-        put(app, prefix, queue.name)
-        app.schedules.delete(prefix)
-        put(app, prefix, first)
+        first = used_before(app, name, clock)
+        put(app, name, queue.name)
+        app.schedules.delete(name)
+        put(app, name, first)
         assert run_for(app, first, clock, 5) == []
 
     def test_takes_the_ledger_along_to_another_queue(
-        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+        self, app: App, cron: Cron, queue: Queue[Any], name: str, clock: WatchedClock
     ) -> None:
         first = new_name()
-        put(app, prefix, first)
+        put(app, name, first)
         assert run_for(app, first, clock, 5) == FIVE
-        put(app, prefix, queue.name)  # replaced, not removed
-        assert app.schedules.missing(prefix, START + MINUTE, START + 6 * HOUR) == []
-        app.schedules.delete(prefix)
+        put(app, name, queue.name)  # replaced, not removed
+        assert app.schedules.missing(name, START + MINUTE, START + 6 * HOUR) == []
+        app.schedules.delete(name)
         clock.set(START)
-        put(app, prefix, queue.name)
+        put(app, name, queue.name)
         assert run_for(app, queue.name, clock, 5) == []
-        app.schedules.delete(prefix)
+        app.schedules.delete(name)
         clock.set(START)
-        put(app, prefix, first)  # it left the ledger to the other queue
+        put(app, name, first)  # it left the ledger to the other queue
         assert run_for(app, first, clock, 5) == FIVE
 
     def test_keeps_the_ledger_when_its_queue_is_renamed(
-        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+        self, app: App, cron: Cron, queue: Queue[Any], name: str, clock: WatchedClock
     ) -> None:
-        first, renamed = used_before(app, prefix, clock), new_name()
+        first, renamed = used_before(app, name, clock), new_name()
         app.queues.rename(first, renamed)
-        put(app, prefix, renamed)
+        put(app, name, renamed)
         assert run_for(app, renamed, clock, 5) == []
 
-    def test_sees_the_ledger_after_the_removal_until_the_prefix_is_used_again(
-        self, app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+    def test_sees_the_ledger_after_the_removal_until_the_name_is_used_again(
+        self, app: App, cron: Cron, queue: Queue[Any], name: str, clock: WatchedClock
     ) -> None:
-        used_before(app, prefix, clock)
-        assert [record.tick for record in reversed(app.schedules.history(prefix, until=FIVE[-1]))] == FIVE
+        used_before(app, name, clock)
+        assert [record.tick for record in reversed(app.schedules.history(name, until=FIVE[-1]))] == FIVE

@@ -15,20 +15,20 @@ from tests.kit.steps import HOUR
 
 
 def test_each_schedule_has_its_last_ticks_newest_first(
-    app: App, cron: Cron, queue: Queue[Any], prefix: str, clock: WatchedClock
+    app: App, cron: Cron, queue: Queue[Any], name: str, clock: WatchedClock
 ) -> None:
     if not hasattr(app.store, "rollups"):
         pytest.skip("a broker's HTTP API has no rollups")
-    names = [f"{prefix}-a", f"{prefix}-b"]
-    for name in names:
-        cron.install_periodic(name, HOUR, queue=queue.name, misfire="all")
+    names = [f"{name}-a", f"{name}-b"]
+    for each in names:
+        cron.install_periodic(each, HOUR, queue=queue.name, misfire="all")
     clock.advance(3.5 * HOUR)
     scheduler(app).run_once()
     cron.schedules.pause(names[1])
     now, rollups = START + 3.5 * HOUR, app.store.rollups
     records = app.store.run(rollups.recent_ticks([*names, "missing"], now, limit=2))
-    assert [(record.prefix, record.tick) for record in records] == [
-        (name, START + hours * HOUR) for name in names for hours in (3, 2)
+    assert [(record.name, record.tick) for record in records] == [
+        (each, START + hours * HOUR) for each in names for hours in (3, 2)
     ]
     assert records[0] == cron.schedules.history(names[0], until=now, limit=1)[0]
     assert app.store.run(rollups.recent_ticks([names[0]], START, limit=2)) == []

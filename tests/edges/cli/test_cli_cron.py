@@ -24,7 +24,7 @@ every = "5m"
 queue = "beats"
 misfire = "skip"
 
-[schedules."odd/prefix %"]
+[schedules."odd/name %"]
 daily = ["08:00", "17:30"]
 zone = "America/New_York"
 queue = "reports"
@@ -130,7 +130,7 @@ class TestSchedules:
         dry = cli("cron", "apply", str(file), "--dry-run", "--json").data
         assert ([change["sign"] for change in dry["changes"]], app.schedules.list()) == (["+", "+", "+"], [])
         assert cli("cron", "apply", str(file)).code == 0
-        assert [state.prefix for state in app.schedules.list()] == ["daily-report", "heartbeat", "odd/prefix %"]
+        assert [state.name for state in app.schedules.list()] == ["daily-report", "heartbeat", "odd/name %"]
         result = cli("cron", "apply", str(file))
         assert ("daily-report" in result.out, "0 changes made, 3 unchanged" in result.err) == (False, True)
         again = cli("cron", "apply", str(file), "--json").data
@@ -139,9 +139,9 @@ class TestSchedules:
         file.write_text(FILE.replace("5m", "10m").partition('[schedules."odd')[0])
         changed = cli("cron", "apply", str(file), "--prune", "--yes", "--json").data["changes"]
         assert [(change["sign"], change["name"]) for change in changed] == [
-            ("=", "daily-report"), ("~", "heartbeat"), ("-", "odd/prefix %"),
+            ("=", "daily-report"), ("~", "heartbeat"), ("-", "odd/name %"),
         ]  # fmt: skip
-        assert [state.prefix for state in app.schedules.list()] == ["by-code", "daily-report", "heartbeat"]
+        assert [state.name for state in app.schedules.list()] == ["by-code", "daily-report", "heartbeat"]
 
     def test_one_bad_schedule_keeps_the_whole_file_out(self, cli: Run, app: App, file: Path) -> None:
         file.write_text(FILE + '\n[schedules.bad]\ncron = "nonsense"\nzone = "UTC"\nqueue = "q"\n')
@@ -258,7 +258,7 @@ class TestAsAnOperatorWould:
         ran = cli("cron", "backfill", "hello", "--from", "2026-01-02T00:00:00Z", "--to", "2026-01-01T00:00:00Z", "-n")
         assert (ran.code, "it ends first" in ran.err) == (2, True)
 
-    def test_a_prefix_may_look_like_an_alias(self, cli: Run) -> None:
+    def test_a_name_may_look_like_an_alias(self, cli: Run) -> None:
         cli("cron", "add", "@home", "--every", "1h", "--queue", "q")
         assert len(cli("cron", "next", "@home", "-n", "2", "--json").data["fires"]) == 2
         assert "no alias" in cli("cron", "next", "@reboot", "--tz", "UTC").err

@@ -35,7 +35,7 @@ def planned(dashboard: Served) -> Served:
     assert delivery is not None
     delivery.nack("broken", delay=timedelta(hours=2))
     times = Cron("* * * * * *", "UTC")
-    app.schedules.put(ScheduleSpec(prefix="each-second", schedule=times, queue="mails", payload=b"1"))
+    app.schedules.put(ScheduleSpec(name="each-second", schedule=times, queue="mails", payload=b"1"))
     return dashboard
 
 

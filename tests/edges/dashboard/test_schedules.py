@@ -24,7 +24,7 @@ HOUR = timedelta(hours=1)
 def spec(name: str, queue: str = "jobs", times: Any = None, payload: Any = None, **policy: Any) -> ScheduleSpec:
     data = json.dumps(payload).encode()
     times = times or Cron("30 2 * * *", "America/New_York")
-    return ScheduleSpec(prefix=name, schedule=times, queue=queue, payload=data, policy=Policy(**policy), source="cli")
+    return ScheduleSpec(name=name, schedule=times, queue=queue, payload=data, policy=Policy(**policy), source="cli")
 
 
 @pytest.fixture(scope="module")
@@ -169,7 +169,7 @@ class TestSchedule:
         dialog.get_by_label("Type nightly to delete it").fill("nightly")
         dialog.get_by_role("button", name="Delete").click()
         expect(page.locator(".notice")).to_contain_text("nightly is deleted")
-        assert not [state for state in jobs.app.schedules.list() if state.prefix == schedule]
+        assert not [state for state in jobs.app.schedules.list() if state.name == schedule]
         page.goto(f"{screen.url}/schedules/nightly")
         expect(page.get_by_text("This is its history.")).to_be_visible()
 
@@ -254,7 +254,7 @@ class TestEditor:
         page.get_by_role("button", name="Create schedule").click()
         expect(page.locator("#preview .wrong")).to_contain_text("Payload: this is not JSON")
         expect(page.get_by_label("Name")).to_have_value("half")
-        assert not [state for state in jobs.app.schedules.list() if state.prefix == "half"]
+        assert not [state for state in jobs.app.schedules.list() if state.name == "half"]
         screen.errors[:] = [error for error in screen.errors if "422" not in error]
 
     def test_simple_form_and_cron_text_are_two_forms_of_the_same_times(self, screen: Screen) -> None:
@@ -360,7 +360,7 @@ class TestPermissions:
         detail = response.text()
         context.close()
         assert response.status == status, detail
-        assert (f"of-{role}" in {state.prefix for state in made.app.schedules.list()}) == (status == 303)
+        assert (f"of-{role}" in {state.name for state in made.app.schedules.list()}) == (status == 303)
         assert role != "foreign" or listed == []
 
     def test_a_form_of_another_site_is_rejected(self, schedule: str, jobs: Served, screen: Screen) -> None:

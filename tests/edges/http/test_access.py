@@ -52,13 +52,13 @@ BODIES: dict[str, Any] = {
     "edit": {"priority": 1},
     "put_schedule": {"every": "1h", "queue": "QUEUE"},
     "due": {},
-    "plan": {"changes": [{"name": "QUEUE", "expected": 0, "changed_at": THEN, "cursor_at": THEN}]},
+    "plan": {"changes": [{"name": "QUEUE", "expected": 0, "decided_at": THEN, "cursor_at": THEN}]},
     "apply_changes": {
         "changes": [
             {
                 "name": "new",
                 "expected": None,
-                "changed_at": THEN,
+                "decided_at": THEN,
                 "after": {"cursor_at": THEN, "schedule": {"every": 3600, "queue": "QUEUE"}},
             }
         ]
@@ -100,7 +100,7 @@ def guarded(behind: AsyncApp, http_loop: Loop) -> Caller:
         http_loop.run(behind.queues.create(name, QueueSettings()))
         job = http_loop.run(behind.queue(name).dead_letters.start_redrive())
         assert str(job.id) == JOBS[name]
-        spec = ScheduleSpec(prefix=name, schedule=Periodic(timedelta(hours=1)), queue=name, payload=b"1", policy=QUIET)
+        spec = ScheduleSpec(name=name, schedule=Periodic(timedelta(hours=1)), queue=name, payload=b"1", policy=QUIET)
         http_loop.run(behind.schedules.put(spec))
     return Caller(broker_app(behind, BrokerSettings()), http_loop)
 

@@ -79,13 +79,13 @@ def test_schedule_changes_on_postgresql(call: Caller, behind: AsyncApp, http_loo
         held = response.status_code == 200 and response.json() == {"applied": [False]}  # to remove what is not there
         assert held or code(response)[0] == 422, f"{bad}: {response.text}"
     assert call("GET", "/v1/schedules").json() == {"schedules": []}
-    for prefix, extreme in (("first", "0001-01-01T00:00:00Z"), ("last", "9999-12-31T23:59:59.999999Z")):
+    for name, extreme in (("first", "0001-01-01T00:00:00Z"), ("last", "9999-12-31T23:59:59.999999Z")):
         tick = {"tick": extreme, "due_at": extreme, "verdict": "backfilled"}
         after = {**test_schedule_changes.AFTER, "cursor_at": extreme, "wake_at": extreme}
-        change = {**test_schedule_changes.NEW, "name": prefix, "changed_at": extreme, "after": after, "ticks": [tick]}
-        assert test_schedule_changes.ruled(call, change) == [True]
+        change = {**test_schedule_changes.NEW, "name": name, "decided_at": extreme, "after": after, "ticks": [tick]}
+        assert test_schedule_changes.applied(call, change) == [True]
         for verb in (":waiting", ":history", ":preview", f":explain?tick={extreme}"):
-            assert call("GET", f"/v1/schedules/{prefix}{verb}").status_code == 200
+            assert call("GET", f"/v1/schedules/{name}{verb}").status_code == 200
     http_loop.run(AsyncScheduler(behind.store).run_once())
     assert call("POST", "/v1/schedules:due", {"owned": ["a" * 200, "😀"]}).status_code == 200
 

@@ -135,9 +135,9 @@ def play(dsn: str, zone: str, change: datetime, expressions: tuple[str, ...], se
                 delivered[delivery.payload, datetime.fromisoformat(delivery.headers["tarry-tick"])] += 1
                 delivery.ack()
 
-        prefixes = {f"{zone} {change.isoformat()} {expression}": expression for expression in expressions}
-        for prefix, expression in prefixes.items():
-            cron.install_cron(prefix, expression, zone=zone, queue="ticks", payload=prefix, grace_for=2 * HOUR)
+        names = {f"{zone} {change.isoformat()} {expression}": expression for expression in expressions}
+        for name, expression in names.items():
+            cron.install_cron(name, expression, zone=zone, queue="ticks", payload=name, grace_for=2 * HOUR)
         with planning(dsn, true, seed) as runs:
             while true.pinned() < until:
                 runs.wait_for_each()
@@ -146,12 +146,12 @@ def play(dsn: str, zone: str, change: datetime, expressions: tuple[str, ...], se
         Scheduler(app.store).run_once()
         consume(take_all(app, queue))
         oracle = Oracle(zone, *around(change))
-        expected = {(p, tick): 1 for p, text in prefixes.items() for tick in oracle.ticks(text) if since < tick < until}
+        expected = {(p, tick): 1 for p, text in names.items() for tick in oracle.ticks(text) if since < tick < until}
         # A clock that is behind may find a tick ahead that lay before the installation.
         assert {slot: count for slot, count in delivered.items() if since < slot[1] < until} == expected
         assert set(delivered.values()) == {1}
-        for prefix in prefixes:
-            app.schedules.delete(prefix)
+        for name in names:
+            app.schedules.delete(name)
     return len(expected)
 
 

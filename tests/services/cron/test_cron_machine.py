@@ -80,7 +80,7 @@ class CronMachine(RuleBasedStateMachine):
         self.clock = MutableClock(START)
         self.app = self.opened(self.clock)
         self.cron = self.app.cron()
-        self.prefix = new_name()  # what one example leaves behind is nothing to the next
+        self.name = new_name()  # what one example leaves behind is nothing to the next
         self.queue = self.app.queue(new_name())
         self.begun: Counter[datetime] = Counter()
         """How often each tick was delivered for the first time, under whichever configuration."""
@@ -96,7 +96,7 @@ class CronMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "app"):
-            self.app.schedules.delete(self.prefix)
+            self.app.schedules.delete(self.name)
             self.app.close()
 
     @rule(name=st.sampled_from(sorted(SCHEDULES)), changed=st.booleans(), ahead=st.sampled_from([0, 180]))
@@ -110,11 +110,11 @@ class CronMachine(RuleBasedStateMachine):
             "in_advance_for": ahead * MINUTE,
         }
         if isinstance(schedule, Periodic):
-            self.cron.install_periodic(self.prefix, schedule.every, **given)
+            self.cron.install_periodic(self.name, schedule.every, **given)
         elif isinstance(schedule, Daily):
-            self.cron.install_daily(self.prefix, schedule.hours, zone=zone, **given)
+            self.cron.install_daily(self.name, schedule.hours, zone=zone, **given)
         else:
-            self.cron.install_cron(self.prefix, schedule.text, zone=zone, **given)
+            self.cron.install_cron(self.name, schedule.text, zone=zone, **given)
         if self.current != (name, self.payload):
             self.covered_from = self.clock.pinned()
         self.current = (name, self.payload)
@@ -159,17 +159,17 @@ class CronMachine(RuleBasedStateMachine):
 
     @rule()
     def pause_and_resume(self) -> None:
-        self.app.schedules.pause(self.prefix)
-        self.app.schedules.resume(self.prefix)
+        self.app.schedules.pause(self.name)
+        self.app.schedules.resume(self.name)
 
     @rule(minutes=st.integers(1, 300))
     def what_was_missed_is_filled_in(self, minutes: int) -> None:
         now = self.clock.pinned()
-        self.app.schedules.backfill(self.prefix, now - minutes * MINUTE, now)
+        self.app.schedules.backfill(self.name, now - minutes * MINUTE, now)
 
     @rule()
     def one_is_skipped_by_hand(self) -> None:
-        self.skipped.add(self.app.schedules.skip_next(self.prefix))
+        self.skipped.add(self.app.schedules.skip_next(self.name))
 
     @rule()
     def consume(self) -> None:
@@ -209,7 +209,7 @@ class CronMachine(RuleBasedStateMachine):
         now = self.clock.pinned()
         if self.current is None or self.covered_from >= now:
             return
-        history = self.app.schedules.history(self.prefix, limit=100_000)
+        history = self.app.schedules.history(self.name, limit=100_000)
         made = {record.tick for record in history if record.verdict in MADE}
         ticks = Timetable(SCHEDULES[self.current[0]]).after(self.covered_from, now)
         missed = [tick for tick in ticks if tick not in made | self.skipped]
@@ -222,7 +222,7 @@ class CronMachine(RuleBasedStateMachine):
         }
         recorded = {
             record.key
-            for record in self.app.schedules.history(self.prefix, limit=100_000)
+            for record in self.app.schedules.history(self.name, limit=100_000)
             if record.live and record.verdict is not Verdict.WITHDRAWN
         }
         assert live == recorded

@@ -33,9 +33,9 @@ def play(app: App, clock: MutableClock, zone: str, change: datetime, expressions
     since, until = (edge + shift for edge, shift in zip(around(change), (EDGE, -EDGE), strict=True))
     clock.set(since)
     cron, queue = app.cron(), app.queue("ticks")
-    prefixes = {f"{zone} {change.isoformat()} {expression}": expression for expression in expressions}
-    for prefix, expression in prefixes.items():
-        cron.install_cron(prefix, expression, zone=zone, queue="ticks", payload=prefix, grace_for=timedelta(hours=1))
+    names = {f"{zone} {change.isoformat()} {expression}": expression for expression in expressions}
+    for name, expression in names.items():
+        cron.install_cron(name, expression, zone=zone, queue="ticks", payload=name, grace_for=timedelta(hours=1))
     delivered: Counter[tuple[str, datetime]] = Counter()
     while clock.pinned() < until:
         step = choice.choice((1, 3, 20, 49)) * timedelta(minutes=1) + choice.random() * timedelta(seconds=50)
@@ -48,9 +48,9 @@ def play(app: App, clock: MutableClock, zone: str, change: datetime, expressions
         racing = [lambda: Scheduler(app.store).run_once() for _ in range(choice.choice((1, 1, 3)))]
         all_at_once(racing) if len(racing) > 1 else racing[0]()
         if choice.random() < 0.2:
-            prefix = choice.choice(sorted(prefixes))
-            app.schedules.pause(prefix)
-            app.schedules.resume(prefix)
+            name = choice.choice(sorted(names))
+            app.schedules.pause(name)
+            app.schedules.resume(name)
         for delivery in queue.try_poll_many(1_000):
             delivered[delivery.payload, datetime.fromisoformat(delivery.headers["tarry-tick"])] += 1
             delivery.ack()
@@ -58,12 +58,12 @@ def play(app: App, clock: MutableClock, zone: str, change: datetime, expressions
         delivered[delivery.payload, datetime.fromisoformat(delivery.headers["tarry-tick"])] += 1
         delivery.ack()
     oracle = Oracle(zone, *around(change))
-    expected = {(prefix, tick): 1 for prefix, text in prefixes.items() for tick in oracle.ticks(text) if tick < until}
+    expected = {(name, tick): 1 for name, text in names.items() for tick in oracle.ticks(text) if tick < until}
     # Ticks from before the installation may come where the clock was set back that far: then they lay ahead.
     assert {slot: count for slot, count in delivered.items() if since < slot[1] < until} == expected
     assert set(delivered.values()) == {1}
-    for prefix in prefixes:
-        app.schedules.delete(prefix)
+    for name in names:
+        app.schedules.delete(name)
     return len(expected)
 
 

@@ -81,7 +81,7 @@ def test_schedules_that_fail_do_not_take_the_places_of_the_others() -> None:
     for n in range(AT_ONCE + 1):
         spec, payload_of = spec_of(f"bad {n}", minutely, queue="bad", payload=payload, options={}, payload_limit=1_000)
         assert payload_of is not None
-        planner.owned[spec.prefix] = Owned(commands.install(spec, payload_of, None).generation, payload_of)
+        planner.owned[spec.name] = Owned(commands.install(spec, payload_of, None).generation, payload_of)
     soon = clock.advance(timedelta(seconds=1))
     spec, _ = spec_of("good", minutely, queue="good", payload=1, options={"start_at": soon + HOUR}, payload_limit=1_000)
     commands.install(spec, None, None)

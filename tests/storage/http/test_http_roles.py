@@ -107,7 +107,7 @@ def test_a_request_with_a_retry_after_is_repeated_then_and_not_before() -> None:
 def test_what_would_be_done_twice_is_sent_again_under_the_same_key() -> None:
     settings = StoreSettings(connection_retry=RetrySettings(retries=2, initial_for=timedelta(milliseconds=1)))
     with hanging_up() as (url, requests), Client(url, settings=settings) as client:
-        change = ScheduleChange(prefix="report", expected=1, after=None, ruled_at=START)
+        change = ScheduleChange(name="report", expected=1, after=None, decided_at=START)
         for once in (
             lambda: client.store.run(client.store.cron.apply_changes([change])),
             lambda: client.queue("q").offer("k", 1),

@@ -115,7 +115,7 @@ def test_the_role_of_a_scheduler_plans_redrives_sweeps_and_follows(granted: Gran
     dsn = granted("shop_app", APP, SERVICES)
     with tarry.connect(dsn) as app:
         app.cron().install_periodic("beat", timedelta(minutes=1), queue="orders")
-        assert [schedule.spec.prefix for schedule in app.schedules.list()] == ["beat"]
+        assert [schedule.spec.name for schedule in app.schedules.list()] == ["beat"]
         app.queue("orders").offer("k", 1)
         delivery = app.queue("orders").poll(timedelta(seconds=30))
         assert delivery is not None

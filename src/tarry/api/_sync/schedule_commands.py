@@ -65,7 +65,7 @@ class ScheduleCommands:
         def make(current: Current) -> ScheduleChange | None:
             return schedule_changes.install(current.state, spec, current.now, current.waiting, payload_of)
 
-        return existing(self.change(spec.prefix, make, conn, spec), spec.prefix)
+        return existing(self.change(spec.name, make, conn, spec), spec.name)
 
     def install_ticks(
         self, spec: ScheduleSpec, messages: Sequence[PlannedMessage], conn: Any = None, *, again: bool = False
@@ -80,7 +80,7 @@ class ScheduleCommands:
                 return None
             return schedule_changes.install_ticks(current.state, spec, current.now, current.waiting, messages)
 
-        self.change(spec.prefix, make, conn, spec)
+        self.change(spec.name, make, conn, spec)
         return installed
 
     def uninstall(self, name: str, config_hash: str | None, conn: Any) -> bool:

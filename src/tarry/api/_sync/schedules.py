@@ -15,7 +15,7 @@ from tarry.api.validation import checked_text
 from tarry.core import limits
 from tarry.core._sync.ports import Store
 from tarry.core.cron import explain, planner, schedule_changes
-from tarry.core.cron.model import ScheduleChange, ScheduleSpec, ScheduleState, TickRecord, Verdict, check_prefix
+from tarry.core.cron.model import ScheduleChange, ScheduleSpec, ScheduleState, TickRecord, Verdict, check_schedule_name
 from tarry.core.cron.planner import Fire
 from tarry.core.cron.schedule_changes import PayloadOf
 from tarry.core.errors import InvalidInput, InvalidState
@@ -36,7 +36,7 @@ class Schedules:
         return self._store.run(self._cron.schedules(), conn)
 
     def get(self, name: str, *, conn: Any = None) -> ScheduleState:
-        states = self._store.run(self._cron.schedules(check_prefix(name)), conn)
+        states = self._store.run(self._cron.schedules(check_schedule_name(name)), conn)
         return existing(next(iter(states), None), name)
 
     def put(self, spec: ScheduleSpec, *, conn: Any = None) -> ScheduleState:
@@ -48,13 +48,13 @@ class Schedules:
         """Install many and remove others, all or nothing."""
         checked, removed = declared(specs, self._store.settings), list(remove)
         for _ in range(TRIES):
-            states = {state.prefix: state for state in self.list(conn=conn)}
+            states = {state.name: state for state in self.list(conn=conn)}
             now = self._commands.now(conn)
             changes: builtins.list[ScheduleChange | None] = []
             for spec in checked:
-                state, waiting = states.get(spec.prefix), builtins.list[TickRecord]()
+                state, waiting = states.get(spec.name), builtins.list[TickRecord]()
                 if state is not None and state.spec != spec:
-                    waiting = self._store.run(self._cron.waiting_ticks(spec.prefix), conn)
+                    waiting = self._store.run(self._cron.waiting_ticks(spec.name), conn)
                 changes.append(self.offload.run(schedule_changes.install, state, spec, now, waiting, None))
             for name in removed:
                 waiting = self._store.run(self._cron.waiting_ticks(name), conn)
@@ -66,7 +66,7 @@ class Schedules:
 
     def delete(self, name: str, *, conn: Any = None) -> bool:
         """Remove a schedule and its undelivered messages. False if there was none."""
-        return self._commands.uninstall(check_prefix(name), None, conn)
+        return self._commands.uninstall(check_schedule_name(name), None, conn)
 
     def pause(self, name: str, *, reason: str | None = None, conn: Any = None) -> ScheduleState:
         """Stop firing. Messages that are already due are still delivered."""
@@ -81,7 +81,7 @@ class Schedules:
         return self._changed(name, lambda seen: schedule_changes.resume(seen.existing, seen.now, payload_of), conn)
 
     def _changed(self, name: str, make: Make, conn: Any) -> ScheduleState:
-        return existing(self._commands.change(check_prefix(name), make, conn), name)
+        return existing(self._commands.change(check_schedule_name(name), make, conn), name)
 
     def trigger(self, name: str, *, conn: Any = None) -> datetime:
         """Fire now, in addition to the schedule. Returns the tick of this run."""
@@ -97,7 +97,7 @@ class Schedules:
     def _decided(self, name: str, decide: Decide, conn: Any) -> datetime:
         """Decide one tick, and no second one if a response was lost: a change that was rejected may have been applied
         earlier by this call. Then the ledger has its tick with the decision time chosen here."""
-        check_prefix(name)
+        check_schedule_name(name)
         now = self._commands.now(conn)
         tried: set[tuple[str, datetime, datetime]] = set()
         for _ in range(TRIES):
@@ -118,7 +118,7 @@ class Schedules:
     def missing(self, name: str, since: datetime, until: datetime, *, conn: Any = None) -> builtins.list[datetime]:
         """The ticks in [since, until) without a message: what `backfill` would create."""
         start, end = checked_range(since, until)
-        check_prefix(name)
+        check_schedule_name(name)
         now = self._commands.now(conn)
         state = self.get(name, conn=conn)
         records = self._recorded(name, start, end, conn)
@@ -127,7 +127,7 @@ class Schedules:
     def backfill(self, name: str, since: datetime, until: datetime, *, conn: Any = None) -> builtins.list[datetime]:
         """Create the messages of those ticks now. Returns the ticks."""
         start, end = checked_range(since, until)
-        check_prefix(name)
+        check_schedule_name(name)
         now, payload_of = self._commands.now(conn), self._payload_of(name)
         tried: set[datetime] = set()
         for _ in range(TRIES):
@@ -195,7 +195,7 @@ class Schedules:
     ) -> builtins.list[TickRecord]:
         """The decisions about its ticks, newest first. The ledger outlives the schedule."""
         ticks = self._cron.ticks(
-            check_prefix(name),
+            check_schedule_name(name),
             since=None if since is None else limits.check_instant(since, "since"),
             until=None if until is None else limits.check_instant(until, "until"),
             limit=limits.check_count(limit, "limit"),

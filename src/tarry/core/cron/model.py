@@ -19,7 +19,7 @@ from tarry.core.cron.schedule_types import Periodic, Schedule, Ticks, Timetable
 from tarry.core.errors import InvalidInput
 from tarry.core.messages.model import KEEP, Draft
 
-PREFIX_LENGTH = 200
+NAME_LENGTH = 200
 _HASH = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _MOMENT = 25
 """Length of a tick in a key: yyyyMMdd-HHmmss.nnnnnnnnn"""
@@ -92,7 +92,7 @@ class Policy:
     """A tick that is planned at most this late counts as on time."""
     overlap: Overlap = Overlap.ALLOW
     jitter_for: timedelta = timedelta(0)
-    """Each tick is due up to this much later, by an amount that depends only on prefix and tick."""
+    """Each tick is due up to this much later, by an amount that depends only on the name of the schedule and the tick."""
     in_advance_for: timedelta = timedelta(0)
     """How far ahead messages are created. The next tick always has one, unless overlaps are skipped."""
     start_at: datetime | None = None
@@ -118,7 +118,7 @@ class Policy:
 class ScheduleSpec:
     """The configuration of a schedule. `payload` None: only the program that installed it can create the payloads."""
 
-    prefix: str
+    name: str
     schedule: Schedule
     queue: str
     payload: bytes | None
@@ -130,7 +130,7 @@ class ScheduleSpec:
     """Where it is defined: code, cli, or the name of a file that was applied."""
 
     def __post_init__(self) -> None:
-        check_prefix(self.prefix)
+        check_schedule_name(self.name)
         limits.check_queue_name(self.queue)
         limits.check_priority(self.priority)
         limits.check_type(self.type)
@@ -150,7 +150,7 @@ class ScheduleSpec:
         return self.payload is None
 
     def due_at(self, tick: datetime) -> datetime:
-        return tick + jitter(self.prefix, tick, self.policy.jitter_for)
+        return tick + jitter(self.name, tick, self.policy.jitter_for)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +166,7 @@ class ScheduleState:
     """Grows with every change of the configuration: a plan for an older generation is void."""
     revision: int = 0
     """Grows with every change."""
-    ruled_at: datetime
+    decided_at: datetime
     """When it was last planned. If that is in the future, the clock was set back since."""
     installed_at: datetime
     paused_at: datetime | None = None
@@ -180,8 +180,8 @@ class ScheduleState:
     """The store's id of the ledger of this installation."""
 
     @property
-    def prefix(self) -> str:
-        return self.spec.prefix
+    def name(self) -> str:
+        return self.spec.name
 
     @property
     def paused(self) -> bool:
@@ -189,14 +189,14 @@ class ScheduleState:
 
     def is_due(self, now: datetime) -> bool:
         """Whether a scheduler must plan it: it is due, or the clock was set back. `due.sql` has the same condition."""
-        return self.wake_at is not None and (self.wake_at <= now or self.ruled_at > now)
+        return self.wake_at is not None and (self.wake_at <= now or self.decided_at > now)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TickRecord:
     """An entry of the ledger: one tick, or with `until` a range of ticks that were skipped together."""
 
-    prefix: str
+    name: str
     hash: str
     tick: datetime
     verdict: Verdict
@@ -232,11 +232,11 @@ class TickChange:
 class ScheduleChange:
     """A change of one schedule at revision `expected`, which was read before (None: the schedule did not exist)."""
 
-    prefix: str
+    name: str
     expected: int | None
     after: ScheduleState | None
     """The new state; None deletes the schedule. The ledger stays."""
-    ruled_at: datetime
+    decided_at: datetime
     withdraw: tuple[tuple[str, datetime, Reason], ...] = ()
     """Ticks, by hash, whose messages are removed if they were never delivered."""
     ticks: tuple[TickChange, ...] = ()
@@ -251,8 +251,8 @@ class ScheduleChange:
         )
 
 
-def check_prefix(prefix: object) -> str:
-    return limits.check_text(prefix, "a prefix", PREFIX_LENGTH)
+def check_schedule_name(name: object) -> str:
+    return limits.check_text(name, "the name of a schedule", NAME_LENGTH)
 
 
 def check_hash(config_hash: object) -> str:
@@ -263,22 +263,22 @@ def check_hash(config_hash: object) -> str:
     return config_hash
 
 
-def tick_key(prefix: str, config_hash: str, tick: datetime) -> str:
-    """`{prefix}/{hash}/{tick}`. Never parsed: prefix, hash and tick are columns. If it would be too long for a key, a digest
-    replaces the end of the prefix; no prefix that fits is as long as the result."""
+def tick_key(name: str, config_hash: str, tick: datetime) -> str:
+    """`{name}/{hash}/{tick}`. Never parsed: name, hash and tick are columns. If it would be too long for a key, a digest
+    replaces the end of the name; no name that fits is as long as the result."""
     longest = limits.KEY_LENGTH - len(config_hash) - _MOMENT - 2
-    if len(prefix) >= longest:
-        digest = hashlib.md5(prefix.encode(), usedforsecurity=False).hexdigest()
-        prefix = f"{prefix[: longest - len(digest) - 1]}~{digest}"
+    if len(name) >= longest:
+        digest = hashlib.md5(name.encode(), usedforsecurity=False).hexdigest()
+        name = f"{name[: longest - len(digest) - 1]}~{digest}"
     at = tick.astimezone(UTC)
-    return f"{prefix}/{config_hash}/{at:%Y%m%d-%H%M%S}.{at.microsecond:06d}000"
+    return f"{name}/{config_hash}/{at:%Y%m%d-%H%M%S}.{at.microsecond:06d}000"
 
 
-def jitter(prefix: str, tick: datetime, most: timedelta) -> timedelta:
+def jitter(name: str, tick: datetime, most: timedelta) -> timedelta:
     """A delay up to `most`: the same in every process and at every attempt."""
     if not most:
         return most
-    seed = f"{prefix}\x00{tick.astimezone(UTC).isoformat()}"
+    seed = f"{name}\x00{tick.astimezone(UTC).isoformat()}"
     share = int.from_bytes(hashlib.md5(seed.encode(), usedforsecurity=False).digest()[:8]) / 2**64
     return timedelta(milliseconds=int(share * (most / timedelta(milliseconds=1))))
 
@@ -287,20 +287,20 @@ def draft_of(
     spec: ScheduleSpec, tick: datetime, payload: bytes, content_type: str | None, due_at: datetime | None = None
 ) -> Draft:
     return Draft(
-        key=tick_key(spec.prefix, spec.hash, tick),
+        key=tick_key(spec.name, spec.hash, tick),
         payload=payload,
         content_type=content_type,
         due_at=spec.due_at(tick) if due_at is None else due_at,
         priority=spec.priority,
         type=spec.type,
-        headers=headers(spec.prefix, tick),
+        headers=headers(spec.name, tick),
         conflict=KEEP,
     )
 
 
-def headers(prefix: str, tick: datetime) -> Mapping[str, str]:
+def headers(name: str, tick: datetime) -> Mapping[str, str]:
     """Headers that name the schedule and the tick, for the handler."""
-    return {"tarry-schedule": prefix, "tarry-tick": tick.astimezone(UTC).isoformat()}
+    return {"tarry-schedule": name, "tarry-tick": tick.astimezone(UTC).isoformat()}
 
 
 def describe(schedule: Schedule) -> str:

@@ -78,7 +78,7 @@ def _rewound(state: ScheduleState, now: datetime) -> datetime:
 
     All ticks ahead or within the grace period are then planned again; the ledger keeps those from firing twice that have."""
     cursor, policy = state.cursor_at, state.spec.policy
-    if state.ruled_at <= now and cursor <= now + policy.in_advance_for:
+    if state.decided_at <= now and cursor <= now + policy.in_advance_for:
         return cursor
     first = state.spec.timetable.next_after(now)
     return cursor if first is not None and cursor <= first else min(cursor, now - policy.grace_for)

@@ -45,10 +45,10 @@ class PlannedMessage:
 def advance(state: ScheduleState, now: datetime, payload_of: PayloadOf | None) -> ScheduleChange | None:
     """The change that a scheduler makes; None if there is nothing to do."""
     if isinstance(state.spec.schedule, Unreadable):
-        raise InvalidState(f"schedule {state.prefix!r} cannot be read here: {state.spec.schedule.error}")
+        raise InvalidState(f"schedule {state.name!r} cannot be read here: {state.spec.schedule.error}")
     planned = plan(state, now)
-    after = replace(state, cursor_at=planned.cursor_at, wake_at=planned.wake_at, ruled_at=now)
-    if not planned.decided and state.ruled_at <= now and replace(after, ruled_at=state.ruled_at) == state:
+    after = replace(state, cursor_at=planned.cursor_at, wake_at=planned.wake_at, decided_at=now)
+    if not planned.decided and state.decided_at <= now and replace(after, decided_at=state.decided_at) == state:
         return None
     return _change(state, after, now, ticks=_tick_changes(state.spec, planned.decided, payload_of), moves_only=True)
 
@@ -72,7 +72,7 @@ def install(
         cursor_at=min(current.cursor_at, now) if current is not None and same else now,
         wake_at=None,
         generation=1 if current is None else current.generation + 1,
-        ruled_at=now,
+        decided_at=now,
         installed_at=now if current is None else current.installed_at,
         paused_at=None if current is None else current.paused_at,
         paused_reason=None if current is None else current.paused_reason,
@@ -154,7 +154,7 @@ def install_ticks(
         cursor_at=now,
         wake_at=None,
         generation=1 if current is None else current.generation + (not same),
-        ruled_at=now,
+        decided_at=now,
         installed_at=now if current is None else current.installed_at,
     )
     changes = _each_once(*ticks, *_overdue(current, spec, now, None))
@@ -191,7 +191,7 @@ def pause(
     past = [] if planned is None else _until(planned, now)
     ahead = [record for record in waiting if record.tick > now and record.verdict is Verdict.PLANNED]
     cursor_at = min(current.cursor_at if planned is None else planned.cursor_at, now)
-    after = replace(current, cursor_at=cursor_at, wake_at=None, ruled_at=now, paused_at=now, paused_reason=reason)
+    after = replace(current, cursor_at=cursor_at, wake_at=None, decided_at=now, paused_at=now, paused_reason=reason)
     ticks = _tick_changes(current.spec, past, payload_of)
     return _change(current, after, now, withdraw=_withdrawn(ahead, Reason.PAUSED), ticks=ticks)
 
@@ -201,7 +201,7 @@ def resume(current: ScheduleState, now: datetime, payload_of: PayloadOf | None) 
     if not current.paused:
         return None
     skipped = skipped_run(current.spec.timetable, current.cursor_at, now, Reason.PAUSED)
-    state = replace(current, cursor_at=max(current.cursor_at, now), paused_at=None, paused_reason=None, ruled_at=now)
+    state = replace(current, cursor_at=max(current.cursor_at, now), paused_at=None, paused_reason=None, decided_at=now)
     if current.spec.payload is None and payload_of is None:
         planned = Plan(decided=(), cursor_at=state.cursor_at, wake_at=now)  # the program that installed it plans it
     else:
@@ -218,7 +218,7 @@ def skip(current: ScheduleState, now: datetime, ahead: Sequence[TickRecord]) -> 
         return None
     skipped = TickChange(hash=current.spec.hash, tick=tick, verdict=Verdict.SKIPPED, reason=Reason.BY_HAND)
     withdraw = ((current.spec.hash, tick, Reason.BY_HAND),)
-    # The state keeps its `ruled_at`: a scheduler must still detect that the clock was set back.
+    # The state keeps its `decided_at`: a scheduler must still detect that the clock was set back.
     return _change(current, current, now, withdraw=withdraw, ticks=[skipped], moves_only=True), tick
 
 
@@ -246,7 +246,7 @@ def missing(
     forgotten = current.forgotten_until
     if forgotten is not None and since <= forgotten:
         raise InvalidState(
-            f"the ledger of {current.prefix!r} was deleted up to {forgotten.isoformat()}: which ticks fired is unknown",
+            f"the ledger of {current.name!r} was deleted up to {forgotten.isoformat()}: which ticks fired is unknown",
             hint="start after that, so that no tick fires twice; for older ticks, offer the messages yourself",
         )
     fired = {record.tick for record in records if record.verdict in FIRED}
@@ -301,10 +301,10 @@ def _change(
 ) -> ScheduleChange:
     """The change from the current state (None: not installed) to the state after it (None: deleted)."""
     return ScheduleChange(
-        prefix=current.prefix if current is not None else after.prefix if after is not None else "",
+        name=current.name if current is not None else after.name if after is not None else "",
         expected=None if current is None else current.revision,
         after=after,
-        ruled_at=now,
+        decided_at=now,
         withdraw=withdraw,
         ticks=tuple(ticks),
         moves_only=moves_only,
@@ -345,7 +345,7 @@ def _payload(spec: ScheduleSpec, tick: datetime, payload_of: PayloadOf | None) -
         return spec.payload, spec.content_type
     if payload_of is None or isinstance(spec.schedule, Ticks):
         raise InvalidState(
-            f"only the program that installed schedule {spec.prefix!r} can create its payloads",
+            f"only the program that installed schedule {spec.name!r} can create its payloads",
             hint="do this in that program, or install the schedule with a payload instead of a function",
         )
     return payload_of(tick)

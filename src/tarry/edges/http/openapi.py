@@ -205,7 +205,7 @@ EXAMPLES: dict[str, Any] = {
             {
                 "name": "daily-report",
                 "expected": 3,
-                "changed_at": "2030-01-31T08:59:00Z",
+                "decided_at": "2030-01-31T08:59:00Z",
                 "cursor_at": "2030-01-31T09:00:00Z",
                 "wake_at": "2030-02-01T08:59:00Z",
                 "ticks": [{"tick": "2030-01-31T09:00:00Z"}],
@@ -232,7 +232,7 @@ EXAMPLES: dict[str, Any] = {
     "ReleaseRequest": {"token": _TOKEN, "after": "10s"},
     "RenameRequest": {"new_name": "orders-2030"},
     "ScheduleChangesRequest": {
-        "changes": [{"name": "daily-report", "expected": 3, "changed_at": "2030-01-31T08:59:00Z", "after": None}]
+        "changes": [{"name": "daily-report", "expected": 3, "decided_at": "2030-01-31T08:59:00Z", "after": None}]
     },
     "ScheduleRequest": {
         "cron": "0 9 * * 1-5", "zone": "Europe/Berlin", "queue": "reports", "payload": {"kind": "daily"},

@@ -10,7 +10,7 @@ from tarry.api.schedule_commands import AsyncOffload, AsyncScheduleCommands
 from tarry.api.schedule_specs import Options, planned, spec_of, ticks_spec
 from tarry.api.schedules import AsyncSchedules, Owned
 from tarry.core.cron import schedule_types
-from tarry.core.cron.model import CronMessage, ScheduleState, check_hash, check_prefix
+from tarry.core.cron.model import CronMessage, ScheduleState, check_hash, check_schedule_name
 from tarry.core.cron.schedule_types import Schedule
 from tarry.core.errors import InvalidInput, InvalidState
 from tarry.core.monotonic import elapsed_s
@@ -98,7 +98,7 @@ class AsyncCron:
 
     async def uninstall_tick(self, config_hash: str, prefix: str, *, conn: Any = None) -> None:
         """Delete undelivered messages of this prefix and hash."""
-        await self._commands.uninstall(check_prefix(prefix), check_hash(config_hash), conn)
+        await self._commands.uninstall(check_schedule_name(prefix), check_hash(config_hash), conn)
 
     async def install(
         self, config_hash: str, name: str, every: timedelta, generate: Generate, *, queue: str

@@ -66,15 +66,15 @@ class Ran:
         groups: list[list[ScheduleChange]] = []
         ticks = size = 0
         for state in due:
-            own = owned.get(state.prefix) if state.spec.by_code else None
+            own = owned.get(state.name) if state.spec.by_code else None
             if own is not None and own.generation != state.generation:
-                self.replaced.append(state.prefix)
+                self.replaced.append(state.name)
                 continue
             try:
                 change = schedule_changes.advance(state, now, None if own is None else own.payload_of)
             except Exception as error:
                 # From the program's payload function, or a time zone that is unknown here.
-                self.failed[state.prefix] = f"{type(error).__name__}: {error}"
+                self.failed[state.name] = f"{type(error).__name__}: {error}"
                 continue
             if change is None:
                 continue
@@ -89,7 +89,7 @@ class Ran:
     def applied(self, change: ScheduleChange) -> None:
         self.planned += sum(tick.draft is not None for tick in change.ticks)
         wake_at = None if change.after is None else change.after.wake_at
-        self.more |= wake_at is not None and wake_at <= change.ruled_at  # less was decided than there is to decide
+        self.more |= wake_at is not None and wake_at <= change.decided_at  # less was decided than there is to decide
 
 
 class AsyncScheduler:
@@ -121,12 +121,12 @@ class AsyncScheduler:
             await self._apply(group, ran)
         ran.more |= len(due) == limit
         self._outrun = ran.outrun
-        for prefix in ran.replaced:
-            self.owned.pop(prefix, None)
-            _log.warning("schedule %r was installed anew by another process: this process no longer plans it", prefix)
-        for prefix, problem in ran.failed.items():
-            if self._failed.get(prefix) != problem:  # once, not in every run
-                _log.error("schedule %r cannot be planned: %s", prefix, problem)
+        for name in ran.replaced:
+            self.owned.pop(name, None)
+            _log.warning("schedule %r was installed anew by another process: this process no longer plans it", name)
+        for name, problem in ran.failed.items():
+            if self._failed.get(name) != problem:  # once, not in every run
+                _log.error("schedule %r cannot be planned: %s", name, problem)
         self._failed = ran.failed
         return ran
 
@@ -137,7 +137,7 @@ class AsyncScheduler:
             raise
         except TarryError as error:
             if len(changes) == 1:
-                ran.failed[changes[0].prefix] = str(error)
+                ran.failed[changes[0].name] = str(error)
                 return
             for change in changes:  # one of them failed the batch; apply the others individually
                 await self._apply([change], ran)
@@ -163,7 +163,7 @@ class AsyncScheduler:
         return max(rest, _AFTER_FAILURE_S) if ran.failed else rest
 
     async def _generate(self) -> None:
-        for prefix, generator in list(self.generators.items()):
+        for name, generator in list(self.generators.items()):
             if generator.next_s > self._timer():
                 continue
             generator.next_s = self._timer() + generator.every_s
@@ -173,13 +173,13 @@ class AsyncScheduler:
             except ConnectionError:
                 raise
             except Exception:
-                _log.exception("the ticks of %r could not be generated; trying again", prefix)
+                _log.exception("the ticks of %r could not be generated; trying again", name)
                 continue
             is_installed = await self._commands.install_ticks(generator.spec, ticks, again=generator.installed)
             generator.installed = True
             if not is_installed:
-                self.generators.pop(prefix, None)
-                _log.warning("%r was installed anew by another process: this process no longer plans it", prefix)
+                self.generators.pop(name, None)
+                _log.warning("%r was installed anew by another process: this process no longer plans it", name)
 
     async def _forget(self) -> None:
         if self._timer() < self._forget_s:

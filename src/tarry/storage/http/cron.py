@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from tarry.core.cron.model import ScheduleChange, ScheduleState, TickRecord, check_prefix
+from tarry.core.cron.model import ScheduleChange, ScheduleState, TickRecord, check_schedule_name
 from tarry.core.durations import exact
 from tarry.storage.http.call import Call, HttpOperation, Op, fetch, fetch_unless, new_key, operation
 from tarry.storage.http.queues import in_queues
@@ -96,4 +96,4 @@ def _ledger(call: Call) -> Op[list[TickRecord]]:
 
 
 def _schedule_call(name: str, path: str = "", params: dict[str, Any] | None = None) -> Call:
-    return Call("GET", f"/v1/schedules/{schedule_id(check_prefix(name))}{path}", params=params)
+    return Call("GET", f"/v1/schedules/{schedule_id(check_schedule_name(name))}{path}", params=params)

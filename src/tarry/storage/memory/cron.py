@@ -79,13 +79,13 @@ class _Ledger:
         entry = same_tick.get(tick_change.hash)
         if entry is None:
             until = self.forgotten_until if by_instant else self.forgotten.get(tick_change.hash)
-            is_doubtful = tick_change.draft is not None and tick_change.tick <= change.ruled_at
+            is_doubtful = tick_change.draft is not None and tick_change.tick <= change.decided_at
             return not is_doubtful or until is None or tick_change.tick > until
         record = entry.record
         if record.verdict is not Verdict.SKIPPED:
             return record.verdict is Verdict.WITHDRAWN
         return tick_change.verdict is Verdict.BACKFILLED or (
-            record.reason is not Reason.BY_HAND and record.decided_at > change.ruled_at
+            record.reason is not Reason.BY_HAND and record.decided_at > change.decided_at
         )
 
     def forget(self, before: datetime) -> int:
@@ -111,21 +111,21 @@ class MemoryCron(MemoryRole):
         self._revisions = count(1)
         self._states: dict[str, ScheduleState] = {}
         self._ledger_queues: dict[str, dict[str, str]] = {}
-        """By prefix, the names of its ledgers and their queues; the one that was installed last is the last."""
+        """By the name of a schedule, its ledgers and their queues; the one that was installed last is the last."""
         self._ledgers: dict[str, _Ledger] = {}
 
     @locked
     def schedules(self, name: str | None = None) -> list[ScheduleState]:
-        return [self._current(state) for prefix, state in sorted(self._states.items()) if name in (None, prefix)]
+        return [self._current(state) for key, state in sorted(self._states.items()) if name in (None, key)]
 
     @locked
     def due(self, owned: Sequence[str], *, limit: int = 1000) -> list[ScheduleState]:
         waiting = [
-            (state.wake_at, state.prefix)
+            (state.wake_at, state.name)
             for state in self._plannable(owned)
             if state.wake_at is not None and state.is_due(self._now)
         ]
-        return [self._current(self._states[prefix]) for _, prefix in sorted(waiting)[: max(limit, 0)]]
+        return [self._current(self._states[name]) for _, name in sorted(waiting)[: max(limit, 0)]]
 
     @locked
     def next_wake_in(self, owned: Sequence[str]) -> timedelta | None:
@@ -137,8 +137,8 @@ class MemoryCron(MemoryRole):
     def apply_changes(self, changes: Sequence[ScheduleChange], *, together: bool = True) -> list[bool]:
         for queue in sorted({tick.queue for change in changes for tick in change.ticks if tick.queue is not None}):
             self._state.used_queue(queue)
-        revisions = {prefix: state.revision for prefix, state in self._states.items()}
-        applies = [revisions.get(change.prefix) == change.expected for change in changes]
+        revisions = {name: state.revision for name, state in self._states.items()}
+        applies = [revisions.get(change.name) == change.expected for change in changes]
         if together and not all(applies):
             return [False] * len(changes)
         for change, is_current in zip(changes, applies, strict=True):
@@ -185,34 +185,34 @@ class MemoryCron(MemoryRole):
         """Under the store's lock."""
         for queues in self._ledger_queues.values():
             queues.update({ledger: new_name for ledger, queue in queues.items() if queue == name})
-        for prefix, state in self._states.items():
+        for schedule, state in self._states.items():
             if state.spec.queue == name:
                 spec = replace(state.spec, queue=new_name)
-                self._states[prefix] = replace(state, spec=spec, revision=next(self._revisions))
+                self._states[schedule] = replace(state, spec=spec, revision=next(self._revisions))
 
-    def _ledger_of(self, prefix: str) -> _Ledger:
-        """Of a schedule that was deleted, the ledger that its prefix used last."""
-        state = self._states.get(prefix)
-        name = next(reversed(self._ledger_queues.get(prefix, {prefix: ""}))) if state is None else state.ledger
+    def _ledger_of(self, schedule: str) -> _Ledger:
+        """Of a schedule that was deleted, the ledger that its name used last."""
+        state = self._states.get(schedule)
+        name = next(reversed(self._ledger_queues.get(schedule, {schedule: ""}))) if state is None else state.ledger
         return self._ledgers.get(name) or _Ledger()
 
-    def _adopt_ledger(self, prefix: str, queue: str, current: str | None) -> str:
+    def _adopt_ledger(self, schedule: str, queue: str, current: str | None) -> str:
         """The ledger of a schedule that is installed: its own, that which this queue had before, or a new one. The same as
         `cron/adopt_ledger.sql`."""
-        queues = self._ledger_queues.setdefault(prefix, {})
+        queues = self._ledger_queues.setdefault(schedule, {})
         before = [name for name, owner in queues.items() if owner == queue]
         if current is not None:
             name = current
         elif before:
             name = before[-1]
         else:
-            name = f"~{len(queues)}".ljust(201, "~") + prefix if queues else prefix
+            name = f"~{len(queues)}".ljust(201, "~") + schedule if queues else schedule
         queues.pop(name, None)
         queues[name] = queue
         return name
 
     def _plannable(self, owned: Sequence[str]) -> Iterator[ScheduleState]:
-        return (state for state in self._states.values() if not state.spec.by_code or state.prefix in owned)
+        return (state for state in self._states.values() if not state.spec.by_code or state.name in owned)
 
     def _current(self, state: ScheduleState) -> ScheduleState:
         ledger = self._ledgers[state.ledger]
@@ -220,18 +220,18 @@ class MemoryCron(MemoryRole):
         return replace(state, last_live=last_live, forgotten_until=ledger.forgotten_until)
 
     def _apply(self, change: ScheduleChange) -> None:
-        before, after = self._states.get(change.prefix), change.after
+        before, after = self._states.get(change.name), change.after
         name = None if before is None else before.ledger
         if name is None or (after is not None and not change.moves_only):
-            name = self._adopt_ledger(change.prefix, "" if after is None else after.spec.queue, name)
+            name = self._adopt_ledger(change.name, "" if after is None else after.spec.queue, name)
         if after is None:
-            self._states.pop(change.prefix, None)
+            self._states.pop(change.name, None)
         else:
-            self._states[change.prefix] = replace(after, revision=next(self._revisions), ledger=name)
+            self._states[change.name] = replace(after, revision=next(self._revisions), ledger=name)
         ledger = self._ledgers.setdefault(name, _Ledger())
         for config_hash, tick, reason in change.withdraw:
             if (entry := ledger.ticks.get(tick, {}).get(config_hash)) is not None:
-                _withdraw(entry, reason, change.ruled_at)
+                _withdraw(entry, reason, change.decided_at)
         for tick_change in change.ticks:
             if tick_change.until is not None:
                 ledger.runs.append(_record(change, tick_change, name))
@@ -261,10 +261,10 @@ def _withdraw(entry: Entry, reason: Reason, decided_at: datetime) -> None:
 
 
 def _detail(record: TickRecord) -> dict[str, str]:
-    return {"prefix": record.prefix, "hash": record.hash, "tick": record.tick.isoformat()}
+    return {"schedule": record.name, "hash": record.hash, "tick": record.tick.isoformat()}
 
 
 def _record(change: ScheduleChange, tick_change: TickChange, ledger: str) -> TickRecord:
     decided = {name: getattr(tick_change, name) for name in ("hash", "tick", "verdict", "reason", "until", "count")}
     due_at = None if tick_change.draft is None else tick_change.draft.due_at
-    return TickRecord(**decided, ledger=ledger, prefix=change.prefix, decided_at=change.ruled_at, due_at=due_at)
+    return TickRecord(**decided, ledger=ledger, name=change.name, decided_at=change.decided_at, due_at=due_at)

@@ -278,12 +278,12 @@ create table tarry.leader (
 
 create table tarry.ledger (
     name text collate "C" not null,
-    prefix text collate "C" not null,
+    schedule text collate "C" not null,
     queue text not null,
     installed_at timestamp with time zone not null,
     constraint ledger_pkey PRIMARY KEY (name)
 );
-create index ledger_owner ON tarry.ledger USING btree (prefix, queue, installed_at);
+create index ledger_owner ON tarry.ledger USING btree (schedule, queue, installed_at);
 
 create table tarry.message (
     version bigint not null default nextval('tarry.version_seq'::regclass),
@@ -570,7 +570,7 @@ create table tarry.rollup_total (
 );
 
 create table tarry.schedule (
-    prefix text collate "C" not null,
+    name text collate "C" not null,
     hash text collate "C" not null,
     kind text not null,
     text text not null,
@@ -593,19 +593,19 @@ create table tarry.schedule (
     revision bigint not null,
     cursor_at timestamp with time zone not null,
     wake_at timestamp with time zone,
-    ruled_at timestamp with time zone not null,
+    decided_at timestamp with time zone not null,
     installed_at timestamp with time zone not null,
     paused_at timestamp with time zone,
     paused_reason text,
     ledger text collate "C",
-    constraint schedule_pkey PRIMARY KEY (prefix),
+    constraint schedule_pkey PRIMARY KEY (name),
     constraint schedule_kind_check CHECK ((kind = ANY (ARRAY['periodic'::text, 'daily'::text, 'cron'::text, 'ticks'::text]))),
     constraint schedule_misfire_check CHECK ((misfire = ANY (ARRAY['skip'::text, 'once'::text, 'all'::text]))),
+    constraint schedule_name_check CHECK (((char_length(name) >= 1) AND (char_length(name) <= 200))),
     constraint schedule_overlap_check CHECK ((overlap = ANY (ARRAY['allow'::text, 'skip'::text]))),
-    constraint schedule_prefix_check CHECK (((char_length(prefix) >= 1) AND (char_length(prefix) <= 200))),
     constraint schedule_priority_check CHECK (((priority >= 0) AND (priority <= 9)))
 );
-create index schedule_ruled ON tarry.schedule USING btree (ruled_at) WHERE (wake_at IS NOT NULL);
+create index schedule_decided ON tarry.schedule USING btree (decided_at) WHERE (wake_at IS NOT NULL);
 create index schedule_wake ON tarry.schedule USING btree (wake_at) WHERE (wake_at IS NOT NULL);
 
 create table tarry.sink_attempt (
@@ -672,7 +672,7 @@ create table tarry.stored_response (
 create index stored_response_at ON tarry.stored_response USING btree (at);
 
 create table tarry.tick (
-    prefix text collate "C" not null,
+    ledger text collate "C" not null,
     hash text collate "C" not null,
     tick timestamp with time zone not null,
     until timestamp with time zone,
@@ -686,15 +686,15 @@ create table tarry.tick (
     key text collate "C",
     constraint tick_verdict_check CHECK ((verdict = ANY (ARRAY['planned'::text, 'skipped'::text, 'withdrawn'::text, 'triggered'::text, 'backfilled'::text])))
 );
-create unique index tick_once ON tarry.tick USING btree (prefix, tick, hash) WHERE (until IS NULL);
+create unique index tick_once ON tarry.tick USING btree (ledger, tick, hash) WHERE (until IS NULL);
 create index tick_over ON tarry.tick USING btree (GREATEST(decided_at, COALESCE(until, tick)));
-create index tick_run ON tarry.tick USING btree (prefix, tick) WHERE (until IS NOT NULL);
+create index tick_run ON tarry.tick USING btree (ledger, tick) WHERE (until IS NOT NULL);
 
 create table tarry.tick_forgotten (
-    prefix text collate "C" not null,
+    ledger text collate "C" not null,
     hash text collate "C" not null,
     until timestamp with time zone not null,
-    constraint tick_forgotten_pkey PRIMARY KEY (prefix, hash)
+    constraint tick_forgotten_pkey PRIMARY KEY (ledger, hash)
 );
 
 create table tarry.trace_head (
@@ -1040,5 +1040,5 @@ create view tarry.anomalies as
      LEFT JOIN tarry.queue q ON q.id = a.queue_id;
 
 insert into tarry.migration (number, name, checksum) values
-    (1, '0001_pre_initial', 'cd62bf57f5df4aaf'),
+    (1, '0001_pre_initial', '724b7b5baedcbf95'),
     (2, '0002_pre_rollups', '124171344f5bc892');

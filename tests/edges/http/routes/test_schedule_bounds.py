@@ -106,15 +106,15 @@ def test_a_backfill_of_too_many_bytes_is_refused(call: Caller, pinned: MutableCl
 
 
 class TestPlanning:
-    def plan(self, call: Caller, ticks: int, prefixes: tuple[str, ...] = ("big",)) -> Any:
+    def plan(self, call: Caller, ticks: int, names: tuple[str, ...] = ("big",)) -> Any:
         changes: list[dict[str, Any]] = []
-        for prefix in prefixes:
-            body = call("GET", f"/v1/schedules/{prefix}").json()
+        for name in names:
+            body = call("GET", f"/v1/schedules/{name}").json()
             changes.append(
                 {
-                    "name": prefix,
+                    "name": name,
                     "expected": body["revision"],
-                    "changed_at": "2024-01-01T00:00:00Z",
+                    "decided_at": "2024-01-01T00:00:00Z",
                     "cursor_at": "2024-01-01T00:00:00Z",
                     "ticks": [
                         {"tick": f"2024-01-02T{n // 3600:02}:{n // 60 % 60:02}:{n % 60:02}Z"} for n in range(ticks)
@@ -132,8 +132,8 @@ class TestPlanning:
         assert self.plan(call, 100).json() == {"applied": [True]}
 
     def test_the_ticks_of_a_request_are_counted_together(self, call: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
-        for prefix in ("a", "b"):
-            put(call, prefix, {"every": "1h", "queue": "q", "payload": 1})
+        for name in ("a", "b"):
+            put(call, name, {"every": "1h", "queue": "q", "payload": 1})
         monkeypatch.setattr(schedule_changes, "MOST_TICKS", 100)
         refused = self.plan(call, 51, ("a", "b"))
         assert refused.status_code == 422

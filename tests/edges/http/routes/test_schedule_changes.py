@@ -30,7 +30,7 @@ NEXT = "2024-01-01T01:00:00Z"
 LAST = "9999-12-31T23:59:59Z"
 HOURLY = {"every": 3600, "queue": "q", "payload": 1}
 AFTER = {"cursor_at": THEN, "schedule": HOURLY}
-NEW: dict[str, Any] = {"name": "beat", "expected": None, "changed_at": THEN, "after": AFTER}
+NEW: dict[str, Any] = {"name": "beat", "expected": None, "decided_at": THEN, "after": AFTER}
 
 BAD: list[dict[str, Any]] = [
     {"name": ""},
@@ -38,7 +38,7 @@ BAD: list[dict[str, Any]] = [
     {"name": "x" * 201},
     {"expected": -1},
     {"expected": 2**63},
-    {"changed_at": "now"},
+    {"decided_at": "now"},
     {"more": 1},
     {"after": {**AFTER, "cursor_at": None}},
     {"after": {"cursor_at": THEN, "paused_at": THEN}},
@@ -65,7 +65,7 @@ BAD: list[dict[str, Any]] = [
 ]
 
 
-def ruled(call: Caller, *changes: dict[str, Any], **more: Any) -> list[bool]:
+def applied(call: Caller, *changes: dict[str, Any], **more: Any) -> list[bool]:
     response = call("POST", "/v1/schedules:apply_changes", {"changes": list(changes), **more})
     assert response.status_code == 200, response.text
     return response.json()["applied"]
@@ -73,25 +73,25 @@ def ruled(call: Caller, *changes: dict[str, Any], **more: Any) -> list[bool]:
 
 class TestChanging:
     def test_a_change_applies_if_the_schedule_has_not_changed_since_it_was_read(self, call: Caller) -> None:
-        assert ruled(call, NEW) == [True]
-        assert ruled(call, NEW) == [False]
+        assert applied(call, NEW) == [True]
+        assert applied(call, NEW) == [False]
         body = call("GET", "/v1/schedules/beat").json()
         assert (body["queue"], body["generation"], body["source"]) == ("q", 1, "code")
         change = {**NEW, "expected": body["revision"], "after": {**AFTER, "schedule": {**HOURLY, "every": 7200}}}
         other = {**NEW, "name": "other"}
-        assert ruled(call, other, {**change, "expected": 0}) == [False, False]
-        assert ruled(call, other, {**change, "expected": 0}, together=False) == [True, False]
-        assert ruled(call, change) == [True]
+        assert applied(call, other, {**change, "expected": 0}) == [False, False]
+        assert applied(call, other, {**change, "expected": 0}, together=False) == [True, False]
+        assert applied(call, change) == [True]
         assert call("GET", "/v1/schedules/beat").json()["generation"] == 2
 
     def test_a_change_of_an_unknown_schedule_is_not_applied(self, call: Caller) -> None:
-        assert ruled(call, {**NEW, "after": None}) == [False]
-        assert ruled(call, {**NEW, "expected": 1, "after": {"cursor_at": THEN}}) == [False]
-        plan = {"name": "beat", "expected": 1, "changed_at": THEN, "cursor_at": NEXT}
+        assert applied(call, {**NEW, "after": None}) == [False]
+        assert applied(call, {**NEW, "expected": 1, "after": {"cursor_at": THEN}}) == [False]
+        plan = {"name": "beat", "expected": 1, "decided_at": THEN, "cursor_at": NEXT}
         assert call("POST", "/v1/schedules:plan", {"changes": [plan]}).json() == {"applied": [False]}
 
     def test_a_message_of_a_tick_is_named_by_the_schedule_and_not_by_the_caller(self, call: Caller) -> None:
-        assert ruled(call, {**NEW, "ticks": [{"tick": THEN}, {"tick": NEXT, "due_at": THEN, "payload": "own"}]}) == [
+        assert applied(call, {**NEW, "ticks": [{"tick": THEN}, {"tick": NEXT, "due_at": THEN, "payload": "own"}]}) == [
             True
         ]
         messages = call("POST", "/v1/queues/q/messages:poll", {"max": 5}).json()["messages"]
@@ -110,18 +110,18 @@ class TestChanging:
     @pytest.mark.parametrize("bad", BAD, ids=lambda bad: str(bad)[:60])
     def test_what_is_not_allowed_changes_nothing(self, call: Caller, bad: dict[str, Any]) -> None:
         if bad.get("after", 0) is None:
-            ruled(call, NEW)
+            applied(call, NEW)
         assert code(call("POST", "/v1/schedules:apply_changes", {"changes": [{**NEW, **bad}]}))[0] == 422
         assert len(call("GET", "/v1/schedules").json()["schedules"]) == (bad.get("after", 0) is None)
 
-    def test_one_schedule_is_ruled_about_once(self, call: Caller) -> None:
+    def test_one_schedule_is_changed_once(self, call: Caller) -> None:
         assert code(call("POST", "/v1/schedules:apply_changes", {"changes": [NEW, NEW]}))[0] == 422
         assert code(call("POST", "/v1/schedules:apply_changes", {"changes": []}))[0] == 422
 
     def test_what_is_planned_is_not_done_by_hand(self, call: Caller) -> None:
-        ruled(call, NEW)
+        applied(call, NEW)
         revision = call("GET", "/v1/schedules/beat").json()["revision"]
-        plan = {"name": "beat", "expected": revision, "changed_at": THEN, "cursor_at": NEXT}
+        plan = {"name": "beat", "expected": revision, "decided_at": THEN, "cursor_at": NEXT}
         for tick in ({"verdict": "triggered"}, {"verdict": "skipped", "reason": "by_hand"}):
             bad = {**plan, "ticks": [{"tick": THEN, **tick}]}
             assert code(call("POST", "/v1/schedules:plan", {"changes": [bad]}))[0] == 422
@@ -135,13 +135,13 @@ class TestKeys:
         call = Caller(broker_app(behind, BrokerSettings()), http_loop)
         admin, mine = (call.with_key(key("read", "produce", "admin", queues=queues)) for queues in (("*",), ("own",)))
         theirs = {**NEW, "after": {**AFTER, "wake_at": THEN}}
-        assert ruled(admin, theirs) == [True]
+        assert applied(admin, theirs) == [True]
         own = {**theirs, "name": "own", "after": {**AFTER, "wake_at": THEN, "schedule": {**HOURLY, "queue": "own"}}}
-        assert ruled(mine, own) == [True]
+        assert applied(mine, own) == [True]
         revision = admin("GET", "/v1/schedules/beat").json()["revision"]
-        assert ruled(mine, {**theirs, "expected": revision, "after": None}) == [False]
-        assert ruled(mine, {**theirs, "expected": revision, "after": {"cursor_at": NEXT}}) == [False]
-        plan = {"name": "beat", "expected": revision, "changed_at": THEN, "cursor_at": NEXT}
+        assert applied(mine, {**theirs, "expected": revision, "after": None}) == [False]
+        assert applied(mine, {**theirs, "expected": revision, "after": {"cursor_at": NEXT}}) == [False]
+        plan = {"name": "beat", "expected": revision, "decided_at": THEN, "cursor_at": NEXT}
         assert mine("POST", "/v1/schedules:plan", {"changes": [plan]}).json() == {"applied": [False]}
         for taken in (own["after"], AFTER):
             bad = {**theirs, "expected": revision, "after": taken}
@@ -158,7 +158,7 @@ class TestKeys:
     ) -> None:
         call = Caller(broker_app(behind, BrokerSettings()), http_loop)
         admin = call.with_key(key("read", "admin"))
-        ruled(admin, {**NEW, "ticks": [{"tick": NEXT}]})
+        applied(admin, {**NEW, "ticks": [{"tick": NEXT}]})
         assert admin("DELETE", "/v1/schedules/beat").status_code == 200
         (left,) = admin("GET", "/v1/schedules/beat:history").json()["ticks"]
         assert left["verdict"] == "withdrawn"
@@ -196,7 +196,7 @@ def test_payloads_are_made_by_the_program_and_ticks_are_its_own_choice(
         payloads = [delivery.payload for delivery in client.queue("q").try_poll_many(9)]
         assert payloads == [{"n": 1}, {"at": "2024-01-01T02:00:00+00:00"}]
         cron.uninstall_tick("v1", "chosen")
-        assert [state.prefix for state in client.schedules.list()] == ["made"]
+        assert [state.name for state in client.schedules.list()] == ["made"]
         assert client.schedules.get("made") == http_loop.run(behind.schedules.get("made"))
         with pytest.raises(InvalidState, match="only the program that installed"):
             client.schedules.trigger("made")

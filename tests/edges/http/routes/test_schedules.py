@@ -1,4 +1,4 @@
-"""Schedules through the broker: installed, looked at, paused, run by hand; whatever their prefix."""
+"""Schedules through the broker: installed, looked at, paused, run by hand; whatever their name."""
 
 from __future__ import annotations
 
@@ -82,11 +82,11 @@ class TestInstalling:
         assert (changed["generation"], changed["next_at"]) == (2, "2024-01-01T02:00:00.000000Z")
 
     @pytest.mark.parametrize(
-        "prefix", ["a/b", "%", "😀", "..", "~", " ", "a:pause", "a?b#c", "x" * 200, "reports/eu/daily"]
+        "name", ["a/b", "%", "😀", "..", "~", " ", "a:pause", "a?b#c", "x" * 200, "reports/eu/daily"]
     )
-    def test_a_prefix_of_any_text_is_only_a_prefix(self, call: Caller, prefix: str) -> None:
-        id = schedule_id(prefix)
-        assert put(call, id)["name"] == prefix
+    def test_a_name_of_any_text_is_only_a_name(self, call: Caller, name: str) -> None:
+        id = schedule_id(name)
+        assert put(call, id)["name"] == name
         path = f"/v1/schedules/{id}"
         assert call("GET", path).json()["id"] == id
         assert call("POST", f"{path}:pause", {"reason": "why not"}).json()["paused_reason"] == "why not"
@@ -213,9 +213,9 @@ def test_a_foreign_schedule_is_unknown(behind: AsyncApp, http_loop: Loop, key: C
 
 
 class TestTenants:
-    """Two keys, each for a queue of its own, that use the same prefix one after the other."""
+    """Two keys, each for a queue of its own, that use the same name one after the other."""
 
-    def test_a_later_owner_of_a_prefix_sees_nothing_of_the_one_before_and_gets_all_its_ticks(
+    def test_a_later_owner_of_a_name_sees_nothing_of_the_one_before_and_gets_all_its_ticks(
         self, behind: AsyncApp, http_loop: Loop, key: Callable[..., str], pinned: MutableClock
     ) -> None:
         call = Caller(broker_app(behind, BrokerSettings()), http_loop)
@@ -253,9 +253,9 @@ def test_a_client_looks_after_schedules_as_the_library_does(
     broker_url: str, behind: AsyncApp, http_loop: Loop, pinned: MutableClock
 ) -> None:
     specs = [
-        ScheduleSpec(prefix="a/b %", schedule=Periodic(timedelta(hours=1)), queue="q", payload=b'"json"'),
+        ScheduleSpec(name="a/b %", schedule=Periodic(timedelta(hours=1)), queue="q", payload=b'"json"'),
         ScheduleSpec(
-            prefix="daily",
+            name="daily",
             schedule=Daily(["02:00", "14:30:05"], "Europe/Berlin"),
             queue="q",
             payload="täxt".encode(),
@@ -264,13 +264,13 @@ def test_a_client_looks_after_schedules_as_the_library_does(
             type="t",
             policy=Policy(misfire=Misfire.ALL, jitter_for=timedelta(seconds=1.5), end_at=START + timedelta(days=9)),
         ),
-        ScheduleSpec(prefix="..", schedule=Cron("0 18 L * *", "UTC"), queue="q", payload=b"\x00", content_type="x/y"),
+        ScheduleSpec(name="..", schedule=Cron("0 18 L * *", "UTC"), queue="q", payload=b"\x00", content_type="x/y"),
     ]
     with Client(broker_url) as client:
         for spec in specs:
             state = client.schedules.put(spec)
             assert state.spec == spec
-            assert client.schedules.get(spec.prefix) == http_loop.run(behind.schedules.get(spec.prefix))
+            assert client.schedules.get(spec.name) == http_loop.run(behind.schedules.get(spec.name))
         assert client.schedules.list() == http_loop.run(behind.schedules.list())
         assert client.schedules.pause("a/b %", reason="why").paused_reason == "why"
         assert not client.schedules.resume("a/b %").paused

@@ -83,8 +83,8 @@ def test_a_schedule_in_an_open_transaction_does_not_delay_the_planning_of_others
     app: App, database: str, clock: WatchedClock
 ) -> None:
     cron = app.cron()
-    for prefix in ("a", "b", "c"):
-        cron.install_periodic(prefix, HOUR, queue=prefix)
+    for name in ("a", "b", "c"):
+        cron.install_periodic(name, HOUR, queue=name)
     clock.advance(HOUR)
     with psycopg.connect(database) as other:
         app.schedules.pause("b", conn=other)
@@ -94,8 +94,8 @@ def test_a_schedule_in_an_open_transaction_does_not_delay_the_planning_of_others
         other.rollback()
     assert Scheduler(app.store).run_once().planned == 1
     clock.advance(HOUR)
-    for prefix in ("a", "b", "c"):
-        assert ticks_of(app.queue(prefix)) == [START + HOUR, START + 2 * HOUR]
+    for name in ("a", "b", "c"):
+        assert ticks_of(app.queue(name)) == [START + HOUR, START + 2 * HOUR]
 
 
 def test_locked_schedules_do_not_take_the_places_of_others(
@@ -106,7 +106,7 @@ def test_locked_schedules_do_not_take_the_places_of_others(
         app.cron().install_periodic(f"p{n}", HOUR, queue="q")
     clock.advance(HOUR)
     with psycopg.connect(database) as other:
-        other.execute("select from tarry.schedule where prefix <> 'p5' for update")
+        other.execute("select from tarry.schedule where name <> 'p5' for update")
         scheduler = Scheduler(app.store)
         for _ in range(4):
             scheduler.cycle()

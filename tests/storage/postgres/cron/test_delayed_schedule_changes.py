@@ -36,7 +36,7 @@ class Delayed(MemoryStore):
 
 def every(period: timedelta) -> ScheduleSpec:
     return ScheduleSpec(
-        prefix="p", schedule=Periodic(period), queue="q", payload=b"1", policy=Policy(misfire=Misfire.ALL)
+        name="p", schedule=Periodic(period), queue="q", payload=b"1", policy=Policy(misfire=Misfire.ALL)
     )
 
 

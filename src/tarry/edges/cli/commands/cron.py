@@ -86,7 +86,7 @@ class ScheduleOptions:
         if self.queue is None:
             raise Usage("no queue was given", hint="give --queue NAME")
         return ScheduleSpec(
-            prefix=name,
+            name=name,
             schedule=schedule,
             queue=self.queue,
             payload=content.data,
@@ -165,7 +165,7 @@ def add(cli: Session, name: Name, options: ScheduleOptions, payload: Payload = N
     """
     spec = options.new_spec(name, read_payload(payload, text=text, binary=False), "cli")
     with cli.open() as app:
-        if any(state.prefix == name for state in app.schedules.list()):
+        if any(state.name == name for state in app.schedules.list()):
             raise Conflicting(f"schedule {name!r} exists already", hint=f"to change it: tarry cron edit {name}")
         _put(cli, app, spec)
 
@@ -288,7 +288,7 @@ def _put(cli: Session, app: App, spec: ScheduleSpec) -> None:
     """Store the schedule, and create its queue if it does not exist, as `tarry offer` does."""
     cli.create_queue(app, spec.queue)
     app.schedules.put(spec)
-    _print(cli, app, spec.prefix)
+    _print(cli, app, spec.name)
 
 
 def _print(cli: Session, app: App, name: str) -> None:

@@ -71,7 +71,7 @@ def apply(
     """
     source, specs = _read(file)
     with cli.open() as app:
-        current = {state.prefix: state.spec for state in app.schedules.list()}
+        current = {state.name: state.spec for state in app.schedules.list()}
         removed = [n for n, spec in current.items() if prune and spec.source == source and n not in specs]
         taken = [n for n in specs if n in current and current[n].source != source]
         changes = [_compared(spec, current.get(name)) for name, spec in specs.items()]
@@ -189,12 +189,12 @@ def _check_keys(name: str, options: dict[str, Any]) -> None:
 
 def _compared(spec: ScheduleSpec, current: ScheduleSpec | None) -> Change:
     if current is None:
-        return Change("+", spec.prefix, f"{views.when(spec)} to {spec.queue}")
+        return Change("+", spec.name, f"{views.when(spec)} to {spec.queue}")
     if current == spec:
-        return Change("=", spec.prefix, "unchanged")
+        return Change("=", spec.name, "unchanged")
     old, new = (plain(ScheduleConfig.of_spec(each)) for each in (current, spec))
     keys = [key for key in new if key != "hash" and old.get(key) != new[key]]
-    return Change("~", spec.prefix, ", ".join(f"{key}: {old.get(key)!r} → {new[key]!r}" for key in keys))
+    return Change("~", spec.name, ", ".join(f"{key}: {old.get(key)!r} → {new[key]!r}" for key in keys))
 
 
 def _print(cli: Session, changes: list[Change], *, applied: bool) -> None:

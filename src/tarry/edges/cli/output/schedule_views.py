@@ -111,7 +111,7 @@ SCHEDULES: View[Scheduled] = View(
     "tarry.schedule.list/1",
     _schedule_data,
     (
-        Column("schedule", "spec.prefix", style="bold"),
+        Column("schedule", "spec.name", style="bold"),
         Column("when", lambda schedule: times(schedule.spec)),
         Column("zone", "spec.schedule.zone"),
         Column("queue", "spec.queue"),
@@ -123,7 +123,7 @@ SCHEDULES: View[Scheduled] = View(
     ),
     "schedules",
     (
-        Column("schedule", "spec.prefix"),
+        Column("schedule", "spec.name"),
         Column("when", lambda schedule: times(schedule.spec)),
         Column("zone", lambda schedule: schedule.spec.schedule.zone or "none: elapsed time"),
         _STATE,

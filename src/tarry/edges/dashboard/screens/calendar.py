@@ -114,7 +114,7 @@ async def calendar(view: View) -> Page:
                 "calendar", "--next", span.name, "--tz", zone, *(() if queue is None else ("--queue", queue))
             ),
             python=commands.python(
-                "for state in app.schedules.list():", "    print(state.prefix, app.schedules.preview(state.prefix, 20))"
+                "for state in app.schedules.list():", "    print(state.name, app.schedules.preview(state.name, 20))"
             ),
         ),
     }
@@ -367,8 +367,8 @@ async def _cell_page(
             after = max(before, state.cursor_at, view.now - timedelta(microseconds=1))
             coming = state.spec.timetable.between(after, end - timedelta(microseconds=1), 1_000)
             if coming and not state.paused:
-                href = page_path(state.prefix)
-                items.append(Item(coming[0], "ticks", state.prefix, len(coming), state.spec.queue, href))
+                href = page_path(state.name)
+                items.append(Item(coming[0], "ticks", state.name, len(coming), state.spec.queue, href))
         return sorted(items)
 
     items = await view.app.schedules.offload.run(ticks) if end > view.now else []
@@ -438,7 +438,7 @@ async def _marks_page(
     slot = {"24h": timedelta(minutes=10), "7d": _HOUR, "30d": timedelta(hours=6)}[span.name]
     since = floor(view.now, slot)
     end, after = since + SPANS[span.name].rows * span.row, view.query.get("after", "")
-    matching = [state for state in states if state.prefix > after]
+    matching = [state for state in states if state.name > after]
     shown = matching[:_MARKS]
 
     def marks() -> list[Mark]:
@@ -453,7 +453,7 @@ async def _marks_page(
                     at = (start - since) // slot
                     if not slots or slots[-1] != at:
                         slots.append(at)
-            made.append(Mark(state.prefix, words.sentence(state.spec.schedule), count, _runs(slots)))
+            made.append(Mark(state.name, words.sentence(state.spec.schedule), count, _runs(slots)))
         return made
 
     rows = await view.app.schedules.offload.run(marks)
@@ -470,9 +470,9 @@ async def _marks_page(
         "Calendar",
         topics=("schedules", "clock"),
         listing=Listing(
-            columns=columns, rows=rows, name="schedules", next=shown[-1].prefix if len(matching) > len(shown) else None
+            columns=columns, rows=rows, name="schedules", next=shown[-1].name if len(matching) > len(shown) else None
         ),
-        states={state.prefix: state for state in shown},
+        states={state.name: state for state in shown},
         slots=slots,
         labels=[
             (at, f"{(since + at * slot).astimezone(zone):{'%H:%M' if span.name == '24h' else '%a %d'}}")

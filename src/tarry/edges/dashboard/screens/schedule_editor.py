@@ -108,10 +108,10 @@ async def edit(view: View) -> Response:
 
 async def _save(view: View, state: ScheduleState | None) -> Response:
     stored = None if state is None else state.spec
-    values = {**view.form, **({} if state is None else {"name": state.prefix})}
+    values = {**view.form, **({} if state is None else {"name": state.name})}
     form = await _read(view, values, stored)
-    if state is None and form.spec is not None and await view.run(view.app.store.cron.schedules(form.spec.prefix)):
-        form.errors["name"] = f"there is a schedule {form.spec.prefix!r} already: edit it, or choose another name"
+    if state is None and form.spec is not None and await view.run(view.app.store.cron.schedules(form.spec.name)):
+        form.errors["name"] = f"there is a schedule {form.spec.name!r} already: edit it, or choose another name"
     if state is not None and view.form.get("generation") not in (None, str(state.generation)):
         form.errors["name"] = "the schedule was changed by others since this page was opened: reload it"
     if form.errors or form.spec is None:
@@ -120,14 +120,14 @@ async def _save(view: View, state: ScheduleState | None) -> Response:
     spec, app = form.spec, view.app
     view.visitor.require(Action.ADMIN, spec.queue)
     await view.dashboard.broker.in_queues([spec.queue], lambda: app.schedules.put(spec), view.visitor.caller)
-    return view.done(f"{spec.prefix} is {'created' if state is None else 'changed'}", page_path(spec.prefix))
+    return view.done(f"{spec.name} is {'created' if state is None else 'changed'}", page_path(spec.name))
 
 
 def _check_editable(state: ScheduleState) -> None:
     spec = state.spec
     if spec.by_code or isinstance(spec.schedule, (Ticks, Unreadable)):
         raise InvalidState(
-            f"{spec.prefix!r} is made by a program, which computes its payloads or its ticks",
+            f"{spec.name!r} is made by a program, which computes its payloads or its ticks",
             hint="change it in that program; it can be paused and deleted here",
         )
 
@@ -148,7 +148,7 @@ async def _editor(
     is_new: bool = False,
 ) -> Page:
     """`is_new`: what is not filled in yet is no error."""
-    id = editing or (None if state is None else schedule_id(state.prefix))
+    id = editing or (None if state is None else schedule_id(state.name))
     shown = await _previewed(view, values, form, is_new=is_new)
     queues = [info.name for info in await view.app.queues.list() if view.may("admin", info.name)]
     return view.page(
@@ -199,8 +199,8 @@ def _preview(form: ScheduleForm, now: datetime, viewer_zone: str, others: list[S
     schedule, policy = form.schedule, form.policy
     assert schedule is not None and policy is not None  # noqa: S101, PT018
     name = form.text("name") or "new"
-    spec = ScheduleSpec(prefix=name[:200], schedule=schedule, queue="preview", payload=b"null", policy=policy)
-    state = ScheduleState(spec=spec, cursor_at=now, wake_at=None, ruled_at=now, installed_at=now)
+    spec = ScheduleSpec(name=name[:200], schedule=schedule, queue="preview", payload=b"null", policy=policy)
+    state = ScheduleState(spec=spec, cursor_at=now, wake_at=None, decided_at=now, installed_at=now)
     fires = planner.preview(state, now, _FIRES)
     is_cron = isinstance(schedule, Cron)
     simple = forms.simple_values(schedule.text) if is_cron else None
@@ -244,7 +244,7 @@ def _collisions(tick: datetime, name: str, others: list[ScheduleState]) -> int:
     minute = tick.replace(second=0, microsecond=0)
     count = 0
     for state in others:
-        if not state.paused and state.prefix != name:
+        if not state.paused and state.name != name:
             at = state.spec.timetable.next_after(minute - timedelta(microseconds=1))
             count += at is not None and at < minute + _MINUTE
     return count
@@ -286,12 +286,12 @@ def _commands(view: View, spec: ScheduleSpec, values: Mapping[str, str]) -> Comm
     verb = "edit" if values.get("editing") else "add"
     return Commands(
         curl=commands.curl(
-            view.api("schedules", schedule_id(spec.prefix)),
+            view.api("schedules", schedule_id(spec.name)),
             "PUT",
             {name: value for name, value in body.items() if value is not None or name == "payload"},
         ),
         cli=commands.cli(
-            "cron", verb, spec.prefix, *(str(v) for item in options.items() if item[1] is not None for v in item)
+            "cron", verb, spec.name, *(str(v) for item in options.items() if item[1] is not None for v in item)
         ),
         python=_python(spec, payload),
     )
@@ -300,8 +300,8 @@ def _commands(view: View, spec: ScheduleSpec, values: Mapping[str, str]) -> Comm
 def _python(spec: ScheduleSpec, payload: object) -> str:
     text, zone = spec.schedule.text, spec.schedule.zone
     times = {
-        "cron": f"install_cron({spec.prefix!r}, {text!r}, zone={zone!r}",
-        "daily": f"install_daily({spec.prefix!r}, {text.split(', ')!r}, zone={zone!r}",
-        "periodic": f"install_periodic({spec.prefix!r}, timedelta(milliseconds={text.removesuffix('ms')})",
+        "cron": f"install_cron({spec.name!r}, {text!r}, zone={zone!r}",
+        "daily": f"install_daily({spec.name!r}, {text.split(', ')!r}, zone={zone!r}",
+        "periodic": f"install_periodic({spec.name!r}, timedelta(milliseconds={text.removesuffix('ms')})",
     }[spec.schedule.kind]
     return commands.python("with app.cron() as cron:", f"    cron.{times}, queue={spec.queue!r}, payload={payload!r})")

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from tarry.core import limits
 from tarry.core.codecs import TEXT
 from tarry.core.cron import expressions
-from tarry.core.cron.model import Misfire, Overlap, Policy, ScheduleSpec, check_prefix
+from tarry.core.cron.model import Misfire, Overlap, Policy, ScheduleSpec, check_schedule_name
 from tarry.core.cron.schedule_types import Cron, Daily, Periodic, Schedule
 from tarry.core.errors import InvalidInput
 from tarry.edges.dashboard.redaction import Redaction
@@ -99,7 +99,7 @@ def read_form(
     """`stored`: the schedule that is edited."""
     form = ScheduleForm({**EMPTY, **values}, now)
     form.schedule, form.policy = _schedule(form), _policy(form)
-    name = form.read("name", lambda: check_prefix(form.text("name")))
+    name = form.read("name", lambda: check_schedule_name(form.text("name")))
     queue = form.read("queue", lambda: limits.check_queue_name(form.text("queue")))
     priority = form.read("priority", lambda: _priority(form.text("priority")))
     type = form.read("type", lambda: limits.check_type(form.text("type") or None))
@@ -110,7 +110,7 @@ def read_form(
     form.spec = form.read(
         "in_advance_for",
         lambda: ScheduleSpec(
-            prefix=name,
+            name=name,
             schedule=schedule,
             queue=queue,
             payload=content.data,
@@ -253,7 +253,7 @@ def values_of(spec: ScheduleSpec, redaction: Redaction) -> dict[str, str]:
     schedule, policy = spec.schedule, spec.policy
     values: dict[str, str] = {
         **EMPTY,
-        "name": spec.prefix,
+        "name": spec.name,
         "queue": spec.queue,
         "zone": schedule.zone or "UTC",
         "priority": str(spec.priority),

@@ -45,7 +45,7 @@ class ScheduleRow:
 
     @property
     def name(self) -> str:
-        return self.state.prefix
+        return self.state.name
 
     @property
     def condition(self) -> words.Condition:
@@ -107,12 +107,12 @@ async def schedules(view: View) -> Page:
     matching = [
         state
         for state in states
-        if state.prefix > after and (sought in state.prefix.lower() or sought in state.spec.queue.lower())
+        if state.name > after and (sought in state.name.lower() or sought in state.spec.queue.lower())
     ]
     shown = matching[: view.limit]
     rows = await schedule_rows(view, shown)
     listing = Listing(
-        columns=COLUMNS, rows=rows, next=shown[-1].prefix if len(matching) > len(shown) else None, name="schedules"
+        columns=COLUMNS, rows=rows, next=shown[-1].name if len(matching) > len(shown) else None, name="schedules"
     )
     return view.page(
         "cron/schedules.html",
@@ -134,9 +134,7 @@ async def schedules(view: View) -> Page:
         commands=Commands(
             curl=commands.curl(view.api("schedules")),
             cli=commands.cli("cron", "list"),
-            python=commands.python(
-                "for state in app.schedules.list():", "    print(state.prefix, state.spec.schedule)"
-            ),
+            python=commands.python("for state in app.schedules.list():", "    print(state.name, state.spec.schedule)"),
         ),
         first=Commands(
             curl=commands.curl(
@@ -151,7 +149,7 @@ async def schedules(view: View) -> Page:
 
 async def schedule_rows(view: View, states: Sequence[ScheduleState]) -> list[ScheduleRow]:
     """Ticks are computed in a thread, and the ledgers of all are read together."""
-    names, now = [state.prefix for state in states], view.now
+    names, now = [state.name for state in states], view.now
 
     def next_fires() -> list[list[Fire]]:
         return [[] if state.paused else planner.preview(state, now, 3) for state in states]
@@ -162,11 +160,11 @@ async def schedule_rows(view: View, states: Sequence[ScheduleState]) -> list[Sch
     ahead = await view.run(view.app.store.rollups.recent_ticks(names, last_fire, limit=8))
     ticks, coming = defaultdict[str, list[TickRecord]](list), defaultdict[str, list[TickRecord]](list)
     for record in past:
-        ticks[record.prefix].append(record)
+        ticks[record.name].append(record)
     for record in ahead:
-        coming[record.prefix].append(record)
+        coming[record.name].append(record)
     return [
-        ScheduleRow(state, now, planner.with_verdicts(state, own, coming[state.prefix]), ticks[state.prefix])
+        ScheduleRow(state, now, planner.with_verdicts(state, own, coming[state.name]), ticks[state.name])
         for state, own in zip(states, fires, strict=True)
     ]
 
@@ -233,7 +231,7 @@ async def schedule(view: View) -> Page:
         return await _deleted(view, name)
     state = await schedule_of(view)
     spec, zone = state.spec, state.spec.schedule.zone
-    listing = await _ticks(view, state, state.prefix)
+    listing = await _ticks(view, state, state.name)
     fires = [] if state.paused else await view.app.schedules.preview(name, _AHEAD)
     changes = await view.app.schedules.offload.run(clock_changes, spec.timetable, view.now)
     explained, tick = None, view.query.get("tick", "").strip()
@@ -345,40 +343,38 @@ def _exact(text: str) -> datetime:
 @screen.form("/schedules/{schedule}/trigger", Action.ADMIN, "trigger a schedule")
 async def trigger(view: View) -> Response:
     state = await schedule_of(view, Action.ADMIN)
-    await view.app.schedules.trigger(state.prefix)
-    return view.done(f"{state.prefix} was triggered: its message is in {state.spec.queue}", page_path(state.prefix))
+    await view.app.schedules.trigger(state.name)
+    return view.done(f"{state.name} was triggered: its message is in {state.spec.queue}", page_path(state.name))
 
 
 @screen.form("/schedules/{schedule}/pause", Action.ADMIN, "pause a schedule")
 async def pause(view: View) -> Response:
     state = await schedule_of(view, Action.ADMIN)
-    await view.app.schedules.pause(state.prefix, reason=view.form.get("reason", "").strip() or None)
-    return view.done(f"{state.prefix} is paused", page_path(state.prefix))
+    await view.app.schedules.pause(state.name, reason=view.form.get("reason", "").strip() or None)
+    return view.done(f"{state.name} is paused", page_path(state.name))
 
 
 @screen.form("/schedules/{schedule}/resume", Action.ADMIN, "resume a schedule")
 async def resume(view: View) -> Response:
     state = await schedule_of(view, Action.ADMIN)
-    await view.app.schedules.resume(state.prefix)
-    return view.done(f"{state.prefix} fires again from its next tick on", page_path(state.prefix))
+    await view.app.schedules.resume(state.name)
+    return view.done(f"{state.name} fires again from its next tick on", page_path(state.name))
 
 
 @screen.form("/schedules/{schedule}/skip", Action.ADMIN, "skip the next tick of a schedule")
 async def skip(view: View) -> Response:
     state = await schedule_of(view, Action.ADMIN)
-    tick = await view.app.schedules.skip_next(state.prefix)
-    return view.done(
-        f"{state.prefix} leaves out its tick {local(tick, state.spec.schedule.zone)}", page_path(state.prefix)
-    )
+    tick = await view.app.schedules.skip_next(state.name)
+    return view.done(f"{state.name} leaves out its tick {local(tick, state.spec.schedule.zone)}", page_path(state.name))
 
 
 @screen.form("/schedules/{schedule}/delete", Action.ADMIN, "delete a schedule")
 async def delete(view: View) -> Response:
     state = await schedule_of(view, Action.ADMIN)
-    if view.form.get("confirm") != state.prefix:
-        raise InvalidInput(f"type {state.prefix} to delete it: nothing was deleted")
-    await view.app.schedules.delete(state.prefix)
-    return view.done(f"{state.prefix} is deleted; its history stays", "/schedules")
+    if view.form.get("confirm") != state.name:
+        raise InvalidInput(f"type {state.name} to delete it: nothing was deleted")
+    await view.app.schedules.delete(state.name)
+    return view.done(f"{state.name} is deleted; its history stays", "/schedules")
 
 
 @screen.page("/schedules/{schedule}/backfill")
@@ -387,14 +383,14 @@ async def backfill_preview(view: View) -> Page:
     state = await schedule_of(view)
     zone = state.spec.schedule.zone
     since, until = (_read_wall(view.query.get(name, ""), name, zone) for name in ("since", "until"))
-    ticks = await view.app.schedules.missing(state.prefix, since, until)
+    ticks = await view.app.schedules.missing(state.name, since, until)
     columns = (
         Column("tick", "Tick", "time", value=lambda tick: tick),
         Column("local", "Local time", value=lambda tick: local(tick, zone)),
     )
     return view.page(
         "cron/backfill.html",
-        f"Backfill {state.prefix}",
+        f"Backfill {state.name}",
         state=state,
         count=len(ticks),
         since=since,
@@ -402,7 +398,7 @@ async def backfill_preview(view: View) -> Page:
         local=local,
         page_path=page_path,
         listing=Listing(columns=columns, rows=ticks[: view.limit], name="ticks"),
-        commands=_commands(view, state.prefix)["backfill"],
+        commands=_commands(view, state.name)["backfill"],
     )
 
 
@@ -410,9 +406,9 @@ async def backfill_preview(view: View) -> Page:
 async def backfill(view: View) -> Response:
     state = await schedule_of(view, Action.ADMIN)
     since, until = (_exact(view.form.get(name, "")) for name in ("since", "until"))
-    ticks = await view.app.schedules.backfill(state.prefix, since, until)
+    ticks = await view.app.schedules.backfill(state.name, since, until)
     made = "1 message" if len(ticks) == 1 else f"{len(ticks):,} messages"
-    return view.done(f"{made} of {state.prefix} created", page_path(state.prefix))
+    return view.done(f"{made} of {state.name} created", page_path(state.name))
 
 
 def _wall(at: datetime, zone: str | None) -> str:

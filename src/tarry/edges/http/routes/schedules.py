@@ -61,7 +61,7 @@ async def _respond(request: Request, state: ScheduleState, status: int = 200) ->
 
 
 def _of(request: Request) -> tuple[AsyncSchedules, str]:
-    return request.app.state.broker.app.schedules, schedule_of(request).prefix
+    return request.app.state.broker.app.schedules, schedule_of(request).name
 
 
 @router.post("/schedules:due", response_model=wire.Due, **_LISTED)
@@ -75,7 +75,7 @@ async def due(request: Request, body: Sent[wire.DueRequest]) -> Response:
     else:
         schedules = await broker.store.run(broker.store.cron.schedules())
         mine = [
-            (state.wake_at, state.prefix, state)
+            (state.wake_at, state.name, state)
             for state in schedules
             if state.wake_at is not None and _may_plan(state, caller, body.owned)
         ]
@@ -88,7 +88,7 @@ async def due(request: Request, body: Sent[wire.DueRequest]) -> Response:
 
 def _may_plan(state: ScheduleState, caller: Caller, owned: Sequence[str]) -> bool:
     allowed = all(caller.allows(action, state.spec.queue) for action in _PLANNING)
-    return allowed and (not state.spec.by_code or state.prefix in owned)
+    return allowed and (not state.spec.by_code or state.name in owned)
 
 
 @router.post("/schedules:plan", response_model=wire.Applied, **needs(Action.PRODUCE, Scope.LISTED, IDEMPOTENT))
@@ -97,7 +97,7 @@ async def plan(request: Request, body: Sent[wire.PlanRequest]) -> Response:
     broker: Broker = request.app.state.broker
     caller, limit = caller_of(request), broker.store.settings.payload_limit
     states = await _states(broker, body.changes)
-    mine = {prefix: state for prefix, state in states.items() if caller.allows(Action.PRODUCE, state.spec.queue)}
+    mine = {name: state for name, state in states.items() if caller.allows(Action.PRODUCE, state.spec.queue)}
     # A schedule outside the key's scope is treated as missing.
     return await _apply(
         request,
@@ -134,7 +134,7 @@ async def _states(broker: Broker, changes: Sequence[wire.PlannedRequest]) -> dic
     if len(names) < len(changes):
         raise InvalidInput("a request has at most one change of each schedule, and one schedule is there twice")
     states = await broker.store.run(broker.store.cron.schedules(next(iter(names)) if len(names) == 1 else None))
-    return {state.prefix: state for state in states if state.prefix in names}
+    return {state.name: state for state in states if state.name in names}
 
 
 async def _apply(request: Request, make: Callable[[], Sequence[ScheduleChange | None]], *, together: bool) -> Response:
@@ -168,15 +168,15 @@ async def list_schedules(request: Request) -> Response:
 @router.get("/schedules/{schedule}:preview", response_model=wire.Fires, **_READ)
 async def preview(request: Request, schedule: str, n: Annotated[int, Query(ge=1, le=100)] = 10) -> Response:
     """The next `n` ticks, from the code that plans them."""
-    schedules, prefix = _of(request)
-    return respond(wire.Fires(fires=[wire.Fire.of(fire) for fire in await schedules.preview(prefix, n)]))
+    schedules, name = _of(request)
+    return respond(wire.Fires(fires=[wire.Fire.of(fire) for fire in await schedules.preview(name, n)]))
 
 
 @router.get("/schedules/{schedule}:explain", response_model=wire.Explanation, **_READ)
 async def explain(request: Request, schedule: str, tick: Moment) -> Response:
     """Which verdict a tick got and why, or will get."""
-    (schedules, prefix), at = _of(request), read_instant(tick)
-    return respond(wire.Explanation(tick=exact(at), explanation=await schedules.explain(prefix, at)))
+    (schedules, name), at = _of(request), read_instant(tick)
+    return respond(wire.Explanation(tick=exact(at), explanation=await schedules.explain(name, at)))
 
 
 @router.get("/schedules/{schedule}:history", response_model=wire.History, **_LEDGER)
@@ -226,15 +226,15 @@ async def show_schedule(request: Request, schedule: str) -> Response:
 @router.put("/schedules/{schedule}", response_model=wire.Schedule, **_INSTALL)
 async def put_schedule(request: Request, schedule: str, body: Sent[wire.ScheduleRequest]) -> Response:
     """Install it, or another configuration of it: from then on nothing of the old one fires. 201: there was none."""
-    broker, caller, prefix = request.app.state.broker, caller_of(request), parse_schedule_id(schedule)
+    broker, caller, name = request.app.state.broker, caller_of(request), parse_schedule_id(schedule)
     caller.require(Action.ADMIN, body.queue)
-    if prefix is None:
+    if name is None:
         raise UnknownSchedule(schedule)
-    before = await broker.store.run(broker.store.cron.schedules(prefix))
+    before = await broker.store.run(broker.store.cron.schedules(name))
     if before:
         # Names are shared by all keys, like names of queues: that this one is taken cannot be hidden.
         caller.require(Action.ADMIN, before[0].spec.queue)
-    spec = body.core(prefix, broker.store.settings.payload_limit)
+    spec = body.core(name, broker.store.settings.payload_limit)
     state = await broker.in_queues([spec.queue], lambda: broker.app.schedules.put(spec), caller)
     return await _respond(request, state, 200 if before else 201)
 
@@ -242,49 +242,49 @@ async def put_schedule(request: Request, schedule: str, body: Sent[wire.Schedule
 @router.delete("/schedules/{schedule}", response_model=Deleted, **_ADMIN)
 async def delete_schedule(request: Request, schedule: str) -> Response:
     """Delete it, and its messages that were not delivered yet."""
-    schedules, prefix = _of(request)
-    return respond(Deleted(queue=schedule_of(request).spec.queue, deleted=await schedules.delete(prefix)))
+    schedules, name = _of(request)
+    return respond(Deleted(queue=schedule_of(request).spec.queue, deleted=await schedules.delete(name)))
 
 
 @router.post("/schedules/{schedule}:pause", response_model=wire.Schedule, **_ADMIN)
 async def pause_schedule(request: Request, schedule: str, body: Sent[ReasonRequest | None] = None) -> Response:
     """From now on it does not fire. What fired before is still delivered."""
-    schedules, prefix = _of(request)
-    return await _respond(request, await schedules.pause(prefix, reason=body and body.reason))
+    schedules, name = _of(request)
+    return await _respond(request, await schedules.pause(name, reason=body and body.reason))
 
 
 @router.post("/schedules/{schedule}:resume", response_model=wire.Schedule, **_ADMIN)
 async def resume_schedule(request: Request, schedule: str) -> Response:
     """Go on with the next tick; those of the pause are skipped."""
-    schedules, prefix = _of(request)
-    return await _respond(request, await schedules.resume(prefix))
+    schedules, name = _of(request)
+    return await _respond(request, await schedules.resume(name))
 
 
 @router.post("/schedules/{schedule}:trigger", response_model=wire.Tick, **_ADMIN_IDEMPOTENT)
 async def trigger(request: Request, schedule: str) -> Response:
     """One run now, beside the schedule. The tick of that run."""
-    schedules, prefix = _of(request)
+    schedules, name = _of(request)
     return await run_idempotent(
-        request, lambda conn: schedules.trigger(prefix, conn=conn), lambda tick: wire.Tick(tick=exact(tick))
+        request, lambda conn: schedules.trigger(name, conn=conn), lambda tick: wire.Tick(tick=exact(tick))
     )
 
 
 @router.post("/schedules/{schedule}:skip", response_model=wire.Tick, **_ADMIN_IDEMPOTENT)
 async def skip(request: Request, schedule: str) -> Response:
     """Leave out the next tick that is to fire. Which one that is."""
-    schedules, prefix = _of(request)
+    schedules, name = _of(request)
     return await run_idempotent(
-        request, lambda conn: schedules.skip_next(prefix, conn=conn), lambda tick: wire.Tick(tick=exact(tick))
+        request, lambda conn: schedules.skip_next(name, conn=conn), lambda tick: wire.Tick(tick=exact(tick))
     )
 
 
 @router.post("/schedules/{schedule}:backfill", response_model=wire.Ticks, **_ADMIN_IDEMPOTENT)
 async def backfill(request: Request, schedule: str, body: Sent[wire.BackfillRequest]) -> Response:
     """Make the messages of the ticks in [since, until) that made none. Which ticks they are."""
-    schedules, prefix = _of(request)
+    schedules, name = _of(request)
     fill = schedules.missing if body.dry_run else schedules.backfill
     return await run_idempotent(
         request,
-        lambda conn: fill(prefix, body.since, body.until, conn=conn),
+        lambda conn: fill(name, body.since, body.until, conn=conn),
         lambda ticks: wire.Ticks(ticks=[exact(tick) for tick in ticks]),
     )

@@ -13,7 +13,7 @@ from tarry.api.schedule_specs import planned, spec_of, ticks_spec
 from tarry.api.schedules import Owned
 from tarry.core._sync.ports import Store
 from tarry.core.cron import schedule_types
-from tarry.core.cron.model import CronMessage, ScheduleState, check_hash, check_prefix
+from tarry.core.cron.model import CronMessage, ScheduleState, check_hash, check_schedule_name
 from tarry.core.cron.schedule_types import Schedule
 from tarry.core.errors import InvalidInput, InvalidState
 from tarry.core.monotonic import elapsed_s
@@ -72,7 +72,7 @@ class Cron:
 
     def uninstall_tick(self, config_hash: str, prefix: str, *, conn: Any = None) -> None:
         """Delete undelivered messages of this prefix and hash."""
-        self._commands.uninstall(check_prefix(prefix), check_hash(config_hash), conn)
+        self._commands.uninstall(check_schedule_name(prefix), check_hash(config_hash), conn)
 
     def install(self, config_hash: str, name: str, every: timedelta, generate: Generate, *, queue: str) -> Installed:
         """Call `generate` periodically, with the time of the database's clock, for the ticks to install. Close the

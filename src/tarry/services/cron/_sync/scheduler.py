@@ -53,12 +53,12 @@ class Scheduler:
             self._apply(group, ran)
         ran.more |= len(due) == limit
         self._outrun = ran.outrun
-        for prefix in ran.replaced:
-            self.owned.pop(prefix, None)
-            _log.warning("schedule %r was installed anew by another process: this process no longer plans it", prefix)
-        for prefix, problem in ran.failed.items():
-            if self._failed.get(prefix) != problem:  # once, not in every run
-                _log.error("schedule %r cannot be planned: %s", prefix, problem)
+        for name in ran.replaced:
+            self.owned.pop(name, None)
+            _log.warning("schedule %r was installed anew by another process: this process no longer plans it", name)
+        for name, problem in ran.failed.items():
+            if self._failed.get(name) != problem:  # once, not in every run
+                _log.error("schedule %r cannot be planned: %s", name, problem)
         self._failed = ran.failed
         return ran
 
@@ -69,7 +69,7 @@ class Scheduler:
             raise
         except TarryError as error:
             if len(changes) == 1:
-                ran.failed[changes[0].prefix] = str(error)
+                ran.failed[changes[0].name] = str(error)
                 return
             for change in changes:  # one of them failed the batch; apply the others individually
                 self._apply([change], ran)
@@ -95,7 +95,7 @@ class Scheduler:
         return max(rest, _AFTER_FAILURE_S) if ran.failed else rest
 
     def _generate(self) -> None:
-        for prefix, generator in list(self.generators.items()):
+        for name, generator in list(self.generators.items()):
             if generator.next_s > self._timer():
                 continue
             generator.next_s = self._timer() + generator.every_s
@@ -105,13 +105,13 @@ class Scheduler:
             except ConnectionError:
                 raise
             except Exception:
-                _log.exception("the ticks of %r could not be generated; trying again", prefix)
+                _log.exception("the ticks of %r could not be generated; trying again", name)
                 continue
             is_installed = self._commands.install_ticks(generator.spec, ticks, again=generator.installed)
             generator.installed = True
             if not is_installed:
-                self.generators.pop(prefix, None)
-                _log.warning("%r was installed anew by another process: this process no longer plans it", prefix)
+                self.generators.pop(name, None)
+                _log.warning("%r was installed anew by another process: this process no longer plans it", name)
 
     def _forget(self) -> None:
         if self._timer() < self._forget_s:

@@ -26,8 +26,8 @@ def apply_changes(
     for, and not applied."""
     nothing = [False] * len(changes)
     if together and (len(changes) > 1 or any(change.moves_only for change in changes)):
-        revisions = yield from statements.lock([change.prefix for change in changes]).run()
-        if any(revisions.get(change.prefix) != change.expected for change in changes):
+        revisions = yield from statements.lock([change.name for change in changes]).run()
+        if any(revisions.get(change.name) != change.expected for change in changes):
             return nothing
     ledgers = yield from _store(changes)
     if not ledgers:
@@ -35,7 +35,7 @@ def apply_changes(
     if together and len(ledgers) < len(changes):
         # A row that does not exist yet cannot be locked. This error rolls the transaction back.
         raise InvalidState("another process installed one of these schedules at the same moment", hint="try again")
-    stored = [change for change in changes if change.prefix in ledgers]
+    stored = [change for change in changes if change.name in ledgers]
     if any(change.withdraw for change in stored):
         yield from statements.withdraw(stored, ledgers, now).run()
     decided = [(change, tick_change) for change in stored for tick_change in change.ticks]
@@ -43,12 +43,12 @@ def apply_changes(
         entered = yield from _enter(decided, ledgers)
         planned: dict[str, list[tuple[str, Tick, Draft]]] = defaultdict(list)
         for change, tick_change in decided:
-            tick = (ledgers[change.prefix], tick_change.hash, tick_change.tick)
+            tick = (ledgers[change.name], tick_change.hash, tick_change.tick)
             if tick_change.draft is not None and tick_change.queue is not None and tick in entered:
-                planned[tick_change.queue].append((change.prefix, tick, tick_change.draft))
+                planned[tick_change.queue].append((change.name, tick, tick_change.draft))
         for queue in sorted(planned):
             yield from _offer(queue, planned[queue], offer, now)
-    return [change.prefix in ledgers for change in changes]
+    return [change.name in ledgers for change in changes]
 
 
 def _store(changes: Sequence[ScheduleChange]) -> Op[Ledgers]:
@@ -71,9 +71,9 @@ def _enter(decided: Sequence[tuple[ScheduleChange, TickChange]], ledgers: Ledger
     second statement."""
     entered = yield from statements.enter_ticks(decided, ledgers).run()
     past = {
-        (ledgers[change.prefix], tick_change.hash, tick_change.tick): change.by_instant(tick_change)
+        (ledgers[change.name], tick_change.hash, tick_change.tick): change.by_instant(tick_change)
         for change, tick_change in decided
-        if tick_change.draft and tick_change.tick <= change.ruled_at
+        if tick_change.draft and tick_change.tick <= change.decided_at
     }
     doubtful = {tick: by_instant for tick, by_instant in past.items() if entered.get(tick)}
     forgotten = (yield from statements.remove_forgotten(doubtful).run()) if doubtful else set[Tick]()
@@ -84,8 +84,8 @@ def _offer(queue: str, planned: Sequence[tuple[str, Tick, Draft]], offer: Offer,
     outcomes = yield from offer(queue, [draft for _, _, draft in planned])
     # If another message has the key, the ledger names no message.
     created = [
-        (prefix, tick, draft.key)
-        for (prefix, tick, draft), outcome in zip(planned, outcomes, strict=True)
+        (name, tick, draft.key)
+        for (name, tick, draft), outcome in zip(planned, outcomes, strict=True)
         if outcome is Outcome.CREATED
     ]
     if created:

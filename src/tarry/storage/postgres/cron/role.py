@@ -21,7 +21,7 @@ FORGET_AT_ONCE = 10_000
 
 class PostgresCron(PostgresRole):
     def schedules(self, name: str | None = None) -> PostgresOperation[list[ScheduleState]]:
-        return self._sql("cron/schedules", each(statements.state), prefix=name)
+        return self._sql("cron/schedules", each(statements.state), name=name)
 
     def due(self, owned: Sequence[str], *, limit: int = 1000) -> PostgresOperation[list[ScheduleState]]:
         return self._sql("cron/due", each(statements.state), owned=TextArray(owned), limit=limit)
@@ -47,11 +47,11 @@ class PostgresCron(PostgresRole):
     def ticks(
         self, name: str, *, since: datetime | None = None, until: datetime | None = None, limit: int = 100
     ) -> PostgresOperation[list[TickRecord]]:
-        rows = {"prefix": name, "since": since, "until": until, "limit": storable(limit)}
+        rows = {"name": name, "since": since, "until": until, "limit": storable(limit)}
         return self._sql("cron/ticks", each(statements.record), **rows)
 
     def waiting_ticks(self, name: str) -> PostgresOperation[list[TickRecord]]:
-        return self._sql("cron/undelivered", each(statements.record), prefix=name)
+        return self._sql("cron/undelivered", each(statements.record), name=name)
 
     def forget_ticks(self, before: datetime) -> PostgresOperation[int]:
         return self._statement(lambda now: statements.forget(before, FORGET_AT_ONCE))

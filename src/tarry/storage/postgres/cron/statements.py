@@ -24,25 +24,25 @@ from tarry.storage.postgres.arrays import BigintArray, BooleanArray, IntArray, T
 from tarry.storage.postgres.statement import Row, Statement, bind, each, value
 
 Ledgers = dict[str, str]
-"""Schedules that a statement has changed, by prefix, and the names of their ledgers."""
+"""Schedules that a statement has changed, and the names of their ledgers."""
 Tick = tuple[str, str, datetime]
 """Name of a ledger, hash and tick: what entries are compared by."""
 
 
-def lock(prefixes: Sequence[str]) -> Statement[dict[str, int]]:
-    return bind("cron/lock", lambda rows: {row.prefix: row.revision for row in rows}, prefixes=TextArray(prefixes))
+def lock(names: Sequence[str]) -> Statement[dict[str, int]]:
+    return bind("cron/lock", lambda rows: {row.name: row.revision for row in rows}, names=TextArray(names))
 
 
 def store(changes: Sequence[ScheduleChange]) -> Statement[list[str]]:
     rows = [_row(change.after) for change in changes if change.after is not None]
-    expected = {change.prefix: change.expected for change in changes if change.expected is not None}
+    expected = {change.name: change.expected for change in changes if change.expected is not None}
     texts = {"rows": json.dumps(rows, default=_as_text), "expected": json.dumps(expected)}
-    return bind("cron/store", each(attrgetter("prefix")), **texts)
+    return bind("cron/store", each(attrgetter("name")), **texts)
 
 
-def adopt_ledger(prefixes: Sequence[str]) -> Statement[Ledgers]:
+def adopt_ledger(names: Sequence[str]) -> Statement[Ledgers]:
     """The ledgers of schedules that were just installed."""
-    return bind("cron/adopt_ledger", _ledgers, prefixes=TextArray(prefixes))
+    return bind("cron/adopt_ledger", _ledgers, names=TextArray(names))
 
 
 def advance(changes: Sequence[ScheduleChange]) -> Statement[Ledgers]:
@@ -54,7 +54,7 @@ def advance(changes: Sequence[ScheduleChange]) -> Statement[Ledgers]:
         **_expected(moved),
         cursors=TimestampArray([after.cursor_at for after in states]),
         wakes=TimestampArray([after.wake_at for after in states]),
-        ruled=TimestampArray([after.ruled_at for after in states]),
+        decided=TimestampArray([after.decided_at for after in states]),
     )
 
 
@@ -64,20 +64,20 @@ def remove(changes: Sequence[ScheduleChange]) -> Statement[Ledgers]:
 
 def _expected(changes: Sequence[ScheduleChange]) -> dict[str, Any]:
     return {
-        "prefixes": TextArray([change.prefix for change in changes]),
+        "names": TextArray([change.name for change in changes]),
         "expected": BigintArray([change.expected or 0 for change in changes]),
     }
 
 
 def withdraw(changes: Sequence[ScheduleChange], ledgers: Ledgers, now: datetime | None) -> Statement[int]:
     withdrawals = [
-        (change.prefix, *withdrawal, change.ruled_at) for change in changes for withdrawal in change.withdraw
+        (change.name, *withdrawal, change.decided_at) for change in changes for withdrawal in change.withdraw
     ]
     return bind(
         "cron/withdraw",
         len,
-        prefixes=TextArray([prefix for prefix, *_ in withdrawals]),
-        ledgers=TextArray([ledgers[prefix] for prefix, *_ in withdrawals]),
+        names=TextArray([name for name, *_ in withdrawals]),
+        ledgers=TextArray([ledgers[name] for name, *_ in withdrawals]),
         hashes=TextArray([config_hash for _, config_hash, *_ in withdrawals]),
         ticks=TimestampArray([tick for _, _, tick, _, _ in withdrawals]),
         reasons=TextArray([reason for _, _, _, reason, _ in withdrawals]),
@@ -89,14 +89,14 @@ def withdraw(changes: Sequence[ScheduleChange], ledgers: Ledgers, now: datetime 
 def enter_ticks(decided: Sequence[tuple[ScheduleChange, TickChange]], ledgers: Ledgers) -> Statement[dict[Tick, bool]]:
     """The ticks that were entered, and whether each was new to the ledger."""
     params = {
-        "prefixes": TextArray([ledgers[change.prefix] for change, _ in decided]),
+        "ledgers": TextArray([ledgers[change.name] for change, _ in decided]),
         "hashes": TextArray([tick.hash for _, tick in decided]),
         "ticks": TimestampArray([tick.tick for _, tick in decided]),
         "untils": TimestampArray([tick.until for _, tick in decided]),
         "counts": IntArray([tick.count for _, tick in decided]),
         "verdicts": TextArray([tick.verdict for _, tick in decided]),
         "reasons": TextArray([tick.reason for _, tick in decided]),
-        "decided": TimestampArray([change.ruled_at for change, _ in decided]),
+        "decided": TimestampArray([change.decided_at for change, _ in decided]),
         "due_ats": TimestampArray([None if tick.draft is None else tick.draft.due_at for _, tick in decided]),
         "by_instant": BooleanArray([change.by_instant(tick) for change, tick in decided]),
     }
@@ -108,7 +108,7 @@ def remove_forgotten(doubtful: Mapping[Tick, bool]) -> Statement[set[Tick]]:
     ledgers, ticks = _columns(doubtful)
     by_instant = BooleanArray(list(doubtful.values()))
     return bind(
-        "cron/remove_forgotten", lambda rows: {*map(_tick, rows)}, prefixes=ledgers, **ticks, by_instant=by_instant
+        "cron/remove_forgotten", lambda rows: {*map(_tick, rows)}, ledgers=ledgers, **ticks, by_instant=by_instant
     )
 
 
@@ -124,9 +124,9 @@ def _tick(row: Row) -> Tick:
 
 def link_messages(queue: str, made: Sequence[tuple[str, Tick, str]], now: datetime | None) -> Statement[int]:
     """Each tick with the key of its message."""
-    prefixes, keys = TextArray([prefix for prefix, _, _ in made]), TextArray([key for _, _, key in made])
+    names, keys = TextArray([name for name, _, _ in made]), TextArray([key for _, _, key in made])
     ledgers, ticks = _columns(tick for _, tick, _ in made)
-    about = {"queue": queue, "prefixes": prefixes, "ledgers": ledgers, "keys": keys, "now": now}
+    about = {"queue": queue, "names": names, "ledgers": ledgers, "keys": keys, "now": now}
     return bind("cron/link_messages", value, **about, **ticks)
 
 
@@ -136,8 +136,8 @@ def forget(before: datetime, limit: int) -> Statement[int]:
 
 _SCHEDULE = ("kind", "text", "zone")
 _POLICY = tuple(field.name for field in fields(Policy))
-_SPEC = ("prefix", "queue", "payload", "content_type", "priority", "type", "source")
-_STATE = ("generation", "cursor_at", "wake_at", "ruled_at", "installed_at", "paused_at", "paused_reason")
+_SPEC = ("name", "queue", "payload", "content_type", "priority", "type", "source")
+_STATE = ("generation", "cursor_at", "wake_at", "decided_at", "installed_at", "paused_at", "paused_reason")
 _STATE_READ = ("revision", "last_live", "forgotten_until", "ledger")
 """Columns that the database decides."""
 
@@ -173,4 +173,4 @@ def record(row: Row) -> TickRecord:
 
 
 def _ledgers(rows: list[Row]) -> Ledgers:
-    return {row.prefix: row.ledger for row in rows}
+    return {row.name: row.ledger for row in rows}

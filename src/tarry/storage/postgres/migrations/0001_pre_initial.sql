@@ -353,7 +353,7 @@ create table tarry.leader (
 -- One row per schedule: its configuration, and how far it is planned. Every change raises `revision` and names the one before
 -- (compare-and-set), so any number of schedulers do nothing twice.
 create table tarry.schedule (
-    prefix text collate "C" primary key check (char_length(prefix) between 1 and 200),
+    name text collate "C" primary key check (char_length(name) between 1 and 200),
     hash text collate "C" not null,
     kind text not null check (kind in ('periodic', 'daily', 'cron', 'ticks')),
     text text not null,
@@ -376,7 +376,7 @@ create table tarry.schedule (
     revision bigint not null,
     cursor_at timestamptz not null,  -- every tick up to here has been decided
     wake_at timestamptz,  -- when it next needs a scheduler
-    ruled_at timestamptz not null,
+    decided_at timestamptz not null,
     installed_at timestamptz not null,
     paused_at timestamptz,
     paused_reason text,
@@ -384,12 +384,12 @@ create table tarry.schedule (
 );
 create index schedule_wake on tarry.schedule (wake_at) where wake_at is not null;
 -- Rows that were changed at a time in the future: the clock was set back.
-create index schedule_ruled on tarry.schedule (ruled_at) where wake_at is not null;
+create index schedule_decided on tarry.schedule (decided_at) where wake_at is not null;
 
 -- The verdict on each tick, written in the transaction of its message: a tick that is here is never fired again, by any process
 -- with any clock. Ledger, hash and tick are columns and compared as such; keys are never parsed.
 create table tarry.tick (
-    prefix text collate "C" not null,
+    ledger text collate "C" not null,
     hash text collate "C" not null,
     tick timestamptz not null,
     until timestamptz,  -- the last one of a run of skipped ticks; null: a single tick
@@ -402,29 +402,29 @@ create table tarry.tick (
     queue int,
     key text collate "C"
 );
-create unique index tick_once on tarry.tick (prefix, tick, hash) where until is null;
-create index tick_run on tarry.tick (prefix, tick) where until is not null;
+create unique index tick_once on tarry.tick (ledger, tick, hash) where until is null;
+create index tick_run on tarry.tick (ledger, tick) where until is not null;
 -- Old entries are deleted in this order: by the later of the tick and its verdict.
 create index tick_over on tarry.tick (greatest(decided_at, coalesce(until, tick)));
 
 -- What was deleted from the ledger of each configuration: its ticks up to `until` were decided, unless they are still in the
 -- ledger. They are never fired again, also not by a backfill.
 create table tarry.tick_forgotten (
-    prefix text collate "C" not null,
+    ledger text collate "C" not null,
     hash text collate "C" not null,
     until timestamptz not null,
-    primary key (prefix, hash)
+    primary key (ledger, hash)
 );
 
--- `name` is what `tick.prefix` and `tick_forgotten.prefix` hold. The first ledger of a prefix is named like it, so the table of
--- ticks stays as it is; later ones have names of more than 200 characters, which no prefix has.
+-- `name` is what `tick.ledger` and `tick_forgotten.ledger` hold. The first ledger of a schedule has the name of the schedule;
+-- later ones have names of more than 200 characters, which no schedule has.
 create table tarry.ledger (
     name text collate "C" primary key,
-    prefix text collate "C" not null,
+    schedule text collate "C" not null,
     queue text not null,  -- the queue of its schedule, or of the last one: whose it is
     installed_at timestamptz not null
 );
-create index ledger_owner on tarry.ledger (prefix, queue, installed_at);
+create index ledger_owner on tarry.ledger (schedule, queue, installed_at);
 
 -- API keys of the broker, and the audit of what was done with them.
 

@@ -1,6 +1,6 @@
 -- The ledger of a schedule; of one that is gone, the ledger that its name used last. Relies on ledger_owner.
 ledger(name) as materialized (
     select coalesce(
-        (select coalesce(s.ledger, s.prefix) from tarry.schedule s where s.prefix = %(prefix)s),
-        (select l.name from tarry.ledger l where l.prefix = %(prefix)s order by l.installed_at desc, l.name limit 1))
+        (select coalesce(s.ledger, s.name) from tarry.schedule s where s.name = %(name)s),
+        (select l.name from tarry.ledger l where l.schedule = %(name)s order by l.installed_at desc, l.name limit 1))
 )

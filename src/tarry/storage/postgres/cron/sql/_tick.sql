@@ -1,3 +1,3 @@
 -- A tick `t` of a ledger, as `TickRecord` has it, with its queue `q`.
-%(prefix)s::text as prefix, t.hash, t.tick, t.verdict, t.reason, t.decided_at, t.until, t.count, q.name as queue, t.key,
-t.version, t.due_at, t.prefix as ledger
+%(name)s::text as name, t.hash, t.tick, t.verdict, t.reason, t.decided_at, t.until, t.count, q.name as queue, t.key,
+t.version, t.due_at, t.ledger

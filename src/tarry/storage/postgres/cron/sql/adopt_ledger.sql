@@ -2,30 +2,30 @@
 -- to which queue the ledger of a schedule has moved. The caller has locked their rows, so no other transaction does this
 -- for the same schedules. Relies on ledger_owner.
 with held as materialized (
-    select s.prefix, s.queue, s.ledger, s.installed_at from tarry.schedule s where s.prefix = any (%(prefixes)s::text[])
+    select s.name as schedule, s.queue, s.ledger, s.installed_at from tarry.schedule s where s.name = any (%(names)s::text[])
 ), known as materialized (
-    select distinct on (h.prefix) h.prefix, l.name
-    from held h join tarry.ledger l on l.prefix = h.prefix and l.queue = h.queue
+    select distinct on (h.schedule) h.schedule, l.name
+    from held h join tarry.ledger l on l.schedule = h.schedule and l.queue = h.queue
     where h.ledger is null
-    order by h.prefix, l.installed_at desc, l.name
+    order by h.schedule, l.installed_at desc, l.name
 ), made as (
-    insert into tarry.ledger (name, prefix, queue, installed_at)
-    select case n.before when 0 then h.prefix else rpad('~' || n.before, 201, '~') || h.prefix end,
-        h.prefix, h.queue, h.installed_at
+    insert into tarry.ledger (name, schedule, queue, installed_at)
+    select case n.before when 0 then h.schedule else rpad('~' || n.before, 201, '~') || h.schedule end,
+        h.schedule, h.queue, h.installed_at
     from held h
-    cross join lateral (select count(*) as before from tarry.ledger l where l.prefix = h.prefix) n
-    where h.ledger is null and not exists (select from known k where k.prefix = h.prefix)
-    returning prefix, name
+    cross join lateral (select count(*) as before from tarry.ledger l where l.schedule = h.schedule) n
+    where h.ledger is null and not exists (select from known k where k.schedule = h.schedule)
+    returning schedule, name
 ), moved as (
     update tarry.ledger l
     set queue = h.queue, installed_at = h.installed_at
-    from held h left join known k on k.prefix = h.prefix
+    from held h left join known k on k.schedule = h.schedule
     where l.name = coalesce(h.ledger, k.name)
 ), adopted as (
     update tarry.schedule s
     set ledger = coalesce(k.name, m.name)
-    from held h left join known k on k.prefix = h.prefix left join made m on m.prefix = h.prefix
-    where s.prefix = h.prefix and h.ledger is null
+    from held h left join known k on k.schedule = h.schedule left join made m on m.schedule = h.schedule
+    where s.name = h.schedule and h.ledger is null
 )
-select h.prefix, coalesce(h.ledger, k.name, m.name) as ledger
-from held h left join known k on k.prefix = h.prefix left join made m on m.prefix = h.prefix
+select h.schedule as name, coalesce(h.ledger, k.name, m.name) as ledger
+from held h left join known k on k.schedule = h.schedule left join made m on m.schedule = h.schedule

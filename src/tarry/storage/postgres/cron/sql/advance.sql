@@ -2,15 +2,15 @@
 -- read. A schedule that another transaction has locked is skipped, so that a long transaction does not delay the others;
 -- callers that must wait for it have locked it before (cron/lock).
 with wanted as materialized (
-    select s.prefix, w.cursor_at, w.wake_at, w.ruled_at
-    from unnest(%(prefixes)s::text[], %(expected)s::bigint[], %(cursors)s::timestamptz[], %(wakes)s::timestamptz[],
-        %(ruled)s::timestamptz[]) as w(prefix, expected, cursor_at, wake_at, ruled_at)
-    join tarry.schedule s on s.prefix = w.prefix and s.revision = w.expected
-    order by s.prefix
+    select s.name, w.cursor_at, w.wake_at, w.decided_at
+    from unnest(%(names)s::text[], %(expected)s::bigint[], %(cursors)s::timestamptz[], %(wakes)s::timestamptz[],
+        %(decided)s::timestamptz[]) as w(name, expected, cursor_at, wake_at, decided_at)
+    join tarry.schedule s on s.name = w.name and s.revision = w.expected
+    order by s.name
     for update of s skip locked
 )
 update tarry.schedule s
-set cursor_at = w.cursor_at, wake_at = w.wake_at, ruled_at = w.ruled_at, revision = nextval('tarry.version_seq')
+set cursor_at = w.cursor_at, wake_at = w.wake_at, decided_at = w.decided_at, revision = nextval('tarry.version_seq')
 from wanted w
-where s.prefix = w.prefix
-returning s.prefix, coalesce(s.ledger, s.prefix) as ledger
+where s.name = w.name
+returning s.name, coalesce(s.ledger, s.name) as ledger

@@ -5,13 +5,13 @@ select
 from (
     (select * from tarry.schedule
      where wake_at <= coalesce(%(now)s::timestamptz, statement_timestamp())
-       and (payload is not null or prefix = any (%(owned)s::text[]))
+       and (payload is not null or name = any (%(owned)s::text[]))
      order by wake_at limit %(limit)s::int)
     union
     (select * from tarry.schedule
-     where ruled_at > coalesce(%(now)s::timestamptz, statement_timestamp()) and wake_at is not null
-       and (payload is not null or prefix = any (%(owned)s::text[]))
-     order by ruled_at limit %(limit)s::int)
+     where decided_at > coalesce(%(now)s::timestamptz, statement_timestamp()) and wake_at is not null
+       and (payload is not null or name = any (%(owned)s::text[]))
+     order by decided_at limit %(limit)s::int)
 ) s
-order by s.wake_at, s.prefix
+order by s.wake_at, s.name
 limit %(limit)s::int

@@ -3,21 +3,21 @@
 -- because the clock was set back since. A row that was inserted, and not changed, has no xmax. Where the instant counts,
 -- a tick that fired under another configuration is refused: a change of a schedule locks its row, so no other transaction
 -- enters its ticks meanwhile. Relies on tick_once.
-insert into tarry.tick as t (prefix, hash, tick, until, count, verdict, reason, decided_at, due_at)
-select d.prefix, d.hash, d.tick, d.until, d.count, d.verdict, d.reason, d.decided_at, d.due_at
-from unnest(%(prefixes)s::text[], %(hashes)s::text[], %(ticks)s::timestamptz[], %(untils)s::timestamptz[],
+insert into tarry.tick as t (ledger, hash, tick, until, count, verdict, reason, decided_at, due_at)
+select d.ledger, d.hash, d.tick, d.until, d.count, d.verdict, d.reason, d.decided_at, d.due_at
+from unnest(%(ledgers)s::text[], %(hashes)s::text[], %(ticks)s::timestamptz[], %(untils)s::timestamptz[],
     %(counts)s::int[], %(verdicts)s::text[], %(reasons)s::text[], %(decided)s::timestamptz[], %(due_ats)s::timestamptz[],
     %(by_instant)s::bool[])
-    as d(prefix, hash, tick, until, count, verdict, reason, decided_at, due_at, by_instant)
+    as d(ledger, hash, tick, until, count, verdict, reason, decided_at, due_at, by_instant)
 where not d.by_instant or not exists (
     select from tarry.tick o
-    where o.prefix = d.prefix and o.tick = d.tick and o.hash <> d.hash and o.until is null
+    where o.ledger = d.ledger and o.tick = d.tick and o.hash <> d.hash and o.until is null
       and o.verdict in ('planned', 'backfilled'))
-order by d.prefix, d.tick, d.hash
-on conflict (prefix, tick, hash) where until is null do update
+order by d.ledger, d.tick, d.hash
+on conflict (ledger, tick, hash) where until is null do update
 set verdict = excluded.verdict, reason = excluded.reason, decided_at = excluded.decided_at, due_at = excluded.due_at,
     version = null, queue = null, key = null
 where t.verdict = 'withdrawn'
    or (t.verdict = 'skipped' and (excluded.verdict = 'backfilled'
        or (t.reason <> 'by_hand' and t.decided_at > excluded.decided_at)))
-returning t.prefix as ledger, t.hash, t.tick, t.xmax = 0 as is_new
+returning t.ledger, t.hash, t.tick, t.xmax = 0 as is_new

@@ -9,10 +9,10 @@ with old as materialized (
     for update of t skip locked
 ), gone as (
     delete from tarry.tick t using old o where t.ctid = o.place
-    returning t.prefix, t.hash, coalesce(t.until, t.tick) as until
+    returning t.ledger, t.hash, coalesce(t.until, t.tick) as until
 ), noted as (
-    insert into tarry.tick_forgotten as f (prefix, hash, until)
-    select g.prefix, g.hash, max(g.until) from gone g group by g.prefix, g.hash order by g.prefix, g.hash
-    on conflict (prefix, hash) do update set until = greatest(f.until, excluded.until)
+    insert into tarry.tick_forgotten as f (ledger, hash, until)
+    select g.ledger, g.hash, max(g.until) from gone g group by g.ledger, g.hash order by g.ledger, g.hash
+    on conflict (ledger, hash) do update set until = greatest(f.until, excluded.until)
 )
 select count(*) from gone

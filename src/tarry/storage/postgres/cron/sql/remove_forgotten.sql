@@ -2,12 +2,12 @@
 -- entering, and in a statement of its own: entering may have waited for the deletion, and could not see its record.
 -- Relies on the primary key of tick_forgotten and on tick_once.
 with forgotten as materialized (
-    select d.prefix, d.hash, d.tick
-    from unnest(%(prefixes)s::text[], %(hashes)s::text[], %(ticks)s::timestamptz[], %(by_instant)s::bool[])
-        as d(prefix, hash, tick, by_instant)
-    join tarry.tick_forgotten f on f.prefix = d.prefix and (d.by_instant or f.hash = d.hash) and d.tick <= f.until
+    select d.ledger, d.hash, d.tick
+    from unnest(%(ledgers)s::text[], %(hashes)s::text[], %(ticks)s::timestamptz[], %(by_instant)s::bool[])
+        as d(ledger, hash, tick, by_instant)
+    join tarry.tick_forgotten f on f.ledger = d.ledger and (d.by_instant or f.hash = d.hash) and d.tick <= f.until
 )
 delete from tarry.tick t
 using forgotten f
-where t.prefix = f.prefix and t.tick = f.tick and t.hash = f.hash and t.until is null
-returning t.prefix as ledger, t.hash, t.tick
+where t.ledger = f.ledger and t.tick = f.tick and t.hash = f.hash and t.until is null
+returning t.ledger, t.hash, t.tick

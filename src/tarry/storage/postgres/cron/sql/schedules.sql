@@ -2,5 +2,5 @@
 select
     -- include: cron/_schedule
 from tarry.schedule s
-where %(prefix)s::text is null or s.prefix = %(prefix)s
-order by s.prefix
+where %(name)s::text is null or s.name = %(name)s
+order by s.name

@@ -7,14 +7,14 @@ select
     , m.key is not null as live
 from (
     (select * from tarry.tick
-     where prefix = (select name from ledger) and until is null
+     where ledger = (select name from ledger) and until is null
        and tick between coalesce(%(since)s::timestamptz, '-infinity') and coalesce(%(until)s::timestamptz, 'infinity')
-     order by prefix, tick desc limit %(limit)s::int)
+     order by ledger, tick desc limit %(limit)s::int)
     union all
     (select * from tarry.tick
-     where prefix = (select name from ledger) and until is not null and until >= coalesce(%(since)s::timestamptz, '-infinity')
+     where ledger = (select name from ledger) and until is not null and until >= coalesce(%(since)s::timestamptz, '-infinity')
        and tick <= coalesce(%(until)s::timestamptz, 'infinity')
-     order by prefix, tick desc limit %(limit)s::int)
+     order by ledger, tick desc limit %(limit)s::int)
 ) t
 left join tarry.queue q on q.id = t.queue
 left join tarry.message m on m.key = t.key and m.queue = t.queue and m.version = t.version and t.verdict <> 'withdrawn'

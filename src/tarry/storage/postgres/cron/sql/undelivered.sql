@@ -7,5 +7,5 @@ select
 from tarry.tick t
 join tarry.message m on m.key = t.key and m.queue = t.queue and m.version = t.version and m.attempt = 0
 join tarry.queue q on q.id = t.queue
-where t.prefix = (select name from ledger) and t.until is null and t.key is not null and t.verdict <> 'withdrawn'
+where t.ledger = (select name from ledger) and t.until is null and t.key is not null and t.verdict <> 'withdrawn'
 order by t.tick

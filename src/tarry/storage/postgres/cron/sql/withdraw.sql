@@ -4,10 +4,10 @@
 -- snapshot does not see but the delete follows to. Ledger and journal use the rows that were deleted. Relies on tick_once
 -- and message_key; rows are locked in the order of keys.
 with found as materialized (
-    select w.prefix, w.ledger, t.hash, t.tick, t.queue, t.key, t.version, w.reason, w.decided_at
-    from unnest(%(prefixes)s::text[], %(ledgers)s::text[], %(hashes)s::text[], %(ticks)s::timestamptz[], %(reasons)s::text[],
-        %(decided)s::timestamptz[]) as w(prefix, ledger, hash, tick, reason, decided_at)
-    join tarry.tick t on t.prefix = w.ledger and t.tick = w.tick and t.hash = w.hash and t.until is null
+    select w.name, w.ledger, t.hash, t.tick, t.queue, t.key, t.version, w.reason, w.decided_at
+    from unnest(%(names)s::text[], %(ledgers)s::text[], %(hashes)s::text[], %(ticks)s::timestamptz[], %(reasons)s::text[],
+        %(decided)s::timestamptz[]) as w(name, ledger, hash, tick, reason, decided_at)
+    join tarry.tick t on t.ledger = w.ledger and t.tick = w.tick and t.hash = w.hash and t.until is null
     where t.key is not null and t.verdict <> 'withdrawn'
     order by t.key, t.queue
 ), locked as materialized (
@@ -17,19 +17,19 @@ with found as materialized (
 ), gone as (
     delete from tarry.message m using locked l
     where m.key = l.key and m.queue = l.queue and m.version = l.version and m.attempt = 0
-    returning m.queue, m.key, m.version, m.attempt, m.priority, m.due_at, l.prefix, l.ledger, l.hash, l.tick, l.reason,
+    returning m.queue, m.key, m.version, m.attempt, m.priority, m.due_at, l.name, l.ledger, l.hash, l.tick, l.reason,
         l.decided_at
 ), noted as (
     update tarry.tick t
     set verdict = 'withdrawn', reason = g.reason, decided_at = g.decided_at
     from gone g
-    where t.prefix = g.ledger and t.tick = g.tick and t.hash = g.hash and t.until is null
+    where t.ledger = g.ledger and t.tick = g.tick and t.hash = g.hash and t.until is null
 ), journaled as (
     insert into tarry.event (kind, at, queue, key, version, attempt, priority, due_at, detail)
     select 'cron_replaced', coalesce(%(now)s::timestamptz, clock_timestamp()), q.id, g.key, g.version, g.attempt,
         g.priority, g.due_at,
-        jsonb_build_object('prefix', g.prefix, 'hash', g.hash, 'tick', g.tick, 'reason', g.reason)
+        jsonb_build_object('schedule', g.name, 'hash', g.hash, 'tick', g.tick, 'reason', g.reason)
     from gone g join tarry.queue q on q.id = g.queue
     where q.journal <> 'off'
 )
-select g.prefix, g.hash, g.tick from gone g
+select g.name, g.hash, g.tick from gone g
