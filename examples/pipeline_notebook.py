@@ -35,7 +35,7 @@ while deliveries := orders.try_poll_many(100):
         if delivery.payload["total"] < 0:
             delivery.nack("the card has expired")
         elif delivery.payload["total"] % 10 == 7 and delivery.attempt == 1:
-            delivery.nack("a transient error", delay=timedelta(0))
+            delivery.nack("a transient error", after=timedelta(0))
         else:
             delivery.ack()
 

@@ -38,8 +38,8 @@ class TestSettling:
     def test_a_nack_with_a_senseless_delay_leaves_the_lease(
         self, queue: Queue[Any], delivery: Delivery[Any], delay: Any
     ) -> None:
-        with pytest.raises(InvalidInput, match="delay"):
-            delivery.nack("failed", delay=delay)
+        with pytest.raises(InvalidInput, match="after"):
+            delivery.nack("failed", after=delay)
         assert (seen(queue, "a").attempt, delivery.settled) == (1, None)
         assert delivery.ack() is Settled.DONE
 

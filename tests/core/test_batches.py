@@ -17,7 +17,7 @@ IGNORED, SUPERSEDED = Outcome.IGNORED, Outcome.SUPERSEDED
 
 
 def after(seconds: float, conflict: Conflict = REPLACE, key: str = "k") -> Draft:
-    return Draft(key, b"{}", delay=timedelta(seconds=seconds), conflict=conflict)
+    return Draft(key, b"{}", after=timedelta(seconds=seconds), conflict=conflict)
 
 
 def at(seconds: float, conflict: Conflict = REPLACE, key: str = "k") -> Draft:
@@ -101,7 +101,7 @@ def test_an_earliest_that_took_the_place_of_a_replace_is_applied_as_a_replace() 
     survivors, _ = fold(drafts, NOW)
     applied = effective(drafts, survivors)
     assert [draft.conflict for draft in applied] == [REPLACE, EARLIEST]
-    assert [draft.delay for draft in applied] == [timedelta(seconds=5), timedelta(seconds=3)]
+    assert [draft.after for draft in applied] == [timedelta(seconds=5), timedelta(seconds=3)]
 
 
 def test_an_earliest_that_took_the_place_of_a_keep_or_an_earliest_stays_one() -> None:

@@ -94,7 +94,7 @@ def busy(app: App) -> None:
     for delivery in orders.try_poll_many(20):
         delivery.ack()
     for delivery in orders.try_poll_many(10):
-        delivery.nack("it's broken", delay=timedelta(0))
+        delivery.nack("it's broken", after=timedelta(0))
     for delivery in orders.try_poll_many(5):
         delivery.release()
     held = orders.try_poll_many(5)
@@ -103,7 +103,7 @@ def busy(app: App) -> None:
     secrets.offer_many([tarry.Message(payload="x" * i, key=f"s{i}") for i in range(12)])
     for _ in range(3):
         for delivery in secrets.try_poll_many(6):
-            delivery.nack("dead", delay=timedelta(0))
+            delivery.nack("dead", after=timedelta(0))
     secrets.dead_letters.redrive(limit=2)
     app.queues.pause("secrets")
 

@@ -119,8 +119,8 @@ class AsyncDelivery(Handed[P]):
     async def ack(self, *, conn: Any = None) -> Settled:
         return await self._settle("ack", conn, lambda: self._queue.ack_many([self.lease_id], conn=conn))
 
-    async def nack(self, error: str | None = None, *, delay: timedelta | None = None, conn: Any = None) -> Settled:
-        failure = Failure(self.lease_id, error, delay)
+    async def nack(self, error: str | None = None, *, after: timedelta | None = None, conn: Any = None) -> Settled:
+        failure = Failure(self.lease_id, error, after)
         return await self._settle("nack", conn, lambda: self._queue.nack_many([failure], conn=conn))
 
     async def touch(self, lease_for: timedelta | None = None, *, conn: Any = None) -> Settled:

@@ -129,7 +129,7 @@ def checked_edit(changes: Changes[P], codec: Codec[P], payload_limit: int) -> Ed
         named.add("due_at")
         if values.get("at") is None and values.get("after") is None:
             raise InvalidInput("at and after cannot be None: leave them away to keep the time as it is")
-    due_at, delay = checked_due(values.get("at"), values.get("after"))
+    due_at, after = checked_due(values.get("at"), values.get("after"))
     retry = check_retry(values.get("retry"))
     if retry is not None and retry.max_attempts is not None and "max_attempts" not in values:
         named.add("max_attempts")
@@ -141,7 +141,7 @@ def checked_edit(changes: Changes[P], codec: Codec[P], payload_limit: int) -> Ed
         payload=None if data is None else limits.check_payload_size(data, payload_limit),
         content_type=content_type,
         due_at=due_at,
-        delay=delay,
+        after=after,
         priority=limits.check_priority(values["priority"]) if "priority" in values else None,
         type=limits.check_type(values.get("type")),
         headers=limits.check_headers(values.get("headers")) or None,

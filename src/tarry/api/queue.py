@@ -249,9 +249,9 @@ class AsyncQueue(Generic[P]):
         conn: Any = None,
     ) -> list[Settled]:
         """Release without counting the attempt: ready at once, or due `at` an instant or `after` a while."""
-        due_at, delay = checked_due(at, after)
+        due_at, after = checked_due(at, after)
         return await self._store.run(
-            self._messages.release(self.name, checked_lease_ids(lease_ids), due_at=due_at, delay=delay), conn
+            self._messages.release(self.name, checked_lease_ids(lease_ids), due_at=due_at, after=after), conn
         )
 
     async def bury_many(

@@ -45,7 +45,7 @@ def checked_failures(failures: Sequence[Failure]) -> Sequence[Failure]:
                 f"what failed is a Failure, not {type(failure).__name__}", hint="give Failure(delivery.lease_id, error)"
             )
         checked_text(failure.error, "error")
-        if failure.delay is not None:
-            limits.check_delay(failure.delay, "delay")
+        if failure.after is not None:
+            limits.check_delay(failure.after)
     checked_lease_ids([failure.lease_id for failure in failures])
     return failures

@@ -86,9 +86,9 @@ class MessagesRole(Protocol):
         lease_ids: Sequence[LeaseId],
         *,
         due_at: datetime | None = None,
-        delay: timedelta | None = None,
+        after: timedelta | None = None,
     ) -> Operation[builtins.list[Settled]]:
-        """Ready at once; or due at an instant, or after a delay by the store's clock (not both)."""
+        """Ready at once; or due at an instant, or after a while by the store's clock (not both)."""
         ...
 
     def bury(

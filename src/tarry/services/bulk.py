@@ -28,7 +28,7 @@ MOST = 100_000
 """Messages that one job changes."""
 RUNNING = 4
 KEPT = 50
-_DUE = Edit(named=frozenset({"due_at"}), delay=timedelta(0))
+_DUE = Edit(named=frozenset({"due_at"}), after=timedelta(0))
 _log = logging.getLogger("tarry")
 
 

@@ -81,7 +81,7 @@ class OfferRequest(PayloadRequest, kw_only=True):
             draft,
             # The broker generates it, too, and then it knows that the key is new.
             key=None if draft.fresh else draft.key,
-            after=draft.delay or None,
+            after=draft.after or None,
             max_attempts=draft.max_attempts,
             conflict=draft.conflict.rule.value,
             max_wait=draft.conflict.max_wait,
@@ -187,8 +187,8 @@ class EditRequest(PayloadRequest, kw_only=True):
             fields |= Content(edit.payload, edit.content_type).sent()
         if edit.due_at is not None:
             fields["at"] = edit.due_at
-        elif edit.delay is not None:
-            fields["after"] = edit.delay
+        elif edit.after is not None:
+            fields["after"] = edit.after
         if "retry" in edit.named:
             fields["retry"] = edit.retry and RetryPolicy.of_core(edit.retry)
         return cls(**fields)
@@ -262,7 +262,7 @@ class Nack(Settle):
     @classmethod
     def of_failure(cls, queue: str, failure: Failure) -> Self:
         error = None if failure.error is None else limits.clip_error(failure.error)
-        return cls.of(queue, failure.lease_id, error=error, after=failure.delay)
+        return cls.of(queue, failure.lease_id, error=error, after=failure.after)
 
 
 class SettleBatch(Request):

@@ -263,6 +263,6 @@ class TestManyAtOnce:
         for minutes in (5, 10, 70):
             queue.offer(None, 1, after=minutes * MINUTE)
         queue.offer("now", 1)
-        take(queue).nack(delay=30 * MINUTE)
+        take(queue).nack(after=30 * MINUTE)
         counts = app.store.run(app.store.cron.due_counts(START, START + 2 * HOUR, HOUR))
         assert [tuple(part)[1:] for part in counts if part.queue == queue.name] == [(START, 3, 1), (START + HOUR, 1, 0)]

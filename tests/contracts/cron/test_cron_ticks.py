@@ -115,7 +115,7 @@ class TestInstallTick:
         self, cron: Cron, queue: Queue[Any], name: str, clock: WatchedClock
     ) -> None:
         cron.install_tick("h1", name, messages(0), queue=queue.name)
-        take(queue).nack("not yet", delay=MINUTE)
+        take(queue).nack("not yet", after=MINUTE)
         cron.install_tick("h2", name, [], queue=queue.name)
         clock.advance(MINUTE)
         assert take(queue).attempt == 2

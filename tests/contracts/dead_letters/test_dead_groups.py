@@ -69,12 +69,12 @@ class TestGroups:
         self, queue: Queue[Any], clock: WatchedClock
     ) -> None:
         queue.offer("a", 0, max_attempts=2)
-        take(queue).nack("boom 1", delay=0 * SECOND)
+        take(queue).nack("boom 1", after=0 * SECOND)
         take(queue).nack()
         queue.offer("b", 0, max_attempts=1)
         take(queue).nack("boom 2")
         queue.offer("c", 0, max_attempts=2)
-        take(queue).nack("boom 3", delay=0 * SECOND)
+        take(queue).nack("boom 3", after=0 * SECOND)
         take(queue)
         clock.advance(MINUTE)
         assert queue.try_poll() is None

@@ -67,7 +67,7 @@ class TestBury:
 
     def test_without_an_error_the_last_one_is_kept(self, queue: Queue[Any]) -> None:
         queue.offer("a", 1)
-        take(queue).nack("before", delay=0 * SECOND)
+        take(queue).nack("before", after=0 * SECOND)
         take(queue).bury()
         assert [letter.error for letter in queue.dead_letters.list()] == ["before"]
 

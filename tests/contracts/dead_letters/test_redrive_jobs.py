@@ -178,7 +178,7 @@ class TestCanary:
         dead(queue, 2)
         redrive = queue.dead_letters.start_redrive(canary=1)
         redrive.advance()
-        take(queue).nack("not yet", delay=MINUTE)
+        take(queue).nack("not yet", after=MINUTE)
         assert redrive.advance().phase is Phase.VERDICT
         clock.advance(MINUTE)
         take(queue).ack()

@@ -45,7 +45,7 @@ class TestOneEventPerChange:
 
     def test_an_unlucky_life(self, app: App, queue: Queue[Any], clock: WatchedClock) -> None:
         queue.offer("a", 1, max_attempts=3)
-        take(queue).nack("first", delay=MINUTE)
+        take(queue).nack("first", after=MINUTE)
         clock.advance(MINUTE)
         take(queue)
         clock.advance(MINUTE)
@@ -78,7 +78,7 @@ class TestOneEventPerChange:
     def test_a_limit_that_was_lowered_below_the_attempts_made(self, app: App, queue: Queue[Any]) -> None:
         queue.offer("a", 1)
         for _ in range(2):
-            take(queue).nack(delay=0 * SECOND)
+            take(queue).nack(after=0 * SECOND)
         app.queues.edit(queue.name, max_attempts=1)
         assert queue.try_poll() is None
         events = timeline(app, queue)

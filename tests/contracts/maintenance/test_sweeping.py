@@ -93,7 +93,7 @@ class TestExpiries:
     ) -> None:
         queue.offer("later", 1, after=HOUR)
         queue.offer("failed", 1)
-        take(queue).nack("x", delay=HOUR)
+        take(queue).nack("x", after=HOUR)
         queue.offer("ready", 1)
         clock.advance(MINUTE)
         assert app.store.run(app.store.maintenance.sweep(queue.name))[:2] == (0, 0)
@@ -105,7 +105,7 @@ class TestDeaths:
         self, app: App, queue: Queue[Any], clock: WatchedClock
     ) -> None:
         queue.offer("a", 1, max_attempts=2)
-        take(queue).nack("first", delay=0 * SECOND)
+        take(queue).nack("first", after=0 * SECOND)
         delivery = take(queue)
         clock.advance(MINUTE)
         assert app.store.run(app.store.maintenance.sweep(queue.name))[:2] == (1, 1)
@@ -120,7 +120,7 @@ class TestDeaths:
     def test_a_limit_that_was_lowered_below_the_attempts_made(self, app: App, queue: Queue[Any]) -> None:
         queue.offer("a", 1)
         for _ in range(2):
-            take(queue).nack(delay=0 * SECOND)
+            take(queue).nack(after=0 * SECOND)
         app.queues.edit(queue.name, max_attempts=1)
         assert app.store.run(app.store.maintenance.sweep(queue.name))[:2] == (0, 1)
         assert kinds(app, queue)[-2:] == ["nacked", "buried"]

@@ -37,7 +37,7 @@ def patient(app: App) -> Queue[Any]:
 class TestNack:
     def test_a_failed_message_waits_and_remembers_the_error(self, queue: Queue[Any]) -> None:
         queue.offer("a", 1)
-        assert take(queue).nack("no luck", delay=MINUTE) is Settled.DONE
+        assert take(queue).nack("no luck", after=MINUTE) is Settled.DONE
         stored = seen(queue, "a")
         assert (stored.state, stored.attempt, stored.last_error) == (State.DELAYED, 1, "no luck")
         assert (stored.due_at, stored.lease_until, stored.consumer) == (START + MINUTE, None, None)
@@ -47,7 +47,7 @@ class TestNack:
     ) -> None:
         queue.offer("a", 1)
         first = take(queue)
-        first.nack(delay=MINUTE)
+        first.nack(after=MINUTE)
         clock.advance(MINUTE - SECOND)
         assert queue.try_poll() is None
         clock.advance(SECOND)
@@ -57,13 +57,13 @@ class TestNack:
 
     def test_a_delay_of_zero_means_at_once(self, queue: Queue[Any]) -> None:
         queue.offer("a", 1)
-        take(queue).nack(delay=timedelta(0))
+        take(queue).nack(after=timedelta(0))
         assert seen(queue, "a").state is State.READY
 
     def test_a_nack_without_an_error_keeps_the_last_one(self, queue: Queue[Any]) -> None:
         queue.offer("a", 1)
-        take(queue).nack("first", delay=timedelta(0))
-        take(queue).nack(delay=timedelta(0))
+        take(queue).nack("first", after=timedelta(0))
+        take(queue).nack(after=timedelta(0))
         assert seen(queue, "a").last_error == "first"
 
     def test_a_nack_after_expiry_is_accepted_while_no_other_consumer_has_the_lease(
@@ -72,7 +72,7 @@ class TestNack:
         queue.offer("a", 1)
         delivery = take(queue)
         clock.advance(HOUR)
-        assert delivery.nack("late", delay=MINUTE) is Settled.DONE
+        assert delivery.nack("late", after=MINUTE) is Settled.DONE
         assert seen(queue, "a").due_at == START + HOUR + MINUTE
 
     def test_every_failure_of_a_batch_has_its_own_error_and_delay(self, queue: Queue[Any]) -> None:
@@ -142,7 +142,7 @@ class TestRetryDelays:
 
     def test_a_given_delay_goes_before_every_policy(self, queue: Queue[Any]) -> None:
         queue.offer("a", 1, retry=Retry.fixed(HOUR))
-        take(queue).nack(delay=SECOND)
+        take(queue).nack(after=SECOND)
         assert seen(queue, "a").due_at == START + SECOND
 
     def test_the_message_goes_before_the_queue(self, app: App) -> None:

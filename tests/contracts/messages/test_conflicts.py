@@ -79,7 +79,7 @@ class TestEarliest:
 
     def test_a_retry_does_not_make_the_live_one_later(self, queue: Queue[Any]) -> None:
         queue.offer("a", "first", at=START)
-        take(queue).nack(delay=MINUTE)
+        take(queue).nack(after=MINUTE)
         assert queue.offer("a", "second", at=START + SECOND, conflict=Conflict.earliest()) is IGNORED
         assert seen(queue, "a").due_at == START + MINUTE
 

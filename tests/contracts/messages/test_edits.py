@@ -71,7 +71,7 @@ class TestWhatChanges:
 
     def test_attempts_and_the_last_error_go_on(self, queue: Queue[Any]) -> None:
         queue.offer("a", 1, max_attempts=3)
-        take(queue).nack("no", delay=timedelta(0))
+        take(queue).nack("no", after=timedelta(0))
         assert queue.edit("a", payload=2) is Edited.UPDATED
         message = seen(queue, "a")
         assert (message.attempt, message.last_error) == (1, "no")

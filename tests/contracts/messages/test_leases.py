@@ -19,7 +19,7 @@ from tests.kit.steps import EMPTY, MINUTE, SECOND, keys, numbers, seen, take
 DONE, LEASE_LOST, GONE = Settled.DONE, Settled.LEASE_LOST, Settled.GONE
 SETTLE = {
     "ack": lambda delivery: delivery.ack(),
-    "nack": lambda delivery: delivery.nack("failed", delay=0 * SECOND),
+    "nack": lambda delivery: delivery.nack("failed", after=0 * SECOND),
     "release": lambda delivery: delivery.release(),
     "bury": lambda delivery: delivery.bury("hopeless"),
 }

@@ -189,7 +189,7 @@ class TestWhileLeased:
 
     def test_an_identical_offer_is_ignored_after_a_retry_moved_the_due_time(self, queue: Queue[Any]) -> None:
         queue.offer("a", 1, at=START)
-        take(queue).nack(delay=MINUTE)
+        take(queue).nack(after=MINUTE)
         assert queue.offer("a", 1, at=START) is IGNORED
         assert seen(queue, "a").due_at == START + MINUTE
 
@@ -202,7 +202,7 @@ class TestWhileLeased:
     def test_an_update_resets_attempts_and_the_last_error(self, queue: Queue[Any], clock: WatchedClock) -> None:
         queue.offer("a", 1)
         for _ in range(3):
-            take(queue).nack("no luck", delay=timedelta(0))
+            take(queue).nack("no luck", after=timedelta(0))
         queue.offer("a", 2)
         assert (seen(queue, "a").attempt, seen(queue, "a").last_error) == (0, None)
         assert (take(queue).attempt, queue.try_poll()) == (1, None)

@@ -91,7 +91,7 @@ class TestInATransaction:
         queue.offer_many([Message(key=key, payload=0) for key in "abcd"])
         a, b, c, d = queue.try_poll_many(4)
         outcomes = [
-            a.nack("failed", delay=MINUTE, conn=caller.conn),
+            a.nack("failed", after=MINUTE, conn=caller.conn),
             b.release(conn=caller.conn),
             c.bury("hopeless", conn=caller.conn),
             d.touch(MINUTE, conn=caller.conn),

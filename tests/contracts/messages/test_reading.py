@@ -111,7 +111,7 @@ class TestDrop:
     def test_a_lease_is_not_a_change(self, queue: Queue[Any]) -> None:
         queue.offer("a", 1)
         version = seen(queue, "a").version
-        take(queue).nack(delay=0 * SECOND)
+        take(queue).nack(after=0 * SECOND)
         take(queue)
         assert queue.drop("a", version=version)
 

@@ -37,7 +37,7 @@ def filled(app: App) -> App:
     mails.offer("failed", {"n": 6}, after=timedelta(0))
     for lease in mails.try_poll_many(2):
         if lease.key == "failed":
-            lease.nack("TimeoutError: Too slow", delay=timedelta(minutes=5))
+            lease.nack("TimeoutError: Too slow", after=timedelta(minutes=5))
     return app
 
 

@@ -77,7 +77,7 @@ class TestWhatCalls:
         held = take(queue)
         with in_background(queue.poll, TIMEOUT) as waiting:
             until_asleep(app, queue.name)
-            held.nack(delay=timedelta(0))
+            held.nack(after=timedelta(0))
             assert waiting.result(TIMEOUT_S).attempt == 2
 
     def test_a_release(self, app: App, queue: Queue[Any]) -> None:

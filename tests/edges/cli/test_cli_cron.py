@@ -156,7 +156,7 @@ class TestSchedules:
         queue.offer("now", 1)
         delivery = queue.try_poll()
         assert delivery is not None
-        delivery.nack(delay=timedelta(hours=3))
+        delivery.nack(after=timedelta(hours=3))
         app.cron().install_periodic("hourly", timedelta(hours=1), queue="hellos")
         data = cli("calendar", "--next", "24h", "--json").data
         sums = {kind: sum(part[kind] for part in data["slices"]) for kind in ("delayed", "retries", "cron")}

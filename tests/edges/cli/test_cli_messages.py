@@ -187,7 +187,7 @@ def test_the_timeline_of_a_key_is_in_order(cli: Run, app: App) -> None:
     app.queue("orders").offer("a", 2)
     delivery = app.queue("orders").try_poll()
     assert delivery is not None
-    delivery.nack("boom\nwith a second line", delay=timedelta(0))
+    delivery.nack("boom\nwith a second line", after=timedelta(0))
     again = app.queue("orders").try_poll()
     assert again is not None
     again.ack()

@@ -269,7 +269,7 @@ def test_replay_passes_its_options_on(cli: Run, stage: Stage) -> None:
     assert given["outcome"] == "buried"
     assert given["keys"] == ("a", "b")
     assert given["since"] == NOON
-    assert (given["delay_for"], given["rate"], given["prefix"]) == (timedelta(minutes=5), 2.0, "")
+    assert (given["after"], given["rate"], given["prefix"]) == (timedelta(minutes=5), 2.0, "")
     assert given["dry_run"] is True
 
 

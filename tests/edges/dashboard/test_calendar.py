@@ -33,7 +33,7 @@ def planned(dashboard: Served) -> Served:
     queue.offer("again", 1)
     delivery = queue.poll(timedelta(0))
     assert delivery is not None
-    delivery.nack("broken", delay=timedelta(hours=2))
+    delivery.nack("broken", after=timedelta(hours=2))
     times = Cron("* * * * * *", "UTC")
     app.schedules.put(ScheduleSpec(name="each-second", schedule=times, queue="mails", payload=b"1"))
     return dashboard

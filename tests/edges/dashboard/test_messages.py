@@ -31,7 +31,7 @@ def traffic(dashboard: Served) -> None:
     hostile.offer("retried", {"n": 1})
     first = hostile.poll(timedelta(0))
     assert first is not None
-    first.nack(ERROR, delay=timedelta(0))
+    first.nack(ERROR, after=timedelta(0))
     second = hostile.poll(timedelta(seconds=5))
     assert second is not None
     second.ack()

@@ -213,7 +213,7 @@ class TestReplaying:
             keys=("k1", "k2", "k4"),
             to_queue="fixed",
             prefix="",
-            delay_for=HOUR,
+            after=HOUR,
             rate=2.0,
         )
         assert done.created == 3
@@ -266,7 +266,7 @@ class TestReplaying:
         {"since": DAY, "until": DAY},
         {"rate": 0.0},
         {"rate": float("nan")},
-        {"delay_for": -SECOND},
+        {"after": -SECOND},
     ],
 )
 def test_what_cannot_be_meant_is_refused(wrong: dict[str, Any]) -> None:

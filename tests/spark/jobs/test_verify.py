@@ -59,7 +59,7 @@ def test_messages_that_schedules_make_and_withdraw_are_verified_like_any_other(
         cron.install_periodic(f"p{n}", hour, queue="ticks", payload=n, in_advance_for=5 * hour)
     cron.schedules.trigger("p0")
     (delivery,) = pipeline_app.queue("ticks").try_poll_many(9)
-    delivery.nack("again", delay=timedelta(0))
+    delivery.nack("again", after=timedelta(0))
     cron.install_periodic("p0", 2 * hour, queue="ticks", payload="changed")
     cron.install_periodic("p1", hour, queue="others", payload=1)
     cron.schedules.pause("p2")

@@ -62,7 +62,7 @@ class TestWriting:
 
     def test_a_write_reports_what_was_offered(self, session: SparkSession, database: str) -> None:
         assert counts(sink.offer(numbered(session, 10), database, queue="q")) == (10, 0, 0, 0)
-        frame = numbered(session, 20).unionAll(numbered(session, 5)).withColumn("delay_s", F.lit(60))
+        frame = numbered(session, 20).unionAll(numbered(session, 5)).withColumn("after_s", F.lit(60))
         assert counts(sink.offer(frame, database, queue="q", conflict="keep")) == (10, 0, 15, 0)
 
     def test_rows_without_keys_are_all_new(self, session: SparkSession, database: str) -> None:
@@ -215,6 +215,6 @@ class TestStreams:
 
 
 def test_a_delay_counts_from_the_merge_on(session: SparkSession, database: str) -> None:
-    frame = numbered(session, 3).withColumn("delay_s", F.lit(1.5))
+    frame = numbered(session, 3).withColumn("after_s", F.lit(1.5))
     write(frame, database)
     assert run_sql(database, "select distinct due_at - created_at from tarry.message") == [(timedelta(seconds=1.5),)]

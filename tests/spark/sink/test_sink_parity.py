@@ -99,7 +99,7 @@ def live_through(queue: Queue[Any], past: Sequence[Past]) -> None:
         queue.offer(each.key, each.payload, after=each.after, conflict=each.conflict)
         if each.then != "wait" and (delivery := queue.try_poll()) is not None:
             if each.then == "nack":
-                delivery.nack(error="no", delay=MINUTE)
+                delivery.nack(error="no", after=MINUTE)
             elif each.then != "lease":
                 getattr(delivery, each.then)()
 

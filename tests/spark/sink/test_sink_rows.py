@@ -71,7 +71,7 @@ class TestRows:
         )
 
     def test_nulls_are_defaults_and_a_missing_key_is_made_up(self) -> None:
-        columns = "key string, payload string, due_at timestamp, delay_s double, priority int, headers string"
+        columns = "key string, payload string, due_at timestamp, after_s double, priority int, headers string"
         first = staged_row(columns, None, "text", None, None, None, None)
         second = staged_row("payload string", "text")
         assert first[2:] == second[2:] == (b"text", "text/plain", None, None, 0, None, None, None)
@@ -79,8 +79,8 @@ class TestRows:
         assert staged_row("payload string, type void", "text", None)[2:] == first[2:]
 
     def test_a_delay_is_any_number_of_seconds(self) -> None:
-        assert staged_row("payload string, delay_s double", "", 1.5)[5] == 1.5
-        assert staged_row("payload string, delay_s bigint", "", 60)[5] == 60.0
+        assert staged_row("payload string, after_s double", "", 1.5)[5] == 1.5
+        assert staged_row("payload string, after_s bigint", "", 60)[5] == 60.0
 
     def test_headers_may_be_json_and_none_of_them_are_none(self) -> None:
         assert staged_row("payload string, headers string", "", '{"b": "2", "a": "1"}')[8] == b'{"b":"2","a":"1"}'
@@ -129,10 +129,10 @@ class TestBadRows:
             ("payload string, priority int", ("", -1), "priority is a whole number"),
             ("payload string, type string", ("", ""), "a type must not be empty"),
             ("payload string, max_attempts int", ("", 0), "max_attempts is a whole number from 1"),
-            ("payload string, delay_s double", ("", -1.0), "delay_s must be between 0 and 10 years"),
-            ("payload string, delay_s double", ("", float("nan")), "delay_s must be between 0 and 10 years"),
-            ("payload string, delay_s double", ("", float("inf")), "delay_s must be between 0 and 10 years"),
-            ("payload string, due_at timestamp, delay_s double", ("", AT, 1.0), "give either due_at or delay_s"),
+            ("payload string, after_s double", ("", -1.0), "after_s must be between 0 and 10 years"),
+            ("payload string, after_s double", ("", float("nan")), "after_s must be between 0 and 10 years"),
+            ("payload string, after_s double", ("", float("inf")), "after_s must be between 0 and 10 years"),
+            ("payload string, due_at timestamp, after_s double", ("", AT, 1.0), "give either due_at or after_s"),
             ("payload string, headers string", ("", "["), "the headers are not JSON"),
             ("payload string, headers string", ("", '{"a": 1}'), "a header value must be text, not int"),
             ("payload string, headers map<string,string>", ("", {"a": None}), "a header value must be text"),

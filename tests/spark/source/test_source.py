@@ -69,7 +69,7 @@ def _live(app: App) -> None:
     for delivery in orders.try_poll_many(120):
         delivery.ack()
     for delivery in orders.try_poll_many(40):
-        delivery.nack("it's broken", delay=timedelta(hours=1))
+        delivery.nack("it's broken", after=timedelta(hours=1))
     orders.try_poll_many(10)
     secrets = app.queue("secrets")
     secrets.offer_many([tarry.Message(payload="x" * i, key=f"s{i}") for i in range(50)])

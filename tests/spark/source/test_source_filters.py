@@ -45,7 +45,7 @@ def stocked(server: Server) -> Iterator[str]:
         for delivery in queue.try_poll_many(20):
             delivery.ack()
         for delivery in queue.try_poll_many(10):
-            delivery.nack("it's broken", delay=timedelta(hours=1))
+            delivery.nack("it's broken", after=timedelta(hours=1))
         app.queue("invoices").offer("k1", 1)
     yield dsn
     server.drop_database(dsn)

@@ -109,7 +109,7 @@ def test_a_timeline_follows_a_queue_to_its_new_name(store: MemoryStore) -> None:
 
 
 def test_a_forced_deletion_records_every_message(store: MemoryStore) -> None:
-    store.run(store.messages.offer_many("q", [Draft("dead", b""), Draft("alive", b"", delay=seconds(9))]))
+    store.run(store.messages.offer_many("q", [Draft("dead", b""), Draft("alive", b"", after=seconds(9))]))
     [lease] = store.run(store.messages.poll("q", 1, plain))
     store.run(store.messages.bury("q", [lease.lease_id], error="enough"))
     store.run(store.queues.delete("q", force=True))

@@ -401,8 +401,8 @@ def test_a_heap_of_rows_does_not_grow_with_what_was_removed_or_moved() -> None:
 def test_an_earliest_that_beat_a_replace_of_its_batch_replaces_also_an_earlier_live_message(
     store: MemoryStore,
 ) -> None:
-    store.run(store.messages.offer("q", Draft("k", b"live", delay=seconds(1))))
-    drafts = [Draft("k", b"replace", delay=seconds(9)), Draft("k", b"earliest", delay=seconds(5), conflict=EARLIEST)]
+    store.run(store.messages.offer("q", Draft("k", b"live", after=seconds(1))))
+    drafts = [Draft("k", b"replace", after=seconds(9)), Draft("k", b"earliest", after=seconds(5), conflict=EARLIEST)]
     assert store.run(store.messages.offer_many("q", drafts)) == [Outcome.SUPERSEDED, Outcome.UPDATED]
     message = store.run(store.messages.read("q", "k"))
     assert message is not None

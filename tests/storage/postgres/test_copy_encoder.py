@@ -52,7 +52,7 @@ def drafts(*, fresh: bool, n: int = N) -> list[Draft]:
             payload=bytes([i % 256]) * (i % 700),
             content_type=(None, "text/plain", "application/octet-stream")[i % 3],
             due_at=START + timedelta(days=i, microseconds=i) if i % 4 == 0 else None,
-            delay=timedelta(0) if i % 2 == 0 else timedelta(days=i % 3650, milliseconds=i * 17),
+            after=timedelta(0) if i % 2 == 0 else timedelta(days=i % 3650, milliseconds=i * 17),
             priority=i % 10,
             fresh=fresh,
         )

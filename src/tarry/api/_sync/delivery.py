@@ -33,8 +33,8 @@ class Delivery(Handed[P]):
     def ack(self, *, conn: Any = None) -> Settled:
         return self._settle("ack", conn, lambda: self._queue.ack_many([self.lease_id], conn=conn))
 
-    def nack(self, error: str | None = None, *, delay: timedelta | None = None, conn: Any = None) -> Settled:
-        failure = Failure(self.lease_id, error, delay)
+    def nack(self, error: str | None = None, *, after: timedelta | None = None, conn: Any = None) -> Settled:
+        failure = Failure(self.lease_id, error, after)
         return self._settle("nack", conn, lambda: self._queue.nack_many([failure], conn=conn))
 
     def touch(self, lease_for: timedelta | None = None, *, conn: Any = None) -> Settled:

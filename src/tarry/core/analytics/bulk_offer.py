@@ -20,7 +20,7 @@ STAGED_FOR = timedelta(days=1)
 _SAMPLES = 5
 
 StagedRow = tuple[str, str, bytes, str | None, int | None, float | None, int, str | None, bytes | None, int | None]
-"""queue, key, payload, content type, due at (µs since 1970) or delay (s), priority, type, headers (JSON), max attempts.
+"""queue, key, payload, content type, due at (µs since 1970) or after (s), priority, type, headers (JSON), max attempts.
 
 A plain tuple: a million of them pass through a task, and `zip` creates them faster than any named type."""
 

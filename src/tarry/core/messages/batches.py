@@ -63,15 +63,15 @@ def _wins(later: Draft, earlier: Draft, now: datetime | None) -> bool:
 
 def _due_earlier(draft: Draft, other: Draft, now: datetime | None) -> bool:
     if draft.due_at is None and other.due_at is None:
-        return draft.delay < other.delay
+        return draft.after < other.after
     at, other_at = _due_at(draft, now), _due_at(other, now)
     if at is not None and other_at is not None:
         return at < other_at
-    return draft.due_at is None and not draft.delay
+    return draft.due_at is None and not draft.after
 
 
 def _due_at(draft: Draft, now: datetime | None) -> datetime | None:
     if draft.due_at is not None:
         # Two datetimes of one zone compare by the wall clock, which is wrong in the hour that a zone repeats.
         return draft.due_at.astimezone(UTC)
-    return None if now is None else now.astimezone(UTC) + draft.delay
+    return None if now is None else now.astimezone(UTC) + draft.after

@@ -21,7 +21,7 @@ class Edit:
     content_type: str | None = None
     """Belongs to the payload."""
     due_at: datetime | None = None
-    delay: timedelta | None = None
+    after: timedelta | None = None
     """Instead of `due_at`; counted from the store's clock."""
     priority: int | None = None
     type: str | None = None

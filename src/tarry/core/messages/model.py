@@ -97,13 +97,13 @@ class Message(msgspec.Struct, Generic[P], frozen=True, kw_only=True):
 
 
 class Draft(msgspec.Struct, frozen=True, gc=False):
-    """A validated and encoded message. With `due_at`, `delay` is zero; it is counted from the store's clock."""
+    """A validated and encoded message. With `due_at`, `after` is zero; it is counted from the store's clock."""
 
     key: str
     payload: bytes
     content_type: str | None = None
     due_at: datetime | None = None
-    delay: timedelta = timedelta(0)
+    after: timedelta = timedelta(0)
     priority: int = 0
     type: str | None = None
     headers: Mapping[str, str] | None = None
@@ -123,11 +123,11 @@ class LeaseId(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """One nack: the lease, the error, and the delay of the retry (None: by the retry policy)."""
+    """One nack: the lease, the error, and after how long it is retried (None: by the retry policy)."""
 
     lease_id: LeaseId
     error: str | None = None
-    delay: timedelta | None = None
+    after: timedelta | None = None
 
 
 class Lease(msgspec.Struct, Generic[P], frozen=True):

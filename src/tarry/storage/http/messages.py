@@ -152,9 +152,9 @@ class HttpMessages:
         lease_ids: Sequence[LeaseId],
         *,
         due_at: datetime | None = None,
-        delay: timedelta | None = None,
+        after: timedelta | None = None,
     ) -> Op[Settlements]:
-        return _settle(queue, "release", lease_ids, at=due_at, after=delay)
+        return _settle(queue, "release", lease_ids, at=due_at, after=after)
 
     @operation
     def bury(

@@ -147,8 +147,8 @@ class MemoryMessages(MemoryRole):
         is_exhausted = row.is_exhausted(queue.settings, attempts_of_nack)
         if not is_exhausted:
             policy = row.retry or retry or queue.settings.retry
-            delay = policy.delay(row.attempt, self._state.random()) if failure.delay is None else failure.delay
-            row.due_at = self._now + delay
+            after = policy.delay(row.attempt, self._state.random()) if failure.after is None else failure.after
+            row.due_at = self._now + after
             row.last_error = error if error is not None else row.last_error
         detail = None if allowed is None else {"max_attempts": allowed}
         queue.note(EventKind.NACKED, row, leased=True, error=error, detail=detail)
@@ -201,9 +201,9 @@ class MemoryMessages(MemoryRole):
         lease_ids: Sequence[LeaseId],
         *,
         due_at: datetime | None = None,
-        delay: timedelta | None = None,
+        after: timedelta | None = None,
     ) -> builtins.list[Settled]:
-        due_at = due_at if delay is None else self._now + delay
+        due_at = due_at if after is None else self._now + after
 
         def release(state: MemoryQueue, row: Row) -> None:
             row.attempt -= 1
@@ -356,7 +356,7 @@ def offer(queue: MemoryQueue, draft: Draft, now: datetime) -> Outcome:
 
 def _plan(draft: Draft, live: Row | None, now: datetime) -> tuple[datetime, datetime | None]:
     """The due time of the draft, and the limit for later debounces."""
-    planned_at = now + draft.delay if draft.due_at is None else draft.due_at.astimezone(UTC)
+    planned_at = now + draft.after if draft.due_at is None else draft.due_at.astimezone(UTC)
     if draft.conflict.rule is not ConflictRule.DEBOUNCE or draft.conflict.max_wait is None:
         return planned_at, None
     own_limit = now + draft.conflict.max_wait
@@ -382,8 +382,8 @@ def _edited_fields(edit: Edit, now: datetime) -> dict[str, Any]:
     if "headers" in fields:
         fields["headers"] = copied(edit.headers)
     if "due_at" in fields:
-        delay = edit.delay or timedelta(0)
-        fields["due_at"] = now + delay if edit.due_at is None else edit.due_at.astimezone(UTC)
+        after = edit.after or timedelta(0)
+        fields["due_at"] = now + after if edit.due_at is None else edit.due_at.astimezone(UTC)
     return fields
 
 

@@ -47,7 +47,7 @@ class Reserved:
 
     def due_us(self, draft: Draft, now_us: int) -> int:
         if draft.due_at is None:
-            return now_us + draft.delay // US if draft.delay else now_us
+            return now_us + draft.after // US if draft.after else now_us
         return (draft.due_at - EPOCH) // US
 
 

@@ -620,7 +620,7 @@ create index sink_attempt_write ON tarry.sink_attempt USING btree (write, run);
 create unlogged table tarry.sink_row (
     attempt bigint not null,
     due_at timestamp with time zone,
-    delay double precision,
+    after_s double precision,
     part integer not null,
     seq integer not null,
     max_attempts integer,
@@ -1040,5 +1040,5 @@ create view tarry.anomalies as
      LEFT JOIN tarry.queue q ON q.id = a.queue_id;
 
 insert into tarry.migration (number, name, checksum) values
-    (1, '0001_pre_initial', '724b7b5baedcbf95'),
+    (1, '0001_pre_initial', 'babf758af28d7c5c'),
     (2, '0002_pre_rollups', '124171344f5bc892');

@@ -202,7 +202,7 @@ def test_the_outlook_is_derived_from_the_live_messages(app: tarry.App, analytics
         orders.offer(f"k{n}", n, after=timedelta(seconds=after))
     orders.try_poll_many(1)
     for delivery in orders.try_poll_many(1):
-        delivery.nack(delay=timedelta(seconds=61))
+        delivery.nack(after=timedelta(seconds=61))
     outlook = analytics.outlook(START, START + timedelta(days=7))
     assert outlook.standings == (
         Standing(queue_id=1, queue="orders", ready=1, leased=1, target_lag_s=60.0, paused=False),

@@ -70,8 +70,8 @@ def sleep(
     return drive(conn, wait(QUEUE, type, sleeper, None).run())
 
 
-def fresh(n: int, delay: timedelta = timedelta(0)) -> list[Draft]:
-    return [Draft(f"fresh-{n}-{i}", b"", delay=delay, fresh=True) for i in range(n)]
+def fresh(n: int, after: timedelta = timedelta(0)) -> list[Draft]:
+    return [Draft(f"fresh-{n}-{i}", b"", after=after, fresh=True) for i in range(n)]
 
 
 def test_without_a_sleeper_nothing_is_sent(store: PostgresStore, listener: ListenConnection) -> None:
@@ -97,14 +97,14 @@ def test_one_statement_sends_one(
 def test_what_is_due_after_the_head_sends_nothing(
     store: PostgresStore, own: psycopg.Connection[Any], listener: ListenConnection
 ) -> None:
-    store.run(store.messages.offer(QUEUE, Draft("head", b"", delay=timedelta(seconds=30))))
+    store.run(store.messages.offer(QUEUE, Draft("head", b"", after=timedelta(seconds=30))))
     assert sleep(own, HOUR).due_in == pytest.approx(timedelta(seconds=30), abs=timedelta(seconds=20))
-    store.run(store.messages.offer(QUEUE, Draft("later", b"", delay=timedelta(seconds=40))))
-    store.run(store.messages.offer(QUEUE, Draft("much later", b"", delay=HOUR)))
-    store.run(store.messages.offer_many(QUEUE, fresh(3, delay=MINUTE)))
-    store.run(store.messages.offer_many(QUEUE, fresh(2_000, delay=MINUTE)))
+    store.run(store.messages.offer(QUEUE, Draft("later", b"", after=timedelta(seconds=40))))
+    store.run(store.messages.offer(QUEUE, Draft("much later", b"", after=HOUR)))
+    store.run(store.messages.offer_many(QUEUE, fresh(3, after=MINUTE)))
+    store.run(store.messages.offer_many(QUEUE, fresh(2_000, after=MINUTE)))
     assert listener.received() == []
-    store.run(store.messages.offer(QUEUE, Draft("earlier", b"", delay=timedelta(seconds=1))))
+    store.run(store.messages.offer(QUEUE, Draft("earlier", b"", after=timedelta(seconds=1))))
     assert listener.received() == ["q/"]
 
 
@@ -112,7 +112,7 @@ def test_what_is_due_after_the_sleeper_looks_anyway_sends_nothing(
     store: PostgresStore, own: psycopg.Connection[Any], listener: ListenConnection
 ) -> None:
     sleep(own, MINUTE)
-    store.run(store.messages.offer(QUEUE, Draft("later", b"", delay=3 * MINUTE)))
+    store.run(store.messages.offer(QUEUE, Draft("later", b"", after=3 * MINUTE)))
     assert listener.received() == []
 
 
@@ -130,7 +130,7 @@ def test_an_offer_whose_transaction_spans_the_renewal_of_a_sleep_wakes_the_sleep
     sleeps past the due time."""
     sleep(own, timedelta(seconds=nap_s))
     with psycopg.connect(database) as conn:
-        store.run(store.messages.offer(QUEUE, Draft("a", b"", delay=timedelta(seconds=due_s))), conn=conn)
+        store.run(store.messages.offer(QUEUE, Draft("a", b"", after=timedelta(seconds=due_s))), conn=conn)
         assert sleep(own, timedelta(seconds=next_nap_s)).due_in is None
         own.commit()
         assert listener.received() == []
@@ -165,7 +165,7 @@ def test_for_a_second_after_its_time_a_sleeper_is_woken_for_what_is_due_at_once(
     """It has looked, and is about to sleep again: what is committed just now it may not have seen."""
     sleep(own)
     own.execute("update tarry.waiter set wakes_at = clock_timestamp() - interval '10 ms'")
-    store.run(store.messages.offer(QUEUE, Draft("later", b"", delay=timedelta(seconds=1))))
+    store.run(store.messages.offer(QUEUE, Draft("later", b"", after=timedelta(seconds=1))))
     assert listener.received() == []
     for offer in ([Draft("now", b"")], fresh(1), fresh(2_000)):
         own.execute("update tarry.waiter set wakes_at = clock_timestamp()")
@@ -197,7 +197,7 @@ def test_settling_notifies_when_a_message_becomes_deliverable_earlier(
     sleep(own, type="t")
     store.run(store.messages.touch(QUEUE, [a.lease_id]))
     store.run(store.messages.ack(QUEUE, [a.lease_id]))
-    store.run(store.messages.nack(QUEUE, [Failure(b.lease_id, delay=HOUR)]))
+    store.run(store.messages.nack(QUEUE, [Failure(b.lease_id, after=HOUR)]))
     store.run(store.messages.bury(QUEUE, [c.lease_id]))
     assert listener.received() == []
     store.run(store.messages.release(QUEUE, [d.lease_id]))
@@ -205,14 +205,14 @@ def test_settling_notifies_when_a_message_becomes_deliverable_earlier(
     assert store.run(store.dead_letters.redrive(QUEUE)) == 1
     assert sorted(listener.received()) == ["q/", "q/t"]
     (held, *_) = store.run(store.messages.poll(QUEUE, 1, lambda data, _: data))
-    store.run(store.messages.nack(QUEUE, [Failure(held.lease_id, delay=timedelta(seconds=1))]))
+    store.run(store.messages.nack(QUEUE, [Failure(held.lease_id, after=timedelta(seconds=1))]))
     assert sorted(listener.received()) == ["q/", "q/t"]
 
 
 def test_resuming_notifies_and_pausing_does_not(
     store: PostgresStore, own: psycopg.Connection[Any], listener: ListenConnection
 ) -> None:
-    store.run(store.messages.offer(QUEUE, Draft("a", b"", delay=HOUR)))
+    store.run(store.messages.offer(QUEUE, Draft("a", b"", after=HOUR)))
     sleep(own)
     store.run(store.queues.pause(QUEUE))
     assert listener.received() == []

@@ -205,7 +205,7 @@ def replay(
         "every_version": every_version,
         "prefix": prefix,
         "to_queue": to,
-        "delay_for": parsed(delay, after, "--after"),
+        "after": parsed(delay, after, "--after"),
         "rate": rate,
         "payload_format": None if payloads is None else one_of(payloads, FORMATS, "--payloads"),
         "skip_missing": skip_missing,

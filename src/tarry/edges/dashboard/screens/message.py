@@ -261,7 +261,7 @@ def _literal(text: str) -> str:
 
 @screen.form("/queues/{queue}/message/deliver", Action.PRODUCE, "deliver a message now")
 async def deliver(view: View) -> Response:
-    return await _edit(view, Edit(named=frozenset({"due_at"}), delay=timedelta(0)), "is due now")
+    return await _edit(view, Edit(named=frozenset({"due_at"}), after=timedelta(0)), "is due now")
 
 
 @screen.form("/queues/{queue}/message/reschedule", Action.PRODUCE, "reschedule a message")
@@ -270,7 +270,7 @@ async def reschedule(view: View) -> Response:
     edit = Edit(
         named=frozenset({"due_at"}),
         due_at=limits.check_instant(at, "at") if isinstance(at, datetime) else None,
-        delay=at if isinstance(at, timedelta) else None,
+        after=at if isinstance(at, timedelta) else None,
     )
     return await _edit(view, edit, "is rescheduled")
 

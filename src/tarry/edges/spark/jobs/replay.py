@@ -84,7 +84,7 @@ def run(spark: SparkSession, app: App, args: ReplayArgs) -> ReplaySummary:
         on_disk(_messages(spark, app, lake, args)) as messages,
     ):
         matched, with_payload, not_json = _counted(messages)
-        start_at = app.store.run(app.store.queues.now()) + args.delay_for
+        start_at = app.store.run(app.store.queues.now()) + args.after
         summary = ReplaySummary(
             write_id=name,
             matched=matched,

@@ -45,7 +45,7 @@ COLUMNS: dict[str, tuple[str, tuple[type[DataType], ...]]] = {
     "payload": ("binary, string, or any type that JSON can represent", (DataType,)),
     "content_type": ("string", (StringType,)),
     "due_at": ("timestamp", (TimestampType,)),
-    "delay_s": ("a number of seconds", _NUMBERS),
+    "after_s": ("a number of seconds", _NUMBERS),
     "priority": ("a whole number", _WHOLE),
     "type": ("string", (StringType,)),
     "headers": ("map<string,string>, or string with JSON", (MapType, StringType)),
@@ -81,17 +81,17 @@ class RowReader:
         bodies, content_types = ([each and each[index] for each in payloads] for index in (0, 1))
         if "content_type" in values:
             content_types = column("content_type", limits.check_type)
-        dues, delays = column("due_at", _due), column("delay_s", _delay)
-        for index, both in enumerate(zip(dues, delays, strict=True)):
+        dues, afters = column("due_at", _due), column("after_s", _after)
+        for index, both in enumerate(zip(dues, afters, strict=True)):
             if None not in both:
-                faults.setdefault(index, "give either due_at or delay_s, not both")
+                faults.setdefault(index, "give either due_at or after_s, not both")
         priorities = column("priority", _priority)
         types = column("type", limits.check_type)
         headers = column("headers", _headers)
         attempts = column("max_attempts", limits.check_max_attempts)
         if faults:
             return (), _trouble(faults, part, first, queues, values.get("key"))
-        columns = (queues, keys, bodies, content_types, dues, delays, priorities, types, headers, attempts)
+        columns = (queues, keys, bodies, content_types, dues, afters, priorities, types, headers, attempts)
         return zip(*columns, strict=True), Trouble()
 
     def _payload(self, value: Any) -> Encoded:
@@ -171,15 +171,15 @@ def _headers(value: Any) -> bytes | None:
     return msgspec.json.encode(dict(checked)) if checked else None
 
 
-def _delay(value: Any) -> float | None:
+def _after(value: Any) -> float | None:
     if value is None:
         return None
     try:
-        return limits.check_delay(timedelta(seconds=float(value)), "delay_s").total_seconds()
+        return limits.check_delay(timedelta(seconds=float(value)), "after_s").total_seconds()
     except (ValueError, OverflowError) as error:
         if isinstance(error, InvalidInput):
             raise
-        raise InvalidInput(f"delay_s must be between 0 and 10 years, not {value!r:.80}") from None
+        raise InvalidInput(f"after_s must be between 0 and 10 years, not {value!r:.80}") from None
 
 
 def _due(value: int | None) -> int | None:

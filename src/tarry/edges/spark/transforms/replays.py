@@ -42,7 +42,7 @@ class ReplayArgs:
     """Prefix of the new keys. Empty: the same keys."""
     to_queue: str | None = None
     """Target queue; None: the original queue."""
-    delay_for: timedelta = timedelta(0)
+    after: timedelta = timedelta(0)
     rate: float | None = None
     """Messages per second; None: all are due at once."""
     conflict: str = "keep"
@@ -63,7 +63,7 @@ class ReplayArgs:
                 limits.check_instant(value, name)
         if self.since is not None and self.until is not None and self.since >= self.until:
             raise InvalidInput("since must be before until")
-        limits.check_delay(self.delay_for, "delay_for")
+        limits.check_delay(self.after, "after")
         if self.rate is not None and not 0 < self.rate < float("inf"):
             raise InvalidInput(f"rate is messages per second, more than 0, not {self.rate!r}")
 

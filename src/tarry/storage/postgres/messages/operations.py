@@ -129,7 +129,7 @@ def _copy(drafts: Sequence[Draft], queue: str, now: datetime | None) -> Op[None]
     yield from copy_encoder.copy_messages(drafts, reserved).run()
     if reserved.journal != "off":
         yield from copy_encoder.copy_events(drafts, reserved).run()
-    earliest = min(draft.due_at or reserved.now + draft.delay for draft in drafts)
+    earliest = min(draft.due_at or reserved.now + draft.after for draft in drafts)
     yield from wait_statements.notify(queue, earliest, now).run()
 
 

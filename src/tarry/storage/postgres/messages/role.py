@@ -114,7 +114,7 @@ class PostgresMessages(PostgresRole):
     def nack(
         self, queue: str, failures: Sequence[Failure], *, retry: Retry | None = None
     ) -> PostgresOperation[SettledList]:
-        failed = {f.lease_id: Failed(f.lease_id, _clipped(f.error), f.delay) for f in reversed(failures)}
+        failed = {f.lease_id: Failed(f.lease_id, _clipped(f.error), f.after) for f in reversed(failures)}
         return self._settle(
             "nack",
             queue,
@@ -135,13 +135,13 @@ class PostgresMessages(PostgresRole):
         lease_ids: Sequence[LeaseId],
         *,
         due_at: datetime | None = None,
-        delay: timedelta | None = None,
+        after: timedelta | None = None,
     ) -> PostgresOperation[SettledList]:
         return self._settle(
             "release",
             queue,
             lease_ids,
-            lambda name, ids, now, again: statements.release(name, ids, now, due_at=due_at, delay=delay),
+            lambda name, ids, now, again: statements.release(name, ids, now, due_at=due_at, after=after),
         )
 
     def bury(

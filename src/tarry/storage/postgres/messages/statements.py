@@ -93,7 +93,7 @@ class Failed:
 
     lease_id: LeaseId
     error: str | None = None
-    delay: timedelta | None = None
+    after: timedelta | None = None
     reason: str | None = None
     lapsed: bool = False
 
@@ -152,7 +152,7 @@ def _single(queue: str, draft: Draft, now: datetime | None) -> dict[str, Any]:
         "keys": draft.key,
         "payloads": draft.payload,
         "due_ats": draft.due_at,
-        "delays": draft.delay.total_seconds(),
+        "after_s": draft.after.total_seconds(),
         "priorities": draft.priority,
         "content_types": draft.content_type,
     }
@@ -165,7 +165,7 @@ def _many(queue: str, drafts: Sequence[Draft], now: datetime | None) -> dict[str
         "keys": TextArray([d.key for d in drafts]),
         "payloads": ByteaArray([d.payload for d in drafts]),
         "due_ats": TimestampArray([d.due_at for d in drafts]),
-        "delays": FloatArray([d.delay.total_seconds() for d in drafts]),
+        "after_s": FloatArray([d.after.total_seconds() for d in drafts]),
         "priorities": SmallintArray([d.priority for d in drafts]),
         "content_types": TextArray([d.content_type for d in drafts]),
     }
@@ -255,9 +255,9 @@ def release(
     now: datetime | None,
     *,
     due_at: datetime | None = None,
-    delay: timedelta | None = None,
+    after: timedelta | None = None,
 ) -> Statement[SettledKeys]:
-    params = {"queue": queue, "now": now, "due_at": due_at, "delay": delay, **_held(lease_ids)}
+    params = {"queue": queue, "now": now, "due_at": due_at, "after": after, **_held(lease_ids)}
     return Statement(sql("messages/release"), params, _settling(queue))
 
 
@@ -269,7 +269,7 @@ def nack(
         "now": now,
         **_held([f.lease_id for f in failures]),
         "errors": TextArray([f.error for f in failures]),
-        "delays": FloatArray([seconds(f.delay) for f in failures]),
+        "after_s": FloatArray([seconds(f.after) for f in failures]),
         "reasons": TextArray([f.reason for f in failures]),
         "lapsed": BooleanArray([f.lapsed for f in failures]),
         "retry": None if retry is None else FloatArray(retry_numbers(retry)),

@@ -609,7 +609,7 @@ create index sink_attempt_write on tarry.sink_attempt (write, run);
 create unlogged table tarry.sink_row (
     attempt bigint not null,
     due_at timestamptz,
-    delay float8,  -- seconds after the merge; one of the two is null
+    after_s float8,  -- seconds after the merge; one of the two is null
     part int not null,  -- of the data frame
     seq int not null,  -- within its part
     max_attempts int,

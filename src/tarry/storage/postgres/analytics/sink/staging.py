@@ -14,7 +14,7 @@ _EPOCH_US = 946_684_800_000_000
 _FIELDS = 13
 
 _optional_int = struct.Struct(">ii").pack
-# attempt, part, position, priority; then either a due time and no delay, or a delay and no due time.
+# attempt, part, position, priority; then either a due time, or seconds from now on.
 _at = struct.Struct(">hiqiiiiihiqi").pack
 _after = struct.Struct(">hiqiiiiihiid").pack
 
@@ -37,7 +37,7 @@ class Totals:
 
 def copy_rows(attempt: int, part: int, rows: Iterable[StagedRow], totals: Totals) -> Copy:
     return Copy(
-        "copy tarry.sink_row (attempt, part, seq, priority, due_at, delay, max_attempts, queue, key, payload, "
+        "copy tarry.sink_row (attempt, part, seq, priority, due_at, after_s, max_attempts, queue, key, payload, "
         "content_type, type, headers) from stdin (format binary)",
         blocks(_packed(attempt, part, rows, totals)),
     )
@@ -49,11 +49,11 @@ def _packed(attempt: int, part: int, rows: Iterable[StagedRow], totals: Totals) 
     texts: dict[str, bytes] = {}
     lows: dict[str, str] = {}
     highs: dict[str, str] = {}
-    for queue, key, payload, content_type, due_us, delay, priority, type_name, headers, max_attempts in rows:
+    for queue, key, payload, content_type, due_us, after_s, priority, type_name, headers, max_attempts in rows:
         if due_us is not None:
             head = _at(_FIELDS, 8, attempt, 4, part, 4, position, 2, priority, 8, due_us - _EPOCH_US, -1)
         else:
-            head = _after(_FIELDS, 8, attempt, 4, part, 4, position, 2, priority, -1, 8, delay or 0.0)
+            head = _after(_FIELDS, 8, attempt, 4, part, 4, position, 2, priority, -1, 8, after_s or 0.0)
         name = queues.get(queue)
         if name is None:
             name = queues[queue] = field(queue.encode())

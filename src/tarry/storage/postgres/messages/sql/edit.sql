@@ -8,7 +8,7 @@ with q as materialized (
 ), seen as materialized (
     select m.version, m.lease_until > q.now as leased,
         (%(payload)s::bytea is null or (m.payload, m.content_type) is not distinct from (%(payload)s, %(content_type)s::text))
-        and coalesce(m.due_at = coalesce(%(due_at)s::timestamptz, q.now + %(delay)s::interval), true)
+        and coalesce(m.due_at = coalesce(%(due_at)s::timestamptz, q.now + %(after)s::interval), true)
         and coalesce(m.priority = %(priority)s::smallint, true)
         and ('type' <> all (%(named)s::text[]) or m.type is not distinct from %(type)s::text)
         and ('headers' <> all (%(named)s::text[]) or m.headers is not distinct from %(headers)s::jsonb)
@@ -21,8 +21,8 @@ with q as materialized (
     set version = nextval('tarry.version_seq'),
         payload = coalesce(%(payload)s::bytea, m.payload),
         content_type = case when %(payload)s::bytea is null then m.content_type else %(content_type)s::text end,
-        due_at = coalesce(%(due_at)s::timestamptz, q.now + %(delay)s::interval, m.due_at),
-        planned_at = coalesce(%(due_at)s::timestamptz, q.now + %(delay)s::interval, m.planned_at),
+        due_at = coalesce(%(due_at)s::timestamptz, q.now + %(after)s::interval, m.due_at),
+        planned_at = coalesce(%(due_at)s::timestamptz, q.now + %(after)s::interval, m.planned_at),
         due_limit = case when 'due_at' <> all (%(named)s::text[]) then m.due_limit end,
         priority = coalesce(%(priority)s::smallint, m.priority),
         type = case when 'type' = any (%(named)s::text[]) then %(type)s::text else m.type end,

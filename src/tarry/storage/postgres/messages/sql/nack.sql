@@ -1,4 +1,4 @@
--- Failures: a message with attempts left is delayed by the retry policy (or the given delay); one without, or one with a
+-- Failures: a message with attempts left is delayed by the retry policy (or after the given time); one without, or one with a
 -- `reason` to die, becomes a dead letter in the same transaction. Found and fenced as in `ack_by_key`. The caller's policy
 -- replaces the queue's; a message's own precedes both. The delay is `Retry.delay` of the core in SQL. `lapsed` failures
 -- are messages that had used their last attempt before the poll that met them: its consumer did not lease them, and the
@@ -11,14 +11,14 @@ with q as materialized (
     from tarry.queue where name = %(queue)s and deleted_at is null
 ), failure as materialized (
     select f.*, found.ctid as tid, coalesce(%(now)s::timestamptz, clock_timestamp()) as now
-    from unnest(%(keys)s::text[], %(tokens)s::bigint[], %(errors)s::text[], %(delays)s::float8[], %(reasons)s::text[],
-        %(lapsed)s::boolean[], %(fingerprints)s::text[]) as f(key, token, error, delay, reason, lapsed, fingerprint)
+    from unnest(%(keys)s::text[], %(tokens)s::bigint[], %(errors)s::text[], %(after_s)s::float8[], %(reasons)s::text[],
+        %(lapsed)s::boolean[], %(fingerprints)s::text[]) as f(key, token, error, after_s, reason, lapsed, fingerprint)
     cross join lateral (
         select m.ctid from tarry.message m
         where m.key = f.key and m.queue = (select id from q) and m.token = f.token offset 0) found
 ), moved as (
     update tarry.message m
-    set due_at = f.now + make_interval(secs => coalesce(f.delay,
+    set due_at = f.now + make_interval(secs => coalesce(f.after_s,
             least((coalesce(m.retry, q.retry))[1] * power((coalesce(m.retry, q.retry))[2], least(m.attempt - 1, 62)),
                   (coalesce(m.retry, q.retry))[3]) * (1 - (coalesce(m.retry, q.retry))[4] * random()))),
         token = null, lease_until = '-infinity', last_error = coalesce(f.error, m.last_error)

@@ -22,11 +22,11 @@ with q as materialized (
         (d.extra ->> 'max_attempts')::int,
         case when d.extra ? 'retry' then array(select x::float8 from jsonb_array_elements_text(d.extra -> 'retry') x) end,
         t.due_limit, null
-    from q, unnest(%(ranks)s::int[], %(keys)s::text[], %(payloads)s::bytea[], %(due_ats)s::timestamptz[], %(delays)s::float8[],
+    from q, unnest(%(ranks)s::int[], %(keys)s::text[], %(payloads)s::bytea[], %(due_ats)s::timestamptz[], %(after_s)s::float8[],
         %(priorities)s::smallint[], %(conflicts)s::smallint[], %(types)s::text[], %(content_types)s::text[],
         %(extras)s::jsonb[])
-        as d(rank, key, payload, due_at, delay, priority, conflict, type, content_type, extra), lateral (select
-        coalesce(d.due_at, q.now + make_interval(secs => d.delay)) as due_at,
+        as d(rank, key, payload, due_at, after_s, priority, conflict, type, content_type, extra), lateral (select
+        coalesce(d.due_at, q.now + make_interval(secs => d.after_s)) as due_at,
         q.now + make_interval(secs => (d.extra ->> 'max_wait')::float8) as due_limit) t
     -- include: messages/_conflict
     returning m.key, m.payload, m.version, m.priority, m.due_at, m.type, m.content_type, m.headers, m.xmax = 0 as created

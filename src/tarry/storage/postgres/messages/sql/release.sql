@@ -9,7 +9,7 @@ with q as materialized (
     update tarry.message m
     set attempt = greatest(m.attempt - 1, 0), token = null, lease_until = '-infinity', leased_at = null, consumer = null,
         due_at = coalesce(%(due_at)s::timestamptz,
-            coalesce(%(now)s::timestamptz, clock_timestamp()) + %(delay)s::interval, m.due_at)
+            coalesce(%(now)s::timestamptz, clock_timestamp()) + %(after)s::interval, m.due_at)
     from held h
     where m.ctid = h.tid and m.token = h.token
     returning m.key, m.version, m.attempt, m.priority, m.due_at, h.leased_at, h.consumer, m.type

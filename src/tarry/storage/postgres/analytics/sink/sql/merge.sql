@@ -9,7 +9,7 @@ with folded as (
         row_number() over same = 1 as first, lead(true) over same is null as last
     from tarry.sink_row r
     join unnest(%(queues)s::text[], %(queue_ids)s::int[]) as q(name, id) on q.name = r.queue
-    cross join lateral coalesce(r.due_at, %(now)s::timestamptz + make_interval(secs => r.delay)) as t(due_at)
+    cross join lateral coalesce(r.due_at, %(now)s::timestamptz + make_interval(secs => r.after_s)) as t(due_at)
     where r.attempt = any (%(attempts)s::bigint[])
     window same as (
         partition by r.queue, r.key

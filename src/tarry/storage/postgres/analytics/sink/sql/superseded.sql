@@ -6,7 +6,7 @@ from (
         t.due_at < coalesce(min(t.due_at) over (life rows between unbounded preceding and 1 preceding), 'infinity') as is_record
     from tarry.sink_row r
     cross join lateral (
-        select coalesce(r.due_at, %(now)s::timestamptz + make_interval(secs => r.delay)) as due_at) t
+        select coalesce(r.due_at, %(now)s::timestamptz + make_interval(secs => r.after_s)) as due_at) t
     where r.attempt = any (%(attempts)s::bigint[])
     window life as (partition by r.queue, r.key order by r.part, r.seq)
 ) ranked
