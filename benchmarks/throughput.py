@@ -63,7 +63,7 @@ class Verbs:
     async def poll_and_ack_batch(self, _: int) -> int:
         deliveries = await self._queue.try_poll_many(BATCH)
         if deliveries:
-            await self._queue.ack_many([delivery.lease_id for delivery in deliveries])
+            await self._queue.leases.ack([delivery.lease_id for delivery in deliveries])
         return len(deliveries)
 
     async def cycle(self, number: int) -> int:

@@ -14,12 +14,14 @@ import pytest
 import tarry
 from tarry.api._sync.dead_letters import DeadLetters
 from tarry.api._sync.delivery import Delivery
+from tarry.api._sync.leases import Leases
 from tarry.api._sync.queue import Queue
 from tarry.api._sync.queues import Queues
 from tarry.api._sync.redrives import Redrive, Redrives
 from tarry.api._sync.schedules import Schedules
 from tarry.api.dead_letters import AsyncDeadLetters
 from tarry.api.delivery import AsyncDelivery
+from tarry.api.leases import AsyncLeases
 from tarry.api.queue import AsyncQueue
 from tarry.api.queues import AsyncQueues
 from tarry.api.redrives import AsyncRedrive, AsyncRedrives
@@ -37,6 +39,7 @@ from tarry.storage.postgres.sync import PostgresStore
 
 TWINS = [
     (Queue, AsyncQueue),
+    (Leases, AsyncLeases),
     (Delivery, AsyncDelivery),
     (Queues, AsyncQueues),
     (DeadLetters, AsyncDeadLetters),
@@ -161,6 +164,8 @@ def test_a_role_has_every_method_of_its_port_with_the_same_parameters(name: str)
     [
         Queue,
         AsyncQueue,
+        Leases,
+        AsyncLeases,
         DeadLetters,
         AsyncDeadLetters,
         Redrives,

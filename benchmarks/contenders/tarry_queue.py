@@ -92,7 +92,7 @@ class TarrySession:
         return deliveries, len(deliveries)
 
     def ack_many(self, held: list[Delivery[Any]]) -> None:
-        self._queue.ack_many([delivery.lease_id for delivery in held])
+        self._queue.leases.ack([delivery.lease_id for delivery in held])
 
     def close(self) -> None:
         self._app.close()

@@ -80,7 +80,7 @@ def live(app: App, messages: int, *, keep: int) -> None:
         queue.offer_many([tarry.Message(payload=payload) for _ in range(min(10_000, messages - start))])
         left = min(10_000, messages - start) if start + 10_000 < messages else max(0, messages - start - keep)
         while left > 0 and (deliveries := queue.try_poll_many(min(BATCH, left))):
-            queue.ack_many([delivery.lease_id for delivery in deliveries])
+            queue.leases.ack([delivery.lease_id for delivery in deliveries])
             left -= len(deliveries)
 
 
@@ -148,10 +148,10 @@ def busy(dsn: str, reports: Any) -> None:
     with tarry.connect(dsn, consumer="beside") as app:
         queue = app.queue("beside")
         queue.offer("first", 1)
-        queue.ack_many([delivery.lease_id for delivery in queue.try_poll_many(100)])
+        queue.leases.ack([delivery.lease_id for delivery in queue.try_poll_many(100)])
         reports.send("ready")
         done, started = 0, time.monotonic()
         while not reports.poll():
             queue.offer_many([tarry.Message(payload=1) for _ in range(100)])
-            done += len(queue.ack_many([delivery.lease_id for delivery in queue.try_poll_many(100)]))
+            done += len(queue.leases.ack([delivery.lease_id for delivery in queue.try_poll_many(100)]))
         reports.send((done, time.monotonic() - started))

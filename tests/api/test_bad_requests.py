@@ -54,11 +54,11 @@ class TestSettling:
     def test_what_is_settled_is_what_is_held(self, queue: Queue[Any], delivery: Delivery[Any]) -> None:
         wrongs: list[Any] = [delivery, "a", ("a", delivery.token), None]
         for wrong in wrongs:
-            for settle in (queue.ack_many, queue.release_many, queue.touch_many, queue.bury_many):
+            for settle in (queue.leases.ack, queue.leases.release, queue.leases.touch, queue.leases.bury):
                 with pytest.raises(InvalidInput, match="is a LeaseId"):
                     settle([delivery.lease_id, wrong])
             with pytest.raises(InvalidInput, match="is a Failure"):
-                queue.nack_many([Failure(delivery.lease_id), wrong])
+                queue.leases.nack([Failure(delivery.lease_id), wrong])
         assert delivery.ack() is Settled.DONE
 
     def test_a_release_with_a_senseless_time_leaves_the_lease(self, queue: Queue[Any], delivery: Delivery[Any]) -> None:
@@ -75,7 +75,7 @@ class TestSettling:
     @pytest.mark.parametrize("retry", ["often", 3], ids=repr)
     def test_a_retry_policy_is_one(self, queue: Queue[Any], delivery: Delivery[Any], retry: Any) -> None:
         with pytest.raises(InvalidInput, match="Retry"):
-            queue.nack_many([Failure(delivery.lease_id)], retry=retry)
+            queue.leases.nack([Failure(delivery.lease_id)], retry=retry)
         assert delivery.ack() is Settled.DONE
 
 

@@ -81,7 +81,7 @@ def _ack_all(app: tarry.App, name: str, recorder: Recorder) -> int:
     if deliveries:
         lease_ids = [delivery.lease_id for delivery in deliveries]
         number = recorder.begin("ack", called, [[lease_id.key, str(lease_id.token)] for lease_id in lease_ids], 0, True)
-        recorder.end(number, OK, [outcome.value for outcome in queue.ack_many(lease_ids)])
+        recorder.end(number, OK, [outcome.value for outcome in queue.leases.ack(lease_ids)])
     return len(deliveries)
 
 

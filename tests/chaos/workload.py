@@ -219,17 +219,17 @@ class Task:
             queue = self.queue(name)
             match verb:
                 case "nack":
-                    return queue.nack_many(
+                    return queue.leases.nack(
                         [Failure(lease_id, "failed on purpose", delay) for lease_id in lease_ids], **options
                     )
                 case "release":
-                    return queue.release_many(lease_ids, after=delay, **options)
+                    return queue.leases.release(lease_ids, after=delay, **options)
                 case "bury":
-                    return queue.bury_many(lease_ids, "buried on purpose", **options)
+                    return queue.leases.bury(lease_ids, "buried on purpose", **options)
                 case "touch":
-                    return queue.touch_many(lease_ids, **options)
+                    return queue.leases.touch(lease_ids, **options)
                 case _:
-                    return queue.ack_many(lease_ids, **options)
+                    return queue.leases.ack(lease_ids, **options)
 
         facts = [
             [[lease_id.key, str(lease_id.token)] for lease_id in lease_ids],

@@ -186,14 +186,14 @@ class SideBySide(RuleBasedStateMachine):
     def ack(self, grant: Grant) -> None:
         key, number, lease_ids = grant
         self.agree(
-            [self.model.settle(key, number, self.model.ack)], lambda q, lease_id: q.ack_many([lease_id]), lease_ids
+            [self.model.settle(key, number, self.model.ack)], lambda q, lease_id: q.leases.ack([lease_id]), lease_ids
         )
 
     @rule(grant=grants, delay=st.sampled_from([None, None, 0 * SECOND, 7 * SECOND]))
     def nack(self, grant: Grant, delay: timedelta | None) -> None:
         key, number, lease_ids = grant
         expected = self.model.settle(key, number, lambda msg: self.model.nack(msg, self.now, delay))
-        self.agree([expected], lambda q, lease_id: q.nack_many([Failure(lease_id, "failed", delay)]), lease_ids)
+        self.agree([expected], lambda q, lease_id: q.leases.nack([Failure(lease_id, "failed", delay)]), lease_ids)
 
     @rule(delay=st.sampled_from([None, 0 * SECOND]))
     def nack_everything_held(self, delay: timedelta | None) -> None:
@@ -205,20 +205,20 @@ class SideBySide(RuleBasedStateMachine):
         of_stores = [
             [Failure(lease_ids[i], "failed", delay) for _, lease_ids in held] for i in range(len(self.backends))
         ]
-        self.agree(expected, lambda q, failures: q.nack_many(failures), of_stores)
+        self.agree(expected, lambda q, failures: q.leases.nack(failures), of_stores)
 
     @rule(grant=grants, lease_for=leases)
     def touch(self, grant: Grant, lease_for: timedelta | None) -> None:
         key, number, lease_ids = grant
         expected = self.model.settle(key, number, lambda msg: self.model.touch(msg, self.now, lease_for))
-        self.agree([expected], lambda q, lease_id: q.touch_many([lease_id], lease_for), lease_ids)
+        self.agree([expected], lambda q, lease_id: q.leases.touch([lease_id], lease_for), lease_ids)
 
     @rule(grant=grants)
     def release(self, grant: Grant) -> None:
         key, number, lease_ids = grant
         self.agree(
             [self.model.settle(key, number, self.model.release)],
-            lambda q, lease_id: q.release_many([lease_id]),
+            lambda q, lease_id: q.leases.release([lease_id]),
             lease_ids,
         )
 
@@ -226,13 +226,13 @@ class SideBySide(RuleBasedStateMachine):
     def bury(self, grant: Grant) -> None:
         key, number, lease_ids = grant
         expected = self.model.settle(key, number, lambda msg: self.model.bury(msg, self.now))
-        self.agree([expected], lambda q, lease_id: q.bury_many([lease_id], "hopeless"), lease_ids)
+        self.agree([expected], lambda q, lease_id: q.leases.bury([lease_id], "hopeless"), lease_ids)
 
     @rule(some=st.lists(grants, max_size=4))
     def ack_many(self, some: list[Grant]) -> None:
         expected = [self.model.settle(key, number, self.model.ack) for key, number, _ in some]
         of_stores = [[lease_ids[i] for _, _, lease_ids in some] for i in range(len(self.backends))]
-        self.agree(expected, lambda q, lease_ids: q.ack_many(lease_ids), of_stores)
+        self.agree(expected, lambda q, lease_ids: q.leases.ack(lease_ids), of_stores)
 
     @rule(
         key=keys,

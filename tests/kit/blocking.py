@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar
 from tarry.api.api_keys import AsyncApiKeys
 from tarry.api.dead_letters import AsyncDeadLetters
 from tarry.api.delivery import AsyncDelivery
+from tarry.api.leases import AsyncLeases
 from tarry.api.queue import AsyncQueue
 from tarry.api.queues import AsyncQueues
 from tarry.api.redrives import AsyncRedrive, AsyncRedrives
@@ -30,6 +31,7 @@ _AWAITING = (
     AsyncApp,
     AsyncApiKeys,
     AsyncClient,
+    AsyncLeases,
     AsyncQueue,
     AsyncQueues,
     AsyncDeadLetters,

@@ -137,7 +137,7 @@ def test_a_job_whose_carriers_are_killed_neither_loses_nor_doubles(database: str
         orders = app.queue("orders")
         names = [f"k{i:05}" for i in range(n)]
         orders.offer_many([tarry.Message(key=key, payload=0) for key in names])
-        orders.bury_many([delivery.lease_id for delivery in orders.try_poll_many(n)], "x")
+        orders.leases.bury([delivery.lease_id for delivery in orders.try_poll_many(n)], "x")
         redrive = orders.dead_letters.start_redrive(rate=100_000)
         for goal in (500, 1_500):
             with process(_CARRIER, database, str(redrive.id)) as carrier:

@@ -145,7 +145,7 @@ async def test_a_job_that_is_blocked_by_a_transaction_waits_for_the_next_round(
 
     queue = app.queue("orders")
     await queue.offer("a", 0)
-    await queue.bury_many([delivery.lease_id for delivery in await queue.try_poll_many(1)], "x")
+    await queue.leases.bury([delivery.lease_id for delivery in await queue.try_poll_many(1)], "x")
     await queue.dead_letters.start_redrive()
     replace_call(app.store, "dead_letters.advance_redrive", blocked)
     report = await app.sweeper().run_once()
@@ -243,7 +243,7 @@ async def test_a_redrive_at_a_rate_is_carried_on_in_time(database: str) -> None:
     async with tarry.connect_async(database) as on_postgres:
         queue = on_postgres.queue("orders")
         await queue.offer_many([tarry.Message(key=f"k{i}", payload=0) for i in range(6)])
-        await queue.bury_many([delivery.lease_id for delivery in await queue.try_poll_many(6)], "x")
+        await queue.leases.bury([delivery.lease_id for delivery in await queue.try_poll_many(6)], "x")
         redrive = await queue.dead_letters.start_redrive(rate=20)
         reports: list[SweepReport] = []
         moved = 0

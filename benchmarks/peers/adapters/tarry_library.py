@@ -58,7 +58,7 @@ class Adapter:
                     break
                 for delivery in deliveries:
                     _ = delivery.payload
-                self._queue.ack_many([delivery.lease_id for delivery in deliveries])
+                self._queue.leases.ack([delivery.lease_id for delivery in deliveries])
                 watch.step(len(deliveries))
         return watch.result()
 

@@ -117,23 +117,23 @@ class AsyncDelivery(Handed[P]):
         return self._queue.name
 
     async def ack(self, *, conn: Any = None) -> Settled:
-        return await self._settle("ack", conn, lambda: self._queue.ack_many([self.lease_id], conn=conn))
+        return await self._settle("ack", conn, lambda: self._queue.leases.ack([self.lease_id], conn=conn))
 
     async def nack(self, error: str | None = None, *, after: timedelta | None = None, conn: Any = None) -> Settled:
         failure = Failure(self.lease_id, error, after)
-        return await self._settle("nack", conn, lambda: self._queue.nack_many([failure], conn=conn))
+        return await self._settle("nack", conn, lambda: self._queue.leases.nack([failure], conn=conn))
 
     async def touch(self, lease_for: timedelta | None = None, *, conn: Any = None) -> Settled:
         """Prolong the lease. `BUSY`: another transaction has locked the message, and the lease ends when it did before."""
-        return (await self._queue.touch_many([self.lease_id], lease_for, conn=conn))[0]
+        return (await self._queue.leases.touch([self.lease_id], lease_for, conn=conn))[0]
 
     async def release(self, *, at: datetime | None = None, after: timedelta | None = None, conn: Any = None) -> Settled:
         return await self._settle(
-            "release", conn, lambda: self._queue.release_many([self.lease_id], at=at, after=after, conn=conn)
+            "release", conn, lambda: self._queue.leases.release([self.lease_id], at=at, after=after, conn=conn)
         )
 
     async def bury(self, error: str | None = None, *, conn: Any = None) -> Settled:
-        return await self._settle("bury", conn, lambda: self._queue.bury_many([self.lease_id], error, conn=conn))
+        return await self._settle("bury", conn, lambda: self._queue.leases.bury([self.lease_id], error, conn=conn))
 
     async def _settle(self, verb: str, conn: Any, settle: Callable[[], Awaitable[list[Settled]]]) -> Settled:
         self.unconfirmed = verb

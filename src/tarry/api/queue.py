@@ -1,4 +1,4 @@
-"""A queue: offer, poll, settle, read."""
+"""A queue: offer, poll, read, edit."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tarry.api.dead_letters import AsyncDeadLetters
 from tarry.api.decoding import decoded
 from tarry.api.delivery import AsyncDelivery
 from tarry.api.drafts import Changes, Drafter, checked_conflict, checked_edit
+from tarry.api.leases import AsyncLeases
 from tarry.api.prefetch import Prefetched
-from tarry.api.validation import checked_due, checked_failures, checked_lease_ids, checked_text
 from tarry.api.waiting import wait_for
 from tarry.core import limits
 from tarry.core.codecs import Codec
-from tarry.core.messages.model import BuryReason, Conflict, Failure, Lease, LeaseId, Message, PollOptions, StoredMessage
-from tarry.core.messages.outcomes import Edited, Outcome, Settled
-from tarry.core.messages.retry import Retry, check_retry
+from tarry.core.messages.model import Conflict, Lease, Message, PollOptions, StoredMessage
+from tarry.core.messages.outcomes import Edited, Outcome
+from tarry.core.messages.retry import Retry
 from tarry.core.monotonic import elapsed_s
 from tarry.core.operation import Operation
 from tarry.core.ports import AsyncStore
@@ -32,7 +32,7 @@ _RELEASE_S = 5.0
 
 
 class AsyncQueue(Generic[P]):
-    """Messages of one queue: offer, poll, settle, read. For its settings see `app.queues`.
+    """Messages of one queue: offer, poll, read, edit. `leases` settles many at once; for the settings see `app.queues`.
 
     Offers and acks of concurrent tasks of an event loop share a commit."""
 
@@ -46,6 +46,7 @@ class AsyncQueue(Generic[P]):
         timer: Callable[[], float] = elapsed_s,
     ) -> None:
         self.name = limits.check_queue_name(name)
+        self.leases = AsyncLeases(store, self.name)
         self._store = store
         self._messages = store.messages
         self._codec = codec
@@ -160,7 +161,7 @@ class AsyncQueue(Generic[P]):
     async def _release_result(self, task: asyncio.Task[list[Lease[P]]]) -> None:  # ASYNC
         with suppress(Exception):  # otherwise they are redelivered after their leases expire
             if lease_ids := [lease.lease_id for lease in await task]:
-                await self.release_many(lease_ids)
+                await self.leases.release(lease_ids)
 
     async def poll(
         self, timeout: timedelta | None = None, *, type: str | None = None, lease_for: timedelta | None = None
@@ -219,48 +220,7 @@ class AsyncQueue(Generic[P]):
 
     async def _release(self, unstarted: Sequence[AsyncDelivery[P]]) -> None:
         if unstarted:
-            await self.release_many([delivery.lease_id for delivery in unstarted])
-
-    async def ack_many(self, lease_ids: Sequence[LeaseId], *, conn: Any = None) -> list[Settled]:
-        return await self._store.run(self._messages.ack(self.name, checked_lease_ids(lease_ids)), conn)
-
-    async def nack_many(
-        self, failures: Sequence[Failure], *, retry: Retry | None = None, conn: Any = None
-    ) -> list[Settled]:
-        """`retry` overrides the queue's policy and number of attempts, but not a message's own."""
-        return await self._store.run(
-            self._messages.nack(self.name, checked_failures(failures), retry=check_retry(retry)), conn
-        )
-
-    async def touch_many(
-        self, lease_ids: Sequence[LeaseId], lease_for: timedelta | None = None, *, conn: Any = None
-    ) -> list[Settled]:
-        checked = None if lease_for is None else limits.check_lease_for(lease_for)
-        return await self._store.run(
-            self._messages.touch(self.name, checked_lease_ids(lease_ids), lease_for=checked), conn
-        )
-
-    async def release_many(
-        self,
-        lease_ids: Sequence[LeaseId],
-        *,
-        at: datetime | None = None,
-        after: timedelta | None = None,
-        conn: Any = None,
-    ) -> list[Settled]:
-        """Release without counting the attempt: ready at once, or due `at` an instant or `after` a while."""
-        due_at, after = checked_due(at, after)
-        return await self._store.run(
-            self._messages.release(self.name, checked_lease_ids(lease_ids), due_at=due_at, after=after), conn
-        )
-
-    async def bury_many(
-        self, lease_ids: Sequence[LeaseId], error: str | None = None, *, reason: BuryReason = "buried", conn: Any = None
-    ) -> list[Settled]:
-        text = checked_text(error, "error")
-        return await self._store.run(
-            self._messages.bury(self.name, checked_lease_ids(lease_ids), error=text, reason=reason), conn
-        )
+            await self.leases.release([delivery.lease_id for delivery in unstarted])
 
     async def read(self, key: str, *, conn: Any = None) -> StoredMessage[P] | None:
         """The live message of this key, without a lease."""

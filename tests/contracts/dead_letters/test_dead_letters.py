@@ -74,7 +74,7 @@ class TestBury:
     def test_many_are_buried_with_one_error(self, queue: Queue[Any]) -> None:
         queue.offer_many([Message(key=key, payload=0) for key in "ab"])
         lease_ids = [delivery.lease_id for delivery in queue.try_poll_many(2)]
-        assert queue.bury_many(lease_ids, "both") == [Settled.DONE] * 2
+        assert queue.leases.bury(lease_ids, "both") == [Settled.DONE] * 2
         assert {letter.error for letter in queue.dead_letters.list()} == {"both"}
 
     def test_its_key_is_free_and_keys_of_dead_letters_may_repeat(self, queue: Queue[Any]) -> None:
@@ -219,7 +219,7 @@ class TestBuriedByItsHolder:
         queue.offer("a", 1)
         queue.offer("b", 1)
         a, b = queue.try_poll_many(2)
-        assert queue.bury_many([a.lease_id], "not an order", reason="undecodable") == [Settled.DONE]
+        assert queue.leases.bury([a.lease_id], "not an order", reason="undecodable") == [Settled.DONE]
         b.bury("hopeless")
         letters = {letter.key: (letter.reason, letter.error) for letter in queue.dead_letters.list()}
         assert letters == {"a": ("undecodable", "not an order"), "b": ("buried", "hopeless")}

@@ -20,7 +20,7 @@ from tests.kit.steps import MINUTE, SECOND, all_at_once, keys, numbers, seen, ta
 def dead(queue: Queue[Any], n: int, error: str = "x") -> list[str]:
     names = [f"{error}-{i:04}" for i in range(n)]
     queue.offer_many([Message(key=key, payload=0, at=START, priority=9) for key in names])
-    queue.bury_many([delivery.lease_id for delivery in queue.try_poll_many(n)], error)
+    queue.leases.bury([delivery.lease_id for delivery in queue.try_poll_many(n)], error)
     return names
 
 

@@ -79,7 +79,7 @@ class TestNack:
         queue.offer_many([Message(key=key, payload=0) for key in "abc"])
         a, b, c = (delivery.lease_id for delivery in queue.try_poll_many(3))
         queue.drop("b")
-        outcomes = queue.nack_many([Failure(c, "C", 3 * SECOND), Failure(b, "B"), Failure(a, "A", SECOND)])
+        outcomes = queue.leases.nack([Failure(c, "C", 3 * SECOND), Failure(b, "B"), Failure(a, "A", SECOND)])
         assert outcomes == [Settled.DONE, Settled.GONE, Settled.DONE]
         assert [(seen(queue, k).last_error, seen(queue, k).due_at - START) for k in "ac"] == [
             ("A", SECOND),
@@ -123,7 +123,7 @@ class TestRetryDelays:
     def test_with_jitter_the_wait_is_shortened_within_bounds_and_not_always_the_same(self, queue: Queue[Any]) -> None:
         policy = Retry.exponential(MINUTE, jitter=0.5)
         queue.offer_many([Message(key=f"k{i}", payload=i, retry=policy) for i in range(50)])
-        queue.nack_many([Failure(delivery.lease_id) for delivery in queue.try_poll_many(50)])
+        queue.leases.nack([Failure(delivery.lease_id) for delivery in queue.try_poll_many(50)])
         waits = {seen(queue, f"k{i}").due_at - START for i in range(50)}
         assert len(waits) > 40
         assert policy.delay(1, 1.0) <= min(waits) <= max(waits) <= policy.delay(1, 0.0)
@@ -164,18 +164,18 @@ class TestAPolicyOfTheConsumer:
         queue.offer("own", 1, retry=Retry.fixed(SECOND))
         queue.offer("other", 1)
         failures = [Failure(delivery.lease_id) for delivery in queue.try_poll_many(2)]
-        queue.nack_many(failures, retry=Retry.fixed(MINUTE))
+        queue.leases.nack(failures, retry=Retry.fixed(MINUTE))
         assert (seen(queue, "own").due_at, seen(queue, "other").due_at) == (START + SECOND, START + MINUTE)
 
     def test_its_limit_decides_whether_a_failure_was_the_last(self, app: App, patient: Queue[Any]) -> None:
         once, often = Retry.at_once(max_attempts=1), Retry.at_once(max_attempts=9)
         patient.offer("a", 1, max_attempts=3)
         patient.offer("b", 1)
-        patient.nack_many([Failure(delivery.lease_id) for delivery in patient.try_poll_many(2)], retry=once)
+        patient.leases.nack([Failure(delivery.lease_id) for delivery in patient.try_poll_many(2)], retry=once)
         assert (patient.contains("a"), patient.contains("b")) == (True, False)
         patient.offer("c", 1)
         for _ in range(3):
-            patient.nack_many(
+            patient.leases.nack(
                 [Failure(delivery.lease_id) for delivery in patient.try_poll_many(2, max_attempts=9)], retry=often
             )
         assert (patient.contains("a"), patient.contains("c")) == (False, True)
@@ -183,7 +183,7 @@ class TestAPolicyOfTheConsumer:
     def test_without_a_limit_of_its_own_the_limit_of_the_queue_applies(self, patient: Queue[Any]) -> None:
         patient.offer("a", 1)
         for _ in range(2):
-            patient.nack_many([Failure(take(patient).lease_id)], retry=Retry.at_once())
+            patient.leases.nack([Failure(take(patient).lease_id)], retry=Retry.at_once())
         assert not patient.contains("a")
 
     def test_a_poll_with_a_limit_buries_what_its_consumers_died_of(
@@ -251,7 +251,7 @@ class TestLimits:
         patient.offer("fewer", 1, max_attempts=1)
         assert (seen(patient, "more").max_attempts, seen(patient, "fewer").max_attempts) == (3, 1)
         for _ in range(2):
-            patient.nack_many([Failure(delivery.lease_id) for delivery in patient.try_poll_many(2)])
+            patient.leases.nack([Failure(delivery.lease_id) for delivery in patient.try_poll_many(2)])
         assert (patient.contains("more"), patient.contains("fewer")) == (True, False)
 
     def test_a_retry_policy_may_bring_the_limit_along(self, queue: Queue[Any]) -> None:

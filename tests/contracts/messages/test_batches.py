@@ -152,7 +152,7 @@ class TestOrder:
         queue.offer_many([Message(key=f"k{i}", payload=i, at=at + i * SECOND / 10) for i in range(n)])
         deliveries = queue.try_poll_many(n)
         assert [delivery.payload for delivery in deliveries] == list(range(n))
-        assert queue.ack_many([delivery.lease_id for delivery in deliveries]) == [Settled.DONE] * n
+        assert queue.leases.ack([delivery.lease_id for delivery in deliveries]) == [Settled.DONE] * n
         assert queue.try_poll_many(n) == []
         assert numbers(app, queue) == EMPTY
 
@@ -188,5 +188,5 @@ class TestLargeBatches:
         assert [i for i, outcome in enumerate(outcomes) if outcome is UPDATED] == list(range(0, n, 1000))
         deliveries = queue.try_poll_many(n + 1)
         assert len(deliveries) == n
-        assert set(queue.ack_many([delivery.lease_id for delivery in deliveries])) == {Settled.DONE}
+        assert set(queue.leases.ack([delivery.lease_id for delivery in deliveries])) == {Settled.DONE}
         assert numbers(app, queue) == EMPTY

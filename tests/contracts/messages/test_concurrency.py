@@ -28,7 +28,7 @@ def drain(queue: Queue[Any], n: int = 7) -> list[str]:
     """Polls and acks until nothing comes; the keys that were acked."""
     done: list[str] = []
     while deliveries := queue.try_poll_many(n):
-        outcomes = queue.ack_many([delivery.lease_id for delivery in deliveries])
+        outcomes = queue.leases.ack([delivery.lease_id for delivery in deliveries])
         done += [d.key for d, outcome in zip(deliveries, outcomes, strict=True) if outcome is Settled.DONE]
     return done
 
@@ -69,7 +69,7 @@ def test_settling_batches_in_opposite_order_does_not_deadlock(app: App, queue: Q
     for _ in range(5):
         queue.offer_many([Message(key=f"k{i}", payload=0) for i in range(50)])
         lease_ids = [delivery.lease_id for delivery in queue.try_poll_many(50)]
-        outcomes = all_at_once([partial(queue.ack_many, lease_ids), partial(queue.ack_many, lease_ids[::-1])])
+        outcomes = all_at_once([partial(queue.leases.ack, lease_ids), partial(queue.leases.ack, lease_ids[::-1])])
         for pair in zip(outcomes[0], outcomes[1][::-1], strict=True):
             assert sorted(settled.value for settled in pair) == ["done", "gone"]
     assert numbers(app, queue) == EMPTY
@@ -82,7 +82,7 @@ def test_an_offer_that_races_an_ack_always_ends_and_is_never_lost(app: App, queu
         queue.offer("a", turn)
         deliveries = queue.try_poll_many(1)
         settled, outcome = all_at_once(
-            [partial(queue.ack_many, [d.lease_id for d in deliveries]), partial(queue.offer, "a", f"new {turn}")]
+            [partial(queue.leases.ack, [d.lease_id for d in deliveries]), partial(queue.offer, "a", f"new {turn}")]
         )
         # Either the ack came first, and the offer made a new message; or the offer did, and the ack lost its lease.
         assert (settled, outcome) in [([Settled.DONE], Outcome.CREATED), ([Settled.LEASE_LOST], Outcome.UPDATED)]
@@ -138,7 +138,7 @@ def test_a_heartbeat_at_the_same_moment_never_costs_a_settle_its_lease(app: App,
 
 def test_redriving_twice_at_once_makes_each_letter_live_once(app: App, queue: Queue[Any]) -> None:
     queue.offer_many([Message(key=f"k{i}", payload=i) for i in range(50)])
-    queue.bury_many([delivery.lease_id for delivery in queue.try_poll_many(50)])
+    queue.leases.bury([delivery.lease_id for delivery in queue.try_poll_many(50)])
     moved = all_at_once([lambda: queue.dead_letters.redrive()] * 3)
     moved.append(queue.dead_letters.redrive())
     assert sum(moved) == 50
@@ -203,7 +203,7 @@ with tarry.connect(sys.argv[1]) as app:
     sys.stdin.readline()
     done = []
     while deliveries := queue.try_poll_many(5):
-        answers = queue.ack_many([d.lease_id for d in deliveries])
+        answers = queue.leases.ack([d.lease_id for d in deliveries])
         done += [d.key for d, a in zip(deliveries, answers) if a is tarry.Settled.DONE]
     print(json.dumps(done), flush=True)
 """
@@ -239,5 +239,5 @@ def test_a_lapsed_lease_is_taken_over_by_exactly_one(app: App, queue: Queue[Any]
     fresh = [delivery for some in taken for delivery in some]
     assert sorted(keys(fresh)) == sorted(lease_id.key for lease_id in stale)
     assert {delivery.attempt for delivery in fresh} == {2}
-    assert queue.ack_many(stale) == [Settled.LEASE_LOST] * 40
-    assert queue.ack_many([delivery.lease_id for delivery in fresh]) == [Settled.DONE] * 40
+    assert queue.leases.ack(stale) == [Settled.LEASE_LOST] * 40
+    assert queue.leases.ack([delivery.lease_id for delivery in fresh]) == [Settled.DONE] * 40

@@ -77,12 +77,12 @@ class TestAck:
         queue.offer("b", 1)
         queue.drop("c")
         forged = LeaseId("d", uuid4())
-        assert queue.ack_many([d, forged, c, b, a]) == [DONE, GONE, GONE, LEASE_LOST, DONE]
+        assert queue.leases.ack([d, forged, c, b, a]) == [DONE, GONE, GONE, LEASE_LOST, DONE]
         assert [queue.contains(key) for key in "abcd"] == [False, True, False, False]
 
     def test_nothing_to_settle_is_nothing_settled(self, queue: Queue[Any]) -> None:
-        assert queue.ack_many([]) == queue.nack_many([]) == queue.touch_many([]) == []
-        assert queue.release_many([]) == queue.bury_many([]) == []
+        assert queue.leases.ack([]) == queue.leases.nack([]) == queue.leases.touch([]) == []
+        assert queue.leases.release([]) == queue.leases.bury([]) == []
 
 
 class TestLostLeases:
@@ -112,20 +112,20 @@ class TestLostLeases:
 
     def test_a_forged_token_settles_nothing(self, queue: Queue[Any], delivery: Delivery[Any]) -> None:
         forged = [LeaseId("a", uuid4())]
-        assert queue.ack_many(forged) == queue.touch_many(forged) == queue.release_many(forged) == [LEASE_LOST]
-        assert queue.nack_many([Failure(forged[0])]) == queue.bury_many(forged) == [LEASE_LOST]
+        assert queue.leases.ack(forged) == queue.leases.touch(forged) == queue.leases.release(forged) == [LEASE_LOST]
+        assert queue.leases.nack([Failure(forged[0])]) == queue.leases.bury(forged) == [LEASE_LOST]
         assert delivery.ack() is DONE
 
     def test_a_token_is_good_for_its_own_key_only(self, queue: Queue[Any], delivery: Delivery[Any]) -> None:
         queue.offer("b", 1)
         take(queue)
-        assert queue.ack_many([LeaseId("b", delivery.token)]) == [LEASE_LOST]
+        assert queue.leases.ack([LeaseId("b", delivery.token)]) == [LEASE_LOST]
         assert queue.contains("b")
 
     def test_a_token_is_good_for_its_own_queue_only(self, app: App, queue: Queue[Any], delivery: Delivery[Any]) -> None:
         other = app.queue(new_name())
         other.offer("a", 1)
-        assert other.ack_many([delivery.lease_id]) == [LEASE_LOST]
+        assert other.leases.ack([delivery.lease_id]) == [LEASE_LOST]
         assert delivery.ack() is DONE
 
     def test_a_settled_delivery_cannot_be_settled_again_otherwise(
@@ -271,7 +271,7 @@ class TestReleaseForLater:
     def test_a_batch_goes_to_the_same_time(self, queue: Queue[Any]) -> None:
         queue.offer_many([Message(key=key, payload=0) for key in "abc"])
         lease_ids = [delivery.lease_id for delivery in queue.try_poll_many(3)]
-        assert queue.release_many(lease_ids, after=MINUTE) == [DONE] * 3
+        assert queue.leases.release(lease_ids, after=MINUTE) == [DONE] * 3
         assert {seen(queue, key).due_at for key in "abc"} == {START + MINUTE}
 
     def test_a_stale_token_postpones_nothing(self, queue: Queue[Any], delivery: Delivery[Any]) -> None:
@@ -295,16 +295,16 @@ class TestTheSameLeaseTwiceInOneBatch:
     def test_it_is_settled_as_by_two_calls_in_sequence(self, queue: Queue[Any]) -> None:
         queue.offer_many([Message(key=key, payload=0) for key in "abcd"])
         a, b, c, d = (delivery.lease_id for delivery in queue.try_poll_many(4))
-        assert queue.ack_many([a, a]) == [DONE, GONE]
-        assert queue.nack_many([Failure(b, "one"), Failure(b, "two")]) == [DONE, LEASE_LOST]
-        assert queue.release_many([c, c]) == [DONE, LEASE_LOST]
-        assert queue.bury_many([d, d]) == [DONE, GONE]
+        assert queue.leases.ack([a, a]) == [DONE, GONE]
+        assert queue.leases.nack([Failure(b, "one"), Failure(b, "two")]) == [DONE, LEASE_LOST]
+        assert queue.leases.release([c, c]) == [DONE, LEASE_LOST]
+        assert queue.leases.bury([d, d]) == [DONE, GONE]
         assert seen(queue, "b").last_error == "one"
 
     def test_a_touch_may_be_repeated(self, queue: Queue[Any]) -> None:
         queue.offer("a", 1)
         lease_id = take(queue).lease_id
-        assert queue.touch_many([lease_id, lease_id], MINUTE) == [DONE, DONE]
+        assert queue.leases.touch([lease_id, lease_id], MINUTE) == [DONE, DONE]
 
 
 class TestAsAContext:

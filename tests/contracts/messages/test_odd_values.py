@@ -31,7 +31,7 @@ def fine_or_refused(word: str) -> Iterator[None]:
 def test_a_key_that_cannot_be_is_not_held(queue: Queue[Any]) -> None:
     """A token comes from somewhere else, and so may its key: refused, or gone, but nothing breaks."""
     for key in ("", "k" * 201, "a\x00", "\ud800"):
-        for settle in (queue.ack_many, queue.release_many, queue.touch_many, queue.bury_many):
+        for settle in (queue.leases.ack, queue.leases.release, queue.leases.touch, queue.leases.bury):
             with fine_or_refused("key"):
                 assert settle([LeaseId(key, uuid4())]) == [Settled.GONE]
 

@@ -82,7 +82,7 @@ class TestInATransaction:
     def test_poll_work_and_ack_in_one_transaction(self, app: App, queue: Queue[Any], caller: Caller) -> None:
         queue.offer_many([Message(key=key, payload=key) for key in "abc"])
         deliveries = queue.try_poll_many(3, conn=caller.conn)
-        assert queue.ack_many([d.lease_id for d in deliveries], conn=caller.conn) == [Settled.DONE] * 3
+        assert queue.leases.ack([d.lease_id for d in deliveries], conn=caller.conn) == [Settled.DONE] * 3
         caller.commit()
         assert numbers(app, queue) == EMPTY
 
@@ -180,8 +180,8 @@ class TestInMemory:
             lambda queue, conn: queue.offer_many([], conn=conn),
             lambda queue, conn: queue.try_poll(conn=conn),
             lambda queue, conn: queue.try_poll_many(0, conn=conn),
-            lambda queue, conn: queue.ack_many([LeaseId("a", uuid4())], conn=conn),
-            lambda queue, conn: queue.nack_many([Failure(LeaseId("a", uuid4()))], conn=conn),
+            lambda queue, conn: queue.leases.ack([LeaseId("a", uuid4())], conn=conn),
+            lambda queue, conn: queue.leases.nack([Failure(LeaseId("a", uuid4()))], conn=conn),
             lambda queue, conn: queue.read("a", conn=conn),
             lambda queue, conn: queue.drop("a", conn=conn),
             lambda queue, conn: queue.dead_letters.list(conn=conn),

@@ -149,7 +149,7 @@ class TestHowMany:
         queue.offer("a", 1)
         queue.offer("b", 2)
         assert queue.try_poll_many(n) == []
-        assert queue.ack_many([]) == []
+        assert queue.leases.ack([]) == []
         assert numbers(app, queue) == (0, 2, 0, 0)
         assert len(queue.try_poll_many(3)) == 2
 

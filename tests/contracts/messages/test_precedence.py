@@ -54,5 +54,5 @@ def test_a_retry_is_delayed_as_in_the_message_else_the_nack_else_the_queue(
     strict: Queue[Any], message_s: int | None, nack_s: int | None, applies_s: int
 ) -> None:
     strict.offer("a", 1, max_attempts=5, retry=None if message_s is None else Retry.fixed(message_s * SECOND))
-    strict.nack_many([Failure(take(strict).lease_id)], retry=None if nack_s is None else Retry.fixed(nack_s * SECOND))
+    strict.leases.nack([Failure(take(strict).lease_id)], retry=None if nack_s is None else Retry.fixed(nack_s * SECOND))
     assert seen(strict, "a").due_at == START + applies_s * SECOND

@@ -262,7 +262,7 @@ class TestRename:
         assert app.queues.rename(queue.name, name).name == name
         renamed = app.queue(name)
         assert numbers(app, renamed) == (0, 1, 1, 1)
-        assert renamed.ack_many([held.lease_id]) == [Settled.DONE]
+        assert renamed.leases.ack([held.lease_id]) == [Settled.DONE]
         assert keys(renamed.dead_letters.list()) == ["c"]
         assert take(renamed).key == "a"
         with pytest.raises(UnknownQueue):
@@ -299,7 +299,7 @@ class TestRename:
         app.queues.rename(queue.name, name)
         queue.offer("c", 1)
         c = take(queue).lease_id
-        assert queue.ack_many([b, c, LeaseId("none", b.token), a, b]) == [
+        assert queue.leases.ack([b, c, LeaseId("none", b.token), a, b]) == [
             Settled.DONE,
             Settled.DONE,
             Settled.GONE,
@@ -314,7 +314,7 @@ class TestRename:
         take(queue)
         app.queues.rename(queue.name, name)
         assert stale.ack() is Settled.GONE
-        assert app.queue(name).ack_many([stale.lease_id]) == [Settled.LEASE_LOST]
+        assert app.queue(name).leases.ack([stale.lease_id]) == [Settled.LEASE_LOST]
 
     def test_the_history_follows(self, app: App, queue: Queue[Any], name: str) -> None:
         queue.offer("a", 1)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tarry.api._sync.leases import Leases
 from tarry.api._sync.queue import Queue
 from tarry.app import App
 from tarry.core.messages.model import LeaseId
@@ -308,10 +309,10 @@ def test_a_lease_that_was_lost_before_the_ack_is_reported(
     for key in ("a", "b"):
         app.queue("orders").offer(key, 1)
 
-    def too_late(self: Queue[object], lease_ids: list[LeaseId]) -> list[Settled]:
+    def too_late(self: Leases, lease_ids: list[LeaseId]) -> list[Settled]:
         return [Settled.LEASE_LOST] * lost + [Settled.DONE] * (len(lease_ids) - lost)
 
-    monkeypatch.setattr(Queue, "ack_many", too_late)
+    monkeypatch.setattr(Leases, "ack", too_late)
     ran = cli("poll", "orders", "--max", "2")
     assert ran.code == code
     assert "after the lease was lost" in ran.err

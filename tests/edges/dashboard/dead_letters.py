@@ -17,5 +17,5 @@ def bury(app: Any, queue: str, count: int, error: str | None, **message: Any) ->
     for at in range(0, count, BATCH):
         batch = keys[at : at + BATCH]
         target.offer_many([Message(**{"key": key, "payload": {"n": 1, "tenant": "acme"}, **message}) for key in batch])
-        target.bury_many([delivery.lease_id for delivery in target.try_poll_many(len(batch))], error)
+        target.leases.bury([delivery.lease_id for delivery in target.try_poll_many(len(batch))], error)
     return keys

@@ -28,7 +28,7 @@ def dead(dashboard: Served) -> None:
     bury(app, "trash", 7, "ValueError: 1")
     queue = app.queue("hostile")
     queue.offer(HOSTILE_KEY, {HOSTILE: HOSTILE}, type="<i>t</i>", headers={"x": HOSTILE})
-    queue.bury_many([delivery.lease_id for delivery in queue.try_poll_many(1)], HOSTILE)
+    queue.leases.bury([delivery.lease_id for delivery in queue.try_poll_many(1)], HOSTILE)
 
 
 def rows(page: Page, table: str) -> Any:

@@ -63,10 +63,10 @@ def _minute(app: Any, clock: MutableClock, traffic: Traffic, minute: int, random
     clock.advance(timedelta(seconds=random.uniform(0.05, 0.4)))
     failed = len(leases) * 2 // 3 if is_down else 0
     for lease in leases[:failed]:
-        queue.bury_many([lease], REFUSED.format(n=random.randint(2, 240)))
+        queue.leases.bury([lease], REFUSED.format(n=random.randint(2, 240)))
     if traffic.queue == "orders" and minute % 20 == 19:
-        queue.bury_many([leases.pop()], ODD)
-    queue.ack_many(leases[failed:])
+        queue.leases.bury([leases.pop()], ODD)
+    queue.leases.ack(leases[failed:])
     clock.set(start)
 
 

@@ -27,7 +27,11 @@ class Queue:
         self.touches: list[tuple[list[str], timedelta | None]] = []
         self.outcome: Callable[[], Any] = lambda: DONE
 
-    async def touch_many(self, lease_ids: Sequence[LeaseId], lease_for: timedelta | None = None) -> list[Settled]:
+    @property
+    def leases(self) -> Queue:
+        return self
+
+    async def touch(self, lease_ids: Sequence[LeaseId], lease_for: timedelta | None = None) -> list[Settled]:
         self.touches.append(([lease_id.key for lease_id in lease_ids], lease_for))
         return [self.outcome() for _ in lease_ids]
 
@@ -142,7 +146,7 @@ def test_a_beat_that_hangs_does_not_hide_that_the_lease_ran_out() -> None:
             await never.wait()
             return [DONE] * len(lease_ids)
 
-        orders.touch_many = hang  # pyright: ignore[reportAttributeAccessIssue]
+        orders.touch = hang  # pyright: ignore[reportAttributeAccessIssue]
         beating.add_job(orders, "a")
         assert await beating.beat_at(110.0) == 2.5  # another beat may be wanted by then
         await beating.beat_at(130.0)
@@ -210,7 +214,7 @@ def test_while_a_beat_is_under_way_it_looks_again_in_time_for_another() -> None:
             await replied.wait()
             raise StoreUnavailable("away")
 
-        queue.touch_many = slow  # pyright: ignore[reportAttributeAccessIssue]
+        queue.touch = slow  # pyright: ignore[reportAttributeAccessIssue]
         beating.add_job(queue, "a", lease_s=600.0)
         assert await beating.beat_at(300.0) == 50.0  # not 400, when the lease would be over
         replied.set()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tarry import Message, Retry, Worker
+from tarry.api.leases import AsyncLeases
 from tarry.api.queue import AsyncQueue
 from tarry.app import AsyncApp
 from tarry.services.worker import dispatch
@@ -89,15 +90,15 @@ def test_a_cancellation_that_a_handler_left_behind_loses_no_ack_and_no_slot(
 ) -> None:
     async def test(app: AsyncApp, orders: AsyncQueue[Any], clock: MutableClock) -> None:
         worker, left_behind = Worker(), list[asyncio.Task[Any]]()
-        ack_many = AsyncQueue[Any].ack_many
+        ack = AsyncLeases.ack
 
-        async def slow_ack(queue: AsyncQueue[Any], *args: Any, **kwargs: Any) -> Any:
+        async def slow_ack(leases: AsyncLeases, *args: Any, **kwargs: Any) -> Any:
             if left_behind:
                 left_behind.pop().cancel()  # as a watchdog that was not disarmed does
                 await asyncio.sleep(0)
-            return await ack_many(queue, *args, **kwargs)
+            return await ack(leases, *args, **kwargs)
 
-        monkeypatch.setattr(AsyncQueue, "ack_many", slow_ack)
+        monkeypatch.setattr(AsyncLeases, "ack", slow_ack)
 
         @worker.handler("orders")
         async def handle(order: int) -> None:

@@ -31,23 +31,23 @@ class Delivery(Handed[P]):
         return self._queue.name
 
     def ack(self, *, conn: Any = None) -> Settled:
-        return self._settle("ack", conn, lambda: self._queue.ack_many([self.lease_id], conn=conn))
+        return self._settle("ack", conn, lambda: self._queue.leases.ack([self.lease_id], conn=conn))
 
     def nack(self, error: str | None = None, *, after: timedelta | None = None, conn: Any = None) -> Settled:
         failure = Failure(self.lease_id, error, after)
-        return self._settle("nack", conn, lambda: self._queue.nack_many([failure], conn=conn))
+        return self._settle("nack", conn, lambda: self._queue.leases.nack([failure], conn=conn))
 
     def touch(self, lease_for: timedelta | None = None, *, conn: Any = None) -> Settled:
         """Prolong the lease. `BUSY`: another transaction has locked the message, and the lease ends when it did before."""
-        return self._queue.touch_many([self.lease_id], lease_for, conn=conn)[0]
+        return self._queue.leases.touch([self.lease_id], lease_for, conn=conn)[0]
 
     def release(self, *, at: datetime | None = None, after: timedelta | None = None, conn: Any = None) -> Settled:
         return self._settle(
-            "release", conn, lambda: self._queue.release_many([self.lease_id], at=at, after=after, conn=conn)
+            "release", conn, lambda: self._queue.leases.release([self.lease_id], at=at, after=after, conn=conn)
         )
 
     def bury(self, error: str | None = None, *, conn: Any = None) -> Settled:
-        return self._settle("bury", conn, lambda: self._queue.bury_many([self.lease_id], error, conn=conn))
+        return self._settle("bury", conn, lambda: self._queue.leases.bury([self.lease_id], error, conn=conn))
 
     def _settle(self, verb: str, conn: Any, settle: Callable[[], list[Settled]]) -> Settled:
         self.unconfirmed = verb

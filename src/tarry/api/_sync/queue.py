@@ -9,17 +9,17 @@ from typing import Any, Generic, TypeVar, Unpack
 
 from tarry.api._sync.dead_letters import DeadLetters
 from tarry.api._sync.delivery import Delivery
+from tarry.api._sync.leases import Leases
 from tarry.api._sync.waiting import wait_for
 from tarry.api.decoding import decoded
 from tarry.api.drafts import Changes, Drafter, checked_conflict, checked_edit
 from tarry.api.prefetch import Prefetched
-from tarry.api.validation import checked_due, checked_failures, checked_lease_ids, checked_text
 from tarry.core import limits
 from tarry.core._sync.ports import Store
 from tarry.core.codecs import Codec
-from tarry.core.messages.model import BuryReason, Conflict, Failure, Lease, LeaseId, Message, PollOptions, StoredMessage
-from tarry.core.messages.outcomes import Edited, Outcome, Settled
-from tarry.core.messages.retry import Retry, check_retry
+from tarry.core.messages.model import Conflict, Lease, Message, PollOptions, StoredMessage
+from tarry.core.messages.outcomes import Edited, Outcome
+from tarry.core.messages.retry import Retry
 from tarry.core.monotonic import elapsed_s
 from tarry.core.operation import Operation
 from tarry.core.wakeup.wait_queue import WaitKey
@@ -28,7 +28,7 @@ P = TypeVar("P")
 
 
 class Queue(Generic[P]):
-    """Messages of one queue: offer, poll, settle, read. For its settings see `app.queues`.
+    """Messages of one queue: offer, poll, read, edit. `leases` settles many at once; for the settings see `app.queues`.
 
     Offers and acks of concurrent tasks of an event loop share a commit."""
 
@@ -42,6 +42,7 @@ class Queue(Generic[P]):
         timer: Callable[[], float] = elapsed_s,
     ) -> None:
         self.name = limits.check_queue_name(name)
+        self.leases = Leases(store, self.name)
         self._store = store
         self._messages = store.messages
         self._codec = codec
@@ -192,44 +193,7 @@ class Queue(Generic[P]):
 
     def _release(self, unstarted: Sequence[Delivery[P]]) -> None:
         if unstarted:
-            self.release_many([delivery.lease_id for delivery in unstarted])
-
-    def ack_many(self, lease_ids: Sequence[LeaseId], *, conn: Any = None) -> list[Settled]:
-        return self._store.run(self._messages.ack(self.name, checked_lease_ids(lease_ids)), conn)
-
-    def nack_many(self, failures: Sequence[Failure], *, retry: Retry | None = None, conn: Any = None) -> list[Settled]:
-        """`retry` overrides the queue's policy and number of attempts, but not a message's own."""
-        return self._store.run(
-            self._messages.nack(self.name, checked_failures(failures), retry=check_retry(retry)), conn
-        )
-
-    def touch_many(
-        self, lease_ids: Sequence[LeaseId], lease_for: timedelta | None = None, *, conn: Any = None
-    ) -> list[Settled]:
-        checked = None if lease_for is None else limits.check_lease_for(lease_for)
-        return self._store.run(self._messages.touch(self.name, checked_lease_ids(lease_ids), lease_for=checked), conn)
-
-    def release_many(
-        self,
-        lease_ids: Sequence[LeaseId],
-        *,
-        at: datetime | None = None,
-        after: timedelta | None = None,
-        conn: Any = None,
-    ) -> list[Settled]:
-        """Release without counting the attempt: ready at once, or due `at` an instant or `after` a while."""
-        due_at, after = checked_due(at, after)
-        return self._store.run(
-            self._messages.release(self.name, checked_lease_ids(lease_ids), due_at=due_at, after=after), conn
-        )
-
-    def bury_many(
-        self, lease_ids: Sequence[LeaseId], error: str | None = None, *, reason: BuryReason = "buried", conn: Any = None
-    ) -> list[Settled]:
-        text = checked_text(error, "error")
-        return self._store.run(
-            self._messages.bury(self.name, checked_lease_ids(lease_ids), error=text, reason=reason), conn
-        )
+            self.leases.release([delivery.lease_id for delivery in unstarted])
 
     def read(self, key: str, *, conn: Any = None) -> StoredMessage[P] | None:
         """The live message of this key, without a lease."""

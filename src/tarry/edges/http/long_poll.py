@@ -125,7 +125,7 @@ def _options(poll: wire.PollRequest) -> dict[str, Any]:
 
 
 async def _release(queue: AsyncQueue[Content], deliveries: Deliveries) -> None:
-    await queue.release_many([delivery.lease_id for delivery in deliveries])
+    await queue.leases.release([delivery.lease_id for delivery in deliveries])
 
 
 async def _release_result(queue: AsyncQueue[Content], polling: asyncio.Task[list[AsyncDelivery[Content]]]) -> None:

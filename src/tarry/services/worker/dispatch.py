@@ -227,7 +227,7 @@ class Settler:
                     async with asyncio.timeout(job.expires_s - self._timer()):
                         job.result, settled = await self._confirm(job, returned)
                 elif returned is None:
-                    job.result, (settled,) = HandlerResult.ACKED, await job.queue.ack_many([job.delivery.lease_id])
+                    job.result, (settled,) = HandlerResult.ACKED, await job.queue.leases.ack([job.delivery.lease_id])
                 else:
                     job.result, settled = await self._verb(job, returned)
                 return settled
@@ -248,21 +248,21 @@ class Settler:
         lease_id, handler, queue = job.delivery.lease_id, job.handler, job.queue
         match returned:
             case Raised(error) if isinstance(error, handler.bury_on):
-                return HandlerResult.BURIED, (await queue.bury_many([lease_id], described(error)))[0]
+                return HandlerResult.BURIED, (await queue.leases.bury([lease_id], described(error)))[0]
             case Raised(error):
                 failure = Failure(lease_id, described(error))
-                return HandlerResult.FAILED, (await queue.nack_many([failure], retry=handler.retry))[0]
+                return HandlerResult.FAILED, (await queue.leases.nack([failure], retry=handler.retry))[0]
             case Unreadable(reason):
-                return HandlerResult.BURIED, (await queue.bury_many([lease_id], reason, reason="undecodable"))[0]
+                return HandlerResult.BURIED, (await queue.leases.bury([lease_id], reason, reason="undecodable"))[0]
             case Bury(reason):
-                return HandlerResult.BURIED, (await queue.bury_many([lease_id], reason))[0]
+                return HandlerResult.BURIED, (await queue.leases.bury([lease_id], reason))[0]
             case Snooze(after=after, at=at):
-                return HandlerResult.SNOOZED, (await queue.release_many([lease_id], after=after, at=at))[0]
+                return HandlerResult.SNOOZED, (await queue.leases.release([lease_id], after=after, at=at))[0]
             case Release():
-                return HandlerResult.RELEASED, (await queue.release_many([lease_id]))[0]
+                return HandlerResult.RELEASED, (await queue.leases.release([lease_id]))[0]
             case _:
                 self._warn(handler, returned)
-                return HandlerResult.ACKED, (await queue.ack_many([lease_id]))[0]
+                return HandlerResult.ACKED, (await queue.leases.ack([lease_id]))[0]
 
     async def _confirm(self, job: Job, returned: Any) -> tuple[HandlerResult, Settled]:
         """The result of a settle that may have been rolled back with the handler's transaction: while the lease is valid, it
@@ -277,7 +277,7 @@ class Settler:
         if not isinstance(returned, (Raised, Bury, Snooze, Release)):
             failure = Failure(delivery.lease_id, _rolled_back(job))
             result = HandlerResult.FAILED
-            settled = (await job.queue.nack_many([failure], retry=job.handler.retry))[0]
+            settled = (await job.queue.leases.nack([failure], retry=job.handler.retry))[0]
         else:
             result, settled = await self._verb(job, returned)
         # Committed meanwhile. A message that was released or failed may be leased by another consumer already.

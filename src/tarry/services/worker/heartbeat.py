@@ -67,7 +67,7 @@ class Heartbeat:
         sent_s = self._timer()
         try:
             # With an explicit time: the setting of the queue may have changed since the poll.
-            results = await group[0].queue.touch_many(
+            results = await group[0].queue.leases.touch(
                 [job.delivery.lease_id for job in group], timedelta(seconds=span_s)
             )
         except TarryError as error:

@@ -201,7 +201,7 @@ class Runtime:
         last_s = max(job.expires_s for job in unstarted)
         while self._timer() < last_s:
             try:
-                await queue.release_many([job.delivery.lease_id for job in unstarted])
+                await queue.leases.release([job.delivery.lease_id for job in unstarted])
                 return
             except (StoreUnavailable, LockTimeout):
                 failures += 1

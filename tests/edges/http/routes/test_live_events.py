@@ -209,7 +209,7 @@ def fail(client: Client, n: int) -> list[str]:
     queue, keys = client.queue("q"), [f"k{i}" for i in range(n)]
     queue.offer_many([tarry.Message(key=key, payload=1) for key in keys])
     held = queue.try_poll_many(n)
-    queue.nack_many([Failure(delivery.lease_id, "x" * 8_000, timedelta(hours=1)) for delivery in held])
+    queue.leases.nack([Failure(delivery.lease_id, "x" * 8_000, timedelta(hours=1)) for delivery in held])
     return sorted(delivery.key for delivery in held)
 
 

@@ -170,7 +170,7 @@ def ack(cli: Session, queue: QueueName, key: Key, token: Token) -> None:
 
     The token comes from: tarry poll --no-ack. If the lease was lost nothing changes, and the exit code is 4.
     """
-    _settle(cli, "acked", queue, key, token, lambda source, lease: source.ack_many([lease]))
+    _settle(cli, "acked", queue, key, token, lambda source, lease: source.leases.ack([lease]))
 
 
 @command(
@@ -191,7 +191,9 @@ def nack(
     It is delivered again by the retry policy of its queue, or becomes a dead letter if this was its last attempt.
     """
     retry_in = parsed(delay, after, "--after")
-    _settle(cli, "nacked", queue, key, token, lambda source, lease: source.nack_many([Failure(lease, error, retry_in)]))
+    _settle(
+        cli, "nacked", queue, key, token, lambda source, lease: source.leases.nack([Failure(lease, error, retry_in)])
+    )
 
 
 @command("message touch", "tarry message touch orders order-17 $TOKEN --lease 5m")
@@ -201,7 +203,7 @@ def touch(cli: Session, queue: QueueName, key: Key, token: Token, lease: opt.Lea
     For work that takes longer than its lease. An expired lease cannot be prolonged.
     """
     lease_for = parsed(duration, lease, "--lease")
-    _settle(cli, "touched", queue, key, token, lambda source, lease: source.touch_many([lease], lease_for))
+    _settle(cli, "touched", queue, key, token, lambda source, lease: source.leases.touch([lease], lease_for))
 
 
 @command(
@@ -222,7 +224,7 @@ def release(
     It is deliverable at once, or at the time of --after or --at.
     """
     due = due_of(after, at)
-    _settle(cli, "released", queue, key, token, lambda source, lease: source.release_many([lease], **due))
+    _settle(cli, "released", queue, key, token, lambda source, lease: source.leases.release([lease], **due))
 
 
 @command("message bury", "tarry message bury orders order-17 $TOKEN --error 'no such customer'")
@@ -231,7 +233,7 @@ def bury(cli: Session, queue: QueueName, key: Key, token: Token, error: ErrorTex
 
     For a message that no retry can help. To deliver it again: tarry dlq redrive.
     """
-    _settle(cli, "buried", queue, key, token, lambda source, lease: source.bury_many([lease], error))
+    _settle(cli, "buried", queue, key, token, lambda source, lease: source.leases.bury([lease], error))
 
 
 Settle = Callable[["Queue[Any]", LeaseId], list[Settled]]

@@ -165,11 +165,11 @@ def _print_and_ack(
             cli.printer.views(_LEASED if keep else _ACKED, batch, now=now)
             cli.printer.flush()
             if not keep and batch:
-                lost += sum(settled is not Settled.DONE for settled in source.ack_many([d.lease_id for d in batch]))
+                lost += sum(settled is not Settled.DONE for settled in source.leases.ack([d.lease_id for d in batch]))
             del unprinted[: len(batch)]
     finally:
         if unprinted:
-            source.release_many([delivery.lease_id for delivery in unprinted])
+            source.leases.release([delivery.lease_id for delivery in unprinted])
     return lost
 
 

@@ -14,7 +14,7 @@ from fastapi import APIRouter, Query, Request
 from pydantic import Field
 from starlette.responses import Response
 
-from tarry.api.queue import AsyncQueue
+from tarry.api.leases import AsyncLeases
 from tarry.core.messages.model import Draft, Failure, LeaseId
 from tarry.core.messages.outcomes import Outcome, Settled
 from tarry.core.security.api_keys import Action
@@ -28,7 +28,6 @@ from tarry.edges.http.routes.leases import settle_by_queue
 from tarry.edges.http.routing import AccessRoute, Scope, access, caller_of, message_of, respond
 from tarry.wire.ids import MessageId, storable
 from tarry.wire.messages import PollRequest
-from tarry.wire.payload import Content
 
 R = TypeVar("R")
 Show = Callable[[str, Deliveries], Mapping[str, Any]]
@@ -108,7 +107,7 @@ async def nack(request: Request, id: str, body: wire.Nack) -> Response:
     """Queue the message again at once, or make it a dead letter when its attempts are used up."""
     queue, key = message_of(request)
     failure = Failure(LeaseId(key, body.lock_token), body.errorReason or body.error, _NO_DELAY)
-    (outcome,) = await request.app.state.broker.queue(queue).nack_many([failure])
+    (outcome,) = await request.app.state.broker.queue(queue).leases.nack([failure])
     _raise_unless_done(outcome)
     return respond({"message": "Message nacked"})
 
@@ -116,7 +115,7 @@ async def nack(request: Request, id: str, body: wire.Nack) -> Response:
 @router.post("/nack/batch", openapi_extra=_CONSUME)
 async def nack_batch(request: Request, body: wire.NackBatch) -> Response:
     failures = [(item.id, Failure(_lease_id(item), item.error, _NO_DELAY)) for item in body.nacks]
-    outcomes = await settle_by_queue(request, failures, AsyncQueue[Content].nack_many)
+    outcomes = await settle_by_queue(request, failures, AsyncLeases.nack)
     succeeded, failed = _results(body.nacks, outcomes)
     store, requeued = request.app.state.broker.store, 0
     for queue, key in filter(None, map(MessageId.parse, succeeded)):
@@ -131,7 +130,7 @@ async def touch(request: Request, id: str, body: wire.Touch) -> Response:
     message no longer exists."""
     name, key = message_of(request)
     queue = request.app.state.broker.queue(name)
-    (outcome,) = await queue.touch_many([LeaseId(key, body.lock_token)], body.extend_seconds)
+    (outcome,) = await queue.leases.touch([LeaseId(key, body.lock_token)], body.extend_seconds)
     _raise_unless_done(outcome)
     message = await queue.read(key)
     until = None if message is None else wire.seconds(message.lease_until)
@@ -183,7 +182,7 @@ async def _poll(request: Request, query: wire.DequeueQuery, most: int, show: Sho
 
 
 def _ack_all(request: Request, items: Sequence[wire.Ack]) -> Awaitable[list[Settled]]:
-    return settle_by_queue(request, [(item.id, _lease_id(item)) for item in items], AsyncQueue[Content].ack_many)
+    return settle_by_queue(request, [(item.id, _lease_id(item)) for item in items], AsyncLeases.ack)
 
 
 def _lease_id(item: wire.Ack) -> LeaseId:

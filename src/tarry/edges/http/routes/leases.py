@@ -9,6 +9,7 @@ from typing import TypeVar
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from tarry.api.leases import AsyncLeases
 from tarry.api.queue import AsyncQueue
 from tarry.core.errors import UnknownQueue
 from tarry.core.messages.model import Failure, LeaseId
@@ -23,7 +24,7 @@ from tarry.wire.ids import MessageId
 from tarry.wire.payload import Content
 
 S = TypeVar("S", LeaseId, Failure)
-Settle = Callable[[AsyncQueue[Content], list[S]], Awaitable[list[Settled]]]
+Settle = Callable[[AsyncLeases, list[S]], Awaitable[list[Settled]]]
 
 router = APIRouter(prefix="/v1", tags=["deliveries"], route_class=AccessRoute)
 _POLL = needs(Action.CONSUME, responses={204: {"description": "Nothing came in time"}})
@@ -47,7 +48,7 @@ async def poll(request: Request, queue: str, body: Sent[wire.PollRequest | None]
 async def ack(request: Request, id: str, body: Sent[wire.SettleRequest]) -> Response:
     """Finished: the message is gone."""
     queue, lease_id = _leased(request, body)
-    return _settled(await queue.ack_many([lease_id]))
+    return _settled(await queue.leases.ack([lease_id]))
 
 
 @router.post("/messages/{id}/nack", response_model=wire.Settlement, **_SINGLE)
@@ -55,14 +56,14 @@ async def nack(request: Request, id: str, body: Sent[wire.NackRequest]) -> Respo
     """Failed: tried again later, or dead when its attempts are used up."""
     queue, lease_id = _leased(request, body)
     failure = Failure(lease_id, body.error, body.after)
-    return _settled(await queue.nack_many([failure], retry=body.retry and body.retry.core()))
+    return _settled(await queue.leases.nack([failure], retry=body.retry and body.retry.core()))
 
 
 @router.post("/messages/{id}/touch", response_model=wire.Touched, **_SINGLE)
 async def touch(request: Request, id: str, body: Sent[wire.TouchRequest]) -> Response:
     """Extend the lease, from now. Rejected after it has expired."""
     queue, lease_id = _leased(request, body)
-    response = _settled(await queue.touch_many([lease_id], body.lease_for))
+    response = _settled(await queue.leases.touch([lease_id], body.lease_for))
     message = await queue.read(lease_id.key)
     return (
         response if message is None else respond(wire.Touched(outcome="done", lease_until=exact(message.lease_until)))
@@ -73,20 +74,20 @@ async def touch(request: Request, id: str, body: Sent[wire.TouchRequest]) -> Res
 async def release(request: Request, id: str, body: Sent[wire.ReleaseRequest]) -> Response:
     """Return it: deliverable at once or later, and the attempt does not count."""
     queue, lease_id = _leased(request, body)
-    return _settled(await queue.release_many([lease_id], at=body.at, after=body.after))
+    return _settled(await queue.leases.release([lease_id], at=body.at, after=body.after))
 
 
 @router.post("/messages/{id}/bury", response_model=wire.Settlement, **_SINGLE)
 async def bury(request: Request, id: str, body: Sent[wire.BuryRequest]) -> Response:
     """Make it a dead letter, whatever attempts are left."""
     queue, lease_id = _leased(request, body)
-    return _settled(await queue.bury_many([lease_id], body.error, reason=body.reason))
+    return _settled(await queue.leases.bury([lease_id], body.error, reason=body.reason))
 
 
 @router.post("/messages:ack", response_model=wire.SettledBatch, **_MANY)
 async def ack_batch(request: Request, body: Sent[wire.SettleBatch]) -> Response:
     """`ack` for many, of any queues, each with its own outcome."""
-    return await _settle_each(request, body, AsyncQueue[Content].ack_many)
+    return await _settle_each(request, body, AsyncLeases.ack)
 
 
 @router.post("/messages:nack", response_model=wire.SettledBatch, **_MANY)
@@ -96,21 +97,21 @@ async def nack_batch(request: Request, body: Sent[wire.NackBatch]) -> Response:
     failures = [(nack.id, Failure(nack.core(), nack.error, nack.after)) for nack in body.messages]
     return _outcomes(
         body.messages,
-        await settle_by_queue(request, failures, lambda queue, items: queue.nack_many(items, retry=retry)),
+        await settle_by_queue(request, failures, lambda leases, items: leases.nack(items, retry=retry)),
     )
 
 
 @router.post("/messages:touch", response_model=wire.SettledBatch, **_MANY)
 async def touch_batch(request: Request, body: Sent[wire.TouchBatch]) -> Response:
     """`touch` for many."""
-    return await _settle_each(request, body, lambda queue, lease_ids: queue.touch_many(lease_ids, body.lease_for))
+    return await _settle_each(request, body, lambda leases, lease_ids: leases.touch(lease_ids, body.lease_for))
 
 
 @router.post("/messages:release", response_model=wire.SettledBatch, **_MANY)
 async def release_batch(request: Request, body: Sent[wire.ReleaseBatch]) -> Response:
     """`release` for many."""
     return await _settle_each(
-        request, body, lambda queue, lease_ids: queue.release_many(lease_ids, at=body.at, after=body.after)
+        request, body, lambda leases, lease_ids: leases.release(lease_ids, at=body.at, after=body.after)
     )
 
 
@@ -118,7 +119,7 @@ async def release_batch(request: Request, body: Sent[wire.ReleaseBatch]) -> Resp
 async def bury_batch(request: Request, body: Sent[wire.BuryBatch]) -> Response:
     """`bury` for many."""
     return await _settle_each(
-        request, body, lambda queue, lease_ids: queue.bury_many(lease_ids, body.error, reason=body.reason)
+        request, body, lambda leases, lease_ids: leases.bury(lease_ids, body.error, reason=body.reason)
     )
 
 
@@ -155,7 +156,7 @@ async def settle_by_queue(request: Request, items: Sequence[tuple[str, S]], sett
     outcomes: list[Settled] = [Settled.GONE] * len(items)
     for name, indexes in by_queue.items():
         try:
-            settled = await settle(request.app.state.broker.queue(name), [items[index][1] for index in indexes])
+            settled = await settle(request.app.state.broker.queue(name).leases, [items[index][1] for index in indexes])
         except UnknownQueue:
             continue  # its messages are gone, too
         for index, outcome in zip(indexes, settled, strict=True):
