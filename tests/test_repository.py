@@ -1,5 +1,6 @@
 """Promises that the repository makes about itself."""
 
+import ast
 import importlib.metadata
 import inspect
 import pkgutil
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from collections import Counter
 from pathlib import Path
 from types import FunctionType
 
@@ -18,6 +20,7 @@ from packaging.utils import canonicalize_name
 import tarry
 
 ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "src/tarry"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 LOCK = (ROOT / "requirements.lock").read_text()
 SQL_FILES = sorted((ROOT / "src").rglob("*.sql"))
@@ -71,6 +74,25 @@ def test_no_folder_has_more_files_than_a_reader_scans_at_once() -> None:
     kept = [folder for folder in folders if folder.name != "__pycache__"]
     counts = {str(folder.relative_to(ROOT)): sum(path.is_file() for path in folder.iterdir()) for folder in kept}
     assert {folder: count for folder, count in counts.items() if count > FILE_LIMIT} == {}
+
+
+def test_a_class_name_occurs_once() -> None:
+    """Private classes apart, and generated ones. A wire struct may be named like the entity whose JSON form it is: it is
+    referred to as `wire.X`. Relay's wire module has Relay's words."""
+    modules = [path for path in sorted(PACKAGE.rglob("*.py")) if "_sync" not in path.parts]
+    names = [(wire_of(path), name) for path in modules for name in class_names(path) if not name.startswith("_")]
+    assert {name: count for name, count in Counter(names).items() if count > 1} == {}
+
+
+def wire_of(path: Path) -> str:
+    place = path.relative_to(PACKAGE)
+    if place.parts[0] == "wire":
+        return "wire"
+    return "relay" if place.match("relay/wire.py") else ""
+
+
+def class_names(path: Path) -> list[str]:
+    return [node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)]
 
 
 def classes() -> set[type]:

@@ -13,7 +13,7 @@ import pytest
 from tarry.app import App
 from tarry.services.cron._sync.scheduler import Scheduler
 from tarry.storage.postgres import runner
-from tarry.storage.postgres.prepared import Session
+from tarry.storage.postgres.prepared import PreparedStatements
 from tarry.storage.postgres.sync import PostgresStore
 from tests.kit.clocks import START, WatchedClock
 
@@ -44,7 +44,7 @@ def longest_walk(call: Callable[[], Any]) -> list[str]:
     walks: list[list[str]] = []
 
     def profile(frame: FrameType, event: str, _: Any) -> None:
-        if event == "call" and frame.f_code is Session.run.__code__:  # from here on, it is about the socket
+        if event == "call" and frame.f_code is PreparedStatements.run.__code__:  # from here on, it is about the socket
             walks.append([*dict.fromkeys(passed(frame))])
 
     sys.setprofile(profile)

@@ -27,7 +27,7 @@ from tarry.edges.env import dsn_from
 from tarry.storage.postgres import health
 from tarry.storage.postgres import migrate as migrations
 from tarry.storage.postgres.connections import connected, keywords
-from tarry.storage.postgres.health import Finding
+from tarry.storage.postgres.health import CheckResult
 from tarry.storage.postgres.journal import statements as journal_statements
 from tarry.storage.postgres.maintenance import statements as maintenance_statements
 from tarry.storage.postgres.runner import drive, transaction
@@ -132,28 +132,33 @@ def statuses(conn: Connection[Any]) -> list[MigrationStatus]:
     return listed
 
 
-def diagnose(dsn: str | None) -> list[Finding]:
+def diagnose(dsn: str | None) -> list[CheckResult]:
     """Run every check. A database that does not start, or cannot be reached, is a finding, too."""
-    findings: list[Finding] = []
+    findings: list[CheckResult] = []
     try:
         with _reach(dsn) as (reached, described):
-            findings.append(Finding("database", True, described))
+            findings.append(CheckResult("database", True, described))
             with connected(reached) as conn:
-                findings += [Finding("connection", True, "works"), *health.findings(conn), _clock(conn), _pooler(conn)]
+                findings += [
+                    CheckResult("connection", True, "works"),
+                    *health.findings(conn),
+                    _clock(conn),
+                    _pooler(conn),
+                ]
                 findings += _schema(conn)
                 findings += [zones_here(), _zones_there(conn)]
     except EmbeddedError as error:
-        return [Finding("database", False, str(error), error.hint or "name another database: --dsn"), zones_here()]
+        return [CheckResult("database", False, str(error), error.hint or "name another database: --dsn"), zones_here()]
     except StoreUnavailable as error:
-        findings += [Finding("connection", False, str(error), error.hint or ""), zones_here()]
+        findings += [CheckResult("connection", False, str(error), error.hint or ""), zones_here()]
     except InvalidState as error:
-        findings.append(Finding("privileges", False, str(error), _GRANT))
+        findings.append(CheckResult("privileges", False, str(error), _GRANT))
     except (psycopg.Error, SchemaMismatch) as error:
-        findings.append(Finding("connection", False, f"was lost: {error}", "see the log of the server"))
+        findings.append(CheckResult("connection", False, f"was lost: {error}", "see the log of the server"))
     return findings
 
 
-def _clock(conn: Connection[Any]) -> Finding:
+def _clock(conn: Connection[Any]) -> CheckResult:
     """Clock skew by the fastest of three readings, to exclude network delay."""
     readings: list[tuple[timedelta, timedelta]] = []
     for _ in range(3):
@@ -164,7 +169,7 @@ def _clock(conn: Connection[Any]) -> Finding:
         readings.append((took, row[0] - (before + took / 2)))
     took, skew = min(readings)
     text = f"the database is {abs(skew).total_seconds():.3f} s {'ahead' if skew > timedelta(0) else 'behind'}"
-    return Finding(
+    return CheckResult(
         "clock skew",
         abs(skew) - took / 2 <= LARGEST_SKEW,
         text,
@@ -172,24 +177,24 @@ def _clock(conn: Connection[Any]) -> Finding:
     )
 
 
-def _pooler(conn: Connection[Any]) -> Finding:
+def _pooler(conn: Connection[Any]) -> CheckResult:
     row = conn.execute("select pg_backend_pid()").fetchone()
     direct = row is not None and row[0] == conn.info.backend_pid
-    return Finding("pooler", True, "none, direct connection" if direct else "connected through a pooler")
+    return CheckResult("pooler", True, "none, direct connection" if direct else "connected through a pooler")
 
 
-def _schema(conn: Connection[Any]) -> list[Finding]:
+def _schema(conn: Connection[Any]) -> list[CheckResult]:
     listed = statuses(conn)
     odd = [status for status in listed if status.state != "applied"]
     if not odd:
-        applied = Finding("migrations", True, f"{len(listed)} applied")
+        applied = CheckResult("migrations", True, f"{len(listed)} applied")
         privileges = _privileges(conn)
         findings = [applied, privileges, *_journal(conn)]
         return [*findings, _origin(conn), _vacuum(conn), _sweeper(conn)] if privileges.ok else findings
     hint = "run: tarry db migrate"
     if any(status.state != "pending" for status in odd):
         hint = "this database belongs to another version of Tarry: use that version; see: tarry db status"
-    return [Finding("migrations", False, ", ".join(f"{status.name} is {status.state}" for status in odd), hint)]
+    return [CheckResult("migrations", False, ", ".join(f"{status.name} is {status.state}" for status in odd), hint)]
 
 
 _GRANT = "connect as the owner of the schema tarry, or grant its tables and sequences to this role"
@@ -206,11 +211,11 @@ _LACKING: LiteralString = """
 """
 
 
-def _privileges(conn: Connection[Any]) -> Finding:
+def _privileges(conn: Connection[Any]) -> CheckResult:
     """The privileges that offering, polling and settling need."""
     role, creates, lacking = conn.execute(_LACKING, (list(_TABLES),)).fetchone() or ("", False, ["schema tarry"])
     partitions = "also create partitions" if creates else "not create partitions, which the migrating role does"
-    return Finding(
+    return CheckResult(
         "privileges",
         not lacking,
         f"{role} may not use {', '.join(lacking)}" if lacking else f"{role} may read and write, and {partitions}",
@@ -218,7 +223,7 @@ def _privileges(conn: Connection[Any]) -> Finding:
     )
 
 
-def _journal(conn: Connection[Any]) -> list[Finding]:
+def _journal(conn: Connection[Any]) -> list[CheckResult]:
     row = conn.execute(
         "select count(*) filter (where to_regclass('tarry.event_' || to_char(day, 'YYYYMMDD')) is not null), "
         "exists (select from tarry.event_overflow) "
@@ -227,13 +232,13 @@ def _journal(conn: Connection[Any]) -> list[Finding]:
     ).fetchone()
     there, overflowing = row or (0, False)
     return [
-        Finding(
+        CheckResult(
             "journal partitions",
             there == PARTITION_DAYS,
             f"{there} of the next {PARTITION_DAYS} days have a partition",
             "run as a role that may create tables: tarry db migrate",
         ),
-        Finding(
+        CheckResult(
             "journal overflow",
             not overflowing,
             "has events" if overflowing else "empty",
@@ -242,35 +247,35 @@ def _journal(conn: Connection[Any]) -> list[Finding]:
     ]
 
 
-def _origin(conn: Connection[Any]) -> Finding:
+def _origin(conn: Connection[Any]) -> CheckResult:
     is_foreign = health.journal_is_foreign(conn)
     origin = health.FOREIGN_JOURNAL if is_foreign else "this server"
-    return Finding("journal origin", not is_foreign, origin, health.ADOPT)
+    return CheckResult("journal origin", not is_foreign, origin, health.ADOPT)
 
 
-def _vacuum(conn: Connection[Any]) -> Finding:
+def _vacuum(conn: Connection[Any]) -> CheckResult:
     problems = drive(conn, maintenance_statements.vacuum_problems().run())
     if not problems:
-        return Finding("vacuum", True, "not blocked")
-    return Finding("vacuum", False, "; ".join(problem.detail for problem in problems), problems[0].hint)
+        return CheckResult("vacuum", True, "not blocked")
+    return CheckResult("vacuum", False, "; ".join(problem.detail for problem in problems), problems[0].hint)
 
 
-def _sweeper(conn: Connection[Any]) -> Finding:
+def _sweeper(conn: Connection[Any]) -> CheckResult:
     """Information only: deliveries need no sweeper."""
     leader = drive(conn, maintenance_statements.leader("sweeper").run())
-    return Finding("sweeper", True, "none is running" if leader is None else f"{leader.holder} leads")
+    return CheckResult("sweeper", True, "none is running" if leader is None else f"{leader.holder} leads")
 
 
-def zones_here(paths: Sequence[str] | None = None) -> Finding:
+def zones_here(paths: Sequence[str] | None = None) -> CheckResult:
     """The zone data that schedules are planned with. Old data is a warning: few zones change."""
     version, location = _zone_data(TZPATH if paths is None else paths)
     if location is None:
-        return Finding("time zones here", False, "missing", "install tzdata: pip install tzdata")
+        return CheckResult("time zones here", False, "missing", "install tzdata: pip install tzdata")
     if version is None:
-        return Finding("time zones here", True, f"present, of an unknown version ({location})")
+        return CheckResult("time zones here", True, f"present, of an unknown version ({location})")
     if datetime.now(UTC).year - int(version[:4]) < OLD_ZONES_YEARS:
-        return Finding("time zones here", True, f"{version} ({location})")
-    return Finding(
+        return CheckResult("time zones here", True, f"{version} ({location})")
+    return CheckResult(
         "time zones here",
         True,
         f"{version} ({location}), which is old",
@@ -308,9 +313,9 @@ def _year_and_letter(version: str) -> str:
     return year + (chr(ord("a") + int(number) - 1) if number.isdigit() and 0 < int(number) <= 26 else "")
 
 
-def _zones_there(conn: Connection[Any]) -> Finding:
+def _zones_there(conn: Connection[Any]) -> CheckResult:
     try:
         conn.execute("select now() at time zone %s", (_ANY_ZONE,))
     except psycopg.DataError:
-        return Finding("time zones there", False, "missing", "install tzdata on the database server")
-    return Finding("time zones there", True, "present")
+        return CheckResult("time zones there", False, "missing", "install tzdata on the database server")
+    return CheckResult("time zones there", True, "present")

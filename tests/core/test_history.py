@@ -9,7 +9,7 @@ from typing import Any
 from tarry.core.journal.events import Event
 from tarry.core.journal.events import EventKind as K
 from tarry.core.journal.history import Phase, history
-from tarry.core.journal.past import Source, past_messages
+from tarry.core.journal.past import StateSource, past_messages
 from tarry.core.messages.model import StoredMessage
 from tarry.core.messages.states import State
 
@@ -100,6 +100,6 @@ def test_what_had_no_event_before_is_known_from_later_ones_and_from_now() -> Non
     )
     result = past_messages(at(20), [], later, [live])
     assert {row.key: (row.state, row.source) for row in result} == {
-        "b": (State.READY, Source.AFTER),
-        "d": (State.DELAYED, Source.NOW),
+        "b": (State.READY, StateSource.AFTER),
+        "d": (State.DELAYED, StateSource.NOW),
     }

@@ -12,7 +12,7 @@ from tarry.core.messages.model import Lease, PollOptions
 from tarry.storage.postgres.messages import operations as ops
 from tarry.storage.postgres.messages.cursor import HEAD, Cursor
 from tarry.storage.postgres.messages.lease_tokens import new_poll_number
-from tarry.storage.postgres.messages.statements import LeasedRow, Position, poll
+from tarry.storage.postgres.messages.statements import LeasedRow, ScanPosition, poll
 from tarry.storage.postgres.statement import Statement
 
 NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
@@ -187,5 +187,11 @@ def test_a_cursor_moves_forward_only_and_by_priority() -> None:
     later = NOON + timedelta(seconds=1)
     cursor.learn(HEAD, CHEAP_S, 0.0, [row(5), row(9, priority=3), row(4, due_at=later)])
     cursor.learn(HEAD, CHEAP_S, 0.0, [row(6), row(2, priority=3)])
-    expected: Sequence[Position] = [Position(later, 4), Position(), Position(), Position(NOON, 9), *[Position()] * 6]
+    expected: Sequence[ScanPosition] = [
+        ScanPosition(later, 4),
+        ScanPosition(),
+        ScanPosition(),
+        ScanPosition(NOON, 9),
+        *[ScanPosition()] * 6,
+    ]
     assert list(cursor.positions) == expected

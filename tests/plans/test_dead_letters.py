@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from tarry.core.dead_letters.fingerprints import fingerprint
-from tarry.core.dead_letters.redrive import EVERY_LETTER, WALK, DeadFilter, Phase, RedriveJob, RedriveState
+from tarry.core.dead_letters.redrive import EVERY_LETTER, WALK, DeadFilter, RedriveJob, RedrivePhase, RedriveState
 from tarry.core.messages.model import Counted
 from tarry.core.settings import QueueSettings
 from tarry.storage.postgres.arrays import register_array_dumpers
@@ -42,7 +42,7 @@ _FILL = """
 
 def job(where: DeadFilter = EVERY_LETTER) -> RedriveJob:
     return RedriveJob(
-        id=1, queue=QUEUE, where=where, state=RedriveState.RUNNING, phase=Phase.REST, total=Counted(0),
+        id=1, queue=QUEUE, where=where, state=RedriveState.RUNNING, phase=RedrivePhase.REST, total=Counted(0),
         created_at=START, updated_at=START, next_at=START,
     )  # fmt: skip
 

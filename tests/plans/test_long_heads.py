@@ -15,7 +15,7 @@ from tarry.storage.postgres.messages import operations as ops
 from tarry.storage.postgres.messages import statements
 from tarry.storage.postgres.messages.cursor import HEAD
 from tarry.storage.postgres.messages.lease_tokens import new_poll_number
-from tarry.storage.postgres.messages.statements import LeasedRow, Position
+from tarry.storage.postgres.messages.statements import LeasedRow, ScanPosition
 from tarry.storage.postgres.queues import statements as queue_statements
 from tarry.storage.postgres.runner import drive
 from tarry.storage.postgres.statement import Statement
@@ -43,21 +43,21 @@ def old_snapshot(database: str, own: psycopg.Connection[Any]) -> Iterator[psycop
         yield conn
 
 
-def lease(positions: Sequence[Position]) -> Statement[list[LeasedRow]]:
+def lease(positions: Sequence[ScanPosition]) -> Statement[list[LeasedRow]]:
     return statements.poll(QUEUE, 1, positions, PollOptions(), number=new_poll_number(), durable=False, now=None)
 
 
-def cost(conn: psycopg.Connection[Any], positions: Sequence[Position]) -> Plan:
+def cost(conn: psycopg.Connection[Any], positions: Sequence[ScanPosition]) -> Plan:
     prepare(conn, lease(positions))
     with undone(conn):
         return kept(conn, lease(positions), run=True)
 
 
-def behind_all(conn: psycopg.Connection[Any]) -> list[Position]:
+def behind_all(conn: psycopg.Connection[Any]) -> list[ScanPosition]:
     """Behind the last row there is, where a consumer stands that has leased them all."""
     row = conn.execute("select due_at, version from tarry.message order by 1 desc, 2 desc limit 1").fetchone()
     assert row is not None
-    return [Position(*row), *HEAD[1:]]
+    return [ScanPosition(*row), *HEAD[1:]]
 
 
 def test_over_leased_rows_the_cursor_reads_a_few_pages_and_the_head_thousands(own: psycopg.Connection[Any]) -> None:

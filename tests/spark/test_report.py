@@ -19,7 +19,7 @@ from tarry.edges.spark.report.charts import Chart, Series, drawn, nice
 from tarry.edges.spark.report.gather import expected_band, finding_of, findings_of
 from tarry.edges.spark.report.html import page
 from tarry.edges.spark.report.terminal import rendered
-from tarry.edges.spark.report.values import FEWEST_BUCKETS, MOST_BUCKETS, Finding, Report, axis, report_of
+from tarry.edges.spark.report.values import FEWEST_BUCKETS, MOST_BUCKETS, AnomalyLine, Report, axis, report_of
 from tarry.edges.spark.report.words import seconds, short_count, sparkline
 
 NOON = datetime(2030, 1, 31, 12, 0, tzinfo=UTC)
@@ -159,8 +159,8 @@ def test_anomalies_of_a_kind_are_one_finding_by_the_latest() -> None:
 
 
 def test_critical_findings_come_first_and_acknowledged_ones_last() -> None:
-    def of_severity(id: str, severity: str, *, acknowledged: bool = False) -> Finding:
-        return Finding(
+    def of_severity(id: str, severity: str, *, acknowledged: bool = False) -> AnomalyLine:
+        return AnomalyLine(
             id=id, at=NOON, severity=severity, detector="d", queue=None, sentence="s", acknowledged=acknowledged
         )
 

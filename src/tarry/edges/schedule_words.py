@@ -61,22 +61,22 @@ def note(schedule: Schedule, fire: Fire) -> str:
     return ", ".join(notes)
 
 
-class Condition(NamedTuple):
+class ScheduleCondition(NamedTuple):
     tone: Literal["good", "paused", "critical", "none", "info"]
     words: str
 
 
-def condition(state: ScheduleState, now: datetime, next_at: datetime | None) -> Condition:
+def condition(state: ScheduleState, now: datetime, next_at: datetime | None) -> ScheduleCondition:
     """Whether it fires, and why not."""
     schedule = state.spec.schedule
     if isinstance(schedule, Unreadable):
-        return Condition("critical", f"invalid here: {schedule.error}")
+        return ScheduleCondition("critical", f"invalid here: {schedule.error}")
     if state.paused:
-        return Condition("paused", "paused")
+        return ScheduleCondition("paused", "paused")
     if isinstance(schedule, Ticks):
-        return Condition("info", "ticks by a program")
+        return ScheduleCondition("info", "ticks by a program")
     if state.wake_at is None and next_at is None:
-        return Condition("none", "ended")
+        return ScheduleCondition("none", "ended")
     if state.wake_at is not None and now - state.wake_at > LATE_FOR:
-        return Condition("critical", "no scheduler plans it")
-    return Condition("good", "active")
+        return ScheduleCondition("critical", "no scheduler plans it")
+    return ScheduleCondition("good", "active")

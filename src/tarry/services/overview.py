@@ -14,7 +14,7 @@ from typing import TypeVar
 from tarry.core.errors import TarryError
 from tarry.core.ports import AsyncStore
 from tarry.core.rollups.health import JUDGED_FOR, Lag, QueueHealth, judge
-from tarry.core.rollups.model import ConsumerSlice, Measure, Slice, TimeBucket, summed
+from tarry.core.rollups.model import ConsumerSlice, Measure, QueueSlice, TimeBucket, summed
 
 MINUTE = timedelta(minutes=1)
 SPARK_FOR = timedelta(minutes=30)
@@ -22,7 +22,7 @@ _FRESH_S = 1.0
 _CATCH_UP_S = 0.1
 """How long a page waits for rollups that are far behind."""
 _log = logging.getLogger("tarry")
-OfQueue = TypeVar("OfQueue", Slice, TimeBucket, ConsumerSlice)
+OfQueue = TypeVar("OfQueue", QueueSlice, TimeBucket, ConsumerSlice)
 
 
 class RollUps:
@@ -57,7 +57,7 @@ class TimeSeries:
     """The sums over some queues per point in time."""
 
     starts: Sequence[datetime]
-    slices: Sequence[Slice]
+    slices: Sequence[QueueSlice]
     lags: Sequence[Lag]
     live: Sequence[int | None]
     """Live messages at the end of each point; None if the total is not known."""
@@ -133,16 +133,16 @@ async def time_series(
     )
 
 
-def _sums(starts: Sequence[datetime], slices: Sequence[Slice]) -> list[Slice]:
-    by_start: dict[datetime, list[Slice]] = defaultdict(list)
+def _sums(starts: Sequence[datetime], slices: Sequence[QueueSlice]) -> list[QueueSlice]:
+    by_start: dict[datetime, list[QueueSlice]] = defaultdict(list)
     for row in slices:
         by_start[row.start_at].append(row)
     return [_sum(start, by_start[start]) for start in starts]
 
 
-def _sum(start: datetime, rows: Sequence[Slice]) -> Slice:
+def _sum(start: datetime, rows: Sequence[QueueSlice]) -> QueueSlice:
     totals = [sum(numbers) for numbers in zip(*(row[2:] for row in rows), strict=True)]
-    return Slice("", start, *totals)
+    return QueueSlice("", start, *totals)
 
 
 def _backwards(totals: Sequence[int | None], deltas: Sequence[int]) -> list[int | None]:

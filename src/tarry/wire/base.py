@@ -253,7 +253,7 @@ class Page(Response):
     next: Annotated[str | None, Meta(description="Give it as `after` for the next page; null on the last.")]
 
 
-class RetryPolicy(Request):
+class RetryRequest(Request):
     initial_for: Duration = timedelta(seconds=1)
     factor: Annotated[float, Meta(ge=1, le=10)] = 2.0
     cap_for: Duration = timedelta(minutes=10)

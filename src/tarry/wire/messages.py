@@ -33,7 +33,7 @@ from tarry.wire.base import (
     Priority,
     Request,
     Response,
-    RetryPolicy,
+    RetryRequest,
     Token,
     TypeName,
     same_fields,
@@ -60,7 +60,7 @@ class OfferRequest(PayloadRequest, kw_only=True):
     headers: Headers | None = None
     max_attempts: MaxAttempts | None = None
     lease_for: Duration | None = None
-    retry: RetryPolicy | None = None
+    retry: RetryRequest | None = None
     conflict: Literal["replace", "keep", "earliest", "debounce"] = "replace"
     max_wait: Annotated[Duration | None, Meta(description="For debounce: the longest wait after the first offer.")] = (
         None
@@ -102,7 +102,7 @@ class OfferRequest(PayloadRequest, kw_only=True):
             type=value.type,
             headers=None if value.headers is None else dict(value.headers),
             lease_for=value.lease_for,
-            retry=None if value.retry is None else RetryPolicy.of_core(value.retry),
+            retry=None if value.retry is None else RetryRequest.of_core(value.retry),
             **fields,
         )
 
@@ -167,7 +167,7 @@ class EditRequest(PayloadRequest, kw_only=True):
     headers: Headers | UnsetType | None = UNSET
     max_attempts: MaxAttempts | UnsetType | None = UNSET
     lease_for: Duration | UnsetType | None = UNSET
-    retry: RetryPolicy | UnsetType | None = UNSET
+    retry: RetryRequest | UnsetType | None = UNSET
 
     def __post_init__(self) -> None:
         if all(getattr(self, name) is UNSET for name in self.__struct_fields__):
@@ -190,14 +190,14 @@ class EditRequest(PayloadRequest, kw_only=True):
         elif edit.after is not None:
             fields["after"] = edit.after
         if "retry" in edit.named:
-            fields["retry"] = edit.retry and RetryPolicy.of_core(edit.retry)
+            fields["retry"] = edit.retry and RetryRequest.of_core(edit.retry)
         return cls(**fields)
 
     def changes(self) -> dict[str, Any]:
         """As `AsyncQueue.edit` takes them."""
         named = same_fields(self, EditRequest, *PayloadRequest.__struct_fields__)
         changes = {name: value for name, value in named.items() if value is not UNSET}
-        if isinstance(self.retry, RetryPolicy):
+        if isinstance(self.retry, RetryRequest):
             changes["retry"] = self.retry.core()
         return {**changes, "payload": self.content()} if self.has_payload else changes
 
@@ -212,7 +212,7 @@ class PollRequest(Request):
     lowest_first: Annotated[bool, Meta(description="Now and then, so that nothing starves.")] = False
 
 
-class ConsumerRetryPolicy(RetryPolicy):
+class ConsumerRetryPolicy(RetryRequest):
     """Of this consumer; overrides the queue's. A retry policy of the message wins."""
 
     max_attempts: MaxAttempts | None = None

@@ -20,7 +20,7 @@ class QueueChanges(Request):
     max_attempts: Annotated[
         MaxAttempts | UnsetType | None, Meta(description="null: a message is tried for as long as it fails.")
     ] = UNSET
-    retry: base.RetryPolicy | UnsetType | None = UNSET
+    retry: base.RetryRequest | UnsetType | None = UNSET
     journal: Literal["off", "events", "payloads"] | UnsetType | None = UNSET
     retention_for: Duration | UnsetType | None = UNSET
     target_lag_for: Duration | UnsetType | None = UNSET
@@ -33,7 +33,7 @@ class QueueChanges(Request):
                 raise InvalidInput(f"{name} cannot be null: leave it away to keep it as it is")
         if isinstance(self.journal, str):
             changes["journal"] = JournalLevel(self.journal)
-        if isinstance(self.retry, base.RetryPolicy):
+        if isinstance(self.retry, base.RetryRequest):
             changes["retry"] = self.retry.core()
         return changes
 
@@ -41,7 +41,7 @@ class QueueChanges(Request):
     def of(cls, settings: QueueSettings, only: frozenset[str] | None = None, /, **fields: Any) -> Self:
         """A request with the settings, or `only` those of these names."""
         named = same_fields(settings, QueueChanges)
-        named |= {"retry": base.RetryPolicy.of_core(settings.retry), "journal": settings.journal.value}
+        named |= {"retry": base.RetryRequest.of_core(settings.retry), "journal": settings.journal.value}
         return cls(**{name: value for name, value in named.items() if only is None or name in only}, **fields)
 
 

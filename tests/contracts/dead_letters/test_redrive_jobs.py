@@ -10,7 +10,7 @@ import pytest
 from tarry import Message, Queue
 from tarry.api._sync.redrives import Redrive
 from tarry.app import App
-from tarry.core.dead_letters.redrive import EVERY_LETTER, Phase, RedriveState
+from tarry.core.dead_letters.redrive import EVERY_LETTER, RedrivePhase, RedriveState
 from tarry.core.errors import InvalidState, UnknownRedrive
 from tests.kit.backends import where_the_messages_are
 from tests.kit.clocks import START, WatchedClock
@@ -148,15 +148,15 @@ class TestCanary:
     def test_the_rest_waits_until_the_canaries_are_done(self, queue: Queue[Any], clock: WatchedClock) -> None:
         dead(queue, 5)
         redrive = queue.dead_letters.start_redrive(canary=2)
-        assert (redrive.job.phase, redrive.advance().phase) == (Phase.CANARY, Phase.VERDICT)
+        assert (redrive.job.phase, redrive.advance().phase) == (RedrivePhase.CANARY, RedrivePhase.VERDICT)
         assert redrive.job.redriven == 2
         first, other = queue.try_poll_many(5)
         first.ack()
-        assert redrive.advance().phase is Phase.VERDICT
+        assert redrive.advance().phase is RedrivePhase.VERDICT
         other.ack()
-        assert redrive.advance().phase is Phase.VERDICT, "it looks again only after a while"
+        assert redrive.advance().phase is RedrivePhase.VERDICT, "it looks again only after a while"
         clock.advance(SECOND)
-        assert redrive.advance().phase is Phase.REST
+        assert redrive.advance().phase is RedrivePhase.REST
         finish(redrive)
         assert (redrive.job.redriven, queue.dead_letters.list()) == (5, [])
 
@@ -179,10 +179,10 @@ class TestCanary:
         redrive = queue.dead_letters.start_redrive(canary=1)
         redrive.advance()
         take(queue).nack("not yet", after=MINUTE)
-        assert redrive.advance().phase is Phase.VERDICT
+        assert redrive.advance().phase is RedrivePhase.VERDICT
         clock.advance(MINUTE)
         take(queue).ack()
-        assert redrive.advance().phase is Phase.REST
+        assert redrive.advance().phase is RedrivePhase.REST
 
     def test_a_canary_that_was_redriven_again_counts_as_dead(self, queue: Queue[Any]) -> None:
         dead(queue, 2)
@@ -198,7 +198,7 @@ class TestCanary:
         for key in names[:2]:
             queue.offer(key, "new", after=MINUTE)
         redrive = queue.dead_letters.start_redrive(canary=1)
-        while redrive.job.phase is Phase.CANARY:
+        while redrive.job.phase is RedrivePhase.CANARY:
             redrive.advance()
         assert redrive.job.canary_keys == ("x-0002",)
         assert redrive.job.skipped == 2

@@ -7,7 +7,7 @@ from typing import Any
 from tarry import Queue, QueueSettings
 from tarry.app import App
 from tarry.core.journal.events import JournalLevel
-from tarry.core.rollups.model import Measure, Slice, Standing, quantile, summed
+from tarry.core.rollups.model import Measure, QueueSlice, Standing, quantile, summed
 from tests.kit.backends import where_the_messages_are
 from tests.kit.clocks import START, WatchedClock
 from tests.kit.steps import HOUR, MINUTE, SECOND, roll_up, take
@@ -15,7 +15,7 @@ from tests.kit.steps import HOUR, MINUTE, SECOND, roll_up, take
 pytestmark = where_the_messages_are
 
 
-def slices(app: App, queue: Queue[Any], width: Any = MINUTE) -> list[Slice]:
+def slices(app: App, queue: Queue[Any], width: Any = MINUTE) -> list[QueueSlice]:
     roll_up(app)
     return app.store.run(app.store.rollups.slices(width, START - HOUR, START + 3 * HOUR, queue=queue.name))
 

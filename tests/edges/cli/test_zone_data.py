@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tarry import admin
-from tarry.storage.postgres.health import Finding
+from tarry.storage.postgres.health import CheckResult
 from tests.edges.conftest import Run
 
 
@@ -44,7 +44,7 @@ def test_missing_data_is_a_failure_with_a_hint(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_scheduler_warns_before_it_plans(cli: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "warning:" not in cli("scheduler", "--once").err
-    old = Finding("time zones here", True, "2019c, which is old", "update tzdata", warning=True)
+    old = CheckResult("time zones here", True, "2019c, which is old", "update tzdata", warning=True)
     monkeypatch.setattr(admin, "zones_here", lambda: old)
     ran = cli("scheduler", "--once", "--quiet")
     assert (ran.code, ran.err) == (0, "warning: time zones here: 2019c, which is old; update tzdata\n")

@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from tarry.core.cron.model import ScheduleSpec
 from tarry.core.cron.schedule_types import Cron
-from tarry.core.rollups.model import Slice
+from tarry.core.rollups.model import QueueSlice
 from tarry.edges.dashboard.screens.calendar import late_slices
 from tests.edges.dashboard.conftest import THEMES, WIDTHS, Screen, Served, accessible
 
@@ -99,7 +99,10 @@ def test_a_wrong_query_is_a_problem_and_no_failure(screen: Screen, query: str) -
 
 
 def test_times_are_late_while_more_is_planned_than_the_queue_does_at_its_best() -> None:
-    lately = [Slice("q", NOON - HOUR, acked=100), Slice("q", NOON - 2 * HOUR, acked=10)]  # at best 600 an hour
+    lately = [
+        QueueSlice("q", NOON - HOUR, acked=100),
+        QueueSlice("q", NOON - 2 * HOUR, acked=10),
+    ]  # at best 600 an hour
     planned = {
         "q": Counter({NOON: 600, NOON + HOUR: 1_500, NOON + 2 * HOUR: 100, NOON + 4 * HOUR: 600}),
         "idle": Counter({NOON: 9}),

@@ -13,7 +13,7 @@ from tarry.edges.http.app import broker_app
 from tarry.edges.http.middleware import RequestMiddleware
 from tarry.edges.http.settings import BrokerSettings
 from tarry.storage.postgres.messages.group_commit import GroupCommit
-from tarry.storage.postgres.prepared import Session
+from tarry.storage.postgres.prepared import PreparedStatements
 from tests.edges.http.conftest import Caller
 from tests.edges.http.test_on_postgres import behind
 from tests.kit.blocking import Loop
@@ -36,7 +36,7 @@ def test_an_offer_passes_few_functions(behind: AsyncApp, http_loop: Loop, header
         # The request hands its offer to a group commit, which another task sends.
         if event == "call" and frame.f_code is GroupCommit.submit.__code__:
             submitted[:] = [*passed(frame)][::-1]
-        if event == "call" and frame.f_code is Session.execute.__code__ and submitted:
+        if event == "call" and frame.f_code is PreparedStatements.execute.__code__ and submitted:
             sent[:] = max(sent, [*passed(frame)][::-1], key=len)
 
     async def offer() -> int:

@@ -16,7 +16,7 @@ from tarry.core.settings import QueueSettings, RetrySettings, StoreSettings
 from tarry.edges.http.settings import BrokerSettings
 from tarry.http import Client
 from tarry.storage.http._sync.connections import ConnectionPool
-from tarry.storage.http.protocol import Address, Request, Response
+from tarry.storage.http.protocol import Address, HttpRequest, HttpResponse
 from tarry.storage.postgres import runner
 from tarry.storage.postgres.aio import AsyncPostgresStore
 from tarry.storage.postgres.sync import PostgresStore
@@ -77,7 +77,7 @@ class Losing(ConnectionPool):
         self.finished = 0
         self.replayed: list[str | None] = []
 
-    def exchange(self, request: Request) -> Response:
+    def exchange(self, request: HttpRequest) -> HttpResponse:
         if self.lost:
             response = self._other.exchange(request)
             self.replayed.append(response.header(b"idempotent-replayed"))

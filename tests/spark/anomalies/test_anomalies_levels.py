@@ -11,7 +11,7 @@ from tarry.edges.spark.sizing import local_frame
 from tarry.edges.spark.transforms import history as tracing
 from tarry.edges.spark.transforms.anomalies import baselines, profiles
 from tarry.edges.spark.transforms.anomalies.context import BANDS, QUEUES
-from tarry.edges.spark.transforms.anomalies.statistical import Level, incidents, scored, unusual
+from tarry.edges.spark.transforms.anomalies.statistical import LevelSettings, incidents, scored, unusual
 from tests.spark.anomalies.anomaly_kit import NOON, SINCE, TODAY, UNTIL, Journal, day, detected_by, seen
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def test_what_happens_once_an_hour_is_usual_though_its_median_is_zero(spark: Spa
     from tests.spark.anomalies.anomaly_kit import SERIES
 
     scores = scored(local_frame(spark, rows, SERIES), baselines.bands(past, [TODAY]))
-    (out,) = unusual(scores, Level("offered")).collect()
+    (out,) = unusual(scores, LevelSettings("offered")).collect()
     assert out.worst_value.value == 64.0
 
 
@@ -176,7 +176,7 @@ def test_incidents_of_two_sides_are_two(spark: SparkSession) -> None:
     minutes = local_frame(
         spark, rows, "queue_id int, minute timestamp, side int, queue string, weight double, worst_value string"
     )
-    assert incidents(minutes, Level("offered")).count() == 2
+    assert incidents(minutes, LevelSettings("offered")).count() == 2
 
 
 def test_habits_are_quantiles_of_the_days_before(spark: SparkSession) -> None:

@@ -16,7 +16,7 @@ from tarry.app import App
 from tarry.core.errors import InvalidInput
 from tarry.edges.spark.source.options import parse
 from tarry.edges.spark.source.reader import register
-from tarry.edges.spark.source.stream import EventStream
+from tarry.edges.spark.source.stream import JournalStream
 from tests.kit.spark import write_events
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def test_batches_are_no_larger_than_requested_and_survive_a_crash(pipeline_app: 
 
 
 def test_a_stream_may_begin_with_what_comes_next(pipeline_app: App) -> None:
-    stream = EventStream(parse({"dsn": pipeline_app.dsn or "", "start": "latest", "columns": "key"}))
+    stream = JournalStream(parse({"dsn": pipeline_app.dsn or "", "start": "latest", "columns": "key"}))
     pipeline_app.queue("q").offer("a", 1)
     start = stream.initialOffset()
     assert stream.latestOffset(start, ReadAllAvailable()) == start
@@ -136,4 +136,4 @@ def test_a_checkpoint_of_another_cluster_is_refused_unless_a_new_start_is_config
 )
 def test_an_unsupported_option_of_a_stream_is_rejected_with_one_sentence(options: dict[str, str], problem: str) -> None:
     with pytest.raises(InvalidInput, match=problem):
-        EventStream(parse({"dsn": "dbname=x", **options}))
+        JournalStream(parse({"dsn": "dbname=x", **options}))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import tarry
-from tarry.core.analytics.forecast import Verdict, sentence
+from tarry.core.analytics.forecast import ForecastVerdict, sentence
 from tarry.core.analytics.port import AnalyticsQuery
 from tarry.edges.spark.jobs import archive, metrics
 from tarry.edges.spark.jobs import forecast as job
@@ -107,7 +107,9 @@ QUIET: dict[str, Any] = {
 
 
 def sentence_of(**change: Any) -> str:
-    return sentence(Verdict(**{**QUIET, **change}), ahead_for=timedelta(days=7), capacity_for=timedelta(hours=24))
+    return sentence(
+        ForecastVerdict(**{**QUIET, **change}), ahead_for=timedelta(days=7), capacity_for=timedelta(hours=24)
+    )
 
 
 def test_a_forecast_has_a_sentence() -> None:

@@ -23,7 +23,7 @@ import pytest
 import tarry
 from tarry.storage.postgres.embedded import EmbeddedSettings, start
 from tarry.storage.postgres.embedded.server import namespaces_allowed
-from tarry.storage.postgres.embedded.supervisor.layout import Layout, State, acquire, open_lock, read_state
+from tarry.storage.postgres.embedded.supervisor.layout import Layout, ServerState, acquire, open_lock, read_state
 from tests.kit.directories import new_directory
 
 TIMEOUT = 30.0
@@ -224,7 +224,7 @@ def is_locked(path: Path) -> bool:
         os.close(lock)
 
 
-def state_of(home: Path) -> State:
+def state_of(home: Path) -> ServerState:
     state = read_state(Layout(home))
     assert state is not None, "no server is ready"
     return state

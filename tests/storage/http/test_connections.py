@@ -16,7 +16,7 @@ from tarry.edges.http.settings import BrokerSettings
 from tarry.http import AsyncClient, Client
 from tarry.storage.http._sync.connections import ConnectionPool
 from tarry.storage.http.call import Call
-from tarry.storage.http.protocol import Address, Request
+from tarry.storage.http.protocol import Address, HttpRequest
 from tarry.storage.memory import AsyncMemoryStore, MemoryStore
 from tests.kit.blocking import Loop
 from tests.kit.brokers import broker_on
@@ -25,7 +25,7 @@ from tests.kit.sleepers import until
 TIMEOUT_S = 30
 
 
-def health(url: str, *, wait_s: float = TIMEOUT_S) -> Request:
+def health(url: str, *, wait_s: float = TIMEOUT_S) -> HttpRequest:
     return Address(url, None).request(Call("GET", "/healthz"), TIMEOUT_S)._replace(reply_s=wait_s)
 
 

@@ -19,8 +19,8 @@ from tarry.core.settings import RetrySettings, StoreSettings
 from tarry.http import Client
 from tarry.storage.http import HttpStore
 from tarry.storage.http.call import Call
-from tarry.storage.http.protocol import Response
-from tarry.storage.http.transport import Tries
+from tarry.storage.http.protocol import HttpResponse
+from tarry.storage.http.transport import RequestTries
 from tests.kit.clocks import START
 
 MORE = {"messages.poll": {"wait_for"}}
@@ -87,14 +87,14 @@ def hanging_up() -> Iterator[tuple[str, list[bytes]]]:
     thread.join(30)
 
 
-def rejected(status: int, retry_after: str) -> Response:
-    response = Response()
+def rejected(status: int, retry_after: str) -> HttpResponse:
+    response = HttpResponse()
     response.receive(f"HTTP/1.1 {status} \r\nRetry-After: {retry_after}\r\ncontent-length: 0\r\n\r\n".encode())
     return response
 
 
 def test_a_request_with_a_retry_after_is_repeated_then_and_not_before() -> None:
-    tries = Tries(StoreSettings(), Call("GET", "/v1/now"))
+    tries = RequestTries(StoreSettings(), Call("GET", "/v1/now"))
     for retry_after, pause_s in (("2", 2.0), ("0", 0.2), ("Fri, 31 Dec 1999 23:59:59 GMT", 0.4)):
         tries.next()
         assert tries.received(rejected(429, retry_after)) is None

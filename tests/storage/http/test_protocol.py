@@ -16,7 +16,7 @@ from tarry.core.messages.model import Draft
 from tarry.http import Client
 from tarry.storage.http._sync.connections import ConnectionPool
 from tarry.storage.http.call import Call
-from tarry.storage.http.protocol import Address, Request, Response
+from tarry.storage.http.protocol import Address, HttpRequest, HttpResponse
 from tarry.wire.messages import OfferRequest
 
 SMALL = b"HTTP/1.1 201 Created\r\nX-Small: a\r\nContent-Length: 4\r\n\r\nbody"
@@ -25,8 +25,8 @@ HINTED = b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n" + SMALL
 TO_THE_END = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\n\r\nbody"
 
 
-def request(data: bytes = b"", within_s: float = 30) -> Request:
-    return Request(data, within_s, within_s)
+def request(data: bytes = b"", within_s: float = 30) -> HttpRequest:
+    return HttpRequest(data, within_s, within_s)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def request(data: bytes = b"", within_s: float = 30) -> Request:
 )
 @pytest.mark.parametrize("size", [1, 7, 10_000])
 def test_a_response_may_come_in_any_parts(data: bytes, status: int, keeps_alive: bool, size: int) -> None:
-    response = Response()
+    response = HttpResponse()
     for start in range(0, len(data), size):
         assert not response.is_complete
         response.receive(data[start : start + size])
@@ -43,13 +43,13 @@ def test_a_response_may_come_in_any_parts(data: bytes, status: int, keeps_alive:
 
 
 def test_a_header_is_found_whatever_its_case() -> None:
-    response = Response()
+    response = HttpResponse()
     response.receive(SMALL)
     assert (response.header(b"x-small"), response.header(b"x-other")) == ("a", "")
 
 
 def test_a_response_without_a_length_ends_with_the_connection() -> None:
-    response = Response()
+    response = HttpResponse()
     response.receive(TO_THE_END)
     assert not response.is_complete
     response.receive(b"")
@@ -58,7 +58,7 @@ def test_a_response_without_a_length_ends_with_the_connection() -> None:
 
 @pytest.mark.parametrize("data", [b"", SMALL[:30], SMALL[:-1], CHUNKED[:-5]])
 def test_a_response_that_is_cut_off_is_none(data: bytes) -> None:
-    response = Response()
+    response = HttpResponse()
     if data:
         response.receive(data)
     with pytest.raises(ConnectionError):
@@ -67,7 +67,7 @@ def test_a_response_that_is_cut_off_is_none(data: bytes) -> None:
 
 def test_what_is_not_http_is_an_error_of_the_connection() -> None:
     with pytest.raises(ConnectionError, match="not HTTP"):
-        Response().receive(b"SSH-2.0-OpenSSH_9.2\r\n")
+        HttpResponse().receive(b"SSH-2.0-OpenSSH_9.2\r\n")
 
 
 def test_a_request_has_its_target_headers_and_body() -> None:

@@ -16,7 +16,7 @@ import pytest
 from tarry.storage.http._sync.connections import Connection
 from tarry.storage.http.call import Call
 from tarry.storage.http.connections import AsyncConnection
-from tarry.storage.http.protocol import Address, Response
+from tarry.storage.http.protocol import Address, HttpResponse
 
 CALL = Call("GET", "/healthz")
 
@@ -54,11 +54,11 @@ def url(certificate: Path) -> Iterator[str]:
         thread.join()
 
 
-def exchange(kind: str, url: str) -> Response:
+def exchange(kind: str, url: str) -> HttpResponse:
     address = Address(url, "secret")
     request = address.request(CALL, 10.0)
 
-    async def awaited() -> Response:
+    async def awaited() -> HttpResponse:
         connection = AsyncConnection(address)
         response = await connection.exchange(request)
         await connection.close()

@@ -160,7 +160,7 @@ def test_a_first_try_without_a_retry_is_ended_by_the_next_operation_of_the_store
 
 
 def test_a_session_that_could_not_be_ended_is_left_to_the_next_operation() -> None:
-    first, second = (fencing.Session(pid, datetime(2026, 1, 1, tzinfo=UTC)) for pid in (1, 2))
+    first, second = (fencing.ServerSession(pid, datetime(2026, 1, 1, tzinfo=UTC)) for pid in (1, 2))
     left = [first, second]
     failing = fencing.Fence(left).close()
     next(failing)

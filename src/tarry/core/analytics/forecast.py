@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class ForecastVerdict:
     """The forecast of one queue for the next days."""
 
     queue: str
@@ -21,7 +21,7 @@ class Verdict:
     peak_at: datetime | None
 
 
-def sentence(verdict: Verdict, *, ahead_for: timedelta, capacity_for: timedelta) -> str:
+def sentence(verdict: ForecastVerdict, *, ahead_for: timedelta, capacity_for: timedelta) -> str:
     """`capacity_for`: the time range from which the capacity was measured."""
     name, ahead = verdict.queue, _span(ahead_for)
     come_due = "message comes due" if verdict.planned == 1 else "messages come due"

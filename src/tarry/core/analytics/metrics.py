@@ -129,7 +129,7 @@ class Forecast:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class CurrentQueue:
     """The current state of a queue."""
 
     queue_id: int
@@ -152,7 +152,7 @@ class Planned(NamedTuple):
 class Outlook(NamedTuple):
     """The future load known from the live table, at one instant."""
 
-    standings: tuple[Standing, ...]
+    standings: tuple[CurrentQueue, ...]
     planned: tuple[Planned, ...]
 
 

@@ -149,7 +149,7 @@ def may_turn(state: RedriveState) -> tuple[RedriveState, ...]:
     return _BEFORE.get(state, ())
 
 
-class Phase(StrEnum):
+class RedrivePhase(StrEnum):
     CANARY = "canary"
     """The canaries are being redriven."""
     VERDICT = "verdict"
@@ -163,7 +163,7 @@ class RedriveJob:
     queue: str
     where: DeadFilter
     state: RedriveState
-    phase: Phase
+    phase: RedrivePhase
     total: Counted
     """Matches when the job began."""
     created_at: datetime
@@ -201,7 +201,7 @@ class RedriveJob:
     @property
     def at_once(self) -> int:
         """Maximum number of messages of the next step."""
-        if self.phase is Phase.CANARY:
+        if self.phase is RedrivePhase.CANARY:
             return max(1, self.canary - len(self.canaries))
         if self.rate is None:
             return BATCH
@@ -221,25 +221,25 @@ class Canary(NamedTuple):
     error: str | None = None
 
 
-class Verdict(NamedTuple):
+class CanaryVerdict(NamedTuple):
     """The judgement of the canaries. State None: not decided yet."""
 
     state: RedriveState | None
-    phase: Phase
+    phase: RedrivePhase
     reason: str | None = None
 
 
-def judged(canaries: Sequence[Canary]) -> Verdict:
+def judged(canaries: Sequence[Canary]) -> CanaryVerdict:
     """Canaries pass together, once none is live any more. One that died again stops the job."""
     dead = [canary for canary in canaries if canary.dead]
     if dead:
         line = (dead[0].error or "no error was given").strip().splitlines()[0][:200]
         why = f"{len(dead)} of {len(canaries)} canaries died again, {dead[0].key} of: {line}"
         # A user that resumes it has seen the reason and wants the rest redriven anyway.
-        return Verdict(RedriveState.PAUSED, Phase.REST, why)
+        return CanaryVerdict(RedriveState.PAUSED, RedrivePhase.REST, why)
     if any(canary.live for canary in canaries):
-        return Verdict(None, Phase.VERDICT)
-    return Verdict(RedriveState.RUNNING, Phase.REST)
+        return CanaryVerdict(None, RedrivePhase.VERDICT)
+    return CanaryVerdict(RedriveState.RUNNING, RedrivePhase.REST)
 
 
 def check_fingerprint(fingerprint: object) -> str | None:

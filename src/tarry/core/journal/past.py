@@ -15,7 +15,7 @@ from tarry.core.messages.model import StoredMessage
 from tarry.core.messages.states import State, live_state
 
 
-class Source(StrEnum):
+class StateSource(StrEnum):
     """Where the state of a message is known from."""
 
     BEFORE = "its last event before"
@@ -33,7 +33,7 @@ class PastMessage:
     version: int | None
     consumer: str | None
     lease_until: datetime | None
-    source: Source
+    source: StateSource
     last_at: datetime | None = None
     """When the event was that it is known from."""
     error: str | None = None
@@ -68,17 +68,17 @@ def _until(event: Event, at: datetime) -> PastMessage | None:
         return None
     held = event.lease_until if event.kind in (K.LEASED, K.TOUCHED) else None
     state = State.DEAD if event.kind is K.BURIED else live_state(due_at=event.due_at or at, lease_until=held, now=at)
-    return _of(event, state, held, Source.BEFORE)
+    return _of(event, state, held, StateSource.BEFORE)
 
 
 def _since(event: Event, at: datetime) -> PastMessage:
     """A message whose next event is known: what that event changed is not."""
     held = event.leased_at is not None and event.leased_at <= at and event.kind is not K.LEASED
     state = State.LEASED if held else live_state(due_at=event.due_at or at, lease_until=None, now=at)
-    return _of(event, state, None, Source.AFTER)
+    return _of(event, state, None, StateSource.AFTER)
 
 
-def _of(event: Event, state: State, held: datetime | None, source: Source) -> PastMessage:
+def _of(event: Event, state: State, held: datetime | None, source: StateSource) -> PastMessage:
     return PastMessage(
         key=event.key or "",
         state=state,
@@ -104,5 +104,5 @@ def _now(message: StoredMessage[Any], at: datetime) -> PastMessage:
         version=message.version,
         consumer=None,
         lease_until=None,
-        source=Source.NOW,
+        source=StateSource.NOW,
     )

@@ -143,7 +143,7 @@ class Operator(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class ColumnCondition:
     """One term of a filter for the database; several are combined by AND."""
 
     column: str
@@ -158,7 +158,7 @@ class Scan:
 
     table: str
     columns: tuple[str, ...]
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[ColumnCondition, ...] = ()
     since: datetime | None = None
     """Lower bound: events by `at`, dead letters by their death, messages by their creation."""
     until: datetime | None = None

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
-from tarry.core.rollups.model import ConsumerSlice, Slice, Standing, quantile
+from tarry.core.rollups.model import ConsumerSlice, QueueSlice, Standing, quantile
 from tarry.core.settings import QueueInfo
 
 JUDGED_FOR = timedelta(minutes=15)
@@ -19,7 +19,7 @@ _FEW = 10
 """Attempts below which a share of failures means nothing."""
 
 
-class Severity(StrEnum):
+class HealthSeverity(StrEnum):
     WARNING = "warning"
     CRITICAL = "critical"
 
@@ -37,7 +37,7 @@ class Concern(StrEnum):
 class Finding(NamedTuple):
     queue: str
     concern: Concern
-    severity: Severity
+    severity: HealthSeverity
     sentence: str
     """After the name of the queue."""
 
@@ -75,7 +75,7 @@ class QueueHealth:
 def judge(
     info: QueueInfo,
     standing: Standing,
-    slices: Sequence[Slice],
+    slices: Sequence[QueueSlice],
     lags: Mapping[int, int],
     consumers: Sequence[ConsumerSlice],
     now: datetime,
@@ -114,26 +114,26 @@ def _findings(
 ) -> list[Finding]:
     findings: list[Finding] = []
 
-    def add(concern: Concern, severity: Severity, sentence: str) -> None:
+    def add(concern: Concern, severity: HealthSeverity, sentence: str) -> None:
         findings.append(Finding(info.name, concern, severity, sentence))
 
     counts, target = standing.counts, info.settings.target_lag_for
     if info.paused:
         because = f" ({info.paused_reason})" if info.paused_reason else ""
-        add(Concern.PAUSED, Severity.WARNING, f"is paused{because}; {counts.ready} ready")
+        add(Concern.PAUSED, HealthSeverity.WARNING, f"is paused{because}; {counts.ready} ready")
     elif counts.ready.n and not active:
-        add(Concern.UNCONSUMED, Severity.CRITICAL, f"has no consumers; {counts.ready} ready")
+        add(Concern.UNCONSUMED, HealthSeverity.CRITICAL, f"has no consumers; {counts.ready} ready")
     elif counts.lag_for > target:
         waits = f"waits for {_words(counts.lag_for)}, the target is {_words(target)}"
-        add(Concern.LATE, Severity.CRITICAL, f"is late: the oldest message {waits}")
+        add(Concern.LATE, HealthSeverity.CRITICAL, f"is late: the oldest message {waits}")
     elif lag.p95 is not None and lag.p95 > target.total_seconds():
         p95 = _words(timedelta(seconds=lag.p95))
-        add(Concern.LATE, Severity.WARNING, f"was late: p95 of the lag is {p95}, the target is {_words(target)}")
+        add(Concern.LATE, HealthSeverity.WARNING, f"was late: p95 of the lag is {p95}, the target is {_words(target)}")
     if share is not None and share >= _FAILING and attempts >= _FEW:
-        add(Concern.FAILING, Severity.WARNING, f"fails in {share:.0%} of {attempts:,} attempts")
+        add(Concern.FAILING, HealthSeverity.WARNING, f"fails in {share:.0%} of {attempts:,} attempts")
     if buried:
         letters = "dead letter" if buried == 1 else "dead letters"
-        add(Concern.DEAD, Severity.WARNING, f"has {buried:,} new {letters} in the last {_words(JUDGED_FOR)}")
+        add(Concern.DEAD, HealthSeverity.WARNING, f"has {buried:,} new {letters} in the last {_words(JUDGED_FOR)}")
     return findings
 
 

@@ -31,7 +31,7 @@ class Measure(StrEnum):
     """How long attempts took: from the lease to the ack or nack."""
 
 
-class Slice(NamedTuple):
+class QueueSlice(NamedTuple):
     """The events of one queue in one slice of time. Slices without events do not exist."""
 
     queue: str

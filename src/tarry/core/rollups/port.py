@@ -9,7 +9,7 @@ from typing import Protocol
 from tarry.core.cron.model import DueCount, TickRecord
 from tarry.core.dead_letters.redrive import RedriveOutcome
 from tarry.core.operation import Operation
-from tarry.core.rollups.model import ConsumerSlice, DeathSlice, Measure, RolledUp, Slice, Standing, TimeBucket
+from tarry.core.rollups.model import ConsumerSlice, DeathSlice, Measure, QueueSlice, RolledUp, Standing, TimeBucket
 
 MOST_ROWS = 200_000
 
@@ -24,7 +24,7 @@ class RollupsRole(Protocol):
 
     def slices(
         self, width: timedelta, since: datetime, until: datetime, *, queue: str | None = None
-    ) -> Operation[list[Slice]]: ...
+    ) -> Operation[list[QueueSlice]]: ...
     def times(
         self, measure: Measure, width: timedelta, since: datetime, until: datetime, *, queue: str | None = None
     ) -> Operation[list[TimeBucket]]: ...

@@ -15,7 +15,7 @@ import typer
 
 from tarry.edges.cli.exit_codes import CommandFailed, ExitCode, Interrupted, ReaderGone, Usage
 from tarry.edges.cli.help import CONTEXT, GROUPS, Command, group, option
-from tarry.edges.cli.output.printer import Output, Printer, View
+from tarry.edges.cli.output.printer import EntityView, Output, Printer
 from tarry.edges.cli.output.text import shown
 from tarry.edges.env import dsn_from, no_color_from
 
@@ -31,7 +31,7 @@ _DONE = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Audited:
+class AuditedCommand:
     """An administrative command and its options, for the audit."""
 
     action: str
@@ -39,7 +39,7 @@ class Audited:
     detail: dict[str, str]
 
     @classmethod
-    def of(cls, path: str, given: Mapping[str, Any]) -> Audited:
+    def of(cls, path: str, given: Mapping[str, Any]) -> AuditedCommand:
         detail = {name: _storable(str(value)) for name, value in given.items() if value is not None}
         queue = detail.get("name") if path.startswith("tarry queue ") else detail.get("queue")
         return cls(path, queue, detail)
@@ -51,13 +51,13 @@ def _storable(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class CommandSession:
     dsn: str | None
     """From --dsn; None: the environment decides."""
     printer: Printer
     quiet: bool = False
     debug: bool = False
-    audited: Audited | None = None
+    audited: AuditedCommand | None = None
     """None: the command is not audited."""
 
     @property
@@ -99,7 +99,7 @@ class Session:
 
     def listing(
         self,
-        view: View[T],
+        view: EntityView[T],
         items: Sequence[T],
         *,
         empty: str,
@@ -179,10 +179,10 @@ class Shared:
             given["output"] = Output.JSON
         return replace(earlier, **given)
 
-    def session(self) -> Session:
+    def session(self) -> CommandSession:
         color = not (self.no_color or no_color_from())
         printer = Printer(self.output or Output.TABLE, color=color)
-        return Session(self.dsn, printer, quiet=self.quiet, debug=self.debug)
+        return CommandSession(self.dsn, printer, quiet=self.quiet, debug=self.debug)
 
 
 def now_of(app: App) -> datetime:
@@ -223,7 +223,7 @@ def command(path: str, *examples: str, audited: bool = False) -> Callable[[Actio
         def run(ctx: typer.Context, shared: Shared, **given: Any) -> int:
             session = shared.over(ctx.find_root().obj).session()
             if audited:
-                session = replace(session, audited=Audited.of(ctx.command_path, _flat(given)))
+                session = replace(session, audited=AuditedCommand.of(ctx.command_path, _flat(given)))
             try:
                 code = action(session, **given)
                 session.printer.flush()

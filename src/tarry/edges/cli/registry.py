@@ -14,14 +14,14 @@ from typer.main import get_group
 from tarry.edges.cli.help import GROUPS, group
 
 
-class Entry(NamedTuple):
+class CommandEntry(NamedTuple):
     summary: str
     """First sentence of the help; a test compares them."""
     modules: tuple[str, ...]
 
 
-def _entry(summary: str, *modules: str) -> Entry:
-    return Entry(summary, tuple(f"tarry.edges.cli.commands.{module}" for module in modules))
+def _entry(summary: str, *modules: str) -> CommandEntry:
+    return CommandEntry(summary, tuple(f"tarry.edges.cli.commands.{module}" for module in modules))
 
 
 # In order of use.
@@ -67,7 +67,7 @@ class CommandRegistry(TyperGroup):
             formatter.write_dl([(name, entry.summary) for name, entry in ENTRIES.items()])
 
 
-def _load(name: str, entry: Entry) -> Any:
+def _load(name: str, entry: CommandEntry) -> Any:
     for module in entry.modules:
         import_module(module)
     if name not in GROUPS:

@@ -59,7 +59,7 @@ def shade(value: float, most: float) -> int:
     return min(SHADES - 1, max(1, math.ceil(math.sqrt(value / most) * (SHADES - 1))))
 
 
-class Cell(NamedTuple):
+class HeatCell(NamedTuple):
     column: int
     row: int
     shade: int
@@ -67,11 +67,11 @@ class Cell(NamedTuple):
     href: str | None = None
 
 
-def cells(values: Mapping[tuple[int, int], float], titles: Mapping[tuple[int, int], str]) -> list[Cell]:
+def cells(values: Mapping[tuple[int, int], float], titles: Mapping[tuple[int, int], str]) -> list[HeatCell]:
     """The cells of a heat map that are not empty, by column and row."""
     most = max(values.values(), default=0.0)
     return [
-        Cell(column, row, shade(value, most), titles[column, row])
+        HeatCell(column, row, shade(value, most), titles[column, row])
         for (column, row), value in sorted(values.items())
         if value
     ]

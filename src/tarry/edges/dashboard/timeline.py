@@ -37,7 +37,7 @@ class Line(NamedTuple):
     title: str
 
 
-class Gap(NamedTuple):
+class TimelineGap(NamedTuple):
     x: float
     text: str
 
@@ -52,7 +52,7 @@ class DrawnRow(NamedTuple):
 class Drawing(NamedTuple):
     bars: Sequence[Bar]
     lines: Sequence[Line]
-    gaps: Sequence[Gap]
+    gaps: Sequence[TimelineGap]
     rows: Sequence[DrawnRow]
     width: int
     height: int
@@ -99,7 +99,7 @@ def _drawn_row(at: int, attempts: Sequence[Attempt], index: int) -> DrawnRow:
 
 def _axis(
     parts: Sequence[tuple[datetime, datetime, bool]],
-) -> tuple[Callable[[datetime], float], list[Gap]]:
+) -> tuple[Callable[[datetime], float], list[TimelineGap]]:
     """Where an instant is, and where idle time is cut out: where it is longer than half of all work."""
     edges = sorted({edge for since, until, _ in parts for edge in (since, until)})
     work = sum((until - since for since, until, is_work in parts if is_work), timedelta(0))
@@ -110,10 +110,10 @@ def _axis(
     drawn = sum(((until - since) / timedelta(seconds=1) for since, until, is_cut in pieces if not is_cut), 0.0)
     gap = min(_GAP, (WIDTH - LEFT - RIGHT) / (2 * max(1, len(pieces))))
     free = WIDTH - LEFT - RIGHT - gap * sum(is_cut for _, _, is_cut in pieces)
-    x, positions, gaps = float(LEFT), {edges[0]: float(LEFT)}, list[Gap]()
+    x, positions, gaps = float(LEFT), {edges[0]: float(LEFT)}, list[TimelineGap]()
     for since, until, is_cut in pieces:
         if is_cut:
-            gaps.append(Gap(round(x + gap / 2, 1), roughly(until - since)))
+            gaps.append(TimelineGap(round(x + gap / 2, 1), roughly(until - since)))
         x += gap if is_cut else free * ((until - since) / timedelta(seconds=1)) / (drawn or 1)
         positions[until] = round(x, 1)
     return positions.__getitem__, gaps

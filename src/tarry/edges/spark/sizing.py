@@ -35,7 +35,7 @@ Keep = Callable[["DataFrame"], "DataFrame"]
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class FrameLayout:
     """How a job partitions its frames."""
 
     in_one_piece: bool
@@ -92,16 +92,16 @@ def local_frame(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: Stru
 
 
 @contextmanager
-def sized_for(spark: SparkSession, rows: int | None) -> Generator[Layout]:
+def sized_for(spark: SparkSession, rows: int | None) -> Generator[FrameLayout]:
     """Configure the session for this many rows. None: unknown."""
     if rows is None or rows > FEW:
-        yield Layout(in_one_piece=False)
+        yield FrameLayout(in_one_piece=False)
         return
     before = {name: spark.conf.get(name) for name in _IN_ONE_PIECE}
     try:
         for name, value in _IN_ONE_PIECE.items():
             spark.conf.set(name, value)
-        yield Layout(in_one_piece=True)
+        yield FrameLayout(in_one_piece=True)
     finally:
         for name, value in before.items():
             spark.conf.set(name, str(value))

@@ -20,7 +20,7 @@ from tarry.core.messages.handler_results import Bury, HandlerReturn, Release, Sn
 from tarry.core.messages.model import Failure
 from tarry.core.messages.outcomes import Settled
 from tarry.services.loop import pause_s
-from tarry.services.worker.handlers import Handler, Raised, Unreadable
+from tarry.services.worker.handlers import Handler, Raised, UnreadablePayload
 from tarry.services.worker.heartbeat import Heartbeat
 from tarry.services.worker.job import Job
 from tarry.services.worker.results import HandlerResult, Hooks
@@ -73,7 +73,7 @@ class Dispatch:
         if type(payload) is Content:
             payload = handler.read(*payload)
             delivery = AsyncDelivery(job.queue, delivery.lease.decoded(payload), delivery.polled_s)
-        if type(payload) is Unreadable or type(payload) is Raised:
+        if type(payload) is UnreadablePayload or type(payload) is Raised:
             return payload
         timer = None
         try:
@@ -204,7 +204,7 @@ class Settler:
             why = "it was not there any more" if settled is Settled.GONE else "the lease was lost"
             job.result, job.detail = HandlerResult.LOST, job.detail or job.lost or why
         elif returned is not None or job.detail is not None:
-            job.detail = returned.reason if isinstance(returned, (Bury, Unreadable)) else None
+            job.detail = returned.reason if isinstance(returned, (Bury, UnreadablePayload)) else None
         if job.result is HandlerResult.FAILED and job.error is None:
             job.detail = _rolled_back(job)
         job.took_s = self._timer() - job.started_s
@@ -252,7 +252,7 @@ class Settler:
             case Raised(error):
                 failure = Failure(lease_id, described(error))
                 return HandlerResult.FAILED, (await queue.leases.nack([failure], retry=handler.retry))[0]
-            case Unreadable(reason):
+            case UnreadablePayload(reason):
                 return HandlerResult.BURIED, (await queue.leases.bury([lease_id], reason, reason="undecodable"))[0]
             case Bury(reason):
                 return HandlerResult.BURIED, (await queue.leases.bury([lease_id], reason))[0]

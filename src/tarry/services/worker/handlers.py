@@ -22,7 +22,7 @@ from tarry.wire.payload import CONTENT
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-class Unreadable(NamedTuple):
+class UnreadablePayload(NamedTuple):
     """In place of a payload that cannot be decoded."""
 
     reason: str
@@ -52,7 +52,7 @@ class Handler:
         try:
             return self.decode(data, content_type)
         except InvalidPayload as error:
-            return Unreadable(str(error))
+            return UnreadablePayload(str(error))
         except Exception as error:
             return Raised(error)
 

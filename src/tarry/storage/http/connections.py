@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Self
 
 from tarry.core.errors import InvalidState
-from tarry.storage.http.protocol import Address, Request, Response
+from tarry.storage.http.protocol import Address, HttpRequest, HttpResponse
 
 _READ_BYTES = 64 * 1024
 
@@ -85,8 +85,8 @@ class AsyncConnection:
         self._address = address
         self._socket: AsyncSocket | None = None
 
-    async def exchange(self, request: Request) -> Response:
-        response = Response()
+    async def exchange(self, request: HttpRequest) -> HttpResponse:
+        response = HttpResponse()
         try:
             await self.send(request)
             while not response.is_complete:
@@ -98,7 +98,7 @@ class AsyncConnection:
             await self.close()
         return response
 
-    async def send(self, request: Request) -> None:
+    async def send(self, request: HttpRequest) -> None:
         """Opens the connection first, if it is not open, or the broker has closed it since the last response."""
         if self._socket is not None and self._socket.is_stale:
             await self.close()
@@ -107,7 +107,7 @@ class AsyncConnection:
         with suppress(ConnectionError):  # refused before all of it was read: there may be a response
             await self._socket.send(request.data, request.reply_s)
 
-    async def receive(self, response: Response) -> None:
+    async def receive(self, response: HttpResponse) -> None:
         """Read what has come of the response, or wait for it."""
         if self._socket is None:
             raise ConnectionError("the connection is closed")
@@ -132,7 +132,7 @@ class AsyncConnectionPool:
             self._slots = threading.Semaphore(size)
         self._is_closed = False
 
-    async def exchange(self, request: Request) -> Response:
+    async def exchange(self, request: HttpRequest) -> HttpResponse:
         await self._acquire(request.reply_s)
         try:
             connection = self._take()

@@ -18,7 +18,7 @@ _REPLY_S = 30.0
 _PORTS = {"http": 80, "https": 443}
 
 
-class Request(NamedTuple):
+class HttpRequest(NamedTuple):
     data: bytes
     connect_s: float
     reply_s: float
@@ -48,7 +48,7 @@ class Address:
     def tls(self) -> ssl.SSLContext | None:
         return ssl.create_default_context() if self.is_secure else None
 
-    def request(self, call: Call, connect_s: float, headers: Mapping[str, str] = {}) -> Request:
+    def request(self, call: Call, connect_s: float, headers: Mapping[str, str] = {}) -> HttpRequest:
         target = quote(self._prefix + call.path, safe="/%:")
         if call.params:
             target += "?" + urlencode(call.params, doseq=True)
@@ -60,7 +60,7 @@ class Address:
             body = msgspec.json.encode(call.body)
         own["content-length"] = str(len(body))
         head = f"{call.method} {target} HTTP/1.1\r\n{self._headers}{_header_lines(own)}\r\n"
-        return Request(head.encode() + body, connect_s, _REPLY_S + call.wait_s)
+        return HttpRequest(head.encode() + body, connect_s, _REPLY_S + call.wait_s)
 
 
 def _header_lines(headers: Mapping[str, str]) -> str:
@@ -70,7 +70,7 @@ def _header_lines(headers: Mapping[str, str]) -> str:
     return "".join(f"{name}: {value}\r\n" for name, value in headers.items())
 
 
-class Response:
+class HttpResponse:
     """A response, as far as it was received."""
 
     def __init__(self) -> None:

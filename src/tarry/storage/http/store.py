@@ -16,9 +16,9 @@ from tarry.storage.http.cron import HttpCron
 from tarry.storage.http.dead_letters import HttpDeadLetters
 from tarry.storage.http.keys import HttpKeys
 from tarry.storage.http.messages import HttpJournal, HttpMessages
-from tarry.storage.http.protocol import Address, Response
+from tarry.storage.http.protocol import Address, HttpResponse
 from tarry.storage.http.queues import HttpQueues
-from tarry.storage.http.transport import FAULTS, EventTail, Tries
+from tarry.storage.http.transport import FAULTS, EventTail, RequestTries
 
 R = TypeVar("R")
 
@@ -53,7 +53,7 @@ class AsyncHttpStore:
             return stop.value
 
     async def _reply(self, call: Call) -> Reply:
-        tries, request = Tries(self.settings, call), self._address.request(call, self._connect_s)
+        tries, request = RequestTries(self.settings, call), self._address.request(call, self._connect_s)
         while True:
             tries.next()
             try:
@@ -73,7 +73,7 @@ class AsyncHttpStore:
             await asyncio.sleep(tail.pause_s)
             try:
                 await connection.send(tail.request(self._address))
-                response = Response()
+                response = HttpResponse()
                 while not response.is_complete:
                     await connection.receive(response)
                     if response.status == 200 and (chunk := response.take_body()):

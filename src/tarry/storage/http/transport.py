@@ -11,7 +11,7 @@ from tarry.core.errors import InvalidInput, StoreUnavailable
 from tarry.core.journal.positions import Gap, GapReason, LiveEvent
 from tarry.core.settings import StoreSettings
 from tarry.storage.http.call import TRANSIENT, Call, Reply, raise_problem
-from tarry.storage.http.protocol import Address, Request, Response
+from tarry.storage.http.protocol import Address, HttpRequest, HttpResponse
 from tarry.wire.events import GapEvent
 from tarry.wire.events import LiveEvent as WireEvent
 
@@ -21,7 +21,7 @@ FAULTS = (OSError, UnicodeError)
 """Of a request: the second is for a host that is no name."""
 
 
-class Tries:
+class RequestTries:
     """The tries of one request. A request whose response was lost is repeated: one that must not be executed twice has an
     idempotency key."""
 
@@ -48,7 +48,7 @@ class Tries:
             or spent_s > self._connection_retry.total_for.total_seconds() + self._call.wait_s
         )
 
-    def received(self, response: Response) -> Reply | None:
+    def received(self, response: HttpResponse) -> Reply | None:
         """None: retry after the pause."""
         retry_after = response.header(b"retry-after")
         if response.status in TRANSIENT or (response.status == 409 and retry_after):
@@ -88,7 +88,7 @@ class EventTail:
         self.position = after
         self._connect_s = settings.connect_for.total_seconds()
         self._call = Call("GET", "/v1/events", params={"queue": list(queues), "kind": [str(kind) for kind in kinds]})
-        self._tries = Tries(settings, self._call, timer)
+        self._tries = RequestTries(settings, self._call, timer)
         self._rest = b""
         self._works = False
 
@@ -97,14 +97,14 @@ class EventTail:
         """Before the next request."""
         return self._tries.pause_s
 
-    def request(self, address: Address) -> Request:
+    def request(self, address: Address) -> HttpRequest:
         self._renew()
         self._tries.next()
         self._rest = b""
         headers = {"accept": "text/event-stream"} | ({} if self.position is None else {"last-event-id": self.position})
         return address.request(self._call, self._connect_s, headers)._replace(reply_s=_SILENT_S)
 
-    def rejected(self, response: Response) -> None:
+    def rejected(self, response: HttpResponse) -> None:
         """Raise the error of a response, unless the request is to be retried."""
         reply = self._tries.received(response)
         if reply is not None:

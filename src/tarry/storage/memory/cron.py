@@ -27,7 +27,7 @@ from tarry.storage.memory.state import MemoryQueue, MemoryRole, MemoryState, loc
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class LedgerEntry:
     """One tick of a ledger. It refers to the queue object, because the name may change."""
 
     record: TickRecord
@@ -49,13 +49,13 @@ class Entry:
 
 @dataclass(slots=True, eq=False)
 class _Ledger:
-    ticks: defaultdict[datetime, dict[str, Entry]] = field(default_factory=lambda: defaultdict(dict))
+    ticks: defaultdict[datetime, dict[str, LedgerEntry]] = field(default_factory=lambda: defaultdict(dict))
     """By tick, then by hash."""
     runs: list[TickRecord] = field(default_factory=list[TickRecord])
     forgotten: dict[str, datetime] = field(default_factory=dict[str, datetime])
     """The last tick that was removed, by hash."""
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[LedgerEntry]:
         return [entry for same_tick in self.ticks.values() for entry in same_tick.values()]
 
     @property
@@ -238,19 +238,19 @@ class MemoryCron(MemoryRole):
             elif ledger.accepts(tick_change, change):
                 ledger.ticks[tick_change.tick][tick_change.hash] = self._enter(change, tick_change, name)
 
-    def _enter(self, change: ScheduleChange, tick_change: TickChange, ledger: str) -> Entry:
+    def _enter(self, change: ScheduleChange, tick_change: TickChange, ledger: str) -> LedgerEntry:
         record = _record(change, tick_change, ledger)
         if tick_change.draft is None or tick_change.queue is None:
-            return Entry(record)
+            return LedgerEntry(record)
         queue = self._state.used_queue(tick_change.queue)
         if offer(queue, tick_change.draft, self._now) is not Outcome.CREATED:
-            return Entry(record)
+            return LedgerEntry(record)
         row = queue.rows[tick_change.draft.key]
         queue.note(EventKind.CRON_PLANNED, row, detail=_detail(record))
-        return Entry(replace(record, key=row.key, version=row.version, due_at=row.due_at), queue)
+        return LedgerEntry(replace(record, key=row.key, version=row.version, due_at=row.due_at), queue)
 
 
-def _withdraw(entry: Entry, reason: Reason, decided_at: datetime) -> None:
+def _withdraw(entry: LedgerEntry, reason: Reason, decided_at: datetime) -> None:
     row = entry.row
     if row is None or row.attempt or entry.queue is None:
         return

@@ -18,8 +18,8 @@ from tarry.core.dead_letters.redrive import (
     DeadGroup,
     DeadPlace,
     Matching,
-    Phase,
     RedriveJob,
+    RedrivePhase,
     RedriveState,
     judged,
     may_turn,
@@ -107,7 +107,7 @@ class MemoryDeadLetters(MemoryRole):
             queue=queue,
             where=where,
             state=RedriveState.RUNNING,
-            phase=Phase.CANARY if canary else Phase.REST,
+            phase=RedrivePhase.CANARY if canary else RedrivePhase.REST,
             total=_count(state, where, 100_000).letters,
             created_at=now,
             updated_at=now,
@@ -156,7 +156,7 @@ class MemoryDeadLetters(MemoryRole):
         before = running.job.redriven
         if running.queue not in self._state.queues.values():
             running.change(now, state=RedriveState.FAILED, reason=f"the queue {running.queue.name} was deleted")
-        elif running.job.phase is Phase.VERDICT:
+        elif running.job.phase is RedrivePhase.VERDICT:
             canaries = zip(running.job.canaries, running.job.canary_keys, strict=True)
             verdict = judged([_canary(running.queue, version, key) for version, key in canaries])
             if verdict.state is None:
@@ -248,12 +248,12 @@ def _step(running: _Running, now: datetime) -> None:
     if chosen:
         running.after = chosen[-1].age_order
     canaries, keys, phase = job.canaries, job.canary_keys, job.phase
-    if job.phase is Phase.CANARY:
+    if job.phase is RedrivePhase.CANARY:
         canaries += tuple(row.version for row in revived)
         keys += tuple(row.key for row in revived)
         if ended or len(canaries) >= job.canary:
-            phase = Phase.VERDICT
-    is_done = ended and (job.phase is Phase.REST or not canaries)
+            phase = RedrivePhase.VERDICT
+    is_done = ended and (job.phase is RedrivePhase.REST or not canaries)
     running.change(
         now,
         wait_for=job.rest_for(len(revived)),

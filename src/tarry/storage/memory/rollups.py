@@ -16,8 +16,8 @@ from tarry.core.rollups.model import (
     ConsumerSlice,
     DeathSlice,
     Measure,
+    QueueSlice,
     RolledUp,
-    Slice,
     Standing,
     TimeBucket,
     bucket_of,
@@ -45,7 +45,9 @@ class MemoryRollups(MemoryRole):
         return RolledUp(0, complete=True)
 
     @locked
-    def slices(self, width: timedelta, since: datetime, until: datetime, *, queue: str | None = None) -> list[Slice]:
+    def slices(
+        self, width: timedelta, since: datetime, until: datetime, *, queue: str | None = None
+    ) -> list[QueueSlice]:
         totals: dict[tuple[datetime, str], Counter[str]] = {}
         for start, event in self._events(width, since, until, queue):
             total = totals.setdefault((start, event.queue), Counter())
@@ -53,7 +55,7 @@ class MemoryRollups(MemoryRole):
                 total[_COUNTED[event.kind]] += 1
             total["live_delta"] += (event.kind in BEGINS) - (event.kind in ENDS)
             total["dead_delta"] += (event.kind is K.BURIED) - (event.kind in (K.REDRIVEN, K.PURGED))
-        return [Slice(name, start, **total) for (start, name), total in sorted(totals.items())]
+        return [QueueSlice(name, start, **total) for (start, name), total in sorted(totals.items())]
 
     @locked
     def times(

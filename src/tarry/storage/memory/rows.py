@@ -204,7 +204,7 @@ class RowHeap:
 
 
 @dataclass(slots=True, eq=False)
-class View:
+class RowView:
     """All rows of a queue, or those of one type: waiting ones by priority, and leased ones."""
 
     waiting: defaultdict[int, RowHeap] = field(default_factory=lambda: defaultdict(RowHeap))
@@ -223,7 +223,7 @@ class DeliveryOrder:
     """
 
     def __init__(self) -> None:
-        self._views: dict[str | None, View] = {None: View()}
+        self._views: dict[str | None, RowView] = {None: RowView()}
 
     def wait(self, row: Row) -> None:
         """Make a row deliverable from its due time on."""
@@ -281,10 +281,10 @@ class DeliveryOrder:
             self.lease(row)  # Its lease had ended, and the clock was set back since.
         return None
 
-    def _return_expired(self, view: View, now: datetime) -> None:
+    def _return_expired(self, view: RowView, now: datetime) -> None:
         while (head := view.leased.head()) is not None and head[0] <= now:
             self.wait(head[1])
 
-    def _views_of(self, row: Row) -> tuple[View, ...]:
+    def _views_of(self, row: Row) -> tuple[RowView, ...]:
         every = self._views[None]
-        return (every,) if row.type is None else (every, self._views.setdefault(row.type, View()))
+        return (every,) if row.type is None else (every, self._views.setdefault(row.type, RowView()))

@@ -24,20 +24,20 @@ END_WITHIN_S = 5.0
 """How long a retry waits for the server process of the last try to end. A healthy one ends within milliseconds."""
 
 
-class Session(NamedTuple):
+class ServerSession(NamedTuple):
     """A server process. Its number alone may be that of another process by now."""
 
     pid: int
     started_at: datetime
 
 
-_sessions: WeakKeyDictionary[AnyConnection, Session] = WeakKeyDictionary()
+_sessions: WeakKeyDictionary[AnyConnection, ServerSession] = WeakKeyDictionary()
 
 
 def note_session(conn: AnyConnection, started_at: datetime | None) -> None:
     """When a connection of our own is opened: of a broken one the driver does not know the process any more."""
     if started_at is not None:
-        _sessions[conn] = Session(conn.info.backend_pid, started_at)
+        _sessions[conn] = ServerSession(conn.info.backend_pid, started_at)
 
 
 class Fence:
@@ -46,10 +46,10 @@ class Fence:
     Behind a pooler the session is not known, and nothing is fenced.
     """
 
-    def __init__(self, left: list[Session]) -> None:
+    def __init__(self, left: list[ServerSession]) -> None:
         """`left`: the sessions of operations of this store that ended without a result, for want of a connection."""
         self._left = left
-        self._open: list[Session] = []
+        self._open: list[ServerSession] = []
 
     def lost(self, conn: AnyConnection | None) -> None:
         """A try failed on this connection; if it broke, nothing is known about what it has done, or will do."""
@@ -82,9 +82,9 @@ class Fence:
         self._open.clear()
 
 
-def _end(sessions: Sequence[Session], within_s: float) -> Op[list[Session]]:
+def _end(sessions: Sequence[ServerSession], within_s: float) -> Op[list[ServerSession]]:
     """End these sessions; those that have not ended in time."""
-    still: list[Session] = []
+    still: list[ServerSession] = []
     for session in sessions:
         params = {"pid": session.pid, "started_at": session.started_at, "within_ms": round(within_s * 1_000)}
         ended = yield from Statement(

@@ -16,7 +16,7 @@ OLDEST_SERVER = 150_000
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     check: str
     ok: bool
     actual: str
@@ -25,7 +25,7 @@ class Finding:
     """Usable, but worth a look."""
 
 
-def findings(conn: Connection[Any]) -> list[Finding]:
+def findings(conn: Connection[Any]) -> list[CheckResult]:
     """Every check with what was found, good or bad."""
     row = conn.execute(
         "select current_setting('server_version_num')::int, current_setting('server_version'), "
@@ -36,17 +36,17 @@ def findings(conn: Connection[Any]) -> list[Finding]:
     number, *words, standby = row
     version, encoding, fsync, synchronous_commit, full_page_writes = map(_text, words)
     return [
-        Finding("server version", number >= OLDEST_SERVER, version, "Tarry needs PostgreSQL 15 or newer"),
-        Finding("encoding", encoding == "UTF8", encoding, "create the database with encoding UTF8"),
-        Finding("fsync", fsync == "on", fsync, "without fsync a crash loses accepted messages"),
-        Finding("full_page_writes", full_page_writes == "on", full_page_writes, "a crash may corrupt the database"),
-        Finding(
+        CheckResult("server version", number >= OLDEST_SERVER, version, "Tarry needs PostgreSQL 15 or newer"),
+        CheckResult("encoding", encoding == "UTF8", encoding, "create the database with encoding UTF8"),
+        CheckResult("fsync", fsync == "on", fsync, "without fsync a crash loses accepted messages"),
+        CheckResult("full_page_writes", full_page_writes == "on", full_page_writes, "a crash may corrupt the database"),
+        CheckResult(
             "synchronous_commit",
             synchronous_commit != "off",
             synchronous_commit,
             "accepted would not mean stored: set it to on for this role or database",
         ),
-        Finding("primary", not standby, "standby" if standby else "primary", "connect to the primary"),
+        CheckResult("primary", not standby, "standby" if standby else "primary", "connect to the primary"),
     ]
 
 

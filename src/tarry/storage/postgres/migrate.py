@@ -77,7 +77,7 @@ def script() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-class Standing(NamedTuple):
+class MigrationDiff(NamedTuple):
     """The migrations of a database compared with those of this version."""
 
     pending: list[Migration]
@@ -95,7 +95,7 @@ def phase_of(name: str) -> str:
     return "post" if "_post_" in name else "pre"
 
 
-def standing(conn: Connection[Any]) -> Standing:
+def standing(conn: Connection[Any]) -> MigrationDiff:
     applied = _applied(conn)
     numbers = {migration.number for migration in known()}
     for migration in known():
@@ -104,7 +104,7 @@ def standing(conn: Connection[Any]) -> Standing:
                 f"migration {migration.name} was applied to this database with another content",
                 hint="the file was changed after its release, or the database belongs to another build of Tarry",
             )
-    return Standing(
+    return MigrationDiff(
         [migration for migration in known() if migration.number not in applied],
         [row.name for number, row in applied.items() if number not in numbers],
     )

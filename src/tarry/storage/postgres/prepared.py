@@ -136,7 +136,7 @@ class _Prepared:
         """Makes rows of its columns, which never change."""
 
 
-class Session:
+class PreparedStatements:
     """The prepared statements of one connection, which only one thread or task uses at a time."""
 
     def __init__(self, conn: AnyConnection) -> None:
@@ -249,8 +249,8 @@ def _cancel(conn: Connection[Any]) -> None:
 
 def keep_session(conn: AnyConnection) -> None:
     """For a connection that has a server process of its own. Kept in the connection, so that it ends with it."""
-    vars(conn)[_ATTRIBUTE] = Session(conn)
+    vars(conn)[_ATTRIBUTE] = PreparedStatements(conn)
 
 
-def session_of(conn: AnyConnection) -> Session | None:
+def session_of(conn: AnyConnection) -> PreparedStatements | None:
     return vars(conn).get(_ATTRIBUTE)

@@ -17,7 +17,7 @@ from psycopg.errors import LockNotAvailable
 
 from tarry.core.settings import StoreSettings
 from tarry.storage.postgres.errors import LOCK_PAUSE_S, is_transient, translated
-from tarry.storage.postgres.fencing import AnyConnection, Fence, Session
+from tarry.storage.postgres.fencing import AnyConnection, Fence, ServerSession
 
 NO_TURN = nullcontext()
 """Around the first try, which needs no turn."""
@@ -30,7 +30,9 @@ def share(pool_size: int) -> int:
 class Tries:
     """The failed tries of one operation, which is tried for `lock_for` since its first try that met a lock."""
 
-    def __init__(self, settings: StoreSettings, left: list[Session], started_s: float, *, wait_for_locks: bool) -> None:
+    def __init__(
+        self, settings: StoreSettings, left: list[ServerSession], started_s: float, *, wait_for_locks: bool
+    ) -> None:
         self._settings = settings
         self._started_s = started_s
         self._wait_for_locks = wait_for_locks

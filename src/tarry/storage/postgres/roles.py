@@ -10,7 +10,7 @@ from tarry.core.settings import StoreSettings
 from tarry.core.wakeup.wait_queue import WaitQueue
 from tarry.storage.postgres.cron.role import PostgresCron
 from tarry.storage.postgres.dead_letters.role import PostgresDeadLetters
-from tarry.storage.postgres.fencing import Session
+from tarry.storage.postgres.fencing import ServerSession
 from tarry.storage.postgres.journal.role import PostgresJournal
 from tarry.storage.postgres.maintenance.role import PostgresMaintenance
 from tarry.storage.postgres.messages.role import PostgresMessages
@@ -27,7 +27,7 @@ class PostgresRoles:
         """`poll_timer` measures how long polls take, which decides where the next one begins."""
         clock = clock or AuthorityClock()
         self.settings = settings
-        self._left_sessions: list[Session] = []
+        self._left_sessions: list[ServerSession] = []
         wait_queue = WaitQueue(
             scan_every=settings.scan_every,
             listening_scan_every=settings.listening_scan_every,

@@ -13,10 +13,10 @@ import pytest
 import tarry
 from tarry.core.analytics.history import HistoryHead, HistoryPart, PartKind
 from tarry.core.analytics.metrics import (
+    CurrentQueue,
     MetricMinute,
     Planned,
     Quantiles,
-    Standing,
     Table,
 )
 from tarry.core.analytics.port import AnalyticsQuery
@@ -205,8 +205,8 @@ def test_the_outlook_is_derived_from_the_live_messages(app: tarry.App, analytics
         delivery.nack(after=timedelta(seconds=61))
     outlook = analytics.outlook(START, START + timedelta(days=7))
     assert outlook.standings == (
-        Standing(queue_id=1, queue="orders", ready=1, leased=1, target_lag_s=60.0, paused=False),
-        Standing(queue_id=2, queue="idle", ready=0, leased=0, target_lag_s=5.0, paused=True),
+        CurrentQueue(queue_id=1, queue="orders", ready=1, leased=1, target_lag_s=60.0, paused=False),
+        CurrentQueue(queue_id=2, queue="idle", ready=0, leased=0, target_lag_s=5.0, paused=True),
     )
     assert outlook.planned == (Planned(1, START, 2, 0), Planned(1, START + MINUTE, 2, 1))
 

@@ -16,7 +16,7 @@ from tarry.core.messages.outcomes import Outcome
 from tarry.core.security.idempotency import IdempotencyKey, StoredResponse
 from tarry.core.settings import QueueSettings, StoreSettings
 from tarry.storage.postgres.aio import AsyncPostgresStore
-from tarry.storage.postgres.prepared import Session
+from tarry.storage.postgres.prepared import PreparedStatements
 
 N = 40
 
@@ -58,9 +58,9 @@ def test_offers_and_their_responses_are_one_statement(
     database: str, monkeypatch: pytest.MonkeyPatch, n: int, with_keys: bool
 ) -> None:
     sent: list[str] = []
-    execute, plain = Session.execute, psycopg.AsyncConnection.execute
+    execute, plain = PreparedStatements.execute, psycopg.AsyncConnection.execute
 
-    def recorded(self: Session, conn: Any, statement: Any) -> Any:
+    def recorded(self: PreparedStatements, conn: Any, statement: Any) -> Any:
         sent.append(statement.sql)
         return execute(self, conn, statement)
 
@@ -71,7 +71,7 @@ def test_offers_and_their_responses_are_one_statement(
     async def test() -> list[StoredResponse | None]:
         async with store_with_queue(database) as store:
             await offer_all(store, [(new_draft(), request("before"))])  # the connection is open after this
-            monkeypatch.setattr(Session, "execute", recorded)
+            monkeypatch.setattr(PreparedStatements, "execute", recorded)
             monkeypatch.setattr(psycopg.AsyncConnection, "execute", recorded_plain)
             drafts = [Draft(f"m{i}", b"1") if with_keys else new_draft() for i in range(n)]
             responses = await offer_all(store, [(draft, request(f"k{i}")) for i, draft in enumerate(drafts)])
@@ -145,9 +145,9 @@ def test_nothing_is_kept_of_an_offer_that_failed(database: str) -> None:
 @pytest.mark.parametrize("fresh", [False, True])
 @pytest.mark.parametrize("n", [1, 3])
 def test_a_lost_reply_is_found_again(database: str, monkeypatch: pytest.MonkeyPatch, n: int, fresh: bool) -> None:
-    execute, lost = Session.execute, list[str]()
+    execute, lost = PreparedStatements.execute, list[str]()
 
-    def cut(self: Session, conn: Any, statement: Any) -> Any:
+    def cut(self: PreparedStatements, conn: Any, statement: Any) -> Any:
         rows = yield from execute(self, conn, statement)
         if not lost and "insert into tarry.stored_response" in statement.sql:
             lost.append(statement.sql)
@@ -156,7 +156,7 @@ def test_a_lost_reply_is_found_again(database: str, monkeypatch: pytest.MonkeyPa
 
     async def test() -> list[int]:
         async with store_with_queue(database) as store:
-            monkeypatch.setattr(Session, "execute", cut)
+            monkeypatch.setattr(PreparedStatements, "execute", cut)
             offers = [(new_draft() if fresh else Draft(f"m{i}", b"1"), request(f"k{i}")) for i in range(n)]
             assert await offer_all(store, offers) == [StoredResponse(201, b"created", replayed=True)] * n
             events = [await store.run(store.journal.timeline("q", draft.key)) for draft, _ in offers]

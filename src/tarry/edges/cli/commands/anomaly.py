@@ -8,37 +8,37 @@ from typing import Annotated
 
 from tarry.core.analytics.anomalies import Anomaly, Severity
 from tarry.core.analytics.anomalies import Mute as CoreMute
-from tarry.edges.cli.context import Session, command, now_of
+from tarry.edges.cli.context import CommandSession, command, now_of
 from tarry.edges.cli.exit_codes import NotFound, Usage
 from tarry.edges.cli.help import argument, option
 from tarry.edges.cli.options import Limit, OnlyQueue, parsed
-from tarry.edges.cli.output.printer import Column, View
+from tarry.edges.cli.output.printer import EntityView, TableColumn
 from tarry.edges.formats import duration, instant
 from tarry.wire.analytics import Mute
 from tarry.wire.base import data_of
 
-_ANOMALIES: View[Anomaly] = View(
+_ANOMALIES: EntityView[Anomaly] = EntityView(
     "tarry.anomaly.list/1",
     data_of,
     (
-        Column("id", right=True),
-        Column("at (UTC)", lambda anomaly: instant(anomaly.window_from)),
-        Column("severity", "severity.value", style={"critical": "red", "warning": "yellow", "info": "cyan"}),
-        Column("detector", style="bold"),
-        Column("queue"),
-        Column("explanation", "sentence"),
+        TableColumn("id", right=True),
+        TableColumn("at (UTC)", lambda anomaly: instant(anomaly.window_from)),
+        TableColumn("severity", "severity.value", style={"critical": "red", "warning": "yellow", "info": "cyan"}),
+        TableColumn("detector", style="bold"),
+        TableColumn("queue"),
+        TableColumn("explanation", "sentence"),
     ),
     "anomalies",
 )
-_MUTES: View[CoreMute] = View(
+_MUTES: EntityView[CoreMute] = EntityView(
     "tarry.mute.list/1",
     Mute.of,
     (
-        Column("id", right=True),
-        Column("detector", lambda mute: mute.detector or "any"),
-        Column("queue", lambda mute: mute.queue or "any"),
-        Column("until", lambda mute: "unmuted" if mute.until is None else instant(mute.until)),
-        Column("reason"),
+        TableColumn("id", right=True),
+        TableColumn("detector", lambda mute: mute.detector or "any"),
+        TableColumn("queue", lambda mute: mute.queue or "any"),
+        TableColumn("until", lambda mute: "unmuted" if mute.until is None else instant(mute.until)),
+        TableColumn("reason"),
     ),
     "mutes",
 )
@@ -51,7 +51,7 @@ _MUTES: View[CoreMute] = View(
     "tarry anomaly list --all -o jsonl",
 )
 def list_anomalies(
-    cli: Session,
+    cli: CommandSession,
     queue: OnlyQueue = None,
     detector: Annotated[str | None, option("--detector NAME", "Only of this detector.")] = None,
     severity: Annotated[Severity | None, option("--severity S", "critical, warning or info.")] = None,
@@ -77,7 +77,7 @@ def list_anomalies(
 
 @command("anomaly ack", "tarry anomaly ack 17 18", "tarry anomaly ack 17 --note 'deploy of 12:00'", audited=True)
 def ack(
-    cli: Session,
+    cli: CommandSession,
     ids: Annotated[list[int], argument("ID...", "See: tarry anomaly list.")],
     note: Annotated[str | None, option("--note TEXT", "Why it is no problem.")] = None,
 ) -> None:
@@ -99,7 +99,7 @@ def ack(
     audited=True,
 )
 def mute(
-    cli: Session,
+    cli: CommandSession,
     reason: Annotated[str, option("--reason TEXT", "Why; stored and shown.")],
     detector: Annotated[str | None, option("--detector NAME", "Only this detector.")] = None,
     queue: OnlyQueue = None,
@@ -119,7 +119,7 @@ def mute(
 
 
 @command("anomaly unmute", "tarry anomaly unmute 3", audited=True)
-def unmute(cli: Session, id: Annotated[int, argument("ID", "See: tarry anomaly mutes.")]) -> None:
+def unmute(cli: CommandSession, id: Annotated[int, argument("ID", "See: tarry anomaly mutes.")]) -> None:
     """End a mute.
 
     Anomalies are raised again from the next run on.
@@ -131,7 +131,7 @@ def unmute(cli: Session, id: Annotated[int, argument("ID", "See: tarry anomaly m
 
 
 @command("anomaly mutes", "tarry anomaly mutes")
-def mutes(cli: Session) -> None:
+def mutes(cli: CommandSession) -> None:
     """List the mutes in force, and why.
 
     The latest first.

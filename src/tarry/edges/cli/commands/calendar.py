@@ -9,10 +9,10 @@ from typing import Annotated, NamedTuple
 from tarry.core.cron.planner import load_ahead
 from tarry.core.cron.timezones import zone_of
 from tarry.core.errors import InvalidInput
-from tarry.edges.cli.context import Session, command, now_of
+from tarry.edges.cli.context import CommandSession, command, now_of
 from tarry.edges.cli.help import option
 from tarry.edges.cli.options import OnlyQueue
-from tarry.edges.cli.output.printer import Column, Value
+from tarry.edges.cli.output.printer import TableColumn, Value
 from tarry.edges.formats import delay
 from tarry.wire.base import data_of
 
@@ -22,7 +22,7 @@ _MINUTE = timedelta(minutes=1)
 _LONGEST = timedelta(days=60)
 
 
-class Slice(NamedTuple):
+class CalendarSlice(NamedTuple):
     """Counts of one hour or minute: delayed messages, retries, and ticks that are not messages yet."""
 
     start_at: datetime
@@ -42,7 +42,7 @@ class Slice(NamedTuple):
     "tarry calendar --tz Europe/Berlin -o json",
 )
 def calendar(
-    cli: Session,
+    cli: CommandSession,
     ahead: Annotated[str, option("--next DURATION", "How far ahead, up to 60d.")] = "7d",
     queue: OnlyQueue = None,
     zone: Annotated[str, option("--tz ZONE", "The zone of days and hours.")] = "UTC",
@@ -75,10 +75,10 @@ def calendar(
         if queue in (None, name) and at < until:
             ticks[since + (at - since) // every * every] += count
     starts = [since + n * every for n in range(-(-(until - since) // every))]
-    _print(cli, [Slice(at, messages[at], retries[at], ticks[at]) for at in starts], every, zone)
+    _print(cli, [CalendarSlice(at, messages[at], retries[at], ticks[at]) for at in starts], every, zone)
 
 
-def _print(cli: Session, slices: list[Slice], every: timedelta, zone: str) -> None:
+def _print(cli: CommandSession, slices: list[CalendarSlice], every: timedelta, zone: str) -> None:
     by_hour = every == _HOUR
     most = max((part.total for part in slices), default=0)
     lines: dict[str, Counter[int]] = {}
@@ -96,7 +96,7 @@ def _print(cli: Session, slices: list[Slice], every: timedelta, zone: str) -> No
     cli.printer.listing(
         "tarry.calendar.list/1",
         {"slices": [data_of(part) for part in slices if part.total]},
-        (Column(zone), Column(header.rstrip()), Column("due", right=True)),
+        (TableColumn(zone), TableColumn(header.rstrip()), TableColumn("due", right=True)),
         rows,
         more={"every_s": every.total_seconds(), "zone": zone},
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tarry.core.cron import schedule_types
 from tarry.core.cron.model import Policy, ScheduleSpec
 from tarry.core.errors import UnknownSchedule
-from tarry.edges.cli.context import Session, command, now_of
+from tarry.edges.cli.context import CommandSession, command, now_of
 from tarry.edges.cli.exit_codes import Conflicting, NotFound, Usage
 from tarry.edges.cli.help import argument, option
 from tarry.edges.cli.options import DryRun, Priority, Reason, Text, Yes, changed, instant_of
@@ -112,7 +112,7 @@ class ScheduleOptions:
 
 
 @command("cron list", "tarry cron list", "tarry cron list -o json | jq -r '.schedules[].name'")
-def list_schedules(cli: Session) -> None:
+def list_schedules(cli: CommandSession) -> None:
     """List the schedules with their next tick.
 
     Those of code and of files, too. "no scheduler plans it": start tarry scheduler, or the program that makes its
@@ -126,7 +126,7 @@ def list_schedules(cli: Session) -> None:
 
 @command("cron show", "tarry cron show daily-report", "tarry cron show daily-report --ticks 50 -o json")
 def show(
-    cli: Session, name: Name, ticks: Annotated[int, option("--ticks N", "How many past ticks.", min=0)] = 10
+    cli: CommandSession, name: Name, ticks: Annotated[int, option("--ticks N", "How many past ticks.", min=0)] = 10
 ) -> None:
     """Show a schedule and its last ticks.
 
@@ -157,7 +157,7 @@ def show(
     "tarry cron add mails --daily 08:00,17:30 --tz UTC --queue mails",
     audited=True,
 )
-def add(cli: Session, name: Name, options: ScheduleOptions, payload: Payload = None, text: Text = False) -> None:
+def add(cli: CommandSession, name: Name, options: ScheduleOptions, payload: Payload = None, text: Text = False) -> None:
     """Add a schedule.
 
     Its next tick is planned at once; later ticks need a scheduler: tarry scheduler. To preview the times: tarry cron
@@ -176,7 +176,9 @@ def add(cli: Session, name: Name, options: ScheduleOptions, payload: Payload = N
     "tarry cron edit daily-report --tz Europe/London --misfire all --catch-up 6h",
     audited=True,
 )
-def edit(cli: Session, name: Name, options: ScheduleOptions, payload: Payload = None, text: Text = False) -> None:
+def edit(
+    cli: CommandSession, name: Name, options: ScheduleOptions, payload: Payload = None, text: Text = False
+) -> None:
     """Change a schedule.
 
     Only the named options change, in one step: undelivered messages of the old configuration are deleted and planned
@@ -190,7 +192,7 @@ def edit(cli: Session, name: Name, options: ScheduleOptions, payload: Payload = 
 
 
 @command("cron pause", "tarry cron pause daily-report --reason 'the printer is broken'", audited=True)
-def pause(cli: Session, name: Name, reason: Reason = None) -> None:
+def pause(cli: CommandSession, name: Name, reason: Reason = None) -> None:
     """Stop a schedule from firing.
 
     Messages of earlier ticks are still delivered. Ticks during the pause are skipped, and recorded in the ledger.
@@ -201,7 +203,7 @@ def pause(cli: Session, name: Name, reason: Reason = None) -> None:
 
 
 @command("cron resume", "tarry cron resume daily-report", audited=True)
-def resume(cli: Session, name: Name) -> None:
+def resume(cli: CommandSession, name: Name) -> None:
     """Let a paused schedule fire again.
 
     From the next tick on. To make up for skipped ticks: tarry cron backfill.
@@ -212,7 +214,7 @@ def resume(cli: Session, name: Name) -> None:
 
 
 @command("cron trigger", "tarry cron trigger daily-report", audited=True)
-def trigger(cli: Session, name: Name) -> None:
+def trigger(cli: CommandSession, name: Name) -> None:
     """Fire a schedule now, once.
 
     Its next tick stays as planned. Works for a paused schedule, too.
@@ -223,7 +225,7 @@ def trigger(cli: Session, name: Name) -> None:
 
 
 @command("cron skip", "tarry cron skip daily-report", audited=True)
-def skip(cli: Session, name: Name) -> None:
+def skip(cli: CommandSession, name: Name) -> None:
     """Skip the next tick.
 
     Only this one: the tick after it fires. Each call skips one more tick.
@@ -240,7 +242,7 @@ def skip(cli: Session, name: Name) -> None:
     audited=True,
 )
 def backfill(
-    cli: Session,
+    cli: CommandSession,
     name: Name,
     since: Annotated[str, option("--from TIME", "From this instant on.", show_default=False)],
     until: Annotated[str, option("--to TIME", "Before this instant.", show_default=False)],
@@ -269,7 +271,7 @@ def backfill(
 
 
 @command("cron delete", "tarry cron delete daily-report", "tarry cron delete daily-report --yes", audited=True)
-def delete(cli: Session, name: Name, yes: Yes = False) -> None:
+def delete(cli: CommandSession, name: Name, yes: Yes = False) -> None:
     """Delete a schedule.
 
     Its undelivered messages are deleted, too; leased ones can be settled. Its history stays.
@@ -284,17 +286,17 @@ def delete(cli: Session, name: Name, yes: Yes = False) -> None:
     )
 
 
-def _put(cli: Session, app: App, spec: ScheduleSpec) -> None:
+def _put(cli: CommandSession, app: App, spec: ScheduleSpec) -> None:
     """Store the schedule, and create its queue if it does not exist, as `tarry offer` does."""
     cli.create_queue(app, spec.queue)
     app.schedules.put(spec)
     _print(cli, app, spec.name)
 
 
-def _print(cli: Session, app: App, name: str) -> None:
+def _print(cli: CommandSession, app: App, name: str) -> None:
     schedule = views.Scheduled(app.schedules.get(name), now_of(app), app.schedules.preview(name, 1))
     cli.printer.view(views.SCHEDULES, schedule)
 
 
-def _print_tick(cli: Session, schema: str, name: str, tick: datetime) -> None:
+def _print_tick(cli: CommandSession, schema: str, name: str, tick: datetime) -> None:
     cli.printer.record(schema, {"name": name, "tick": exact(tick)}, [("schedule", name), ("tick", instant(tick))])

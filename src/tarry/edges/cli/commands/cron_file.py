@@ -11,21 +11,21 @@ from typing import Annotated, Any, NamedTuple, cast
 from tarry.core.cron.model import Misfire, Policy, ScheduleSpec
 from tarry.core.errors import InvalidInput, TarryError
 from tarry.edges.cli.commands.cron import ScheduleOptions
-from tarry.edges.cli.context import Session, command
+from tarry.edges.cli.context import CommandSession, command
 from tarry.edges.cli.exit_codes import ExitCode
 from tarry.edges.cli.help import argument, option
 from tarry.edges.cli.options import DryRun, Yes
 from tarry.edges.cli.output import schedule_views as views
-from tarry.edges.cli.output.printer import Cell, Column, Columns, plain
+from tarry.edges.cli.output.printer import Cell, Columns, TableColumn, plain
 from tarry.edges.cli.output.text import plural
 from tarry.edges.formats import length
 from tarry.wire.payload import Content
 from tarry.wire.schedules import ScheduleConfig
 
 File = Annotated[Path, argument("FILE", "A TOML file.")]
-_CHANGES: Columns = (Column(""), Column("schedule", style="bold"), Column("change"))
+_CHANGES: Columns = (TableColumn(""), TableColumn("schedule", style="bold"), TableColumn("change"))
 _STYLES = {"+": "green", "~": "yellow", "-": "red"}
-_PROBLEMS: Columns = (Column("schedule", style="bold"), Column("problem"))
+_PROBLEMS: Columns = (TableColumn("schedule", style="bold"), TableColumn("problem"))
 _OPTIONS = frozenset(field.name for field in fields(ScheduleOptions))
 _TIME = "a time with its zone, such as 2030-01-01T00:00:00Z"
 _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
@@ -58,7 +58,7 @@ class Change(NamedTuple):
     audited=True,
 )
 def apply(
-    cli: Session,
+    cli: CommandSession,
     file: File,
     dry_run: DryRun = False,
     prune: Annotated[bool, option("--prune", "Delete schedules that were removed from this file.")] = False,
@@ -92,7 +92,7 @@ def apply(
 
 
 @command("cron lint", "tarry cron lint schedules.toml")
-def lint(cli: Session, file: File) -> ExitCode | None:
+def lint(cli: CommandSession, file: File) -> ExitCode | None:
     """Check a file of schedules. Needs no database.
 
     Reports every problem; the exit code is 7 if there is one.
@@ -197,7 +197,7 @@ def _compared(spec: ScheduleSpec, current: ScheduleSpec | None) -> Change:
     return Change("~", spec.name, ", ".join(f"{key}: {old.get(key)!r} → {new[key]!r}" for key in keys))
 
 
-def _print(cli: Session, changes: list[Change], *, applied: bool) -> None:
+def _print(cli: CommandSession, changes: list[Change], *, applied: bool) -> None:
     rows = (
         (Cell(change.sign, _STYLES[change.sign]), change.name, Cell(change.what, _STYLES[change.sign]))
         for change in changes

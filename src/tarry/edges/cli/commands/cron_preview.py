@@ -11,7 +11,7 @@ from tarry.core.cron.planner import Fire
 from tarry.core.cron.schedule_types import Cron, Schedule, Timetable
 from tarry.core.cron.timezones import first_change, offset, zone_of
 from tarry.edges import schedule_words as words
-from tarry.edges.cli.context import Session, command, now_of
+from tarry.edges.cli.context import CommandSession, command, now_of
 from tarry.edges.cli.exit_codes import Usage
 from tarry.edges.cli.help import argument, option
 from tarry.edges.cli.options import instant_of, parsed
@@ -30,7 +30,7 @@ _YEAR = timedelta(days=366)
     "tarry cron next '0 18 L * *' --tz UTC --from 2030-01-01T00:00:00Z",
 )
 def next_ticks(
-    cli: Session,
+    cli: CommandSession,
     what: What,
     n: Annotated[int, option("-n --count N", "How many.", min=1, max=10_000)] = 10,
     zone: Zone = None,
@@ -68,7 +68,7 @@ def next_ticks(
     "tarry cron explain '30 2 * * *' --tz Europe/Berlin   # needs no database",
 )
 def explain(
-    cli: Session,
+    cli: CommandSession,
     what: What,
     at: Annotated[str | None, option("--at TIME", "A tick of the schedule.")] = None,
     zone: Zone = None,

@@ -7,27 +7,27 @@ from dataclasses import replace
 from importlib.metadata import version as version_of
 from typing import TYPE_CHECKING, Annotated, Any
 
-from tarry.edges.cli.context import Session, command
+from tarry.edges.cli.context import CommandSession, command
 from tarry.edges.cli.exit_codes import ExitCode
 from tarry.edges.cli.help import option
-from tarry.edges.cli.output.printer import Cell, Column, View
+from tarry.edges.cli.output.printer import Cell, EntityView, TableColumn
 from tarry.edges.cli.output.text import plural
 from tarry.edges.formats import instant
 from tarry.edges.secrets import without_secrets
 from tarry.wire.base import data_of
 
 if TYPE_CHECKING:
-    from tarry.admin import Finding, MigrationStatus
+    from tarry.admin import CheckResult, MigrationStatus
 
-_MIGRATIONS: View[MigrationStatus] = View(
+_MIGRATIONS: EntityView[MigrationStatus] = EntityView(
     "tarry.db.status/1",
     data_of,
     (
-        Column("number", lambda status: f"{status.number:04}", right=True),
-        Column("migration", "name"),
-        Column("phase"),
-        Column("state", lambda status: Cell(status.state, _STYLES.get(status.state, "red"))),
-        Column("applied at", lambda status: instant(status.applied_at) if status.applied_at else ""),
+        TableColumn("number", lambda status: f"{status.number:04}", right=True),
+        TableColumn("migration", "name"),
+        TableColumn("phase"),
+        TableColumn("state", lambda status: Cell(status.state, _STYLES.get(status.state, "red"))),
+        TableColumn("applied at", lambda status: instant(status.applied_at) if status.applied_at else ""),
     ),
     "migrations",
 )
@@ -36,7 +36,7 @@ _STYLES = {"applied": "green", "pending": "yellow", "ok": "green", "warning": "y
 
 @command("db migrate", "tarry db migrate", "tarry db migrate --pre-only   # before a rolling deploy")
 def migrate(
-    cli: Session,
+    cli: CommandSession,
     pre_only: Annotated[bool, option("--pre-only", "Omit migrations that require that no old version runs.")] = False,
 ) -> None:
     """Apply the pending migrations.
@@ -53,7 +53,7 @@ def migrate(
 
 
 @command("db status", "tarry db status", "tarry db status -o json")
-def status(cli: Session) -> ExitCode:
+def status(cli: CommandSession) -> ExitCode:
     """Show which migrations are applied and pending.
 
     Changes nothing. The exit code is 7 if the database is not up to date, for use in deploy scripts.
@@ -71,7 +71,7 @@ def status(cli: Session) -> ExitCode:
 
 
 @command("db adopt", "tarry db adopt")
-def adopt(cli: Session) -> None:
+def adopt(cli: CommandSession) -> None:
     """Adopt a journal that was restored from a dump.
 
     Run it once after pg_restore, before anything else uses the database. Restored events have transaction numbers of
@@ -87,7 +87,7 @@ def adopt(cli: Session) -> None:
 
 
 @command("db sql", "tarry db sql > tarry.sql", "tarry db sql | psql mydatabase")
-def sql(cli: Session) -> None:
+def sql(cli: CommandSession) -> None:
     """Print the schema as SQL; needs no database.
 
     For sites where schema changes are applied by another tool or team.
@@ -102,7 +102,7 @@ def sql(cli: Session) -> None:
 
 
 @command("doctor", "tarry doctor", "tarry doctor --dsn postgresql://app@db/shop -o json")
-def doctor(cli: Session) -> ExitCode | None:
+def doctor(cli: CommandSession) -> ExitCode | None:
     """Check the database and this machine.
 
     Changes nothing. The exit code is 7 if a check failed, also if the database cannot be reached.
@@ -117,16 +117,16 @@ def doctor(cli: Session) -> ExitCode | None:
     return ExitCode.CHECK_FAILED if failed else None
 
 
-def _hint(finding: Finding) -> str:
+def _hint(finding: CheckResult) -> str:
     return "" if finding.ok and not finding.warning else finding.hint
 
 
-def _result(finding: Finding) -> Cell:
+def _result(finding: CheckResult) -> Cell:
     result = "warning" if finding.warning else "ok" if finding.ok else "failed"
     return Cell(result, _STYLES.get(result, "red"))
 
 
-def _check_data(finding: Finding) -> dict[str, Any]:
+def _check_data(finding: CheckResult) -> dict[str, Any]:
     return {
         "check": finding.check,
         "ok": finding.ok,
@@ -136,21 +136,21 @@ def _check_data(finding: Finding) -> dict[str, Any]:
     }
 
 
-_CHECKS: View[Finding] = View(
+_CHECKS: EntityView[CheckResult] = EntityView(
     "tarry.doctor/1",
     _check_data,
     (
-        Column("check", style="bold"),
-        Column("result", _result),
-        Column("found", lambda finding: without_secrets(" ".join(finding.actual.split()))),
-        Column("hint", _hint),
+        TableColumn("check", style="bold"),
+        TableColumn("result", _result),
+        TableColumn("found", lambda finding: without_secrets(" ".join(finding.actual.split()))),
+        TableColumn("hint", _hint),
     ),
     "checks",
 )
 
 
 @command("version", "tarry version", "tarry version -o json")
-def version(cli: Session) -> None:
+def version(cli: CommandSession) -> None:
     """Show the version of Tarry.
 
     And of Python, for bug reports.

@@ -12,10 +12,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 from tarry.core.dead_letters.fingerprints import LENGTH
-from tarry.core.dead_letters.redrive import EVERY_LETTER, DeadFilter, Phase, RedriveJob, RedriveState, Where
+from tarry.core.dead_letters.redrive import EVERY_LETTER, DeadFilter, RedriveJob, RedrivePhase, RedriveState, Where
 from tarry.core.errors import InvalidInput
 from tarry.core.messages.model import Counted, DeadLetter
-from tarry.edges.cli.context import Session, command, now_of
+from tarry.edges.cli.context import CommandSession, command, now_of
 from tarry.edges.cli.exit_codes import Conflicting, ExitCode, Interrupted, NotFound, Usage
 from tarry.edges.cli.help import argument, option
 from tarry.edges.cli.options import DryRun, Limit, QueueName, Reason, Type, Yes
@@ -63,7 +63,7 @@ Versions = Annotated[list[int] | None, option("--version V", "This one (see: tar
 
 
 @command("dlq groups", "tarry dlq groups orders", "tarry dlq groups orders -o json")
-def groups(cli: Session, queue: QueueName, limit: Limit = 100) -> None:
+def groups(cli: CommandSession, queue: QueueName, limit: Limit = 100) -> None:
     """Group dead letters by their error.
 
     Errors that differ only in numbers, quoted names and the like are one group. The group with the latest death comes
@@ -80,7 +80,7 @@ def groups(cli: Session, queue: QueueName, limit: Limit = 100) -> None:
     "tarry dlq list orders --group 3f2a --since 2h",
     "tarry dlq list orders -o jsonl | jq -r .key",
 )
-def list_dead(cli: Session, queue: QueueName, options: FilterOptions, limit: Limit = 100) -> None:
+def list_dead(cli: CommandSession, queue: QueueName, options: FilterOptions, limit: Limit = 100) -> None:
     """List dead letters, the newest first.
 
     Messages that used up their attempts, could not be decoded, or were buried. They stay until they are redriven or
@@ -95,7 +95,9 @@ def list_dead(cli: Session, queue: QueueName, options: FilterOptions, limit: Lim
 
 
 @command("dlq show", "tarry dlq show orders 4711", "tarry dlq show orders 4711 -o json")
-def show(cli: Session, queue: QueueName, version: Annotated[int, argument("VERSION", "See: tarry dlq list.")]) -> None:
+def show(
+    cli: CommandSession, queue: QueueName, version: Annotated[int, argument("VERSION", "See: tarry dlq list.")]
+) -> None:
     """Show one dead letter in full.
 
     With its payload and the whole error. For its history: tarry message timeline.
@@ -115,7 +117,7 @@ def show(cli: Session, queue: QueueName, version: Annotated[int, argument("VERSI
     audited=True,
 )
 def discard(
-    cli: Session,
+    cli: CommandSession,
     queue: QueueName,
     options: FilterOptions,
     version: Versions = None,
@@ -151,7 +153,7 @@ def discard(
     audited=True,
 )
 def redrive(
-    cli: Session,
+    cli: CommandSession,
     queue: QueueName,
     options: FilterOptions,
     version: Versions = None,
@@ -229,7 +231,7 @@ def _letters(count: Counted) -> str:
 
 
 def _redrive_now(
-    cli: Session, app: App, queue: str, versions: Sequence[int], limit: int, *, yes: bool
+    cli: CommandSession, app: App, queue: str, versions: Sequence[int], limit: int, *, yes: bool
 ) -> ExitCode | None:
     dead = app.queues.counts(queue).dead
     if versions or dead.n:
@@ -256,7 +258,7 @@ def _redrive_now(
     return ExitCode.PARTLY if blocked or absent else None
 
 
-def _show_plan(cli: Session, app: App, queue: str, versions: Sequence[int], limit: int) -> ExitCode | None:
+def _show_plan(cli: CommandSession, app: App, queue: str, versions: Sequence[int], limit: int) -> ExitCode | None:
     """What a redrive would offer now: the oldest first, each key once, and no key that is live."""
     plan: dict[str, DeadLetter[bytes]] = {}
     for dead in reversed(app.store.run(app.store.dead_letters.list(queue, limit=SEEN))):
@@ -313,7 +315,7 @@ _LONGEST_SLEEP_S = 0.5
 
 @command("redrive list", "tarry redrive list", "tarry redrive list orders -o json")
 def list_jobs(
-    cli: Session,
+    cli: CommandSession,
     queue: Annotated[str | None, argument("[QUEUE]", "Only of this queue.")] = None,
     limit: Limit = 100,
 ) -> None:
@@ -327,7 +329,7 @@ def list_jobs(
 
 
 @command("redrive show", "tarry redrive show 7", "tarry redrive show 7 -o json")
-def show_job(cli: Session, job: Job) -> None:
+def show_job(cli: CommandSession, job: Job) -> None:
     """Show the progress of a redrive job.
 
     Changes nothing. To advance it: tarry redrive watch.
@@ -337,7 +339,7 @@ def show_job(cli: Session, job: Job) -> None:
 
 
 @command("redrive watch", "tarry redrive watch 7")
-def watch(cli: Session, job: Job) -> ExitCode | None:
+def watch(cli: CommandSession, job: Job) -> ExitCode | None:
     """Advance a redrive job, and show its progress to the end.
 
     Ctrl-C stops the watching, not the job. The exit code is 6 if dead letters were skipped, 7 if the job is paused; it
@@ -348,7 +350,7 @@ def watch(cli: Session, job: Job) -> ExitCode | None:
 
 
 @command("redrive pause", 'tarry redrive pause 7 --reason "the database is busy"', audited=True)
-def pause(cli: Session, job: Job, reason: Reason = None) -> None:
+def pause(cli: CommandSession, job: Job, reason: Reason = None) -> None:
     """Pause a redrive job.
 
     Messages that it redrove stay live. To continue: tarry redrive resume.
@@ -361,7 +363,7 @@ def pause(cli: Session, job: Job, reason: Reason = None) -> None:
 
 @command("redrive resume", "tarry redrive resume 7", "tarry redrive resume 7 --watch", audited=True)
 def resume(
-    cli: Session,
+    cli: CommandSession,
     job: Job,
     watching: Annotated[bool, option("--watch", "And advance it, as tarry redrive watch does.")] = False,
 ) -> ExitCode | None:
@@ -376,7 +378,7 @@ def resume(
 
 
 @command("redrive cancel", "tarry redrive cancel 7", audited=True)
-def cancel(cli: Session, job: Job, reason: Reason = None) -> None:
+def cancel(cli: CommandSession, job: Job, reason: Reason = None) -> None:
     """Cancel a redrive job.
 
     Messages that it redrove stay live, the others stay dead. It cannot be resumed; start a new one.
@@ -387,14 +389,14 @@ def cancel(cli: Session, job: Job, reason: Reason = None) -> None:
         cli.printer.view(views.JOBS, redrive.job, now=now_of(app))
 
 
-def watch_job(cli: Session, app: App, redrive: Redrive) -> ExitCode | None:
+def watch_job(cli: CommandSession, app: App, redrive: Redrive) -> ExitCode | None:
     """Advance the job until it ends or pauses. After Ctrl-C a sweeper or a later watch continues it."""
     try:
         with _bar(cli, redrive.job) as show:
             noted = False
             while redrive.job.state is RedriveState.RUNNING:
                 show(redrive.advance())
-                if redrive.job.phase is Phase.VERDICT and not noted:
+                if redrive.job.phase is RedrivePhase.VERDICT and not noted:
                     noted = True
                     canaries = plural(len(redrive.job.canaries), "canary", "canaries")
                     cli.note(f"{canaries} redriven first: waiting for the result")
@@ -410,7 +412,7 @@ def watch_job(cli: Session, app: App, redrive: Redrive) -> ExitCode | None:
     return print_job(cli, app, redrive.job)
 
 
-def print_job(cli: Session, app: App, job: RedriveJob) -> ExitCode | None:
+def print_job(cli: CommandSession, app: App, job: RedriveJob) -> ExitCode | None:
     """Print the job; its state decides the exit code."""
     cli.printer.view(views.JOBS, job, now=now_of(app))
     if job.state is RedriveState.PAUSED:
@@ -422,7 +424,7 @@ def print_job(cli: Session, app: App, job: RedriveJob) -> ExitCode | None:
 
 
 @contextmanager
-def _bar(cli: Session, job: RedriveJob) -> Generator[Callable[[RedriveJob], None]]:
+def _bar(cli: CommandSession, job: RedriveJob) -> Generator[Callable[[RedriveJob], None]]:
     """A progress bar, if stderr is a terminal."""
     if cli.quiet or not cli.printer.for_people or not sys.stderr.isatty():
         yield lambda job: None

@@ -6,11 +6,11 @@ import json
 import sys
 from importlib.resources import files
 
-from tarry.edges.cli.context import Session, command
+from tarry.edges.cli.context import CommandSession, command
 
 
 @command("grafana dashboard", "tarry grafana dashboard > tarry.json")
-def dashboard(cli: Session) -> None:
+def dashboard(cli: CommandSession) -> None:
     """Print a Grafana dashboard as JSON; needs no database.
 
     On the metrics of brokers (/metrics) and workers. Import it in Grafana, or put it into its provisioning directory.
@@ -23,7 +23,7 @@ def dashboard(cli: Session) -> None:
 
 
 @command("grafana alerts", "tarry grafana alerts > /etc/prometheus/rules/tarry.yml")
-def alerts(cli: Session) -> None:
+def alerts(cli: CommandSession) -> None:
     """Print alert rules for Prometheus; needs no database.
 
     Late queues, new dead letters, failing handlers, and a broker with errors, without connections or without metrics.

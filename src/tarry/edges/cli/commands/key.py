@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from tarry.core.security.api_keys import Action, ApiKey
-from tarry.edges.cli.context import Session, command
+from tarry.edges.cli.context import CommandSession, command
 from tarry.edges.cli.exit_codes import NotFound
 from tarry.edges.cli.help import argument, option
 from tarry.edges.cli.options import one_of, parsed
-from tarry.edges.cli.output.printer import Column, View
+from tarry.edges.cli.output.printer import EntityView, TableColumn
 from tarry.edges.formats import delay, instant
 from tarry.wire import keys as wire
 
@@ -21,17 +21,17 @@ def _state(key: ApiKey) -> str:
     return "active" if key.active else "revoked" if key.revoked_at is not None else "expired"
 
 
-_COLUMNS: Sequence[Column[ApiKey]] = (
-    Column("id"),
-    Column("name"),
-    Column("actions", lambda key: " ".join(sorted(key.actions))),
-    Column("queues", lambda key: " ".join(key.queues)),
-    Column("state", _state),
+_COLUMNS: Sequence[TableColumn[ApiKey]] = (
+    TableColumn("id"),
+    TableColumn("name"),
+    TableColumn("actions", lambda key: " ".join(sorted(key.actions))),
+    TableColumn("queues", lambda key: " ".join(key.queues)),
+    TableColumn("state", _state),
 )
-_KEYS: View[ApiKey] = View(
+_KEYS: EntityView[ApiKey] = EntityView(
     "tarry.key.list/1",
     wire.Key.of,
-    (*_COLUMNS, Column("created", lambda key: instant(key.created_at))),
+    (*_COLUMNS, TableColumn("created", lambda key: instant(key.created_at))),
     "keys",
     _COLUMNS,
 )
@@ -45,7 +45,7 @@ _KEYS: View[ApiKey] = View(
     audited=True,
 )
 def create(
-    cli: Session,
+    cli: CommandSession,
     name: Annotated[str, argument("NAME", "The owner of the key, for people.")],
     action: Annotated[list[str], option("--action ACTION", "read, produce, consume, admin or all; may be repeated.")],
     queue: Annotated[list[str] | None, option("--queue NAME", "A queue, or a prefix and *; default: all.")] = None,
@@ -67,7 +67,7 @@ def create(
 
 
 @command("key list", "tarry key list", "tarry key list -o jsonl | jq -r .id")
-def list_keys(cli: Session) -> None:
+def list_keys(cli: CommandSession) -> None:
     """List API keys, revoked and expired ones too.
 
     The keys themselves are not stored and cannot be shown.
@@ -79,7 +79,7 @@ def list_keys(cli: Session) -> None:
 
 
 @command("key revoke", "tarry key revoke 0a1b2c3d4e5f", audited=True)
-def revoke(cli: Session, id: Annotated[str, argument("ID", "See: tarry key list.")]) -> None:
+def revoke(cli: CommandSession, id: Annotated[str, argument("ID", "See: tarry key list.")]) -> None:
     """Revoke an API key.
 
     Brokers refuse it within two seconds. Revoking a revoked key changes nothing.

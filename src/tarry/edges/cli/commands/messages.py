@@ -13,13 +13,13 @@ from tarry.core.messages.model import Failure, LeaseId, StoredMessage
 from tarry.core.messages.outcomes import Edited, Settled
 from tarry.core.messages.states import State
 from tarry.edges.cli import options as opt
-from tarry.edges.cli.context import Session, command, now_of
+from tarry.edges.cli.context import CommandSession, command, now_of
 from tarry.edges.cli.exit_codes import Conflicting, NotFound
 from tarry.edges.cli.help import argument, option
 from tarry.edges.cli.options import Key, QueueName, due_of, parsed
 from tarry.edges.cli.output import views
 from tarry.edges.cli.output.payloads import raw_queue, read_payload
-from tarry.edges.cli.output.printer import Cell, Column, Columns, Value, plain
+from tarry.edges.cli.output.printer import Cell, Columns, TableColumn, Value, plain
 from tarry.edges.cli.output.text import plural, shortened
 from tarry.edges.formats import delay, duration, instant, relative, roughly
 from tarry.wire.events import LiveEvent
@@ -41,16 +41,16 @@ _STYLES = {
 }
 _DUE_AGAIN = (*_WITH_CONTENT, EventKind.NACKED, EventKind.REDRIVEN)
 _COLUMNS: Columns = (
-    Column("at (UTC)"),
-    Column("after", right=True),
-    Column("event"),
-    Column("version", right=True),
-    Column("details"),
+    TableColumn("at (UTC)"),
+    TableColumn("after", right=True),
+    TableColumn("event"),
+    TableColumn("version", right=True),
+    TableColumn("details"),
 )
 
 
 @command("message show", "tarry message show orders order-17", "tarry message show orders order-17 -o json")
-def show(cli: Session, queue: QueueName, key: Key) -> None:
+def show(cli: CommandSession, queue: QueueName, key: Key) -> None:
     """Show one live message in full.
 
     Leases nothing. For finished and dead messages: tarry message timeline.
@@ -69,7 +69,7 @@ def show(cli: Session, queue: QueueName, key: Key) -> None:
     "tarry message list orders --limit 1000 -o jsonl | jq -r .key",
 )
 def list_messages(
-    cli: Session,
+    cli: CommandSession,
     queue: QueueName,
     state: Annotated[str | None, option("--state STATE", "delayed, ready or leased; default: all.")] = None,
     limit: opt.Limit = 100,
@@ -91,7 +91,7 @@ def list_messages(
     "tarry message edit orders order-17 --payload @fixed.json --force",
 )
 def edit(
-    cli: Session,
+    cli: CommandSession,
     queue: QueueName,
     key: Key,
     payload: Annotated[str | None, option("--payload JSON", "New payload: JSON, - for stdin, @FILE.")] = None,
@@ -138,7 +138,7 @@ def edit(
     "tarry message drop orders order-17",
     "tarry message drop orders order-17 --version 4711 --yes",
 )
-def drop(cli: Session, queue: QueueName, key: Key, version: opt.Version = None, yes: opt.Yes = False) -> None:
+def drop(cli: CommandSession, queue: QueueName, key: Key, version: opt.Version = None, yes: opt.Yes = False) -> None:
     """Remove one live message.
 
     Delayed, ready or leased; a lease on it is lost. If it changes before you confirm, it is not dropped.
@@ -165,7 +165,7 @@ def drop(cli: Session, queue: QueueName, key: Key, version: opt.Version = None, 
 
 
 @command("message ack", "tarry message ack orders order-17 $TOKEN")
-def ack(cli: Session, queue: QueueName, key: Key, token: Token) -> None:
+def ack(cli: CommandSession, queue: QueueName, key: Key, token: Token) -> None:
     """Finish a leased message.
 
     The token comes from: tarry poll --no-ack. If the lease was lost nothing changes, and the exit code is 4.
@@ -179,7 +179,7 @@ def ack(cli: Session, queue: QueueName, key: Key, token: Token) -> None:
     "tarry message nack orders order-17 $TOKEN --after 10m",
 )
 def nack(
-    cli: Session,
+    cli: CommandSession,
     queue: QueueName,
     key: Key,
     token: Token,
@@ -197,7 +197,7 @@ def nack(
 
 
 @command("message touch", "tarry message touch orders order-17 $TOKEN --lease 5m")
-def touch(cli: Session, queue: QueueName, key: Key, token: Token, lease: opt.LeaseFor = None) -> None:
+def touch(cli: CommandSession, queue: QueueName, key: Key, token: Token, lease: opt.LeaseFor = None) -> None:
     """Prolong a lease, counted from now.
 
     For work that takes longer than its lease. An expired lease cannot be prolonged.
@@ -212,7 +212,7 @@ def touch(cli: Session, queue: QueueName, key: Key, token: Token, lease: opt.Lea
     "tarry message release orders order-17 $TOKEN --after 10m",
 )
 def release(
-    cli: Session,
+    cli: CommandSession,
     queue: QueueName,
     key: Key,
     token: Token,
@@ -228,7 +228,7 @@ def release(
 
 
 @command("message bury", "tarry message bury orders order-17 $TOKEN --error 'no such customer'")
-def bury(cli: Session, queue: QueueName, key: Key, token: Token, error: ErrorText = None) -> None:
+def bury(cli: CommandSession, queue: QueueName, key: Key, token: Token, error: ErrorText = None) -> None:
     """Make a leased message a dead letter.
 
     For a message that no retry can help. To deliver it again: tarry dlq redrive.
@@ -239,7 +239,7 @@ def bury(cli: Session, queue: QueueName, key: Key, token: Token, error: ErrorTex
 Settle = Callable[["Queue[Any]", LeaseId], list[Settled]]
 
 
-def _settle(cli: Session, verb: str, queue: str, key: str, token: str, settle: Settle) -> None:
+def _settle(cli: CommandSession, verb: str, queue: str, key: str, token: str, settle: Settle) -> None:
     try:
         lease = LeaseId(key, UUID(token))
     except ValueError:
@@ -287,7 +287,7 @@ def _changed(key: str, version: int) -> Conflicting:
     "tarry message timeline orders order-17 -o jsonl",
 )
 def timeline(
-    cli: Session,
+    cli: CommandSession,
     queue: QueueName,
     key: Key,
     limit: Annotated[int, option("--limit N", "The newest N events.", min=1, max=10_000)] = 1000,

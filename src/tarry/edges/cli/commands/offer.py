@@ -12,12 +12,12 @@ from tarry.core.messages.model import Conflict, ConflictRule
 from tarry.core.messages.outcomes import Settled
 from tarry.core.messages.states import State
 from tarry.edges.cli import options as opt
-from tarry.edges.cli.context import Session, command, now_of
+from tarry.edges.cli.context import CommandSession, command, now_of
 from tarry.edges.cli.exit_codes import Conflicting, ExitCode
 from tarry.edges.cli.help import argument, option
 from tarry.edges.cli.options import due_of, headers_of, parsed
 from tarry.edges.cli.output.payloads import payload_line, raw_queue, read_payload
-from tarry.edges.cli.output.printer import Cell, Column, View, plain
+from tarry.edges.cli.output.printer import Cell, EntityView, TableColumn, plain
 from tarry.edges.cli.output.text import plural
 from tarry.edges.cli.output.views import MESSAGES, due
 from tarry.edges.formats import delay, duration, exact, instant
@@ -43,7 +43,7 @@ PEEKED = 10_000
     "tarry offer index 7 --key 7 --after 5s --conflict debounce --max-wait 1m",
 )
 def offer(
-    cli: Session,
+    cli: CommandSession,
     queue: Annotated[str, argument("QUEUE", "The queue; created if it does not exist.")],
     payload: Annotated[
         str | None, argument("[PAYLOAD|-|@FILE]", "JSON (default null), - for stdin, @ for a file.")
@@ -110,7 +110,7 @@ def offer(
     "tarry poll orders --no-ack --lease 5m -o json   # then: tarry message ack",
 )
 def poll(
-    cli: Session,
+    cli: CommandSession,
     queue: opt.QueueName,
     most: Annotated[int, option("--max N", "At most this many.", min=1, max=1000)] = 1,
     wait: Annotated[str, option("--wait DURATION", "How long to wait for the first.")] = "0s",
@@ -153,7 +153,7 @@ def poll(
 
 
 def _print_and_ack(
-    cli: Session, source: Queue[Content], deliveries: Sequence[Delivery[Content]], now: datetime, *, keep: bool
+    cli: CommandSession, source: Queue[Content], deliveries: Sequence[Delivery[Content]], now: datetime, *, keep: bool
 ) -> int:
     """Print, then ack what was printed, unless the leases are to be kept. Returns how many leases were lost."""
     unprinted, lost = list(deliveries), 0
@@ -181,23 +181,25 @@ def _acked_data(delivery: Delivery[Content]) -> dict[str, Any]:
     return {name: value for name, value in _leased_data(delivery).items() if name not in ("token", "lease_until")}
 
 
-_COLUMNS: Sequence[Column[Delivery[Content]]] = (
-    Column("key", style="bold"),
-    Column("due", "due_at"),
-    Column("priority", right=True),
-    Column("attempt", right=True),
-    Column("type"),
+_COLUMNS: Sequence[TableColumn[Delivery[Content]]] = (
+    TableColumn("key", style="bold"),
+    TableColumn("due", "due_at"),
+    TableColumn("priority", right=True),
+    TableColumn("attempt", right=True),
+    TableColumn("type"),
 )
-_PAYLOAD: Column[Delivery[Content]] = Column("payload", lambda delivery: payload_line(delivery.payload))
-_ACKED: View[Delivery[Content]] = View("tarry.delivery.list/1", _acked_data, (*_COLUMNS, _PAYLOAD), "messages")
-_LEASE: Sequence[Column[Delivery[Content]]] = (
-    Column("token", lambda d: str(d.token)),
-    Column("lease until", "lease_until"),
+_PAYLOAD: TableColumn[Delivery[Content]] = TableColumn("payload", lambda delivery: payload_line(delivery.payload))
+_ACKED: EntityView[Delivery[Content]] = EntityView(
+    "tarry.delivery.list/1", _acked_data, (*_COLUMNS, _PAYLOAD), "messages"
+)
+_LEASE: Sequence[TableColumn[Delivery[Content]]] = (
+    TableColumn("token", lambda d: str(d.token)),
+    TableColumn("lease until", "lease_until"),
 )
 _LEASED = replace(_ACKED, data=_leased_data, columns=(*_COLUMNS, *_LEASE, _PAYLOAD))
 
 
-def _peek(cli: Session, app: App, queue: str, most: int, type_: str | None) -> None:
+def _peek(cli: CommandSession, app: App, queue: str, most: int, type_: str | None) -> None:
     ready = app.store.run(app.store.messages.list(queue, state=State.READY, limit=PEEKED))
     messages = [message for message in ready if type_ is None or message.type == type_]
     # In delivery order; the store lists by due time.

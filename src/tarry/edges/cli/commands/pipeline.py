@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Any
 
-from tarry.edges.cli.context import Session, command
+from tarry.edges.cli.context import CommandSession, command
 from tarry.edges.cli.exit_codes import ExitCode, Usage
 from tarry.edges.cli.help import argument, option
 from tarry.edges.cli.options import DryRun, Lake, Master, instant_of, one_of, parsed
 from tarry.edges.cli.output.printer import Cell
-from tarry.edges.cli.pipeline.jobs import WORTH_MERGING, Job, arguments, chosen, load, registry_of, run_jobs
+from tarry.edges.cli.pipeline.jobs import WORTH_MERGING, PipelineJob, arguments, chosen, load, registry_of, run_jobs
 from tarry.edges.cli.pipeline.spark import progress_bar, spark_for
 from tarry.edges.formats import delay, duration
 
@@ -28,7 +28,7 @@ Detectors = Annotated[str | None, option("--detectors MODULE:NAME", "A registry,
     "tarry pipeline run --every 1m --prune --detectors shop.watch:registry",
 )
 def run(
-    cli: Session,
+    cli: CommandSession,
     jobs: Annotated[list[str] | None, argument("[JOB]...", "Only these jobs.")] = None,
     every: Annotated[str | None, option("--every DURATION", "Repeat, starting this far apart.")] = None,
     prune: Annotated[bool, option("--prune", "Also prune the journal of archived days.")] = False,
@@ -49,17 +49,19 @@ def run(
     period = parsed(duration, every, "--every")
     if period is not None and period < SHORTEST_EVERY:
         raise Usage(f"--every must be at least 1s, got {every}")
-    return run_jobs(cli, [Job(name, {"lake": lake, **more.get(name, {})}) for name in names], master, every=period)
+    return run_jobs(
+        cli, [PipelineJob(name, {"lake": lake, **more.get(name, {})}) for name in names], master, every=period
+    )
 
 
-def _run_one(cli: Session, name: str, master: str | None, given: Mapping[str, Any]) -> ExitCode:
-    return run_jobs(cli, [Job(name, given)], master)
+def _run_one(cli: CommandSession, name: str, master: str | None, given: Mapping[str, Any]) -> ExitCode:
+    return run_jobs(cli, [PipelineJob(name, given)], master)
 
 
 def _command_of_job(name: str, help: str, *examples: str) -> None:
     """A command for a job that has no options of its own."""
 
-    def job(cli: Session, lake: Lake = None, master: Master = None) -> ExitCode:
+    def job(cli: CommandSession, lake: Lake = None, master: Master = None) -> ExitCode:
         return _run_one(cli, name, master, {"lake": lake})
 
     job.__doc__ = help
@@ -73,7 +75,7 @@ def _command_of_job(name: str, help: str, *examples: str) -> None:
     "tarry pipeline archive --delta",
 )
 def archive(
-    cli: Session,
+    cli: CommandSession,
     delta: Annotated[bool, option("--delta", "Start a Delta log beside the files; later runs continue it.")] = False,
     lake: Lake = None,
     master: Master = None,
@@ -114,7 +116,7 @@ _command_of_job(
 
 
 @command("pipeline anomalies", "tarry pipeline anomalies", "tarry pipeline anomalies --detectors shop.watch:registry")
-def anomalies(cli: Session, detectors: Detectors = None, lake: Lake = None, master: Master = None) -> ExitCode:
+def anomalies(cli: CommandSession, detectors: Detectors = None, lake: Lake = None, master: Master = None) -> ExitCode:
     """Detect anomalies, and explain them.
 
     Rules and statistical detectors, on new events of the archive. Acknowledged and muted anomalies are not raised.
@@ -143,7 +145,7 @@ _command_of_job(
 
 @command("pipeline prune", "tarry pipeline prune", "tarry pipeline prune --retention -o json")
 def prune(
-    cli: Session,
+    cli: CommandSession,
     retention: Annotated[
         bool, option("--retention", "Also delete archived days beyond their queue's retention.")
     ] = False,
@@ -165,7 +167,7 @@ def prune(
     "tarry pipeline replay orders --key order-17 --to orders-test",
 )
 def replay(
-    cli: Session,
+    cli: CommandSession,
     queue: Annotated[str, argument("QUEUE", "The queue of the messages.")],
     outcome: Annotated[str, option("--outcome O", f"{', '.join(OUTCOMES)}.")] = "offered",
     since: Annotated[str | None, option("--since TIME", "The outcome was at this time or later.")] = None,
@@ -216,7 +218,7 @@ def replay(
 
 
 @command("verify", "tarry verify", "tarry verify --lake s3a://lake/tarry -o json")
-def verify(cli: Session, lake: Lake = None, master: Master = None) -> ExitCode | None:
+def verify(cli: CommandSession, lake: Lake = None, master: Master = None) -> ExitCode | None:
     """Compare archive, journal and live messages.
 
     Archive and journal together determine which messages must be live. Changes nothing. The exit code is 7 if a message

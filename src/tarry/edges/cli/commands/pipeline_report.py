@@ -6,11 +6,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from tarry.edges.cli.context import Session, command, now_of
+from tarry.edges.cli.context import CommandSession, command, now_of
 from tarry.edges.cli.exit_codes import CommandFailed, ExitCode, Usage
 from tarry.edges.cli.help import option
 from tarry.edges.cli.options import Lake, OnlyQueue
-from tarry.edges.cli.output.printer import Cell, Column, Columns
+from tarry.edges.cli.output.printer import Cell, Columns, TableColumn
 from tarry.edges.cli.output.text import plural
 from tarry.edges.formats import duration, exact, instant, roughly
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from tarry.edges.spark.report.values import Report
 
 _RUNS: Columns = (
-    Column("job", style="bold"),
-    Column("state"),
-    Column("last run"),
-    Column("took", right=True),
-    Column("result"),
+    TableColumn("job", style="bold"),
+    TableColumn("state"),
+    TableColumn("last run"),
+    TableColumn("took", right=True),
+    TableColumn("result"),
 )
-_LAKE: Column[Any] = Column("lake")
+_LAKE: TableColumn[Any] = TableColumn("lake")
 _STATES = {"done": "green", "failed": "red", "lost": "red", "running": "yellow"}
 
 
@@ -36,7 +36,7 @@ _STATES = {"done": "green", "failed": "red", "lost": "red", "running": "yellow"}
     "tarry pipeline report --queue orders -o json",
 )
 def report(
-    cli: Session,
+    cli: CommandSession,
     html: Annotated[Path | None, option("--html FILE", "Write a page with plots, in one file.")] = None,
     last: Annotated[str, option("--last DURATION", "How far to look back.")] = "24h",
     queue: OnlyQueue = None,
@@ -80,7 +80,7 @@ def write_html(results: Report, path: Path) -> None:
         raise CommandFailed(f"the report cannot be written: {error}", ExitCode.FAILED) from error
 
 
-def _show(cli: Session, results: Report) -> None:
+def _show(cli: CommandSession, results: Report) -> None:
     import sys
 
     from tarry.edges.spark.report.terminal import rendered
@@ -90,7 +90,7 @@ def _show(cli: Session, results: Report) -> None:
 
 
 @command("pipeline status", "tarry pipeline status", "tarry pipeline status -o json")
-def status(cli: Session, lake: Lake = None) -> ExitCode | None:
+def status(cli: CommandSession, lake: Lake = None) -> ExitCode | None:
     """Show the last run of each job, and what is archived.
 
     Changes nothing and needs no Spark. With several lakes, a job has a row for each. The exit code is 7 if the last run

@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, cast
 from tarry.core.errors import TarryError
 from tarry.core.journal.events import JournalLevel
 from tarry.core.settings import QueueSettings
-from tarry.edges.cli.context import Session, command
+from tarry.edges.cli.context import CommandSession, command
 from tarry.edges.cli.exit_codes import Conflicting, ExitCode, Usage
 from tarry.edges.cli.help import argument, option
 from tarry.edges.cli.options import Reason, Yes, changed, one_of
@@ -39,7 +39,7 @@ def _setting(declaration: str, help: str) -> Any:
 
 
 @dataclass(frozen=True)
-class QueueOptions:
+class SettingOptions:
     """Settings of a queue as options; None: not given."""
 
     lease: Annotated[str | None, _setting("--lease DURATION", "Length of a lease, 1s to 12h.")] = None
@@ -54,7 +54,7 @@ class QueueOptions:
 
 
 @command("queue list", "tarry queue list", "tarry queue list -o json | jq -r '.queues[].name'")
-def list_queues(cli: Session) -> None:
+def list_queues(cli: CommandSession) -> None:
     """List the queues with counts and settings.
 
     Counting stops at 10,000 per state and then shows 10,000+, so that it is cheap for queues of any length.
@@ -66,7 +66,7 @@ def list_queues(cli: Session) -> None:
 
 
 @command("queue show", "tarry queue show orders", "tarry queue show orders -o json")
-def show(cli: Session, name: Name) -> None:
+def show(cli: CommandSession, name: Name) -> None:
     """Show one queue in full.
 
     Its settings, how many messages are in which state, and whether and why it is paused.
@@ -84,9 +84,9 @@ def show(cli: Session, name: Name) -> None:
     audited=True,
 )
 def create(
-    cli: Session,
+    cli: CommandSession,
     name: Name,
-    options: QueueOptions,
+    options: SettingOptions,
     exist_ok: Annotated[bool, option("--exist-ok", "Leave an existing queue as it is.")] = False,
 ) -> None:
     """Create a queue.
@@ -106,12 +106,12 @@ def create(
     "tarry queue edit orders --journal payloads",
     audited=True,
 )
-def edit(cli: Session, name: Name, options: QueueOptions) -> None:
+def edit(cli: CommandSession, name: Name, options: SettingOptions) -> None:
     """Change settings of a queue.
 
     Only the named settings change, for future deliveries; current leases keep their length.
     """
-    if options == QueueOptions():
+    if options == SettingOptions():
         raise Usage("no setting was named", hint="for example --lease 2m; see: tarry queue edit -h")
     with cli.open() as app:
         current = app.queues.get(name).settings
@@ -122,7 +122,7 @@ def edit(cli: Session, name: Name, options: QueueOptions) -> None:
 
 
 @command("queue rename", "tarry queue rename orders orders-2029", audited=True)
-def rename(cli: Session, name: Name, new_name: Annotated[str, argument("NEW_NAME", "The new name.")]) -> None:
+def rename(cli: CommandSession, name: Name, new_name: Annotated[str, argument("NEW_NAME", "The new name.")]) -> None:
     """Rename a queue.
 
     Its messages and its history stay with it. Producers that use the old name create a new queue with that name.
@@ -138,7 +138,7 @@ def rename(cli: Session, name: Name, new_name: Annotated[str, argument("NEW_NAME
     "tarry queue pause orders --reason 'the shop is being moved'",
     audited=True,
 )
-def pause(cli: Session, name: Name, reason: Reason = None) -> None:
+def pause(cli: CommandSession, name: Name, reason: Reason = None) -> None:
     """Stop deliveries; messages are still accepted.
 
     Leased messages can be settled. Pausing a paused queue changes nothing.
@@ -149,7 +149,7 @@ def pause(cli: Session, name: Name, reason: Reason = None) -> None:
 
 
 @command("queue resume", "tarry queue resume orders", audited=True)
-def resume(cli: Session, name: Name) -> None:
+def resume(cli: CommandSession, name: Name) -> None:
     """Continue deliveries of a paused queue.
 
     Messages that are due are deliverable at once. Resuming a running queue changes nothing.
@@ -161,7 +161,7 @@ def resume(cli: Session, name: Name) -> None:
 
 @command("queue purge", "tarry queue purge orders", "tarry queue purge orders --confirm orders", audited=True)
 def purge(
-    cli: Session,
+    cli: CommandSession,
     name: Name,
     confirm: Annotated[str | None, option("--confirm NAME", "The name of the queue, to skip the question.")] = None,
 ) -> None:
@@ -180,7 +180,7 @@ def purge(
 
 @command("queue delete", "tarry queue delete orders", "tarry queue delete orders --force --yes", audited=True)
 def delete(
-    cli: Session,
+    cli: CommandSession,
     name: Name,
     force: Annotated[bool, option("--force", "Also if it has messages; they are lost.")] = False,
     yes: Yes = False,
@@ -203,7 +203,7 @@ def delete(
     "tarry queue export orders | gzip > orders.jsonl.gz",
     "tarry queue export orders | tarry queue import orders --dsn $OTHER",
 )
-def export(cli: Session, name: Name) -> None:
+def export(cli: CommandSession, name: Name) -> None:
     """Write the live messages of a queue as lines of JSON.
 
     In due order, leased ones included, without dead letters. Messages are read in pages, without a long transaction: one
@@ -229,7 +229,7 @@ def export(cli: Session, name: Name) -> None:
     "tarry queue import orders orders.jsonl --on-bad stop -o json",
 )
 def import_lines(
-    cli: Session,
+    cli: CommandSession,
     name: Name,
     file: Annotated[str, argument("[FILE]", "Lines of JSON; - for stdin.")] = "-",
     on_bad: Annotated[str, option("--on-bad RULE", "At a bad line: skip it, or stop.")] = "skip",
@@ -275,7 +275,7 @@ def _opened(file: str) -> Generator[IO[bytes]]:
         yield stream
 
 
-def _report(cli: Session, name: str, imported: Imported, *, dry_run: bool) -> ExitCode:
+def _report(cli: CommandSession, name: str, imported: Imported, *, dry_run: bool) -> ExitCode:
     if cli.printer.for_people:
         for number, problem in list(imported.problems.items())[:_SHOWN]:
             cli.warn(f"line {number:,}: {problem}")
@@ -296,7 +296,7 @@ def _report(cli: Session, name: str, imported: Imported, *, dry_run: bool) -> Ex
 
 
 @contextmanager
-def _progress(cli: Session, verb: str) -> Generator[Show]:
+def _progress(cli: CommandSession, verb: str) -> Generator[Show]:
     """A counter on one line of stderr, if that is a terminal."""
     if not (sys.stderr.isatty() and not cli.quiet and cli.printer.for_people):
         yield lambda count: None

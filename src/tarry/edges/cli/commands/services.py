@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tarry.core.settings import StoreSettings, SweeperSettings
-from tarry.edges.cli.context import Session, command
+from tarry.edges.cli.context import CommandSession, command
 from tarry.edges.cli.exit_codes import CommandFailed, ExitCode
 from tarry.edges.cli.help import argument, option
 from tarry.edges.cli.options import Port
@@ -25,7 +25,7 @@ _STORE = StoreSettings(create_queues=False, pool_size=2)
 
 @command("serve", "tarry serve", "tarry serve --port 9000", "tarry serve --host 0.0.0.0 --rate 500")
 def serve(
-    cli: Session,
+    cli: CommandSession,
     host: Annotated[str, option("--host ADDRESS", "The address to listen on.")] = "127.0.0.1",
     port: Port = 8080,
     rate: Annotated[float | None, option("--rate N", "Requests per second for each key.", min=0.001)] = None,
@@ -53,7 +53,7 @@ def serve(
 
 @command("dev", "tarry dev", "tarry dev shop.tasks:worker", "tarry dev --port 0 -o json")
 def dev(
-    cli: Session,
+    cli: CommandSession,
     target: Annotated[str | None, argument("[MODULE:WORKER]", "A tarry.Worker to run, too.")] = None,
     port: Port = 8080,
 ) -> None:
@@ -80,7 +80,7 @@ def dev(
     "tarry worker shop.tasks:worker --reload   # during development",
 )
 def worker(
-    cli: Session,
+    cli: CommandSession,
     target: Annotated[str, argument("MODULE:WORKER", "Where the tarry.Worker is.")],
     concurrency: Annotated[int, option("--concurrency -c N", "Handlers per process.", min=1, max=1000)] = 10,
     processes: Annotated[int, option("--processes N", "Number of processes.", min=1, max=256)] = 1,
@@ -122,7 +122,7 @@ def worker(
 
 @command("scheduler", "tarry scheduler", "tarry scheduler --once")
 def scheduler(
-    cli: Session, once: Annotated[bool, option("--once", "Plan what is pending, and exit.")] = False
+    cli: CommandSession, once: Annotated[bool, option("--once", "Plan what is pending, and exit.")] = False
 ) -> ExitCode | None:
     """Plan the ticks of schedules.
 
@@ -142,7 +142,7 @@ def _broker() -> Any:
         raise CommandFailed(f"the broker is not installed: {error}", hint="pip install 'tarry[http]'") from error
 
 
-def _warn_of_old_zones(cli: Session) -> None:
+def _warn_of_old_zones(cli: CommandSession) -> None:
     """Ticks are planned with the time zone data of this machine."""
     from tarry.admin import zones_here
 
@@ -151,7 +151,7 @@ def _warn_of_old_zones(cli: Session) -> None:
         cli.warn(f"{finding.check}: {finding.actual}; {finding.hint}")
 
 
-def _plan_once(cli: Session) -> ExitCode | None:
+def _plan_once(cli: CommandSession) -> ExitCode | None:
     from tarry.app import connect
     from tarry.services.cron._sync.scheduler import Scheduler
 
@@ -166,7 +166,7 @@ def _plan_once(cli: Session) -> ExitCode | None:
     return ExitCode.PARTLY if failed else None
 
 
-async def _plan(cli: Session) -> None:
+async def _plan(cli: CommandSession) -> None:
     from tarry.app import connect_async
     from tarry.edges.cli.processes.signals import stop_on_signals
 
@@ -178,7 +178,7 @@ async def _plan(cli: Session) -> None:
 
 @command("sweeper", "tarry sweeper", "tarry sweeper --once -o json", "tarry sweeper --every 1m -o jsonl")
 def sweeper(
-    cli: Session,
+    cli: CommandSession,
     once: Annotated[bool, option("--once", "One round, unless another sweeper leads, and exit.")] = False,
     every: Annotated[str, option("--every DURATION", "How often queues are swept.")] = "10s",
 ) -> None:
@@ -192,7 +192,7 @@ def sweeper(
     asyncio.run(_sweep_once(cli, settings) if once else _sweep(cli, settings))
 
 
-async def _sweep_once(cli: Session, settings: SweeperSettings) -> None:
+async def _sweep_once(cli: CommandSession, settings: SweeperSettings) -> None:
     from tarry.app import connect_async
 
     async with connect_async(cli.dsn, settings=_STORE) as app:
@@ -208,7 +208,7 @@ async def _sweep_once(cli: Session, settings: SweeperSettings) -> None:
         cli.note(f"nothing was done: {holder or 'another process'} leads")
 
 
-async def _sweep(cli: Session, settings: SweeperSettings) -> None:
+async def _sweep(cli: CommandSession, settings: SweeperSettings) -> None:
     from tarry.app import connect_async
     from tarry.edges.cli.processes.signals import stop_on_signals
 

@@ -45,7 +45,7 @@ Fields = Sequence[tuple[str, Value]]
 
 
 @dataclass(frozen=True)
-class Column(Generic[T]):
+class TableColumn(Generic[T]):
     """A column of a table, or a line of a record; a list of fields stands for several lines."""
 
     title: str
@@ -66,21 +66,21 @@ class Column(Generic[T]):
 
 
 @dataclass(frozen=True)
-class View(Generic[T]):
+class EntityView(Generic[T]):
     """How entities of one kind are printed: `data` is the JSON form, `columns` the one for people."""
 
     schema: str
     """Of a list of them; `tarry.queue.list/1` has items `tarry.queue/1`."""
     data: Callable[[T], Any]
-    columns: Sequence[Column[T]]
+    columns: Sequence[TableColumn[T]]
     """Of a list."""
     name: str
     """The field of a list."""
-    lines: Sequence[Column[T]] = ()
+    lines: Sequence[TableColumn[T]] = ()
     """Of a single one; by default the columns."""
 
 
-Columns = Sequence[Column[Any]]
+Columns = Sequence[TableColumn[Any]]
 """Of a table whose rows are given as they are shown."""
 
 
@@ -134,14 +134,19 @@ class Printer:
             self._table(columns, cells)
 
     def views(
-        self, view: View[T], items: Sequence[T], *, now: datetime | None = None, more: Mapping[str, Any] | None = None
+        self,
+        view: EntityView[T],
+        items: Sequence[T],
+        *,
+        now: datetime | None = None,
+        more: Mapping[str, Any] | None = None,
     ) -> None:
         """Print a list of entities."""
         rows = ([column.value(item) for column in view.columns] for item in items)
         self.listing(view.schema, {view.name: map(view.data, items)}, view.columns, rows, now=now, more=more)
 
     def view(
-        self, view: View[T], item: T, *, now: datetime | None = None, more: Mapping[str, Any] | None = None
+        self, view: EntityView[T], item: T, *, now: datetime | None = None, more: Mapping[str, Any] | None = None
     ) -> None:
         """Print one entity; `more` are further JSON fields."""
         if self.for_people:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarry.edges.cli.output.payloads import payload_line
-from tarry.edges.cli.output.printer import Cell, Column, Value, View, plain
+from tarry.edges.cli.output.printer import Cell, EntityView, TableColumn, Value, plain
 from tarry.edges.formats import instant, length, relative
 from tarry.wire import schedules as wire
 from tarry.wire.payload import Content
@@ -106,64 +106,64 @@ def _fire_data(noted: NotedFire) -> dict[str, Any]:
     return {**fire, "local": local(noted.fire.tick, noted.zone), "note": noted.note or None}
 
 
-_STATE: Column[Scheduled] = Column("state", _standing)
-SCHEDULES: View[Scheduled] = View(
+_STATE: TableColumn[Scheduled] = TableColumn("state", _standing)
+SCHEDULES: EntityView[Scheduled] = EntityView(
     "tarry.schedule.list/1",
     _schedule_data,
     (
-        Column("schedule", "spec.name", style="bold"),
-        Column("when", lambda schedule: times(schedule.spec)),
-        Column("zone", "spec.schedule.zone"),
-        Column("queue", "spec.queue"),
-        Column("next", _next),
+        TableColumn("schedule", "spec.name", style="bold"),
+        TableColumn("when", lambda schedule: times(schedule.spec)),
+        TableColumn("zone", "spec.schedule.zone"),
+        TableColumn("queue", "spec.queue"),
+        TableColumn("next", _next),
         _STATE,
-        Column("misfire", "spec.policy.misfire"),
-        Column("overlap", "spec.policy.overlap"),
-        Column("source", "spec.source"),
+        TableColumn("misfire", "spec.policy.misfire"),
+        TableColumn("overlap", "spec.policy.overlap"),
+        TableColumn("source", "spec.source"),
     ),
     "schedules",
     (
-        Column("schedule", "spec.name"),
-        Column("when", lambda schedule: times(schedule.spec)),
-        Column("zone", lambda schedule: schedule.spec.schedule.zone or "none: elapsed time"),
+        TableColumn("schedule", "spec.name"),
+        TableColumn("when", lambda schedule: times(schedule.spec)),
+        TableColumn("zone", lambda schedule: schedule.spec.schedule.zone or "none: elapsed time"),
         _STATE,
-        Column("next", _next_or_never),
-        Column("queue", "spec.queue"),
-        Column("priority", "spec.priority"),
-        Column("type", lambda schedule: schedule.spec.type or ""),
-        Column("misfire", _misfire),
-        Column("overlap", "spec.policy.overlap"),
-        Column("jitter", "spec.policy.jitter_for"),
-        Column("in advance", "spec.policy.in_advance_for"),
-        Column("from, to", _span),
-        Column("hash", "spec.hash"),
-        Column("source", "spec.source"),
-        Column("installed at", lambda schedule: instant(schedule.state.installed_at)),
-        Column("paused because", lambda schedule: schedule.state.paused_reason or None),
-        Column("payload", _payload),
+        TableColumn("next", _next_or_never),
+        TableColumn("queue", "spec.queue"),
+        TableColumn("priority", "spec.priority"),
+        TableColumn("type", lambda schedule: schedule.spec.type or ""),
+        TableColumn("misfire", _misfire),
+        TableColumn("overlap", "spec.policy.overlap"),
+        TableColumn("jitter", "spec.policy.jitter_for"),
+        TableColumn("in advance", "spec.policy.in_advance_for"),
+        TableColumn("from, to", _span),
+        TableColumn("hash", "spec.hash"),
+        TableColumn("source", "spec.source"),
+        TableColumn("installed at", lambda schedule: instant(schedule.state.installed_at)),
+        TableColumn("paused because", lambda schedule: schedule.state.paused_reason or None),
+        TableColumn("payload", _payload),
     ),
 )
 _VERDICTS = {"planned": "green", "triggered": "green", "backfilled": "green", "skipped": "yellow", "withdrawn": "blue"}
-TICKS: View[TickRecord] = View(
+TICKS: EntityView[TickRecord] = EntityView(
     "tarry.tick.list/1",
     wire.TickRecord.of,
     (
-        Column("tick", _tick),
-        Column("verdict", "verdict.value", style=_VERDICTS),
-        Column("reason"),
-        Column("decided", lambda record: instant(record.decided_at)),
-        Column("message", lambda record: (record.key or "") + (" (live)" if record.live else "")),
+        TableColumn("tick", _tick),
+        TableColumn("verdict", "verdict.value", style=_VERDICTS),
+        TableColumn("reason"),
+        TableColumn("decided", lambda record: instant(record.decided_at)),
+        TableColumn("message", lambda record: (record.key or "") + (" (live)" if record.live else "")),
     ),
     "ticks",
 )
-FIRES: View[NotedFire] = View(
+FIRES: EntityView[NotedFire] = EntityView(
     "tarry.fire.list/1",
     _fire_data,
     (
-        Column("tick", lambda noted: instant(noted.fire.tick)),
-        Column("local", lambda noted: local(noted.fire.tick, noted.zone)),
-        Column("in", lambda noted: relative(noted.fire.tick, noted.now).removeprefix("in ")),
-        Column("note"),
+        TableColumn("tick", lambda noted: instant(noted.fire.tick)),
+        TableColumn("local", lambda noted: local(noted.fire.tick, noted.zone)),
+        TableColumn("in", lambda noted: relative(noted.fire.tick, noted.now).removeprefix("in ")),
+        TableColumn("note"),
     ),
     "fires",
 )

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from tarry.core.dead_letters.redrive import DeadFilter, DeadGroup, Phase, RedriveJob, RedriveState
+from tarry.core.dead_letters.redrive import DeadFilter, DeadGroup, RedriveJob, RedrivePhase, RedriveState
 from tarry.core.messages.model import Counts, DeadLetter, StoredMessage
 from tarry.core.messages.states import State
 from tarry.core.settings import QueueInfo
 from tarry.edges.cli.output.payloads import payload_line
-from tarry.edges.cli.output.printer import Ago, Cell, Column, Fields, Value, View
+from tarry.edges.cli.output.printer import Ago, Cell, EntityView, Fields, TableColumn, Value
 from tarry.edges.cli.output.text import plural, shortened
 from tarry.edges.formats import instant, length, relative
 from tarry.wire import dead_letters as wire
@@ -76,43 +76,43 @@ def _retry(queue: CountedInfo) -> str:
     return f"{length(retry.initial_for)}{growth}"
 
 
-_QUEUE_STATE: Column[CountedInfo] = Column(
+_QUEUE_STATE: TableColumn[CountedInfo] = TableColumn(
     "state", lambda queue: Cell(*("paused", "yellow") if queue.info.paused else ("running", "green"))
 )
-QUEUES: View[CountedInfo] = View(
+QUEUES: EntityView[CountedInfo] = EntityView(
     "tarry.queue.list/1",
     _queue_data,
     (
-        Column("queue", "info.name", style="bold"),
-        Column("delayed", _count("delayed"), right=True),
-        Column("ready", _count("ready"), right=True),
-        Column("leased", _count("leased"), right=True),
-        Column("dead", _count("dead"), right=True),
+        TableColumn("queue", "info.name", style="bold"),
+        TableColumn("delayed", _count("delayed"), right=True),
+        TableColumn("ready", _count("ready"), right=True),
+        TableColumn("leased", _count("leased"), right=True),
+        TableColumn("dead", _count("dead"), right=True),
         _QUEUE_STATE,
-        Column("lease", "info.settings.lease_for", right=True, spare=True),
-        Column("attempts", _attempts, right=True, spare=True),
-        Column("retry", _retry, spare=True),
-        Column("journal", "info.settings.journal", spare=True),
+        TableColumn("lease", "info.settings.lease_for", right=True, spare=True),
+        TableColumn("attempts", _attempts, right=True, spare=True),
+        TableColumn("retry", _retry, spare=True),
+        TableColumn("journal", "info.settings.journal", spare=True),
     ),
     "queues",
     (
-        Column("queue", "info.name"),
+        TableColumn("queue", "info.name"),
         _QUEUE_STATE,
-        Column("paused at", lambda queue: _instant("paused_at")(queue.info)),
-        Column("paused because", lambda queue: queue.info.paused_reason or None),
-        Column("delayed", _count("delayed")),
-        Column("ready", _count("ready")),
-        Column("oldest is late by", _lag),
-        Column("leased", _count("leased")),
-        Column("dead", _count("dead")),
-        Column("lease", "info.settings.lease_for"),
-        Column("max attempts", _attempts),
-        Column("retry", _retry),
-        Column("retry jitter", lambda queue: f"{queue.info.settings.retry.jitter:.0%}"),
-        Column("journal", "info.settings.journal"),
-        Column("retention", "info.settings.retention_for"),
-        Column("target lag", "info.settings.target_lag_for"),
-        Column("created at", lambda queue: instant(queue.info.created_at)),
+        TableColumn("paused at", lambda queue: _instant("paused_at")(queue.info)),
+        TableColumn("paused because", lambda queue: queue.info.paused_reason or None),
+        TableColumn("delayed", _count("delayed")),
+        TableColumn("ready", _count("ready")),
+        TableColumn("oldest is late by", _lag),
+        TableColumn("leased", _count("leased")),
+        TableColumn("dead", _count("dead")),
+        TableColumn("lease", "info.settings.lease_for"),
+        TableColumn("max attempts", _attempts),
+        TableColumn("retry", _retry),
+        TableColumn("retry jitter", lambda queue: f"{queue.info.settings.retry.jitter:.0%}"),
+        TableColumn("journal", "info.settings.journal"),
+        TableColumn("retention", "info.settings.retention_for"),
+        TableColumn("target lag", "info.settings.target_lag_for"),
+        TableColumn("created at", lambda queue: instant(queue.info.created_at)),
     ),
 )
 
@@ -141,40 +141,40 @@ def _first_line(text: str | None) -> str:
     return (text or "").partition("\n")[0]
 
 
-_MESSAGE_STATE: Column[StoredMessage[bytes]] = Column(
+_MESSAGE_STATE: TableColumn[StoredMessage[bytes]] = TableColumn(
     "state", style={State.DELAYED: "blue", State.READY: "green", State.LEASED: "yellow", State.DEAD: "red"}
 )
-MESSAGES: View[StoredMessage[bytes]] = View(
+MESSAGES: EntityView[StoredMessage[bytes]] = EntityView(
     "tarry.message.list/1",
     Message.of,
     (
-        Column("key", style="bold"),
+        TableColumn("key", style="bold"),
         _MESSAGE_STATE,
-        Column("due", "due_at"),
-        Column("priority", right=True, spare=True),
-        Column("attempt", right=True, spare=True),
-        Column("version", right=True, spare=True),
-        Column("type", spare=True),
-        Column("payload", lambda message: shortened(_payload(message), PAYLOAD_WIDTH)),
+        TableColumn("due", "due_at"),
+        TableColumn("priority", right=True, spare=True),
+        TableColumn("attempt", right=True, spare=True),
+        TableColumn("version", right=True, spare=True),
+        TableColumn("type", spare=True),
+        TableColumn("payload", lambda message: shortened(_payload(message), PAYLOAD_WIDTH)),
     ),
     "messages",
     (
-        Column("key"),
-        Column("queue"),
+        TableColumn("key"),
+        TableColumn("queue"),
         _MESSAGE_STATE,
-        Column("due", "due_at"),
-        Column("created", "created_at"),
-        Column("version"),
-        Column("priority"),
-        Column("attempt", lambda message: f"{message.attempt} of {message.max_attempts or 'unlimited'}"),
-        Column("type"),
-        Column("header", _headers),
-        Column("leased by", _leased(lambda message: message.consumer or "?")),
-        Column("lease until", _leased(lambda message: message.lease_until)),
-        Column("redriven from", _origin),
-        Column("last error", lambda message: _first_line(message.last_error) or None),
-        Column("content type", lambda message: message.content_type or "application/json"),
-        Column("payload", _payload),
+        TableColumn("due", "due_at"),
+        TableColumn("created", "created_at"),
+        TableColumn("version"),
+        TableColumn("priority"),
+        TableColumn("attempt", lambda message: f"{message.attempt} of {message.max_attempts or 'unlimited'}"),
+        TableColumn("type"),
+        TableColumn("header", _headers),
+        TableColumn("leased by", _leased(lambda message: message.consumer or "?")),
+        TableColumn("lease until", _leased(lambda message: message.lease_until)),
+        TableColumn("redriven from", _origin),
+        TableColumn("last error", lambda message: _first_line(message.last_error) or None),
+        TableColumn("content type", lambda message: message.content_type or "application/json"),
+        TableColumn("payload", _payload),
     ),
 )
 
@@ -204,7 +204,7 @@ def filter_words(where: DeadFilter) -> str:
 
 
 def job_state(job: RedriveJob) -> Cell:
-    waiting = job.state is RedriveState.RUNNING and job.phase is Phase.VERDICT
+    waiting = job.state is RedriveState.RUNNING and job.phase is RedrivePhase.VERDICT
     styles = {RedriveState.RUNNING: "green", RedriveState.DONE: "", RedriveState.FAILED: "red"}
     return Cell("waiting for canaries" if waiting else job.state.value, styles.get(job.state, "yellow"))
 
@@ -221,80 +221,80 @@ def _canary(job: RedriveJob) -> str:
     return f"{len(job.canaries)} redriven first: {', '.join(job.canary_keys[:5])}"
 
 
-DEAD_LETTERS: View[DeadLetter[bytes]] = View(
+DEAD_LETTERS: EntityView[DeadLetter[bytes]] = EntityView(
     "tarry.dead_letter.list/1",
     wire.DeadLetter.of,
     (
-        Column("version", right=True),
-        Column("key", style="bold"),
-        Column("died", "died_at"),
-        Column("attempt", right=True),
-        Column("reason"),
-        Column("error", lambda dead: Cell(shortened(_first_line(dead.error), PAYLOAD_WIDTH), "red")),
+        TableColumn("version", right=True),
+        TableColumn("key", style="bold"),
+        TableColumn("died", "died_at"),
+        TableColumn("attempt", right=True),
+        TableColumn("reason"),
+        TableColumn("error", lambda dead: Cell(shortened(_first_line(dead.error), PAYLOAD_WIDTH), "red")),
     ),
     "dead_letters",
     (
-        Column("version"),
-        Column("key"),
-        Column("queue"),
-        Column("died", "died_at"),
-        Column("reason", lambda dead: Cell(dead.reason, "red")),
-        Column("attempt"),
-        Column("group", lambda dead: dead.fingerprint or "not computed yet: tarry dlq groups"),
-        Column("due", "due_at"),
-        Column("priority"),
-        Column("type"),
-        Column("last leased by", "consumer"),
-        Column("redriven from", _origin),
-        Column("header", _headers),
-        Column("payload", _payload),
-        Column("error", _error_lines),
+        TableColumn("version"),
+        TableColumn("key"),
+        TableColumn("queue"),
+        TableColumn("died", "died_at"),
+        TableColumn("reason", lambda dead: Cell(dead.reason, "red")),
+        TableColumn("attempt"),
+        TableColumn("group", lambda dead: dead.fingerprint or "not computed yet: tarry dlq groups"),
+        TableColumn("due", "due_at"),
+        TableColumn("priority"),
+        TableColumn("type"),
+        TableColumn("last leased by", "consumer"),
+        TableColumn("redriven from", _origin),
+        TableColumn("header", _headers),
+        TableColumn("payload", _payload),
+        TableColumn("error", _error_lines),
     ),
 )
-GROUPS: View[DeadGroup] = View(
+GROUPS: EntityView[DeadGroup] = EntityView(
     "tarry.dead_group.list/1",
     wire.DeadGroup.of,
     (
-        Column("group", "fingerprint", style="bold"),
-        Column("dead", "count", right=True),
-        Column("reason"),
-        Column("last", lambda group: Ago(group.last_died_at)),
-        Column("first", lambda group: Ago(group.first_died_at)),
-        Column("attempts", _attempt_range, right=True),
-        Column("types", lambda group: ", ".join(group.types[:3]) + (" …" if len(group.types) > 3 else "")),
-        Column("error", lambda group: Cell(shortened(group.pattern or "(no error text)", _ERROR_WIDTH), "red")),
+        TableColumn("group", "fingerprint", style="bold"),
+        TableColumn("dead", "count", right=True),
+        TableColumn("reason"),
+        TableColumn("last", lambda group: Ago(group.last_died_at)),
+        TableColumn("first", lambda group: Ago(group.first_died_at)),
+        TableColumn("attempts", _attempt_range, right=True),
+        TableColumn("types", lambda group: ", ".join(group.types[:3]) + (" …" if len(group.types) > 3 else "")),
+        TableColumn("error", lambda group: Cell(shortened(group.pattern or "(no error text)", _ERROR_WIDTH), "red")),
     ),
     "groups",
 )
-JOBS: View[RedriveJob] = View(
+JOBS: EntityView[RedriveJob] = EntityView(
     "tarry.redrive.list/1",
     wire.Redrive.of,
     (
-        Column("job", "id", right=True, style="bold"),
-        Column("queue"),
-        Column("state", job_state),
-        Column("redriven", counted("redriven"), right=True),
-        Column("of", "total", right=True),
-        Column("skipped", counted("skipped"), right=True),
-        Column("rate", _rate, right=True),
-        Column("canary", lambda job: job.canary or None, right=True),
-        Column("started", lambda job: Ago(job.created_at)),
-        Column("by", lambda job: job.started_by),
-        Column("which", lambda job: filter_words(job.where)),
+        TableColumn("job", "id", right=True, style="bold"),
+        TableColumn("queue"),
+        TableColumn("state", job_state),
+        TableColumn("redriven", counted("redriven"), right=True),
+        TableColumn("of", "total", right=True),
+        TableColumn("skipped", counted("skipped"), right=True),
+        TableColumn("rate", _rate, right=True),
+        TableColumn("canary", lambda job: job.canary or None, right=True),
+        TableColumn("started", lambda job: Ago(job.created_at)),
+        TableColumn("by", lambda job: job.started_by),
+        TableColumn("which", lambda job: filter_words(job.where)),
     ),
     "redrives",
     (
-        Column("job", "id"),
-        Column("queue"),
-        Column("state", job_state),
-        Column("which", lambda job: filter_words(job.where)),
-        Column("redriven", lambda job: f"{job.redriven:,} of {job.total}"),
-        Column("skipped", counted("skipped")),
-        Column("rate", lambda job: _rate(job) or "unlimited"),
-        Column("canary", _canary),
-        Column("started", "created_at"),
-        Column("by", lambda job: job.started_by or None),
-        Column("ended", "ended_at"),
-        Column("reason", lambda job: job.reason or None),
+        TableColumn("job", "id"),
+        TableColumn("queue"),
+        TableColumn("state", job_state),
+        TableColumn("which", lambda job: filter_words(job.where)),
+        TableColumn("redriven", lambda job: f"{job.redriven:,} of {job.total}"),
+        TableColumn("skipped", counted("skipped")),
+        TableColumn("rate", lambda job: _rate(job) or "unlimited"),
+        TableColumn("canary", _canary),
+        TableColumn("started", "created_at"),
+        TableColumn("by", lambda job: job.started_by or None),
+        TableColumn("ended", "ended_at"),
+        TableColumn("reason", lambda job: job.reason or None),
     ),
 )

@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from tarry.core.errors import TarryError
-from tarry.edges.cli.context import Session
+from tarry.edges.cli.context import CommandSession
 from tarry.edges.cli.exit_codes import CommandFailed, ExitCode, Usage, code_of
 from tarry.edges.cli.import_string import imported, wrong_type
 from tarry.edges.cli.output.text import shown
@@ -40,7 +40,7 @@ _SCHEMA = "tarry.pipeline.run/1"
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class PipelineJob:
     name: str
     given: Mapping[str, Any]
     """Options of the command line. None: the default of the job."""
@@ -120,7 +120,9 @@ def arguments(module: Any, given: Mapping[str, Any]) -> Any:
     return kind(**{name: value_of(name, value) for name, value in given.items() if value is not None})
 
 
-def run_jobs(cli: Session, jobs: Sequence[Job], master: str | None, *, every: timedelta | None = None) -> ExitCode:
+def run_jobs(
+    cli: CommandSession, jobs: Sequence[PipelineJob], master: str | None, *, every: timedelta | None = None
+) -> ExitCode:
     if every is not None and not (cli.printer.for_people or cli.printer.line_by_line):
         raise Usage("--every cannot print one JSON document", hint="use --output jsonl: one object per job")
     # Before Spark starts, which takes seconds: a missing job fails at once.
@@ -139,7 +141,7 @@ def run_jobs(cli: Session, jobs: Sequence[Job], master: str | None, *, every: ti
             _pause(cli, every - timedelta(seconds=time.monotonic() - started_s), every)
 
 
-def _run(cli: Session, spark: SparkSession, app: App, job: Job, module: Any) -> JobResult:
+def _run(cli: CommandSession, spark: SparkSession, app: App, job: PipelineJob, module: Any) -> JobResult:
     started_s = time.monotonic()
     summary = error = hint = None
     code = ExitCode.OK
@@ -158,7 +160,7 @@ def _run(cli: Session, spark: SparkSession, app: App, job: Job, module: Any) -> 
     return result
 
 
-def _print(cli: Session, result: JobResult) -> None:
+def _print(cli: CommandSession, result: JobResult) -> None:
     """Print the result as soon as the job ends. A JSON document is printed after the last job."""
     if cli.printer.line_by_line:
         cli.printer.listing(_SCHEMA, {"jobs": [result.data()]}, (), ())
@@ -178,7 +180,7 @@ def _code(results: Sequence[JobResult]) -> ExitCode:
     return ExitCode.PARTLY if succeeded else ExitCode.FAILED
 
 
-def _pause(cli: Session, left: timedelta, every: timedelta) -> None:
+def _pause(cli: CommandSession, left: timedelta, every: timedelta) -> None:
     if left <= timedelta(0):
         cli.note(f"the round took longer than {every.total_seconds():g} s: the next one starts at once")
         return

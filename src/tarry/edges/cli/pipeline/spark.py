@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tarry.edges.cli.context import Session
+from tarry.edges.cli.context import CommandSession
 from tarry.edges.cli.processes.signals import end_within
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _POLL_EVERY_S = 0.2
 
 
 @contextmanager
-def spark_for(cli: Session, master: str | None) -> Generator[SparkSession]:
+def spark_for(cli: CommandSession, master: str | None) -> Generator[SparkSession]:
     """A session, stopped at the end unless a notebook or spark-submit started it."""
     from tarry.edges.spark.session import session
 
@@ -69,7 +69,7 @@ def jvm_log_in_file() -> Generator[Path]:
 
 
 @contextmanager
-def _starting(cli: Session) -> Generator[None]:
+def _starting(cli: CommandSession) -> Generator[None]:
     if not _shows_progress(cli):
         yield
         return
@@ -112,12 +112,12 @@ def alive(spark: SparkSession) -> bool:
         return False
 
 
-def _shows_progress(cli: Session) -> bool:
+def _shows_progress(cli: CommandSession) -> bool:
     return not cli.quiet and cli.printer.for_people and sys.stderr.isatty()
 
 
 @contextmanager
-def progress_bar(cli: Session, spark: SparkSession, name: str) -> Generator[None]:
+def progress_bar(cli: CommandSession, spark: SparkSession, name: str) -> Generator[None]:
     """A progress bar for the tasks of the job, if stderr is a terminal."""
     if not _shows_progress(cli):
         yield

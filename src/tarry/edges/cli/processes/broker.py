@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from tarry.app import AsyncApp, connect_async
 from tarry.core.settings import StoreSettings
-from tarry.edges.cli.context import Session
+from tarry.edges.cli.context import CommandSession
 from tarry.edges.cli.output.text import plural
 from tarry.edges.cli.processes.log import log_broker
 from tarry.edges.cli.processes.signals import stop_on_signals
@@ -34,7 +34,7 @@ def pages(*, read_only: bool, environment: str | None, hide: Sequence[str]) -> D
 
 
 async def serve(
-    cli: Session,
+    cli: CommandSession,
     host: str,
     port: int,
     rate: float | None,
@@ -62,7 +62,7 @@ async def serve(
     cli.note("stopped")
 
 
-async def dev(cli: Session, target: str | None, port: int) -> None:
+async def dev(cli: CommandSession, target: str | None, port: int) -> None:
     process = None if target is None else WorkerProcess(target, WorkerSettings(grace=_DEV_GRACE))
     worker = None if process is None else process.load()  # report an invalid target before anything starts
     stop = stop_on_signals(grace=timedelta(0) if worker is None else _DEV_GRACE)
@@ -83,7 +83,7 @@ async def dev(cli: Session, target: str | None, port: int) -> None:
     cli.note("stopped")
 
 
-async def _print_dev(cli: Session, app: AsyncApp, url: str, target: str | None, queues: tuple[str, ...]) -> None:
+async def _print_dev(cli: CommandSession, app: AsyncApp, url: str, target: str | None, queues: tuple[str, ...]) -> None:
     schedules, dsn = len(await app.schedules.list()), without_secrets(app.dsn or "")
     database = dsn or "from the PG* variables"
     cli.printer.record(

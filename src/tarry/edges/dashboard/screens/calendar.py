@@ -15,7 +15,7 @@ from tarry.core.cron.planner import load_ahead
 from tarry.core.cron.timezones import zone_of
 from tarry.core.errors import InvalidInput
 from tarry.core.messages.model import Filter, MessagePosition
-from tarry.core.rollups.model import Slice
+from tarry.core.rollups.model import QueueSlice
 from tarry.edges.dashboard import charts, commands
 from tarry.edges.dashboard.commands import Commands, path
 from tarry.edges.dashboard.listing import Column, Listing
@@ -35,7 +35,7 @@ _MARKS = 50
 """Schedules of the view with one row for each."""
 
 
-class Span(NamedTuple):
+class CalendarSpan(NamedTuple):
     """A view of the calendar: cells of `every`, in rows of a day or an hour."""
 
     name: str
@@ -53,15 +53,15 @@ class Span(NamedTuple):
 SPANS = {
     span.name: span
     for span in (
-        Span("24h", _MINUTE, 60, 2, 24, "24 hours"),
-        Span("7d", _HOUR, 24, 3, 7, "7 days"),
-        Span("30d", _HOUR, 24, 7, 30, "30 days"),
+        CalendarSpan("24h", _MINUTE, 60, 2, 24, "24 hours"),
+        CalendarSpan("7d", _HOUR, 24, 3, 7, "7 days"),
+        CalendarSpan("30d", _HOUR, 24, 7, 30, "30 days"),
     )
 }
 
 
 @dataclass(slots=True)
-class Cell:
+class CalendarCell:
     """What is planned or was delivered in one slice of time."""
 
     start_at: datetime
@@ -79,7 +79,7 @@ class Cell:
 
 
 class Grid(NamedTuple):
-    cells: dict[datetime, Cell]
+    cells: dict[datetime, CalendarCell]
     capped: bool
     """Some queue has more messages than are counted."""
     schedules: int
@@ -171,7 +171,7 @@ def _instant(text: str) -> datetime:
     return at
 
 
-def _bounds(now: datetime, span: Span, zone: str) -> tuple[datetime, datetime, datetime]:
+def _bounds(now: datetime, span: CalendarSpan, zone: str) -> tuple[datetime, datetime, datetime]:
     """The beginning of the first row, of the current cell, and the end."""
     wall = now.astimezone(zone_of(zone))
     begin = wall.replace(hour=wall.hour if span.every == _MINUTE else 0, minute=0, second=0, microsecond=0)
@@ -182,7 +182,7 @@ def _bounds(now: datetime, span: Span, zone: str) -> tuple[datetime, datetime, d
 
 async def _grid(
     view: View,
-    span: Span,
+    span: CalendarSpan,
     first: datetime,
     since: datetime,
     until: datetime,
@@ -199,12 +199,12 @@ async def _grid(
     ]
     lately = await view.run(store.rollups.slices(_CAPACITY_WIDTH, view.now - _CAPACITY_FOR, view.now, queue=queue))
     loads, left_out = await view.app.schedules.offload.run(_loads, states, view.now, until, every, since)
-    cells: dict[datetime, Cell] = {}
+    cells: dict[datetime, CalendarCell] = {}
     by_queue: defaultdict[str, Counter[datetime]] = defaultdict(Counter)
 
-    def cell_at(at: datetime) -> Cell:
+    def cell_at(at: datetime) -> CalendarCell:
         start = since + (at - since) // every * every
-        return cells.setdefault(start, Cell(start))
+        return cells.setdefault(start, CalendarCell(start))
 
     for row in past:
         cell = cell_at(row.start_at)
@@ -241,7 +241,7 @@ def _loads(
 
 
 def late_slices(
-    planned: dict[str, Counter[datetime]], lately: Iterable[Slice], every: timedelta
+    planned: dict[str, Counter[datetime]], lately: Iterable[QueueSlice], every: timedelta
 ) -> dict[str, list[datetime]]:
     """Slices at whose end a queue has work left, if it works as fast as in its best ten minutes of the last day. Queues that
     acked nothing lately cannot be judged."""
@@ -263,7 +263,7 @@ def late_slices(
     return late
 
 
-class Drawing(NamedTuple):
+class CalendarDrawing(NamedTuple):
     """The cells by shade: their position and title."""
 
     planned: dict[int, list[tuple[int, int, str]]]
@@ -278,7 +278,9 @@ class Drawing(NamedTuple):
     size: int
 
 
-def _drawing(cells: Iterable[Cell], span: Span, first: datetime, now: datetime, zone: str, *, failed: bool) -> Drawing:
+def _drawing(
+    cells: Iterable[CalendarCell], span: CalendarSpan, first: datetime, now: datetime, zone: str, *, failed: bool
+) -> CalendarDrawing:
     local_zone, by_hour = zone_of(zone), span.every == _HOUR
     begin = first.astimezone(local_zone)
 
@@ -304,7 +306,7 @@ def _drawing(cells: Iterable[Cell], span: Span, first: datetime, now: datetime, 
         titles[at] = _title(cell, local_zone, planned[at], past[at])
     rows = range(span.past_rows + span.rows)
     days: list[date] = [begin.date() + row * _DAY for row in rows]
-    return Drawing(
+    return CalendarDrawing(
         planned=_by_shade({at: n for at, n in planned.items() if n}, titles),
         past=_by_shade({at: n for at, n in past.items() if n and not planned[at]}, titles),
         late=[
@@ -327,7 +329,7 @@ def _drawing(cells: Iterable[Cell], span: Span, first: datetime, now: datetime, 
     )
 
 
-def _title(cell: Cell, zone: Any, planned: int, delivered: int) -> str:
+def _title(cell: CalendarCell, zone: Any, planned: int, delivered: int) -> str:
     parts = [f"{planned:,} planned"] if planned else []
     parts += [f"{delivered:,} delivered"] if delivered else []
     parts += [f"{cell.failed:,} failed"] if cell.failed else []
@@ -355,7 +357,7 @@ class Item(NamedTuple):
 
 
 async def _cell_page(
-    view: View, span: Span, start: datetime, states: Sequence[ScheduleState], common: dict[str, Any]
+    view: View, span: CalendarSpan, start: datetime, states: Sequence[ScheduleState], common: dict[str, Any]
 ) -> Page:
     """What is in one cell."""
     store, end, queue = view.app.store, start + span.every, common["queue"]
@@ -391,7 +393,7 @@ async def _cell_page(
             for message in messages
             if start <= message.due_at < end
         ]
-    past: list[Slice] = []
+    past: list[QueueSlice] = []
     if start <= view.now:
         await view.dashboard.roll_ups.fresh()
         width = span.every
@@ -420,7 +422,7 @@ async def _cell_page(
     )
 
 
-class Mark(NamedTuple):
+class ScheduleMark(NamedTuple):
     """The ticks of one schedule along the span, as runs of neighbouring slots: position and width."""
 
     name: str
@@ -430,7 +432,7 @@ class Mark(NamedTuple):
 
 
 async def _marks_page(
-    view: View, span: Span, states: Sequence[ScheduleState], until: datetime, common: dict[str, Any]
+    view: View, span: CalendarSpan, states: Sequence[ScheduleState], until: datetime, common: dict[str, Any]
 ) -> Page:
     """One row for each schedule."""
     from tarry.edges import schedule_words as words
@@ -441,8 +443,8 @@ async def _marks_page(
     matching = [state for state in states if state.name > after]
     shown = matching[:_MARKS]
 
-    def marks() -> list[Mark]:
-        made: list[Mark] = []
+    def marks() -> list[ScheduleMark]:
+        made: list[ScheduleMark] = []
         started = time.monotonic()
         for state in shown:
             slots, count = list[int](), 0
@@ -453,7 +455,7 @@ async def _marks_page(
                     at = (start - since) // slot
                     if not slots or slots[-1] != at:
                         slots.append(at)
-            made.append(Mark(state.name, words.sentence(state.spec.schedule), count, _runs(slots)))
+            made.append(ScheduleMark(state.name, words.sentence(state.spec.schedule), count, _runs(slots)))
         return made
 
     rows = await view.app.schedules.offload.run(marks)

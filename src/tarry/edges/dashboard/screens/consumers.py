@@ -35,7 +35,7 @@ _FAILED = (EventKind.NACKED, EventKind.EXPIRED, EventKind.BURIED)
 
 
 @dataclass(slots=True)
-class Row:
+class ConsumerRow:
     name: str
     queues: set[str] = field(default_factory=set[str])
     leased: int = 0
@@ -123,7 +123,7 @@ async def consumer(view: View) -> Page:
             raise Problem(
                 404, "not_found", f"no consumer {name!r:.100} was active in the last {view.range.name}", hint=hint
             )
-        row = Row(name, is_stale=True, in_flight=len(leases.messages))
+        row = ConsumerRow(name, is_stale=True, in_flight=len(leases.messages))
     redaction = view.dashboard.settings.redaction
     return view.page(
         "consumer.html",
@@ -149,7 +149,7 @@ async def _visible(view: View) -> list[str]:
     return [info.name for info in await view.app.queues.list() if view.sees(info.name)]
 
 
-async def _rows(view: View) -> list[Row]:
+async def _rows(view: View) -> list[ConsumerRow]:
     """By name, from rollups, from what is leased now, and from the newest attempts in the journal."""
     store = view.app.store
     await view.dashboard.roll_ups.fresh()
@@ -177,10 +177,10 @@ async def _rows(view: View) -> list[Row]:
     return sorted(rows.values(), key=lambda row: row.name)
 
 
-def _summed(slices: Iterable[ConsumerSlice], leases: Iterable[StoredMessage[bytes]]) -> dict[str, Row]:
-    rows: dict[str, Row] = {}
+def _summed(slices: Iterable[ConsumerSlice], leases: Iterable[StoredMessage[bytes]]) -> dict[str, ConsumerRow]:
+    rows: dict[str, ConsumerRow] = {}
     for piece in slices:
-        row = rows.setdefault(piece.consumer, Row(piece.consumer))
+        row = rows.setdefault(piece.consumer, ConsumerRow(piece.consumer))
         row.queues.add(piece.queue)
         row.leased += piece.leased
         row.acked += piece.acked
@@ -190,7 +190,7 @@ def _summed(slices: Iterable[ConsumerSlice], leases: Iterable[StoredMessage[byte
         row.last_at = max(row.last_at or piece.last_at, piece.last_at)
     for message in leases:
         if message.consumer is not None:
-            row = rows.setdefault(message.consumer, Row(message.consumer))
+            row = rows.setdefault(message.consumer, ConsumerRow(message.consumer))
             row.queues.add(message.queue)
             row.in_flight += 1
     return rows
@@ -231,7 +231,7 @@ def _groups(failures: Sequence[Event], now: datetime) -> list[dict[str, Any]]:
     ][:20]
 
 
-def _peers(row: Row, rows: Sequence[Row]) -> str | None:
+def _peers(row: ConsumerRow, rows: Sequence[ConsumerRow]) -> str | None:
     """How fast it is beside other consumers of its queues."""
     others = [other.mean_s for other in rows if other is not row and other.queues & row.queues and other.mean_s]
     if not others or not row.mean_s:

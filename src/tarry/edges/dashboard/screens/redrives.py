@@ -12,9 +12,9 @@ from starlette.responses import Response
 from tarry.core.dead_letters.redrive import (
     MOST_CANARIES,
     DeadFilter,
-    Phase,
     RedriveJob,
     RedriveOutcome,
+    RedrivePhase,
     RedriveState,
     check_canary,
     check_rate,
@@ -37,14 +37,14 @@ DEFAULT_CANARY = "5"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class RedrivePlan:
     """How a redrive is to run."""
 
     rate: float | None
     canary: int
 
     @classmethod
-    def of(cls, values: Mapping[str, str]) -> Plan:
+    def of(cls, values: Mapping[str, str]) -> RedrivePlan:
         rate, canary = values.get("rate", DEFAULT_RATE).strip(), values.get("canary", DEFAULT_CANARY).strip() or "0"
         if not (canary.isascii() and canary.isdigit() and len(canary) < 6):
             raise InvalidInput(f"canary must be a number from 0 to {MOST_CANARIES:,}, not {canary!r:.40}")
@@ -65,7 +65,7 @@ def job_path(job: int) -> str:
 
 @screen.page("/queues/{queue}/dead/redrive", Action.ADMIN)
 async def wizard(view: View) -> Page:
-    queue, where, plan = view.path["queue"], choice(view), Plan.of(view.query)
+    queue, where, plan = view.path["queue"], choice(view), RedrivePlan.of(view.query)
     role = view.app.store.dead_letters
     matching = await view.run(role.count(queue, where=where, limit=COUNTED_TO))
     groups = await view.run(role.groups(queue, limit=30, cap=1_000))
@@ -87,7 +87,7 @@ async def wizard(view: View) -> Page:
 
 @screen.form("/queues/{queue}/dead/redrive", Action.ADMIN, "redrive dead letters")
 async def start(view: View) -> Response:
-    queue, where, plan = view.path["queue"], choice(view, view.form), Plan.of(view.form)
+    queue, where, plan = view.path["queue"], choice(view, view.form), RedrivePlan.of(view.form)
     try:
         request = UUID(view.form.get("request", ""))
     except ValueError:
@@ -168,7 +168,7 @@ class Progress:
     @property
     def ends_in(self) -> timedelta | None:
         speed = self.job.rate or self.per_second
-        if self.job.ended or not speed or self.job.phase is not Phase.REST:
+        if self.job.ended or not speed or self.job.phase is not RedrivePhase.REST:
             return None
         return timedelta(seconds=self.left / speed)
 

@@ -48,7 +48,7 @@ class Preview:
     """The simple form of an expression."""
     fires: list[tuple[datetime, str, str, str]]
     """Each tick: the instant, in the schedule's zone, in the viewer's zone, and what is unusual."""
-    week: list[charts.Cell]
+    week: list[charts.HeatCell]
     days: list[str]
     changes: list[ClockChange]
     collisions: int
@@ -223,7 +223,7 @@ def _preview(form: ScheduleForm, now: datetime, viewer_zone: str, others: list[S
 
 
 @lru_cache(maxsize=64)
-def _week(timetable: Timetable, since: datetime, zone: str) -> tuple[list[charts.Cell], list[str]]:
+def _week(timetable: Timetable, since: datetime, zone: str) -> tuple[list[charts.HeatCell], list[str]]:
     """The next seven days by hour, in the zone of the schedule. Cached: most keystrokes do not change the times."""
     local_zone, counts = zone_of(zone), Counter[tuple[int, int]]()
     first = since.astimezone(local_zone).date()

@@ -48,7 +48,7 @@ class ScheduleRow:
         return self.state.name
 
     @property
-    def condition(self) -> words.Condition:
+    def condition(self) -> words.ScheduleCondition:
         return words.condition(self.state, self.now, self.fires[0].tick if self.fires else None)
 
     @property

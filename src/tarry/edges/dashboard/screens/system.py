@@ -93,7 +93,7 @@ _AUDIT = (
 )
 
 
-class Concern(NamedTuple):
+class SystemConcern(NamedTuple):
     """What an operator should look at, as the first sentence of the page."""
 
     severity: str
@@ -107,7 +107,7 @@ async def system(view: View) -> Page:
     leaders = await view.run(store.maintenance.leaders())
     problems = await view.run(store.maintenance.vacuum_problems())
     tables = status.tables if status else []
-    concerns = [Concern("critical", f"{problem.detail}: {problem.hint}") for problem in problems]
+    concerns = [SystemConcern("critical", f"{problem.detail}: {problem.hint}") for problem in problems]
     if status is not None:
         concerns += _concerns(view, status)
     return view.page(
@@ -216,33 +216,33 @@ def _frame(view: View) -> dict[str, Any]:
     return {"tabs": [(to, label) for to, label, action in TABS if view.may(action)], "here": here}
 
 
-def _concerns(view: View, status: DatabaseStatus) -> Iterator[Concern]:
+def _concerns(view: View, status: DatabaseStatus) -> Iterator[SystemConcern]:
     share = status.connections / max(1, status.most_connections)
     if share > 0.8:
-        yield Concern(
+        yield SystemConcern(
             "warning", f"{status.connections} of {status.most_connections} connections of the server are in use"
         )
     if status.notify_share > NOTIFY_LIMIT:
         text = f"the queue of notifications is {status.notify_share:.0%} full: a session that listens is stuck"
-        yield Concern("critical", text)
+        yield SystemConcern("critical", text)
     if status.frozen_age > FROZEN_LIMIT:
         text = f"the oldest row is {status.frozen_age:,} transactions old, and autovacuum does not freeze it"
-        yield Concern("critical", text)
+        yield SystemConcern("critical", text)
     yield from (
-        Concern("warning", f"autovacuum is off for tarry.{table.name}")
+        SystemConcern("warning", f"autovacuum is off for tarry.{table.name}")
         for table in status.tables
         if not table.autovacuum
     )
     if any(partition.day is None and partition.rows > 0 for partition in status.partitions):
         text = "the journal's overflow has events: their day had no partition when they were written"
-        yield Concern("warning", text)
+        yield SystemConcern("warning", text)
     ahead = [p.day for p in status.partitions if p.day is not None and p.day > view.now.date()]
     if not ahead:
         text = "the journal has no partition for tomorrow: run tarry sweeper, or tarry db migrate"
-        yield Concern("warning", text)
+        yield SystemConcern("warning", text)
 
 
-def _examined(dsn: str) -> tuple[list[admin.Finding], list[admin.MigrationStatus]]:
+def _examined(dsn: str) -> tuple[list[admin.CheckResult], list[admin.MigrationStatus]]:
     findings = admin.diagnose(dsn)
     if any(finding.check == "connection" and not finding.ok for finding in findings):
         return findings, []

@@ -30,7 +30,7 @@ from tarry.edges.spark.jobs.archive import JOB as ARCHIVE
 from tarry.edges.spark.lake.derived import JSON, Rows, overwritten
 from tarry.edges.spark.lake.lake import Lake, read_files
 from tarry.edges.spark.schemas import EVENTS
-from tarry.edges.spark.sizing import Keep, Layout, local_frame, sized_for
+from tarry.edges.spark.sizing import FrameLayout, Keep, local_frame, sized_for
 from tarry.edges.spark.transforms import history as tracing
 from tarry.edges.spark.transforms import metrics
 from tarry.edges.spark.transforms.anomalies import baselines, profiles
@@ -145,7 +145,7 @@ def _by_detector(spark: SparkSession, known: Sequence[tuple[Any, ...]]) -> dict[
 
 def _context(
     kept: Keep,
-    layout: Layout,
+    layout: FrameLayout,
     lake: Lake,
     archived: DataFrame,
     queues: DataFrame,
@@ -187,7 +187,7 @@ def _context(
 
 
 def _write_anomalies(
-    spark: SparkSession, layout: Layout, findings: DataFrame, lake: Lake, days: tuple[date, ...]
+    spark: SparkSession, layout: FrameLayout, findings: DataFrame, lake: Lake, days: tuple[date, ...]
 ) -> None:
     """Replace what was found on these days. Partitioned by the start date, or the first judged day if that is later."""
     dates = findings.withColumn("date", F.greatest(dated(F.col("window_from")), F.lit(days[0])))

@@ -19,8 +19,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from tarry.app import App
-from tarry.core.analytics.forecast import Verdict, sentence
-from tarry.core.analytics.metrics import Standing, Table
+from tarry.core.analytics.forecast import ForecastVerdict, sentence
+from tarry.core.analytics.metrics import CurrentQueue, Table
 from tarry.core.cron.planner import load_ahead
 from tarry.core.errors import InvalidInput
 from tarry.edges.spark.jobs import metrics
@@ -117,7 +117,7 @@ def run(spark: SparkSession, app: App, args: ForecastArgs) -> ForecastSummary:
 
 
 def _schedules(
-    spark: SparkSession, app: App, standings: tuple[Standing, ...], now: datetime, until: datetime
+    spark: SparkSession, app: App, standings: tuple[CurrentQueue, ...], now: datetime, until: datetime
 ) -> DataFrame:
     """Ticks that are not messages yet, by the minute in which their messages will be due."""
     queues = {of.queue: of.queue_id for of in standings}
@@ -139,9 +139,9 @@ def _capacity(spark: SparkSession, app: App, lake: Lake, now: datetime, over: ti
 
 
 def _row(
-    row: dict[str, Any], standing: Standing, args: ForecastArgs, run_id: int, fresh_at: datetime
+    row: dict[str, Any], standing: CurrentQueue, args: ForecastArgs, run_id: int, fresh_at: datetime
 ) -> dict[str, Any]:
     names = ("queue", "planned", "capacity", "saturated_at", "recovered_at", "peak_backlog", "peak_at")
-    verdict = Verdict(ready=standing.ready, paused=standing.paused, **{name: row[name] for name in names})
+    verdict = ForecastVerdict(ready=standing.ready, paused=standing.paused, **{name: row[name] for name in names})
     text = sentence(verdict, ahead_for=args.ahead_for, capacity_for=args.capacity_for)
     return {**row, "sentence": text, "run_id": run_id, "fresh_at": fresh_at}

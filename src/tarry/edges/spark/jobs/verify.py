@@ -47,7 +47,7 @@ class VerifyArgs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class VerifyProblem:
     what: str
     """A sentence that begins with the number of cases."""
     samples: tuple[str, ...] = ()
@@ -66,7 +66,7 @@ class VerifySummary:
     """Queues without a journal, now or for some time: their state cannot be derived."""
     beyond_retention: int
     """Messages whose whole history is older than the lake's retention of their queue."""
-    problems: tuple[Problem, ...]
+    problems: tuple[VerifyProblem, ...]
     seconds: float
 
     def line(self) -> str:
@@ -121,7 +121,7 @@ def run(spark: SparkSession, app: App, args: VerifyArgs) -> VerifySummary:
     return summary
 
 
-def _files(files: Sequence[LakeFile], measured: dict[str, Digest]) -> list[Problem]:
+def _files(files: Sequence[LakeFile], measured: dict[str, Digest]) -> list[VerifyProblem]:
     missing = [file.path for file in files if file.path not in measured]
     changed = [
         f"{file.path}: {measured[file.path].rows} rows, {file.rows} were written"
@@ -134,7 +134,7 @@ def _files(files: Sequence[LakeFile], measured: dict[str, Digest]) -> list[Probl
     ]
 
 
-def _accounts(app: App, lake: Lake, batches: Sequence[Batch]) -> list[Problem]:
+def _accounts(app: App, lake: Lake, batches: Sequence[Batch]) -> list[VerifyProblem]:
     """Per day: the manifest is consistent, and the journal has what was archived and not pruned."""
     edge = batches[-1].end if batches else BEGINNING
     listed = by_day([file for batch in batches for file in batch.files])
@@ -153,11 +153,13 @@ def _accounts(app: App, lake: Lake, batches: Sequence[Batch]) -> list[Problem]:
     ]
 
 
-def _problem(what: str, cases: Sequence[str], count: int | None = None) -> list[Problem]:
+def _problem(what: str, cases: Sequence[str], count: int | None = None) -> list[VerifyProblem]:
     """A problem with these cases, or with `count` cases, of which these are some; none if there are none."""
     if not cases:
         return []
-    return [Problem(what=f"{len(cases) if count is None else count:,} {what}", samples=tuple(cases[:MOST_SAMPLES]))]
+    return [
+        VerifyProblem(what=f"{len(cases) if count is None else count:,} {what}", samples=tuple(cases[:MOST_SAMPLES]))
+    ]
 
 
 class _Facts:
@@ -200,17 +202,17 @@ class _Facts:
         once = {row[0] for row in edited.select("queue_id").distinct().collect()}
         return sorted(once | {queue.id for queue in table_snapshot.queues if queue.journal == "off"})
 
-    def doubled(self) -> list[Problem]:
+    def doubled(self) -> list[VerifyProblem]:
         return _rows(state_from_events.doubled(self.events), "events occur more than once", "id {id}, {times} times")
 
-    def impossible(self) -> list[Problem]:
+    def impossible(self) -> list[VerifyProblem]:
         return _rows(
             state_from_events.impossible(self._sequence, sorted(self._horizons)),
             "events cannot follow their predecessor: an event between them is missing or duplicated",
             "{kind} (id {id}, version {version}) after {before} (version {version_before}), queue {queue_id}, key {key}",
         )
 
-    def live(self) -> list[Problem]:
+    def live(self) -> list[VerifyProblem]:
         keys = ("queue_id", "key")
         stored = self._live.select(*state_from_events.STATE)
         differ = state_from_events.compared(state_from_events.folded(self._sequence), stored, keys).join(
@@ -224,13 +226,13 @@ class _Facts:
             same &= F.col(f"expected.{name}").eqNullSafe(F.col(f"found.{name}"))
         return self._judged(differ.where(~F.coalesce(same, F.lit(False))), "created_at", "messages")
 
-    def dead(self) -> list[Problem]:
+    def dead(self) -> list[VerifyProblem]:
         keys = ("queue_id", "key", "version")
         expected = state_from_events.folded_dead(self._journaled).withColumn("there", F.lit(True))
         differ = state_from_events.compared(expected, self._dead.select(*keys).withColumn("there", F.lit(True)), keys)
         return self._judged(differ.join(self._dead, list(keys), "left"), "died_at", "dead letters")
 
-    def _judged(self, differ: DataFrame, since: str, what: str) -> list[Problem]:
+    def _judged(self, differ: DataFrame, since: str, what: str) -> list[VerifyProblem]:
         """Count the differences in one pass, and collect a few samples of each kind only if there are any."""
         old = F.lit(False)
         for queue, before in self._horizons.items():
@@ -244,7 +246,7 @@ class _Facts:
         )
         shown = F.struct("queue_id", "key", "expected", "found", "times").alias("sample")
         judged = differ.select(verdict.alias("verdict"), shown)
-        problems: list[Problem] = []
+        problems: list[VerifyProblem] = []
         text = "queue {queue_id}, key {key}: expected {expected}, found {found}"
         for row in judged.groupBy("verdict").agg(F.count("*").alias("n")).orderBy("verdict").collect():
             if row.verdict == _BEYOND:
@@ -255,7 +257,7 @@ class _Facts:
         return problems
 
 
-def _rows(frame: DataFrame, what: str, text: str) -> list[Problem]:
+def _rows(frame: DataFrame, what: str, text: str) -> list[VerifyProblem]:
     """A problem whose cases are the rows of a frame."""
     some = frame.limit(MOST_SAMPLES).collect()
     count = len(some) if len(some) < MOST_SAMPLES else frame.count()

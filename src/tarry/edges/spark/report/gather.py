@@ -10,7 +10,7 @@ from tarry.app import App
 from tarry.core.analytics.anomalies import Anomaly
 from tarry.core.analytics.manifest import PastRun
 from tarry.core.analytics.port import AnalyticsQuery
-from tarry.edges.spark.report.values import Finding, Report, floored, future_axis, grouped, past_axis, report_of
+from tarry.edges.spark.report.values import AnomalyLine, Report, floored, future_axis, grouped, past_axis, report_of
 
 JOBS = ("archive", "facts", "metrics", "consumers", "anomalies", "forecast", "compact", "prune", "replay", "verify")
 # State for the next run, or values that the report shows elsewhere.
@@ -67,7 +67,7 @@ def _shown(value: str | float) -> str:
     return value if isinstance(value, str) else f"{value:,.4g}" if isinstance(value, float) else f"{value:,}"
 
 
-def findings_of(anomalies: Sequence[Anomaly]) -> list[Finding]:
+def findings_of(anomalies: Sequence[Anomaly]) -> list[AnomalyLine]:
     """Group anomalies of one kind, since there may be hundreds. Acknowledged ones form their own groups."""
 
     def kind(anomaly: Anomaly) -> tuple[str, str, str, bool]:
@@ -77,8 +77,8 @@ def findings_of(anomalies: Sequence[Anomaly]) -> list[Finding]:
     return [finding_of(max(group, key=lambda anomaly: anomaly.window_from), len(group)) for group in groups]
 
 
-def finding_of(anomaly: Anomaly, times: int = 1) -> Finding:
-    return Finding(
+def finding_of(anomaly: Anomaly, times: int = 1) -> AnomalyLine:
+    return AnomalyLine(
         id=str(anomaly.id),
         at=anomaly.window_from,
         severity=anomaly.severity.value,

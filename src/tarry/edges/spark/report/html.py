@@ -10,7 +10,7 @@ from string import Template
 from tarry.core.analytics.manifest import PastRun
 from tarry.edges.spark.report.charts import Chart, charts_of, drawn
 from tarry.edges.spark.report.gather import summary_line
-from tarry.edges.spark.report.values import SEVERITIES, ConsumerLine, Finding, QueueReport, Report
+from tarry.edges.spark.report.values import SEVERITIES, AnomalyLine, ConsumerLine, QueueReport, Report
 from tarry.edges.spark.report.words import count, instant, seconds, share
 
 MOST_FINDINGS = 200
@@ -61,7 +61,7 @@ def _tiles(report: Report) -> str:
     )
 
 
-def _findings(findings: Sequence[Finding]) -> str:
+def _findings(findings: Sequence[AnomalyLine]) -> str:
     if not findings:
         return _note("None in this time.")
     items = "".join(_finding(finding) for finding in findings[:MOST_FINDINGS])
@@ -70,7 +70,7 @@ def _findings(findings: Sequence[Finding]) -> str:
     return f'<ul class="findings">{items}</ul>{rest}'
 
 
-def _finding(finding: Finding) -> str:
+def _finding(finding: AnomalyLine) -> str:
     kind = finding.severity if finding.severity in SEVERITIES else "info"
     parts = [
         finding.detector,

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tarry.edges.cli.output.text import plural, shown
-from tarry.edges.spark.report.values import Finding, QueueReport, Report
+from tarry.edges.spark.report.values import AnomalyLine, QueueReport, Report
 from tarry.edges.spark.report.words import count, instant, seconds, span, sparkline
 
 MOST_FINDINGS = 12
@@ -84,7 +84,7 @@ def _consumers(queue: QueueReport) -> Table:
     return table
 
 
-def _findings(findings: Sequence[Finding]) -> Iterator[RenderableType]:
+def _findings(findings: Sequence[AnomalyLine]) -> Iterator[RenderableType]:
     yield Text(plural(len(findings), "anomaly", "anomalies") if findings else "No anomalies", style="bold")
     for finding in findings[:MOST_FINDINGS]:
         head = Text("  ")

@@ -99,7 +99,7 @@ class QueueReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class AnomalyLine:
     """The part of an anomaly that a report shows."""
 
     id: str
@@ -126,7 +126,7 @@ class Report:
     since: datetime
     until: datetime
     queues: tuple[QueueReport, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[AnomalyLine, ...]
     runs: tuple[PastRun, ...]
     fresh_at: datetime | None
     notes: tuple[str, ...] = ()
@@ -150,7 +150,7 @@ def report_of(
     consumers: Sequence[ConsumerHour] = (),
     forecasts: Sequence[Forecast] = (),
     planned: Sequence[ForecastSpan] = (),
-    findings: Sequence[Finding] = (),
+    findings: Sequence[AnomalyLine] = (),
     runs: Sequence[PastRun] = (),
     past: Axis | None = None,
     future: Axis | None = None,

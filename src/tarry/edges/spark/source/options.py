@@ -13,7 +13,7 @@ from pyspark.sql import datasource as ds
 from pyspark.sql.types import StructType
 
 from tarry.core.errors import InvalidInput
-from tarry.core.journal.snapshots import Condition, Operator, SnapshotBound, Window
+from tarry.core.journal.snapshots import ColumnCondition, Operator, SnapshotBound, Window
 from tarry.edges.env import dsn_from
 from tarry.edges.spark.schemas import TABLES
 
@@ -167,7 +167,7 @@ _COMPARISONS: dict[type[ds.Filter], Operator] = {
 }
 
 
-def condition(filter: ds.Filter) -> Condition | None:
+def condition(filter: ds.Filter) -> ColumnCondition | None:
     """A Spark filter as a condition for the database; None if the database cannot evaluate it."""
     negated = isinstance(filter, ds.Not)
     inner: Any = filter.child if isinstance(filter, ds.Not) else filter
@@ -175,7 +175,7 @@ def condition(filter: ds.Filter) -> Condition | None:
     if len(attribute) != 1:
         return None
     if isinstance(inner, ds.IsNull | ds.IsNotNull):
-        return Condition(attribute[0], Operator.IS_NULL, negated=negated != isinstance(inner, ds.IsNotNull))
+        return ColumnCondition(attribute[0], Operator.IS_NULL, negated=negated != isinstance(inner, ds.IsNotNull))
     if isinstance(inner, ds.In):
         operator, values = Operator.IN, tuple(inner.value)
     elif type(inner) in _COMPARISONS:
@@ -184,7 +184,7 @@ def condition(filter: ds.Filter) -> Condition | None:
         return None
     if not values or not all(map(_is_plain, values)):
         return None
-    return Condition(attribute[0], operator, values, negated=negated)
+    return ColumnCondition(attribute[0], operator, values, negated=negated)
 
 
 def _is_plain(value: Any) -> bool:

@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from tarry.core.errors import TarryError
-from tarry.core.journal.snapshots import Condition, Scan
+from tarry.core.journal.snapshots import ColumnCondition, Scan
 from tarry.edges.spark.source.options import SourceOptions, condition, parse
 from tarry.pipeline import pipeline_on
 
@@ -63,9 +63,9 @@ class TarryDataSource(DataSource):
 
     @with_hint
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from tarry.edges.spark.source.stream import EventStream
+        from tarry.edges.spark.source.stream import JournalStream
 
-        return EventStream(parse(self.options, schema))
+        return JournalStream(parse(self.options, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:  # noqa: FBT001 - Spark's signature
         from tarry.edges.spark.sink.writer import TarrySink
@@ -81,7 +81,7 @@ class TarryDataSource(DataSource):
 class TableReader(DataSourceReader):
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
-        self.conditions: tuple[Condition, ...] = ()
+        self.conditions: tuple[ColumnCondition, ...] = ()
 
     @with_hint
     def partitions(self) -> Sequence[InputPartition]:
@@ -105,7 +105,7 @@ class FilteringReader(TableReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         left: list[Filter] = []
-        pushed: list[Condition] = []
+        pushed: list[ColumnCondition] = []
         windows = pipeline_on(self.options.dsn).windows
         for filter in filters:
             pushable = condition(filter)

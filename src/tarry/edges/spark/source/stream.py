@@ -20,7 +20,7 @@ from tarry.pipeline import pipeline_on
 Offset = Mapping[str, Any]
 
 
-class EventStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions) -> None:
         if options.table != "events":
             raise InvalidInput(

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from tarry.core.errors import InvalidState
 from tarry.storage.http.connections import Socket
-from tarry.storage.http.protocol import Address, Request, Response
+from tarry.storage.http.protocol import Address, HttpRequest, HttpResponse
 
 
 class Connection:
@@ -16,8 +16,8 @@ class Connection:
         self._address = address
         self._socket: Socket | None = None
 
-    def exchange(self, request: Request) -> Response:
-        response = Response()
+    def exchange(self, request: HttpRequest) -> HttpResponse:
+        response = HttpResponse()
         try:
             self.send(request)
             while not response.is_complete:
@@ -29,7 +29,7 @@ class Connection:
             self.close()
         return response
 
-    def send(self, request: Request) -> None:
+    def send(self, request: HttpRequest) -> None:
         """Opens the connection first, if it is not open, or the broker has closed it since the last response."""
         if self._socket is not None and self._socket.is_stale:
             self.close()
@@ -38,7 +38,7 @@ class Connection:
         with suppress(ConnectionError):  # refused before all of it was read: there may be a response
             self._socket.send(request.data, request.reply_s)
 
-    def receive(self, response: Response) -> None:
+    def receive(self, response: HttpResponse) -> None:
         """Read what has come of the response, or wait for it."""
         if self._socket is None:
             raise ConnectionError("the connection is closed")
@@ -60,7 +60,7 @@ class ConnectionPool:
         self._slots = threading.Semaphore(size)
         self._is_closed = False
 
-    def exchange(self, request: Request) -> Response:
+    def exchange(self, request: HttpRequest) -> HttpResponse:
         self._acquire(request.reply_s)
         try:
             connection = self._take()

@@ -17,9 +17,9 @@ from tarry.storage.http.cron import HttpCron
 from tarry.storage.http.dead_letters import HttpDeadLetters
 from tarry.storage.http.keys import HttpKeys
 from tarry.storage.http.messages import HttpJournal, HttpMessages
-from tarry.storage.http.protocol import Address, Response
+from tarry.storage.http.protocol import Address, HttpResponse
 from tarry.storage.http.queues import HttpQueues
-from tarry.storage.http.transport import FAULTS, EventTail, Tries
+from tarry.storage.http.transport import FAULTS, EventTail, RequestTries
 
 R = TypeVar("R")
 
@@ -54,7 +54,7 @@ class HttpStore:
             return stop.value
 
     def _reply(self, call: Call) -> Reply:
-        tries, request = Tries(self.settings, call), self._address.request(call, self._connect_s)
+        tries, request = RequestTries(self.settings, call), self._address.request(call, self._connect_s)
         while True:
             tries.next()
             try:
@@ -72,7 +72,7 @@ class HttpStore:
             time.sleep(tail.pause_s)
             try:
                 connection.send(tail.request(self._address))
-                response = Response()
+                response = HttpResponse()
                 while not response.is_complete:
                     connection.receive(response)
                     if response.status == 200 and (chunk := response.take_body()):

@@ -12,13 +12,13 @@ from tarry.core.analytics.anomalies import Anomaly, Band, Mute, Severity
 from tarry.core.analytics.manifest import ArchivedDay, ArchivedFile, PastRun
 from tarry.core.analytics.metrics import (
     ConsumerHour,
+    CurrentQueue,
     Forecast,
     ForecastSpan,
     MetricMinute,
     MetricSpan,
     Outlook,
     Planned,
-    Standing,
     Table,
 )
 from tarry.core.analytics.port import AnalyticsPage, AnalyticsQuery
@@ -42,7 +42,7 @@ _PUT: Final[Mapping[Table, LiteralString]] = {
 }
 
 
-class Run(Protocol):
+class RunOperation(Protocol):
     """Runs an operation on a connection of the store; a new operation for every try. `atomic`: in one transaction."""
 
     def __call__(self, make: Callable[[], Op[R]], *, atomic: bool = False) -> Awaitable[R]: ...
@@ -51,7 +51,7 @@ class Run(Protocol):
 class PostgresAnalytics:
     """What the broker reads and changes, on the connections of its store: see `core.analytics.port.Analytics`."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RunOperation) -> None:
         self._run = run
 
     async def events(
@@ -196,13 +196,13 @@ def _same(row: Row) -> Row:
 
 
 def _outlook(rows: list[Row]) -> Outlook:
-    standings: dict[int, Standing] = {}
+    standings: dict[int, CurrentQueue] = {}
     planned: list[Planned] = []
     for row in rows:
         # Messages already due come first and have no minute.
         is_due = row.minute is None
         messages, leased = row.messages or 0, row.leased or 0
-        standing = Standing(
+        standing = CurrentQueue(
             queue_id=row.queue_id,
             queue=row.queue,
             ready=messages - leased if is_due else 0,

@@ -12,7 +12,15 @@ from functools import partial
 from operator import attrgetter
 
 from tarry.core.dead_letters.fingerprints import fingerprint
-from tarry.core.dead_letters.redrive import LOOK_AGAIN_FOR, Canary, Phase, RedriveJob, RedriveState, judged, may_turn
+from tarry.core.dead_letters.redrive import (
+    LOOK_AGAIN_FOR,
+    Canary,
+    RedriveJob,
+    RedrivePhase,
+    RedriveState,
+    judged,
+    may_turn,
+)
 from tarry.core.errors import InvalidState, UnknownRedrive
 from tarry.core.maintenance.leadership import Leadership
 from tarry.storage.postgres.arrays import BigintArray, TextArray
@@ -68,7 +76,7 @@ def advance_redrive(job: int | None, lead: Leadership | None, now: datetime | No
     )
     if due.queue_is_gone:
         yield from change(state=RedriveState.FAILED, reason=f"the queue {due.queue} was deleted").run()
-    elif due.phase is Phase.VERDICT:
+    elif due.phase is RedrivePhase.VERDICT:
         verdict = judged((yield from bind("dead_letters/redrive_canaries", each(made(Canary)), job=due.id).run()))
         rest_for = LOOK_AGAIN_FOR if verdict.state is None else timedelta(0)
         yield from change(state=verdict.state, phase=verdict.phase, reason=verdict.reason, rest_for=rest_for).run()

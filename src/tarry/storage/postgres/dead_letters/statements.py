@@ -16,8 +16,8 @@ from tarry.core.dead_letters.redrive import (
     DeadGroup,
     DeadPlace,
     Matching,
-    Phase,
     RedriveJob,
+    RedrivePhase,
     RedriveState,
 )
 from tarry.core.maintenance.leadership import Leadership
@@ -132,7 +132,7 @@ def set_state(
     from_states: Sequence[RedriveState],
     now: datetime | None,
     state: RedriveState | None = None,
-    phase: Phase | None = None,
+    phase: RedrivePhase | None = None,
     reason: str | None = None,
     step: int | None = None,
     rest_for: timedelta = timedelta(0),
@@ -163,7 +163,7 @@ def redrive_job(row: Row) -> RedriveJob:
     where: dict[str, Any] = {name: columns.pop(name) for name in EVERY_LETTER.__slots__}
     where["versions"] = None if row.versions is None else tuple(row.versions)
     decoded = {
-        "state": RedriveState(row.state), "phase": Phase(row.phase), "total": Counted(row.total, row.total_capped),
+        "state": RedriveState(row.state), "phase": RedrivePhase(row.phase), "total": Counted(row.total, row.total_capped),
         "canaries": tuple(row.canaries), "canary_keys": tuple(row.canary_keys),
     }  # fmt: skip
     return RedriveJob(where=DeadFilter(**where), **columns | decoded)

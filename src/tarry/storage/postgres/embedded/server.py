@@ -27,7 +27,7 @@ from .supervisor.layout import (
     READY,
     SUPERUSER,
     Layout,
-    State,
+    ServerState,
     acquire,
     open_lock,
     read_state,
@@ -107,7 +107,7 @@ def namespaces_allowed(environment: Mapping[str, str]) -> bool:
     return process.returncode == 0
 
 
-def _enter(layout: Layout, binaries: Binaries, environment: Environment, deadline: float) -> tuple[int, State]:
+def _enter(layout: Layout, binaries: Binaries, environment: Environment, deadline: float) -> tuple[int, ServerState]:
     """Join or start the server under the startup lock: no other process can start or stop it meanwhile."""
     startup_lock = open_lock(layout.startup_lock)
     users_lock: int | None = None
@@ -133,7 +133,7 @@ def _enter(layout: Layout, binaries: Binaries, environment: Environment, deadlin
         os.close(startup_lock)
 
 
-def _ensure_running(layout: Layout, binaries: Binaries, environment: Environment, deadline: float) -> State:
+def _ensure_running(layout: Layout, binaries: Binaries, environment: Environment, deadline: float) -> ServerState:
     supervisor_lock = open_lock(layout.supervisor_lock)
     argv = [str(layout.home), str(binaries.folder), str(binaries.major), str(environment.runtime_dir or "")]
     try:
@@ -157,7 +157,7 @@ def _ensure_running(layout: Layout, binaries: Binaries, environment: Environment
         os.close(supervisor_lock)
 
 
-def _listens(state: State) -> bool:
+def _listens(state: ServerState) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
         return probe.connect_ex(str(socket_file(state.socket_dir))) == 0

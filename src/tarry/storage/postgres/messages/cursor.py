@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from tarry.storage.postgres.messages.statements import HEAD, LeasedRow, Position
+from tarry.storage.postgres.messages.statements import HEAD, LeasedRow, ScanPosition
 
 _MARGIN_S = 0.002
 _REST_S = 0.2
@@ -46,7 +46,7 @@ class Cursor:
     """One per queue (and type) of a consumer. Concurrent threads cost at most an extra scan from the head."""
 
     def __init__(self) -> None:
-        self._positions: list[Position] = list(HEAD)
+        self._positions: list[ScanPosition] = list(HEAD)
         self._from_head = _Looks()
         self._from_cursor = _Looks()
         self._row_s: float | None = None
@@ -54,7 +54,7 @@ class Cursor:
         self._last_from_head_s = 0.0
         self.head_due = 0.0
 
-    def scan(self, now_s: float) -> Sequence[Position]:
+    def scan(self, now_s: float) -> Sequence[ScanPosition]:
         """Where the next scan starts."""
         if self._last_from_head_s <= _MARGIN_S:
             return HEAD  # so the fastest of the last scans was not slow
@@ -66,7 +66,7 @@ class Cursor:
         return self.positions if slow and unsure else HEAD
 
     @property
-    def positions(self) -> Sequence[Position]:
+    def positions(self) -> Sequence[ScanPosition]:
         return tuple(self._positions)
 
     @property
@@ -77,7 +77,7 @@ class Cursor:
         row_s = self._row_s or 0.0
         return self._from_head.least_s(row_s) > max(0.0, self._from_cursor.least_s(row_s)) + _MARGIN_S
 
-    def learn(self, scanned: Sequence[Position], cost_s: float, now_s: float, rows: Sequence[LeasedRow]) -> None:
+    def learn(self, scanned: Sequence[ScanPosition], cost_s: float, now_s: float, rows: Sequence[LeasedRow]) -> None:
         if len(rows) >= _ROWS_FOR_COST:
             self._row_s = min(cost_s / len(rows), self._row_s or cost_s)
         if scanned is HEAD:
@@ -92,4 +92,4 @@ class Cursor:
         for row in rows:
             due_at, version = positions[row.priority]
             if due_at is None or (due_at, version) < (row.due_at, row.version):
-                positions[row.priority] = Position(row.due_at, row.version)
+                positions[row.priority] = ScanPosition(row.due_at, row.version)

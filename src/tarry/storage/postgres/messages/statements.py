@@ -61,14 +61,14 @@ class LeasedRow(NamedTuple):
     exhausted: bool
 
 
-class Position(NamedTuple):
+class ScanPosition(NamedTuple):
     """Where the scan of one priority begins: after this message. None: at the head."""
 
     due_at: datetime | None = None
     version: int = 0
 
 
-HEAD: tuple[Position, ...] = (Position(),) * 10
+HEAD: tuple[ScanPosition, ...] = (ScanPosition(),) * 10
 """Where a scan begins that leaves out nothing."""
 
 
@@ -183,7 +183,7 @@ def reserve(queue: str, n: int, now: datetime | None) -> Statement[Reserved]:
 def poll(
     queue: str,
     n: int,
-    positions: Sequence[Position],
+    positions: Sequence[ScanPosition],
     options: PollOptions,
     *,
     number: int,
@@ -213,7 +213,7 @@ def poll(
     return Statement(sql("messages/poll") if options.type is None else sql("messages/poll:typed"), params, decode)
 
 
-def _after(positions: Sequence[Position], *, lowest_first: bool) -> tuple[TimestampArray, BigintArray]:
+def _after(positions: Sequence[ScanPosition], *, lowest_first: bool) -> tuple[TimestampArray, BigintArray]:
     order = positions if lowest_first else positions[::-1]
     due_ats = TimestampArray([p.due_at for p in order], missing=MINUS_INFINITY)
     return due_ats, BigintArray([p.version for p in order])

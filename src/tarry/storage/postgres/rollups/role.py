@@ -8,7 +8,16 @@ from typing import Any
 
 from tarry.core.cron.model import DueCount, TickRecord
 from tarry.core.dead_letters.redrive import RedriveOutcome
-from tarry.core.rollups.model import WIDTHS, ConsumerSlice, DeathSlice, Measure, RolledUp, Slice, Standing, TimeBucket
+from tarry.core.rollups.model import (
+    WIDTHS,
+    ConsumerSlice,
+    DeathSlice,
+    Measure,
+    QueueSlice,
+    RolledUp,
+    Standing,
+    TimeBucket,
+)
 from tarry.core.rollups.port import MOST_ROWS
 from tarry.storage.postgres.arrays import TextArray
 from tarry.storage.postgres.cron.statements import record
@@ -24,8 +33,8 @@ class PostgresRollups(PostgresRole):
 
     def slices(
         self, width: timedelta, since: datetime, until: datetime, *, queue: str | None = None
-    ) -> PostgresOperation[list[Slice]]:
-        return self._sql("rollups/slices", _rows(Slice), **_window(width, since, until, queue))
+    ) -> PostgresOperation[list[QueueSlice]]:
+        return self._sql("rollups/slices", _rows(QueueSlice), **_window(width, since, until, queue))
 
     def times(
         self, measure: Measure, width: timedelta, since: datetime, until: datetime, *, queue: str | None = None

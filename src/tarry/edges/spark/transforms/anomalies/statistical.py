@@ -16,7 +16,7 @@ from tarry.edges.spark.transforms.anomalies.registry import Detector
 
 
 @dataclass(frozen=True)
-class Level:
+class LevelSettings:
     """Settings of a level detector. A minute is unusual if it is `threshold` spreads from the median and outside of the
     outer percentiles. A single minute is raised only at twice that distance; otherwise `lasting` minutes in a row are
     needed, with gaps of at most `gap` minutes.
@@ -48,7 +48,7 @@ def scored(series: DataFrame, bands: DataFrame) -> DataFrame:
     return beside.withColumn("score", (F.col("x") - F.col("median")) / F.col("sigma"))
 
 
-def unusual(scores: DataFrame, settings: Level) -> DataFrame:
+def unusual(scores: DataFrame, settings: LevelSettings) -> DataFrame:
     """The unusual minutes, one row each, with the scale of the highest score; `side` is 1 or -1."""
     threshold = F.when(F.col("scale") == 1, settings.threshold).otherwise(settings.threshold_of_ten)
     high = F.greatest(F.col("median") + threshold * F.col("sigma"), F.col("p99"))
@@ -66,7 +66,7 @@ def unusual(scores: DataFrame, settings: Level) -> DataFrame:
     )
 
 
-def incidents(minutes: DataFrame, settings: Level) -> DataFrame:
+def incidents(minutes: DataFrame, settings: LevelSettings) -> DataFrame:
     """Consecutive minutes on one side are one incident, represented by its worst minute."""
     of_queue = Window.partitionBy("queue_id", "side").orderBy("minute")
     away = F.unix_seconds("minute") - F.unix_seconds(F.lag("minute").over(of_queue))
@@ -84,7 +84,7 @@ def incidents(minutes: DataFrame, settings: Level) -> DataFrame:
     return whole.where((F.col("minutes") >= settings.lasting) | (F.col("weight") >= 2))
 
 
-def unusual_level(context: DetectorContext, settings: Level) -> DataFrame:
+def unusual_level(context: DetectorContext, settings: LevelSettings) -> DataFrame:
     raised = incidents(unusual(scored(context.series, context.bands), settings), settings)
     judged = _continued(raised.where(context.within(F.col("window_from"), F.col("window_to"))), context)
     metric = F.lit(settings.metric)
@@ -148,9 +148,9 @@ def _evidence(metric: str) -> Column:
 
 
 LEVELS = (
-    Detector("unusual_offers", Severity.WARNING, unusual_level, Level("offered")),
-    Detector("unusual_acks", Severity.WARNING, unusual_level, Level("acked")),
-    Detector("unusual_failures", Severity.CRITICAL, unusual_level, Level("failed")),
-    Detector("slow_processing", Severity.WARNING, unusual_level, Level("processing")),
-    Detector("late_delivery", Severity.WARNING, unusual_level, Level("lag")),
+    Detector("unusual_offers", Severity.WARNING, unusual_level, LevelSettings("offered")),
+    Detector("unusual_acks", Severity.WARNING, unusual_level, LevelSettings("acked")),
+    Detector("unusual_failures", Severity.CRITICAL, unusual_level, LevelSettings("failed")),
+    Detector("slow_processing", Severity.WARNING, unusual_level, LevelSettings("processing")),
+    Detector("late_delivery", Severity.WARNING, unusual_level, LevelSettings("lag")),
 )

@@ -30,7 +30,7 @@ from tarry.core.limits import check_queue_name
 from tarry.core.messages.model import CONFLICT_CODES, ConflictRule
 from tarry.core.settings import QueueSettings, RetrySettings
 from tarry.storage.postgres.analytics.database import Database
-from tarry.storage.postgres.analytics.sink.staging import Totals, copy_rows
+from tarry.storage.postgres.analytics.sink.staging import StagedTotals, copy_rows
 from tarry.storage.postgres.arrays import BigintArray, IntArray, TextArray
 from tarry.storage.postgres.errors import translated
 from tarry.storage.postgres.messages.statements import seconds
@@ -110,7 +110,7 @@ class Staging:
         self._write = write
         self._part = part
         self._attempt: int | None = None
-        self._totals = Totals()
+        self._totals = StagedTotals()
         self.committed = False
         """The write was merged before: rows added now would be discarded."""
 

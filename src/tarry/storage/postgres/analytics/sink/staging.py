@@ -19,7 +19,7 @@ _at = struct.Struct(">hiqiiiiihiqi").pack
 _after = struct.Struct(">hiqiiiiihiid").pack
 
 
-class Totals:
+class StagedTotals:
     """Statistics of the packed rows: rows, bytes, queues and the range of keys. Grows while blocks are sent."""
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Totals:
         self.last = max(self.last or (queue, high), (queue, high))
 
 
-def copy_rows(attempt: int, part: int, rows: Iterable[StagedRow], totals: Totals) -> Copy:
+def copy_rows(attempt: int, part: int, rows: Iterable[StagedRow], totals: StagedTotals) -> Copy:
     return Copy(
         "copy tarry.sink_row (attempt, part, seq, priority, due_at, after_s, max_attempts, queue, key, payload, "
         "content_type, type, headers) from stdin (format binary)",
@@ -43,7 +43,7 @@ def copy_rows(attempt: int, part: int, rows: Iterable[StagedRow], totals: Totals
     )
 
 
-def _packed(attempt: int, part: int, rows: Iterable[StagedRow], totals: Totals) -> Iterator[bytes]:
+def _packed(attempt: int, part: int, rows: Iterable[StagedRow], totals: StagedTotals) -> Iterator[bytes]:
     position, size = totals.rows, 0
     queues: dict[str, bytes] = {}
     texts: dict[str, bytes] = {}

@@ -10,7 +10,7 @@ from tarry.core.analytics.manifest import OtherCluster
 from tarry.core.errors import InvalidState
 from tarry.core.journal.snapshots import (
     BEGINNING,
-    Condition,
+    ColumnCondition,
     Digest,
     Mark,
     QueueNote,
@@ -96,7 +96,7 @@ class PostgresWindows(Role):
                 return window
             span *= 4
 
-    def can_apply(self, table: str, condition: Condition) -> bool:
+    def can_apply(self, table: str, condition: ColumnCondition) -> bool:
         return scans.can_apply(table, condition)
 
     def slices(self, scan: Scan, window: Window | None, *, partitions: int | None = None) -> list[Slice]:

@@ -13,7 +13,7 @@ from psycopg import Connection, sql
 from psycopg.sql import SQL, Composable, Composed, Literal
 
 from tarry.core.errors import InvalidInput
-from tarry.core.journal.snapshots import BEGINNING, Condition, Operator, Scan, Slice, Window
+from tarry.core.journal.snapshots import BEGINNING, ColumnCondition, Operator, Scan, Slice, Window
 
 SLICE_ROWS = 100_000
 SLICE_BYTES = 64 * 2**20
@@ -94,7 +94,7 @@ _COMPARISONS: dict[Operator, LiteralString] = {
 }
 
 
-def can_apply(table: str, condition: Condition) -> bool:
+def can_apply(table: str, condition: ColumnCondition) -> bool:
     """Whether PostgreSQL and Spark evaluate the condition identically."""
     known = _TABLES[table]
     if condition.column not in known.columns or condition.column in known.opaque:
@@ -206,7 +206,7 @@ def _terms(scan: Scan) -> list[Composable]:
     return terms + [_term(scan.table, condition) for condition in scan.conditions]
 
 
-def _term(table: str, condition: Condition) -> Composable:
+def _term(table: str, condition: ColumnCondition) -> Composable:
     if not can_apply(table, condition):
         raise InvalidInput(f"the database cannot decide on this condition: {condition}")
     column: Composable = SQL(_TABLES[table].columns[condition.column])

@@ -52,7 +52,7 @@ def socket_file(socket_dir: Path) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ServerState:
     """The published state of a ready server. Valid only while the supervisor lock is held."""
 
     socket_dir: Path
@@ -60,18 +60,18 @@ class State:
     supervisor: int
 
 
-def write_state(layout: Layout, state: State) -> None:
+def write_state(layout: Layout, state: ServerState) -> None:
     draft = layout.state.with_suffix(".new")
     draft.write_text(json.dumps(asdict(state), default=str))
     draft.replace(layout.state)
 
 
-def read_state(layout: Layout) -> State | None:
+def read_state(layout: Layout) -> ServerState | None:
     try:
         fields = json.loads(layout.state.read_text())
     except FileNotFoundError:
         return None
-    return State(Path(fields["socket_dir"]), fields["postmaster"], fields["supervisor"])
+    return ServerState(Path(fields["socket_dir"]), fields["postmaster"], fields["supervisor"])
 
 
 def open_lock(path: Path) -> int:

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from . import postgres
 from .identity import assume, namespaces_allowed
-from .layout import BUSY, FAILED, PROBE, READY, Layout, StartError, State, acquire, open_lock, write_state
+from .layout import BUSY, FAILED, PROBE, READY, Layout, ServerState, StartError, acquire, open_lock, write_state
 
 LOG_LIMIT = 8 * 1024 * 1024
 LOG_CHECK_EVERY = 60.0
@@ -28,7 +28,7 @@ def main(argv: list[str]) -> NoReturn:
     os.umask(0o077)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     home, binaries, major, runtime_dir = argv
-    layout, report = Layout(Path(home)), Report(os.dup(1))
+    layout, report = Layout(Path(home)), StartupReport(os.dup(1))
     try:
         assume(layout.home, Path(binaries) / "postgres")
         supervisor_lock = open_lock(layout.supervisor_lock)
@@ -46,7 +46,7 @@ def main(argv: list[str]) -> NoReturn:
     sys.exit(0)
 
 
-class Report:
+class StartupReport:
     """The supervisor's single message to the process that launched it, which may be dead by then."""
 
     def __init__(self, pipe: int) -> None:
@@ -66,7 +66,7 @@ class Supervisor:
     """Parent of one PostgreSQL, which it restarts after a crash. The supervisor lock is already held."""
 
     def __init__(
-        self, layout: Layout, binaries: Path, major: int, runtime_dir: Path | None, lock: int, report: Report
+        self, layout: Layout, binaries: Path, major: int, runtime_dir: Path | None, lock: int, report: StartupReport
     ) -> None:
         self._layout = layout
         self._binaries = binaries
@@ -108,7 +108,7 @@ class Supervisor:
         os.close(server_lock)
         postgres.await_ready(layout, pid)
         self._postmaster = pid
-        write_state(layout, State(self._socket_dir, pid, os.getpid()))
+        write_state(layout, ServerState(self._socket_dir, pid, os.getpid()))
 
     def _serve(self) -> None:
         """Wait for the end of PostgreSQL or of the child that watches its users, whichever comes first."""
