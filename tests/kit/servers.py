@@ -18,7 +18,7 @@ from tarry.storage.postgres.embedded import EmbeddedError, EmbeddedSettings, sta
 from tarry.storage.postgres.embedded.binaries import find_binaries
 from tarry.storage.postgres.health import OLDEST_SERVER
 from tests.kit.directories import new_directory
-from tests.storage.embedded.embedded_kit import await_stopped
+from tests.storage.postgres.embedded.embedded_kit import await_stopped
 
 ALL = ("18", "16", "system")
 _TEMPLATE = "migrated"

@@ -15,7 +15,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from tarry import admin
 from tests.edges.conftest import Run
-from tests.storage.embedded.embedded_kit import await_stopped
+from tests.storage.postgres.embedded.embedded_kit import await_stopped
 
 NOWHERE = "postgresql://user:s3cret@127.0.0.1:1/nowhere"
 

@@ -23,8 +23,8 @@ from tarry.app import App
 from tarry.services.cron._sync.scheduler import Scheduler
 from tarry.storage.postgres.sync import PostgresStore
 from tarry.testing import MutableClock
-from tests.core.cron_oracle import EXPRESSIONS, Oracle, around, transitions
-from tests.core.test_cron_zones import DISTINCTIVE
+from tests.core.cron.cron_oracle import EXPRESSIONS, Oracle, around, transitions
+from tests.core.cron.test_cron_zones import DISTINCTIVE
 from tests.kit.backends import SETTINGS
 from tests.kit.cron import take_all
 from tests.kit.steps import HOUR, MINUTE, TIMEOUT_S

@@ -19,7 +19,7 @@ from tarry.app import prepare
 from tarry.storage.postgres.embedded import Embedded, EmbeddedSettings, start
 from tarry.storage.postgres.embedded.supervisor.layout import Layout, read_state
 from tests.kit.directories import new_directory
-from tests.storage.embedded.embedded_kit import await_stopped
+from tests.storage.postgres.embedded.embedded_kit import await_stopped
 
 TIMEOUT_S = 60.0
 

@@ -12,7 +12,7 @@ import pytest
 from tarry.storage.postgres.embedded import EmbeddedSettings, start
 from tarry.storage.postgres.embedded.binaries import find_binaries
 from tarry.storage.postgres.embedded.supervisor.layout import Layout
-from tests.storage.embedded.embedded_kit import (
+from tests.storage.postgres.embedded.embedded_kit import (
     Sandbox,
     await_stopped,
     eventually,

@@ -10,7 +10,7 @@ from zoneinfo import available_timezones
 import pytest
 
 from tarry.core.cron.schedule_types import Cron, Daily, Timetable
-from tests.core.cron_oracle import EXPRESSIONS, SINCE, UNTIL, Oracle, around, transitions
+from tests.core.cron.cron_oracle import EXPRESSIONS, SINCE, UNTIL, Oracle, around, transitions
 
 # One of each kind: an hour at night, at midnight, half an hour, 23:00 that is not there, a month of every year, none.
 DISTINCTIVE = (

@@ -13,7 +13,7 @@ import pytest
 from tarry.storage.postgres.embedded import Embedded, EmbeddedError, EmbeddedSettings, start
 from tarry.storage.postgres.embedded.binaries import find_binaries
 from tarry.storage.postgres.embedded.home import default_home, read_environment
-from tests.storage.embedded.embedded_kit import await_stopped, import_path, needs_root, values
+from tests.storage.postgres.embedded.embedded_kit import await_stopped, import_path, needs_root, values
 
 HAS_SYSTEM_POSTGRES = any(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
 

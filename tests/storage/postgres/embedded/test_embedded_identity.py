@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tarry.storage.postgres.embedded.supervisor.identity import ACCOUNTS
-from tests.storage.embedded.embedded_kit import (
+from tests.storage.postgres.embedded.embedded_kit import (
     NAMELESS,
     ORDINARY_UID,
     Sandbox,

@@ -14,7 +14,7 @@ from psycopg.types.json import Jsonb
 from tarry.core.messages.states import LIVE, TRANSITIONS, State, Transition, live_state
 from tests.kit.servers import Server
 
-PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "states.md"
+PAGE = Path(__file__).parents[3] / "docs" / "explanation" / "states.md"
 NOW = datetime(2024, 1, 1, tzinfo=UTC)
 INSTANTS = [NOW + timedelta(microseconds=n) for n in (-10_000_000, -1, 0, 1, 10_000_000)]
 

@@ -14,7 +14,7 @@ from tarry.storage.postgres.embedded import EmbeddedError, EmbeddedSettings, sta
 from tarry.storage.postgres.embedded.supervisor.layout import Layout, StartError, open_lock
 from tarry.storage.postgres.embedded.supervisor.postgres import claim_server, discard_socket_dir, prepare_socket_dir
 from tarry.storage.postgres.embedded.supervisor.run import LOG_LIMIT, keep_small, open_log, tail
-from tests.storage.embedded.embedded_kit import (
+from tests.storage.postgres.embedded.embedded_kit import (
     ORDINARY_UID,
     Sandbox,
     await_stopped,
