@@ -57,7 +57,9 @@ async def aconfigure(conn: AsyncConnection[Any], statement_for: timedelta | None
 
 def _tuning(conn: Connection[Any] | AsyncConnection[Any], statement_for: timedelta | None) -> dict[str, Any]:
     register_array_dumpers(conn.adapters)
-    conn.prepare_threshold = None  # the driver prepares nothing, and so never forgets what `PreparedStatements` has prepared
+    conn.prepare_threshold = (
+        None  # the driver prepares nothing, and so never forgets what `PreparedStatements` has prepared
+    )
     limit = None if statement_for is None else str(max(1, round(statement_for.total_seconds() * 1_000)))
     return {"pid": conn.info.backend_pid, "statement_ms": limit}
 
