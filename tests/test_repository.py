@@ -85,10 +85,10 @@ def test_a_class_name_occurs_once() -> None:
 
 
 def wire_of(path: Path) -> str:
-    place = path.relative_to(PACKAGE)
-    if place.parts[0] == "wire":
+    relative = path.relative_to(PACKAGE)
+    if relative.parts[0] == "wire":
         return "wire"
-    return "relay" if place.match("relay/wire.py") else ""
+    return "relay" if relative.match("relay/wire.py") else ""
 
 
 def class_names(path: Path) -> list[str]:
