@@ -11,8 +11,9 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
@@ -145,13 +146,18 @@ def screen(browser: Browser, dashboard: Served) -> Iterator[Screen]:
     assert screen.errors == [], "errors in the browser's console"
 
 
-def accessible(screen: Screen, path: str, *, theme: str, width: int) -> list[str]:
-    """The violations that axe finds, and whether the page is wider than the screen. Runs without the content security
-    policy, which forbids to add axe to the page."""
-    page = screen.open(path, screen.context(theme=theme, width=width, bypass_csp=True))
+def accessible(screen: Screen, path: str) -> list[str]:
+    """The violations that axe finds in each theme and width, and where the page is wider than the screen. Runs without the
+    content security policy, which forbids to add axe to the page."""
+    page = screen.open(path, screen.context(bypass_csp=True, reduced_motion="reduce"))
     page.add_script_tag(content=AXE.read_text())
-    result = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
-    problems = [f"{problem['id']}: {problem['nodes'][0]['html'][:200]}" for problem in result["violations"]]
-    if page.evaluate("document.documentElement.scrollWidth > window.innerWidth + 1"):
-        problems.append(f"the page is wider than {width} pixels")
+    problems: list[str] = []
+    for theme, width in product(THEMES, WIDTHS):
+        page.emulate_media(color_scheme=cast("Any", theme))
+        page.set_viewport_size({"width": width, "height": 900})
+        result = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        violations = [f"{problem['id']}: {problem['nodes'][0]['html'][:200]}" for problem in result["violations"]]
+        if page.evaluate("document.documentElement.scrollWidth > window.innerWidth + 1"):
+            violations.append("the page is wider than the screen")
+        problems += [f"{theme}, {width} pixels: {violation}" for violation in violations]
     return problems
