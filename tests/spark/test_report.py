@@ -4,107 +4,19 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from html.parser import HTMLParser
+from datetime import timedelta
 from io import StringIO
 from itertools import pairwise
 
 import pytest
 from rich.console import Console
 
-from tarry.core.analytics.anomalies import Anomaly, Severity
-from tarry.core.analytics.manifest import PastRun
-from tarry.core.analytics.metrics import ConsumerHour, Forecast, ForecastSpan, MetricSpan, Quantiles
-from tarry.edges.spark.report.charts import Chart, Series, drawn, nice
 from tarry.edges.spark.report.gather import expected_band, finding_of, findings_of
 from tarry.edges.spark.report.html import page
 from tarry.edges.spark.report.terminal import rendered
 from tarry.edges.spark.report.values import FEWEST_BUCKETS, MOST_BUCKETS, AnomalyLine, Report, axis, report_of
-from tarry.edges.spark.report.words import seconds, short_count, sparkline
-
-NOON = datetime(2030, 1, 31, 12, 0, tzinfo=UTC)
-MINUTE = timedelta(minutes=1)
-COUNTS = ("offered", "leased", "acked", "nacked", "expired", "buried", "depth", "dead")
-NASTY = "<script>alert('&')</script>\x1b[31m"
-
-
-def metric(minute: datetime, queue: str = "orders", **counts: int) -> MetricSpan:
-    return MetricSpan(
-        queue=queue,
-        minute=minute,
-        lag=Quantiles(0.01, 0.02, 0.03),
-        processing=None,
-        fresh_at=NOON,
-        **{**dict.fromkeys(COUNTS, 0), **counts},
-    )
-
-
-def hour(consumer: str, leased: int, acked: int, failed: int = 0, *, at: datetime = NOON) -> ConsumerHour:
-    return ConsumerHour(
-        queue="orders",
-        consumer=consumer,
-        hour=at,
-        leased=leased,
-        acked=acked,
-        failed=failed,
-        expired=0,
-        released=0,
-        success_rate=None,
-        share=None,
-        processing=Quantiles(0.1, 0.2, 0.3),
-        exact=True,
-        run_id=1,
-        fresh_at=NOON,
-    )
-
-
-def anomaly(id: int = 1, **changes: object) -> Anomaly:
-    made = Anomaly(
-        id=id,
-        detector="dlq_movement",
-        detector_version=1,
-        severity=Severity.WARNING,
-        queue="orders",
-        key="order-17",
-        consumer=None,
-        window_from=NOON,
-        window_to=NOON,
-        sentence=f"order-{id} was buried.",
-        observed=3.0,
-        expected_low=None,
-        expected_high=2.0,
-        score=None,
-        evidence="select 1",
-        fingerprint=str(id),
-        raised_at=NOON,
-        acknowledged_at=None,
-        acknowledged_by=None,
-        note=None,
-        run_id=1,
-        fresh_at=NOON,
-    )
-    return replace(made, **changes)
-
-
-def full(queue: str = "orders") -> Report:
-    ahead = NOON + timedelta(hours=1)
-    return report_of(
-        metrics=[metric(NOON - n * MINUTE, queue, offered=5, leased=4, acked=3, nacked=1, depth=n) for n in (3, 2, 1)],
-        totals=[metric(NOON - 3 * MINUTE, queue)],
-        consumers=[replace(hour("worker-1", 10, 8, 2), queue=queue)],
-        forecasts=[
-            Forecast(
-                queue=queue, planned=7, retries=1, capacity=3.0, saturated_at=None, recovered_at=None, peak_backlog=0.0,
-                peak_at=None, sentence="7 messages are planned.", run_id=1, fresh_at=NOON,
-            )
-        ],
-        planned=[ForecastSpan(queue=queue, minute=ahead, last_minute=ahead, planned=7, retries=1, backlog=2.0)],
-        findings=[finding_of(anomaly())],
-        runs=[PastRun(id=1, job="metrics", started_at=NOON, ended_at=NOON + MINUTE, state="done", summary={}, error=None)],
-        since=NOON - timedelta(hours=24),
-        until=NOON,
-        made_at=NOON,
-    )  # fmt: skip
+from tarry.edges.spark.report.words import seconds, sparkline
+from tests.spark.sample_report import MINUTE, NASTY, NOON, anomaly, full, hour, metric
 
 
 def text_of(report: Report) -> str:
@@ -190,36 +102,20 @@ def test_seconds_have_the_unit_that_fits(value: float | None, expected: str) -> 
     assert seconds(value) == expected
 
 
-def test_big_numbers_of_an_axis_are_short() -> None:
-    assert [short_count(n) for n in (0, 950, 12_000, 2_500_000)] == ["0", "950", "12k", "2.5M"]
-
-
 def test_a_sparkline_is_as_wide_as_the_terminal_allows_and_shows_gaps_and_peaks() -> None:
     assert sparkline([0, None, 8], 3) == "▁ █"
     assert len(sparkline(list(range(100)), 24)) == 24
     assert sparkline([]) == ""
 
 
-@pytest.mark.parametrize(("value", "top"), [(0, 1), (0.7, 0.8), (3, 4), (99, 100), (101, 200), (float("nan"), 1)])
-def test_an_axis_ends_at_a_round_number(value: float, top: float) -> None:
-    assert nice(value) == pytest.approx(top)
-
-
-def test_a_line_is_broken_where_nothing_is_known_and_a_lone_point_is_a_dot() -> None:
-    starts = [NOON + n * MINUTE for n in range(5)]
-    chart = Chart(title="t", series=[Series("a", "s1", [1, 2, None, 4, None])], starts=starts, step=MINUTE)
-    svg = drawn(chart, "x")
-    assert len(re.findall(r'class="line s1" d="M[^"]*"', svg)) == 1
-    assert svg.count('class="dot s1"') == 1
-
-
-def test_bars_stand_side_by_side() -> None:
-    series = [Series("a", "s1", [4], "bars"), Series("b", "s2", [2], "bars")]
-    svg = drawn(Chart(title="t", series=series, starts=[NOON], step=MINUTE), "x")
-    left, right = (re.search(rf'bars {name}" d="M([\d.]+),', svg) for name in ("s1", "s2"))
-    assert left is not None
-    assert right is not None
-    assert float(left[1]) < float(right[1])
+def test_a_span_that_has_not_ended_has_no_counts_yet() -> None:
+    unfinished = report_of(
+        metrics=[metric(NOON - MINUTE, offered=5), metric(NOON, offered=1)],
+        since=NOON - timedelta(hours=1),
+        until=NOON + MINUTE / 2,
+        made_at=NOON,
+    )
+    assert unfinished.queues[0].counts("offered")[-2:] == [5, None]
 
 
 def test_a_message_that_is_buried_has_not_failed_twice() -> None:
@@ -228,49 +124,15 @@ def test_a_message_that_is_buried_has_not_failed_twice() -> None:
     assert report.total("failed") == 3
 
 
-class Checked(HTMLParser):
-    """Whether every tag is closed, what is fetched, and how many charts there are."""
-
-    VOID = frozenset({"meta", "line", "path", "circle"})
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.seen: list[str] = []
-        self.fetched: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append(tag)
-        self.fetched += [f"{tag} {name}" for name, _ in attrs if name in ("src", "href", "srcset", "onload", "onclick")]
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag not in self.VOID:
-            assert self.open.pop() == tag
-
-
-def checked(text: str) -> Checked:
-    parser = Checked()
-    parser.feed(text)
-    parser.close()
-    assert parser.open == []
-    return parser
-
-
 def test_the_page_is_complete_in_itself_and_every_chart_has_a_table() -> None:
     text = page(full())
-    parser = checked(text)
-    assert parser.fetched == []
-    assert "script" not in parser.seen
-    assert "link" not in parser.seen
-    assert "@import" not in text
-    assert "url(" not in text
-    assert parser.seen.count("svg") == parser.seen.count("figure") == 5
-    for figure in re.findall(r"<figure.*?</figure>", text, flags=re.DOTALL):
-        assert "<table>" in figure
-        assert 'role="img"' in figure
-        assert "<desc" in figure
+    assert "<link" not in text
+    assert re.findall(r"<script[^>]*>", text) == ["<script>", '<script type="module">']
+    assert [fetched for fetched in re.findall(r'<[^>]+(?:src|href|srcset)="([^"]*)"', text) if fetched[0] != "#"] == []
+    assert "default-src &#39;none&#39;" in text or "default-src 'none'" in text
+    figures = re.findall(r"<figure.*?</figure>", text, flags=re.DOTALL)
+    assert len(figures) == 5
+    assert all("<table" in figure for figure in figures)
 
 
 def test_the_page_is_light_or_dark_as_the_reader_wants() -> None:
@@ -280,7 +142,6 @@ def test_the_page_is_light_or_dark_as_the_reader_wants() -> None:
 def test_an_empty_report_is_a_page_too() -> None:
     empty = report_of(since=NOON - MINUTE, until=NOON, made_at=NOON, notes=["The pipeline has not run yet"])
     text = page(empty)
-    checked(text)
     assert "The pipeline has not run yet" in text
     assert "No queue had any traffic" in text
     assert "no queue had any traffic" in text_of(empty)
@@ -291,8 +152,7 @@ def test_text_of_messages_is_never_markup_nor_an_escape() -> None:
     nasty = finding_of(anomaly(queue=NASTY, sentence=NASTY, evidence=NASTY, detector=NASTY))
     report = replace(report, findings=(nasty,), notes=(NASTY,))
     text = page(report)
-    checked(text)
-    assert "<script" not in text
+    assert "<script>alert" not in text
     assert "&lt;script&gt;" in text
     assert "\x1b[31m" not in text_of(report)
 

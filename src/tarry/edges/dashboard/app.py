@@ -22,8 +22,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tarry.app import AsyncApp
 from tarry.core.journal.events import Event
 from tarry.core.security.api_keys import Action
-from tarry.edges.dashboard import access, assets, screens
+from tarry.edges.dashboard import access, screens
 from tarry.edges.dashboard.access import Visitor
+from tarry.edges.dashboard.assets import assets
 from tarry.edges.dashboard.listing import Format
 from tarry.edges.dashboard.ranges import RANGES
 from tarry.edges.dashboard.rendering import environment
@@ -245,10 +246,22 @@ class _Headers:
         await self._app(scope, receive, sending)
 
 
+async def _static(request: Request) -> Response:
+    asset = assets().get(request.path_params["file"])
+    if asset is None:
+        return Problem(404, "no_route", "there is no such file").response(request.scope.get("tarry.request_id"))
+    is_versioned = request.query_params.get("v") == asset.version
+    cached = "public, max-age=31536000, immutable" if is_versioned else "no-cache"
+    headers = {"etag": f'"{asset.version}"', "cache-control": cached}
+    if request.headers.get("if-none-match") == headers["etag"]:
+        return Response(status_code=304, headers=headers)
+    return Response(asset.content, headers=headers, media_type=asset.media_type)
+
+
 def dashboard_app(broker: Broker, settings: DashboardSettings, *, is_part_of_broker: bool = True) -> Starlette:
     """The dashboard on the state of a broker, whose keys, limits and live events it shares."""
     own: list[BaseRoute] = [
-        Route("/static/{file:path}", assets.serve),
+        Route("/static/{file:path}", _static),
         Route("/live", _live),
         Route("/sign-in", _sign_in_form, methods=["GET"]),
         Route("/sign-in", _sign_in, methods=["POST"]),

@@ -9,11 +9,6 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import NamedTuple
 
-from starlette.requests import Request
-from starlette.responses import Response
-
-from tarry.edges.http.problems import Problem
-
 _TYPES = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml", "json": "application/json"}
 
 
@@ -43,15 +38,3 @@ def _read(folder: Traversable, prefix: str) -> list[tuple[str, Asset]]:
         integrity = f"sha384-{base64.b64encode(digest).decode()}"
         result.append((f"{prefix}{entry.name}", Asset(content, kind, integrity, digest.hex()[:12])))
     return result
-
-
-async def serve(request: Request) -> Response:
-    asset = assets().get(request.path_params["file"])
-    if asset is None:
-        return Problem(404, "no_route", "there is no such file").response(request.scope.get("tarry.request_id"))
-    is_versioned = request.query_params.get("v") == asset.version
-    cached = "public, max-age=31536000, immutable" if is_versioned else "no-cache"
-    headers = {"etag": f'"{asset.version}"', "cache-control": cached}
-    if request.headers.get("if-none-match") == headers["etag"]:
-        return Response(status_code=304, headers=headers)
-    return Response(asset.content, headers=headers, media_type=asset.media_type)

@@ -69,7 +69,10 @@ def report(
 
 def write_html(results: Report, path: Path) -> None:
     """Write the page to a temporary file and rename it: readers never see half a page."""
-    from tarry.edges.spark.report.html import page
+    try:
+        from tarry.edges.spark.report.html import page
+    except ModuleNotFoundError as error:
+        raise CommandFailed(f"the page needs {error.name}", hint="pip install 'tarry[http]'") from error
 
     temporary = path.with_name(f".{path.name}.new")
     try:

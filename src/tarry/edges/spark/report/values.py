@@ -93,9 +93,22 @@ class QueueReport:
     def total(self, name: str) -> int:
         return sum(getattr(bucket, name) for bucket in self.buckets)
 
+    def counts(self, name: str) -> list[int | None]:
+        """A count of each span; none of one that has not ended, which would look like a decline."""
+        return [None if bucket.partial else getattr(bucket, name) for bucket in self.buckets]
+
+    def lags(self, point: str) -> list[float | None]:
+        return [getattr(bucket.lag, point, None) for bucket in self.buckets]
+
     @property
     def depth(self) -> int:
         return next((bucket.depth for bucket in reversed(self.buckets) if bucket.depth is not None), 0)
+
+    @property
+    def capacity(self) -> float | None:
+        """Recent throughput in a span of the forecast."""
+        per_minute = self.forecast.capacity if self.forecast else None
+        return None if per_minute is None else per_minute * self.planned_step.total_seconds() / 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,14 +13,6 @@ def count(n: float) -> str:
     return f"{n:,.0f}"
 
 
-def short_count(n: float) -> str:
-    """A number on an axis: 12k rather than 12,000."""
-    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(n) >= size:
-            return f"{n / size:.3g}{letter}"
-    return f"{n:.3g}"
-
-
 def seconds(value: float | None) -> str:
     """Two or three digits, in the unit that fits: 3.2 ms, 1.50 s, 12 min, 3.4 h."""
     if value is None:
@@ -45,14 +37,6 @@ def span(step: timedelta) -> str:
 
 def instant(at: datetime) -> str:
     return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
-
-
-def tick(at: datetime, whole: timedelta) -> str:
-    """A label on an axis that covers `whole`."""
-    at = at.astimezone(UTC)
-    if whole <= timedelta(hours=30):
-        return at.strftime("%H:%M")
-    return at.strftime("%d %b") if whole > timedelta(days=5) else at.strftime("%d %b %H:%M")
 
 
 def sparkline(values: Sequence[float | None], width: int = 32) -> str:
