@@ -7,19 +7,20 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from runpy import run_path
 from typing import Any
 
 import pytest
 from typer.main import get_command
 
-from tarry.edges.cli import reference
 from tarry.edges.cli.exit_codes import ExitCode
 from tarry.edges.cli.main import cli
 from tarry.edges.cli.registry import ENTRIES
 from tests.edges.conftest import Run
 
 ROOT = Path(__file__).parents[3]
-HELP = dict(reference.commands())
+REFERENCE = run_path(str(ROOT / "tools/cli-reference"))
+HELP = dict(REFERENCE["commands"]())
 LEAVES = [path for path in HELP if not any(other.startswith(path + " ") for other in HELP)]
 HEAVY = {"psycopg", "psycopg_pool", "psycopg_binary", "pydantic", "pydantic_core", "rich", "msgspec", "asyncio"}
 
@@ -31,8 +32,8 @@ def examples(path: str) -> list[str]:
 
 def test_the_page_of_the_command_line_is_up_to_date() -> None:
     written = (ROOT / "docs/reference/cli.md").read_text()
-    hint = "run: python -m tarry.edges.cli.reference > docs/reference/cli.md"
-    assert written == reference.page(), hint
+    hint = "run: tools/cli-reference > docs/reference/cli.md"
+    assert written == REFERENCE["page"](), hint
 
 
 def test_the_page_of_exit_codes_names_every_code() -> None:
