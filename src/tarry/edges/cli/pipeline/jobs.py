@@ -165,7 +165,7 @@ def _print(cli: CommandSession, result: JobResult) -> None:
     if cli.printer.line_by_line:
         cli.printer.listing(_SCHEMA, {"jobs": [result.data()]}, (), ())
     elif cli.printer.for_people and result.ok:
-        cli.printer.lines([str(result.summary.line())])
+        cli.printer.lines([f"{result.summary.line()} ({result.seconds:.1f} s)"])
     if not result.ok and (cli.printer.for_people or cli.printer.line_by_line):
         sys.stderr.write(f"error: {shown(result.job)}: {shown(' '.join((result.error or '').split()))}\n")
         if result.hint:

@@ -11,7 +11,6 @@ identity.
 from __future__ import annotations
 
 import json
-import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -74,7 +73,6 @@ class AnomaliesSummary:
     changed: int
     muted: int
     withdrawn: int
-    seconds: float
 
     def line(self) -> str:
         if not self.days:
@@ -83,11 +81,10 @@ class AnomaliesSummary:
         worst = ", ".join(f"{n} {name}" for name, n in self.by_severity.items() if n)
         total = f"{self.anomalies} ({worst})" if self.anomalies else "none"
         muted = f", {self.muted} muted" if self.muted else ""
-        return f"anomalies: {total} on {span}, {self.raised} of them new{muted}, in {self.seconds:.1f} s"
+        return f"anomalies: {total} on {span}, {self.raised} of them new{muted}"
 
 
 def run(spark: SparkSession, app: App, args: AnomaliesArgs) -> AnomaliesSummary:
-    started = time.monotonic()
     lake = Lake.at(args.lake)
     manifest, anomalies = app.pipeline.manifest, app.pipeline.anomalies
     with manifest.run(JOB, lake=lake.root) as noted:
@@ -99,7 +96,7 @@ def run(spark: SparkSession, app: App, args: AnomaliesArgs) -> AnomaliesSummary:
         complete_until = args.until or (until if archived is None else archived.started_at)
         days = _days(touched, past.get("until"), args.since, until) if batch > 0 else ()
         if not days:
-            return _summary(lake, (), [], Published(0, 0, 0, 0), started)
+            return _summary(lake, (), [], Published(0, 0, 0, 0))
         # An anomaly found on the first judged date may have begun on the day before.
         day_before = days[0] - timedelta(days=1)
         files = list(readable_files(manifest.batches(lake.root), since=day_before))
@@ -122,7 +119,7 @@ def run(spark: SparkSession, app: App, args: AnomaliesArgs) -> AnomaliesSummary:
             )
             _write_anomalies(spark, layout, findings, lake, days)
             app.pipeline.analytics.put(Table.BANDS, Rows(_bands(context), _BANDS, noted))
-        summary = _summary(lake, days, [json.loads(row) for row in rows], published, started)
+        summary = _summary(lake, days, [json.loads(row) for row in rows], published)
         noted.summary = {**asdict(summary), "batch": batch, "until": until.isoformat()}
     return summary
 
@@ -222,9 +219,7 @@ def _bands(context: DetectorContext) -> DataFrame:
     return bands.groupBy(*_BANDS[:3]).agg(*values)
 
 
-def _summary(
-    lake: Lake, days: tuple[date, ...], rows: list[dict], published: Published, started: float
-) -> AnomaliesSummary:
+def _summary(lake: Lake, days: tuple[date, ...], rows: list[dict], published: Published) -> AnomaliesSummary:
     detectors = sorted({row["detector"] for row in rows})
     return AnomaliesSummary(
         lake=lake.root,
@@ -235,5 +230,4 @@ def _summary(
             severity.value: sum(row["severity"] == severity.value for row in rows) for severity in reversed(Severity)
         },
         **asdict(published),
-        seconds=time.monotonic() - started,
     )

@@ -8,7 +8,6 @@ under another number; files of the dead batch are not part of the lake.
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import dataclass
 from datetime import date
 
@@ -49,7 +48,6 @@ class ArchiveSummary:
     files: int
     bytes: int
     days: tuple[date, ...]
-    seconds: float
 
     def line(self) -> str:
         if not self.batches:
@@ -58,13 +56,12 @@ class ArchiveSummary:
         size = f"{self.bytes / 1e6:,.1f} MB"
         return (
             f"archive: {self.rows:,} events in {self.batches} batches{again}, {self.files} files, {size}, "
-            f"read back and equal to the journal, in {self.seconds:.1f} s → {self.lake}"
+            f"read back and equal to the journal → {self.lake}"
         )
 
 
 def run(spark: SparkSession, app: App, args: ArchiveArgs) -> ArchiveSummary:
     """Archive all events committed until now."""
-    started = time.monotonic()
     lake = Lake.at(args.lake)
     register(spark)
     pipeline = app.pipeline
@@ -98,7 +95,6 @@ def run(spark: SparkSession, app: App, args: ArchiveArgs) -> ArchiveSummary:
             files=sum(len(batch.files) for batch in done),
             bytes=sum(file.bytes for batch in done for file in batch.files),
             days=tuple(sorted({file.day for batch in done for file in batch.files})),
-            seconds=time.monotonic() - started,
         )
         noted.summary = {"rows": summary.rows, "batches": summary.batches, "lake": lake.root}
     return summary

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -41,19 +40,17 @@ class CompactSummary:
     rows: int
     swept: int
     """Deleted directories and files that were no longer part of the lake."""
-    seconds: float
 
     def line(self) -> str:
         if self.batches_before == self.batches_after:
             return f"compact: nothing to merge in {self.lake}"
         return (
             f"compact: {self.batches_before} batches with {self.files_before} files became {self.batches_after} with "
-            f"{self.files_after}, {self.rows:,} events, in {self.seconds:.1f} s"
+            f"{self.files_after}, {self.rows:,} events"
         )
 
 
 def run(spark: SparkSession, app: App, args: CompactArgs) -> CompactSummary:
-    started = time.monotonic()
     lake = Lake.at(args.lake)
     pipeline = app.pipeline
     with pipeline.manifest.run(JOB, exclusive=f"lake {lake.root}", lake=lake.root) as noted:
@@ -81,7 +78,6 @@ def run(spark: SparkSession, app: App, args: CompactArgs) -> CompactSummary:
             files_after=files_after,
             rows=rows,
             swept=swept,
-            seconds=time.monotonic() - started,
         )
         noted.summary = {"before": before, "after": after, "rows": rows}
     return summary

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from datetime import date
 
@@ -32,20 +31,18 @@ class ConsumersSummary:
     consumers: int
     hours: int
     changed: int
-    seconds: float
 
     def line(self) -> str:
         if not self.days:
             return "consumers: nothing new"
         return (
             f"consumers: {self.consumers:,} consumers, {self.hours:,} hours of theirs on {len(self.days)} days, "
-            f"{self.changed:,} of them changed, in {self.seconds:.1f} s"
+            f"{self.changed:,} of them changed"
         )
 
 
 def run(spark: SparkSession, app: App, args: ConsumersArgs) -> ConsumersSummary:
     """Bring the consumer statistics up to date with the archive."""
-    started = time.monotonic()
     with changed_days(spark, app, args.lake, JOB, PartKind.EVENTS) as work:
         people = hours = changed = 0
         used = [part for part in work.parts if part.day in work.days]
@@ -64,5 +61,4 @@ def run(spark: SparkSession, app: App, args: ConsumersArgs) -> ConsumersSummary:
         consumers=people,
         hours=hours,
         changed=changed,
-        seconds=time.monotonic() - started,
     )

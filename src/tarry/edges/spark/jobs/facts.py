@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -45,20 +44,15 @@ class FactsSummary:
     """Versions that ended since the last run, or whose facts changed."""
     served: int
     forgotten: int
-    seconds: float
 
     def line(self) -> str:
         if not self.days:
             return "facts: nothing new"
-        return (
-            f"facts: {self.ended:,} versions ended, on {len(self.days)} days, {self.served:,} of them served, "
-            f"in {self.seconds:.1f} s"
-        )
+        return f"facts: {self.ended:,} versions ended, on {len(self.days)} days, {self.served:,} of them served"
 
 
 def run(spark: SparkSession, app: App, args: FactsArgs) -> FactsSummary:
     """Bring the facts up to date with the archive."""
-    started = time.monotonic()
     with changed_days(spark, app, args.lake, JOB, PartKind.FACTS) as work:
         oldest = app.store.run(app.store.queues.now()) - args.serve_for
         served = 0
@@ -83,7 +77,6 @@ def run(spark: SparkSession, app: App, args: FactsArgs) -> FactsSummary:
         ended=ended,
         served=served,
         forgotten=forgotten,
-        seconds=time.monotonic() - started,
     )
 
 

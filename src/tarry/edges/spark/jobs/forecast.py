@@ -8,7 +8,6 @@ message; later ticks are computed from the schedules, by the code that will plan
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -59,7 +58,6 @@ class ForecastSummary:
     """Queues that fall behind, or are paused while messages wait."""
     sentences: tuple[str, ...]
     """One sentence per such queue, earliest saturation first."""
-    seconds: float
 
     def line(self) -> str:
         behind = (
@@ -67,12 +65,11 @@ class ForecastSummary:
             if self.saturated
             else ", none is seen to fall behind"
         )
-        return f"forecast: {self.planned:,} messages planned in {self.queues} queues{behind} ({self.seconds:.1f} s)"
+        return f"forecast: {self.planned:,} messages planned in {self.queues} queues{behind}"
 
 
 def run(spark: SparkSession, app: App, args: ForecastArgs) -> ForecastSummary:
     """Compute the forecast as of now and replace the published one."""
-    started = time.monotonic()
     lake = Lake.at(args.lake)
     with ExitStack() as stack:
         noted = stack.enter_context(app.pipeline.manifest.run(JOB, exclusive=JOB, lake=lake.root))
@@ -110,7 +107,6 @@ def run(spark: SparkSession, app: App, args: ForecastArgs) -> ForecastSummary:
             planned=sum(row["planned"] for row in rows),
             saturated=len(behind),
             sentences=tuple(row["sentence"] for row in behind),
-            seconds=time.monotonic() - started,
         )
         noted.summary = {name: value for name, value in asdict(summary).items() if name != "sentences"}
     return summary

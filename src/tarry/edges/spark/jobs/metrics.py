@@ -8,7 +8,6 @@ unchanged.
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from dataclasses import dataclass
 from datetime import date
@@ -42,20 +41,15 @@ class MetricsSummary:
     minutes: int
     changed: int
     """Minutes that were new or different."""
-    seconds: float
 
     def line(self) -> str:
         if not self.days:
             return "metrics: nothing new"
-        return (
-            f"metrics: {self.minutes:,} minutes of queues on {len(self.days)} days, {self.changed:,} of them changed, "
-            f"in {self.seconds:.1f} s"
-        )
+        return f"metrics: {self.minutes:,} minutes of queues on {len(self.days)} days, {self.changed:,} of them changed"
 
 
 def run(spark: SparkSession, app: App, args: MetricsArgs) -> MetricsSummary:
     """Bring the metrics up to date with the archive."""
-    started = time.monotonic()
     with changed_days(spark, app, args.lake, JOB, PartKind.EVENTS) as work:
         minutes = changed = 0
         root = work.lake.root
@@ -74,4 +68,4 @@ def run(spark: SparkSession, app: App, args: MetricsArgs) -> MetricsSummary:
             app.pipeline.analytics.put_levels(root, grown)
         days = tuple(sorted({part.day for part in used}))
         work.run.summary = {"lake": root, "days": len(days), "minutes": minutes, "changed": changed}
-    return MetricsSummary(lake=root, days=days, minutes=minutes, changed=changed, seconds=time.monotonic() - started)
+    return MetricsSummary(lake=root, days=days, minutes=minutes, changed=changed)

@@ -48,7 +48,6 @@ class PruneSummary:
     """Days that could not be dropped, and why."""
     retired_files: int
     retired_rows: int
-    seconds: float
 
     def line(self) -> str:
         gone = f"{len(self.days)} days with {self.rows:,} events left the journal" if self.days else "no day could go"
@@ -58,7 +57,6 @@ class PruneSummary:
 
 
 def run(spark: SparkSession, app: App, args: PruneArgs) -> PruneSummary:
-    started = time.monotonic()
     lake = Lake.at(args.lake)
     pipeline = app.pipeline
     gone: dict[date, int] = {}
@@ -86,7 +84,6 @@ def run(spark: SparkSession, app: App, args: PruneArgs) -> PruneSummary:
             kept=tuple(kept),
             retired_files=len(retired),
             retired_rows=sum(file.rows for file in retired),
-            seconds=time.monotonic() - started,
         )
         noted.summary = {"days": len(gone), "rows": summary.rows, "retired_rows": summary.retired_rows}
     return summary

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import time
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -49,7 +48,6 @@ class ReplaySummary:
     superseded: int = 0
     first_due_at: datetime | None = None
     last_due_at: datetime | None = None
-    seconds: float = 0.0
 
     def line(self) -> str:
         missing = f", {self.without_payload:,} of them without a payload" if self.without_payload else ""
@@ -59,9 +57,7 @@ class ReplaySummary:
             return f"replay: was done before as {self.write_id} ({self.rows:,} messages); name it anew to do it again"
         counts = f"{self.created:,} created, {self.updated:,} updated, {self.ignored:,} unchanged"
         span = "" if self.first_due_at == self.last_due_at else f", due until {self.last_due_at:%Y-%m-%d %H:%M:%S %Z}"
-        return (
-            f"replay: {self.matched:,} messages fit{missing}; {counts}{span}, in {self.seconds:.1f} s ({self.write_id})"
-        )
+        return f"replay: {self.matched:,} messages fit{missing}; {counts}{span} ({self.write_id})"
 
 
 def write_id_of(args: ReplayArgs) -> str:
@@ -73,7 +69,6 @@ def write_id_of(args: ReplayArgs) -> str:
 
 
 def run(spark: SparkSession, app: App, args: ReplayArgs) -> ReplaySummary:
-    started = time.monotonic()
     lake = Lake.at(args.lake)
     name = write_id_of(args)
     if not args.dry_run and (before := app.pipeline.sink.outcome(name)) is not None and before.committed:
@@ -98,7 +93,6 @@ def run(spark: SparkSession, app: App, args: ReplayArgs) -> ReplaySummary:
             frame = planned(messages.where("payload is not null"), args, start_at)
             done = sink.offer(frame, app.pipeline.dsn, write_id=name, conflict=args.conflict)
             summary = dataclasses.replace(summary, **_counts(done))
-        summary = dataclasses.replace(summary, seconds=time.monotonic() - started)
         noted.summary = {"write_id": name, "matched": matched, "rows": summary.rows, "dry_run": args.dry_run}
     return summary
 

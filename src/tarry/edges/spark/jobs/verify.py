@@ -8,7 +8,6 @@ exist.
 # pyright: basic
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -67,7 +66,6 @@ class VerifySummary:
     beyond_retention: int
     """Messages whose whole history is older than the lake's retention of their queue."""
     problems: tuple[VerifyProblem, ...]
-    seconds: float
 
     def line(self) -> str:
         apart = f"; without journal: {', '.join(self.skipped)}" if self.skipped else ""
@@ -77,12 +75,11 @@ class VerifySummary:
             return f"verify: FAILED, {'; '.join(problem.what for problem in self.problems)}{apart}"
         return (
             f"verify: ok, {self.events:,} events fold to {self.live:,} live messages and {self.dead:,} dead letters, as the "
-            f"tables have them; {self.batches} batches, {self.files} files checked in {self.seconds:.1f} s{apart}"
+            f"tables have them; {self.batches} batches, {self.files} files checked{apart}"
         )
 
 
 def run(spark: SparkSession, app: App, args: VerifyArgs) -> VerifySummary:
-    started = time.monotonic()
     lake = Lake.at(args.lake)
     pipeline = app.pipeline
     with pipeline.manifest.run(JOB, exclusive=f"lake {lake.root}", lake=lake.root) as noted:
@@ -115,7 +112,6 @@ def run(spark: SparkSession, app: App, args: VerifyArgs) -> VerifySummary:
             skipped=facts.skipped,
             beyond_retention=facts.beyond_retention,
             problems=tuple(problems),
-            seconds=time.monotonic() - started,
         )
         noted.summary = {"ok": summary.ok, "events": events, "problems": [problem.what for problem in problems]}
     return summary
