@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from pyspark.sql.types import (
-    BinaryType,
-    DataType,
-    DateType,
-    DoubleType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql import types as T  # noqa: N812
+from pyspark.sql.types import DataType, StructField, StructType
 
 _TYPES: dict[str, DataType] = {
-    "binary": BinaryType(),
-    "date": DateType(),
-    "double": DoubleType(),
-    "int": IntegerType(),
-    "long": LongType(),
-    "string": StringType(),
-    "timestamp": TimestampType(),
+    "binary": T.BinaryType(),
+    "date": T.DateType(),
+    "double": T.DoubleType(),
+    "int": T.IntegerType(),
+    "long": T.LongType(),
+    "string": T.StringType(),
+    "timestamp": T.TimestampType(),
 }
 
 

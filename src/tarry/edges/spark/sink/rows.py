@@ -11,22 +11,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 from pyarrow import Array, RecordBatch
-from pyspark.sql.types import (
-    BinaryType,
-    ByteType,
-    DataType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    NullType,
-    ShortType,
-    StringType,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql import types as T  # noqa: N812
 
 from tarry.api.drafts import fresh_key
 from tarry.core import limits
@@ -37,18 +22,18 @@ from tarry.edges.spark.sink.options import PayloadFormat, SinkOptions
 
 Encoded = tuple[bytes, str | None]
 
-_WHOLE = (ByteType, ShortType, IntegerType, LongType)
-_NUMBERS = (*_WHOLE, FloatType, DoubleType, DecimalType)
-COLUMNS: dict[str, tuple[str, tuple[type[DataType], ...]]] = {
-    "queue": ("string", (StringType,)),
-    "key": ("string", (StringType,)),
-    "payload": ("binary, string, or any type that JSON can represent", (DataType,)),
-    "content_type": ("string", (StringType,)),
-    "due_at": ("timestamp", (TimestampType,)),
+_WHOLE = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
+_NUMBERS = (*_WHOLE, T.FloatType, T.DoubleType, T.DecimalType)
+COLUMNS: dict[str, tuple[str, tuple[type[T.DataType], ...]]] = {
+    "queue": ("string", (T.StringType,)),
+    "key": ("string", (T.StringType,)),
+    "payload": ("binary, string, or any type that JSON can represent", (T.DataType,)),
+    "content_type": ("string", (T.StringType,)),
+    "due_at": ("timestamp", (T.TimestampType,)),
     "after_s": ("a number of seconds", _NUMBERS),
     "priority": ("a whole number", _WHOLE),
-    "type": ("string", (StringType,)),
-    "headers": ("map<string,string>, or string with JSON", (MapType, StringType)),
+    "type": ("string", (T.StringType,)),
+    "headers": ("map<string,string>, or string with JSON", (T.MapType, T.StringType)),
     "max_attempts": ("a whole number", _WHOLE),
 }
 _LATEST_US = (datetime.max.replace(tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
@@ -58,12 +43,12 @@ _EARLIEST_US = (datetime.min.replace(tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=U
 class RowReader:
     """Validates and converts record batches. An unusable schema fails where the write is planned."""
 
-    def __init__(self, schema: StructType, options: SinkOptions) -> None:
+    def __init__(self, schema: T.StructType, options: SinkOptions) -> None:
         kinds = {column.name: column.dataType for column in schema.fields}
         _check_columns(kinds, options)
         self._encode = _encoder(kinds["payload"], options.payload_format)
         self._options = options
-        self._kinds = {name: kind for name, kind in kinds.items() if not isinstance(kind, NullType)}
+        self._kinds = {name: kind for name, kind in kinds.items() if not isinstance(kind, T.NullType)}
 
     def read(self, batch: RecordBatch, part: int, first: int) -> tuple[Iterable[StagedRow], Trouble]:
         """The rows, or their faults; `first` is the number of the first row, used to locate faults."""
@@ -101,29 +86,29 @@ class RowReader:
         return limits.check_payload_size(body, self._options.payload_limit), content_type
 
 
-def _check_columns(kinds: Mapping[str, DataType], options: SinkOptions) -> None:
+def _check_columns(kinds: Mapping[str, T.DataType], options: SinkOptions) -> None:
     for name, kind in kinds.items():
         if name not in COLUMNS:
             raise InvalidInput(
                 f"the sink knows no column {name!r}", hint=f"it knows {', '.join(COLUMNS)}; drop the others"
             )
         expected, allowed = COLUMNS[name]
-        if not isinstance(kind, (*allowed, NullType)):
+        if not isinstance(kind, (*allowed, T.NullType)):
             raise InvalidInput(f"the column {name} must be {expected}, not {kind.simpleString()}")
     if "payload" not in kinds:
         raise InvalidInput("the sink needs a column payload", hint="struct(…).alias('payload') becomes a JSON object")
     if ("queue" in kinds) == (options.queue is not None):
         raise InvalidInput("the rows need a queue: give either a column queue, or the option queue for all rows")
-    if "content_type" in kinds and not (isinstance(kinds["payload"], BinaryType) and options.payload_format is None):
+    if "content_type" in kinds and not (isinstance(kinds["payload"], T.BinaryType) and options.payload_format is None):
         raise InvalidInput("the column content_type is for binary payloads, which are taken as they are")
 
 
-def _encoder(kind: DataType, format: PayloadFormat | None) -> Callable[[Any], Encoded]:
-    if isinstance(kind, BinaryType):
+def _encoder(kind: T.DataType, format: PayloadFormat | None) -> Callable[[Any], Encoded]:
+    if isinstance(kind, T.BinaryType):
         return _json_text if format is PayloadFormat.JSON else _text if format is PayloadFormat.TEXT else _bytes
-    if isinstance(kind, StringType) and format is not PayloadFormat.BINARY:
+    if isinstance(kind, T.StringType) and format is not PayloadFormat.BINARY:
         return _json_text if format is PayloadFormat.JSON else _text
-    if isinstance(kind, StringType) or format not in (None, PayloadFormat.JSON):
+    if isinstance(kind, T.StringType) or format not in (None, PayloadFormat.JSON):
         raise InvalidInput(f"payload_format={format} does not fit a payload of {kind.simpleString()}")
     return _as_json
 
