@@ -129,6 +129,26 @@ class CommandSession:
         """Print a warning on stderr, with --quiet too."""
         _write_aside(f"warning: {text}")
 
+    @property
+    def shows_progress(self) -> bool:
+        return not self.quiet and self.printer.for_people and sys.stderr.isatty()
+
+    @contextmanager
+    def progress(self, description: str) -> Generator[Callable[..., None]]:
+        """Show progress on stderr, if that is a terminal. Yields a function that updates `completed`, `total` and `text`."""
+        if not self.shows_progress:
+            yield _no_progress
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        texts = [TextColumn(f"{{task.{name}}}", markup=False) for name in ("description", "fields[text]")]
+        columns = (SpinnerColumn(), texts[0], BarColumn(28), texts[1], TimeElapsedColumn())
+        console = Console(stderr=True, highlight=False, no_color=not self.printer.colored)
+        with Progress(*columns, console=console, transient=True) as progress:
+            task = progress.add_task(description, total=None, text="")
+            yield functools.partial(progress.update, task)
+
     def confirm(self, question: str, *, yes: bool) -> None:
         """Require a confirmation before data is lost. Without a terminal, `--yes` is required."""
         if yes:
@@ -142,6 +162,10 @@ class CommandSession:
         if given is not None:
             return given
         return _prompt(f"{question} Type {name} to continue: ", "this needs the name again", f"add --confirm {name}")
+
+
+def _no_progress(**changes: Any) -> None:
+    """Show nothing: there is no terminal."""
 
 
 def _write_aside(text: str) -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-import sys
 import time
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
@@ -392,10 +390,13 @@ def cancel(cli: CommandSession, job: Job, reason: Reason = None) -> None:
 def watch_job(cli: CommandSession, app: App, redrive: Redrive) -> ExitCode | None:
     """Advance the job until it ends or pauses. After Ctrl-C a sweeper or a later watch continues it."""
     try:
-        with _bar(cli, redrive.job) as show:
+        with cli.progress(f"job {redrive.id}") as show:
             noted = False
             while redrive.job.state is RedriveState.RUNNING:
-                show(redrive.advance())
+                job = redrive.advance()
+                done = job.redriven + job.skipped
+                text = f"{done:,}/{job.total}: {views.job_state(job).text}"
+                show(completed=done, total=job.total.n or None, text=text)
                 if redrive.job.phase is RedrivePhase.VERDICT and not noted:
                     noted = True
                     canaries = plural(len(redrive.job.canaries), "canary", "canaries")
@@ -421,25 +422,3 @@ def print_job(cli: CommandSession, app: App, job: RedriveJob) -> ExitCode | None
     if job.state in (RedriveState.FAILED, RedriveState.CANCELLED):
         return ExitCode.FAILED
     return ExitCode.PARTLY if job.skipped else None
-
-
-@contextmanager
-def _bar(cli: CommandSession, job: RedriveJob) -> Generator[Callable[[RedriveJob], None]]:
-    """A progress bar, if stderr is a terminal."""
-    if cli.quiet or not cli.printer.for_people or not sys.stderr.isatty():
-        yield lambda job: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True, highlight=False, markup=False, no_color=not cli.printer.colored)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task(f"job {job.id}", total=job.total.n or None)
-
-        def show(job: RedriveJob) -> None:
-            description = f"job {job.id}: {views.job_state(job).text}"
-            progress.update(task, description=description, completed=job.redriven + job.skipped)
-
-        show(job)
-        yield show

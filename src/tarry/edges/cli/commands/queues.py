@@ -28,7 +28,7 @@ _CHUNK = 64 * 1024
 _SHOW_EVERY = 5_000
 _SHOWN = 20
 """Bad lines reported on stderr; JSON output has all of them."""
-Show = Callable[[int], None]
+Show = Callable[..., None]
 _COUNTS = ("created", "updated", "ignored", "superseded", "fine", "refused", "not_stored", "blank")
 _STYLES = {"created": "green", "refused": "red", "not_stored": "red"}
 Name = Annotated[str, argument("NAME", "The queue.")]
@@ -211,12 +211,12 @@ def export(cli: CommandSession, name: Name) -> None:
     GET /v1/queues/NAME/export returns the same.
     """
     out, count = sys.stdout.buffer, 0
-    with cli.open() as app, _progress(cli, "exported") as show:
-        for line in app.queues.export(name):
+    with cli.open() as app, cli.progress("exporting") as show:
+        for count, line in enumerate(app.queues.export(name), start=1):
             # The same JSON value, escaped for a terminal.
             out.write(safe_json(line.decode()).encode())
-            count += 1
-            show(count)
+            if count % _SHOW_EVERY == 0:
+                show(text=f"{count:,}")
         out.flush()
     cli.note(f"{plural(count, 'message')} exported")
 
@@ -242,7 +242,7 @@ def import_lines(
     and a time: they are ignored. The exit code is 6 if lines were refused, 7 if a dry run found bad lines.
     """
     rule = cast('Literal["skip", "stop"]', one_of(on_bad, ("skip", "stop"), "--on-bad"))
-    with _opened(file) as stream, cli.open() as app, _progress(cli, "read") as show:
+    with _opened(file) as stream, cli.open() as app, cli.progress("importing") as show:
         if not dry_run:
             cli.create_queue(app, name)
         try:
@@ -258,7 +258,8 @@ def _lines(stream: IO[bytes], show: Show) -> Iterator[bytes | BadLine]:
     from tarry.api.transfer import lines_of
 
     for count, line in enumerate(lines_of(iter(lambda: stream.read(_CHUNK), b"")), start=1):
-        show(count)
+        if count % _SHOW_EVERY == 0:
+            show(text=f"{count:,}")
         yield line
 
 
@@ -293,25 +294,6 @@ def _report(cli: CommandSession, name: str, imported: Imported, *, dry_run: bool
     if not imported.refused:
         return ExitCode.OK
     return ExitCode.CHECK_FAILED if dry_run else ExitCode.PARTLY
-
-
-@contextmanager
-def _progress(cli: CommandSession, verb: str) -> Generator[Show]:
-    """A counter on one line of stderr, if that is a terminal."""
-    if not (sys.stderr.isatty() and not cli.quiet and cli.printer.for_people):
-        yield lambda count: None
-        return
-
-    def show(count: int) -> None:
-        if count % _SHOW_EVERY == 0:
-            sys.stderr.write(f"\r{count:,} {verb}")
-            sys.stderr.flush()
-
-    try:
-        yield show
-    finally:
-        sys.stderr.write("\r\x1b[K")
-        sys.stderr.flush()
 
 
 def _live(counts: Counts) -> str:

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import tempfile
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tarry.edges.cli.context import CommandSession
 from tarry.edges.cli.processes.signals import end_within
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from rich.progress import Progress
 
 _POLL_EVERY_S = 0.2
 
@@ -70,7 +68,7 @@ def jvm_log_in_file() -> Generator[Path]:
 
 @contextmanager
 def _starting(cli: CommandSession) -> Generator[None]:
-    if not _shows_progress(cli):
+    if not cli.shows_progress:
         yield
         return
     from rich.console import Console
@@ -112,30 +110,15 @@ def alive(spark: SparkSession) -> bool:
         return False
 
 
-def _shows_progress(cli: CommandSession) -> bool:
-    return not cli.quiet and cli.printer.for_people and sys.stderr.isatty()
-
-
 @contextmanager
 def progress_bar(cli: CommandSession, spark: SparkSession, name: str) -> Generator[None]:
     """A progress bar for the tasks of the job, if stderr is a terminal."""
-    if not _shows_progress(cli):
+    if not cli.shows_progress:
         yield
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description:<10}"),
-        BarColumn(28),
-        TextColumn("{task.fields[doing]}"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(name, total=None, doing="")
+    with cli.progress(name) as show:
         ended = threading.Event()
-        watcher = threading.Thread(target=_watch, args=(spark, progress, task, ended), daemon=True)
+        watcher = threading.Thread(target=_watch, args=(spark, show, ended), daemon=True)
         watcher.start()
         try:
             yield
@@ -144,14 +127,13 @@ def progress_bar(cli: CommandSession, spark: SparkSession, name: str) -> Generat
             watcher.join(timeout=2)
 
 
-def _watch(spark: SparkSession, progress: Progress, task: Any, ended: threading.Event) -> None:
+def _watch(spark: SparkSession, show: Callable[..., None], ended: threading.Event) -> None:
     """Poll the active stages. Spark Connect has no status tracker: there the bar has no numbers."""
     try:
         tracker = spark.sparkContext.statusTracker()
         while not ended.wait(_POLL_EVERY_S):
             stages = [info for stage in tracker.getActiveStageIds() if (info := tracker.getStageInfo(stage))]
             total, done = sum(info.numTasks for info in stages), sum(info.numCompletedTasks for info in stages)
-            doing = f"{done}/{total} tasks" if total else ""
-            progress.update(task, total=total or None, completed=done, doing=doing)
+            show(total=total or None, completed=done, text=f"{done}/{total} tasks" if total else "")
     except Exception:
         return  # the job itself reports that the JVM has ended
