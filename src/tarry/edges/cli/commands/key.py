@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated
 
 from tarry.core.security.api_keys import Action, ApiKey
@@ -21,19 +20,18 @@ def _state(key: ApiKey) -> str:
     return "active" if key.active else "revoked" if key.revoked_at is not None else "expired"
 
 
-_COLUMNS: Sequence[TableColumn[ApiKey]] = (
-    TableColumn("id"),
-    TableColumn("name"),
-    TableColumn("actions", lambda key: " ".join(sorted(key.actions))),
-    TableColumn("queues", lambda key: " ".join(key.queues)),
-    TableColumn("state", _state),
-)
 _KEYS: EntityView[ApiKey] = EntityView(
     "tarry.key.list/1",
     wire.Key.of,
-    (*_COLUMNS, TableColumn("created", lambda key: instant(key.created_at))),
+    (
+        TableColumn("id"),
+        TableColumn("name"),
+        TableColumn("actions", lambda key: " ".join(sorted(key.actions))),
+        TableColumn("queues", lambda key: " ".join(key.queues)),
+        TableColumn("state", _state),
+        TableColumn("created", lambda key: instant(key.created_at)),
+    ),
     "keys",
-    _COLUMNS,
 )
 
 
@@ -61,7 +59,7 @@ def create(
     with cli.open() as app:
         issued = app.keys.create(name, actions, queue or ["*"], expires_for=expires_for)
         cli.audit_also(created_key=issued.key.id)
-    fields = [(column.title, column.value(issued.key)) for column in _COLUMNS]
+    fields = [(column.title, column.value(issued.key)) for column in _KEYS.columns]
     cli.printer.record("tarry.key/1", wire.IssuedKey.of_issued(issued), [*fields, ("key", issued.text)])
     cli.note("store it now: it cannot be shown again")
 

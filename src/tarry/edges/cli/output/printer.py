@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum, StrEnum
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar, cast
 
 from tarry.edges.cli.output.text import safe_json, shown, width_of
 
@@ -57,6 +57,8 @@ class TableColumn(Generic[T]):
     """A colour, on terminals with colours; or the colour of each value."""
     spare: bool = False
     """Omitted on a terminal that is too narrow."""
+    only: Literal["list", "record"] | None = None
+    """Only in a list, or only where one item is shown in full."""
 
     def value(self, item: T) -> Any:
         value: Any = attrgetter(self.of or self.title)(item) if isinstance(self.of, str) else self.of(item)
@@ -73,11 +75,8 @@ class EntityView(Generic[T]):
     """Of a list of them; `tarry.queue.list/1` has items `tarry.queue/1`."""
     data: Callable[[T], Any]
     columns: Sequence[TableColumn[T]]
-    """Of a list."""
     name: str
     """The field of a list."""
-    lines: Sequence[TableColumn[T]] = ()
-    """Of a single one; by default the columns."""
 
 
 Columns = Sequence[TableColumn[Any]]
@@ -142,8 +141,9 @@ class Printer:
         more: Mapping[str, Any] | None = None,
     ) -> None:
         """Print a list of entities."""
-        rows = ([column.value(item) for column in view.columns] for item in items)
-        self.listing(view.schema, {view.name: map(view.data, items)}, view.columns, rows, now=now, more=more)
+        columns = [column for column in view.columns if column.only != "record"]
+        rows = ([column.value(item) for column in columns] for item in items)
+        self.listing(view.schema, {view.name: map(view.data, items)}, columns, rows, now=now, more=more)
 
     def view(
         self, view: EntityView[T], item: T, *, now: datetime | None = None, more: Mapping[str, Any] | None = None
@@ -151,7 +151,9 @@ class Printer:
         """Print one entity; `more` are further JSON fields."""
         if self.for_people:
             fields: list[tuple[str, Value]] = []
-            for column in view.lines or view.columns:
+            for column in view.columns:
+                if column.only == "list":
+                    continue
                 value = column.value(item)
                 fields += value if isinstance(value, list) else [(column.title, value)]
             self.fields(fields, now)

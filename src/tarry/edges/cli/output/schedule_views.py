@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarry.edges.cli.output.payloads import payload_line
 from tarry.edges.cli.output.printer import Cell, EntityView, TableColumn, Value, plain
-from tarry.edges.formats import instant, length, relative
+from tarry.edges.formats import instant, relative
 from tarry.wire import schedules as wire
 from tarry.wire.payload import Content
 
@@ -61,12 +61,8 @@ def local(at: datetime, zone: str | None) -> str:
 
 def _next(schedule: Scheduled) -> str:
     at = schedule.next_at
-    return "" if at is None else f"{instant(at)} ({relative(at, schedule.now)})"
-
-
-def _next_or_never(schedule: Scheduled) -> str:
-    skipped = schedule.ahead and schedule.ahead[0].verdict == "skipped"
-    return (_next(schedule) or "never") + (", which is skipped" if skipped else "")
+    skipped = ", which is skipped" if schedule.ahead and schedule.ahead[0].verdict == "skipped" else ""
+    return "" if at is None else f"{instant(at)} ({relative(at, schedule.now)}){skipped}"
 
 
 def _standing(schedule: Scheduled) -> Value:
@@ -76,14 +72,8 @@ def _standing(schedule: Scheduled) -> Value:
     return Cell(words, _TONES[tone]) if tone in _TONES else words
 
 
-def _misfire(schedule: Scheduled) -> str:
-    policy = schedule.spec.policy
-    return f"{policy.misfire.value}, catch up {length(policy.catch_up_for)}, grace {length(policy.grace_for)}"
-
-
-def _span(schedule: Scheduled) -> str:
-    policy = schedule.spec.policy
-    return ", ".join("open" if at is None else instant(at) for at in (policy.start_at, policy.end_at))
+def _bound(at: datetime | None) -> str:
+    return "open" if at is None else instant(at)
 
 
 def _payload(schedule: Scheduled) -> str:
@@ -106,7 +96,6 @@ def _fire_data(noted: NotedFire) -> dict[str, Any]:
     return {**fire, "local": local(noted.fire.tick, noted.zone), "note": noted.note or None}
 
 
-_STATE: TableColumn[Scheduled] = TableColumn("state", _standing)
 SCHEDULES: EntityView[Scheduled] = EntityView(
     "tarry.schedule.list/1",
     _schedule_data,
@@ -116,32 +105,24 @@ SCHEDULES: EntityView[Scheduled] = EntityView(
         TableColumn("zone", "spec.schedule.zone"),
         TableColumn("queue", "spec.queue"),
         TableColumn("next", _next),
-        _STATE,
+        TableColumn("state", _standing),
+        TableColumn("priority", "spec.priority", only="record"),
+        TableColumn("type", "spec.type", only="record"),
         TableColumn("misfire", "spec.policy.misfire"),
+        TableColumn("catch up", "spec.policy.catch_up_for", only="record"),
+        TableColumn("grace", "spec.policy.grace_for", only="record"),
         TableColumn("overlap", "spec.policy.overlap"),
+        TableColumn("jitter", "spec.policy.jitter_for", only="record"),
+        TableColumn("in advance", "spec.policy.in_advance_for", only="record"),
+        TableColumn("from", lambda schedule: _bound(schedule.spec.policy.start_at), only="record"),
+        TableColumn("to", lambda schedule: _bound(schedule.spec.policy.end_at), only="record"),
+        TableColumn("hash", "spec.hash", only="record"),
         TableColumn("source", "spec.source"),
+        TableColumn("installed at", lambda schedule: instant(schedule.state.installed_at), only="record"),
+        TableColumn("paused because", lambda schedule: schedule.state.paused_reason or None, only="record"),
+        TableColumn("payload", _payload, only="record"),
     ),
     "schedules",
-    (
-        TableColumn("schedule", "spec.name"),
-        TableColumn("when", lambda schedule: times(schedule.spec)),
-        TableColumn("zone", lambda schedule: schedule.spec.schedule.zone or "none: elapsed time"),
-        _STATE,
-        TableColumn("next", _next_or_never),
-        TableColumn("queue", "spec.queue"),
-        TableColumn("priority", "spec.priority"),
-        TableColumn("type", lambda schedule: schedule.spec.type or ""),
-        TableColumn("misfire", _misfire),
-        TableColumn("overlap", "spec.policy.overlap"),
-        TableColumn("jitter", "spec.policy.jitter_for"),
-        TableColumn("in advance", "spec.policy.in_advance_for"),
-        TableColumn("from, to", _span),
-        TableColumn("hash", "spec.hash"),
-        TableColumn("source", "spec.source"),
-        TableColumn("installed at", lambda schedule: instant(schedule.state.installed_at)),
-        TableColumn("paused because", lambda schedule: schedule.state.paused_reason or None),
-        TableColumn("payload", _payload),
-    ),
 )
 _VERDICTS = {"planned": "green", "triggered": "green", "backfilled": "green", "skipped": "yellow", "withdrawn": "blue"}
 TICKS: EntityView[TickRecord] = EntityView(

@@ -23,11 +23,6 @@ PAYLOAD_WIDTH = 60
 _ERROR_WIDTH = 80
 
 
-def counted(name: str) -> Callable[[Any], str]:
-    """A number of the item with separators."""
-    return lambda item: f"{getattr(item, name):,}"
-
-
 def _instant(name: str) -> Callable[[Any], str | None]:
     """An instant of the item, without the time until or since then."""
     return lambda item: None if getattr(item, name) is None else instant(getattr(item, name))
@@ -76,9 +71,6 @@ def _retry(queue: CountedInfo) -> str:
     return f"{length(retry.initial_for)}{growth}"
 
 
-_QUEUE_STATE: TableColumn[CountedInfo] = TableColumn(
-    "state", lambda queue: Cell(*("paused", "yellow") if queue.info.paused else ("running", "green"))
-)
 QUEUES: EntityView[CountedInfo] = EntityView(
     "tarry.queue.list/1",
     _queue_data,
@@ -86,34 +78,22 @@ QUEUES: EntityView[CountedInfo] = EntityView(
         TableColumn("queue", "info.name", style="bold"),
         TableColumn("delayed", _count("delayed"), right=True),
         TableColumn("ready", _count("ready"), right=True),
+        TableColumn("oldest is late by", _lag, only="record"),
         TableColumn("leased", _count("leased"), right=True),
         TableColumn("dead", _count("dead"), right=True),
-        _QUEUE_STATE,
+        TableColumn("state", lambda queue: Cell(*("paused", "yellow") if queue.info.paused else ("running", "green"))),
+        TableColumn("paused at", lambda queue: _instant("paused_at")(queue.info), only="record"),
+        TableColumn("paused because", lambda queue: queue.info.paused_reason or None, only="record"),
         TableColumn("lease", "info.settings.lease_for", right=True, spare=True),
         TableColumn("attempts", _attempts, right=True, spare=True),
         TableColumn("retry", _retry, spare=True),
+        TableColumn("retry jitter", lambda queue: f"{queue.info.settings.retry.jitter:.0%}", only="record"),
         TableColumn("journal", "info.settings.journal", spare=True),
+        TableColumn("retention", "info.settings.retention_for", only="record"),
+        TableColumn("target lag", "info.settings.target_lag_for", only="record"),
+        TableColumn("created at", lambda queue: instant(queue.info.created_at), only="record"),
     ),
     "queues",
-    (
-        TableColumn("queue", "info.name"),
-        _QUEUE_STATE,
-        TableColumn("paused at", lambda queue: _instant("paused_at")(queue.info)),
-        TableColumn("paused because", lambda queue: queue.info.paused_reason or None),
-        TableColumn("delayed", _count("delayed")),
-        TableColumn("ready", _count("ready")),
-        TableColumn("oldest is late by", _lag),
-        TableColumn("leased", _count("leased")),
-        TableColumn("dead", _count("dead")),
-        TableColumn("lease", "info.settings.lease_for"),
-        TableColumn("max attempts", _attempts),
-        TableColumn("retry", _retry),
-        TableColumn("retry jitter", lambda queue: f"{queue.info.settings.retry.jitter:.0%}"),
-        TableColumn("journal", "info.settings.journal"),
-        TableColumn("retention", "info.settings.retention_for"),
-        TableColumn("target lag", "info.settings.target_lag_for"),
-        TableColumn("created at", lambda queue: instant(queue.info.created_at)),
-    ),
 )
 
 
@@ -141,41 +121,31 @@ def _first_line(text: str | None) -> str:
     return (text or "").partition("\n")[0]
 
 
-_MESSAGE_STATE: TableColumn[StoredMessage[bytes]] = TableColumn(
-    "state", style={State.DELAYED: "blue", State.READY: "green", State.LEASED: "yellow", State.DEAD: "red"}
-)
+_STATES = {State.DELAYED: "blue", State.READY: "green", State.LEASED: "yellow", State.DEAD: "red"}
 MESSAGES: EntityView[StoredMessage[bytes]] = EntityView(
     "tarry.message.list/1",
     Message.of,
     (
         TableColumn("key", style="bold"),
-        _MESSAGE_STATE,
+        TableColumn("queue", only="record"),
+        TableColumn("state", style=_STATES),
         TableColumn("due", "due_at"),
+        TableColumn("created", "created_at", only="record"),
         TableColumn("priority", right=True, spare=True),
         TableColumn("attempt", right=True, spare=True),
+        TableColumn("max attempts", lambda message: message.max_attempts or "unlimited", only="record"),
         TableColumn("version", right=True, spare=True),
         TableColumn("type", spare=True),
-        TableColumn("payload", lambda message: shortened(_payload(message), PAYLOAD_WIDTH)),
+        TableColumn("header", _headers, only="record"),
+        TableColumn("leased by", _leased(lambda message: message.consumer or "?"), only="record"),
+        TableColumn("lease until", _leased(lambda message: message.lease_until), only="record"),
+        TableColumn("redriven from", _origin, only="record"),
+        TableColumn("last error", lambda message: _first_line(message.last_error) or None, only="record"),
+        TableColumn("content type", lambda message: message.content_type or "application/json", only="record"),
+        TableColumn("payload", lambda message: shortened(_payload(message), PAYLOAD_WIDTH), only="list"),
+        TableColumn("payload", _payload, only="record"),
     ),
     "messages",
-    (
-        TableColumn("key"),
-        TableColumn("queue"),
-        _MESSAGE_STATE,
-        TableColumn("due", "due_at"),
-        TableColumn("created", "created_at"),
-        TableColumn("version"),
-        TableColumn("priority"),
-        TableColumn("attempt", lambda message: f"{message.attempt} of {message.max_attempts or 'unlimited'}"),
-        TableColumn("type"),
-        TableColumn("header", _headers),
-        TableColumn("leased by", _leased(lambda message: message.consumer or "?")),
-        TableColumn("lease until", _leased(lambda message: message.lease_until)),
-        TableColumn("redriven from", _origin),
-        TableColumn("last error", lambda message: _first_line(message.last_error) or None),
-        TableColumn("content type", lambda message: message.content_type or "application/json"),
-        TableColumn("payload", _payload),
-    ),
 )
 
 
@@ -209,10 +179,6 @@ def job_state(job: RedriveJob) -> Cell:
     return Cell("waiting for canaries" if waiting else job.state.value, styles.get(job.state, "yellow"))
 
 
-def _rate(job: RedriveJob) -> str:
-    return "" if job.rate is None else f"{job.rate:g}/s"
-
-
 def _canary(job: RedriveJob) -> str:
     if not job.canary:
         return "none"
@@ -227,29 +193,22 @@ DEAD_LETTERS: EntityView[DeadLetter[bytes]] = EntityView(
     (
         TableColumn("version", right=True),
         TableColumn("key", style="bold"),
+        TableColumn("queue", only="record"),
         TableColumn("died", "died_at"),
         TableColumn("attempt", right=True),
         TableColumn("reason"),
-        TableColumn("error", lambda dead: Cell(shortened(_first_line(dead.error), PAYLOAD_WIDTH), "red")),
+        TableColumn("group", lambda dead: dead.fingerprint or "not computed yet: tarry dlq groups", only="record"),
+        TableColumn("due", "due_at", only="record"),
+        TableColumn("priority", only="record"),
+        TableColumn("type", only="record"),
+        TableColumn("last leased by", "consumer", only="record"),
+        TableColumn("redriven from", _origin, only="record"),
+        TableColumn("header", _headers, only="record"),
+        TableColumn("payload", _payload, only="record"),
+        TableColumn("error", lambda dead: Cell(shortened(_first_line(dead.error), PAYLOAD_WIDTH), "red"), only="list"),
+        TableColumn("error", _error_lines, only="record"),
     ),
     "dead_letters",
-    (
-        TableColumn("version"),
-        TableColumn("key"),
-        TableColumn("queue"),
-        TableColumn("died", "died_at"),
-        TableColumn("reason", lambda dead: Cell(dead.reason, "red")),
-        TableColumn("attempt"),
-        TableColumn("group", lambda dead: dead.fingerprint or "not computed yet: tarry dlq groups"),
-        TableColumn("due", "due_at"),
-        TableColumn("priority"),
-        TableColumn("type"),
-        TableColumn("last leased by", "consumer"),
-        TableColumn("redriven from", _origin),
-        TableColumn("header", _headers),
-        TableColumn("payload", _payload),
-        TableColumn("error", _error_lines),
-    ),
 )
 GROUPS: EntityView[DeadGroup] = EntityView(
     "tarry.dead_group.list/1",
@@ -273,28 +232,17 @@ JOBS: EntityView[RedriveJob] = EntityView(
         TableColumn("job", "id", right=True, style="bold"),
         TableColumn("queue"),
         TableColumn("state", job_state),
-        TableColumn("redriven", counted("redriven"), right=True),
+        TableColumn("redriven", lambda job: f"{job.redriven:,}", right=True),
         TableColumn("of", "total", right=True),
-        TableColumn("skipped", counted("skipped"), right=True),
-        TableColumn("rate", _rate, right=True),
-        TableColumn("canary", lambda job: job.canary or None, right=True),
-        TableColumn("started", lambda job: Ago(job.created_at)),
-        TableColumn("by", lambda job: job.started_by),
+        TableColumn("skipped", lambda job: f"{job.skipped:,}", right=True),
+        TableColumn("rate", lambda job: "unlimited" if job.rate is None else f"{job.rate:g}/s", right=True),
+        TableColumn("canary", _canary),
+        TableColumn("started", lambda job: Ago(job.created_at), only="list"),
+        TableColumn("started", "created_at", only="record"),
+        TableColumn("by", lambda job: job.started_by or None),
         TableColumn("which", lambda job: filter_words(job.where)),
+        TableColumn("ended", "ended_at", only="record"),
+        TableColumn("reason", lambda job: job.reason or None, only="record"),
     ),
     "redrives",
-    (
-        TableColumn("job", "id"),
-        TableColumn("queue"),
-        TableColumn("state", job_state),
-        TableColumn("which", lambda job: filter_words(job.where)),
-        TableColumn("redriven", lambda job: f"{job.redriven:,} of {job.total}"),
-        TableColumn("skipped", counted("skipped")),
-        TableColumn("rate", lambda job: _rate(job) or "unlimited"),
-        TableColumn("canary", _canary),
-        TableColumn("started", "created_at"),
-        TableColumn("by", lambda job: job.started_by or None),
-        TableColumn("ended", "ended_at"),
-        TableColumn("reason", lambda job: job.reason or None),
-    ),
 )
