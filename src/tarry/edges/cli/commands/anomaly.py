@@ -127,7 +127,7 @@ def unmute(cli: CommandSession, id: Annotated[int, argument("ID", "See: tarry an
     with cli.open() as app:
         if not app.pipeline.anomalies.unmute(id):
             raise NotFound(f"there is no mute {id}", hint="see: tarry anomaly mutes")
-    cli.printer.record("tarry.anomaly.unmute/1", {"id": id}, [("unmuted", str(id))])
+    cli.printer.record("tarry.anomaly.unmute/1", {"id": id})
 
 
 @command("anomaly mutes", "tarry anomaly mutes")

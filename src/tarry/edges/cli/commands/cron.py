@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tarry.core.cron import schedule_types
@@ -19,7 +18,7 @@ from tarry.edges.cli.output import schedule_views as views
 from tarry.edges.cli.output.payloads import read_payload
 from tarry.edges.cli.output.printer import plain
 from tarry.edges.cli.output.text import plural
-from tarry.edges.formats import duration, exact, instant
+from tarry.edges.formats import duration
 from tarry.wire.payload import Content
 
 if TYPE_CHECKING:
@@ -221,7 +220,7 @@ def trigger(cli: CommandSession, name: Name) -> None:
     """
     with cli.open() as app:
         tick = app.schedules.trigger(name)
-    _print_tick(cli, "tarry.schedule.trigger/1", name, tick)
+    cli.printer.record("tarry.schedule.trigger/1", {"name": name, "tick": tick})
 
 
 @command("cron skip", "tarry cron skip daily-report", audited=True)
@@ -232,7 +231,7 @@ def skip(cli: CommandSession, name: Name) -> None:
     """
     with cli.open() as app:
         tick = app.schedules.skip_next(name)
-    _print_tick(cli, "tarry.schedule.skip/1", name, tick)
+    cli.printer.record("tarry.schedule.skip/1", {"name": name, "tick": tick})
 
 
 @command(
@@ -259,15 +258,10 @@ def backfill(
         if not dry_run and ticks:
             cli.confirm(f"Offer {plural(len(ticks), 'message')} in one transaction?", yes=yes)
             ticks = app.schedules.backfill(name, *span)
-    cli.printer.record(
-        "tarry.schedule.backfill/1",
-        {"name": name, "made": not dry_run, "count": len(ticks), "ticks": [exact(tick) for tick in ticks]},
-        [
-            ("schedule", name),
-            ("would offer" if dry_run else "offered", plural(len(ticks), "message")),
-            *([("first", instant(ticks[0])), ("last", instant(ticks[-1]))] if ticks else []),
-        ],
-    )
+    first, last = (ticks[0], ticks[-1]) if ticks else (None, None)
+    span_of_ticks = {"first": first, "last": last, "ticks": list(ticks)}
+    made = {"name": name, "made": not dry_run, "count": len(ticks)}
+    cli.printer.record("tarry.schedule.backfill/1", {**made, **span_of_ticks})
 
 
 @command("cron delete", "tarry cron delete daily-report", "tarry cron delete daily-report --yes", audited=True)
@@ -281,9 +275,7 @@ def delete(cli: CommandSession, name: Name, yes: Yes = False) -> None:
         cli.confirm(f"Delete schedule {name}?", yes=yes)
         if not app.schedules.delete(name):
             raise NotFound(str(UnknownSchedule(name)), hint="see: tarry cron list")
-    cli.printer.record(
-        "tarry.schedule.delete/1", {"name": name, "deleted": True}, [("schedule", name), ("deleted", "yes")]
-    )
+    cli.printer.record("tarry.schedule.delete/1", {"name": name, "deleted": True})
 
 
 def _put(cli: CommandSession, app: App, spec: ScheduleSpec) -> None:
@@ -296,7 +288,3 @@ def _put(cli: CommandSession, app: App, spec: ScheduleSpec) -> None:
 def _print(cli: CommandSession, app: App, name: str) -> None:
     schedule = views.Scheduled(app.schedules.get(name), now_of(app), app.schedules.preview(name, 1))
     cli.printer.view(views.SCHEDULES, schedule)
-
-
-def _print_tick(cli: CommandSession, schema: str, name: str, tick: datetime) -> None:
-    cli.printer.record(schema, {"name": name, "tick": exact(tick)}, [("schedule", name), ("tick", instant(tick))])

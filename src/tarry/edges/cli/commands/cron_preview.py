@@ -16,7 +16,6 @@ from tarry.edges.cli.exit_codes import Usage
 from tarry.edges.cli.help import argument, option
 from tarry.edges.cli.options import instant_of, parsed
 from tarry.edges.cli.output import schedule_views as views
-from tarry.edges.formats import exact
 
 What = Annotated[str, argument("NAME|EXPR", "A schedule, or an expression in quotes.")]
 Zone = Annotated[str | None, option("--tz ZONE", "The zone of an expression.")]
@@ -84,11 +83,8 @@ def explain(
         tick = instant_of(at, "--at")
         with cli.open() as app:
             explanation = app.schedules.explain(what, tick)
-        cli.printer.record(
-            "tarry.schedule.explain/1",
-            {"name": what, "tick": exact(tick), "explanation": explanation},
-            [(what, explanation)],
-        )
+        explained = {"name": what, "tick": tick, "explanation": explanation}
+        cli.printer.record("tarry.schedule.explain/1", explained)
         return
     if _is_expression(what, zone):
         schedule, now = _expression(what, zone), datetime.now(UTC)

@@ -82,7 +82,7 @@ def adopt(cli: CommandSession) -> None:
 
     cli.prepare()
     adopted = admin.adopt(cli.dsn)
-    cli.printer.record("tarry.db.adopt/1", {"adopted": adopted}, (("events adopted", f"{adopted:,}"),))
+    cli.printer.record("tarry.db.adopt/1", {"adopted": adopted})
     cli.note(f"{plural(adopted, 'event')} adopted" if adopted else "nothing to adopt: the journal is of this server")
 
 

@@ -22,7 +22,6 @@ from tarry.edges.cli.output.printer import plain
 from tarry.edges.cli.output.text import plural
 from tarry.edges.cli.output.views import filter_words
 from tarry.edges.formats import duration, moment
-from tarry.wire.base import data_of
 from tarry.wire.dead_letters import DeadChoice
 
 if TYPE_CHECKING:
@@ -130,15 +129,13 @@ def discard(
         where = DeadFilter.of(options.where(app, queue, version))
         matching = app.store.run(app.store.dead_letters.count(queue, where=where)).letters
         if dry_run:
-            data = {"queue": queue, "dry_run": True, "matching": data_of(matching)}
-            shown = [("queue", queue), ("which", filter_words(where)), ("would be discarded", str(matching))]
-            cli.printer.record("tarry.dlq.discard/1", data, shown)
+            plan = {"queue": queue, "dry_run": True, "which": filter_words(where), "matching": matching}
+            cli.printer.record("tarry.dlq.discard/1", plan)
             return
         if matching.n:
             cli.confirm(f"Discard {_letters(matching)} of queue {queue} for good ({filter_words(where)})?", yes=yes)
         discarded = app.store.run(app.store.dead_letters.discard(queue, where=where))
-    data = {"queue": queue, "dry_run": False, "discarded": discarded}
-    cli.printer.record("tarry.dlq.discard/1", data, [("queue", queue), ("discarded", f"{discarded:,}")])
+    cli.printer.record("tarry.dlq.discard/1", {"queue": queue, "dry_run": False, "discarded": discarded})
 
 
 @command(
@@ -187,22 +184,9 @@ def redrive(
         where = DeadFilter.of(chosen)
         matching = app.store.run(app.store.dead_letters.count(queue, where=where))
         if dry_run:
-            cli.printer.record(
-                "tarry.dlq.redrive.plan/1",
-                {
-                    "queue": queue,
-                    "dry_run": True,
-                    "where": plain(DeadChoice.of(where)),
-                    "matching": data_of(matching.letters),
-                    "blocked": matching.blocked,
-                },
-                [
-                    ("queue", queue),
-                    ("which", filter_words(where)),
-                    ("would be redriven", str(matching.letters)),
-                    ("of these blocked", f"{matching.blocked:,}"),
-                ],
-            )
+            plan = {"queue": queue, "dry_run": True, "which": filter_words(where), "where": plain(DeadChoice.of(where))}
+            counts = {"matching": matching.letters, "blocked": matching.blocked}
+            cli.printer.record("tarry.dlq.redrive.plan/1", {**plan, **counts})
             cli.note("nothing was changed" + ("; blocked: their keys are live again" if matching.blocked else ""))
             return None
         if not matching.letters.n:
@@ -250,8 +234,7 @@ def _redrive_now(
         raise Conflicting("nothing was redriven: their keys are live again", hint=f"see: tarry message list {queue}")
     cli.printer.record(
         "tarry.dlq.redrive/1",
-        {"queue": queue, "redriven": redriven, "not_found": absent, "still_dead": data_of(dead)},
-        [("queue", queue), ("redriven", f"{redriven:,}"), ("not found", f"{absent:,}"), ("still dead", str(dead))],
+        {"queue": queue, "redriven": redriven, "not_found": absent, "still_dead": dead},
     )
     return ExitCode.PARTLY if blocked or absent else None
 

@@ -161,11 +161,12 @@ class Printer:
             self.record(_item_schema(view.schema), {**plain(view.data(item)), **(more or {})})
 
     def record(self, schema: str, value: Any, fields: Fields | None = None) -> None:
-        """Print one object: a line per field, or its JSON form. `fields` are by default those of the JSON form."""
+        """Print one object: a line per field, or its JSON form. `fields` are by default those of the mapping but lists."""
         if not self.for_people:
             self._json({"schema": schema, **plain(value)})
         elif fields is None:
-            self.fields([(name.replace("_", " "), _counted(item)) for name, item in value.items()])
+            simple = ((name, item) for name, item in value.items() if not isinstance(item, list | Mapping))
+            self.fields([(name.replace("_", " "), f"{item:,}" if type(item) is int else item) for name, item in simple])
         else:
             self.fields(fields)
 
@@ -267,16 +268,14 @@ def _cell(value: Value, now: datetime | None = None) -> Cell:
     return value if isinstance(value, Cell) else Cell(text_of(value, now))
 
 
-def _counted(value: Any) -> Value:
-    return f"{value:,}" if type(value) is int else value
-
-
 def plain(value: Any) -> Mapping[str, Any]:
     """The JSON form of an object: a mapping, or an entity of the wire."""
-    if isinstance(value, Mapping):
-        return cast("Mapping[str, Any]", value)
     import msgspec
 
+    from tarry.wire.base import data_of
+
+    if isinstance(value, Mapping):
+        return data_of(cast("Mapping[str, Any]", value))
     return json.loads(msgspec.json.encode(value))
 
 
