@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -25,6 +25,8 @@ from tarry.wire.events import GapEvent, LiveEvent
 
 if TYPE_CHECKING:
     from tarry.edges.http.app import Broker
+    from tarry.services.live_events.hub import EventHub
+    from tarry.services.live_events.topics import TopicHub
 
 MEDIA_TYPE = "text/event-stream"
 CHUNK_BYTES = 32 * 1024
@@ -65,21 +67,6 @@ def _position(position: str, comment: str) -> bytes:
     return f": {comment}\nid: {position}\n\n".encode()
 
 
-class StreamSource(Protocol):
-    """What streams subscribe to."""
-
-    @property
-    def open(self) -> int: ...
-    def stream(
-        self,
-        wants: Callable[[Event], bool],
-        *,
-        allowed: Callable[[], Awaitable[bool]],
-        format: EventFormat | None = None,
-    ) -> AbstractAsyncContextManager[Stream]: ...
-    async def join(self, stream: Stream) -> str: ...
-
-
 class ServerSentEvents(Response):
     """The media type for the OpenAPI document."""
 
@@ -95,7 +82,7 @@ class EventStream(ServerSentEvents):
         *,
         after: str | None,
         format: EventFormat = V1,
-        live: StreamSource | None = None,
+        live: EventHub | TopicHub | None = None,
         allowed: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
         """`live`: what the stream subscribes to, by default the journal. `allowed`: whether it may go on, by default while
