@@ -15,19 +15,10 @@ from tarry.core.messages.model import Conflict, ConflictRule
 from tarry.edges.env import dsn_from
 from tarry.edges.spark.source.options import boolean, positive
 
-OPTIONS = {
-    "dsn": "the database; by default `TARRY_DSN` or libpq's `PG*` variables of the Spark process",
-    "queue": "the queue of all rows; by default the column `queue`",
-    "write_id": "the idempotency key of the write: writes with the same key offer their rows once; by default every write is "
-    "new, and a stream derives the key of a batch from its checkpoint",
-    "conflict": "what happens to a live message of the same key: `replace` (default), `keep`, `earliest` or `debounce`",
-    "max_wait_s": "with `debounce`: how long a message may be postponed, in seconds",
-    "payload_format": "`json`, `text` or `binary`: the format of string and binary payloads; by default strings are text, "
-    "binary is bytes, and other types become JSON",
-    "payload_limit": "the maximum number of bytes of a payload; 262144 (256 KiB) by default",
-    "create_queues": "`true` (default) or `false`: whether missing queues are created",
-}
-"""Names and meanings of the options: used by error messages; a test compares docs/reference/spark.md with them."""
+OPTIONS = (
+    "dsn", "queue", "write_id", "conflict", "max_wait_s", "payload_format", "payload_limit", "create_queues",
+)  # fmt: skip
+"""Documented in docs/reference/spark.md."""
 # Options that Spark sets itself, or that users set for Spark.
 _SPARKS_OWN = ("path", "checkpointlocation", "queryname")
 

@@ -17,21 +17,10 @@ from tarry.core.journal.snapshots import ColumnCondition, Operator, SnapshotBoun
 from tarry.edges.env import dsn_from
 from tarry.edges.spark.schemas import TABLES
 
-OPTIONS = {
-    "dsn": "the database; by default `TARRY_DSN` or libpq's `PG*` variables of the Spark process",
-    "table": "`events` (default), `messages` or `dead_letters`; also as `load(table)`",
-    "columns": "the columns to read, separated by commas; all by default",
-    "since": "from this instant on, as `2026-11-15T00:00:00Z`: by the time of events, the creation of messages, the death of "
-    "dead letters",
-    "until": "before this instant",
-    "window": 'events between two positions, as JSON: `{"start": {…}, "end": {…}}`; for jobs that store their position',
-    "partitions": "the number of reading tasks; by default it depends on the size of the table",
-    "pushdown": "`true` or `false`: whether the database applies filters; `true` after `tarry.spark.register(spark)`",
-    "maxRowsPerBatch": "streams: the maximum number of events per micro-batch; unlimited by default",
-    "start": "streams: `earliest` (default) or `latest`",
-    "startAnew": "streams: `true` to start from `start` if the checkpoint belongs to another database",
-}
-"""Names and meanings of the options: used by error messages; a test compares docs/reference/spark.md with them."""
+OPTIONS = (
+    "dsn", "table", "columns", "since", "until", "window", "partitions", "pushdown", "maxRowsPerBatch", "start", "startAnew",
+)  # fmt: skip
+"""Documented in docs/reference/spark.md."""
 _NAMES = {name.lower() for name in OPTIONS} | {"path"}  # Spark's own: load(path)
 
 
