@@ -8,8 +8,7 @@ from datetime import UTC, datetime, timedelta
 from tarry.core.analytics.anomalies import Anomaly, Severity
 from tarry.core.analytics.manifest import PastRun
 from tarry.core.analytics.metrics import ConsumerHour, Forecast, ForecastSpan, MetricSpan, Quantiles
-from tarry.edges.spark.report.gather import finding_of
-from tarry.edges.spark.report.values import Report, report_of
+from tarry.edges.spark.report.values import AnomalyLine, Report, report_of
 
 NOON = datetime(2030, 1, 31, 12, 0, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -88,7 +87,7 @@ def full(queue: str = "orders") -> Report:
             )
         ],
         planned=[ForecastSpan(queue=queue, minute=ahead, last_minute=ahead, planned=7, retries=1, backlog=2.0)],
-        findings=[finding_of(anomaly())],
+        findings=[AnomalyLine(anomaly())],
         runs=[PastRun(id=1, job="metrics", started_at=NOON, ended_at=NOON + MINUTE, state="done", summary={}, error=None)],
         since=NOON - timedelta(hours=24),
         until=NOON,

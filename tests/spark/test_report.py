@@ -11,10 +11,19 @@ from itertools import pairwise
 import pytest
 from rich.console import Console
 
-from tarry.edges.spark.report.gather import expected_band, finding_of, findings_of
+from tarry.core.analytics.anomalies import Severity
+from tarry.edges.spark.report.gather import findings_of
 from tarry.edges.spark.report.html import page
 from tarry.edges.spark.report.terminal import rendered
-from tarry.edges.spark.report.values import FEWEST_BUCKETS, MOST_BUCKETS, AnomalyLine, Report, axis, report_of
+from tarry.edges.spark.report.values import (
+    FEWEST_BUCKETS,
+    MOST_BUCKETS,
+    AnomalyLine,
+    Report,
+    axis,
+    expected_band,
+    report_of,
+)
 from tarry.edges.spark.report.words import seconds, sparkline
 from tests.spark.sample_report import MINUTE, NASTY, NOON, anomaly, full, hour, metric
 
@@ -64,26 +73,21 @@ def test_anomalies_of_a_kind_are_one_finding_by_the_latest() -> None:
     later = anomaly(2, window_from=NOON + MINUTE)
     seen = anomaly(3, acknowledged_at=NOON)
     findings = findings_of([anomaly(1), later, seen])
-    assert [(finding.id, finding.times, finding.acknowledged) for finding in findings] == [
-        ("2", 2, False),
-        ("3", 1, True),
+    assert [(finding.anomaly.id, finding.times, finding.acknowledged) for finding in findings] == [
+        (2, 2, False),
+        (3, 1, True),
     ]
 
 
 def test_critical_findings_come_first_and_acknowledged_ones_last() -> None:
-    def of_severity(id: str, severity: str, *, acknowledged: bool = False) -> AnomalyLine:
-        return AnomalyLine(
-            id=id, at=NOON, severity=severity, detector="d", queue=None, sentence="s", acknowledged=acknowledged
-        )
-
     unsorted = [
-        of_severity("a", "info"),
-        of_severity("b", "critical", acknowledged=True),
-        of_severity("c", "critical"),
-        of_severity("d", "warning"),
+        AnomalyLine(anomaly(1, severity=Severity.INFO)),
+        AnomalyLine(anomaly(2, severity=Severity.CRITICAL, acknowledged_at=NOON)),
+        AnomalyLine(anomaly(3, severity=Severity.CRITICAL)),
+        AnomalyLine(anomaly(4, severity=Severity.WARNING)),
     ]
     report = report_of(findings=unsorted, since=NOON - MINUTE, until=NOON, made_at=NOON)
-    assert [finding.id for finding in report.findings] == ["c", "d", "a", "b"]
+    assert [finding.anomaly.id for finding in report.findings] == [3, 4, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -149,7 +153,7 @@ def test_an_empty_report_is_a_page_too() -> None:
 
 def test_text_of_messages_is_never_markup_nor_an_escape() -> None:
     report = full(NASTY)
-    nasty = finding_of(anomaly(queue=NASTY, sentence=NASTY, evidence=NASTY, detector=NASTY))
+    nasty = AnomalyLine(anomaly(queue=NASTY, sentence=NASTY, evidence=NASTY, detector=NASTY))
     report = replace(report, findings=(nasty,), notes=(NASTY,))
     text = page(report)
     assert "<script>alert" not in text
@@ -172,7 +176,7 @@ def test_the_terminal_shows_queues_consumers_anomalies_and_the_forecast() -> Non
 
 
 def test_very_many_findings_end_with_how_many_more_there_are() -> None:
-    many = [finding_of(anomaly(n, queue=f"q{n}")) for n in range(300)]
+    many = [AnomalyLine(anomaly(n, queue=f"q{n}")) for n in range(300)]
     report = report_of(findings=many, since=NOON - MINUTE, until=NOON, made_at=NOON)
     assert "and 100 more" in page(report)
     assert "and 288 more" in text_of(report)

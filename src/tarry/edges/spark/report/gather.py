@@ -74,30 +74,4 @@ def findings_of(anomalies: Sequence[Anomaly]) -> list[AnomalyLine]:
         return anomaly.severity.value, anomaly.detector, anomaly.queue, anomaly.acknowledged_at is not None
 
     groups = grouped(anomalies, kind).values()
-    return [finding_of(max(group, key=lambda anomaly: anomaly.window_from), len(group)) for group in groups]
-
-
-def finding_of(anomaly: Anomaly, times: int = 1) -> AnomalyLine:
-    return AnomalyLine(
-        id=str(anomaly.id),
-        at=anomaly.window_from,
-        severity=anomaly.severity.value,
-        detector=anomaly.detector,
-        queue=anomaly.queue,
-        sentence=anomaly.sentence,
-        observed=None if anomaly.observed is None else _number(anomaly.observed),
-        expected=expected_band(anomaly.expected_low, anomaly.expected_high),
-        evidence=anomaly.evidence,
-        times=times,
-        acknowledged=anomaly.acknowledged_at is not None,
-    )
-
-
-def expected_band(low: float | None, high: float | None) -> str | None:
-    if low is None:
-        return None if high is None else f"at most {_number(high)}"
-    return f"at least {_number(low)}" if high is None else f"{_number(low)} to {_number(high)}"
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"
+    return [AnomalyLine(max(group, key=lambda anomaly: anomaly.window_from), len(group)) for group in groups]

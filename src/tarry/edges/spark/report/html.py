@@ -8,10 +8,11 @@ from __future__ import annotations
 from base64 import b64encode
 from importlib.resources import files
 
+from tarry.core.analytics.anomalies import Severity
 from tarry.edges.dashboard.assets import assets
 from tarry.edges.dashboard.rendering import environment
 from tarry.edges.spark.report.gather import summary_line
-from tarry.edges.spark.report.values import SEVERITIES, Report
+from tarry.edges.spark.report.values import Report
 from tarry.edges.spark.report.words import seconds, span
 
 MOST_FINDINGS = 200
@@ -26,7 +27,7 @@ def page(report: Report, title: str = "Tarry pipeline report") -> str:
         report=report,
         title=title,
         most_findings=MOST_FINDINGS,
-        severities=SEVERITIES,
+        severities=[severity.value for severity in reversed(Severity)],
         seconds=seconds,
         span=span,
         summary_line=summary_line,

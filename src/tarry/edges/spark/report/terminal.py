@@ -10,19 +10,21 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from tarry.core.analytics.anomalies import Severity
 from tarry.edges.cli.output.text import plural, shown
+from tarry.edges.formats import instant
 from tarry.edges.spark.report.values import AnomalyLine, QueueReport, Report
-from tarry.edges.spark.report.words import count, instant, seconds, span, sparkline
+from tarry.edges.spark.report.words import count, seconds, span, sparkline
 
 MOST_FINDINGS = 12
 WIDE = 118
-_SEVERITY = {"critical": "bold red", "warning": "yellow", "info": "cyan"}
+_SEVERITY = {Severity.CRITICAL: "bold red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 
 
 def rendered(report: Report, width: int = 120) -> Group:
     """The report for a rich console. Text from messages is sanitized here and never interpreted as markup."""
     parts: list[RenderableType] = [
-        Text(f"Pipeline report, {instant(report.since)} – {instant(report.until)} UTC", style="bold")
+        Text(f"Pipeline report, {instant(report.since)} to {instant(report.until)}", style="bold")
     ]
     parts += [Text(shown(note), style="dim") for note in report.notes]
     if not report.queues:
@@ -88,13 +90,13 @@ def _findings(findings: Sequence[AnomalyLine]) -> Iterator[RenderableType]:
     yield Text(plural(len(findings), "anomaly", "anomalies") if findings else "No anomalies", style="bold")
     for finding in findings[:MOST_FINDINGS]:
         head = Text("  ")
-        head.append(f"{shown(finding.severity):<8}", style=_SEVERITY.get(finding.severity, ""))
-        head.append(f"  {shown(finding.detector)}", style="bold")
-        queue = f"  {shown(finding.queue)}" if finding.queue else ""
+        anomaly = finding.anomaly
+        head.append(f"{anomaly.severity.value:<8}", style=_SEVERITY[anomaly.severity])
+        head.append(f"  {shown(anomaly.detector)}", style="bold")
         times = f"  ×{finding.times:,}" if finding.times > 1 else ""
-        head.append(f"{queue}  {instant(finding.at)}{times}", style="dim")
+        head.append(f"  {shown(anomaly.queue)}  {instant(anomaly.window_from)}{times}", style="dim")
         yield head
-        yield Padding(Text(shown(finding.sentence)), (0, 0, 0, 12))
+        yield Padding(Text(shown(anomaly.sentence)), (0, 0, 0, 12))
         if finding.facts:
             yield Padding(Text(shown(", ".join(finding.facts)), style="dim"), (0, 0, 0, 12))
     if len(findings) > MOST_FINDINGS:

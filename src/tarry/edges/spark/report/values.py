@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
+from tarry.core.analytics.anomalies import Anomaly, Severity
 from tarry.core.analytics.manifest import PastRun
 from tarry.core.analytics.metrics import ConsumerHour, Forecast, ForecastSpan, MetricSpan, Quantiles
 from tarry.edges.spark.report.words import count, seconds, share
@@ -22,7 +23,6 @@ _STEPS = tuple(
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _COUNTS = ("offered", "leased", "acked", "nacked", "expired", "buried")
-SEVERITIES = ("critical", "warning", "info")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,15 +69,6 @@ class ConsumerLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedBucket:
-    start: datetime
-    planned: int
-    retries: int
-    backlog: float
-    """The largest backlog within the span."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class QueueReport:
     queue: str
     step: timedelta
@@ -88,7 +79,8 @@ class QueueReport:
     consumers: tuple[ConsumerLine, ...]
     forecast: Forecast | None
     planned_step: timedelta
-    planned: tuple[PlannedBucket, ...]
+    planned: tuple[ForecastSpan, ...]
+    """One for every span of its axis."""
 
     def total(self, name: str) -> int:
         return sum(getattr(bucket, name) for bucket in self.buckets)
@@ -111,26 +103,38 @@ class QueueReport:
         return None if per_minute is None else per_minute * self.planned_step.total_seconds() / 60
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnomalyLine:
-    """The part of an anomaly that a report shows."""
+class AnomalyLine(NamedTuple):
+    """The latest of several anomalies of one kind."""
 
-    id: str
-    at: datetime
-    severity: str
-    detector: str
-    queue: str | None
-    sentence: str
-    observed: str | None = None
-    expected: str | None = None
-    evidence: str | None = None
+    anomaly: Anomaly
     times: int = 1
-    acknowledged: bool = False
+
+    @property
+    def acknowledged(self) -> bool:
+        return self.anomaly.acknowledged_at is not None
+
+    @property
+    def order(self) -> tuple[bool, int, float]:
+        """Open and severe ones first, then the latest."""
+        rank = list(Severity).index(self.anomaly.severity)
+        return self.acknowledged, -rank, -self.anomaly.window_from.timestamp()
 
     @property
     def facts(self) -> list[str]:
-        pairs = (("observed", self.observed), ("expected", self.expected))
+        anomaly = self.anomaly
+        observed = None if anomaly.observed is None else _number(anomaly.observed)
+        pairs = (("observed", observed), ("expected", expected_band(anomaly.expected_low, anomaly.expected_high)))
         return [f"{name} {value}" for name, value in pairs if value]
+
+
+def expected_band(low: float | None, high: float | None) -> str | None:
+    if low is None:
+        return None if high is None else f"at most {_number(high)}"
+    return f"at least {_number(low)}" if high is None else f"{_number(low)} to {_number(high)}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +179,6 @@ def report_of(
     """`metrics` and `planned` have at most one row per queue and span of their axis, `totals` one per queue."""
     past = past or past_axis(metrics, since, until)
     future = future or future_axis(planned, until)
-    rank = {severity: index for index, severity in enumerate(SEVERITIES)}
     whole = {total.queue: total for total in totals}
     ahead = {forecast.queue: forecast for forecast in forecasts}
     spans, hours = grouped(metrics, attrgetter("queue")), grouped(consumers, attrgetter("queue"))
@@ -201,7 +204,7 @@ def report_of(
         since=since,
         until=until,
         queues=tuple(map(of_queue, sorted({row.queue for rows in (metrics, consumers, forecasts) for row in rows}))),
-        findings=tuple(sorted(findings, key=lambda f: (f.acknowledged, rank.get(f.severity, 9), -f.at.timestamp()))),
+        findings=tuple(sorted(findings, key=attrgetter("order"))),
         runs=tuple(runs),
         fresh_at=max((row.fresh_at for rows in (metrics, consumers, forecasts) for row in rows), default=None),
         notes=tuple(notes),
@@ -247,12 +250,10 @@ def _buckets(metrics: Sequence[MetricSpan], past: Axis, until: datetime) -> Iter
         yield Bucket(start=start, lag=span.lag if span else None, depth=depth, partial=partial, **counts)
 
 
-def _planned(planned: Sequence[ForecastSpan], future: Axis) -> Iterable[PlannedBucket]:
+def _planned(planned: Sequence[ForecastSpan], future: Axis) -> Iterable[ForecastSpan]:
     by_start = {floored(span.minute, future.step): span for span in planned}
-    for start in future.starts:
-        span = by_start.get(start)
-        retries, backlog = (span.retries, span.backlog) if span else (0, 0.0)
-        yield PlannedBucket(start=start, planned=span.planned if span else 0, retries=retries, backlog=backlog)
+    empty = replace(planned[0], planned=0, retries=0, backlog=0.0)
+    return (replace(by_start.get(start, empty), minute=start) for start in future.starts)
 
 
 def _consumer_lines(hours: Sequence[ConsumerHour]) -> list[ConsumerLine]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from itertools import pairwise
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
@@ -33,10 +33,6 @@ def span(step: timedelta) -> str:
         (size, unit) for size, unit in ((1440, "day"), (60, "hour"), (1, "minute")) if minutes % size == 0
     )
     return unit if minutes == size else f"{minutes // size} {unit}s"
-
-
-def instant(at: datetime) -> str:
-    return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def sparkline(values: Sequence[float | None], width: int = 32) -> str:
