@@ -202,10 +202,9 @@ async def _sweep_once(cli: CommandSession, settings: SweeperSettings) -> None:
             leader = await app.store.run(app.store.maintenance.leader("sweeper"))
         finally:
             await worker.resign()
-    holder = leader.holder if leader is not None else None
-    cli.printer.record("tarry.sweep/1", _data(report), _fields(report, holder))
-    if not report.leading:
-        cli.note(f"nothing was done: {holder or 'another process'} leads")
+    holder = leader.holder if leader is not None else "another process"
+    cli.printer.record("tarry.sweep/1", {"leader": holder, **_data(report)})
+    cli.note(_sentence(report) if report.leading else f"nothing was done: {holder} leads")
 
 
 async def _sweep(cli: CommandSession, settings: SweeperSettings) -> None:
@@ -239,21 +238,6 @@ def _data(report: SweepReport) -> dict[str, Any]:
     return data
 
 
-def _fields(report: SweepReport, holder: str | None) -> list[tuple[str, str]]:
-    fields = [("leader", (holder or "") + (" (this process)" if report.leading else ""))]
-    if report.leading:
-        fields += [
-            ("queues", f"{report.queues:,}"),
-            ("leases expired", f"{report.expired:,}"),
-            ("became dead letters", f"{report.buried:,}"),
-            ("errors fingerprinted", f"{report.labelled:,}"),
-            ("redriven", f"{report.redriven:,}"),
-        ]
-    if report.partitions is not None:
-        fields.append(("partitions ahead", f"{report.partitions.ahead:,} ({report.partitions.made:,} created)"))
-    return [*fields, *((problem.what, f"{problem.detail}: {problem.hint}") for problem in report.vacuum_problems)]
-
-
 def _sentence(report: SweepReport) -> str:
     parts = [
         f"{plural(report.expired, 'lease')} expired" if report.expired else "",
@@ -266,4 +250,4 @@ def _sentence(report: SweepReport) -> str:
         else "",
         *(f"{problem.what}: {problem.detail} ({problem.hint})" for problem in report.vacuum_problems),
     ]
-    return "; ".join(part for part in parts if part)
+    return "; ".join(part for part in parts if part) or "nothing to do"
