@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -11,7 +10,7 @@ from tarry.edges.cli.exit_codes import ExitCode, Usage
 from tarry.edges.cli.help import argument, option
 from tarry.edges.cli.options import DryRun, Lake, Master, instant_of, one_of, parsed
 from tarry.edges.cli.output.printer import Cell
-from tarry.edges.cli.pipeline.jobs import WORTH_MERGING, PipelineJob, arguments, chosen, load, registry_of, run_jobs
+from tarry.edges.cli.pipeline.jobs import WORTH_MERGING, arguments, chosen, load, registry_of, run_jobs
 from tarry.edges.cli.pipeline.spark import progress_bar, spark_for
 from tarry.edges.formats import delay, duration
 
@@ -49,20 +48,14 @@ def run(
     period = parsed(duration, every, "--every")
     if period is not None and period < SHORTEST_EVERY:
         raise Usage(f"--every must be at least 1s, got {every}")
-    return run_jobs(
-        cli, [PipelineJob(name, {"lake": lake, **more.get(name, {})}) for name in names], master, every=period
-    )
-
-
-def _run_one(cli: CommandSession, name: str, master: str | None, given: Mapping[str, Any]) -> ExitCode:
-    return run_jobs(cli, [PipelineJob(name, given)], master)
+    return run_jobs(cli, {name: {"lake": lake, **more.get(name, {})} for name in names}, master, every=period)
 
 
 def _command_of_job(name: str, help: str, *examples: str) -> None:
     """A command for a job that has no options of its own."""
 
     def job(cli: CommandSession, lake: Lake = None, master: Master = None) -> ExitCode:
-        return _run_one(cli, name, master, {"lake": lake})
+        return run_jobs(cli, {name: {"lake": lake}}, master)
 
     job.__doc__ = help
     command(f"pipeline {name}", *examples)(job)
@@ -85,7 +78,7 @@ def archive(
     Incremental, and safe to interrupt: the next run continues. Each batch is read back and compared with the journal
     before it counts.
     """
-    return _run_one(cli, "archive", master, {"lake": lake, "delta": delta})
+    return run_jobs(cli, {"archive": {"lake": lake, "delta": delta}}, master)
 
 
 _command_of_job(
@@ -122,7 +115,7 @@ def anomalies(cli: CommandSession, detectors: Detectors = None, lake: Lake = Non
     Rules and statistical detectors, on new events of the archive. Acknowledged and muted anomalies are not raised.
     """
     registry = None if detectors is None else registry_of(detectors)
-    return _run_one(cli, "anomalies", master, {"lake": lake, "registry": registry})
+    return run_jobs(cli, {"anomalies": {"lake": lake, "registry": registry}}, master)
 
 
 _command_of_job(
@@ -157,7 +150,7 @@ def prune(
     Only whole days, never today, that every lake has in full and equal to the journal. With --retention, days that are
     older than the retention of their queue and no longer in the journal are deleted from the lake for good.
     """
-    return _run_one(cli, "prune", master, {"lake": lake, "retention": retention})
+    return run_jobs(cli, {"prune": {"lake": lake, "retention": retention}}, master)
 
 
 @command(
@@ -214,7 +207,7 @@ def replay(
         "write_id": name,
         "dry_run": dry_run,
     }
-    return _run_one(cli, "replay", master, given)
+    return run_jobs(cli, {"replay": given}, master)
 
 
 @command("verify", "tarry verify", "tarry verify --lake s3a://lake/tarry -o json")

@@ -40,13 +40,6 @@ _SCHEMA = "tarry.pipeline.run/1"
 
 
 @dataclass(frozen=True, slots=True)
-class PipelineJob:
-    name: str
-    given: Mapping[str, Any]
-    """Options of the command line. None: the default of the job."""
-
-
-@dataclass(frozen=True, slots=True)
 class JobResult:
     job: str
     seconds: float
@@ -121,16 +114,17 @@ def arguments(module: Any, given: Mapping[str, Any]) -> Any:
 
 
 def run_jobs(
-    cli: CommandSession, jobs: Sequence[PipelineJob], master: str | None, *, every: timedelta | None = None
+    cli: CommandSession, jobs: Mapping[str, Mapping[str, Any]], master: str | None, *, every: timedelta | None = None
 ) -> ExitCode:
+    """Run jobs by name, with their options of the command line. None: the default of the job."""
     if every is not None and not (cli.printer.for_people or cli.printer.line_by_line):
         raise Usage("--every cannot print one JSON document", hint="use --output jsonl: one object per job")
     # Before Spark starts, which takes seconds: a missing job fails at once.
-    modules = {job.name: load(job.name) for job in jobs}
+    modules = {name: load(name) for name in jobs}
     with cli.open() as app, spark_for(cli, master) as spark:
         while True:
             started_s = time.monotonic()
-            results = [_run(cli, spark, app, job, modules[job.name]) for job in jobs]
+            results = [_run(cli, spark, app, name, modules[name], given) for name, given in jobs.items()]
             if every is None:
                 if not (cli.printer.for_people or cli.printer.line_by_line):
                     more = {"ok": all(result.ok for result in results)}
@@ -141,13 +135,15 @@ def run_jobs(
             _pause(cli, every - timedelta(seconds=time.monotonic() - started_s), every)
 
 
-def _run(cli: CommandSession, spark: SparkSession, app: App, job: PipelineJob, module: Any) -> JobResult:
+def _run(
+    cli: CommandSession, spark: SparkSession, app: App, name: str, module: Any, given: Mapping[str, Any]
+) -> JobResult:
     started_s = time.monotonic()
     summary = error = hint = None
     code = ExitCode.OK
     try:
-        with progress_bar(cli, spark, job.name):
-            summary = module.run(spark, app, arguments(module, job.given))
+        with progress_bar(cli, spark, name):
+            summary = module.run(spark, app, arguments(module, given))
     except TarryError as failure:
         error, hint, code = without_secrets(str(failure)), failure.hint, code_of(failure)
     except Exception as failure:
@@ -155,7 +151,7 @@ def _run(cli: CommandSession, spark: SparkSession, app: App, job: PipelineJob, m
             sys.stderr.write(without_secrets("".join(traceback.format_exception(failure))))
         error = without_secrets(f"{type(failure).__name__}: {' '.join(str(failure).split())[:300]}")
         hint, code = _log_hint(), ExitCode.FAILED
-    result = JobResult(job.name, time.monotonic() - started_s, summary, error, hint, code)
+    result = JobResult(name, time.monotonic() - started_s, summary, error, hint, code)
     _print(cli, result)
     return result
 
