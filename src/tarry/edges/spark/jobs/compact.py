@@ -30,15 +30,15 @@ class CompactArgs:
             raise InvalidInput("target_rows must be at least 1, and at_least 2")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class CompactSummary:
     lake: str
-    batches_before: int
-    batches_after: int
-    files_before: int
-    files_after: int
-    rows: int
-    swept: int
+    batches_before: int = 0
+    batches_after: int = 0
+    files_before: int = 0
+    files_after: int = 0
+    rows: int = 0
+    swept: int = 0
     """Deleted directories and files that were no longer part of the lake."""
 
     def line(self) -> str:
@@ -56,7 +56,7 @@ def run(spark: SparkSession, app: App, args: CompactArgs) -> CompactSummary:
     with pipeline.manifest.run(JOB, exclusive=f"lake {lake.root}", lake=lake.root) as noted:
         delta.is_kept(spark, lake)  # fail before anything is written
         pipeline.manifest.abandon_compactions(lake.root)
-        before = after = files_before = files_after = rows = 0
+        summary = CompactSummary(lake=lake.root)
         for parts in groups(pipeline.manifest.batches(lake.root), args):
             noted.verify_held()
             batch = pipeline.retention.plan_compaction(parts, noted.id)
@@ -65,21 +65,14 @@ def run(spark: SparkSession, app: App, args: CompactArgs) -> CompactSummary:
             measured = measure_batch(spark, lake, batch)
             check_equal(batch, by_day(measured.files), by_day(old))
             done = pipeline.retention.replace(batch, parts, measured.files)
-            before, after = before + len(parts), after + 1
-            files_before, files_after = files_before + len(old), files_after + len(done.files)
-            rows += done.digest.rows
+            summary.batches_before += len(parts)
+            summary.batches_after += 1
+            summary.files_before += len(old)
+            summary.files_after += len(done.files)
+            summary.rows += done.digest.rows
         delta.keep(spark, lake, pipeline.manifest.batches(lake.root))
-        swept = clear(spark, app, lake) + lake.sweep(spark, pipeline.manifest.known_directories(lake.root))
-        summary = CompactSummary(
-            lake=lake.root,
-            batches_before=before,
-            batches_after=after,
-            files_before=files_before,
-            files_after=files_after,
-            rows=rows,
-            swept=swept,
-        )
-        noted.summary = {"before": before, "after": after, "rows": rows}
+        summary.swept = clear(spark, app, lake) + lake.sweep(spark, pipeline.manifest.known_directories(lake.root))
+        noted.summary = {"before": summary.batches_before, "after": summary.batches_after, "rows": summary.rows}
     return summary
 
 

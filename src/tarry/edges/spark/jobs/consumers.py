@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import date
 
 from pyspark.sql import SparkSession
@@ -24,13 +24,13 @@ class ConsumersArgs(PercentileArgs):
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class ConsumersSummary:
     lake: str
     days: tuple[date, ...]
-    consumers: int
-    hours: int
-    changed: int
+    consumers: int = 0
+    hours: int = 0
+    changed: int = 0
 
     def line(self) -> str:
         if not self.days:
@@ -44,21 +44,14 @@ class ConsumersSummary:
 def run(spark: SparkSession, app: App, args: ConsumersArgs) -> ConsumersSummary:
     """Bring the consumer statistics up to date with the archive."""
     with changed_days(spark, app, args.lake, JOB, PartKind.EVENTS) as work:
-        people = hours = changed = 0
+        summary = ConsumersSummary(lake=work.lake.root, days=tuple(sorted(work.days)))
         used = [part for part in work.parts if part.day in work.days]
         if used:
             with sized_for(spark, sum(part.rows for part in used)) as layout:
                 traced = layout.read(read_parts(spark, work.lake, used))
                 with on_disk(consumers.consumer_hours(traced, exactness(used, args.exact_up_to))) as per_hour:
                     columns = [name for name in per_hour.columns if name != "date"]
-                    hours, changed = work.publish(per_hour, TABLE, Table.CONSUMERS, columns)
-                    people = per_hour.select("consumer").distinct().count()
-        root = work.lake.root
-        work.run.summary = {"lake": root, "days": len(work.days), "hours": hours, "changed": changed}
-    return ConsumersSummary(
-        lake=root,
-        days=tuple(sorted(work.days)),
-        consumers=people,
-        hours=hours,
-        changed=changed,
-    )
+                    summary.hours, summary.changed = work.publish(per_hour, TABLE, Table.CONSUMERS, columns)
+                    summary.consumers = per_hour.select("consumer").distinct().count()
+        work.run.summary = {**asdict(summary), "days": len(work.days)}
+    return summary

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import date, timedelta
 from functools import reduce
 
@@ -36,14 +36,14 @@ class FactsArgs:
             raise InvalidInput("serve_for must not be negative")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class FactsSummary:
     lake: str
     days: tuple[date, ...]
     ended: int
     """Versions that ended since the last run, or whose facts changed."""
-    served: int
-    forgotten: int
+    served: int = 0
+    forgotten: int = 0
 
     def line(self) -> str:
         if not self.days:
@@ -55,8 +55,9 @@ def run(spark: SparkSession, app: App, args: FactsArgs) -> FactsSummary:
     """Bring the facts up to date with the archive."""
     with changed_days(spark, app, args.lake, JOB, PartKind.FACTS) as work:
         oldest = app.store.run(app.store.queues.now()) - args.serve_for
-        served = 0
         of_days = [part for part in work.parts if part.day in work.days]
+        ended = sum(part.rows for part in of_days if part.run_id > work.processed)
+        summary = FactsSummary(lake=work.lake.root, days=tuple(sorted(work.days)), ended=ended)
         if of_days:
             with sized_for(spark, sum(part.rows for part in of_days)) as layout:
                 marked = layout.read(_marked(spark, work.lake, of_days, work.processed))
@@ -66,18 +67,10 @@ def run(spark: SparkSession, app: App, args: FactsArgs) -> FactsSummary:
                     # unchanged.
                     recent = known.where(F.col("news") & (F.col("settled_at") >= F.lit(oldest)))
                     rows = Rows(recent, [name for name in facts.FACTS.names if name != "date"], work.run)
-                    served = app.pipeline.analytics.put(Table.FACTS, rows)
-        forgotten = app.pipeline.analytics.delete_facts(oldest)
-        ended = sum(part.rows for part in of_days if part.run_id > work.processed)
-        root = work.lake.root
-        work.run.summary = {"lake": root, "days": len(work.days), "ended": ended, "served": served}
-    return FactsSummary(
-        lake=root,
-        days=tuple(sorted(work.days)),
-        ended=ended,
-        served=served,
-        forgotten=forgotten,
-    )
+                    summary.served = app.pipeline.analytics.put(Table.FACTS, rows)
+        summary.forgotten = app.pipeline.analytics.delete_facts(oldest)
+        work.run.summary = {**asdict(summary), "days": len(work.days)}
+    return summary
 
 
 def _marked(spark: SparkSession, lake: Lake, parts: Sequence[HistoryPart], processed: int) -> DataFrame:

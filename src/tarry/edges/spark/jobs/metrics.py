@@ -9,7 +9,7 @@ unchanged.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import date
 
 from pyspark.sql import SparkSession
@@ -34,12 +34,12 @@ class MetricsArgs(PercentileArgs):
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class MetricsSummary:
     lake: str
-    days: tuple[date, ...]
-    minutes: int
-    changed: int
+    days: tuple[date, ...] = ()
+    minutes: int = 0
+    changed: int = 0
     """Minutes that were new or different."""
 
     def line(self) -> str:
@@ -51,21 +51,20 @@ class MetricsSummary:
 def run(spark: SparkSession, app: App, args: MetricsArgs) -> MetricsSummary:
     """Bring the metrics up to date with the archive."""
     with changed_days(spark, app, args.lake, JOB, PartKind.EVENTS) as work:
-        minutes = changed = 0
-        root = work.lake.root
+        summary = MetricsSummary(lake=work.lake.root)
         used = [part for part in work.parts if work.days and part.day >= min(work.days)]
         if used:
-            levels = app.pipeline.analytics.levels_before(root, min(work.days))
+            levels = app.pipeline.analytics.levels_before(summary.lake, min(work.days))
             baseline = local_frame(spark, levels, "queue_id int, depth long, dead long")
             with sized_for(spark, sum(part.rows for part in used)) as layout:
                 traced = layout.read(read_parts(spark, work.lake, used))
                 measured = metrics.measured(traced, exactness(used, args.exact_up_to))
                 with on_disk(metrics.with_depth(measured, baseline)) as per_minute:
-                    minutes, changed = work.publish(per_minute, TABLE, Table.METRICS, _SERVED)
+                    summary.minutes, summary.changed = work.publish(per_minute, TABLE, Table.METRICS, _SERVED)
                     grown: dict[date, list[tuple[int, int, int]]] = defaultdict(list)
                     for row in metrics.day_nets(per_minute).collect():
                         grown[row.date].append((row.queue_id, row.net, row.dead_net))
-            app.pipeline.analytics.put_levels(root, grown)
-        days = tuple(sorted({part.day for part in used}))
-        work.run.summary = {"lake": root, "days": len(days), "minutes": minutes, "changed": changed}
-    return MetricsSummary(lake=root, days=days, minutes=minutes, changed=changed)
+            app.pipeline.analytics.put_levels(summary.lake, grown)
+        summary.days = tuple(sorted({part.day for part in used}))
+        work.run.summary = {**asdict(summary), "days": len(summary.days)}
+    return summary
