@@ -12,8 +12,7 @@ from tarry.core import limits
 from tarry.core.analytics.bulk_offer import Rules
 from tarry.core.errors import InvalidInput
 from tarry.core.messages.model import Conflict, ConflictRule
-from tarry.edges.env import dsn_from
-from tarry.edges.spark.source.options import boolean, positive
+from tarry.edges.spark.source.options import boolean, dsn_of, positive
 
 OPTIONS = (
     "dsn", "queue", "write_id", "conflict", "max_wait_s", "payload_format", "payload_limit", "create_queues",
@@ -46,12 +45,9 @@ class SinkOptions:
         unknown = sorted(set(given) - set(OPTIONS) - set(_SPARKS_OWN))
         if unknown:
             raise InvalidInput(f"the sink has no option {unknown[0]!r}", hint=f"there are: {', '.join(OPTIONS)}")
-        dsn = given.get("dsn", dsn_from())
-        if dsn is None:
-            raise InvalidInput("the sink needs the option dsn: which database to write to")
         queue = given.get("queue")
         return cls(
-            dsn=dsn,
+            dsn=dsn_of(given),
             queue=None if queue is None else limits.check_queue_name(queue),
             payload_format=_one_of(PayloadFormat, "payload_format", given.get("payload_format")),
             rules=Rules(conflict=_conflict(given), create_queues=boolean(given, "create_queues") is not False),

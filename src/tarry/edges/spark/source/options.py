@@ -58,7 +58,7 @@ def parse(given: Mapping[str, str], schema: StructType | None = None) -> SourceO
     if start not in ("earliest", "latest"):
         raise InvalidInput(f"option start is earliest or latest, not {start!r:.80}")
     return SourceOptions(
-        dsn=_dsn(options),
+        dsn=dsn_of(options),
         table=table,
         columns=_columns(options, table, schema),
         since=since,
@@ -72,7 +72,7 @@ def parse(given: Mapping[str, str], schema: StructType | None = None) -> SourceO
     )
 
 
-def _dsn(options: Mapping[str, str]) -> str:
+def dsn_of(options: Mapping[str, str]) -> str:
     dsn = options.get("dsn") or dsn_from()
     if dsn is None:
         raise InvalidInput(

@@ -43,7 +43,9 @@ class LongProcessing:
 
 
 @dataclass(frozen=True)
-class LockStolen:
+class EveryEvent:
+    """Settings of lock_stolen and dlq_movement."""
+
     most_per_hour: int = 50
 
 
@@ -51,11 +53,6 @@ class LockStolen:
 class NearDlq:
     attempts_left: int = 1
     most_per_hour: int = 20
-
-
-@dataclass(frozen=True)
-class DlqMovement:
-    most_per_hour: int = 50
 
 
 @dataclass(frozen=True)
@@ -136,8 +133,8 @@ def long_processing(context: DetectorContext, settings: LongProcessing) -> DataF
     return _about(long, F.col("observed"), sentence)
 
 
-@detector(name="lock_stolen", severity="critical", settings=LockStolen())
-def lock_stolen(context: DetectorContext, settings: LockStolen) -> DataFrame:
+@detector(name="lock_stolen", severity="critical", settings=EveryEvent())
+def lock_stolen(context: DetectorContext, settings: EveryEvent) -> DataFrame:
     """A settle with a token that is not the current one: it changed nothing, but work was done twice."""
     verb = F.coalesce(F.get_json_object("detail", "$.verb"), F.lit("settle"))
     sentence = filled(
@@ -169,8 +166,8 @@ def near_dlq(context: DetectorContext, settings: NearDlq) -> DataFrame:
     return _about(near, F.col("observed"), sentence)
 
 
-@detector(name="dlq_movement", severity="warning", settings=DlqMovement())
-def dlq_movement(context: DetectorContext, settings: DlqMovement) -> DataFrame:
+@detector(name="dlq_movement", severity="warning", settings=EveryEvent())
+def dlq_movement(context: DetectorContext, settings: EveryEvent) -> DataFrame:
     """By its last nack, by a lease that expired at its last attempt, or buried by a consumer."""
     reason = F.get_json_object("detail", "$.reason")
     why = (

@@ -17,15 +17,9 @@ from tarry.edges.spark.transforms.instants import dated
 
 @dataclass(frozen=True)
 class Bulk:
-    """Settings of bulk_enqueue, bulk_delete and bulk_move."""
+    """Settings of bulk_enqueue, bulk_delete, bulk_move and queue_cleared."""
 
     at_least: int = 10
-    most_per_hour: int = 20
-
-
-@dataclass(frozen=True)
-class QueueCleared:
-    at_least: int = 1
     most_per_hour: int = 20
 
 
@@ -72,8 +66,8 @@ def bulk_move(context: DetectorContext, settings: Bulk) -> DataFrame:
     return _bulk(counted.where(F.col("count") >= settings.at_least), "were redriven in queue")
 
 
-@detector(name="queue_cleared", severity="warning", settings=QueueCleared())
-def queue_cleared(context: DetectorContext, settings: QueueCleared) -> DataFrame:
+@detector(name="queue_cleared", severity="warning", settings=Bulk(at_least=1))
+def queue_cleared(context: DetectorContext, settings: Bulk) -> DataFrame:
     """Also for a queue without a journal: this event is always written."""
     count = F.get_json_object("detail", "$.count").cast("long")
     cleared = (
