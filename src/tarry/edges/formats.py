@@ -5,8 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from tarry.core.durations import DURATIONS, INSTANTS, delay, duration, exact, moment
+from tarry.core.errors import InvalidInput
 
-__all__ = ["DURATIONS", "INSTANTS", "delay", "duration", "exact", "instant", "length", "moment", "relative", "roughly"]
+__all__ = [
+    "DURATIONS", "INSTANTS", "delay", "duration", "exact", "instant", "length", "moment", "past", "relative", "roughly",
+]  # fmt: skip
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"))
 _FINEST = ((86_400, 3_600), (3_600, 60))
@@ -50,3 +53,17 @@ def relative(at: datetime, now: datetime) -> str:
     if abs(span) < timedelta(milliseconds=1):
         return "now"
     return f"in {roughly(span)}" if span > timedelta(0) else f"{roughly(span)} ago"
+
+
+def past(text: str | None, name: str, now: datetime) -> datetime | None:
+    """An instant, or a time ago."""
+    if text is None:
+        return None
+    try:
+        return now - duration(text, name)
+    except InvalidInput:
+        at = moment(text, name)
+    if not isinstance(at, datetime):
+        hint = "write 2h for two hours ago, or a time with its zone"
+        raise InvalidInput(f"{name} must be in the past, got {text!r:.80}", hint=hint)
+    return at

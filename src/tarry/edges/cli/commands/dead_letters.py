@@ -6,12 +6,10 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 from tarry.core.dead_letters.fingerprints import LENGTH
 from tarry.core.dead_letters.redrive import EVERY_LETTER, DeadFilter, RedriveJob, RedrivePhase, RedriveState, Where
-from tarry.core.errors import InvalidInput
 from tarry.core.messages.model import Counted, DeadLetter
 from tarry.edges.cli.context import CommandSession, command, now_of
 from tarry.edges.cli.exit_codes import Conflicting, ExitCode, Interrupted, NotFound, Usage
@@ -21,7 +19,7 @@ from tarry.edges.cli.output import views
 from tarry.edges.cli.output.printer import plain
 from tarry.edges.cli.output.text import plural
 from tarry.edges.cli.output.views import filter_words
-from tarry.edges.formats import duration, moment
+from tarry.edges.formats import past
 from tarry.wire.dead_letters import DeadChoice
 
 if TYPE_CHECKING:
@@ -50,8 +48,8 @@ class FilterOptions:
             "type": self.type,
             "key_prefix": self.key_prefix,
             "versions": sorted(set(versions)) if versions else None,
-            "died_from": _past(self.since, "--since", now),
-            "died_to": _past(self.until, "--until", now),
+            "died_from": past(self.since, "--since", now),
+            "died_to": past(self.until, "--until", now),
             "fingerprint": None if self.group is None else _fingerprint(app, queue, self.group),
         }
 
@@ -272,21 +270,6 @@ def _fingerprint(app: App, queue: str, text: str) -> str:
         names = ", ".join(matches[:5])
         raise Usage(f"--group {text!r} matches {len(matches)} groups: {names}", hint="give more characters")
     return matches[0]
-
-
-def _past(text: str | None, name: str, now: datetime) -> datetime | None:
-    """An instant, or a time ago."""
-    if text is None:
-        return None
-    try:
-        return now - duration(text, name)
-    except InvalidInput:
-        at = moment(text, name)
-    if not isinstance(at, datetime):
-        raise InvalidInput(
-            f"{name} must be in the past, got {text!r:.80}", hint="write 2h for two hours ago, or a time with its zone"
-        )
-    return at
 
 
 Job = Annotated[int, argument("JOB", "The number of the job.")]

@@ -11,7 +11,7 @@ from tarry.core.errors import InvalidInput
 from tarry.edges.dashboard import commands
 from tarry.edges.dashboard.commands import Commands
 from tarry.edges.dashboard.screen import View
-from tarry.edges.formats import duration, instant, moment
+from tarry.edges.formats import instant, past
 from tarry.wire.base import MOST
 from tarry.wire.ids import storable
 
@@ -33,8 +33,8 @@ def choice(view: View, values: Mapping[str, str] | None = None) -> DeadFilter:
         "fingerprint": texts["fingerprint"],
         "type": texts["type"],
         "key_prefix": texts["key_prefix"],
-        "died_from": _past(texts["died_from"], "died since", view.now),
-        "died_to": _past(texts["died_to"], "died before", view.now),
+        "died_from": past(texts["died_from"], "died since", view.now),
+        "died_to": past(texts["died_to"], "died before", view.now),
         "versions": versions or None,
     }
     return DeadFilter.of(where)
@@ -44,19 +44,6 @@ def _version(text: str) -> int:
     if not (text.strip().isascii() and text.strip().isdigit() and len(text.strip()) < 20):
         raise InvalidInput(f"a version is a number, not {text!r:.40}")
     return int(text)
-
-
-def _past(text: str | None, name: str, now: datetime) -> datetime | None:
-    """An instant, or a time ago."""
-    if text is None:
-        return None
-    try:
-        return now - duration(text, name)
-    except InvalidInput:
-        at = moment(text, name)
-    if not isinstance(at, datetime):
-        raise InvalidInput(f"{name} must be in the past, not {text!r:.80}", hint="write 2h for two hours ago")
-    return at
 
 
 def query_of(where: DeadFilter) -> dict[str, str]:
