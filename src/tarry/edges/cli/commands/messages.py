@@ -266,6 +266,7 @@ def _settle(cli: CommandSession, verb: str, queue: str, key: str, token: str, se
     cli.printer.record(
         "tarry.message.settle/1",
         {"queue": queue, "key": key, "settled": settled.value, "verb": verb},
+        [("queue", queue), ("key", key), ("settled", verb)],
     )
 
 
