@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from datetime import date, datetime
 from itertools import islice
 from typing import Any
 
-from tarry.core.analytics.anomalies import Anomaly, Band, Mute
-from tarry.core.analytics.manifest import ArchivedDay, ArchivedFile, PastRun
+from tarry.core.analytics.anomalies import Mute
+from tarry.core.analytics.manifest import ArchivedDay
 from tarry.core.analytics.port import AnalyticsPage, AnalyticsQuery
 from tarry.core.errors import InvalidInput, InvalidState
 from tarry.core.journal.events import Event, EventKind
@@ -81,41 +80,27 @@ class MemoryAnalytics(MemoryRole):
         rows = events[: query.limit]
         return AnalyticsPage(rows=rows, next=str(rows[-1].id) if rows and len(events) > len(rows) else None)
 
-    async def _no_rows(self, query: AnalyticsQuery, **filters: Any) -> AnalyticsPage[Any]:
+    async def _page(self, query: AnalyticsQuery, **filters: Any) -> AnalyticsPage[Any]:
         return AnalyticsPage(rows=[])
 
-    minutes = hours = forecasts = anomalies = _no_rows
-
-    async def anomaly(self, id: int) -> Anomaly | None:
+    async def _nothing(self, *args: Any, **options: Any) -> Any:
         return None
 
-    async def acknowledge(self, id: int, *, by: str | None, note: str | None) -> Anomaly | None:
-        return None
+    async def _rows(self, *args: Any, **options: Any) -> list[Any]:
+        return []
 
-    async def mute(self, *, detector: str | None, queue: str | None, until: datetime | None, reason: str) -> Mute:
+    async def _lakes(self, *, limit: int = 100) -> Mapping[str, list[ArchivedDay]]:
+        return {}
+
+    async def _not_muted(self, **options: Any) -> Mute:
         raise InvalidState(
             "nothing can be muted: the memory store has no data pipeline", hint="tarry serve on PostgreSQL"
         )
 
-    async def mutes(self) -> list[Mute]:
-        return []
-
     async def unmute(self, id: int) -> bool:
         return False
 
-    async def bands(self, queue: str, metric: str) -> list[Band]:
-        return []
-
-    async def runs(self, *, job: str | None = None, before: int | None = None, limit: int = 100) -> list[PastRun]:
-        return []
-
-    async def last_runs(self, jobs: Sequence[str]) -> list[PastRun]:
-        return []
-
-    async def lake_days(self, *, limit: int = 100) -> Mapping[str, list[ArchivedDay]]:
-        return {}
-
-    async def lake_files(
-        self, *, since: date | None = None, until: date | None = None, queue: str | None = None, limit: int = 1_000
-    ) -> list[ArchivedFile]:
-        return []
+    minutes = hours = forecasts = anomalies = _page
+    anomaly = acknowledge = _nothing
+    mutes = bands = runs = last_runs = lake_files = _rows
+    lake_days, mute = _lakes, _not_muted

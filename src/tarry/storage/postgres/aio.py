@@ -20,7 +20,7 @@ from tarry.core.operation import Operation, foreign
 from tarry.core.ports import Connections
 from tarry.core.security.idempotency import AsyncDoing, IdempotencyKey, StoredResponse
 from tarry.core.settings import QueueSettings, StoreSettings
-from tarry.storage.postgres.analytics.store import PostgresAnalytics
+from tarry.storage.postgres.analytics.store import analytics_on
 from tarry.storage.postgres.arrays import register_array_dumpers
 from tarry.storage.postgres.connections import (
     aconfigure,
@@ -70,7 +70,7 @@ class AsyncPostgresStore(PostgresRoles):
             open=False,
             **pool_options(dsn, settings),
         )
-        self.analytics: Analytics = PostgresAnalytics(self._run_op)
+        self.analytics: Analytics = analytics_on(self._run_op)
 
     async def open(self) -> None:
         await self._pool.open()

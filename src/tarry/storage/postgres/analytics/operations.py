@@ -24,6 +24,11 @@ R = TypeVar("R")
 
 MAX_ROWS = 100_000
 """The largest page."""
+OF_THE_PORT = (
+    *("minutes", "hours", "forecasts", "anomalies", "anomaly", "acknowledge", "mutes", "unmute"),
+    *("bands", "runs", "last_runs", "lake_days", "lake_files"),
+)
+"""Operations that are methods of `core.analytics.port.Analytics`."""
 
 
 class _Position(msgspec.Struct, array_like=True, frozen=True):
@@ -70,11 +75,16 @@ def anomaly(id: int) -> Op[Anomaly | None]:
     return page.rows[0] if page.rows else None
 
 
-def acknowledge(ids: Sequence[int], by: str | None, note: str | None) -> Statement[int]:
-    return bind("analytics/anomalies/acknowledge", value, ids=list(ids), by=by, note=note)
+def acknowledge(id: int, *, by: str | None, note: str | None) -> Op[Anomaly | None]:
+    yield from acknowledge_all([id], by, note)
+    return (yield from anomaly(id))
 
 
-def mute(detector: str | None, queue: str | None, until: datetime | None, reason: str) -> Op[Mute]:
+def acknowledge_all(ids: Sequence[int], by: str | None, note: str | None) -> Op[int]:
+    return bind("analytics/anomalies/acknowledge", value, ids=list(ids), by=by, note=note).run()
+
+
+def mute(*, detector: str | None, queue: str | None, until: datetime | None, reason: str) -> Op[Mute]:
     if until is not None and until.tzinfo is None:
         raise InvalidInput(f"until needs a time zone: {until.isoformat()}")
     params = {"detector": detector, "queue": queue, "until": until, "reason": reason}
@@ -84,12 +94,12 @@ def mute(detector: str | None, queue: str | None, until: datetime | None, reason
     return muted
 
 
-def mutes() -> Statement[list[Mute]]:
-    return bind("analytics/anomalies/mutes", each(made(Mute)))
+def mutes() -> Op[list[Mute]]:
+    return bind("analytics/anomalies/mutes", each(made(Mute))).run()
 
 
-def unmute(id: int) -> Statement[bool]:
-    return bind("analytics/anomalies/unmute", value, id=id)
+def unmute(id: int) -> Op[bool]:
+    return bind("analytics/anomalies/unmute", value, id=id).run()
 
 
 def last_run(job: str, lake: str | None = None) -> Statement[PastRun | None]:
@@ -97,26 +107,23 @@ def last_run(job: str, lake: str | None = None) -> Statement[PastRun | None]:
 
 
 def bands(queue: str, metric: str) -> Op[list[Band]]:
-    return (yield from rows_of(queue, "analytics/anomalies/bands", made(Band), {"metric": metric}))
+    return rows_of(queue, "analytics/anomalies/bands", made(Band), {"metric": metric})
 
 
-def runs(job: str | None, before: int | None, limit: int) -> Op[list[PastRun]]:
+def runs(*, job: str | None = None, before: int | None = None, limit: int = 100) -> Op[list[PastRun]]:
     statement = bind("analytics/runs", each(_with_lock), job=job, before=before, limit=limited(limit))
-    return [_lost(run, is_locked=is_locked) for run, is_locked in (yield from statement.run())]
+    runs = yield from statement.run()
+    return [run if is_locked or run.state != "running" else replace(run, state="lost") for run, is_locked in runs]
 
 
-def _lost(run: PastRun, *, is_locked: bool) -> PastRun:
-    return run if is_locked or run.state != "running" else replace(run, state="lost")
-
-
-def lake_days(limit: int) -> Statement[dict[str, list[ArchivedDay]]]:
+def lake_days(*, limit: int = 100) -> Op[dict[str, list[ArchivedDay]]]:
     def decode(rows: list[Row]) -> dict[str, list[ArchivedDay]]:
         lakes: dict[str, list[ArchivedDay]] = {}
         for row in rows:
             lakes.setdefault(row.lake, []).append(archived_day(row))
         return lakes
 
-    return bind("analytics/archive/lake_days", decode, limit=limited(limit))
+    return bind("analytics/archive/lake_days", decode, limit=limited(limit)).run()
 
 
 def archived_day(row: Row) -> ArchivedDay:
@@ -128,14 +135,16 @@ def archived_day(row: Row) -> ArchivedDay:
     )
 
 
-def lake_files(since: date | None, until: date | None, queue: str | None, limit: int) -> Statement[list[ArchivedFile]]:
+def lake_files(
+    *, since: date | None = None, until: date | None = None, queue: str | None = None, limit: int = 1_000
+) -> Op[list[ArchivedFile]]:
     params = {"since": since, "until": until, "queue": queue, "limit": limited(limit)}
 
     def decode(row: Row) -> ArchivedFile:
         values: dict[str, Any] = {**_without(row._asdict(), "lake"), "checksum": int(row.checksum)}
         return ArchivedFile(row.lake, LakeFile(**values))
 
-    return bind("analytics/archive/lake_files", each(decode), **params)
+    return bind("analytics/archive/lake_files", each(decode), **params).run()
 
 
 def last_runs(jobs: Sequence[str]) -> Op[list[PastRun]]:

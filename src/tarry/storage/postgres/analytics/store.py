@@ -6,10 +6,9 @@ import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from itertools import islice
-from typing import Final, LiteralString, Protocol, TypeVar
+from types import SimpleNamespace
+from typing import Any, Final, LiteralString, TypeVar, cast
 
-from tarry.core.analytics.anomalies import Anomaly, Band, Mute, Severity
-from tarry.core.analytics.manifest import ArchivedDay, ArchivedFile, PastRun
 from tarry.core.analytics.metrics import (
     ConsumerHour,
     CurrentQueue,
@@ -21,8 +20,7 @@ from tarry.core.analytics.metrics import (
     Planned,
     Table,
 )
-from tarry.core.analytics.port import AnalyticsPage, AnalyticsQuery
-from tarry.core.journal.events import Event, EventKind
+from tarry.core.analytics.port import Analytics, AnalyticsPage, AnalyticsQuery
 from tarry.storage.postgres.analytics import operations
 from tarry.storage.postgres.analytics.database import Role
 from tarry.storage.postgres.journal import recent
@@ -42,76 +40,17 @@ _PUT: Final[Mapping[Table, LiteralString]] = {
 }
 
 
-class RunOperation(Protocol):
-    """Runs an operation on a connection of the store; a new operation for every try. `atomic`: in one transaction."""
+def analytics_on(run: Callable[..., Awaitable[Any]]) -> Analytics:
+    """What the broker reads and changes, on the connections of its store: each method runs the operation of its name.
 
-    def __call__(self, make: Callable[[], Op[R]], *, atomic: bool = False) -> Awaitable[R]: ...
+    `run` takes a function that makes the operation of one try, and whether it is atomic."""
 
+    def method(make: Callable[..., Op[Any]], *, atomic: bool = False) -> Callable[..., Awaitable[Any]]:
+        return lambda *args, **options: run(lambda: make(*args, **options), atomic=atomic)
 
-class PostgresAnalytics:
-    """What the broker reads and changes, on the connections of its store: see `core.analytics.port.Analytics`."""
-
-    def __init__(self, run: RunOperation) -> None:
-        self._run = run
-
-    async def events(
-        self, query: AnalyticsQuery, *, kinds: Iterable[EventKind] | None = None, consumer: str | None = None
-    ) -> AnalyticsPage[Event]:
-        return await self._run(lambda: recent.look_back(query, kinds, consumer), atomic=True)
-
-    async def minutes(self, query: AnalyticsQuery) -> AnalyticsPage[MetricMinute]:
-        return await self._run(lambda: operations.minutes(query))
-
-    async def hours(self, query: AnalyticsQuery) -> AnalyticsPage[ConsumerHour]:
-        return await self._run(lambda: operations.hours(query))
-
-    async def forecasts(self, query: AnalyticsQuery) -> AnalyticsPage[Forecast]:
-        return await self._run(lambda: operations.forecasts(query))
-
-    async def anomalies(
-        self,
-        query: AnalyticsQuery,
-        *,
-        detector: str | None = None,
-        severity: Severity | None = None,
-        acknowledged: bool | None = None,
-    ) -> AnalyticsPage[Anomaly]:
-        return await self._run(
-            lambda: operations.anomalies(query, detector=detector, severity=severity, acknowledged=acknowledged)
-        )
-
-    async def anomaly(self, id: int) -> Anomaly | None:
-        return await self._run(lambda: operations.anomaly(id))
-
-    async def acknowledge(self, id: int, *, by: str | None, note: str | None) -> Anomaly | None:
-        await self._run(operations.acknowledge([id], by, note).run)
-        return await self.anomaly(id)
-
-    async def mute(self, *, detector: str | None, queue: str | None, until: datetime | None, reason: str) -> Mute:
-        return await self._run(lambda: operations.mute(detector, queue, until, reason), atomic=True)
-
-    async def mutes(self) -> list[Mute]:
-        return await self._run(operations.mutes().run)
-
-    async def unmute(self, id: int) -> bool:
-        return await self._run(operations.unmute(id).run)
-
-    async def bands(self, queue: str, metric: str) -> list[Band]:
-        return await self._run(lambda: operations.bands(queue, metric))
-
-    async def runs(self, *, job: str | None = None, before: int | None = None, limit: int = 100) -> list[PastRun]:
-        return await self._run(lambda: operations.runs(job, before, limit))
-
-    async def last_runs(self, jobs: Sequence[str]) -> list[PastRun]:
-        return await self._run(lambda: operations.last_runs(jobs))
-
-    async def lake_days(self, *, limit: int = 100) -> Mapping[str, list[ArchivedDay]]:
-        return await self._run(operations.lake_days(limit).run)
-
-    async def lake_files(
-        self, *, since: date | None = None, until: date | None = None, queue: str | None = None, limit: int = 1_000
-    ) -> list[ArchivedFile]:
-        return await self._run(operations.lake_files(since, until, queue, limit).run)
+    methods = {name: method(getattr(operations, name)) for name in operations.OF_THE_PORT}
+    events, mute = method(recent.look_back, atomic=True), method(operations.mute, atomic=True)
+    return cast("Analytics", SimpleNamespace(**methods, events=events, mute=mute))
 
 
 class PipelineAnalytics(Role):

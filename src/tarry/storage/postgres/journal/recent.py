@@ -32,7 +32,7 @@ class _Position(NamedTuple):
 
 
 def look_back(
-    query: AnalyticsQuery, kinds: Iterable[EventKind] | None, consumer: str | None
+    query: AnalyticsQuery, *, kinds: Iterable[EventKind] | None = None, consumer: str | None = None
 ) -> Op[AnalyticsPage[Event]]:
     """The newest events that match, in a transaction of its own."""
     limited(query.limit)

@@ -62,17 +62,17 @@ class PostgresAnomalies(Role):
 
     def acknowledge(self, ids: Sequence[int], *, by: str | None = None, note: str | None = None) -> int:
         """Acknowledge anomalies; returns how many were not acknowledged before."""
-        return self._database.query(operations.acknowledge(ids, by, note).run)
+        return self._database.query(lambda: operations.acknowledge_all(ids, by, note))
 
     def mute(
         self, *, detector: str | None = None, queue: str | None = None, until: datetime | None = None, reason: str
     ) -> Mute:
-        return self._database.transact(operations.mute(detector, queue, until, reason))
+        return self._database.transact(operations.mute(detector=detector, queue=queue, until=until, reason=reason))
 
     def unmute(self, id: int) -> bool:
         """The next run raises what was muted, if it still judges that time range. False if there is no such mute."""
-        return self._database.transact(operations.unmute(id).run())
+        return self._database.transact(operations.unmute(id))
 
     def mutes(self) -> list[Mute]:
         """The mutes in force, latest first."""
-        return self._database.query(operations.mutes().run)
+        return self._database.query(operations.mutes)
