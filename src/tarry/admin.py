@@ -29,8 +29,9 @@ from tarry.storage.postgres import migrate as migrations
 from tarry.storage.postgres.connections import connected, keywords
 from tarry.storage.postgres.health import CheckResult
 from tarry.storage.postgres.journal import statements as journal_statements
-from tarry.storage.postgres.maintenance import statements as maintenance_statements
+from tarry.storage.postgres.maintenance import role as maintenance
 from tarry.storage.postgres.runner import drive, transaction
+from tarry.storage.postgres.statement import bind
 
 LARGEST_SKEW = timedelta(seconds=2)
 PARTITION_DAYS = 2
@@ -254,7 +255,7 @@ def _origin(conn: Connection[Any]) -> CheckResult:
 
 
 def _vacuum(conn: Connection[Any]) -> CheckResult:
-    problems = drive(conn, maintenance_statements.vacuum_problems().run())
+    problems = drive(conn, bind("maintenance/vacuum_health", maintenance.vacuum_problems).run())
     if not problems:
         return CheckResult("vacuum", True, "not blocked")
     return CheckResult("vacuum", False, "; ".join(problem.detail for problem in problems), problems[0].hint)
@@ -262,7 +263,7 @@ def _vacuum(conn: Connection[Any]) -> CheckResult:
 
 def _sweeper(conn: Connection[Any]) -> CheckResult:
     """Information only: deliveries need no sweeper."""
-    leader = drive(conn, maintenance_statements.leader("sweeper").run())
+    leader = drive(conn, bind("maintenance/leader", maintenance.leadership, name="sweeper", now=None).run())
     return CheckResult("sweeper", True, "none is running" if leader is None else f"{leader.holder} leads")
 
 

@@ -26,9 +26,12 @@ from tests.kit.servers import Servers
 from tests.plans.explaining import prepare
 
 QUEUE = "full"
-SLEEPER = wait_statements.Sleeper(
-    process="me", sleep_for=timedelta(minutes=1), scan_every=timedelta(seconds=1), longest=timedelta(minutes=1)
-)
+SLEEPER: dict[str, Any] = {
+    "process": "me",
+    "sleep_for": timedelta(minutes=1),
+    "scan_every": timedelta(seconds=1),
+    "longest": timedelta(minutes=1),
+}
 ROWS = 100_000
 HELD = 5_000
 RARE = ROWS // 1_000
@@ -88,8 +91,8 @@ HOT: dict[str, Callable[[int], Statement[Any]]] = {
     "live_leases": lambda n: statements.live_leases(QUEUE, held(n)),
     "refused": lambda n: statements.refused(QUEUE, "ack", [lease_id.key for lease_id in held(n)], None),
     "read": lambda n: statements.read(QUEUE, held(1)[0].key, None),
-    "wait": lambda n: wait_statements.wait(QUEUE, None, SLEEPER, None),
-    "wait_typed": lambda n: wait_statements.wait(QUEUE, "rare", SLEEPER, None),
+    "wait": lambda n: wait_statements.wait(QUEUE, None, None, **SLEEPER),
+    "wait_typed": lambda n: wait_statements.wait(QUEUE, "rare", None, **SLEEPER),
     "drop": lambda n: statements.drop(QUEUE, held(1)[0].key, None, None),
 }
 WAYS: dict[str, set[str]] = {

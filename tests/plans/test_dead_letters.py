@@ -12,17 +12,17 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from tarry.core.dead_letters.fingerprints import fingerprint
+from tarry.core.dead_letters.fingerprints import READ, fingerprint
 from tarry.core.dead_letters.redrive import EVERY_LETTER, WALK, DeadFilter, RedriveJob, RedrivePhase, RedriveState
 from tarry.core.messages.model import Counted
 from tarry.core.settings import QueueSettings
 from tarry.storage.postgres.arrays import register_array_dumpers
 from tarry.storage.postgres.connections import KEYWORDS, configure
 from tarry.storage.postgres.dead_letters import statements as dead_statements
-from tarry.storage.postgres.maintenance import statements as maintenance_statements
+from tarry.storage.postgres.maintenance import role as maintenance
 from tarry.storage.postgres.queues import statements as queue_statements
 from tarry.storage.postgres.runner import drive
-from tarry.storage.postgres.statement import Statement
+from tarry.storage.postgres.statement import Statement, bind
 from tests.kit.clocks import START
 from tests.kit.servers import Server
 from tests.plans.explaining import Plan, fresh, kept, prepare, undone
@@ -54,9 +54,9 @@ STATEMENTS: dict[str, Callable[[], Statement[Any]]] = {
     "count": lambda: dead_statements.count(QUEUE, EVERY_LETTER, 1_000),
     "count a group": lambda: dead_statements.count(QUEUE, DeadFilter(fingerprint=GROUPS[0]), 1_000),
     "groups": lambda: dead_statements.groups(QUEUE, 100, 1_000),
-    "without fingerprint": lambda: dead_statements.without_fingerprint(None, 1_000),
+    "without fingerprint": lambda: bind("dead_letters/without_fingerprint", list, queue=None, limit=1_000, read=READ),
     "walk": lambda: dead_statements.walk(job()),
-    "sweep": lambda: maintenance_statements.sweep(QUEUE, None, 100, None, None),
+    "sweep": lambda: maintenance.sweep(QUEUE, None, 100, None, None),
 }
 BOUNDS = {
     "list": 10_000, "list a group": 10_000, "show": 1, "count": 1_001, "count a group": 1_001,

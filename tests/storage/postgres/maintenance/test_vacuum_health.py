@@ -6,11 +6,11 @@ import psycopg
 import pytest
 
 import tarry
-from tarry.storage.postgres.maintenance import statements as maintenance_statements
+from tarry.storage.postgres.maintenance import role as maintenance
 
 
 def test_a_transaction_left_open_is_named(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(maintenance_statements, "LONGEST_SNAPSHOT", maintenance_statements.LONGEST_SNAPSHOT * 0)
+    monkeypatch.setattr(maintenance, "LONGEST_SNAPSHOT", maintenance.LONGEST_SNAPSHOT * 0)
     with tarry.connect(database) as app, psycopg.connect(database, application_name="forgotten") as theirs:
         assert app.store.run(app.store.maintenance.vacuum_problems()) == []
         theirs.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
@@ -26,7 +26,7 @@ def test_a_transaction_left_open_is_named(database: str, monkeypatch: pytest.Mon
 
 
 def test_dead_rows_that_are_not_vacuumed_are_counted(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(maintenance_statements, "MOST_DEAD_ROWS", 5)
+    monkeypatch.setattr(maintenance, "MOST_DEAD_ROWS", 5)
     with tarry.connect(database) as app, psycopg.connect(database, autocommit=True) as conn:
         app.queue("orders").offer("a", 1)
         for _ in range(10):

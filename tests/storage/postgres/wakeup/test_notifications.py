@@ -14,7 +14,7 @@ from tarry.core.settings import QueueSettings, StoreSettings
 from tarry.storage.postgres.connections import KEYWORDS, configure
 from tarry.storage.postgres.runner import drive
 from tarry.storage.postgres.sync import PostgresStore
-from tarry.storage.postgres.wakeup.statements import Sleeper, delete_stale_waiters, leave, wait
+from tarry.storage.postgres.wakeup.statements import delete_stale_waiters, leave, wait
 from tests.spark.sink.sink_kit import offered, row
 
 QUEUE = "q"
@@ -64,10 +64,8 @@ def store(database: str) -> Iterator[PostgresStore]:
 def sleep(
     conn: psycopg.Connection[Any], sleep_for: timedelta = MINUTE, *, type: str | None = None, process: str = "me"
 ) -> Any:
-    sleeper = Sleeper(
-        process=process, sleep_for=sleep_for, scan_every=timedelta(seconds=1), longest=max(sleep_for, MINUTE)
-    )
-    return drive(conn, wait(QUEUE, type, sleeper, None).run())
+    about: dict[str, Any] = {"sleep_for": sleep_for, "scan_every": MINUTE / 60, "longest": max(sleep_for, MINUTE)}
+    return drive(conn, wait(QUEUE, type, None, process=process, **about).run())
 
 
 def fresh(n: int, after: timedelta = timedelta(0)) -> list[Draft]:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from tarry.core.dead_letters.fingerprints import READ, pattern
+from tarry.core.dead_letters.fingerprints import pattern
 from tarry.core.dead_letters.redrive import (
     EVERY_LETTER,
     WALK,
@@ -74,16 +74,6 @@ def groups(queue: str, limit: int, cap: int) -> Statement[list[DeadGroup]]:
         return DeadGroup(**row._asdict() | {"pattern": pattern(row.error), "count": count, "types": types})
 
     return bind("dead_letters/groups", decode, queue=queue, limit=storable(limit), most=MOST_GROUPS, cap=cap + 1)
-
-
-class Unlabelled(NamedTuple):
-    version: int
-    reason: str
-    error: str | None
-
-
-def without_fingerprint(queue: str | None, limit: int) -> Statement[list[Unlabelled]]:
-    return bind("dead_letters/without_fingerprint", list, queue=queue, limit=limit, read=READ)
 
 
 def start(where: DeadFilter, params: Mapping[str, Any], total: Counted, now: datetime | None) -> Statement[None]:

@@ -8,8 +8,8 @@ from tarry.core.clock import Clock
 from tarry.core.settings import StoreSettings
 from tarry.core.wakeup.wait_queue import WaitHint, WaitQueue
 from tarry.storage.postgres.operation import PostgresOperation, PostgresRole, in_known_queue
-from tarry.storage.postgres.wakeup import statements
-from tarry.storage.postgres.wakeup.statements import Sleeper
+from tarry.storage.postgres.statement import Op
+from tarry.storage.postgres.wakeup.statements import wait
 from tarry.storage.postgres.wakeup.subscription import Subscription
 
 
@@ -24,11 +24,10 @@ class PostgresWakeup(PostgresRole):
     def announce(self, queue: str, *, sleep_for: timedelta, type: str | None = None) -> PostgresOperation[WaitHint]:
         listener, scan_every = self._subscription.started(), self._settings.scan_every
         longest = max(scan_every, self._settings.listening_scan_every)
-        probe = listener.probe()
-        sleeper = Sleeper(
-            process=listener.process, sleep_for=sleep_for, scan_every=scan_every, longest=longest, probe=probe
-        )
-        return PostgresOperation(
-            lambda own: in_known_queue(lambda: statements.wait(queue, type, sleeper, self._clock.pinned()).run()),
-            on_success=lambda: listener.sent(probe),
-        )
+        probe, process = listener.probe(), listener.process
+
+        def steps() -> Op[WaitHint]:
+            about = {"sleep_for": sleep_for, "scan_every": scan_every, "longest": longest}
+            return wait(queue, type, self._clock.pinned(), process=process, probe=probe, **about).run()
+
+        return PostgresOperation(lambda own: in_known_queue(steps), on_success=lambda: listener.sent(probe))
