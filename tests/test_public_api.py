@@ -34,8 +34,8 @@ from tarry.services.cron._sync.scheduler import Scheduler
 from tarry.services.cron.api import AsyncCron
 from tarry.services.cron.scheduler import AsyncScheduler
 from tarry.storage.memory import AsyncMemoryStore, MemoryStore
-from tarry.storage.postgres.aio import AsyncPostgresStore
-from tarry.storage.postgres.sync import PostgresStore
+from tarry.storage.postgres._sync.store import PostgresStore
+from tarry.storage.postgres.store import AsyncPostgresStore
 
 TWINS = [
     (Queue, AsyncQueue),

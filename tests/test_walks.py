@@ -13,12 +13,13 @@ import pytest
 from tarry.app import App
 from tarry.services.cron._sync.scheduler import Scheduler
 from tarry.storage.postgres import runner
+from tarry.storage.postgres._sync import runner as blocking_runner
+from tarry.storage.postgres._sync.store import PostgresStore
 from tarry.storage.postgres.prepared import PreparedStatements
-from tarry.storage.postgres.sync import PostgresStore
 from tests.kit.clocks import START, WatchedClock
 
 HOUR = timedelta(hours=1)
-_RUNNERS = (runner.drive.__code__, runner.adrive.__code__)
+_RUNNERS = (runner.drive.__code__, blocking_runner.drive.__code__)
 
 
 def of_project(code: CodeType) -> bool:

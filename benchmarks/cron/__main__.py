@@ -17,8 +17,8 @@ from tarry.core.cron.model import ScheduleSpec
 from tarry.core.cron.planner import plan
 from tarry.core.cron.schedule_types import Cron
 from tarry.services.cron._sync.scheduler import Scheduler
+from tarry.storage.postgres._sync.store import PostgresStore
 from tarry.storage.postgres.embedded import EmbeddedSettings, start
-from tarry.storage.postgres.sync import PostgresStore
 from tarry.testing import MutableClock
 
 SIZES = (1_000, 2_500, 5_000, 10_000)

@@ -25,7 +25,7 @@ from tarry.api._sync.queue import Queue
 from tarry.app import App
 from tarry.core.operation import Operation
 from tarry.core.settings import StoreSettings
-from tarry.storage.postgres.sync import PostgresStore
+from tarry.storage.postgres._sync.store import PostgresStore
 
 WAITING = "tarry, waiting"
 POLLERS = {

@@ -26,11 +26,11 @@ from tarry.core.errors import EmbeddedError, InvalidInput, InvalidState, SchemaM
 from tarry.edges.env import dsn_from
 from tarry.storage.postgres import health
 from tarry.storage.postgres import migrate as migrations
+from tarry.storage.postgres._sync.runner import drive, transaction
 from tarry.storage.postgres.connections import connected, keywords
 from tarry.storage.postgres.health import CheckResult
 from tarry.storage.postgres.journal import statements as journal_statements
 from tarry.storage.postgres.maintenance import role as maintenance
-from tarry.storage.postgres.runner import drive, transaction
 from tarry.storage.postgres.statement import bind
 
 LARGEST_SKEW = timedelta(seconds=2)

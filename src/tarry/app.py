@@ -37,7 +37,7 @@ def connect(
 
     The embedded one is always migrated; your own database only with `migrate`.
     """
-    from tarry.storage.postgres.sync import PostgresStore
+    from tarry.storage.postgres._sync.store import PostgresStore
 
     dsn, leave = _database(dsn, migrate=migrate, allow_unsafe=allow_unsafe)
     settings = _listening(settings, dsn)
@@ -46,7 +46,7 @@ def connect(
 
 def connect_embedded(*, settings: StoreSettings = StoreSettings()) -> App:
     """`connect` to the embedded PostgreSQL, whatever the environment names."""
-    from tarry.storage.postgres.sync import PostgresStore
+    from tarry.storage.postgres._sync.store import PostgresStore
 
     dsn, leave = _embedded()
     return App(PostgresStore(dsn, settings=settings), dsn=dsn, on_close=leave)
@@ -66,8 +66,8 @@ class connect_async:  # noqa: N801 - used like a function: `async with tarry.con
         allow_unsafe: bool = False,
     ) -> None:
         async def open_app() -> AsyncApp:
-            from tarry.storage.postgres.aio import AsyncPostgresStore
-            from tarry.storage.postgres.sync import PostgresStore
+            from tarry.storage.postgres._sync.store import PostgresStore
+            from tarry.storage.postgres.store import AsyncPostgresStore
 
             # Starting and checking a database blocks for as long as it takes, and must not block the loop.
             database, leave = await asyncio.to_thread(_database, dsn, migrate=migrate, allow_unsafe=allow_unsafe)
@@ -137,10 +137,10 @@ def default_lake() -> Path:
 def prepare(dsn: str, *, migrate: bool, allow_unsafe: bool) -> None:
     """Refuse a database that would lose messages, optionally migrate it, and create the journal's next partitions."""
     from tarry.storage.postgres import health
+    from tarry.storage.postgres._sync.runner import drive
     from tarry.storage.postgres.connections import connected
     from tarry.storage.postgres.journal import statements as journal_statements
     from tarry.storage.postgres.migrate import migrate as apply_migrations
-    from tarry.storage.postgres.runner import drive
 
     with connected(dsn) as conn:
         health.check_safety(conn, allow_unsafe=allow_unsafe)

@@ -83,8 +83,8 @@ async def work(order: Order, stopping: Callable[[], bool]) -> None:
     import tarry
     import tarry.http
     from tarry.core.settings import RetrySettings, StoreSettings
-    from tarry.storage.postgres.aio import AsyncPostgresStore
-    from tarry.storage.postgres.sync import PostgresStore
+    from tarry.storage.postgres._sync.store import PostgresStore
+    from tarry.storage.postgres.store import AsyncPostgresStore
     from tests.chaos.recording import Recorder
     from tests.chaos.transactions import Transactions
     from tests.chaos.workload import Task

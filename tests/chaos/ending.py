@@ -13,7 +13,7 @@ import psycopg
 import tarry
 from tarry.core.settings import QueueSettings, RetrySettings, StoreSettings
 from tarry.services.cron._sync.scheduler import Scheduler
-from tarry.storage.postgres.sync import PostgresStore
+from tarry.storage.postgres._sync.store import PostgresStore
 from tests.chaos import layout
 from tests.chaos.checker.journal import Event
 from tests.chaos.recording import OK, Left, Recorder

@@ -19,7 +19,7 @@ from tarry.core.journal.positions import Gap, LiveEvent
 from tarry.core.settings import RetrySettings, StoreSettings
 from tarry.services.worker.results import Handled, HandlerResult
 from tarry.services.worker.worker import WorkerSettings
-from tarry.storage.postgres.aio import AsyncPostgresStore
+from tarry.storage.postgres.store import AsyncPostgresStore
 from tests.chaos import layout
 from tests.chaos.client import Order
 from tests.chaos.recording import OK, UNKNOWN, Recorder, now_us, read_one

@@ -13,7 +13,7 @@ import pytest
 from tarry.core.messages.model import Draft, PollOptions
 from tarry.core.messages.outcomes import Outcome, Settled
 from tarry.core.settings import QueueSettings
-from tarry.storage.postgres.sync import PostgresStore
+from tarry.storage.postgres._sync.store import PostgresStore
 from tests.concurrency.workers import (
     PROCESSES,
     QUEUE,

@@ -13,7 +13,7 @@ import psycopg
 
 from tarry.app import App
 from tarry.core.settings import StoreSettings
-from tarry.storage.postgres.sync import PostgresStore
+from tarry.storage.postgres._sync.store import PostgresStore
 from tests.kit.sleepers import until
 from tests.kit.steps import TIMEOUT, TIMEOUT_S, in_background
 

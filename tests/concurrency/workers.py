@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from tarry.core.messages.model import KEEP, Draft, Failure
 from tarry.core.messages.outcomes import Outcome, Settled
 from tarry.core.settings import RetrySettings, StoreSettings
-from tarry.storage.postgres.sync import PostgresStore
+from tarry.storage.postgres._sync.store import PostgresStore
 
 R = TypeVar("R")
 

@@ -18,8 +18,8 @@ from tarry.edges.http.settings import BrokerSettings
 from tarry.http import AsyncClient, Client
 from tarry.storage.http import AsyncHttpStore, HttpStore
 from tarry.storage.memory import AsyncMemoryStore, MemoryStore
-from tarry.storage.postgres.aio import AsyncPostgresStore
-from tarry.storage.postgres.sync import PostgresStore
+from tarry.storage.postgres._sync.store import PostgresStore
+from tarry.storage.postgres.store import AsyncPostgresStore
 from tests.kit.blocking import Blocking, Loop
 from tests.kit.brokers import broker_on
 from tests.kit.callers import Caller

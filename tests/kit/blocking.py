@@ -22,7 +22,7 @@ from tarry.services.cron.api import AsyncCron
 from tarry.services.cron.scheduler import AsyncScheduler
 from tarry.storage.http import AsyncHttpStore
 from tarry.storage.memory import AsyncMemoryStore
-from tarry.storage.postgres.aio import AsyncPostgresStore
+from tarry.storage.postgres.store import AsyncPostgresStore
 
 R = TypeVar("R")
 

@@ -18,10 +18,10 @@ from tarry.core.errors import StoreUnavailable
 from tarry.core.journal.events import EventKind
 from tarry.core.messages.model import Draft
 from tarry.core.settings import QueueSettings, RetrySettings, StoreSettings
+from tarry.storage.postgres._sync.runner import drive
+from tarry.storage.postgres._sync.store import PostgresStore
 from tarry.storage.postgres.journal import statements as journal_statements
 from tarry.storage.postgres.maintenance import role as maintenance
-from tarry.storage.postgres.runner import drive
-from tarry.storage.postgres.sync import PostgresStore
 from tarry.testing import MutableClock
 
 DAY = date(2031, 5, 17)

@@ -10,7 +10,7 @@ from typing import Any
 
 from psycopg import Connection, sql
 
-from tarry.storage.postgres.runner import drive
+from tarry.storage.postgres._sync.runner import drive
 from tarry.storage.postgres.statement import Statement
 
 _PARAMETER = re.compile(r"%\((\w+)\)s")

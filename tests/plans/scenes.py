@@ -12,6 +12,7 @@ import psycopg
 
 from tarry.core.messages.model import Draft, LeaseId, PollOptions
 from tarry.core.settings import QueueSettings
+from tarry.storage.postgres._sync.runner import drive
 from tarry.storage.postgres.arrays import register_array_dumpers
 from tarry.storage.postgres.connections import KEYWORDS, configure
 from tarry.storage.postgres.messages import operations as ops
@@ -19,7 +20,6 @@ from tarry.storage.postgres.messages import statements
 from tarry.storage.postgres.messages.cursor import HEAD
 from tarry.storage.postgres.messages.lease_tokens import lease_token, new_poll_number
 from tarry.storage.postgres.queues import statements as queue_statements
-from tarry.storage.postgres.runner import drive
 from tarry.storage.postgres.statement import Op, Statement
 from tarry.storage.postgres.wakeup import statements as wait_statements
 from tests.kit.servers import Servers

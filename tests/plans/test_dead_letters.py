@@ -16,12 +16,12 @@ from tarry.core.dead_letters.fingerprints import READ, fingerprint
 from tarry.core.dead_letters.redrive import EVERY_LETTER, WALK, DeadFilter, RedriveJob, RedrivePhase, RedriveState
 from tarry.core.messages.model import Counted
 from tarry.core.settings import QueueSettings
+from tarry.storage.postgres._sync.runner import drive
 from tarry.storage.postgres.arrays import register_array_dumpers
 from tarry.storage.postgres.connections import KEYWORDS, configure
 from tarry.storage.postgres.dead_letters import statements as dead_statements
 from tarry.storage.postgres.maintenance import role as maintenance
 from tarry.storage.postgres.queues import statements as queue_statements
-from tarry.storage.postgres.runner import drive
 from tarry.storage.postgres.statement import Statement, bind
 from tests.kit.clocks import START
 from tests.kit.servers import Server

@@ -12,6 +12,8 @@ import pytest
 from tarry.core.messages.model import Draft, LeaseId, PollOptions
 from tarry.core.messages.outcomes import Outcome
 from tarry.core.settings import QueueSettings, StoreSettings
+from tarry.storage.postgres._sync.runner import drive
+from tarry.storage.postgres._sync.store import PostgresStore
 from tarry.storage.postgres.arrays import register_array_dumpers
 from tarry.storage.postgres.connections import KEYWORDS, configure
 from tarry.storage.postgres.messages import operations as ops
@@ -19,9 +21,7 @@ from tarry.storage.postgres.messages import statements
 from tarry.storage.postgres.messages.cursor import HEAD
 from tarry.storage.postgres.messages.lease_tokens import lease_token, new_poll_number
 from tarry.storage.postgres.queues import statements as queue_statements
-from tarry.storage.postgres.runner import drive
 from tarry.storage.postgres.statement import Statement
-from tarry.storage.postgres.sync import PostgresStore
 from tests.kit.servers import Servers
 
 QUEUE = "planned"

@@ -10,6 +10,8 @@ import pytest
 
 from tarry.core.messages.model import Draft, PollOptions
 from tarry.core.settings import QueueSettings, StoreSettings
+from tarry.storage.postgres._sync.runner import drive
+from tarry.storage.postgres._sync.store import PostgresStore
 from tarry.storage.postgres.connections import KEYWORDS, configure
 from tarry.storage.postgres.messages import operations as ops
 from tarry.storage.postgres.messages import statements
@@ -17,9 +19,7 @@ from tarry.storage.postgres.messages.cursor import HEAD
 from tarry.storage.postgres.messages.lease_tokens import new_poll_number
 from tarry.storage.postgres.messages.statements import LeasedRow, ScanPosition
 from tarry.storage.postgres.queues import statements as queue_statements
-from tarry.storage.postgres.runner import drive
 from tarry.storage.postgres.statement import Statement
-from tarry.storage.postgres.sync import PostgresStore
 from tests.plans.explaining import Plan, kept, prepare, undone
 from tests.plans.scenes import QUEUE, fill
 

@@ -11,7 +11,7 @@ from psycopg import sql
 
 from tarry import Message
 from tarry.app import App
-from tarry.storage.postgres.sync import PostgresStore
+from tarry.storage.postgres._sync.store import PostgresStore
 from tarry.testing import MutableClock
 from tests.kit.backends import SETTINGS
 from tests.kit.steps import HOUR, MINUTE, SECOND, keys, seen, take

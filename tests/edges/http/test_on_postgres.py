@@ -18,7 +18,7 @@ from tarry.edges.http.settings import BrokerSettings
 from tarry.http import Client
 from tarry.services.cron._sync.scheduler import Scheduler
 from tarry.services.cron.scheduler import AsyncScheduler
-from tarry.storage.postgres.aio import AsyncPostgresStore
+from tarry.storage.postgres.store import AsyncPostgresStore
 from tarry.testing import MutableClock
 from tests.edges.http.conftest import Caller
 from tests.edges.http.routes import test_edits, test_schedule_changes

@@ -17,9 +17,9 @@ from tarry.edges.http.settings import BrokerSettings
 from tarry.http import Client
 from tarry.storage.http._sync.connections import ConnectionPool
 from tarry.storage.http.protocol import Address, HttpRequest, HttpResponse
-from tarry.storage.postgres import runner
-from tarry.storage.postgres.aio import AsyncPostgresStore
-from tarry.storage.postgres.sync import PostgresStore
+from tarry.storage.postgres._sync import runner
+from tarry.storage.postgres._sync.store import PostgresStore
+from tarry.storage.postgres.store import AsyncPostgresStore
 from tests.kit.blocking import Loop
 from tests.kit.brokers import broker_on
 

@@ -21,7 +21,7 @@ import tarry
 from tarry.api._sync.delivery import Delivery
 from tarry.app import App
 from tarry.services.cron._sync.scheduler import Scheduler
-from tarry.storage.postgres.sync import PostgresStore
+from tarry.storage.postgres._sync.store import PostgresStore
 from tarry.testing import MutableClock
 from tests.core.cron.cron_oracle import EXPRESSIONS, Oracle, around, transitions
 from tests.core.cron.test_cron_zones import DISTINCTIVE

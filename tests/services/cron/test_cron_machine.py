@@ -32,7 +32,7 @@ from tarry.core.cron.model import MADE, Verdict
 from tarry.core.cron.schedule_types import Cron, Daily, Periodic, Schedule, Timetable
 from tarry.core.messages.outcomes import Settled
 from tarry.services.cron._sync.scheduler import Scheduler
-from tarry.storage.postgres.sync import PostgresStore
+from tarry.storage.postgres._sync.store import PostgresStore
 from tarry.testing import MutableClock, memory_app
 from tests.kit.backends import SETTINGS, new_name
 from tests.kit.calls import replace_call

@@ -13,7 +13,7 @@ import pytest
 
 from tarry.app import App
 from tarry.services.cron._sync.scheduler import Scheduler
-from tarry.storage.postgres.sync import PostgresStore
+from tarry.storage.postgres._sync.store import PostgresStore
 from tarry.testing import MutableClock, memory_app
 from tests.core.cron.cron_oracle import EXPRESSIONS, Oracle, around, transitions
 from tests.core.cron.test_cron_zones import DISTINCTIVE

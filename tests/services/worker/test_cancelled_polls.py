@@ -11,7 +11,7 @@ import pytest
 from tarry.app import AsyncApp
 from tarry.core.settings import StoreSettings
 from tarry.storage.memory import AsyncMemoryStore, MemoryStore
-from tarry.storage.postgres.aio import AsyncPostgresStore
+from tarry.storage.postgres.store import AsyncPostgresStore
 from tests.kit.calls import call_of, replace_call
 from tests.services.kit import eventually
 

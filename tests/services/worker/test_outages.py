@@ -15,7 +15,7 @@ from tarry import Message, Worker
 from tarry.app import AsyncApp
 from tarry.core.settings import RetrySettings, StoreSettings
 from tarry.services.worker.results import HandlerResult
-from tarry.storage.postgres.aio import AsyncPostgresStore
+from tarry.storage.postgres.store import AsyncPostgresStore
 from tests.services.kit import eventually, running
 from tests.storage.postgres.fallible import FallibleServer, fallible_server
 

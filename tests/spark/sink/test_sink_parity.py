@@ -18,7 +18,7 @@ from tarry.app import App
 from tarry.core.analytics.bulk_offer import Rules, SinkWrite
 from tarry.core.journal.events import JournalLevel
 from tarry.core.settings import QueueSettings, StoreSettings
-from tarry.storage.postgres.sync import PostgresStore
+from tarry.storage.postgres._sync.store import PostgresStore
 from tarry.testing import MutableClock
 from tests.kit.clocks import START
 from tests.kit.servers import Server

@@ -12,8 +12,8 @@ import psycopg
 
 from tarry.core.messages.model import Draft, LeaseId
 from tarry.core.settings import StoreSettings
-from tarry.storage.postgres.aio import AsyncPostgresStore
-from tarry.storage.postgres.sync import PostgresStore
+from tarry.storage.postgres._sync.store import PostgresStore
+from tarry.storage.postgres.store import AsyncPostgresStore
 
 QUEUE = "locked"
 LONG_S = 30.0

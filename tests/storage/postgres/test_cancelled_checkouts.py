@@ -9,7 +9,7 @@ import pytest
 
 from tarry.core.messages.model import Draft
 from tarry.core.settings import QueueSettings, StoreSettings
-from tarry.storage.postgres.aio import AsyncPostgresStore
+from tarry.storage.postgres.store import AsyncPostgresStore
 
 
 @pytest.mark.parametrize("turns", range(12))

@@ -17,11 +17,11 @@ from tarry.core.messages.model import KEEP, Draft
 from tarry.core.messages.outcomes import Outcome
 from tarry.core.settings import QueueSettings, RetrySettings, StoreSettings
 from tarry.storage.postgres import copy_encoder
+from tarry.storage.postgres._sync.runner import drive, transaction
+from tarry.storage.postgres._sync.store import PostgresStore
 from tarry.storage.postgres.copy_encoder import Reserved
 from tarry.storage.postgres.messages import operations as ops
-from tarry.storage.postgres.runner import drive, transaction
 from tarry.storage.postgres.statement import Copy, sql
-from tarry.storage.postgres.sync import PostgresStore
 from tests.kit.clocks import START, WatchedClock
 
 QUEUE = "copied"

@@ -17,11 +17,12 @@ from tarry.core.errors import InvalidState, SchemaMismatch, StoreUnavailable, Ta
 from tarry.core.messages.model import Draft
 from tarry.core.messages.outcomes import Outcome
 from tarry.core.settings import RetrySettings, StoreSettings
-from tarry.storage.postgres import aio, sync
-from tarry.storage.postgres.aio import AsyncPostgresStore
+from tarry.storage.postgres import store as aio
+from tarry.storage.postgres._sync import store as sync
+from tarry.storage.postgres._sync.store import PostgresStore
 from tarry.storage.postgres.errors import LOCK_PAUSE_S, is_transient, translated
 from tarry.storage.postgres.fencing import Fence
-from tarry.storage.postgres.sync import PostgresStore
+from tarry.storage.postgres.store import AsyncPostgresStore
 
 QUEUE = "tried"
 PASSING = [
@@ -99,9 +100,9 @@ def tried(request: pytest.FixtureRequest, database: str, monkeypatch: pytest.Mon
             store.close()
 
     async def awaiting(flaky: Flaky, connection_retry: RetrySettings) -> Outcome:
-        real = aio.adrive
+        real = aio.drive
 
-        async def adrive(conn: Any, op: Any, **kwargs: Any) -> Any:
+        async def drive(conn: Any, op: Any, **kwargs: Any) -> Any:
             if not is_fence(op) and (failure := flaky.next_failure()):
                 raise failure
             return await real(conn, op, **kwargs)
@@ -112,7 +113,7 @@ def tried(request: pytest.FixtureRequest, database: str, monkeypatch: pytest.Mon
 
         store = AsyncPostgresStore(database, settings=StoreSettings(connection_retry=connection_retry), sleep=nap)
         await store.open()
-        monkeypatch.setattr(aio, "adrive", adrive)
+        monkeypatch.setattr(aio, "drive", drive)
         try:
             return (await store.run(store.messages.offer_many(QUEUE, [Draft("k", b"")])))[0]
         finally:

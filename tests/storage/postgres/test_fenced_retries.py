@@ -21,8 +21,8 @@ from tarry.core.messages.model import Draft
 from tarry.core.messages.outcomes import Outcome
 from tarry.core.settings import QueueSettings, RetrySettings, StoreSettings
 from tarry.storage.postgres import fencing
-from tarry.storage.postgres.aio import AsyncPostgresStore
-from tarry.storage.postgres.sync import PostgresStore
+from tarry.storage.postgres._sync.store import PostgresStore
+from tarry.storage.postgres.store import AsyncPostgresStore
 from tests.kit.fault_proxy import proxied
 from tests.kit.sleepers import until
 

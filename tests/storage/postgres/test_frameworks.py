@@ -25,8 +25,8 @@ from tarry.core.errors import InvalidInput
 from tarry.core.messages.model import Draft
 from tarry.core.messages.outcomes import Outcome, Settled
 from tarry.core.settings import QueueSettings, StoreSettings
-from tarry.storage.postgres.aio import AsyncPostgresStore
-from tarry.storage.postgres.sync import PostgresStore
+from tarry.storage.postgres._sync.store import PostgresStore
+from tarry.storage.postgres.store import AsyncPostgresStore
 from tests.storage.postgres.messages.test_own_transactions import QUEUE, invoices, live_through_every_verb, plain
 
 DUE = datetime(2030, 7, 1, 12, 30, tzinfo=UTC)

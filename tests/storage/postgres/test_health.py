@@ -15,7 +15,7 @@ import tarry
 from tarry.core.errors import InvalidInput, SchemaMismatch, StoreUnavailable, UnsafeDatabase
 from tarry.core.messages.model import Draft
 from tarry.storage.postgres import health
-from tarry.storage.postgres.sync import PostgresStore
+from tarry.storage.postgres._sync.store import PostgresStore
 from tests.kit.servers import Server
 
 _NUMBERS = count(1)

@@ -17,10 +17,10 @@ from tarry.core.errors import InvalidPayload, LockTimeout
 from tarry.core.messages.model import Draft, Failure, LeaseId
 from tarry.core.messages.outcomes import Outcome, Settled
 from tarry.core.settings import QueueSettings, StoreSettings
-from tarry.storage.postgres.aio import AsyncPostgresStore
+from tarry.storage.postgres._sync.store import PostgresStore
 from tarry.storage.postgres.analytics import database as pipeline_database
 from tarry.storage.postgres.messages import statements
-from tarry.storage.postgres.sync import PostgresStore
+from tarry.storage.postgres.store import AsyncPostgresStore
 from tests.kit.sleepers import until
 from tests.storage.postgres.bouncers import pgbouncer
 from tests.storage.postgres.locking import (

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 import tarry
-from tarry.storage.postgres import sync
+from tarry.storage.postgres._sync import store as sync
 from tarry.storage.postgres.statement import Op
 
 

@@ -15,8 +15,8 @@ from tarry.core.errors import StoreUnavailable
 from tarry.core.messages.model import Draft
 from tarry.core.messages.outcomes import Outcome, Settled
 from tarry.core.settings import QueueSettings, RetrySettings, StoreSettings
-from tarry.storage.postgres.aio import AsyncPostgresStore
-from tarry.storage.postgres.sync import PostgresStore
+from tarry.storage.postgres._sync.store import PostgresStore
+from tarry.storage.postgres.store import AsyncPostgresStore
 from tests.storage.postgres.fallible import FallibleServer, fallible_server
 
 QUEUE = "outage"

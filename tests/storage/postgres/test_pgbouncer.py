@@ -16,9 +16,9 @@ import tarry
 from tarry.core.messages.model import Draft, Failure, PollOptions
 from tarry.core.messages.outcomes import Outcome, Settled
 from tarry.core.settings import QueueSettings, RetrySettings, StoreSettings
-from tarry.storage.postgres.aio import AsyncPostgresStore
+from tarry.storage.postgres._sync.store import PostgresStore
 from tarry.storage.postgres.connections import keeps_state
-from tarry.storage.postgres.sync import PostgresStore
+from tarry.storage.postgres.store import AsyncPostgresStore
 from tests.kit.servers import Server
 from tests.storage.postgres.bouncers import pgbouncer
 from tests.storage.postgres.fallible import fallible_server

@@ -23,13 +23,13 @@ from tarry.core.messages.model import Draft, Lease
 from tarry.core.messages.outcomes import Settled
 from tarry.core.settings import StoreSettings
 from tarry.storage.postgres import prepared
-from tarry.storage.postgres.aio import AsyncPostgresStore
+from tarry.storage.postgres._sync.runner import drive, transaction
+from tarry.storage.postgres._sync.store import PostgresStore
 from tarry.storage.postgres.connections import KEYWORDS, configure
 from tarry.storage.postgres.messages.operations import COPY_FROM
 from tarry.storage.postgres.operation import PostgresOperation
-from tarry.storage.postgres.runner import drive, transaction
 from tarry.storage.postgres.statement import Statement, value
-from tarry.storage.postgres.sync import PostgresStore
+from tarry.storage.postgres.store import AsyncPostgresStore
 
 Q = "q"
 

@@ -9,8 +9,8 @@ from psycopg import Connection
 
 from tarry.core.errors import SchemaMismatch, UnsafeDatabase
 from tarry.storage.postgres import migrate
+from tarry.storage.postgres._sync.runner import drive, transaction
 from tarry.storage.postgres.journal import statements as journal_statements
-from tarry.storage.postgres.runner import drive, transaction
 
 OLDEST_SERVER = 150_000
 

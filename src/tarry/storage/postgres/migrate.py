@@ -21,7 +21,7 @@ from psycopg.conninfo import make_conninfo
 from psycopg.rows import class_row
 
 from tarry.core.errors import InvalidState, LockTimeout, SchemaMismatch
-from tarry.storage.postgres.runner import transaction
+from tarry.storage.postgres._sync.runner import transaction
 
 _NAME = re.compile(r"(?P<number>\d{4})_(?P<phase>pre|post)_\w+\.sql")
 LOCK_TIMEOUT_S = 2.0

@@ -1,15 +1,15 @@
-"""Where an op meets a socket, blocking and awaiting. Nothing is decided here."""
+"""Where an op meets a socket. Nothing is decided here. The blocking half is generated."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
 from functools import cache
 from typing import Any, LiteralString, TypeGuard, TypeVar
 
-from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
+from psycopg import AsyncConnection, AsyncCursor, Cursor
 from psycopg.errors import LockNotAvailable
 from psycopg.pq import Format, TransactionStatus
 from psycopg.pq.abc import PGresult
@@ -20,26 +20,34 @@ from tarry.storage.postgres.prepared import session_of
 from tarry.storage.postgres.statement import Copy, Op, Row, Statement, row_maker
 
 R = TypeVar("R")
-C = TypeVar("C", Cursor[Any], AsyncCursor[Any])
+AnyCursor = Cursor[Any] | AsyncCursor[Any]
+C = TypeVar("C", bound=AnyCursor)
 
 
-def drive(conn: Connection[Any], op: Op[R], *, external: bool = False, notify: bool = True) -> R:
+async def drive(conn: AsyncConnection[Any], op: Op[R], *, external: bool = False, notify: bool = True) -> R:
     """`external`: on a connection that is not ours. There nothing is prepared: what a session prepared outlives the plan.
 
     A lock that is not granted is raised inside the op, unless a transaction has failed with it: where earlier steps have
     committed, only the op knows what to answer.
     """
-    session, handled = None if external else session_of(conn), sys.exception()
+    session = None if external else session_of(conn)
+    if True:  # ASYNC  # noqa: SIM108
+        before = cancellations()
+    else:
+        before = sys.exception()
     try:
         step = next(op)
         while True:
             try:
                 if session is not None and isinstance(step, Statement):
-                    rows = session.run(conn, step)
+                    if True:  # ASYNC
+                        rows = await conn.wait(session.execute(conn, step))
+                    else:
+                        rows = session.run(conn, step)
                 else:
-                    rows = _with_cursor(conn, step, external=external, notify=notify)
+                    rows = await _with_cursor(conn, step, external=external, notify=notify)
             except LockNotAvailable as error:
-                if conn.info.transaction_status != TransactionStatus.IDLE or was_interrupted(error, handled):
+                if conn.info.transaction_status != TransactionStatus.IDLE or is_interrupted(error, before):
                     raise
                 step = op.throw(error)
             else:
@@ -48,46 +56,17 @@ def drive(conn: Connection[Any], op: Op[R], *, external: bool = False, notify: b
         return stop.value
 
 
-def was_interrupted(error: BaseException, handled: BaseException | None) -> bool:
-    """Whether Ctrl-C came as a statement failed: the driver raises the error of the statement instead. `handled`: what was
-    being handled before, which may be an earlier Ctrl-C."""
+def is_interrupted(error: BaseException, before: Any) -> bool:
+    """Whether the task was cancelled, or Ctrl-C came, as a statement failed: the driver raises the error of the statement
+    instead. `before`: how often the task had been cancelled; or what was being handled, which may be an earlier Ctrl-C."""
+    if True:  # ASYNC
+        return cancellations() > before
     context = error.__context__
-    while context is not None and context is not handled:
+    while context is not None and context is not before:
         if isinstance(context, KeyboardInterrupt):
             return True
         context = context.__context__
     return False
-
-
-def _with_cursor(conn: Connection[Any], step: Statement[Any] | Copy, *, external: bool, notify: bool) -> list[Row]:
-    with _ours(Cursor(conn, row_factory=_named_rows), external=external) as cursor:
-        if isinstance(step, Copy):
-            with cursor.copy(step.sql) as copy:
-                for block in step.blocks:
-                    copy.write(block)
-            return []
-        cursor.execute(step.sql if notify else silent(step.sql), step.params, prepare=False)
-        return cursor.fetchall() if _has_rows(cursor.pgresult) else []
-
-
-async def adrive(conn: AsyncConnection[Any], op: Op[R], *, external: bool = False, notify: bool = True) -> R:
-    session, cancelled = None if external else session_of(conn), cancellations()
-    try:
-        step = next(op)
-        while True:
-            try:
-                if session is not None and isinstance(step, Statement):
-                    rows = await conn.wait(session.execute(conn, step))
-                else:
-                    rows = await _awith_cursor(conn, step, external=external, notify=notify)
-            except LockNotAvailable as error:
-                if conn.info.transaction_status != TransactionStatus.IDLE or cancellations() > cancelled:
-                    raise
-                step = op.throw(error)
-            else:
-                step = op.send(rows)
-    except StopIteration as stop:
-        return stop.value
 
 
 def cancellations() -> int:
@@ -96,7 +75,7 @@ def cancellations() -> int:
     return 0 if task is None else task.cancelling()
 
 
-async def _awith_cursor(
+async def _with_cursor(
     conn: AsyncConnection[Any], step: Statement[Any] | Copy, *, external: bool, notify: bool
 ) -> list[Row]:
     async with _ours(AsyncCursor(conn, row_factory=_named_rows), external=external) as cursor:
@@ -132,26 +111,14 @@ _BEGIN_BRIEF: LiteralString = "begin; set local lock_timeout = '20ms'"
 """To find out by trying which of many items are blocked: each try that fails takes this long."""
 
 
-@contextmanager
-def transaction(conn: Connection[Any], *, bounded: bool = False) -> Generator[None]:
-    """All or nothing. The driver reports success when the server answered COMMIT with ROLLBACK; this does not.
-
-    `bounded`: with the `lock_timeout` that a session of our own has.
-    """
-    conn.execute(_BEGIN_BOUNDED if bounded else _BEGIN, prepare=False)
-    try:
-        yield
-    except BaseException:
-        conn.rollback()
-        raise
-    _check_commit(conn.execute("commit").statusmessage)
-
-
 @asynccontextmanager
-async def atransaction(
+async def transaction(
     conn: AsyncConnection[Any], *, bounded: bool = False, brief: bool = False
 ) -> AsyncGenerator[None]:
-    """`brief`: waits for a lock for a few milliseconds only."""
+    """All or nothing. The driver reports success when the server answered COMMIT with ROLLBACK; this does not.
+
+    `bounded`: with the `lock_timeout` that a session of our own has; `brief`: waits for a lock for a few milliseconds only.
+    """
     await conn.execute(_BEGIN_BRIEF if brief else _BEGIN_BOUNDED if bounded else _BEGIN, prepare=False)
     try:
         yield
@@ -161,7 +128,7 @@ async def atransaction(
     _check_commit((await conn.execute("commit")).statusmessage)
 
 
-def _named_rows(cursor: Cursor[Any] | AsyncCursor[Any]) -> Callable[[Sequence[Any]], Row]:
+def _named_rows(cursor: AnyCursor) -> Callable[[Sequence[Any]], Row]:
     return row_maker(cursor.pgresult) if _has_rows(cursor.pgresult) else tuple
 
 

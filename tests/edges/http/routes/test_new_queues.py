@@ -12,7 +12,7 @@ import pytest
 from tarry.app import AsyncApp
 from tarry.core.settings import StoreSettings
 from tarry.edges.http.settings import BrokerSettings
-from tarry.storage.postgres.aio import AsyncPostgresStore
+from tarry.storage.postgres.store import AsyncPostgresStore
 from tests.kit.blocking import Loop
 from tests.kit.brokers import broker_on
 

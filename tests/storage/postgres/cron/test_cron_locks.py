@@ -12,7 +12,7 @@ import pytest
 from tarry.app import App
 from tarry.core.cron.model import CronMessage
 from tarry.services.cron._sync.scheduler import Scheduler
-from tarry.storage.postgres.sync import PostgresStore
+from tarry.storage.postgres._sync.store import PostgresStore
 from tests.kit.clocks import START, WatchedClock
 from tests.kit.cron import ticks_of, verdicts
 from tests.kit.steps import HOUR, MINUTE, TIMEOUT_S, in_background, take

@@ -13,7 +13,7 @@ from tarry.core.errors import InvalidState
 from tarry.core.journal.positions import GapReason, Position
 from tarry.core.journal.snapshots import BEGINNING, Scan, SnapshotBound, Window
 from tarry.pipeline import pipeline_on
-from tarry.storage.postgres.sync import PostgresStore
+from tarry.storage.postgres._sync.store import PostgresStore
 from tests.kit.sleepers import until
 from tests.kit.standby import standby_of
 from tests.kit.steps import TIMEOUT_S, in_background

@@ -14,7 +14,7 @@ from tarry.core.errors import LockTimeout
 from tarry.core.messages.model import Draft
 from tarry.core.messages.outcomes import Outcome
 from tarry.core.settings import QueueSettings, StoreSettings
-from tarry.storage.postgres.aio import AsyncPostgresStore
+from tarry.storage.postgres.store import AsyncPostgresStore
 from tests.storage.postgres.locking import LOCK_FOR, LONG_S, QUEUE, blocked, opened, row_locked, with_store
 
 

@@ -15,10 +15,11 @@ from tarry.core.errors import CommitLost
 from tarry.core.messages.model import Draft, Failure, LeaseId
 from tarry.core.messages.states import State
 from tarry.core.settings import StoreSettings
-from tarry.storage.postgres import sync
+from tarry.storage.postgres._sync import store as sync
+from tarry.storage.postgres._sync.runner import transaction
+from tarry.storage.postgres._sync.store import PostgresStore
 from tarry.storage.postgres.messages import operations as ops
-from tarry.storage.postgres.runner import atransaction, transaction
-from tarry.storage.postgres.sync import PostgresStore
+from tarry.storage.postgres.runner import transaction as awaited_transaction
 
 QUEUE = "committed"
 
@@ -47,7 +48,7 @@ def test_a_swallowed_error_makes_the_commit_fail(database: str) -> None:
 
 def test_a_swallowed_error_makes_an_awaited_commit_fail(database: str) -> None:
     async def swallow(conn: psycopg.AsyncConnection[Any]) -> None:
-        async with atransaction(conn):
+        async with awaited_transaction(conn):
             with contextlib.suppress(psycopg.Error):
                 await conn.execute("select 1 / 0")
 

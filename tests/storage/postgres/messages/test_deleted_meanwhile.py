@@ -12,7 +12,7 @@ import pytest
 import tarry
 from tarry import Message, Outcome
 from tarry.core.errors import InvalidState
-from tarry.storage.postgres import sync
+from tarry.storage.postgres._sync import store as sync
 from tarry.storage.postgres.statement import Op
 from tests.kit.sleepers import until
 

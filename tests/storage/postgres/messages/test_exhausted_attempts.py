@@ -10,7 +10,7 @@ import pytest
 
 import tarry
 from tarry import QueueSettings
-from tarry.storage.postgres import sync
+from tarry.storage.postgres._sync import store as sync
 from tarry.storage.postgres.statement import Op
 from tarry.testing import MutableClock
 from tests.kit.clocks import START

@@ -13,8 +13,8 @@ from tarry.core.errors import StoreUnavailable
 from tarry.core.messages.model import Draft
 from tarry.core.messages.outcomes import Outcome, Settled
 from tarry.core.settings import QueueSettings, StoreSettings
-from tarry.storage.postgres.aio import AsyncPostgresStore
 from tarry.storage.postgres.messages.group_commit import LARGEST, GroupCommit
+from tarry.storage.postgres.store import AsyncPostgresStore
 
 QUEUE = "gathered"
 R = TypeVar("R")

@@ -12,10 +12,10 @@ import pytest
 from tarry.core.messages.model import Draft, Lease, LeaseId
 from tarry.core.messages.outcomes import Settled
 from tarry.core.settings import StoreSettings
+from tarry.storage.postgres._sync.store import PostgresStore
 from tarry.storage.postgres.messages.lease_tokens import lease_token, new_poll_number, poll_number, row_tid
 from tarry.storage.postgres.operation import PostgresOperation
 from tarry.storage.postgres.statement import Op, sql
-from tarry.storage.postgres.sync import PostgresStore
 
 DONE, LEASE_LOST, GONE = Settled.DONE, Settled.LEASE_LOST, Settled.GONE
 Q = "q"

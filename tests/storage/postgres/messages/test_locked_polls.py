@@ -9,7 +9,7 @@ import psycopg
 
 from tarry.app import App
 from tarry.core.settings import StoreSettings
-from tarry.storage.postgres.sync import PostgresStore
+from tarry.storage.postgres._sync.store import PostgresStore
 from tests.kit.calls import call_of, replace_call
 
 SCAN = timedelta(milliseconds=500)

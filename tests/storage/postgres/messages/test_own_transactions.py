@@ -15,8 +15,8 @@ from psycopg.rows import class_row, dict_row, kwargs_row, namedtuple_row, scalar
 from tarry.core.messages.model import Draft, Failure
 from tarry.core.messages.outcomes import Outcome, Settled
 from tarry.core.settings import QueueSettings, StoreSettings
-from tarry.storage.postgres.aio import AsyncPostgresStore
-from tarry.storage.postgres.sync import PostgresStore
+from tarry.storage.postgres._sync.store import PostgresStore
+from tarry.storage.postgres.store import AsyncPostgresStore
 
 QUEUE = "theirs"
 ROW_FACTORIES = {
@@ -195,7 +195,7 @@ conn = psycopg.connect(sys.argv[1])
 conn.execute("select 1")
 assert "tarry" not in sys.modules
 from tarry.core.messages.model import Draft
-from tarry.storage.postgres.sync import PostgresStore
+from tarry.storage.postgres._sync.store import PostgresStore
 store = PostgresStore(sys.argv[1])
 store.run(store.messages.offer("theirs", Draft("early", b"")), conn=conn)
 conn.commit()

@@ -18,8 +18,8 @@ from tarry.app import App, AsyncApp
 from tarry.core.codecs import codec_for
 from tarry.core.errors import InvalidInput
 from tarry.core.settings import StoreSettings
-from tarry.storage.postgres.aio import AsyncPostgresStore
-from tarry.storage.postgres.sync import PostgresStore
+from tarry.storage.postgres._sync.store import PostgresStore
+from tarry.storage.postgres.store import AsyncPostgresStore
 from tests.kit.calls import call_of, replace_call
 
 QUEUE = "ahead"

@@ -13,10 +13,10 @@ import pytest
 from tarry.core.messages.model import Draft, Failure
 from tarry.core.messages.outcomes import Settled
 from tarry.core.settings import QueueSettings, StoreSettings
-from tarry.storage.postgres.aio import AsyncPostgresStore
+from tarry.storage.postgres._sync.store import PostgresStore
 from tarry.storage.postgres.runner import silent
 from tarry.storage.postgres.statement import sql
-from tarry.storage.postgres.sync import PostgresStore
+from tarry.storage.postgres.store import AsyncPostgresStore
 from tests.storage.postgres.fallible import FallibleServer, fallible_server
 
 QUEUE = "prepared"

@@ -14,10 +14,10 @@ from tarry import Message, Outcome
 from tarry.app import App
 from tarry.core.errors import UnknownQueue
 from tarry.services.sweeper import Sweeper, SweepReport
-from tarry.storage.postgres import sync
-from tarry.storage.postgres.aio import AsyncPostgresStore
+from tarry.storage.postgres._sync import store as sync
 from tarry.storage.postgres.queues import statements
 from tarry.storage.postgres.statement import Op
+from tarry.storage.postgres.store import AsyncPostgresStore
 
 N = 35
 

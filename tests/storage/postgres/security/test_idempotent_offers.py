@@ -15,8 +15,8 @@ from tarry.core.messages.model import KEEP, Draft
 from tarry.core.messages.outcomes import Outcome
 from tarry.core.security.idempotency import IdempotencyKey, StoredResponse
 from tarry.core.settings import QueueSettings, StoreSettings
-from tarry.storage.postgres.aio import AsyncPostgresStore
 from tarry.storage.postgres.prepared import PreparedStatements
+from tarry.storage.postgres.store import AsyncPostgresStore
 
 N = 40
 

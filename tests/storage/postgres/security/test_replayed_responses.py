@@ -13,8 +13,8 @@ from tarry.core.messages.model import Draft
 from tarry.core.messages.outcomes import Outcome
 from tarry.core.security.idempotency import IdempotencyKey, StoredResponse
 from tarry.core.settings import QueueSettings
-from tarry.storage.postgres.aio import AsyncPostgresStore
-from tarry.storage.postgres.sync import PostgresStore
+from tarry.storage.postgres._sync.store import PostgresStore
+from tarry.storage.postgres.store import AsyncPostgresStore
 from tests.kit.sleepers import until
 from tests.kit.standby import standby_of
 from tests.storage.postgres.fallible import fallible_server

@@ -20,8 +20,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from tarry.app import App, AsyncApp
 from tarry.core.errors import InvalidInput, TarryError
 from tarry.core.settings import StoreSettings
-from tarry.storage.postgres.aio import AsyncPostgresStore
-from tarry.storage.postgres.sync import PostgresStore
+from tarry.storage.postgres._sync.store import PostgresStore
+from tarry.storage.postgres.store import AsyncPostgresStore
 from tarry.storage.postgres.wakeup import listener_pool
 from tarry.storage.postgres.wakeup.listener_pool import LISTENER_POOL, ListenConnection
 from tests.kit.blocking import Loop

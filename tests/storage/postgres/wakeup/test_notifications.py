@@ -11,9 +11,9 @@ import pytest
 
 from tarry.core.messages.model import Draft, Failure, PollOptions
 from tarry.core.settings import QueueSettings, StoreSettings
+from tarry.storage.postgres._sync.runner import drive
+from tarry.storage.postgres._sync.store import PostgresStore
 from tarry.storage.postgres.connections import KEYWORDS, configure
-from tarry.storage.postgres.runner import drive
-from tarry.storage.postgres.sync import PostgresStore
 from tarry.storage.postgres.wakeup.statements import delete_stale_waiters, leave, wait
 from tests.spark.sink.sink_kit import offered, row
 

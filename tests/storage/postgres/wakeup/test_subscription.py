@@ -20,8 +20,8 @@ from tarry.app import App, AsyncApp
 from tarry.core.errors import InvalidState
 from tarry.core.operation import Operation
 from tarry.core.settings import RetrySettings, StoreSettings
-from tarry.storage.postgres.aio import AsyncPostgresStore
-from tarry.storage.postgres.sync import PostgresStore
+from tarry.storage.postgres._sync.store import PostgresStore
+from tarry.storage.postgres.store import AsyncPostgresStore
 from tarry.storage.postgres.wakeup import listener_pool, subscription
 from tarry.storage.postgres.wakeup.subscription import Listener
 from tests.kit.sleepers import until, until_asleep, until_waiting

@@ -9,10 +9,10 @@ from typing import Any, LiteralString, TypeVar
 import psycopg
 from psycopg import Connection
 
+from tarry.storage.postgres._sync.runner import drive, transaction
 from tarry.storage.postgres.arrays import register_array_dumpers
 from tarry.storage.postgres.connections import opened
 from tarry.storage.postgres.errors import is_transient, translated
-from tarry.storage.postgres.runner import drive, transaction
 from tarry.storage.postgres.statement import Op, Row, bind, no_result
 
 R = TypeVar("R")

@@ -233,7 +233,7 @@ class Retried(Protocol):
 
 class Try(Protocol):
     def __call__(self, operation: PostgresOperation[R], own: AsyncConnection[Any], *, brief: bool) -> Awaitable[R]:
-        """`brief`: see `atransaction`."""
+        """`brief`: see `transaction`."""
         ...
 
 

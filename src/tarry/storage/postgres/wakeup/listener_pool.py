@@ -23,7 +23,7 @@ from psycopg import AsyncConnection
 from psycopg.conninfo import conninfo_to_dict
 
 from tarry.storage.postgres.connections import cut, keywords
-from tarry.storage.postgres.runner import adrive, cancellations
+from tarry.storage.postgres.runner import cancellations, drive
 from tarry.storage.postgres.wakeup.statements import delete_stale_waiters, leave
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class ListenConnection:
             if (await (await conn.execute("select pg_backend_pid()")).fetchone()) != (conn.info.backend_pid,):
                 raise _Pooled
             await conn.execute("set lock_timeout = '5s'; listen tarry")
-            await adrive(conn, delete_stale_waiters().run(), external=True)
+            await drive(conn, delete_stale_waiters().run(), external=True)
             self._opened()
             while True:
                 async for notification in conn.notifies(timeout=TICK_S):
@@ -132,7 +132,7 @@ class ListenConnection:
                         subscriber.receive(notification.payload)
                 for subscriber in self.subscribers:
                     for key in subscriber.ticked():
-                        await adrive(conn, leave(subscriber.name, key.queue, key.type).run(), external=True)
+                        await drive(conn, leave(subscriber.name, key.queue, key.type).run(), external=True)
                 await self._forget_left(conn)
         except asyncio.CancelledError:
             # Not a time-out around it: a cancelled statement waits for the server once more, which may be frozen.
@@ -153,7 +153,7 @@ class ListenConnection:
 
     async def _forget_left(self, conn: AsyncConnection[Any]) -> None:
         while self.left:
-            await adrive(conn, leave(self.left.popleft()).run(), external=True)
+            await drive(conn, leave(self.left.popleft()).run(), external=True)
 
     def _warn_once(self, kind: str, what: str, more: str) -> None:
         """Once, until it listens again: it tries for as long as it has subscribers."""

@@ -16,9 +16,9 @@ from psycopg.types.json import Jsonb
 from tarry.core.analytics.manifest import READABLE, ArchivedDay, Batch, BatchState, LakeFile, PastRun, Run, by_day
 from tarry.core.errors import InvalidState, StoreUnavailable
 from tarry.core.journal.snapshots import BEGINNING, Digest, SnapshotBound, Window
+from tarry.storage.postgres._sync.runner import drive
 from tarry.storage.postgres.analytics.database import Database, Role
 from tarry.storage.postgres.analytics.operations import archived_day, last_run, last_runs
-from tarry.storage.postgres.runner import drive
 from tarry.storage.postgres.statement import Op, Row, bind, each, first, only_row, value
 
 _ERROR_LENGTH = 2_000

@@ -29,13 +29,13 @@ from tarry.core.errors import InvalidState, StoreUnavailable, TarryError
 from tarry.core.limits import check_queue_name
 from tarry.core.messages.model import CONFLICT_CODES, ConflictRule
 from tarry.core.settings import QueueSettings, RetrySettings
+from tarry.storage.postgres._sync.runner import drive, transaction
 from tarry.storage.postgres.analytics.database import Database
 from tarry.storage.postgres.analytics.sink.staging import StagedTotals, copy_rows
 from tarry.storage.postgres.arrays import BigintArray, IntArray, TextArray
 from tarry.storage.postgres.errors import translated
 from tarry.storage.postgres.messages.statements import seconds
 from tarry.storage.postgres.queues import statements as queue_statements
-from tarry.storage.postgres.runner import drive, transaction
 from tarry.storage.postgres.statement import Op, Row, bind, first, only_row, value
 
 R = TypeVar("R")

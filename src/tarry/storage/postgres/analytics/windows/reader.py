@@ -20,10 +20,10 @@ from tarry.core.journal.snapshots import (
     TableSnapshot,
     Window,
 )
+from tarry.storage.postgres._sync.runner import drive
 from tarry.storage.postgres.analytics.database import Role
 from tarry.storage.postgres.analytics.windows import arrow, scans
 from tarry.storage.postgres.journal import bounds as journal_edges
-from tarry.storage.postgres.runner import drive
 from tarry.storage.postgres.statement import Op, Row, bind, each, made, only_row, value
 
 _FIRST_SEARCH = 1_000

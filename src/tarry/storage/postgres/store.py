@@ -1,11 +1,13 @@
-"""The PostgreSQL store for code that awaits: connections, retries, group commits, and the caller's own connection."""
+"""The PostgreSQL store: connections, retries, group commits, the caller's own connection. The blocking one is generated."""
 
 from __future__ import annotations
 
 import asyncio
+import sys
+import threading
 import time
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -23,9 +25,11 @@ from tarry.core.settings import QueueSettings, StoreSettings
 from tarry.storage.postgres.analytics.store import analytics_on
 from tarry.storage.postgres.arrays import register_array_dumpers
 from tarry.storage.postgres.connections import (
+    ForkGuard,
     aconfigure,
     caller_connection,
     commits_each_statement,
+    configure,
     cut,
     keeps_state,
     pool_now,
@@ -34,15 +38,19 @@ from tarry.storage.postgres.connections import (
 from tarry.storage.postgres.messages.group_commit import GroupCommits
 from tarry.storage.postgres.messages.statements import MissingQueue
 from tarry.storage.postgres.operation import PostgresOperation
-from tarry.storage.postgres.retries import NO_TURN, Tries, share
+from tarry.storage.postgres.prepared import session_of
+from tarry.storage.postgres.retries import Tries, share
 from tarry.storage.postgres.roles import PostgresRoles
-from tarry.storage.postgres.runner import adrive, atransaction, cancellations
+from tarry.storage.postgres.runner import cancellations, drive, is_interrupted, transaction
+from tarry.storage.postgres.spare_pool import SparePool
 from tarry.storage.postgres.statement import Op
 
 R = TypeVar("R")
 
 CLOSE_WITHIN_S = 3.0
 """`close` waits so long for statements that have begun."""
+_CLOSE_POOL_WITHIN_S = 2.0
+"""A blocking store only waits for the threads of its pool, which may be connecting. Others fail at their next statement."""
 CUT_OFF_WITHIN_S = 0.5
 """… and then so long for what was cut off to notice."""
 
@@ -61,29 +69,38 @@ class AsyncPostgresStore(PostgresRoles):
         self._sleep = sleep
         self._borrowed: set[AsyncConnection[Any]] = set()
         """Connections of ours that a `do` of `once` uses. No queue is created there: that would take another connection."""
-        self._lock_turns = asyncio.Semaphore(share(settings.pool_size))
-        self._in_flight = InFlight()
-        self._group_commits = GroupCommits(self._retried, self._try, lock_for_s=settings.lock_for.total_seconds())
-        self._pool = AsyncConnectionPool[AsyncConnection[Any]](
-            dsn,
-            configure=partial(aconfigure, statement_for=settings.statement_for),
-            open=False,
-            **pool_options(dsn, settings),
-        )
-        self.analytics: Analytics = analytics_on(self._run_op)
+        options = pool_options(dsn, settings)
+        if True:  # ASYNC
+            self._lock_turns = asyncio.Semaphore(share(settings.pool_size))
+            self._in_flight = InFlight()
+            self._group_commits = GroupCommits(self._retried, self._try, lock_for_s=settings.lock_for.total_seconds())
+            tune = partial(aconfigure, statement_for=settings.statement_for)
+            self._pool = AsyncConnectionPool[AsyncConnection[Any]](dsn, configure=tune, open=False, **options)
+            self.analytics: Analytics = analytics_on(self._run_op)
+        else:
+            self._lock_turns = threading.Semaphore(share(settings.pool_size))
+            self._fork_guard = ForkGuard()
+            tune = partial(configure, statement_for=settings.statement_for)
+            self._pool = SparePool(dsn, configure=tune, open=True, **options)
 
-    async def open(self) -> None:
+    async def open(self) -> None:  # ASYNC
         await self._pool.open()
 
     async def close(self) -> None:
-        """Within `CLOSE_WITHIN_S` and a moment, whatever the database does: what has not ended by then is cut off."""
-        end_s = time.monotonic() + CLOSE_WITHIN_S
-        await self._in_flight.ended(CLOSE_WITHIN_S)
-        await self._group_commits.drain(end_s)
-        self._in_flight.cut_off()
-        leaving = asyncio.create_task(asyncio.to_thread(self._subscription.close))  # it waits for a thread
-        await self._pool.close(timeout=max(CUT_OFF_WITHIN_S, end_s - time.monotonic()))
-        await asyncio.wait({leaving}, timeout=CUT_OFF_WITHIN_S)
+        """Within a few seconds, whatever the database does: what has not ended by then is cut off."""
+        if True:  # ASYNC
+            end_s = time.monotonic() + CLOSE_WITHIN_S
+            await self._in_flight.ended(CLOSE_WITHIN_S)
+            await self._group_commits.drain(end_s)
+            self._in_flight.cut_off()
+            leaving = asyncio.create_task(asyncio.to_thread(self._subscription.close))  # it waits for a thread
+            await self._pool.close(timeout=max(CUT_OFF_WITHIN_S, end_s - time.monotonic()))
+            await asyncio.wait({leaving}, timeout=CUT_OFF_WITHIN_S)
+        else:
+            if not self._fork_guard.is_here:
+                return
+            self._subscription.close()
+            self._pool.close(timeout=_CLOSE_POOL_WITHIN_S)
         self.wakeup.wait_queue.notify_all()  # consumers that still wait fail at their next statement
 
     async def connections(self) -> Connections:
@@ -93,10 +110,11 @@ class AsyncPostgresStore(PostgresRoles):
         """Operations of many tasks may share a commit; in the caller's own transaction they are the caller's."""
         if not isinstance(operation, PostgresOperation):
             raise foreign(operation)
+        if True:  # ASYNC
+            if conn is None and operation.group_item is not None:
+                return await self._group_commits.submit(operation.group_item)
         if conn is not None:
             result = await self._run_external(operation, conn)
-        elif operation.group_item is not None:
-            result = await self._group_commits.submit(operation.group_item)
         else:
             result = await self._retried(partial(self._try, operation), wait_for_locks=operation.wait_for_locks)
         if operation.on_success is not None:
@@ -116,8 +134,8 @@ class AsyncPostgresStore(PostgresRoles):
         return await self._retried(partial(self._once, request, do))
 
     async def _once(self, request: IdempotencyKey, do: AsyncDoing, own: AsyncConnection[Any]) -> StoredResponse | None:
-        async with atransaction(own, bounded=not keeps_state(own)):
-            stored = await adrive(own, self.security.recall(request).start(True))
+        async with transaction(own, bounded=not keeps_state(own)):
+            stored = await drive(own, self.security.recall(request).start(True))
             if stored:
                 return stored[0]
             self._borrowed.add(own)
@@ -125,44 +143,75 @@ class AsyncPostgresStore(PostgresRoles):
                 response = await do(own)
             finally:
                 self._borrowed.discard(own)
-            await adrive(own, self.security.keep(request, response).start(True))
+            await drive(own, self.security.keep(request, response).start(True))
             return response
 
-    async def _run_op(self, make: Callable[[], Op[R]], *, atomic: bool = False) -> R:
+    async def _run_op(self, make: Callable[[], Op[R]], *, atomic: bool = False) -> R:  # ASYNC
         return await self.run(PostgresOperation(lambda own: make(), atomic))
 
     async def _try(self, operation: PostgresOperation[R], own: AsyncConnection[Any], *, brief: bool = False) -> R:
-        if not operation.atomic and not brief and keeps_state(own):
-            return await adrive(own, operation.start(True))
-        async with atransaction(own, bounded=not keeps_state(own), brief=brief):
-            return await adrive(own, operation.start(True))
+        session = session_of(own)
+        if session is not None and not operation.atomic and not brief:
+            return await drive(own, operation.start(True))
+        async with transaction(own, bounded=session is None, brief=brief):
+            return await drive(own, operation.start(True))
 
     async def _retried(self, work: Callable[[AsyncConnection[Any]], Awaitable[R]], *, wait_for_locks: bool = True) -> R:
-        """Run `work` with a connection of the store, and retry it after errors that are transient."""
-        cancelled = cancellations()
-        tries = Tries(self.settings, self._left_sessions, time.monotonic(), wait_for_locks=wait_for_locks)
+        """Run `work` with a connection of the store, and retry it after errors that are transient.
+
+        `wait_for_locks`: also while other transactions hold locks, for `lock_for`, without keeping a connection in between.
+        """
+        if True:  # ASYNC
+            before = cancellations()
+        else:
+            self._fork_guard.check()
+            before = sys.exception()
+        started_s, tries = time.monotonic(), None
         while True:
-            tried_s, own = time.monotonic(), None
+            tried_s, own, has_turn = time.monotonic(), None, False
             try:
-                with self._in_flight:
-                    async with tries.aturn(self._lock_turns) if tries.has_met_lock else NO_TURN:
-                        own = await self._pool.getconn()
-                        try:
-                            if cancellations() > cancelled:  # `wait_for` in the pool forgets it before Python 3.12
-                                raise asyncio.CancelledError
-                            with self._in_flight.using(own):
-                                if tries.fence.is_open:
-                                    await adrive(own, tries.fence.close())
-                                return await work(own)
-                        finally:
-                            await self._pool.putconn(own)
+                self._in_flight.begin()  # ASYNC
+                try:
+                    if tries is not None and tries.has_met_lock:
+                        has_turn = await self._take_turn(tries)
+                    own = await self._pool.getconn()
+                    if True:  # ASYNC
+                        if cancellations() > before:  # `wait_for` in the pool forgets it before Python 3.12
+                            raise asyncio.CancelledError
+                        self._in_flight.use(own)
+                    if tries is None and self._left_sessions:
+                        tries = Tries(self.settings, self._left_sessions, started_s, wait_for_locks=wait_for_locks)
+                    if tries is not None and tries.fence.is_open:
+                        await drive(own, tries.fence.close())
+                    return await work(own)
+                finally:
+                    self._in_flight.end(own)  # ASYNC
+                    if own is not None:
+                        await self._pool.putconn(own)
+                    if has_turn:
+                        self._lock_turns.release()
             except psycopg.Error as error:
-                if cancellations() > cancelled:  # the driver raises the error that has ended its statement instead
-                    raise asyncio.CancelledError from error
+                if is_interrupted(error, before):
+                    if True:  # ASYNC
+                        raise asyncio.CancelledError from error
+                    raise KeyboardInterrupt from error
+                if tries is None:
+                    tries = Tries(self.settings, self._left_sessions, started_s, wait_for_locks=wait_for_locks)
                 await self._sleep(tries.failed(error, own, tried_s))
                 if not isinstance(error, LockNotAvailable):
                     # In a task of its own: the pool takes a cancellation for a broken connection, and the caller would go on.
                     await asyncio.shield(self._pool.check())
+
+    async def _take_turn(self, tries: Tries) -> bool:
+        """Before each try after a lock. A turn that does not come in time raises the lock that was met."""
+        if True:  # ASYNC
+            with suppress(TimeoutError):
+                async with asyncio.timeout(tries.left_s):
+                    return await self._lock_turns.acquire()
+        else:
+            if self._lock_turns.acquire(timeout=tries.left_s):
+                return True
+        raise tries.lock or LockNotAvailable()
 
     async def _run_external(self, operation: PostgresOperation[R], conn: AsyncConnection[Any]) -> R:
         """On the caller's connection, once: only the caller can repeat its transaction."""
@@ -180,11 +229,11 @@ class AsyncPostgresStore(PostgresRoles):
     async def _try_external(self, operation: PostgresOperation[R], conn: AsyncConnection[Any]) -> R:
         notify = self.settings.notify_with_conn or conn in self._borrowed
         async with conn.transaction() if operation.atomic and commits_each_statement(conn) else nullcontext():
-            return await adrive(conn, operation.start(False), external=True, notify=notify)
+            return await drive(conn, operation.start(False), external=True, notify=notify)
 
 
-class InFlight:
-    """Operations in flight, so that closing a store can wait for them and then cut them off: `with in_flight:` around each,
+class InFlight:  # ASYNC
+    """Operations in flight, so that closing a store can wait for them and then cut them off: `begin` and `end` around each,
     in one event loop."""
 
     def __init__(self) -> None:
@@ -194,25 +243,21 @@ class InFlight:
         self._used: set[AsyncConnection[Any]] = set()
         self._is_over = False
 
-    def __enter__(self) -> None:
+    def begin(self) -> None:
         self._count += 1
         self._none.clear()
 
-    def __exit__(self, *_: object) -> None:
+    def use(self, conn: AsyncConnection[Any]) -> None:
+        self._used.add(conn)
+        if self._is_over:
+            cut(conn)
+
+    def end(self, conn: AsyncConnection[Any] | None) -> None:
+        if conn is not None:
+            self._used.discard(conn)
         self._count -= 1
         if not self._count:
             self._none.set()
-
-    @contextmanager
-    def using(self, conn: AsyncConnection[Any]) -> Generator[None]:
-        """The connection of a piece of work, for as long as it has it."""
-        self._used.add(conn)
-        try:
-            if self._is_over:
-                cut(conn)
-            yield
-        finally:
-            self._used.discard(conn)
 
     def cut_off(self) -> None:
         """End every connection in use: what waits for an answer on it fails at once, also if the server is frozen."""

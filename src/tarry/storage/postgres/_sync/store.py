@@ -1,4 +1,5 @@
-"""The PostgreSQL store for code that blocks: connections, retries, and the caller's own connection."""
+# Generated from src/tarry/storage/postgres/store.py by tools/generate-blocking. Edit that file, then run `make generate`.
+"""The blocking half of `tarry.storage.postgres.store`."""
 
 from __future__ import annotations
 
@@ -19,6 +20,7 @@ from tarry.core.operation import Operation, foreign
 from tarry.core.ports import Connections
 from tarry.core.security.idempotency import Doing, IdempotencyKey, StoredResponse
 from tarry.core.settings import QueueSettings, StoreSettings
+from tarry.storage.postgres._sync.runner import drive, is_interrupted, transaction
 from tarry.storage.postgres.arrays import register_array_dumpers
 from tarry.storage.postgres.connections import (
     ForkGuard,
@@ -34,13 +36,11 @@ from tarry.storage.postgres.operation import PostgresOperation
 from tarry.storage.postgres.prepared import session_of
 from tarry.storage.postgres.retries import Tries, share
 from tarry.storage.postgres.roles import PostgresRoles
-from tarry.storage.postgres.runner import drive, transaction, was_interrupted
 from tarry.storage.postgres.spare_pool import SparePool
 
 R = TypeVar("R")
-
-CLOSE_WITHIN_S = 2.0
-"""`close` waits so long for the threads of the pool, which may be connecting. Other threads fail at their next statement."""
+_CLOSE_POOL_WITHIN_S = 2.0
+"""A blocking store only waits for the threads of its pool, which may be connecting. Others fail at their next statement."""
 
 
 class PostgresStore(PostgresRoles):
@@ -55,28 +55,27 @@ class PostgresStore(PostgresRoles):
     ) -> None:
         super().__init__(dsn, clock, settings, poll_timer)
         self._sleep = sleep
-        self._fork_guard = ForkGuard()
         self._borrowed: set[Connection[Any]] = set()
         """Connections of ours that a `do` of `once` uses. No queue is created there: that would take another connection."""
+        options = pool_options(dsn, settings)
         self._lock_turns = threading.Semaphore(share(settings.pool_size))
-        self._pool = SparePool(
-            dsn,
-            configure=partial(configure, statement_for=settings.statement_for),
-            open=True,
-            **pool_options(dsn, settings),
-        )
+        self._fork_guard = ForkGuard()
+        tune = partial(configure, statement_for=settings.statement_for)
+        self._pool = SparePool(dsn, configure=tune, open=True, **options)
 
     def close(self) -> None:
+        """Within a few seconds, whatever the database does: what has not ended by then is cut off."""
         if not self._fork_guard.is_here:
             return
         self._subscription.close()
-        self._pool.close(timeout=CLOSE_WITHIN_S)
+        self._pool.close(timeout=_CLOSE_POOL_WITHIN_S)
         self.wakeup.wait_queue.notify_all()  # consumers that still wait fail at their next statement
 
     def connections(self) -> Connections:
         return pool_now(self._pool.get_stats())
 
     def run(self, operation: Operation[R], conn: Connection[Any] | None = None) -> R:
+        """Operations of many tasks may share a commit; in the caller's own transaction they are the caller's."""
         if not isinstance(operation, PostgresOperation):
             raise foreign(operation)
         if conn is not None:
@@ -112,11 +111,11 @@ class PostgresStore(PostgresRoles):
             drive(own, self.security.keep(request, response).start(True))
             return response
 
-    def _try(self, operation: PostgresOperation[R], own: Connection[Any]) -> R:
+    def _try(self, operation: PostgresOperation[R], own: Connection[Any], *, brief: bool = False) -> R:
         session = session_of(own)
-        if session is not None and not operation.atomic:
+        if session is not None and not operation.atomic and not brief:
             return drive(own, operation.start(True))
-        with transaction(own, bounded=session is None):
+        with transaction(own, bounded=session is None, brief=brief):
             return drive(own, operation.start(True))
 
     def _retried(self, work: Callable[[Connection[Any]], R], *, wait_for_locks: bool = True) -> R:
@@ -125,34 +124,40 @@ class PostgresStore(PostgresRoles):
         `wait_for_locks`: also while other transactions hold locks, for `lock_for`, without keeping a connection in between.
         """
         self._fork_guard.check()
-        started_s, handled, tries = time.monotonic(), sys.exception(), None
+        before = sys.exception()
+        started_s, tries = time.monotonic(), None
         while True:
-            tried_s, own = time.monotonic(), None
+            tried_s, own, has_turn = time.monotonic(), None, False
             try:
-                locked = tries if tries is not None and tries.has_met_lock else None
-                if locked is not None:
-                    locked.take_turn(self._lock_turns)
                 try:
+                    if tries is not None and tries.has_met_lock:
+                        has_turn = self._take_turn(tries)
                     own = self._pool.getconn()
-                    try:
-                        if tries is None and self._left_sessions:
-                            tries = Tries(self.settings, self._left_sessions, started_s, wait_for_locks=wait_for_locks)
-                        if tries is not None and tries.fence.is_open:
-                            drive(own, tries.fence.close())
-                        return work(own)
-                    finally:
-                        self._pool.putconn(own)
+                    if tries is None and self._left_sessions:
+                        tries = Tries(self.settings, self._left_sessions, started_s, wait_for_locks=wait_for_locks)
+                    if tries is not None and tries.fence.is_open:
+                        drive(own, tries.fence.close())
+                    return work(own)
                 finally:
-                    if locked is not None:
+                    if own is not None:
+                        self._pool.putconn(own)
+                    if has_turn:
                         self._lock_turns.release()
             except psycopg.Error as error:
-                if was_interrupted(error, handled):
+                if is_interrupted(error, before):
                     raise KeyboardInterrupt from error
                 if tries is None:
                     tries = Tries(self.settings, self._left_sessions, started_s, wait_for_locks=wait_for_locks)
                 self._sleep(tries.failed(error, own, tried_s))
                 if not isinstance(error, LockNotAvailable):
+                    # In a task of its own: the pool takes a cancellation for a broken connection, and the caller would go on.
                     self._pool.check()
+
+    def _take_turn(self, tries: Tries) -> bool:
+        """Before each try after a lock. A turn that does not come in time raises the lock that was met."""
+        if self._lock_turns.acquire(timeout=tries.left_s):
+            return True
+        raise tries.lock or LockNotAvailable()
 
     def _run_external(self, operation: PostgresOperation[R], conn: Connection[Any]) -> R:
         """On the caller's connection, once: only the caller can repeat its transaction."""

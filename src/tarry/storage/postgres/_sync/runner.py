@@ -1,0 +1,121 @@
+# Generated from src/tarry/storage/postgres/runner.py by tools/generate-blocking. Edit that file, then run `make generate`.
+"""The blocking half of `tarry.storage.postgres.runner`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from typing import Any, LiteralString, TypeGuard, TypeVar
+
+from psycopg import Connection, Cursor
+from psycopg.errors import LockNotAvailable
+from psycopg.pq import Format, TransactionStatus
+from psycopg.pq.abc import PGresult
+
+from tarry.core.errors import CommitLost
+from tarry.storage.postgres.arrays import read_in_utc
+from tarry.storage.postgres.prepared import session_of
+from tarry.storage.postgres.runner import silent
+from tarry.storage.postgres.statement import Copy, Op, Row, Statement, row_maker
+
+R = TypeVar("R")
+AnyCursor = Cursor[Any] | Cursor[Any]
+C = TypeVar("C", bound=AnyCursor)
+
+
+def drive(conn: Connection[Any], op: Op[R], *, external: bool = False, notify: bool = True) -> R:
+    """`external`: on a connection that is not ours. There nothing is prepared: what a session prepared outlives the plan.
+
+    A lock that is not granted is raised inside the op, unless a transaction has failed with it: where earlier steps have
+    committed, only the op knows what to answer.
+    """
+    session = None if external else session_of(conn)
+    before = sys.exception()
+    try:
+        step = next(op)
+        while True:
+            try:
+                if session is not None and isinstance(step, Statement):
+                    rows = session.run(conn, step)
+                else:
+                    rows = _with_cursor(conn, step, external=external, notify=notify)
+            except LockNotAvailable as error:
+                if conn.info.transaction_status != TransactionStatus.IDLE or is_interrupted(error, before):
+                    raise
+                step = op.throw(error)
+            else:
+                step = op.send(rows)
+    except StopIteration as stop:
+        return stop.value
+
+
+def is_interrupted(error: BaseException, before: Any) -> bool:
+    """Whether the task was cancelled, or Ctrl-C came, as a statement failed: the driver raises the error of the statement
+    instead. `before`: how often the task had been cancelled; or what was being handled, which may be an earlier Ctrl-C."""
+    context = error.__context__
+    while context is not None and context is not before:
+        if isinstance(context, KeyboardInterrupt):
+            return True
+        context = context.__context__
+    return False
+
+
+def _with_cursor(conn: Connection[Any], step: Statement[Any] | Copy, *, external: bool, notify: bool) -> list[Row]:
+    with _ours(Cursor(conn, row_factory=_named_rows), external=external) as cursor:
+        if isinstance(step, Copy):
+            with cursor.copy(step.sql) as copy:
+                for block in step.blocks:
+                    copy.write(block)
+            return []
+        cursor.execute(step.sql if notify else silent(step.sql), step.params, prepare=False)
+        return cursor.fetchall() if _has_rows(cursor.pgresult) else []
+
+
+def _ours(cursor: C, *, external: bool) -> C:
+    """Made here, not by the connection: a caller's may make cursors that give dictionaries, or put values into the text."""
+    cursor.format = Format.BINARY
+    if external:
+        read_in_utc(cursor.adapters)
+    return cursor
+
+
+_BEGIN: LiteralString = "begin; set local statement_timeout = 0"
+"""What takes several steps (bulk loads, purges, deletions) may take long; `statement_for` is for single statements."""
+_BEGIN_BOUNDED: LiteralString = "begin; set local lock_timeout = '200ms'"
+"""For a connection without session state (a pooler is between), in one round trip; else `connections._TUNE` has set it."""
+
+_BEGIN_BRIEF: LiteralString = "begin; set local lock_timeout = '20ms'"
+"""To find out by trying which of many items are blocked: each try that fails takes this long."""
+
+
+@contextmanager
+def transaction(conn: Connection[Any], *, bounded: bool = False, brief: bool = False) -> Generator[None]:
+    """All or nothing. The driver reports success when the server answered COMMIT with ROLLBACK; this does not.
+
+    `bounded`: with the `lock_timeout` that a session of our own has; `brief`: waits for a lock for a few milliseconds only.
+    """
+    conn.execute(_BEGIN_BRIEF if brief else _BEGIN_BOUNDED if bounded else _BEGIN, prepare=False)
+    try:
+        yield
+    except BaseException:
+        conn.rollback()
+        raise
+    _check_commit(conn.execute("commit").statusmessage)
+
+
+def _named_rows(cursor: AnyCursor) -> Callable[[Sequence[Any]], Row]:
+    return row_maker(cursor.pgresult) if _has_rows(cursor.pgresult) else tuple
+
+
+def _has_rows(result: PGresult | None) -> TypeGuard[PGresult]:
+    """As `cursor.description` shows, too, but without describing every column of every result."""
+    return result is not None and result.nfields > 0
+
+
+def _check_commit(tag: str | None) -> None:
+    if tag != "COMMIT":
+        raise CommitLost(
+            f"the database answered COMMIT with {tag}: nothing of this transaction was stored",
+            hint="an error inside the transaction was swallowed; look for it in the server's log",
+        )
