@@ -31,7 +31,7 @@ def on_tcp(dsn: str | None) -> Generator[Server]:
             yield server
         return
     from tarry.storage.postgres.embedded import EmbeddedSettings, start
-    from tarry.storage.postgres.embedded.binaries import find_binaries
+    from tarry.storage.postgres.embedded.home import find_binaries
 
     BUILD.mkdir(exist_ok=True)
     directory = Path(tempfile.mkdtemp(prefix="bench-", dir=BUILD))

@@ -15,7 +15,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from tarry.app import prepare
 from tarry.storage.postgres.embedded import EmbeddedError, EmbeddedSettings, start
-from tarry.storage.postgres.embedded.binaries import find_binaries
+from tarry.storage.postgres.embedded.home import find_binaries
 from tarry.storage.postgres.health import OLDEST_SERVER
 from tests.kit.directories import new_directory
 from tests.storage.postgres.embedded.embedded_kit import await_stopped

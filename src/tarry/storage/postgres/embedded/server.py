@@ -2,21 +2,19 @@
 
 import fcntl
 import os
-import select
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 from urllib.parse import quote
 
 from tarry.core.errors import EmbeddedError
 
-from .binaries import Binaries, find_binaries
-from .home import Environment, check_major, claim, default_home, read_environment
+from .home import Binaries, Environment, check_major, claim, default_home, find_binaries, read_environment
 from .supervisor.layout import (
     BUSY,
     DATABASE,
@@ -55,20 +53,18 @@ class EmbeddedSettings:
 DEFAULTS = EmbeddedSettings()
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Embedded:
     """A process's claim on a running server. If the object is dropped, the claim lasts until the process ends."""
 
-    __slots__ = ("_users_lock", "data_dir", "dsn", "major")
-
-    def __init__(self, *, users_lock: int, data_dir: Path, major: int, dsn: str) -> None:
-        self._users_lock: int | None = users_lock
-        self.data_dir = data_dir
-        self.major = major
-        self.dsn = dsn
+    users_lock: int | None = field(repr=False)
+    data_dir: Path
+    major: int
+    dsn: str
 
     def close(self) -> None:
         """Release the claim. The server stops by itself shortly after the last process has released it."""
-        users_lock, self._users_lock = self._users_lock, None
+        users_lock, self.users_lock = self.users_lock, None
         if users_lock is not None:
             # Closed, not unlocked: a forked child that still uses the server shares the lock and keeps it.
             os.close(users_lock)
@@ -166,13 +162,13 @@ def _listens(state: ServerState) -> bool:
 def _launch(layout: Layout, argv: list[str], environment: Mapping[str, str], deadline: float) -> None:
     """Return when a server is ready or another process is about to start it; raise if the start failed."""
     with _popen(argv, environment) as process:
-        assert process.stdout is not None  # noqa: S101 (for the type checker: stdout is a pipe)
-        report = _read_until_closed(process.stdout.fileno(), deadline)
-    if report is None:
-        raise EmbeddedError(
-            f"PostgreSQL in {layout.home} was not ready in {START_FOR:.0f} s. It may be replaying its log after a "
-            f"crash: see {layout.log}, and try again."
-        )
+        try:
+            report = process.communicate(timeout=max(0.0, deadline - time.monotonic()))[0].decode(errors="replace")
+        except subprocess.TimeoutExpired:
+            raise EmbeddedError(
+                f"PostgreSQL in {layout.home} was not ready in {START_FOR:.0f} s. It may be replaying its log after a "
+                f"crash: see {layout.log}, and try again."
+            ) from None
     verdict, _, message = report.partition("\n")
     if verdict == FAILED:
         raise EmbeddedError(message.strip())
@@ -196,13 +192,3 @@ def _popen(argv: list[str], environment: Mapping[str, str]) -> subprocess.Popen[
             f"sys.executable, {sys.executable!r}, does not start ({error}), and the supervisor of PostgreSQL needs a "
             "Python interpreter. Set TARRY_DSN to another server."
         ) from error
-
-
-def _read_until_closed(pipe: int, deadline: float) -> str | None:
-    output = b""
-    while select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))[0]:
-        chunk = os.read(pipe, 65536)
-        if not chunk:
-            return output.decode(errors="replace")
-        output += chunk
-    return None
