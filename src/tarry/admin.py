@@ -112,24 +112,18 @@ def adopt(dsn: str | None) -> int:
 
 
 def statuses(conn: Connection[Any]) -> list[MigrationStatus]:
-    applied: dict[int, Sequence[Any]] = {}
-    row = conn.execute("select to_regclass('tarry.migration') is not null").fetchone()
-    if row and row[0]:
-        rows = conn.execute("select number, name, checksum, applied_at from tarry.migration order by number")
-        applied = {number: rest for number, *rest in rows.fetchall()}
-    known = {migration.number: migration for migration in migrations.known()}
+    applied, known = migrations.applied_to(conn), {migration.number: migration for migration in migrations.known()}
     listed: list[MigrationStatus] = []
     for number in sorted(applied.keys() | known.keys()):
         migration, stored = known.get(number), applied.get(number)
-        name = migration.name if migration else str(stored[0]) if stored else ""
-        phase = migration.phase if migration else migrations.phase_of(name)
+        name = migration.name if migration else stored.name if stored else ""
         if stored is None:
             state = "pending"
         elif migration is None:
             state = "unknown"
         else:
-            state = "applied" if stored[1] == migration.checksum else "changed"
-        listed.append(MigrationStatus(number, name, phase, state, stored[2] if stored else None))
+            state = "applied" if stored.checksum == migration.checksum else "changed"
+        listed.append(MigrationStatus(number, name, migrations.phase_of(name), state, stored and stored.applied_at))
     return listed
 
 
@@ -249,7 +243,8 @@ def _journal(conn: Connection[Any]) -> list[CheckResult]:
 
 
 def _origin(conn: Connection[Any]) -> CheckResult:
-    is_foreign = health.journal_is_foreign(conn)
+    with transaction(conn):
+        is_foreign = drive(conn, journal_statements.is_foreign())
     origin = health.FOREIGN_JOURNAL if is_foreign else "this server"
     return CheckResult("journal origin", not is_foreign, origin, health.ADOPT)
 

@@ -9,7 +9,7 @@ from psycopg import Connection
 
 from tarry.core.errors import SchemaMismatch, UnsafeDatabase
 from tarry.storage.postgres import migrate
-from tarry.storage.postgres._sync.runner import drive, transaction
+from tarry.storage.postgres._sync.runner import drive
 from tarry.storage.postgres.journal import statements as journal_statements
 
 OLDEST_SERVER = 150_000
@@ -68,11 +68,6 @@ def check_safety(conn: Connection[Any], *, allow_unsafe: bool = False) -> None:
 
 FOREIGN_JOURNAL = "the journal came with a dump: its events carry transaction numbers that lie ahead of this server"
 ADOPT = "run once, before anything else uses the database: tarry db adopt"
-
-
-def journal_is_foreign(conn: Connection[Any]) -> bool:
-    with transaction(conn):
-        return drive(conn, journal_statements.is_foreign())
 
 
 def check_journal(conn: Connection[Any], *, allow_unsafe: bool = False) -> None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cache
 from importlib.resources import files
 from typing import Any, LiteralString, NamedTuple, cast
@@ -96,7 +96,7 @@ def phase_of(name: str) -> str:
 
 
 def standing(conn: Connection[Any]) -> MigrationDiff:
-    applied = _applied(conn)
+    applied = applied_to(conn)
     numbers = {migration.number for migration in known()}
     for migration in known():
         if migration.number in applied and applied[migration.number].checksum != migration.checksum:
@@ -177,18 +177,19 @@ def _apply(conn: Connection[Any], migration: Migration) -> bool:
     return True
 
 
-class _Applied(NamedTuple):
+class Applied(NamedTuple):
     number: int
     name: str
     checksum: str
+    applied_at: datetime
 
 
-def _applied(conn: Connection[Any]) -> dict[int, _Applied]:
+def applied_to(conn: Connection[Any]) -> dict[int, Applied]:
     row = conn.execute("select to_regclass('tarry.migration') is not null").fetchone()
     if not row or not row[0]:
         return {}
-    cursor = conn.cursor(row_factory=class_row(_Applied))
-    rows = cursor.execute("select number, name, checksum from tarry.migration order by number").fetchall()
+    cursor = conn.cursor(row_factory=class_row(Applied))
+    rows = cursor.execute("select number, name, checksum, applied_at from tarry.migration order by number").fetchall()
     return {row.number: row for row in rows}
 
 

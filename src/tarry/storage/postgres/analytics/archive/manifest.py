@@ -31,11 +31,16 @@ class PostgresManifest(Role):
     def run(self, job: str, *, exclusive: str | None = None, lake: str | None = None) -> Generator[Run]:
         """Record a run of a job. Raises while the lock `exclusive` (None: of the job) is held elsewhere."""
         name = exclusive or job
-        with (
-            job_lock(self._database, name) as verify_held,
-            self._recorded(job, name, lake, verify_held) as run,
-        ):
-            yield run
+        with job_lock(self._database, name) as verify_held:
+            row = self._database.write("analytics/archive/run_begin", only_row, job=job, lock=name, lake=lake)
+            run = Run(**row._asdict(), job=job, verify_held=verify_held)
+            try:
+                yield run
+                verify_held()
+            except BaseException as error:
+                self._end(run, "failed", f"{type(error).__name__}: {error}"[:_ERROR_LENGTH])
+                raise
+            self._end(run, "done", None)
 
     def last_run(self, job: str, lake: str | None = None) -> PastRun | None:
         """The last completed run; on this lake, if given."""
@@ -121,18 +126,6 @@ class PostgresManifest(Role):
         """The days changed by archive batches after this number, and the newest number."""
         row = self._database.fetch("analytics/archive/days_since", only_row, lake=lake, number=number)
         return set(row.days), row.newest
-
-    @contextmanager
-    def _recorded(self, job: str, name: str, lake: str | None, verify_held: Callable[[], None]) -> Generator[Run]:
-        row = self._database.write("analytics/archive/run_begin", only_row, job=job, lock=name, lake=lake)
-        run = Run(**row._asdict(), job=job, verify_held=verify_held)
-        try:
-            yield run
-            verify_held()
-        except BaseException as error:
-            self._end(run, "failed", f"{type(error).__name__}: {error}"[:_ERROR_LENGTH])
-            raise
-        self._end(run, "done", None)
 
     def _end(self, run: Run, state: str, error: str | None) -> None:
         summary = Jsonb(dict(run.summary), dumps=lambda value: json.dumps(value, default=str))
