@@ -28,7 +28,7 @@ REQUIRE_PYTHON = "$(PYTHON)" -c '$(NEW_ENOUGH)' 2>/dev/null || { echo "$(TOO_OLD
 LOCKED := $(VENV)/.locked
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test check format generate schema bench bench-peers bench-compare bench-anomalies bench-pipeline bench-timers \
+.PHONY: help setup demo test check format generate schema bench bench-peers bench-compare bench-anomalies bench-pipeline bench-dashboard bench-timers \
   chaos chaos-run soak lock clean system-packages
 
 help: ## List these commands
@@ -79,6 +79,10 @@ bench-anomalies: $(READY) ## Measure the anomaly detectors on injected faults
 
 bench-pipeline: $(READY) ## Measure the pipeline: source, sink, a million messages archived and verified
 	$(PY) -m benchmarks.pipeline $(ARGS)
+
+# ARGS="--messages 100000 --events 1000000" is a tenth of the size of the targets.
+bench-dashboard: $(READY) ## Measure every page of the dashboard with a million messages and ten million events
+	$(PY) -m benchmarks.dashboard $(ARGS)
 
 bench-timers: $(READY) ## Measure the timer strategies: lateness, CPU, cost of each
 	$(PY) -m benchmarks.timers $(ARGS)

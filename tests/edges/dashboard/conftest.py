@@ -1,4 +1,4 @@
-"""A real Chromium against a real broker on PostgreSQL. One browser per session, one server per module.
+"""A real Chromium against a real broker on PostgreSQL. One browser and one server per module.
 
 `screen` opens pages and fails the test on a console error or a violated content security policy; `accessible` runs axe.
 To see a page while writing it: `TARRY_SHOTS=/tmp/shots pytest …` keeps a screenshot of each page that a test opens.
@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
+from playwright.sync_api import APIResponse, Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
 
 from tarry.app import AsyncApp, connect_async
 from tarry.core.settings import StoreSettings
@@ -35,8 +36,9 @@ expect.set_options(timeout=TIMEOUT_MS)
 
 
 def chromium() -> str:
-    """Debian's Chromium. Without one, tests are skipped where a developer works, and fail in CI."""
-    path = os.environ.get("TARRY_CHROMIUM") or shutil.which("chromium")
+    """Debian's Chromium, if possible the build without a user interface, which needs a third of the time for a new window.
+    Without one, tests are skipped where a developer works, and fail in CI."""
+    path = os.environ.get("TARRY_CHROMIUM") or shutil.which("chromium-headless-shell") or shutil.which("chromium")
     if path is None:
         reason = "no Chromium: NO TEST OF THE DASHBOARD RUNS. As root: make system-packages; or set TARRY_CHROMIUM"
         if os.environ.get("CI") == "true":
@@ -45,6 +47,7 @@ def chromium() -> str:
     return path
 
 
+# Not for the session: while it runs, this thread has an event loop, and tests of other folders start their own.
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     path = chromium()
@@ -64,7 +67,19 @@ class Served:
     """A blocking view of the app."""
     dsn: str
     loop: Loop
+    own: AsyncApp
+    running: ExitStack = field(default_factory=ExitStack)
     closing: ExitStack = field(default_factory=ExitStack)
+
+    def stop(self) -> None:
+        """The broker ends; the database and `app` stay."""
+        self.running.close()
+
+    def start(self, broker: BrokerSettings, pages: DashboardSettings) -> None:
+        """A broker at the same address as before, if there was one."""
+        running = running_broker(self.own, broker, port=urlsplit(self.url).port or 0, pages=pages)
+        self.url = f"{self.loop.run(running.__aenter__())}/dashboard"
+        self.running.callback(lambda: self.loop.run(running.__aexit__(None, None, None)))
 
 
 Serve = Callable[..., Served]
@@ -72,15 +87,14 @@ Serve = Callable[..., Served]
 
 def served(server: Server, loop: Loop, **settings: Any) -> Served:
     """A broker on a database of its own. `settings`: of the dashboard; `keyless=False`: every visitor needs a key."""
-    broker = BrokerSettings(anonymous=settings.pop("keyless", True))
-    pages = DashboardSettings(**{"environment": "test", **settings})
-    dsn, closing = server.new_database(), ExitStack()
+    keyless = settings.pop("keyless", True)
+    dsn = server.new_database()
     app: AsyncApp = loop.run(_opened(dsn))
-    closing.callback(lambda: loop.run(app.close()))
-    running = running_broker(app, broker, pages=pages)
-    url = loop.run(running.__aenter__())
-    closing.callback(lambda: loop.run(running.__aexit__(None, None, None)))
-    return Served(f"{url}/dashboard", Blocking(app, loop), dsn, loop, closing)
+    made = Served("", Blocking(app, loop), dsn, loop, app)
+    made.closing.callback(lambda: loop.run(app.close()))
+    made.closing.callback(made.stop)
+    made.start(BrokerSettings(anonymous=keyless), DashboardSettings(**{"environment": "test", **settings}))
+    return made
 
 
 async def _opened(dsn: str) -> AsyncApp:
@@ -110,6 +124,7 @@ class Screen:
         self.url = url
         self.errors: list[str] = []
         self._contexts: list[BrowserContext] = []
+        self._requests: BrowserContext | None = None
 
     def context(self, *, theme: str = "light", width: int = 1280, **options: Any) -> BrowserContext:
         chosen: Any = {"color_scheme": theme, "viewport": {"width": width, "height": 900}, **options}
@@ -128,6 +143,11 @@ class Screen:
             parts = [name, options.get("theme", "light"), str(options.get("width", 1280))]
             page.screenshot(path=Path(shots) / f"{'-'.join(parts)}.png", full_page=True)
         return page
+
+    def get(self, path: str, **options: Any) -> APIResponse:
+        """A request without a page."""
+        self._requests = self._requests or self.context()
+        return self._requests.request.get(f"{self.url}{path}", **options)
 
     def _note(self, message: ConsoleMessage) -> None:
         if message.type == "error":

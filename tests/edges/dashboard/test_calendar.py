@@ -56,7 +56,7 @@ def test_every_view_is_accessible(screen: Screen, planned: Served, path: str) ->
 
 
 def test_cells_count_messages_retries_and_ticks(screen: Screen, planned: Served) -> None:
-    cells = screen.context().request.get(f"{screen.url}/calendar.json").json()["cells"]
+    cells = screen.get("/calendar.json").json()["cells"]
     totals = Counter[str]()
     for cell in cells:
         for name in ("delayed", "retries", "ticks", "delivered"):
@@ -93,7 +93,7 @@ def test_days_and_hours_are_those_of_the_chosen_zone(screen: Screen, planned: Se
 
 @pytest.mark.parametrize("query", ["span=1y", "at=yesterday", "zone=Mars/Olympus", "at=0001-01-01T00:00:00Z"])
 def test_a_wrong_query_is_a_problem_and_no_failure(screen: Screen, query: str) -> None:
-    assert screen.context().request.get(f"{screen.url}/calendar?{query}").status == 422
+    assert screen.get(f"/calendar?{query}").status == 422
 
 
 def test_times_are_late_while_more_is_planned_than_the_queue_does_at_its_best() -> None:

@@ -110,7 +110,7 @@ class TestList:
         expect(page.locator("main")).to_contain_text("searched for in 10,000 dead letters")
 
     def test_a_wrong_filter_is_a_problem_with_a_reason(self, screen: Screen) -> None:
-        response = screen.context().request.get(f"{screen.url}/queues/many/dead?died_from=yesterdayish")
+        response = screen.get("/queues/many/dead?died_from=yesterdayish")
         assert response.status == 422
         assert "died since" in response.text()
 
@@ -136,7 +136,7 @@ class TestList:
         expect(rows(page, "dead-table")).to_contain_text("no error text")
 
     def test_a_letter_that_is_gone_is_a_problem_with_a_reason(self, screen: Screen) -> None:
-        response = screen.context().request.get(f"{screen.url}/queues/many/dead/letters/999999999")
+        response = screen.get("/queues/many/dead/letters/999999999")
         assert response.status == 404
         assert "redriven or discarded" in response.text()
 

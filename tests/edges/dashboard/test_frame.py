@@ -49,7 +49,7 @@ def test_a_page_is_readable_without_scripts(screen: Screen, path: str) -> None:
 
 
 def test_the_content_security_policy_allows_only_what_is_ours(screen: Screen) -> None:
-    response = screen.context().request.get(f"{screen.url}/")
+    response = screen.get("/")
     policy = response.headers["content-security-policy"]
     assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self';")
     assert "unsafe" not in policy
@@ -93,6 +93,6 @@ def test_the_time_range_is_in_the_address_and_stays_on_the_way(screen: Screen) -
 
 
 def test_an_unknown_page_is_a_problem_with_a_way_back(screen: Screen) -> None:
-    response = screen.context().request.get(f"{screen.url}/nothing/here")
+    response = screen.get("/nothing/here")
     assert response.status == 404
     assert "there is no such page" in response.text()

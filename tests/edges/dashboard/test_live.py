@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.edges.dashboard.conftest import Screen, Served
+from tarry.edges.dashboard.settings import DashboardSettings
+from tarry.edges.http.settings import BrokerSettings
+from tests.edges.dashboard.conftest import Screen, Served, served
+from tests.kit.blocking import Loop
+from tests.kit.servers import Server
 
 
 @pytest.fixture
@@ -107,3 +114,46 @@ def test_the_page_of_one_queue_does_not_fetch_itself_for_another(screen: Screen,
     other = screen.open(f"/queues/{queue}")
     is_live(other)
     assert [url for url in requests if url.endswith("/settings")] == [], "a form must not change under its visitor"
+
+
+@pytest.fixture
+def restartable(server: Server, loop: Loop) -> Iterator[Served]:
+    made = served(server, loop)
+    yield made
+    made.closing.close()
+
+
+def test_a_page_survives_a_restart_of_the_server_and_misses_nothing(browser: Any, restartable: Served) -> None:
+    """What happened while the server was away is shown as soon as it is back, and so is what happens at that moment."""
+    queue = restartable.app.queue("orders")
+    queue.offer("before", 1)
+    screen = Screen(browser, restartable.url)
+    page = screen.open("/queues/orders")
+    page.clock.install()
+    chip, value = page.locator("[data-live-text]"), page.locator(".tile", has_text="Ready").locator(".value")
+    is_live(page)
+    page.evaluate("window.sameDocument = true")
+    restartable.stop()
+    expect(chip).to_have_text("Reconnecting")
+    page.clock.fast_forward("00:15")
+    expect(chip).to_contain_text("Offline since")
+    queue.offer("during", 1)
+    restartable.start(BrokerSettings(anonymous=True), DashboardSettings(environment="test"))
+    expect(chip).to_have_text("Live")
+    for number in range(5):
+        queue.offer(f"after-{number}", 1)
+    expect(value).to_have_text("7")
+    assert page.evaluate("window.sameDocument"), "the page was loaded again"
+    screen.close()
+    assert [error for error in screen.errors if "ERR_CONNECTION" not in error and "INCOMPLETE" not in error] == []
+
+
+def test_pages_reload_once_when_the_subscription_of_the_server_begins(screen: Screen, queue: str) -> None:
+    """Between the answer of a page and the subscription, events may happen that nothing else reports."""
+    context = screen.context()
+    page = context.new_page()
+    refreshes: list[str] = []
+    page.on("request", lambda request: refreshes.append(request.headers.get("x-tarry-refresh", "")))
+    with page.expect_request(lambda request: "x-tarry-refresh" in request.headers):
+        page.goto(f"{screen.url}/queues/{queue}?range=15m")
+    assert "1" in refreshes

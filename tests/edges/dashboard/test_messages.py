@@ -59,7 +59,7 @@ def message(queue: str, key: str) -> str:
 
 
 def get(screen: Screen, path: str) -> APIResponse:
-    return screen.context().request.get(f"{screen.url}{path}")
+    return screen.get(path)
 
 
 PAGES = {

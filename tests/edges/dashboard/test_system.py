@@ -54,7 +54,7 @@ def many(browser: Any, filled: Served) -> Iterator[Screen]:
 
 
 def get(screen: Screen, path: str) -> Any:
-    return screen.context().request.get(f"{screen.url}{path}")
+    return screen.get(path)
 
 
 @pytest.mark.parametrize("path", sorted(EMPTY))
@@ -201,7 +201,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("statement", sorted(HOSTILE))
 def test_the_explorer_refuses_what_is_no_bounded_query_on_events(many: Screen, statement: str) -> None:
-    response = many.context().request.get(f"{many.url}/archive.json", params={"sql": statement})
+    response = many.get("/archive.json", params={"sql": statement})
     assert response.status == 422, response.text()
     assert HOSTILE[statement] in response.json()["detail"]
     assert "root:" not in response.text()

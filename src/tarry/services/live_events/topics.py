@@ -23,6 +23,8 @@ _log = logging.getLogger("tarry")
 CLOCK = "clock"
 """The topic of what changes with time alone: lateness, and what other processes compute."""
 _CLOCK_EVERY = 5
+TOPICS = frozenset({"queues", "messages", "dead", "schedules", "consumers"})
+"""Those of events."""
 _DEAD = frozenset({EventKind.BURIED, EventKind.REDRIVEN, EventKind.PURGED})
 _CONSUMERS = frozenset({EventKind.LEASED, EventKind.ACKED, EventKind.NACKED, EventKind.EXPIRED})
 _BUFFER = 20
@@ -57,6 +59,8 @@ class TopicHub:
         self._numbers = count(1)
         self._number = 0
         self._rounds = 0
+        self._is_joined_anew = False
+        """Events before the subscription began are not known: all topics may have changed."""
         self._running: asyncio.Task[None] | None = None
 
     @property
@@ -97,12 +101,13 @@ class TopicHub:
         changes, self._changes = self._changes, {}
         self._number, self._rounds = next(self._numbers), self._rounds + 1
         clock = {CLOCK} if not self._rounds % _CLOCK_EVERY else set[str]()
+        unknown, self._is_joined_anew = TOPICS if self._is_joined_anew else frozenset[str](), False
         for stream, wants in list(self._streams.items()):
             if self._events.is_stopping:
                 stream.end(Ending.STOPPING)
                 continue
             visible = {queue: topics for queue, (event, topics) in changes.items() if wants(event)}
-            topics = clock.union(*visible.values())
+            topics = clock.union(unknown, *visible.values())
             if topics:
                 stream.put([(None, self._describe(self._number, sorted(topics), sorted(visible)))], str(self._number))
             if clock and not await self._still_allowed(stream):
@@ -115,13 +120,14 @@ class TopicHub:
             return True  # no evidence: without a database there is nothing to see either
 
     async def _run(self) -> None:
-        """The subscription of this process. It starts again when it was cut off: pages then reload once more than needed."""
+        """The subscription of this process. Whenever it starts, pages reload once: they were read before it did."""
         while True:
             async with self._events.stream(self._note, allowed=_always) as source:
                 loop = Loop("topics", self.run_once, every=self._every)
                 sending = asyncio.create_task(loop.run(), name="tarry-topics-loop")
                 try:
                     await self._events.join(source)
+                    self._is_joined_anew = True
                     while source.ending is None:
                         await source.wait(60.0)
                 except TarryError as error:

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -102,7 +103,8 @@ async def _page(view: View, queue: str, key: str) -> Page:
             "facts": _facts(event),
             "error": None if event.error is None else redaction.text(event.error),
         }
-        for before, event in zip([None, *inspected.events[:-1]], inspected.events, strict=True)
+        for before, event in pairwise([None, *inspected.events])
+        if event is not None
     ]
     return view.page(
         "messages/message.html",

@@ -20,7 +20,7 @@ from tarry.edges.dashboard.screen import Page, View
 from tarry.edges.dashboard.screens.messages import message_path, screen
 from tarry.edges.formats import instant as instant_text
 
-EVENTS = 5_000
+EVENTS = 3_000
 """Events before the instant that are read, and as many after it."""
 LIVE_ROWS = 1_000
 _STEPS = (("-1 h", -3600), ("-10 min", -600), ("-1 min", -60), ("+1 min", 60), ("+10 min", 600), ("+1 h", 3600))

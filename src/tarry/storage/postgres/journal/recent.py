@@ -19,8 +19,8 @@ from tarry.storage.postgres.statement import Op, Row, bind, value
 FIRST = 16
 """Transactions of the first range: each may have a thousand events, or one."""
 WIDER = 4
-ENOUGH = 50_000
-"""Events that one call scans, rounded up to a range; its result then has the position to continue from."""
+ENOUGH = 20_000
+"""Events that one call scans, more or less; its result then has the position to continue from."""
 _BEHIND_ALL = 2**63 - 1
 
 
@@ -48,15 +48,17 @@ def look_back(
     yield from prefer_bitmap_scans().run()
     last, until_id = position or _Position((yield from bind("journal/head", value).run()), _BEHIND_ALL)
     events: list[tuple[_Position, Event]] = []
-    looked, width = 0, FIRST
+    looked, passed, width = 0, 0, FIRST
     limit = MAX_ROWS if query.limit is None else query.limit
     while last > 0 and len(events) < limit and looked < ENOUGH:
         first = max(0, last - width)
         part = {"from_xid": first, "to_xid": last, "until_id": until_id, "limit": limit - len(events)}
         scanned = yield from bind("journal/recent", list[Row], **params, **part).run()
         events += [(_Position(row.xid, row.id), event(row)) for row in scanned if row.id is not None]
-        looked += scanned[0].looked
-        last, until_id, width = first - 1, _BEHIND_ALL, width * WIDER
+        looked, passed = looked + scanned[0].looked, passed + last - first + 1
+        # No more transactions than have the rest of the events, if they have as many each as those before.
+        affordable = passed * (ENOUGH - looked) // max(1, looked)
+        last, until_id, width = first - 1, _BEHIND_ALL, max(1, min(width * WIDER, affordable))
     rows = [event for _, event in events]
     if limit and len(events) == limit:
         return AnalyticsPage(rows=rows, next=_shown(events[-1][0]))

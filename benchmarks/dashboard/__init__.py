@@ -1,0 +1,1 @@
+"""Size and speed of every page of the dashboard on a large database."""
