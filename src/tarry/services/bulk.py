@@ -1,18 +1,15 @@
-"""Actions on many messages: a job of this process that goes through all matches page by page, and can be cancelled.
+"""Actions on many messages: a stored job that goes through all matches page by page, and can be watched and cancelled.
 
-Every step takes the messages that match at that moment, and changes only the version that it has found. So a job that ends
-early has done a part, and the same job again does the rest.
+Every step takes the messages that match at that moment, and changes only the version that it has found. So a step that is
+repeated, because its process ended before it was stored, changes nothing twice; and a job that ends early has done a part.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from datetime import timedelta
-from enum import StrEnum
-from itertools import count
 from typing import NamedTuple
 
 from tarry.core.errors import InvalidState, TarryError
@@ -20,22 +17,15 @@ from tarry.core.messages.edits import Edit
 from tarry.core.messages.outcomes import Edited
 from tarry.core.messages.states import LIVE, State
 from tarry.core.ports import AsyncStore
-from tarry.core.search.query import Search
+from tarry.core.search.bulk import BulkJob, BulkProgress, BulkState, Verb
 from tarry.services.search import Start, find
 
 PAGE = 200
 MOST = 100_000
 """Messages that one job changes."""
 RUNNING = 4
-KEPT = 50
 _DUE = Edit(named=frozenset({"due_at"}), after=timedelta(0))
 _log = logging.getLogger("tarry")
-
-
-class Verb(StrEnum):
-    DELIVER = "deliver"
-    BURY = "bury"
-    DROP = "drop"
 
 
 class SeenMessage(NamedTuple):
@@ -59,76 +49,61 @@ async def apply(store: AsyncStore, verb: Verb, seen: SeenMessage, *, error: str 
             return await store.run(store.messages.drop(queue, key, version=version, unless_leased=True))
 
 
-@dataclass(slots=True)
-class BulkJob:
-    number: int
-    verb: Verb
-    query: str
-    started_by: str
-    queues: Sequence[str]
-    changed: int = 0
-    skipped: int = 0
-    state: str = "running"
-    """running, done, cancelled or failed."""
-    reason: str | None = None
-    task: asyncio.Task[None] | None = field(default=None, repr=False)
+async def advance(store: AsyncStore, job: BulkJob) -> BulkJob | None:
+    """One step: a page of matches. None: another process has done this step."""
+    try:
+        progress = await _change_page(store, job)
+    except TarryError as failure:
+        _log.warning("bulk job %d failed: %s", job.id, failure)
+        progress = BulkProgress(state=BulkState.FAILED, reason=str(failure))
+    return await store.run(store.search.save_bulk(job.id, progress, step=job.step))
+
+
+async def _change_page(store: AsyncStore, job: BulkJob) -> BulkProgress:
+    hits = await find(store, job.search, job.queues, limit=PAGE, start=Start(live=job.after))
+    changed = 0
+    for hit in hits.rows:
+        # What is ready needs no delivery, and would be due later than before: the job would meet it again.
+        takes = hit.state is State.DELAYED if job.verb is Verb.DELIVER else hit.state in LIVE
+        seen = SeenMessage(hit.queue, hit.key, hit.version)
+        changed += takes and await apply(store, job.verb, seen, error=job.error)
+    counts, after = (changed, len(hits.rows) - changed), hits.next_live
+    if after is None:
+        return BulkProgress(*counts, after, BulkState.DONE)
+    if job.changed + job.skipped + len(hits.rows) >= MOST:
+        reason = f"a job changes at most {MOST:,} messages: start it again for the rest"
+        return BulkProgress(*counts, after, BulkState.DONE, reason)
+    return BulkProgress(*counts, after)
 
 
 class BulkJobs:
-    """The jobs of this process."""
+    """Starts jobs, and runs those that this process has started. If it ends, a sweeper continues them."""
 
     def __init__(self, store: AsyncStore) -> None:
         self._store = store
-        self._numbers = count(1)
-        self._jobs: dict[int, BulkJob] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
 
-    @property
-    def jobs(self) -> Mapping[int, BulkJob]:
-        return self._jobs
-
-    def start(
-        self, verb: Verb, search: Search, query: str, queues: Sequence[str], *, by: str, error: str | None
+    async def start(
+        self, verb: Verb, query: str, queues: Sequence[str], *, by: str, error: str | None = None
     ) -> BulkJob:
-        if sum(job.state == "running" for job in self._jobs.values()) >= RUNNING:
+        search = self._store.search
+        recent = await self._store.run(search.bulk_jobs())
+        if sum(job.is_running for job in recent) >= RUNNING:
             raise InvalidState(f"{RUNNING} jobs are running", hint="wait until one is done, or cancel it")
-        for number in [number for number, job in self._jobs.items() if job.state != "running"][: -KEPT or None]:
-            del self._jobs[number]
-        job = BulkJob(next(self._numbers), verb, query, by, queues)
-        self._jobs[job.number] = job
-        job.task = asyncio.create_task(self._run(job, search, error), name=f"tarry-bulk-{job.number}")
+        job = await self._store.run(search.start_bulk(verb, query, queues, started_by=by, error=error))
+        task = asyncio.create_task(self._run(job), name=f"tarry-bulk-{job.id}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         return job
 
-    def cancel(self, number: int) -> None:
-        job = self._jobs[number]
-        if job.state == "running":
-            job.state = "cancelled"
+    async def cancel(self, job: int) -> None:
+        progress = BulkProgress(state=BulkState.CANCELLED)
+        await self._store.run(self._store.search.save_bulk(job, progress))
 
-    async def _run(self, job: BulkJob, search: Search, error: str | None) -> None:
+    async def _run(self, job: BulkJob) -> None:
+        current: BulkJob | None = job
         try:
-            await self._go_through(job, search, error)
-            if job.state == "running":
-                job.state = "done"
-        except (TarryError, asyncio.CancelledError) as failure:
-            job.state, job.reason = "failed", str(failure) or "the server was stopped"
-            _log.warning("bulk job %d failed: %s", job.number, failure)
-
-    async def _go_through(self, job: BulkJob, search: Search, error: str | None) -> None:
-        after = None
-        while True:
-            hits = await find(self._store, search, job.queues, limit=PAGE, start=Start(live=after))
-            for hit in hits.rows:
-                if job.state != "running":
-                    return
-                # What is ready needs no delivery, and would be due later than before: the job would meet it again.
-                takes = hit.state is State.DELAYED if job.verb is Verb.DELIVER else hit.state in LIVE
-                seen = SeenMessage(hit.queue, hit.key, hit.version)
-                if not takes or not await apply(self._store, job.verb, seen, error=error):
-                    job.skipped += 1
-                else:
-                    job.changed += 1
-            after = hits.next_live
-            if after is None:
-                return
-            if job.changed + job.skipped >= MOST:
-                job.reason = f"a job changes at most {MOST:,} messages: start it again for the rest"
-                return
+            while current is not None and current.is_running:
+                current = await advance(self._store, current)
+        except TarryError as error:
+            _log.info("bulk job %d is left to a sweeper: %s", job.id, error)

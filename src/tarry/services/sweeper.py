@@ -1,8 +1,8 @@
 """Maintenance of queues that are not polled. Delivery does not depend on it; visibility of the actual state does.
 
-It records expired leases in the journal, buries messages without attempts left, advances redrive jobs, creates
-partitions of the journal in advance, and reports what blocks vacuum. Any number of sweepers may run; the elected one
-works."""
+It records expired leases in the journal, buries messages without attempts left, advances redrive jobs, continues bulk
+jobs whose process has ended, creates partitions of the journal in advance, and reports what blocks vacuum. Any number of
+sweepers may run; the elected one works."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from tarry.core.maintenance.leadership import Leadership
 from tarry.core.maintenance.sweeping import Partitions, SweepCursor, VacuumProblem
 from tarry.core.operation import Operation
 from tarry.core.ports import AsyncStore
+from tarry.core.search.bulk import IDLE_FOR, BulkJob
 from tarry.core.settings import SweeperSettings
+from tarry.services.bulk import advance
 from tarry.services.leader import Leader
 from tarry.services.loop import Loop, ended
 
@@ -49,6 +51,8 @@ class SweepReport:
     rolled_up: int = 0
     """Events that were added to the rollups."""
     redriven: int = 0
+    changed: int = 0
+    """Messages that a bulk job has changed."""
     has_jobs: bool = False
     """A redrive job is running, or waiting for its next step."""
     is_blocked: bool = False
@@ -60,7 +64,7 @@ class SweepReport:
     @property
     def did_something(self) -> bool:
         made = self.partitions.made if self.partitions is not None else 0
-        done = self.expired or self.buried or self.labelled or self.removed or self.redriven
+        done = self.expired or self.buried or self.labelled or self.removed or self.redriven or self.changed
         return bool(done or made or self.vacuum_problems)
 
 
@@ -91,6 +95,8 @@ class Sweeper:
         """Queues without expiries: when each is due again, and its current interval."""
         self._maintain_at: float | None = None
         self._vacuum_problems: frozenset[str] = frozenset()
+        self._bulk_job: BulkJob | None = None
+        """Taken over from a process that has ended."""
 
     async def run_once(self) -> SweepReport:
         """One round through all queues; nothing while another process leads; stops as soon as another one does."""
@@ -112,6 +118,7 @@ class Sweeper:
                 await self._maintain(report, lead)
             await self._roll_up(report)
             await self._advance_redrives(report)
+            await self._advance_bulk(report)
         report.took_s = self._timer() - started
         return report
 
@@ -259,6 +266,18 @@ class Sweeper:
                 job_id = others.pop()
             else:
                 return
+
+    async def _advance_bulk(self, report: SweepReport) -> None:
+        until = self._timer() + self._settings.work_for.total_seconds()
+        while self._timer() < until and await self._leader.lead() is not None:
+            job = self._bulk_job
+            if job is None or not job.is_running:
+                idle = await self._store.run(self._store.search.bulk_jobs(idle_for=IDLE_FOR, limit=1))
+                if not idle:
+                    return
+                job = idle[0]
+            self._bulk_job = await advance(self._store, job)
+            report.changed += 0 if self._bulk_job is None else self._bulk_job.changed - job.changed
 
     async def resign(self) -> None:
         """Let another sweeper work at once, instead of after the lease expires."""

@@ -5,15 +5,20 @@ from __future__ import annotations
 import builtins
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from tarry.core.messages.model import Counted, MessagePosition, StoredMessage
+from tarry.core.search.bulk import BulkJob, BulkProgress, BulkState, Verb
 from tarry.core.search.port import SearchPage
 from tarry.core.search.query import Search
-from tarry.storage.memory.state import MemoryRole, locked
+from tarry.storage.memory.state import MemoryRole, MemoryState, locked
 
 
 class MemorySearch(MemoryRole):
+    def __init__(self, state: MemoryState) -> None:
+        super().__init__(state)
+        self._bulk_jobs: dict[int, BulkJob] = {}
+
     @locked
     def messages(
         self,
@@ -52,6 +57,56 @@ class MemorySearch(MemoryRole):
     def journal_since(self) -> datetime | None:
         events = self._state.log.events
         return events[0][0].at if events else None
+
+    @locked
+    def start_bulk(
+        self, verb: Verb, query: str, queues: Sequence[str], *, started_by: str, error: str | None = None
+    ) -> BulkJob:
+        job = BulkJob(
+            id=len(self._bulk_jobs) + 1,
+            verb=verb,
+            query=query,
+            queues=tuple(queues),
+            started_by=started_by,
+            state=BulkState.RUNNING,
+            created_at=self._now,
+            updated_at=self._now,
+            error=error,
+        )
+        self._bulk_jobs[job.id] = job
+        return job
+
+    @locked
+    def bulk_jobs(
+        self, *, job: int | None = None, idle_for: timedelta | None = None, limit: int = 50
+    ) -> builtins.list[BulkJob]:
+        jobs = [
+            one
+            for one in reversed(self._bulk_jobs.values())
+            if job in (None, one.id)
+            and (idle_for is None or (one.is_running and one.updated_at < self._now - idle_for))
+        ]
+        return jobs[: max(limit, 0)]
+
+    @locked
+    def save_bulk(self, job: int, progress: BulkProgress, *, step: int | None = None) -> BulkJob | None:
+        before = self._bulk_jobs.get(job)
+        if before is None or (not before.is_running if step is None else before.step != step):
+            return None
+        state = progress.state if before.is_running else before.state
+        saved = replace(
+            before,
+            changed=before.changed + progress.changed,
+            skipped=before.skipped + progress.skipped,
+            after=progress.after or before.after,
+            state=state,
+            reason=progress.reason or before.reason,
+            step=before.step + (step is not None),
+            updated_at=self._now,
+            ended_at=None if state is BulkState.RUNNING else before.ended_at or self._now,
+        )
+        self._bulk_jobs[job] = saved
+        return saved
 
     def _live(self, queues: Sequence[str]) -> builtins.list[StoredMessage[bytes]]:
         states = [self._state.queues[name] for name in queues if name in self._state.queues]

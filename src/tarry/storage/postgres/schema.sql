@@ -156,6 +156,29 @@ create table tarry.audit (
     constraint audit_pkey PRIMARY KEY (id)
 );
 
+create table tarry.bulk_job (
+    id bigint generated always as identity,
+    verb text not null,
+    query text not null,
+    queues text[] not null,
+    error text,
+    started_by text not null,
+    state text not null,
+    reason text,
+    changed bigint not null default 0,
+    skipped bigint not null default 0,
+    after_due_at timestamp with time zone,
+    after_version bigint,
+    step bigint not null default 0,
+    created_at timestamp with time zone not null,
+    updated_at timestamp with time zone not null,
+    ended_at timestamp with time zone,
+    constraint bulk_job_pkey PRIMARY KEY (id),
+    constraint bulk_job_state_check CHECK ((state = ANY (ARRAY['running'::text, 'done'::text, 'cancelled'::text, 'failed'::text]))),
+    constraint bulk_job_verb_check CHECK ((verb = ANY (ARRAY['deliver'::text, 'bury'::text, 'drop'::text])))
+);
+create index bulk_job_running ON tarry.bulk_job USING btree (updated_at) WHERE (state = 'running'::text);
+
 create table tarry.consumer_hour (
     queue_id integer not null,
     hour timestamp with time zone not null,

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from tarry.core.errors import InvalidInput
 from tarry.core.messages.model import MessagePosition
 from tarry.core.messages.states import LIVE, State
+from tarry.core.search.bulk import IDLE_FOR, BulkJob, Verb
 from tarry.core.search.query import LONGEST, QUALIFIERS, Search, parse, without
 from tarry.core.security.api_keys import Action
 from tarry.edges.dashboard import commands
@@ -20,7 +21,7 @@ from tarry.edges.dashboard.commands import Commands, path
 from tarry.edges.dashboard.listing import Column, Listing
 from tarry.edges.dashboard.screen import Page, Screen, View
 from tarry.edges.http.problems import Problem
-from tarry.services.bulk import BulkJob, SeenMessage, Verb, apply
+from tarry.services.bulk import SeenMessage, apply
 from tarry.services.search import EVENTS, FIRST, READ, Hit, Hits, Start, find
 from tarry.wire.ids import POSITION, parse_position, position_text
 
@@ -68,7 +69,7 @@ async def messages(view: View) -> Page:
         shown_error=view.dashboard.settings.redaction.text,
         qualifiers=QUALIFIERS,
         commands=_commands(view, search, text),
-        jobs=[job for job in view.dashboard.bulk.jobs.values() if job.state == "running" and _shows(view, job)],
+        jobs=[job for job in await view.run(view.app.store.search.bulk_jobs()) if job.is_running and _shows(view, job)],
         first=Commands(
             curl=commands.curl(
                 view.api("queues", "hello", "messages"), "POST", {"payload": {"hi": "there"}, "after": "1h"}
@@ -96,11 +97,9 @@ async def apply_to_messages(view: View) -> Response:
     search = parsed(view, form.get("q", ""))
     if search.state not in (None, *LIVE):
         raise InvalidInput("only live messages can be changed here", hint="redrive or discard dead letters instead")
-    if verb is Verb.DELIVER:
-        search = replace(search, state=search.state or State.DELAYED)  # what is ready needs nothing
     names = [info.name for info in await view.app.queues.list() if view.may("produce", info.name)]
-    job = view.dashboard.bulk.start(verb, search, form.get("q", ""), names, by=view.visitor.id, error=error)
-    return view.done(f"job {job.number} has started", f"/messages/jobs/{job.number}")
+    job = await view.dashboard.bulk.start(verb, form.get("q", ""), names, by=view.visitor.id, error=error)
+    return view.done(f"job {job.id} has started", job_path(job))
 
 
 async def _apply_to_selected(view: View, verb: Verb, error: str | None, back: str) -> Response:
@@ -117,21 +116,51 @@ async def _apply_to_selected(view: View, verb: Verb, error: str | None, back: st
     return view.done(f"{changed:,} of {len(seen_messages):,} were {DONE_BY[verb]}{rest}", back)
 
 
+@screen.page("/messages/jobs")
+async def bulk_jobs(view: View) -> Page:
+    jobs = await view.run(view.app.store.search.bulk_jobs(limit=MOST_JOBS))
+    listing = Listing(columns=_JOB_COLUMNS, rows=[job for job in jobs if _shows(view, job)], name="jobs")
+    return view.page("messages/bulk_jobs.html", "Jobs", topics=("clock", "messages"), listing=listing)
+
+
 @screen.page("/messages/jobs/{job}")
 async def bulk_job(view: View) -> Page:
-    job = _job(view)
+    job = await _job(view)
     return view.page(
-        "messages/bulk_job.html", f"Job {job.number}", topics=("clock", "messages"), job=job, done_by=DONE_BY[job.verb]
-    )  # fmt: skip
+        "messages/bulk_job.html",
+        f"Job {job.id}",
+        topics=("clock", "messages"),
+        job=job,
+        done_by=DONE_BY[job.verb],
+        is_idle=job.is_running and job.updated_at < view.now - IDLE_FOR,
+    )
 
 
 @screen.form("/messages/jobs/{job}/cancel", Action.PRODUCE, "cancel a job")
 async def cancel_bulk_job(view: View) -> Response:
-    job = _job(view)
+    job = await _job(view)
     for queue in job.queues:
         view.visitor.require(Action.PRODUCE, queue)
-    view.dashboard.bulk.cancel(job.number)
-    return view.done(f"job {job.number} is cancelled", f"/messages/jobs/{job.number}")
+    await view.dashboard.bulk.cancel(job.id)
+    return view.done(f"job {job.id} is cancelled", job_path(job))
+
+
+def job_path(job: BulkJob) -> str:
+    return path("messages", "jobs", str(job.id))
+
+
+MOST_JOBS = 200
+_JOB_COLUMNS = (
+    Column("id", "Job", "number", href=job_path),
+    Column("verb", "Action", value=lambda job: job.verb.value),
+    Column("query", "Query", "code", value=lambda job: job.query or "all live messages"),
+    Column("state", "State", value=lambda job: job.state.value),
+    Column("changed", "Changed", "number"),
+    Column("skipped", "Left out", "number", hide_small=True),
+    Column("started_by", "By", hide_small=True),
+    Column("created_at", "Started", "time"),
+    Column("ended_at", "Ended", "time", hide_small=True),
+)
 
 
 def parsed(view: View, text: str) -> Search:
@@ -142,13 +171,13 @@ def parsed(view: View, text: str) -> Search:
     return search
 
 
-def _job(view: View) -> BulkJob:
+async def _job(view: View) -> BulkJob:
     text = view.path["job"]
-    job = view.dashboard.bulk.jobs.get(int(text)) if text.isascii() and text.isdigit() and len(text) < 10 else None
-    if job is None or not _shows(view, job):
-        hint = "jobs are known to the process that runs them, until it ends"
-        raise Problem(404, "unknown_job", f"there is no job {text[:20]}", hint=hint)
-    return job
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
+    jobs = await view.run(view.app.store.search.bulk_jobs(job=number, limit=1))
+    if not jobs or not _shows(view, jobs[0]):
+        raise Problem(404, "unknown_job", f"there is no job {text[:20]}")
+    return jobs[0]
 
 
 def _shows(view: View, job: BulkJob) -> bool:

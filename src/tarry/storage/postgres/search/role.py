@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from tarry.core.messages.model import Counted, MessagePosition
+from tarry.core.search.bulk import BulkJob, BulkProgress, BulkState, Verb
 from tarry.core.search.port import WALK, SearchPage
 from tarry.core.search.query import Search
 from tarry.storage.postgres.messages.statements import possible, storable, stored_message
 from tarry.storage.postgres.operation import PostgresOperation, PostgresRole
-from tarry.storage.postgres.statement import Row, value
+from tarry.storage.postgres.statement import Row, each, first, value
 
 _LEAST_WALK = 50
 _LONGEST = 64 * 1024
@@ -40,6 +41,41 @@ class PostgresSearch(PostgresRole):
 
     def journal_since(self) -> PostgresOperation[datetime | None]:
         return self._sql("search/journal_since", value)
+
+    def start_bulk(
+        self, verb: Verb, query: str, queues: Sequence[str], *, started_by: str, error: str | None = None
+    ) -> PostgresOperation[BulkJob]:
+        about = {"verb": verb.value, "query": query, "queues": list(queues), "started_by": started_by, "error": error}
+        return self._sql("search/bulk_start", lambda rows: _bulk_job(rows[0]), **about)
+
+    def bulk_jobs(
+        self, *, job: int | None = None, idle_for: timedelta | None = None, limit: int = 50
+    ) -> PostgresOperation[list[BulkJob]]:
+        return self._sql(
+            "search/bulk_jobs", each(_bulk_job), job=possible(job), idle_for=idle_for, limit=storable(limit)
+        )  # fmt: skip
+
+    def save_bulk(
+        self, job: int, progress: BulkProgress, *, step: int | None = None
+    ) -> PostgresOperation[BulkJob | None]:
+        due_at, version = progress.after or (None, None)
+        return self._sql(
+            "search/bulk_save", first(_bulk_job), job=possible(job), step=step, changed=progress.changed,
+            skipped=progress.skipped, after_due_at=due_at, after_version=version, state=progress.state.value,
+            reason=progress.reason,
+        )  # fmt: skip
+
+
+def _bulk_job(row: Row) -> BulkJob:
+    columns = row._asdict()
+    due_at, version = columns.pop("after_due_at"), columns.pop("after_version")
+    decoded = {
+        "verb": Verb(row.verb),
+        "state": BulkState(row.state),
+        "queues": tuple(row.queues),
+        "after": None if version is None else MessagePosition(due_at, version),
+    }
+    return BulkJob(**columns | decoded)
 
 
 def _params(search: Search, after: MessagePosition | None) -> dict[str, Any]:

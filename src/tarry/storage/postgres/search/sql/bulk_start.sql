@@ -1,0 +1,6 @@
+-- Store a bulk job, whose process runs it from here on.
+insert into tarry.bulk_job as j (verb, query, queues, error, started_by, state, created_at, updated_at)
+select %(verb)s, %(query)s, %(queues)s::text[], %(error)s, %(started_by)s, 'running', t.now, t.now
+from (select coalesce(%(now)s::timestamptz, clock_timestamp()) as now) t
+returning
+    -- include: search/_bulk_job
