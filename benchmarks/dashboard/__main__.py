@@ -66,6 +66,7 @@ def main(arguments: list[str] | None = None) -> None:
         runs=1_000,
         audits=10_000,
         redrives=1_000,
+        bulk_jobs=1_000,
     )
     print(
         f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, commit {commit()}, Python {platform.python_version()}, "

@@ -25,6 +25,7 @@ ERRORS = (
     "KeyError: 'address'",
     "ConnectionResetError: [Errno 104] Connection reset by peer",
 )
+_BULK = ("queues", "messages", "dead_letters", "pipeline_runs", "anomalies", "audits", "redrives", "bulk_jobs")
 _ZONES = ("UTC", "Europe/Berlin", "America/New_York")
 
 
@@ -42,6 +43,7 @@ class Sizes:
     """Of the pipeline."""
     audits: int = 0
     redrives: int = 0
+    bulk_jobs: int = 0
 
 
 def name(queue: int) -> str:
@@ -60,7 +62,7 @@ def fill(dsn: str, sizes: Sizes) -> None:
     with psycopg.connect(dsn, autocommit=True) as conn:
         conn.execute("set synchronous_commit = off")
         conn.execute("select tarry.journal_partition(current_date + day) from generate_series(-1, 3) day")
-        for rows in ("queues", "messages", "dead_letters", "pipeline_runs", "anomalies", "audits", "redrives"):
+        for rows in _BULK:
             conn.execute(_sql(rows), parameters)
         conn.execute(_sql("events"))
         load: tuple[Any, ...] = (sizes.events, BATCH, sizes.queues, sizes.consumers)

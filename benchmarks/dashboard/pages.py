@@ -45,6 +45,7 @@ PATHS = (
             f"queue:{QUEUE} state:done",
         )
     ),
+    "/messages/jobs",
     f"/queues/{QUEUE}/messages/order-00000001",
     f"/queues/{QUEUE}/messages/done-00000001",
     "/dead",
