@@ -12,6 +12,15 @@ from tarry.core.operation import Operation
 from tarry.core.rollups.model import ConsumerSlice, DeathSlice, Measure, QueueSlice, RolledUp, Standing, TimeBucket
 
 MOST_ROWS = 200_000
+DUE_COUNTED = 20_000
+"""Messages that `due_ahead` counts of one priority, which all queues share."""
+LEAST_DUE_COUNTED = 100
+"""Of each queue, however many there are."""
+
+
+def due_share(queues: int, limit: int = DUE_COUNTED) -> int:
+    """How many messages of each queue and priority `due_ahead` counts."""
+    return max(LEAST_DUE_COUNTED, limit // max(1, queues))
 
 
 class RollupsRole(Protocol):
@@ -39,10 +48,10 @@ class RollupsRole(Protocol):
         ...
 
     def due_ahead(
-        self, since: datetime, until: datetime, every: timedelta, *, queue: str | None = None, limit: int = 5_000
+        self, since: datetime, until: datetime, every: timedelta, *, queue: str | None = None, limit: int = DUE_COUNTED
     ) -> Operation[list[DueCount]]:
-        """How many live messages come due when. Of each queue and priority the first `limit` are counted, so this stays
-        cheap; `CronRole.due_counts` counts all."""
+        """How many live messages come due when. Of each queue and priority the first ones are counted, see `due_share`, so
+        this stays cheap; `CronRole.due_counts` counts all."""
         ...
 
     def deaths(

@@ -23,6 +23,7 @@ from tarry.core.rollups.model import (
     bucket_of,
     measured,
 )
+from tarry.core.rollups.port import DUE_COUNTED
 from tarry.storage.memory.cron import MemoryCron
 from tarry.storage.memory.queues import MemoryQueues
 from tarry.storage.memory.state import MemoryOperation, MemoryRole, MemoryState, locked
@@ -111,7 +112,7 @@ class MemoryRollups(MemoryRole):
         return MemoryOperation(read)
 
     def due_ahead(
-        self, since: datetime, until: datetime, every: timedelta, *, queue: str | None = None, limit: int = 5_000
+        self, since: datetime, until: datetime, every: timedelta, *, queue: str | None = None, limit: int = DUE_COUNTED
     ) -> MemoryOperation[list[DueCount]]:
         def read() -> list[DueCount]:
             counts = self._cron.due_counts(since, until, every).call()

@@ -16,6 +16,7 @@ from tarry.core.cron.timezones import zone_of
 from tarry.core.errors import InvalidInput
 from tarry.core.messages.model import Filter, MessagePosition
 from tarry.core.rollups.model import QueueSlice
+from tarry.core.rollups.port import due_share
 from tarry.edges.dashboard import charts, commands
 from tarry.edges.dashboard.commands import Commands, path
 from tarry.edges.dashboard.listing import Column, Listing
@@ -80,8 +81,8 @@ class CalendarCell:
 
 class Grid(NamedTuple):
     cells: dict[datetime, CalendarCell]
-    capped: bool
-    """Some queue has more messages than are counted."""
+    counted: int | None
+    """Messages of each queue that are counted, if some queue has more."""
     schedules: int
     left_out: int
     """Schedules whose ticks took too long to compute."""
@@ -225,7 +226,8 @@ async def _grid(
     most = Counter[str]()
     for row in due:
         most[row.queue] += row.messages
-    return Grid(cells, any(count >= 5_000 for count in most.values()), len(states), left_out)
+    counted = due_share(1 if queue else len(await view.app.queues.list()))
+    return Grid(cells, counted if any(n >= counted for n in most.values()) else None, len(states), left_out)
 
 
 def _loads(

@@ -60,6 +60,7 @@ async def messages(view: View) -> Page:
         problem=problem,
         chips=[(term, without(search, term)) for term in search.terms],
         states=[(name, _with_state(search, name)) for name in _STATES],
+        counts=await view.app.queues.counts(search.queue, limit=1_000) if search.queue in names else None,
         sentence=_sentence(search, hits, names),
         suggestions=_suggestions(names),
         longest=LONGEST,

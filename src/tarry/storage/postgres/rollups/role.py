@@ -18,7 +18,7 @@ from tarry.core.rollups.model import (
     Standing,
     TimeBucket,
 )
-from tarry.core.rollups.port import MOST_ROWS
+from tarry.core.rollups.port import DUE_COUNTED, LEAST_DUE_COUNTED, MOST_ROWS
 from tarry.storage.postgres.arrays import TextArray
 from tarry.storage.postgres.cron.statements import record
 from tarry.storage.postgres.messages.statements import possible, storable
@@ -51,7 +51,7 @@ class PostgresRollups(PostgresRole):
         return self._sql("rollups/standings", statements.standings(limit), limit=storable(limit))
 
     def due_ahead(
-        self, since: datetime, until: datetime, every: timedelta, *, queue: str | None = None, limit: int = 5_000
+        self, since: datetime, until: datetime, every: timedelta, *, queue: str | None = None, limit: int = DUE_COUNTED
     ) -> PostgresOperation[list[DueCount]]:
         return self._sql(
             "rollups/due_ahead",
@@ -61,6 +61,7 @@ class PostgresRollups(PostgresRole):
             every=every.total_seconds(),
             queue=queue,
             limit=storable(limit),
+            least=LEAST_DUE_COUNTED,
         )
 
     def deaths(

@@ -1,14 +1,16 @@
--- How many live messages come due when, by queue and slices of `every` seconds from `since` on; the first `limit` of each queue
--- and priority along message_order, so it stays cheap for any number of messages.
+-- How many live messages come due when, by queue and slices of `every` seconds from `since` on; of each queue and priority the
+-- first ones along message_order, which share `limit` among the queues, so it stays cheap for any number of messages and queues.
+with q as materialized (
+    select id, name from tarry.queue where deleted_at is null and (%(queue)s::text is null or name = %(queue)s)
+)
 select q.name as queue, date_bin(make_interval(secs => %(every)s), m.due_at, %(since)s::timestamptz) as start_at,
     count(*)::int as messages, count(*) filter (where m.attempt > 0)::int as retries
-from tarry.queue q cross join generate_series(0, 9) as level(priority) cross join lateral (
+from q cross join generate_series(0, 9) as level(priority) cross join lateral (
     select c.due_at, c.attempt from tarry.message c
     where (c.queue + 0) = q.id and c.priority = level.priority::smallint
       and c.due_at >= %(since)s::timestamptz and c.due_at < %(until)s::timestamptz
     order by c.due_at, c.version
-    limit %(limit)s::int
+    limit (select greatest(%(least)s::int, %(limit)s::int / greatest(1, count(*)))::int from q)
 ) m
-where q.deleted_at is null and (%(queue)s::text is null or q.name = %(queue)s)
 group by 1, 2
 order by 2, 1
