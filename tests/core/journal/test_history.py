@@ -52,6 +52,13 @@ def test_an_attempt_that_is_not_over_runs_until_now() -> None:
     assert past.total(Phase.WORK) == timedelta(seconds=18)
 
 
+def test_a_lease_that_ran_out_ends_its_attempt_before_an_event_records_it() -> None:
+    past = history(RETRIED[:3], at(100))
+    assert [(attempt.outcome, attempt.ended_at) for attempt in past.attempts] == [("expired", at(60))]
+    assert past.total(Phase.WORK) == timedelta(seconds=48)
+    assert past.spans[-1] == (Phase.READY, at(60), at(100), 1)
+
+
 def test_a_history_without_its_beginning_is_still_read() -> None:
     assert [a.outcome for a in history(RETRIED[3:], at(100)).attempts] == ["acked"]
     assert history([], at(0)).spans == []

@@ -77,20 +77,27 @@ def history(events: Sequence[Event], now: datetime) -> History:
         if event.kind is K.LEASED:
             running, extended = event, 0
         last = event
+    lapsed_at = None if last is None or running is None else last.lease_until
+    if lapsed_at is not None and lapsed_at > now:
+        lapsed_at = None
     if last is not None and last.kind not in ENDS and now > last.at:
-        spans += _between(last, now, len(attempts))
+        spans += _between(last, lapsed_at or now, len(attempts))
     if running is not None:
-        attempts.append(_attempt(running, None, extended))
+        attempts.append(_attempt(running, None, extended, lapsed_at))
+    if lapsed_at is not None:
+        spans.append(SpanOfTime(Phase.READY, lapsed_at, now, len(attempts)))
     return History(attempts=attempts, spans=[span for span in spans if span.lasted > timedelta(0)])
 
 
-def _attempt(leased: Event, end: Event | None, extended: int) -> Attempt:
+def _attempt(leased: Event, end: Event | None, extended: int, lapsed_at: datetime | None = None) -> Attempt:
+    """`lapsed_at`: when its lease ran out, which no event records yet."""
+    outcome = end.kind.value if end is not None else "running" if lapsed_at is None else K.EXPIRED.value
     return Attempt(
         number=leased.attempt or 0,
         consumer=leased.consumer,
         leased_at=leased.at,
-        ended_at=None if end is None else end.at,
-        outcome="running" if end is None else end.kind.value,
+        ended_at=lapsed_at if end is None else end.at,
+        outcome=outcome,
         error=None if end is None else end.error,
         extended=extended,
         version=leased.version,

@@ -19,6 +19,11 @@ Format = Literal["html", "json", "csv"]
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
+def whole(text: str, digits: int = 18) -> int | None:
+    """The number that a path, query or form has; None: it has another text, or too many digits."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= digits else None
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """`value` takes it from a row, for all formats; without, it is the attribute `name`. `kind` is how the table shows it."""

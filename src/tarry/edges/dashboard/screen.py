@@ -21,8 +21,9 @@ from tarry.core.security.api_keys import Action
 from tarry.edges.dashboard import access
 from tarry.edges.dashboard.access import Visitor
 from tarry.edges.dashboard.commands import path as make_path
-from tarry.edges.dashboard.listing import Format, Listing
+from tarry.edges.dashboard.listing import Format, Listing, whole
 from tarry.edges.dashboard.ranges import DEFAULT, TimeRange, time_range
+from tarry.edges.dashboard.redaction import Redaction
 from tarry.edges.http import audit_refusals
 from tarry.edges.http.auth import key_text
 from tarry.edges.http.problems import HANDLED, Problem, internal, problem_of
@@ -81,9 +82,17 @@ class View:
     @property
     def limit(self) -> int:
         """Rows of this page: few on a screen, `limit` of the query otherwise."""
-        text = self.query.get("limit", "")
+        chosen = whole(self.query.get("limit", ""), 5)
         most = PAGE_ROWS if self.format == "html" else MOST_ROWS
-        return max(1, min(int(text), MOST_ROWS)) if text.isascii() and text.isdigit() and len(text) < 6 else most
+        return most if chosen is None else max(1, min(chosen, MOST_ROWS))
+
+    @property
+    def redaction(self) -> Redaction:
+        return self.dashboard.settings.redaction
+
+    async def queues(self, action: Action = Action.READ) -> list[str]:
+        """The names of the queues on which the visitor has this right."""
+        return [info.name for info in await self.app.queues.list() if self.visitor.permits(action, info.name)]
 
     @cached_property
     def range(self) -> TimeRange:
@@ -111,6 +120,10 @@ class View:
         """This page with other values in its query; None takes one away."""
         path = self.request.url.path.removeprefix(self.dashboard.prefix(self.request))
         return self.url(quote(path), **{**self.query, **query})
+
+    def absolute(self, link: str) -> str:
+        """A link of `url` or `here` with the host, for commands that are copied."""
+        return f"{self.request.url.scheme}://{self.request.url.netloc}{link}"
 
     def api(self, *parts: str) -> str:
         """An address of the HTTP API, for commands that are copied."""

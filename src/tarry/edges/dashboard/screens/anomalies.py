@@ -20,7 +20,7 @@ from tarry.core.journal.events import EventKind
 from tarry.core.security.api_keys import Action
 from tarry.edges.dashboard import commands
 from tarry.edges.dashboard.commands import Commands, path
-from tarry.edges.dashboard.listing import Column, Listing
+from tarry.edges.dashboard.listing import Column, Listing, whole
 from tarry.edges.dashboard.ranges import floor
 from tarry.edges.dashboard.screen import Page, Screen, View
 from tarry.edges.http.problems import Problem
@@ -202,12 +202,8 @@ def _quoted(value: str) -> str:
 
 async def _anomaly(view: View, action: Action) -> Anomaly:
     """One of another queue than the visitor's is treated as missing."""
-    number = view.path["id"]
-    known = (
-        await view.app.store.analytics.anomaly(int(number))
-        if number.isascii() and number.isdigit() and len(number) < 19
-        else None
-    )
+    number = whole(view.path["id"])
+    known = None if number is None else await view.app.store.analytics.anomaly(number)
     if known is None or not view.visitor.permits(action, known.queue):
         raise Problem(404, "unknown_anomaly", "there is no anomaly of this id", hint="see the list of anomalies")
     return known
@@ -308,5 +304,5 @@ async def _counted(view: View, anomaly: Anomaly, since: datetime, until: datetim
             counts["consumer", event.consumer or "without a name"] += 1
         else:
             error = pattern(event.error) or event.kind.value
-            counts["error", view.dashboard.settings.redaction.text(error)[:200]] += 1
+            counts["error", view.redaction.text(error)[:200]] += 1
     return counts

@@ -90,7 +90,7 @@ async def archive(view: View) -> Page:
         examples=_EXAMPLES,
         commands=Commands(
             curl=commands.curl(
-                f"{view.request.url.scheme}://{view.request.url.netloc}{view.url('/archive.csv')}",
+                view.absolute(view.url("/archive.csv")),
                 query={"sql": statement or _EXAMPLES[0][1]},
             ),
             cli=commands.cli("pipeline", "status"),
@@ -141,7 +141,7 @@ def _partitions(parts: Sequence[Part]) -> Listing:
 
 
 def _table(view: View, result: lake_sql.QueryResult) -> Listing:
-    hide = view.dashboard.settings.redaction.text
+    hide = view.redaction.text
     columns: list[Column] = []
     for at, name in enumerate(result.columns):
         first = next((row[at] for row in result.rows if row[at] is not None), None)

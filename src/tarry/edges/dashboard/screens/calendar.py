@@ -387,7 +387,7 @@ async def _cell_page(
             Item(
                 message.due_at,
                 "retry" if message.attempt else "message",
-                view.dashboard.settings.redaction.text(message.key),
+                view.redaction.text(message.key),
                 1,
                 row.queue,
                 path("queues", row.queue, "messages", message.key),

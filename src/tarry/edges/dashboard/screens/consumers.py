@@ -94,9 +94,7 @@ async def consumers(view: View) -> Page:
         count=len(rows),
         active=sum(not row.is_stale for row in rows),
         attempts=ATTEMPTS,
-        commands=Commands(
-            curl=commands.curl(f"{view.request.url.scheme}://{view.request.url.netloc}{view.url('/consumers.json')}")
-        ),
+        commands=Commands(curl=commands.curl(view.absolute(view.url("/consumers.json")))),
         first=Commands(
             cli=commands.cli("worker", "module:app"),
             python=commands.python(
@@ -113,7 +111,7 @@ async def consumer(view: View) -> Page:
     name, store = view.path["consumer"], view.app.store
     rows = await _rows(view)
     row = next((row for row in rows if row.name == name), None)
-    names = await _visible(view)
+    names = await view.queues()
     leases = await view.run(store.search.messages(Search(state=State.LEASED, consumer=name), names, limit=200))
     failed = await store.analytics.events(AnalyticsQuery(limit=500), kinds=_FAILED, consumer=name)
     failures = [event for event in failed.rows if view.sees(event.queue) and not _is_repeated(event)]
@@ -124,7 +122,7 @@ async def consumer(view: View) -> Page:
                 404, "not_found", f"no consumer {name!r:.100} was active in the last {view.range.name}", hint=hint
             )
         row = ConsumerRow(name, is_stale=True, in_flight=len(leases.messages))
-    redaction = view.dashboard.settings.redaction
+    redaction = view.redaction
     return view.page(
         "consumer.html",
         name,
@@ -139,14 +137,8 @@ async def consumer(view: View) -> Page:
         is_cut=failed.next is not None,
         peers=_peers(row, rows),
         message_path=message_path,
-        commands=Commands(
-            curl=commands.curl(f"{view.request.url.scheme}://{view.request.url.netloc}{view.url('/consumers.json')}")
-        ),
+        commands=Commands(curl=commands.curl(view.absolute(view.url("/consumers.json")))),
     )
-
-
-async def _visible(view: View) -> list[str]:
-    return [info.name for info in await view.app.queues.list() if view.sees(info.name)]
 
 
 async def _rows(view: View) -> list[ConsumerRow]:
@@ -160,7 +152,7 @@ async def _rows(view: View) -> list[ConsumerRow]:
         for row in await view.run(store.rollups.consumers(width, floor(since, width), until))
         if view.sees(row.queue)
     ]
-    leases = await view.run(store.search.messages(Search(state=State.LEASED), await _visible(view), limit=LEASES))
+    leases = await view.run(store.search.messages(Search(state=State.LEASED), await view.queues(), limit=LEASES))
     ended = await store.analytics.events(AnalyticsQuery(limit=ATTEMPTS, since=since), kinds=_ENDED)
     rows = _summed(slices, leases.messages)
     starts = [floor(since, width) + at * width for at in range(round((until - floor(since, width)) / width))][-60:]

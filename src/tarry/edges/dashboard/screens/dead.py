@@ -86,7 +86,7 @@ async def groups(view: View) -> Page:
     after = view.query.get("after")
     first = next((at + 1 for at, row in enumerate(rows) if row.position == after), 0)
     page = rows[first : first + view.limit]
-    hidden = view.dashboard.settings.redaction.text
+    hidden = view.redaction.text
     columns = (
         Column("queue", "Queue"),
         Column("fingerprint", "Group", value=lambda row: row.group.fingerprint),
@@ -148,7 +148,7 @@ async def _group_rows(view: View, queue: str) -> list[GroupRow]:
 async def group(view: View) -> Page:
     queue, fingerprint = view.path["queue"], view.path["fingerprint"]
     where = DeadFilter.of({"fingerprint": fingerprint})
-    store, redaction = view.app.store, view.dashboard.settings.redaction
+    store, redaction = view.app.store, view.redaction
     every = await view.run(store.dead_letters.groups(queue, limit=1_000, cap=1))
     summary = next((other for other in every if other.fingerprint == fingerprint), None)
     if summary is None:
@@ -187,7 +187,7 @@ async def group(view: View) -> Page:
 
 def _facets(view: View, letters: Sequence[DeadLetter[bytes]]) -> list[Facet]:
     """Of payloads after redaction; what a rule hides is no facet."""
-    redaction = view.dashboard.settings.redaction
+    redaction = view.redaction
     payloads = [redaction.value(_decoded(letter.payload)) for letter in letters]
     return [facet for facet in facets(payloads, limit=12) if HIDDEN not in facet.value][:8]
 
@@ -235,7 +235,7 @@ async def _letters(
 
 
 def _letter_listing(view: View, rows: Sequence[DeadLetter[bytes]], next: str | None) -> Listing:
-    redaction = view.dashboard.settings.redaction
+    redaction = view.redaction
     columns = [
         Column("key", "Key", "code", href=lambda row: letter_path(row.queue, row.version)),
         Column("error", "Error", value=lambda row: redaction.text(row.error or "")),
@@ -251,7 +251,7 @@ def _letter_listing(view: View, rows: Sequence[DeadLetter[bytes]], next: str | N
 
 
 def _shown(view: View, letter: DeadLetter[bytes]) -> str:
-    return view.dashboard.settings.redaction.payload(letter.payload, letter.content_type).text
+    return view.redaction.payload(letter.payload, letter.content_type).text
 
 
 @screen.page("/queues/{queue}/dead/letters/{version}")
@@ -262,7 +262,7 @@ async def letter(view: View) -> Page:
     if not matches:
         hint = "it was redriven or discarded, or never was"
         raise Problem(404, "gone", f"{queue} has no dead letter of version {text:.40}", hint=hint)
-    single, redaction = matches[0], view.dashboard.settings.redaction
+    single, redaction = matches[0], view.redaction
     return view.page(
         "dead_letters/dead_letter.html",
         f"Dead letter {single.key}",

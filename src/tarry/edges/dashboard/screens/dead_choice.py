@@ -10,6 +10,7 @@ from tarry.core.dead_letters.redrive import DeadFilter, Where
 from tarry.core.errors import InvalidInput
 from tarry.edges.dashboard import commands
 from tarry.edges.dashboard.commands import Commands
+from tarry.edges.dashboard.listing import whole
 from tarry.edges.dashboard.screen import View
 from tarry.edges.formats import instant, past
 from tarry.wire.base import MOST
@@ -41,9 +42,9 @@ def choice(view: View, values: Mapping[str, str] | None = None) -> DeadFilter:
 
 
 def _version(text: str) -> int:
-    if not (text.strip().isascii() and text.strip().isdigit() and len(text.strip()) < 20):
+    if (version := whole(text.strip(), 19)) is None:
         raise InvalidInput(f"a version is a number, not {text!r:.40}")
-    return int(text)
+    return version
 
 
 def query_of(where: DeadFilter) -> dict[str, str]:

@@ -29,6 +29,7 @@ from tarry.core.security.api_keys import Action
 from tarry.core.settings import QueueInfo
 from tarry.edges.dashboard import commands
 from tarry.edges.dashboard.commands import Commands
+from tarry.edges.dashboard.listing import whole
 from tarry.edges.dashboard.screen import Page, View
 from tarry.edges.dashboard.screens.messages import message_path, screen
 from tarry.edges.dashboard.timeline import drawing
@@ -90,7 +91,7 @@ async def _page(view: View, queue: str, key: str) -> Page:
             else "search for a part of its key"
         )
         raise Problem(404, "not_found", f"queue {queue} has no message {key!r:.100}, and no history of it", hint=hint)
-    redaction = view.dashboard.settings.redaction
+    redaction = view.redaction
     past = history(inspected.events, view.now)
     shown = (
         None if inspected.stored is None else redaction.payload(inspected.stored.payload, inspected.stored.content_type)
@@ -151,10 +152,9 @@ async def _inspect(view: View, queue: str, key: str) -> Inspected:
 
 
 async def _dead(view: View, queue: str, key: str, events: Sequence[Event]) -> DeadLetter[bytes] | None:
-    text = view.query.get("version", "")
-    named = [int(text)] if text.isascii() and text.isdigit() and len(text) < 19 else []
+    named = whole(view.query.get("version", ""))
     buried = [event.version for event in events if event.kind is EventKind.BURIED and event.version]
-    versions = tuple(version for version in named or buried[-20:] if version)
+    versions = tuple(version for version in ([named] if named else buried[-20:]) if version)
     if not versions:
         return None
     letters = await view.run(view.app.store.dead_letters.list(queue, where=DeadFilter(versions=versions), limit=20))
@@ -183,9 +183,7 @@ async def _why(view: View, inspected: Inspected, info: QueueInfo) -> Why | None:
 
 async def _lineage(view: View, inspected: Inspected) -> dict[str, Any]:
     """Where it comes from, and what else has its key."""
-    names = [
-        info.name for info in await view.app.queues.list() if view.sees(info.name) and info.name != inspected.queue
-    ]
+    names = [name for name in await view.queues() if name != inspected.queue]
     same = await view.run(view.app.store.search.messages(Search(key=inspected.key), names, limit=20))
     ticks = [event.detail for event in inspected.events if event.kind is EventKind.CRON_PLANNED and event.detail]
     redriven = [event for event in inspected.events if event.kind is EventKind.REDRIVEN]
@@ -228,7 +226,7 @@ def _facts(event: Event) -> list[str]:
 
 
 def _raw(view: View, events: Sequence[Event]) -> str:
-    redaction = view.dashboard.settings.redaction
+    redaction = view.redaction
     rows = [redaction.value(msgspec.to_builtins(LiveEvent.of(event))) for event in events]
     return json.dumps(rows, indent=2, ensure_ascii=False)
 
@@ -331,9 +329,9 @@ def _version(view: View) -> tuple[str, int]:
 
 
 def _whole(text: str, name: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 19):
+    if (number := whole(text)) is None:
         raise InvalidInput(f"{name} must be a number, not {text!r:.40}")
-    return int(text)
+    return number
 
 
 def _json_payload(text: str, limit: int) -> bytes:

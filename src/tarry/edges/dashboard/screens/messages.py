@@ -18,7 +18,7 @@ from tarry.core.search.query import LONGEST, QUALIFIERS, Search, parse, without
 from tarry.core.security.api_keys import Action
 from tarry.edges.dashboard import commands
 from tarry.edges.dashboard.commands import Commands, path
-from tarry.edges.dashboard.listing import Column, Listing
+from tarry.edges.dashboard.listing import Column, Listing, whole
 from tarry.edges.dashboard.screen import Page, Screen, View
 from tarry.edges.http.problems import Problem
 from tarry.services.bulk import SeenMessage, apply
@@ -40,7 +40,7 @@ def message_path(queue: str, key: str) -> str:
 @screen.page("/messages")
 async def messages(view: View) -> Page:
     text = view.query.get("q", "").strip()
-    names = [info.name for info in await view.app.queues.list() if view.sees(info.name)]
+    names = await view.queues()
     search, hits, problem = Search(), _NOTHING, None
     try:
         search = parsed(view, text)
@@ -67,7 +67,7 @@ async def messages(view: View) -> Page:
         acts=search.state in (None, *LIVE) and view.may("produce", search.queue),
         seen=_seen_text,
         message_path=message_path,
-        shown_error=view.dashboard.settings.redaction.text,
+        shown_error=view.redaction.text,
         qualifiers=QUALIFIERS,
         commands=_commands(view, search, text),
         jobs=[job for job in await view.run(view.app.store.search.bulk_jobs()) if job.is_running and _shows(view, job)],
@@ -98,7 +98,7 @@ async def apply_to_messages(view: View) -> Response:
     search = parsed(view, form.get("q", ""))
     if search.state not in (None, *LIVE):
         raise InvalidInput("only live messages can be changed here", hint="redrive or discard dead letters instead")
-    names = [info.name for info in await view.app.queues.list() if view.may("produce", info.name)]
+    names = await view.queues(Action.PRODUCE)
     job = await view.dashboard.bulk.start(verb, form.get("q", ""), names, by=view.visitor.id, error=error)
     return view.done(f"job {job.id} has started", job_path(job))
 
@@ -167,15 +167,14 @@ _JOB_COLUMNS = (
 def parsed(view: View, text: str) -> Search:
     search = parse(text, view.now)
     for term in search.payload:
-        if any(view.dashboard.settings.redaction.hides(name) for name in term.path):
+        if any(view.redaction.hides(name) for name in term.path):
             raise InvalidInput(f"payload.{'.'.join(term.path)}: is hidden here, so it cannot be searched")
     return search
 
 
 async def _job(view: View) -> BulkJob:
     text = view.path["job"]
-    number = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
-    jobs = await view.run(view.app.store.search.bulk_jobs(job=number, limit=1))
+    jobs = await view.run(view.app.store.search.bulk_jobs(job=whole(text) or 0, limit=1))
     if not jobs or not _shows(view, jobs[0]):
         raise Problem(404, "unknown_job", f"there is no job {text[:20]}")
     return jobs[0]
@@ -222,7 +221,7 @@ def _columns(view: View, state: State | None) -> Sequence[Column]:
 
 
 def _error(view: View, row: Hit) -> str | None:
-    return None if row.error is None else view.dashboard.settings.redaction.text(row.error)
+    return None if row.error is None else view.redaction.text(row.error)
 
 
 def _with_state(search: Search, name: str) -> str | None:
@@ -285,12 +284,11 @@ def _seen(text: str) -> SeenMessage:
 
 
 def _commands(view: View, search: Search, text: str) -> Commands:
-    host = f"{view.request.url.scheme}://{view.request.url.netloc}"
     words: list[str] = ["message", "list", search.queue] if search.queue else []
     if words and search.state in LIVE:
         words += ["--state", search.state.value]
     return Commands(
-        curl=commands.curl(f"{host}{view.url('/messages.json', q=text)}"),
+        curl=commands.curl(view.absolute(view.url("/messages.json", q=text))),
         cli=commands.cli(*words) if words else None,
         python=commands.python(
             "now = app.store.run(app.store.queues.now())",

@@ -14,7 +14,7 @@ from tarry.core.rollups.model import WIDTHS
 from tarry.core.search.query import Period, Search
 from tarry.edges.dashboard import commands
 from tarry.edges.dashboard.commands import Commands
-from tarry.edges.dashboard.listing import Column, Listing
+from tarry.edges.dashboard.listing import Column, Listing, whole
 from tarry.edges.dashboard.ranges import floor
 from tarry.edges.dashboard.screen import Page, View
 from tarry.edges.dashboard.screens.messages import message_path, screen
@@ -36,10 +36,9 @@ async def at_instant(view: View) -> Page:
     live = await view.run(store.search.messages(Search(created=Period(None, at)), [queue], limit=LIVE_ROWS))
     later = after.rows[::-1] if after.next is None else []
     messages = past_messages(at, before.rows, later, live.messages)
-    start = view.query.get("after", "")
-    offset = int(start) if start.isascii() and start.isdigit() and len(start) < 7 else 0
+    offset = whole(view.query.get("after", ""), 6) or 0
     page = messages[offset : offset + view.limit]
-    redaction = view.dashboard.settings.redaction
+    redaction = view.redaction
     return view.page(
         "messages/past.html",
         f"{queue} at {at:%Y-%m-%d %H:%M:%S} UTC",
@@ -76,11 +75,7 @@ async def at_instant(view: View) -> Page:
             for name, seconds in _STEPS
             if seconds < 0 or at < view.now - timedelta(seconds=1)
         ],
-        commands=Commands(
-            curl=commands.curl(
-                f"{view.request.url.scheme}://{view.request.url.netloc}{view.here(after=None).replace('/at?', '/at.json?')}"
-            )
-        ),
+        commands=Commands(curl=commands.curl(view.absolute(view.here(after=None).replace("/at?", "/at.json?")))),
     )
 
 

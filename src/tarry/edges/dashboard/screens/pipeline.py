@@ -10,7 +10,7 @@ from tarry.core.analytics.manifest import PastRun
 from tarry.core.analytics.port import AnalyticsQuery
 from tarry.edges.dashboard import commands
 from tarry.edges.dashboard.commands import Commands
-from tarry.edges.dashboard.listing import Column, Listing
+from tarry.edges.dashboard.listing import Column, Listing, whole
 from tarry.edges.dashboard.screen import Page, Screen, View
 from tarry.wire.base import data_of
 
@@ -26,10 +26,9 @@ _TONES = {"done": "good", "running": "leased"}
 @screen.page("/pipeline")
 async def pipeline(view: View) -> Page:
     analytics, job = view.app.store.analytics, view.query.get("job") or None
-    before = view.query.get("after", "")
     rows = await analytics.runs(
         job=job,
-        before=int(before) if before.isascii() and before.isdigit() and len(before) < 19 else None,
+        before=whole(view.query.get("after", "")),
         limit=view.limit + 1,
     )
     page = rows[: view.limit]

@@ -23,7 +23,7 @@ from tarry.core.security.api_keys import Action
 from tarry.core.settings import QueueInfo, QueueSettings
 from tarry.edges.dashboard import charts, commands
 from tarry.edges.dashboard.commands import Commands, path
-from tarry.edges.dashboard.listing import Column, Listing
+from tarry.edges.dashboard.listing import Column, Listing, whole
 from tarry.edges.dashboard.ranges import TimeRange
 from tarry.edges.dashboard.screen import Page, View
 from tarry.edges.dashboard.screens.overview import next_hour, rates, sentences
@@ -168,7 +168,7 @@ async def offer(view: View) -> Response:
     if at and after:
         raise InvalidInput("give an instant or a delay, not both")
     priority = form.get("priority", "0").strip() or "0"
-    if not (priority.isascii() and priority.isdigit() and len(priority) < 3):
+    if (level := whole(priority, 2)) is None:
         raise InvalidInput(f"priority must be 0 to 9, not {priority!r:.20}")
     queue = view.dashboard.broker.queue(name)
     key = form.get("key", "").strip() or None
@@ -177,7 +177,7 @@ async def offer(view: View) -> Response:
         Content(checked_json(form.get("payload", "")), None),
         at=_instant(at) if at else None,
         after=delay(after, "after") if after else None,
-        priority=int(priority),
+        priority=level,
         type=form.get("type", "").strip() or None,
     )
     words = {
@@ -230,9 +230,9 @@ def changed_settings(info: QueueInfo, form: Mapping[str, str]) -> dict[str, Any]
     values: dict[str, Any] = {name: duration(form[name], name) for name in _DURATIONS if name in form}
     if "max_attempts" in form:
         text = form["max_attempts"].strip()
-        if text and not (text.isascii() and text.isdigit() and len(text) < 10):
+        values["max_attempts"] = attempts = whole(text, 9)
+        if text and attempts is None:
             raise InvalidInput(f"max_attempts must be a number, or empty for no limit, not {text!r:.40}")
-        values["max_attempts"] = int(text) if text else None
     if "journal" in form:
         try:
             values["journal"] = JournalLevel(form["journal"])

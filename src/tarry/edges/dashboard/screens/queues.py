@@ -17,8 +17,7 @@ screen = Screen("queues", "Queues", "/queues", shortcut="q", icon="queues")
 async def search(view: View) -> Response:
     """The search box of the frame: a queue of this name, or else messages."""
     text = view.query.get("q", "").strip()
-    names = {info.name for info in await view.app.queues.list() if view.sees(info.name)}
-    if text in names:
+    if text in await view.queues():
         return RedirectResponse(view.url(path("queues", text)), 303)
     return RedirectResponse(view.url("/queues", q=text), 303)
 

@@ -24,7 +24,7 @@ from tarry.core.messages.model import Counted
 from tarry.core.security.api_keys import Action
 from tarry.edges.dashboard import commands
 from tarry.edges.dashboard.commands import Commands, path
-from tarry.edges.dashboard.listing import Column, Listing
+from tarry.edges.dashboard.listing import Column, Listing, whole
 from tarry.edges.dashboard.screen import Page, View
 from tarry.edges.dashboard.screens import dead_choice
 from tarry.edges.dashboard.screens.dead import COUNTED_TO, screen
@@ -46,13 +46,13 @@ class RedrivePlan:
     @classmethod
     def of(cls, values: Mapping[str, str]) -> RedrivePlan:
         rate, canary = values.get("rate", DEFAULT_RATE).strip(), values.get("canary", DEFAULT_CANARY).strip() or "0"
-        if not (canary.isascii() and canary.isdigit() and len(canary) < 6):
+        if (canaries := whole(canary, 5)) is None:
             raise InvalidInput(f"canary must be a number from 0 to {MOST_CANARIES:,}, not {canary!r:.40}")
         try:
             per_second = None if rate in ("", "0") else float(rate)
         except ValueError:
             raise InvalidInput(f"rate must be a number of messages per second, not {rate!r:.40}") from None
-        return cls(rate=check_rate(per_second), canary=check_canary(int(canary)))
+        return cls(rate=check_rate(per_second), canary=check_canary(canaries))
 
     def takes(self, letters: Counted) -> timedelta | None:
         """How long the rate makes it take."""
@@ -229,8 +229,7 @@ async def _turn(view: View, state: RedriveState, sentence: str) -> Response:
 
 async def _job(view: View, action: Action) -> RedriveJob:
     """The job of the path, if the visitor has the right on its queue."""
-    text = view.path["job"]
-    number = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
+    number = whole(view.path["job"]) or 0
     current = await view.run(view.app.store.dead_letters.redrive_job(number))
     if current is None:
         raise UnknownRedrive(number)

@@ -61,7 +61,7 @@ async def new_schedule(view: View) -> Page:
     if source := view.query.get("from"):
         states = await view.run(view.app.store.cron.schedules(source))
         if states and view.sees(states[0].spec.queue) and not states[0].spec.by_code:
-            values = values_of(states[0].spec, view.dashboard.settings.redaction)
+            values = values_of(states[0].spec, view.redaction)
             values |= {"name": f"{source}-copy", "payload": values["payload"] or "null", "keep": ""}
     return await _editor(view, values, None, is_new=not view.query.get("from"))
 
@@ -70,7 +70,7 @@ async def new_schedule(view: View) -> Page:
 async def edit_schedule(view: View) -> Page:
     state = await schedule_of(view, Action.ADMIN)
     _check_editable(state)
-    values = values_of(state.spec, view.dashboard.settings.redaction)
+    values = values_of(state.spec, view.redaction)
     return await _editor(view, {**values, "generation": str(state.generation)}, state)
 
 
@@ -150,7 +150,7 @@ async def _editor(
     """`is_new`: what is not filled in yet is no error."""
     id = editing or (None if state is None else schedule_id(state.name))
     shown = await _previewed(view, values, form, is_new=is_new)
-    queues = [info.name for info in await view.app.queues.list() if view.may("admin", info.name)]
+    queues = await view.queues(Action.ADMIN)
     return view.page(
         "cron/schedule_editor.html",
         f"Edit {values.get('name', '')}" if id else "New schedule",

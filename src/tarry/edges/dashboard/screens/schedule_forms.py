@@ -14,6 +14,7 @@ from tarry.core.cron import expressions
 from tarry.core.cron.model import Misfire, Overlap, Policy, ScheduleSpec, check_schedule_name
 from tarry.core.cron.schedule_types import Cron, Daily, Periodic, Schedule
 from tarry.core.errors import InvalidInput
+from tarry.edges.dashboard.listing import whole
 from tarry.edges.dashboard.redaction import Redaction
 from tarry.edges.formats import delay, duration, exact, length, moment
 from tarry.wire.payload import Content
@@ -227,9 +228,9 @@ def _instant(text: str, name: str, now: datetime) -> datetime | None:
 
 
 def _priority(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 4):
+    if (priority := whole(text, 3)) is None:
         raise InvalidInput(f"a priority is a number from 0 to 9, not {text!r:.40}")
-    return limits.check_priority(int(text))
+    return limits.check_priority(priority)
 
 
 def _payload(form: ScheduleForm, payload_limit: int, stored: ScheduleSpec | None) -> Content:

@@ -240,7 +240,7 @@ async def schedule(view: View) -> Page:
         explained = await view.app.schedules.explain(name, view.now + at if isinstance(at, timedelta) else at)
     payload = None
     if spec.payload is not None:
-        payload = view.dashboard.settings.redaction.payload(spec.payload, spec.content_type)
+        payload = view.redaction.payload(spec.payload, spec.content_type)
     return view.page(
         "cron/schedule.html",
         name,
@@ -328,7 +328,7 @@ async def _ticks(view: View, state: ScheduleState | None, name: str) -> Listing:
         if state is not None:
             text = explain(state, record.tick, view.now, [record]).partition(": ")[2]
         zone = (state and state.spec.schedule.zone) or "UTC"
-        rows.append(ShownTick(record, view.dashboard.settings.redaction.text(text), zone))
+        rows.append(ShownTick(record, view.redaction.text(text), zone))
     next = exact(page[-1].tick) if len(records) > len(page) and page else None
     return Listing(columns=TICK_COLUMNS, rows=rows, next=next, name="ticks")
 

@@ -17,7 +17,7 @@ from tarry.core.security.api_keys import Action
 from tarry.core.security.audit import AUDITS_SEARCHED, Audited
 from tarry.edges.dashboard import commands
 from tarry.edges.dashboard.commands import Commands, path
-from tarry.edges.dashboard.listing import Column, Listing
+from tarry.edges.dashboard.listing import Column, Listing, whole
 from tarry.edges.dashboard.screen import Page, Screen, View
 from tarry.edges.formats import roughly
 from tarry.edges.secrets import without_secrets
@@ -179,12 +179,11 @@ async def settings(view: View) -> Page:
 
 @screen.page("/system/audit", Action.ADMIN, all_queues=True)
 async def audit(view: View) -> Page:
-    before = view.query.get("after", "")
     actor, action = view.query.get("actor", "").strip(), view.query.get("action", "").strip()
     rows = await view.run(
         view.app.store.security.audits(
             limit=view.limit + 1,
-            before=int(before) if before.isascii() and before.isdigit() and len(before) < 19 else None,
+            before=whole(view.query.get("after", "")),
             actor=actor[:100].replace("\0", ""),
             action=action[:100].replace("\0", ""),
         )
@@ -278,7 +277,7 @@ def _shown(name: str, value: Any) -> str:
 
 
 def _redacted(view: View, row: Audited) -> Audited:
-    return replace(row, detail=view.dashboard.settings.redaction.value(data_of(row.detail)))
+    return replace(row, detail=view.redaction.value(data_of(row.detail)))
 
 
 def _detail(value: Any) -> str:
