@@ -82,7 +82,7 @@ async def derive(dsn: str, sizes: Sizes) -> None:
 
 def _spec(n: int) -> ScheduleSpec:
     schedule = Cron(f"{n % 60} {n % 24} * * *", _ZONES[n % len(_ZONES)])
-    return ScheduleSpec(prefix=f"report-{n:05}", schedule=schedule, queue=name(0), payload=b"1")
+    return ScheduleSpec(name=f"report-{n:05}", schedule=schedule, queue=name(0), payload=b"1")
 
 
 def _sql(file: str) -> LiteralString:
