@@ -1,26 +1,25 @@
-"""Third part of the demo: the data pipeline on the events of the first two, and its report."""
+"""The data pipeline of the demo, as a process of its own: rounds of all jobs, and a report after the last one."""
 
 from __future__ import annotations
 
+import os
+import select
+import sys
 from datetime import datetime, timedelta
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from examples.demo.roles import QUEUE
-from tarry.app import App, default_lake
+import tarry
 from tarry.core.errors import TarryError
 from tarry.edges.cli.commands.pipeline_report import write_html
 from tarry.edges.cli.pipeline.jobs import IN_ORDER, arguments, load
 from tarry.edges.cli.pipeline.spark import jvm_log_in_file
+from tarry.edges.env import worker_parent_from
 
-if TYPE_CHECKING:
-    from tarry.edges.spark.report.values import Report
-
-PAGE = "demo-report.html"
+PAUSE_S = 5.0
 # Many small queries on little data: compiling them costs more than it saves.
 SMALL = {
     "spark.sql.shuffle.partitions": "2",
@@ -32,61 +31,65 @@ SMALL = {
 }
 
 
-def show_pipeline(console: Console, app: App, since: datetime) -> bool:
-    """Whether all jobs succeeded, or Spark is not installed."""
-    console.print()
-    if find_spec("pyspark") is None:
-        console.print(
-            "The data pipeline runs on Spark, which is not installed: pip install 'tarry\\[spark]'", style="dim"
-        )
-        return True
+def main(since: str, page: str) -> int:
+    """Run rounds until the demo closes its pipe, then the last one, and print the report. 1 if a job of it failed."""
+    console, parent = Console(), worker_parent_from()
     try:
-        done = _run(console, app)
+        from tarry.edges.spark.session import session
+
+        with tarry.connect() as app:
+            with jvm_log_in_file() as log:
+                spark = session(config=SMALL)
+            is_last = False
+            try:
+                while not is_last:
+                    is_last = _is_closed(parent, PAUSE_S)  # before the round, which then has all events
+                    lines, failed = _round(spark, app, log)
+            finally:
+                spark.stop()
+            console.print(
+                "\n[bold]The data pipeline, on all events:[/]", *(Text(f"  {line}") for line in lines), sep="\n"
+            )
+            _show(console, app, datetime.fromisoformat(since), Path(page))
+            return int(failed)
     except TarryError as error:
         console.print(Text(f"The data pipeline did not run: {error}. {error.hint or ''}", style="yellow"))
-        return True
-    _show(console, app, since)
-    return done
+        return 0
 
 
-def _run(console: Console, app: App) -> bool:
-    from tarry.edges.spark.session import session
-
-    console.print("The data pipeline, on these events:", style="bold")
-    with console.status("starting Spark …"), jvm_log_in_file() as log:
-        spark = session(config=SMALL)
-    failed = False
-    try:
-        for name in IN_ORDER:
-            try:
-                module: Any = load(name)
-                with console.status(f"{name} …"):
-                    summary = module.run(spark, app, arguments(module, _given(app, name)))
-                console.print(Text(f"  {summary.line()}"))
-            except Exception as error:
-                failed = True
-                console.print(Text(f"  {name}: {' '.join(str(error).split())[:300]} (Spark's log: {log})", style="red"))
-    finally:
-        spark.stop()
-    return not failed
+def _is_closed(parent: int | None, wait_s: float) -> bool:
+    return parent is None or bool(select.select([parent], [], [], wait_s)[0])
 
 
-def _given(app: App, name: str) -> dict[str, Any]:
-    """Detectors wait until a minute is over. The demo does not wait: its last minute counts as complete."""
-    return {"until": app.store.run(app.store.queues.now()) + timedelta(minutes=1)} if name == "anomalies" else {}
+def _round(spark: Any, app: tarry.App, log: Path) -> tuple[list[str], bool]:
+    lines, failed = list[str](), False
+    for name in IN_ORDER:
+        module: Any = load(name)
+        # Detectors wait until a minute is over. The demo does not wait: its last minute counts as complete.
+        until = app.store.run(app.store.queues.now()) + timedelta(minutes=1)
+        try:
+            summary = module.run(spark, app, arguments(module, {"until": until} if name == "anomalies" else {}))
+            lines.append(summary.line())
+        except Exception as error:
+            failed = True
+            lines.append(f"{name}: {' '.join(str(error).split())[:300]} (Spark's log: {log})")
+    return lines, failed
 
 
-def _show(console: Console, app: App, since: datetime) -> None:
+def _show(console: Console, app: tarry.App, since: datetime, page: Path) -> None:
     from tarry.edges.spark.report.gather import gathered
     from tarry.edges.spark.report.terminal import rendered
 
     # Metrics are per minute: include the minute in which the demo began.
-    results: Report = gathered(
-        app, queue=QUEUE, since=since.replace(second=0, microsecond=0), until=app.store.run(app.store.queues.now())
-    )
+    now = app.store.run(app.store.queues.now())
+    results = gathered(app, queue=None, since=since.replace(second=0, microsecond=0), until=now)
     console.print()
     console.print(rendered(results, console.width))
-    page = Path(default_lake()).with_name(PAGE)
+    page.parent.mkdir(parents=True, exist_ok=True)
     write_html(results, page)
-    console.print()
-    console.print(Text("The same with plots, in one file: ").append(str(page), style="bold"))
+    console.print(Text("\nThe same with plots, in one file: ").append(str(page), style="bold"))
+
+
+if __name__ == "__main__":
+    os.nice(5)  # the page and the workers come first
+    sys.exit(main(*sys.argv[1:]))

@@ -1,215 +1,209 @@
-"""First part of the demo, and its order: a delayed queue with a killed consumer, workers in an outage, the pipeline."""
+"""The story of the demo, on the parts of `tarry dev`: traffic, a killed worker, an outage, dead letters, a redrive."""
 
 from __future__ import annotations
 
-import multiprocessing
-import shutil
+import asyncio
+import os
+import signal
+import subprocess
 import sys
 import time
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
-from pathlib import Path
-from statistics import quantiles
-from typing import Any
+from datetime import timedelta
+from itertools import count
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.markup import escape
 
 import tarry
-from examples.demo.pipeline import show_pipeline
-from examples.demo.roles import DOOMED, LEASE_FOR, QUEUE, Acked, Delivered, Doomed, Offered, consume, produce
-from examples.demo.workers import show_workers
-from tarry.app import connect_embedded
-from tarry.core.limits import PURGE_CONFIRMATION
-from tarry.core.messages.outcomes import Outcome, Settled
+from examples.demo.history import seed
+from examples.demo.provider import Provider
+from examples.demo.worker import EMAILS, HELLO, LEASE_FOR, ORDERS, PAYMENTS, QUEUES
+from tarry.core.messages.model import Counts
+from tarry.core.messages.outcomes import Outcome
+from tarry.core.settings import QueueSettings
+from tarry.edges.cli.processes.supervisor import Child
+from tarry.http import AsyncClient
 
-PRODUCERS = 3
-CONSUMERS = 3
-MESSAGES = 420
-SECONDS = 8.0
-
-
-@dataclass(slots=True)
-class Totals:
-    """Reports of the processes, and the totals."""
-
-    offers: Counter[Outcome] = field(default_factory=Counter[Outcome])
-    keys: set[str] = field(default_factory=set[str])
-    doomed: set[str] = field(default_factory=set[str])
-    deliveries: list[Delivered] = field(default_factory=list[Delivered])
-    acks: Counter[str] = field(default_factory=Counter[str])
-    killed: str | None = None
-
-    def note(self, report: object) -> None:
-        match report:
-            case Offered(key, outcome):
-                self.keys.add(key)
-                self.offers[outcome] += 1
-            case Doomed(key):
-                self.doomed.add(key)
-            case Delivered():
-                self.deliveries.append(report)
-            case Acked(key, Settled.DONE):
-                self.acks[key] += 1
-            case _:
-                pass
-
-    @property
-    def lost(self) -> int:
-        return len(self.keys - self.acks.keys())
-
-    @property
-    def doubled(self) -> int:
-        return sum(n > 1 for n in self.acks.values())
-
-    @property
-    def early(self) -> int:
-        return sum(d.leased_at < d.due_at for d in self.deliveries)
-
-    @property
-    def redelivered(self) -> list[Delivered]:
-        return [d for d in self.deliveries if d.attempt > 1 and d.key not in self.doomed]
-
-    def lateness_ms(self) -> list[float]:
-        """By the database's clock, first deliveries only: a redelivery waits until the lease expires."""
-        return sorted((d.leased_at - d.due_at).total_seconds() * 1000 for d in self.deliveries if d.attempt == 1)
+ORDERS_PER_S, PAYMENTS_PER_S, EMAILS_PER_S = 2.5, 1.5, 1.0
+EXPIRED = 3
+"""Orders that cannot be paid: they use up their attempts and become dead letters."""
+CANARIES = 3
+LONGEST_S = 120.0
+"""For one event of the story, on a busy machine."""
+GRACE_S = 3.0
 
 
-def run(seconds: float | None = None) -> int:
-    """Run the demo and print its results. 0 if nothing was lost, doubled or early."""
-    seconds = seconds or SECONDS
-    console = Console()
-    console.print("Starting an embedded PostgreSQL (the first time takes a few seconds) …", style="dim")
-    with connect_embedded() as app:
-        app.queues.create(QUEUE, exist_ok=True)
-        app.queue(QUEUE).purge(PURGE_CONFIRMATION)
-        app.queue(QUEUE).dead_letters.discard()
-        began_at = app.store.run(app.store.queues.now())
-        totals = Totals()
-        with _progress(console) as progress:
-            _play(app, seconds, totals, progress)
-        left = app.queues.counts(QUEUE)
-        _show(console, app, totals)
-        whole = not (totals.lost or totals.doubled or totals.early or left.ready.n or left.delayed.n or left.leased.n)
-        whole = whole and left.dead.n == DOOMED
-        console.print(
-            "[bold green]Nothing lost, nothing doubled, nothing early.[/]"
-            if whole
-            else "[bold red]Something is wrong.[/]"
-        )
-        worked = show_workers(console, app)
-        measured = show_pipeline(console, app, began_at)
-    tarry_ = "tarry" if shutil.which("tarry") else str(Path(sys.executable).with_name("tarry"))
-    console.print(
-        f"Look around: [bold]{tarry_} queue list[/], [bold]{tarry_} message timeline demo KEY[/], "
-        f"[bold]{tarry_} anomaly list[/]",
-        style="dim",
-    )
-    return 0 if whole and worked and measured else 1
+@dataclass
+class Stage:
+    """What the story uses, and what it has to account for."""
+
+    app: tarry.AsyncApp
+    client: AsyncClient
+    """Of the broker: everything is offered over HTTP."""
+    pages: str
+    """URL of the dashboard, with a slash at its end."""
+    provider: Provider
+    console: Console
+    seconds: float
+    began: float = field(default_factory=time.monotonic)
+    children: list[Child] = field(default_factory=list[Child])
+    offered: set[str] = field(default_factory=set[str])
+    """Keys of orders and payments."""
+    updated: int = 0
+    died: int = 0
+    is_over: bool = False
+
+    def show(self, text: str, page: str = "") -> None:
+        since = time.monotonic() - self.began
+        link = f"\n         [blue]{self.pages}{page}[/]" if page else ""
+        self.console.print(f"  {since:3.0f} s  {text}{link}", highlight=False, soft_wrap=True)
+
+    async def until(self, share: float, happened: Callable[[], Awaitable[bool]] | None = None) -> None:
+        """Wait for a share of the story's time, and then for an event."""
+        await asyncio.sleep(max(0.0, self.began + share * self.seconds - time.monotonic()))
+        async with asyncio.timeout(LONGEST_S):
+            while happened is not None and not await happened():  # noqa: ASYNC110 - events of other processes
+                await asyncio.sleep(0.1)
+
+    async def counts(self, queue: str) -> Counts:
+        return await self.app.queues.counts(queue)
 
 
-def _play(app: tarry.App, seconds: float, totals: Totals, progress: Progress) -> None:
-    dsn = app.dsn
-    offered = progress.add_task("offered", total=MESSAGES)
-    acked = progress.add_task("acknowledged", total=MESSAGES)
-    tag = time.strftime("%H%M%S")  # new keys for each run, so that timelines have no older events
-    spawn = multiprocessing.get_context("spawn")
-    pipes: list[Connection[Any, Any]] = []
-    consumers: dict[str, tuple[SpawnProcess, Connection[Any, Any]]] = {}
+async def play(stage: Stage) -> None:
+    """From the first message to the last: all orders and payments are settled at the end."""
+    app, provider, show = stage.app, stage.provider, stage.show
+    for queue in QUEUES:
+        await app.queues.create(queue, QueueSettings(target_lag_for=timedelta(seconds=5)), exist_ok=True)
+    workers = [await worker(stage, "worker") for _ in range(2)]
+    await seed(app.dsn or "", await app.store.run(app.store.queues.now()))
+    await _plan(app, stage.seconds)
 
-    def start(role: Callable[..., None], *args: Any) -> tuple[SpawnProcess, Connection[Any, Any]]:
-        ours, theirs = spawn.Pipe()
-        process = spawn.Process(target=role, args=(dsn, *args, theirs), daemon=True)
-        process.start()
-        theirs.close()
-        pipes.append(ours)
-        return process, ours
+    async def are_working() -> bool:
+        return bool(provider.effects[ORDERS])
 
-    for i in range(CONSUMERS):
-        consumers[f"consumer-{i + 1}"] = start(consume, f"consumer-{i + 1}", i == 0)
-    for i in range(PRODUCERS):
-        start(produce, "abc"[i], tag, MESSAGES // PRODUCERS, seconds)
+    await _offer_order(stage, 0)
+    await stage.until(0, are_working)
+    stage.began = time.monotonic()
+    async with asyncio.TaskGroup() as traffic:
+        traffic.create_task(_offer_orders(stage))
+        traffic.create_task(_offer_payments(stage))
+        show("orders, payments and emails are offered over HTTP, and handled by two workers")
+        await _act(stage, workers)
+        stage.is_over = True
 
-    deadline = time.monotonic() + seconds + 30 * LEASE_FOR.total_seconds()
-    while time.monotonic() < deadline and not _is_over(app, totals):
-        for pipe in wait(pipes, timeout=0.1):
-            assert isinstance(pipe, Connection)
-            try:
-                totals.note(pipe.recv())
-            except (EOFError, OSError):
-                pipes.remove(pipe)
-        progress.update(offered, completed=len(totals.keys))
-        progress.update(acked, completed=len(totals.acks))
-        if totals.killed is None and _has_leases("consumer-1", totals):
-            consumers["consumer-1"][0].kill()
-            totals.killed = "consumer-1"
-            progress.console.print(
-                "  kill -9 of consumer-1, which has leases: its messages return when these expire",
-                style="yellow",
-            )
-    for name, (process, pipe) in consumers.items():
-        if name != totals.killed:
-            pipe.send("stop")
-        process.join(timeout=10)
+    async def are_settled() -> bool:
+        counts = [await stage.counts(queue) for queue in (ORDERS, PAYMENTS)]
+        return not any(each.delayed.n or each.ready.n or each.leased.n for each in counts)
+
+    await stage.until(0, are_settled)
 
 
-def _is_over(app: tarry.App, totals: Totals) -> bool:
-    if len(totals.keys) < MESSAGES or len(totals.acks) < MESSAGES:
-        return False
-    return app.queues.counts(QUEUE).dead.n >= DOOMED
+async def _act(stage: Stage, workers: list[Child]) -> None:
+    provider, show, dead = stage.provider, stage.show, stage.app.queue(PAYMENTS).dead_letters
+    hanging = await worker(stage, "hanging_worker")
+
+    async def is_hanging() -> bool:
+        return len(provider.effects["hanging"]) > 1
+
+    await stage.until(0.15, is_hanging)
+    hanging.process.kill()
+    show(f"kill -9 of a worker that hangs: its orders return {LEASE_FOR.seconds} s later", "consumers")
+
+    await stage.until(0.3)
+    provider.up = False
+    show("the payment provider is down: payments are tried again, later and later", f"queues/{PAYMENTS}")
+
+    async def have_died() -> bool:
+        return (await stage.counts(PAYMENTS)).dead.n > CANARIES
+
+    await stage.until(0.5, have_died)
+    provider.up = True
+    show("it is back. A deploy meanwhile: a worker stops and releases what it has not started, another starts")
+    workers[0].stop()
+    await worker(stage, "worker")
+
+    await stage.until(0.65)
+    stage.died = (await stage.counts(PAYMENTS)).dead.n
+    for group in await dead.groups():
+        show(f"{group.count} dead letters of one kind: [bold]{escape(group.pattern)}[/]", "dead")
+
+    async def are_redriven() -> bool:
+        return not (await stage.counts(PAYMENTS)).dead.n
+
+    await stage.until(0.75)
+    if not await are_redriven():  # a visitor may have been faster
+        job = await dead.start_redrive(canary=CANARIES, rate=10)
+        show(f"redrive: {CANARIES} canaries first, the rest when these succeeded", f"redrives/{job.id}")
+    await stage.until(0.9, are_redriven)
 
 
-def _has_leases(consumer: str, totals: Totals) -> bool:
-    """Not at once: the consumer is killed after it has worked for a while."""
-    return len(totals.acks) > MESSAGES // 10 and any(d.consumer == consumer for d in totals.deliveries)
+async def _plan(app: tarry.AsyncApp, seconds: float) -> None:
+    """What is due later, for the calendar."""
+    cron, emails = app.cron(), app.queue(EMAILS)
+    await cron.install_cron("nightly-report", "30 1 * * *", zone="Europe/London", queue=EMAILS, payload={"to": "all"})
+    await cron.install_periodic("digest", timedelta(minutes=10), queue=EMAILS, payload={"to": "team"})
+    for n in range(40):
+        await emails.offer(f"reminder-{n:02}", {"to": f"customer-{n}"}, after=timedelta(minutes=2 + n**2))
+    await app.queue(HELLO).offer("from-the-demo", "Hello!", after=timedelta(seconds=seconds))
 
 
-def _progress(console: Console) -> Progress:
-    return Progress(
-        TextColumn("  {task.description:<13}"),
-        BarColumn(40),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=console,
-    )
+async def _offer_order(stage: Stage, i: int) -> None:
+    """Due one to two seconds later; some are changed before that, and the last version wins."""
+    queue, key = stage.client.queue(ORDERS), f"order-{i:03}"
+    order, after = {"order": i, "total": 10 + i % 7, "card": "valid"}, timedelta(seconds=1 + i % 10 / 10)
+    await queue.offer(key, order, after=after, priority=9 if i % 20 == 0 else 0)
+    stage.offered.add(key)
+    if i % 10 == 9:
+        stage.updated += await queue.offer(key, {**order, "total": 99}, after=after) is Outcome.UPDATED
 
 
-def _show(console: Console, app: tarry.App, totals: Totals) -> None:
-    table = Table(title="What happened", title_justify="left", show_header=False)
-    table.add_column(style="bold")
-    table.add_column(justify="right")
-    table.add_column(style="dim")
-    late = totals.lateness_ms()
-    cuts = quantiles(late, n=100) if len(late) > 1 else [0.0] * 99
-    rows = [
-        (
-            "messages offered",
-            len(totals.keys),
-            f"{totals.offers[Outcome.UPDATED]} of them changed once more before due",
-        ),
-        ("acknowledged", len(totals.acks), f"by {CONSUMERS} consumers, one of them killed with -9"),
-        ("redelivered", len(totals.redelivered), "leased by the killed consumer, after its leases expired"),
-        ("dead letters", DOOMED, "orders that cannot be paid: dead after 3 attempts each"),
-        ("lost", totals.lost, "offered, and never acknowledged"),
-        ("doubled", totals.doubled, "acknowledged twice"),
-        ("early", totals.early, "delivered before due, by the database's clock"),
-        ("late, p50", f"{cuts[49]:.1f} ms", "due → leased, first deliveries"),
-        ("late, p99", f"{cuts[98]:.1f} ms", ""),
-    ]
-    for what, number, why in rows:
-        table.add_row(what, str(number), why)
-    console.print(table)
-    if totals.redelivered:
-        _show_timeline(console, app, totals.redelivered[0].key)
+async def _offer_orders(stage: Stage) -> None:
+    for i in range(EXPIRED):
+        await stage.client.queue(ORDERS).offer(f"unpaid-{i}", {"order": i, "card": "expired"})
+    for i in count(1):
+        if stage.is_over:
+            break
+        await _offer_order(stage, i)
+        await asyncio.sleep(1 / ORDERS_PER_S)
 
 
-def _show_timeline(console: Console, app: tarry.App, key: str) -> None:
-    console.print(f"The life of [bold]{key}[/], from the journal:")
-    events = app.store.run(app.store.journal.timeline(QUEUE, key, limit=20))
-    for event in events:
-        since = (event.at - events[0].at).total_seconds()
-        console.print(f"  {since:8.3f} s  {event.kind:<9} attempt {event.attempt or 0}  {event.consumer or ''}")
+async def _offer_payments(stage: Stage) -> None:
+    for i in count():
+        if stage.is_over:
+            break
+        await stage.client.queue(PAYMENTS).offer(f"payment-{i:03}", {"order": i, "amount": 10 + i % 7})
+        stage.offered.add(f"payment-{i:03}")
+        await asyncio.sleep(1 / PAYMENTS_PER_S)
+
+
+async def send_emails(stage: Stage) -> None:
+    """Also after the story, for as long as the demo runs."""
+    for i in count():
+        await stage.client.queue(EMAILS).offer(None, {"to": f"customer-{i}"}, after=timedelta(seconds=i % 4))
+        await asyncio.sleep(1 / EMAILS_PER_S)
+
+
+async def worker(stage: Stage, name: str) -> Child:
+    """`tarry worker` as a process."""
+    arguments = ["tarry", "worker", f"examples.demo.worker:{name}", "-c", "4", "--grace", "2s"]
+    return await child(stage, *arguments, log=subprocess.DEVNULL)
+
+
+async def child(stage: Stage, *arguments: str, log: int | None = None) -> Child:
+    stage.children.append(await Child.started([sys.executable, "-m", *arguments], log))
+    return stage.children[-1]
+
+
+async def stopped(children: list[Child]) -> None:
+    """Stop all processes at once, and kill what does not end; each has its own group, with what it started."""
+    for each in children:
+        each.stop()
+    waits = [asyncio.create_task(each.process.wait()) for each in children]
+    await asyncio.wait(waits, timeout=GRACE_S)
+    for each in children:
+        with suppress(ProcessLookupError):
+            os.killpg(each.pid, signal.SIGKILL)
+    await asyncio.wait(waits)

@@ -1,39 +1,68 @@
-"""The worker of the demo: charges orders through a provider that may be down."""
+"""Workers of the demo: handlers that have their effects at the provider, and a worker that hangs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+import json
+import os
+import random
 from datetime import timedelta
 from http.client import HTTPConnection
+from typing import Any
 
 import tarry
 
-QUEUE = "demo-charges"
-RETRY = tarry.Retry.exponential(timedelta(milliseconds=500), max_attempts=3)
+ORDERS, PAYMENTS, EMAILS, HELLO = "orders", "payments", "emails", "hello"
+QUEUES = (ORDERS, PAYMENTS, EMAILS, HELLO)
+ATTEMPTS = 3
+PORT = "DEMO_PROVIDER_PORT"
+"""Environment variable: the port of the provider on loopback."""
+LEASE_FOR = timedelta(seconds=3)
+"""Of the worker that hangs: its messages return this long after it was killed."""
+
+worker, hanging_worker = tarry.Worker(), tarry.Worker()
 
 
-@dataclass(frozen=True, slots=True)
-class Charge:
-    order: int
-    port: int
-    """Port of the provider on loopback."""
+class CardExpired(Exception):
+    """No retry can help."""
 
 
 class ProviderDown(Exception):
     """The provider returned an error."""
 
 
-worker = tarry.Worker()
+@worker.handler(ORDERS, retry=tarry.Retry.fixed(timedelta(milliseconds=300), max_attempts=ATTEMPTS))
+def ship(order: dict[str, Any], delivery: tarry.Delivery[Any]) -> None:
+    if order["card"] == "expired":
+        raise CardExpired(f"the card of order {order['order']} has expired")
+    report(ORDERS, delivery)
 
 
-@worker.handler(QUEUE, retry=RETRY)
-def charge(order: Charge) -> None:
-    provider = HTTPConnection("127.0.0.1", order.port, timeout=5)
+@worker.handler(PAYMENTS, retry=tarry.Retry.exponential(timedelta(seconds=1), max_attempts=ATTEMPTS))
+def charge(payment: dict[str, Any], delivery: tarry.Delivery[Any]) -> None:
+    status = report(PAYMENTS, delivery)
+    if status != 200:
+        raise ProviderDown(f"charge of {payment['amount']} EUR: {status} Service Unavailable")
+
+
+@worker.handler(EMAILS)
+@worker.handler(HELLO)
+async def send(email: Any) -> None:
+    await asyncio.sleep(random.uniform(0.02, 0.3))
+
+
+@hanging_worker.handler(ORDERS, lease_for=LEASE_FOR)
+async def hang(order: dict[str, Any], delivery: tarry.AsyncDelivery[Any]) -> None:
+    await asyncio.to_thread(report, "hanging", delivery)
+    await asyncio.Event().wait()
+
+
+def report(path: str, delivery: tarry.Delivery[Any] | tarry.AsyncDelivery[Any]) -> int:
+    """The effect of a handler: one request to the provider, with which the demo counts. Returns the status."""
+    seen = {"attempt": delivery.attempt, "due": delivery.due_at.timestamp(), "leased": delivery.leased_at.timestamp()}
+    provider = HTTPConnection("127.0.0.1", int(os.environ[PORT]), timeout=5)
     try:
-        provider.request("POST", f"/charges/{order.order}")
-        response = provider.getresponse()
-        response.read()
-        if response.status != 200:
-            raise ProviderDown(f"charge {order.order}: {response.status} {response.reason}")
+        provider.request("POST", f"/{path}/{delivery.key}", json.dumps(seen))
+        return provider.getresponse().status
     finally:
         provider.close()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
 
 from tarry.app import AsyncApp, connect_async
-from tarry.core.settings import StoreSettings
+from tarry.core.settings import StoreSettings, SweeperSettings
 from tarry.edges.cli.context import CommandSession
 from tarry.edges.cli.output.text import plural
 from tarry.edges.cli.processes.log import log_broker
@@ -26,6 +26,8 @@ from tarry.services.worker.worker import WorkerSettings
 
 _STORE = StoreSettings(create_queues=False, pool_size=10)
 _DEV_GRACE = timedelta(seconds=10)
+_DEV_SWEEPER = SweeperSettings(every=timedelta(seconds=1))
+"""A developer waits for a redrive or an expired lease; one small round per second costs little on one machine."""
 
 
 def pages(*, read_only: bool, environment: str | None, hide: Sequence[str]) -> DashboardSettings:
@@ -62,19 +64,27 @@ async def serve(
     cli.note("stopped")
 
 
+@asynccontextmanager
+async def dev_parts(dsn: str | None, port: int, environment: str) -> AsyncGenerator[tuple[AsyncApp, str]]:
+    """The broker on loopback with its dashboard, the scheduler and the sweeper, in a running loop; the app, which creates
+    queues on use, as a program does, and the URL. `environment`: shown in the dashboard."""
+    async with (
+        connect_async(dsn, settings=_STORE) as broker_app,
+        connect_async(broker_app.dsn) as app,
+        server.running_broker(
+            broker_app, BrokerSettings(anonymous=True), port=port, pages=DashboardSettings(environment=environment)
+        ) as url,
+        app.cron(),
+        app.sweeper(_DEV_SWEEPER),
+    ):
+        yield app, url
+
+
 async def dev(cli: CommandSession, target: str | None, port: int) -> None:
     process = None if target is None else WorkerProcess(target, WorkerSettings(grace=_DEV_GRACE))
     worker = None if process is None else process.load()  # report an invalid target before anything starts
     stop = stop_on_signals(grace=timedelta(0) if worker is None else _DEV_GRACE)
-    async with (
-        connect_async(cli.dsn, settings=_STORE) as broker_app,
-        connect_async(broker_app.dsn) as app,  # creates queues on use, as a program does
-        server.running_broker(
-            broker_app, BrokerSettings(anonymous=True), port=port, pages=DashboardSettings(environment="dev")
-        ) as url,
-        app.cron(),
-        app.sweeper(),
-    ):
+    async with dev_parts(cli.dsn, port, "dev") as (app, url):
         await _print_dev(cli, app, url, target, () if worker is None else worker.queues)
         if worker is None or process is None:
             await stop.wait()

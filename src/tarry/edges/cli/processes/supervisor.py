@@ -51,13 +51,16 @@ class Child:
         self._pipe: int | None = pipe
 
     @classmethod
-    async def started(cls, command: Sequence[str]) -> Child:
+    async def started(cls, command: Sequence[str], log: int | None = None) -> Child:
+        """`log`: a descriptor for what it prints; None: where this process prints."""
         readable, pipe = os.pipe()
         try:
             process = await asyncio.create_subprocess_exec(
                 *command,
                 env={**os.environ, WORKER_PARENT: str(readable)},
                 pass_fds=[readable],
+                stdout=log,
+                stderr=log,
                 start_new_session=True,  # Ctrl-C reaches the supervisor only
             )
         finally:
