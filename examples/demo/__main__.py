@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -29,18 +30,18 @@ from tarry.http import AsyncClient
 from tarry.storage.postgres.embedded.supervisor.layout import Layout, acquire, open_lock
 
 SECONDS = 60.0
-STOP_S = 4.0
+GRACE = timedelta(seconds=10)
 
 
 def main(args: list[str]) -> int:
     given = options(args)
-    page = None if given.no_pipeline else default_lake().with_name("demo-report.html")
-    with _home():
-        try:
+    try:
+        page = None if given.no_pipeline else default_lake().with_name("demo-report.html")
+        with _home():
             return asyncio.run(run(given.seconds or SECONDS, given.port, page, stays=given.stays))
-        except TarryError as error:
-            sys.stderr.write(f"error: {error}\n")
-            return 1
+    except TarryError as error:
+        sys.stderr.write(f"error: {error}\nhint: {error.hint}\n")
+        return 1
 
 
 def options(args: list[str]) -> argparse.Namespace:
@@ -67,14 +68,14 @@ async def run(seconds: float, port: int, page: Path | None, *, stays: bool) -> i
     """Play the story; with a terminal, stay until Ctrl-C. 0 if nothing was lost, doubled or early, and every job succeeded.
 
     `page`: for the report of the pipeline; None: without the pipeline."""
-    console, stop = Console(), stop_on_signals()
+    console, stop = Console(), stop_on_signals(grace=GRACE)
     console.print("Starting an embedded PostgreSQL …", style="dim")
     with Provider().running() as provider:
         async with dev_parts(None, _free(port), "demo") as (app, url), AsyncClient(url) as client:
             os.environ |= {"TARRY_DSN": app.dsn or "", PORT: str(provider.port)}  # for the processes of the demo
             stage = Stage(app, client, f"{url}/dashboard/", provider, console, seconds)
             _welcome(stage, url)
-            story = asyncio.create_task(_story(stage, page, stays))
+            story = asyncio.create_task(_story(stage, page, stays=stays))
             emails = asyncio.create_task(send_emails(stage))
             stopping = asyncio.create_task(stop.wait())
             try:
@@ -87,7 +88,7 @@ async def run(seconds: float, port: int, page: Path | None, *, stays: bool) -> i
                 await stopped(stage.children)
 
 
-async def _story(stage: Stage, page: Path | None, stays: bool) -> int:
+async def _story(stage: Stage, page: Path | None, *, stays: bool) -> int:
     now, console = await stage.app.store.run(stage.app.store.queues.now()), stage.console
     pipeline = page and await child(stage, "examples.demo.pipeline", now.isoformat(), str(page))
     await play(stage)
@@ -103,13 +104,13 @@ async def _story(stage: Stage, page: Path | None, stays: bool) -> int:
 
 
 def _welcome(stage: Stage, url: str) -> None:
-    body = '{"payload": "my first message", "after": "20s"}'
+    body = '{"key": "mine", "payload": "Hello!", "after": "20s"}'
     stage.console.print(
         f"""
   [bold]{stage.pages}[/]   the dashboard
 
   curl {url}/v1/queues/{HELLO}/messages -d '{body}'
-  offers a message of yours; it counts down on {stage.pages}queues/{HELLO}
+  offers a message of yours: {stage.pages}queues/{HELLO}/messages/mine
 
   Ctrl-C stops everything
 """,
@@ -141,7 +142,7 @@ def _home() -> Generator[None]:
     finally:
         for database in map(Layout, home.glob("postgres-*")):
             supervisor = open_lock(database.supervisor_lock)
-            acquire(supervisor, fcntl.LOCK_EX, deadline=time.monotonic() + STOP_S)
+            acquire(supervisor, fcntl.LOCK_EX, deadline=time.monotonic() + GRACE.total_seconds())
             os.close(supervisor)
         shutil.rmtree(home, ignore_errors=True)
 

@@ -6,6 +6,7 @@ import asyncio
 from datetime import datetime, timedelta
 from math import sin
 from random import Random
+from typing import Any
 
 import psycopg
 
@@ -42,7 +43,7 @@ async def _hour(dsn: str, queue: str, now: datetime) -> None:
 
 
 async def _handle(
-    queue: tarry.AsyncQueue[object], batch: str, clock: MutableClock, random: Random, conn: psycopg.AsyncConnection
+    queue: tarry.AsyncQueue[Any], batch: str, clock: MutableClock, random: Random, conn: psycopg.AsyncConnection[Any]
 ) -> None:
     count = random.randint(BATCH // 2, BATCH)
     await queue.offer_many([tarry.Message(key=f"{batch}-{i}", payload={"n": i}) for i in range(count)], conn=conn)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import select
 import sys
 from datetime import datetime, timedelta
@@ -40,11 +39,12 @@ def main(since: str, page: str) -> int:
         with tarry.connect() as app:
             with jvm_log_in_file() as log:
                 spark = session(config=SMALL)
-            is_last = False
+            lines, failed, is_last, pause_s = list[str](), False, False, 0.0
             try:
                 while not is_last:
-                    is_last = _is_closed(parent, PAUSE_S)  # before the round, which then has all events
+                    is_last = _is_closed(parent, pause_s)  # before the round, which then has all events
                     lines, failed = _round(spark, app, log)
+                    pause_s = PAUSE_S
             finally:
                 spark.stop()
             console.print(
@@ -91,5 +91,4 @@ def _show(console: Console, app: tarry.App, since: datetime, page: Path) -> None
 
 
 if __name__ == "__main__":
-    os.nice(5)  # the page and the workers come first
     sys.exit(main(*sys.argv[1:]))

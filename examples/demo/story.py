@@ -20,13 +20,25 @@ from rich.markup import escape
 import tarry
 from examples.demo.history import seed
 from examples.demo.provider import Provider
-from examples.demo.worker import EMAILS, HELLO, LEASE_FOR, ORDERS, PAYMENTS, QUEUES
+from examples.demo.worker import EMAILS, HELLO, LEASE_FOR, ORDERS, PAYMENTS
 from tarry.core.messages.model import Counts
 from tarry.core.messages.outcomes import Outcome
 from tarry.core.settings import QueueSettings
 from tarry.edges.cli.processes.supervisor import Child
 from tarry.http import AsyncClient
 
+QUEUES = {
+    ORDERS: tarry.Retry.fixed(timedelta(milliseconds=300)),
+    PAYMENTS: tarry.Retry.exponential(timedelta(seconds=1)),
+    EMAILS: tarry.Retry(),
+    HELLO: tarry.Retry(),
+}
+TARGET = timedelta(seconds=5)
+SCHEDULES = (
+    ("nightly-report", "30 1 * * *", "Europe/London"),
+    ("hourly-digest", "0 * * * *", "UTC"),
+    ("business-hours", "*/10 9-17 * * 1-5", "America/New_York"),
+)
 ORDERS_PER_S, PAYMENTS_PER_S, EMAILS_PER_S = 2.5, 1.5, 1.0
 EXPIRED = 3
 """Orders that cannot be paid: they use up their attempts and become dead letters."""
@@ -54,6 +66,8 @@ class Stage:
     """Keys of orders and payments."""
     updated: int = 0
     died: int = 0
+    working: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when workers handle messages: until then none is offered that would be late."""
     is_over: bool = False
 
     def show(self, text: str, page: str = "") -> None:
@@ -62,11 +76,12 @@ class Stage:
         self.console.print(f"  {since:3.0f} s  {text}{link}", highlight=False, soft_wrap=True)
 
     async def until(self, share: float, happened: Callable[[], Awaitable[bool]] | None = None) -> None:
-        """Wait for a share of the story's time, and then for an event."""
+        """Wait for a share of the story's time, and then for an event; if that is late, so is the rest of the story."""
         await asyncio.sleep(max(0.0, self.began + share * self.seconds - time.monotonic()))
         async with asyncio.timeout(LONGEST_S):
             while happened is not None and not await happened():  # noqa: ASYNC110 - events of other processes
                 await asyncio.sleep(0.1)
+        self.began = max(self.began, time.monotonic() - share * self.seconds)
 
     async def counts(self, queue: str) -> Counts:
         return await self.app.queues.counts(queue)
@@ -75,8 +90,9 @@ class Stage:
 async def play(stage: Stage) -> None:
     """From the first message to the last: all orders and payments are settled at the end."""
     app, provider, show = stage.app, stage.provider, stage.show
-    for queue in QUEUES:
-        await app.queues.create(queue, QueueSettings(target_lag_for=timedelta(seconds=5)), exist_ok=True)
+    for queue, retry in QUEUES.items():
+        settings = QueueSettings(max_attempts=3, retry=retry, target_lag_for=TARGET)
+        await app.queues.create(queue, settings, exist_ok=True)
     workers = [await worker(stage, "worker") for _ in range(2)]
     await seed(app.dsn or "", await app.store.run(app.store.queues.now()))
     await _plan(app, stage.seconds)
@@ -87,6 +103,7 @@ async def play(stage: Stage) -> None:
     await _offer_order(stage, 0)
     await stage.until(0, are_working)
     stage.began = time.monotonic()
+    stage.working.set()
     async with asyncio.TaskGroup() as traffic:
         traffic.create_task(_offer_orders(stage))
         traffic.create_task(_offer_payments(stage))
@@ -143,8 +160,8 @@ async def _act(stage: Stage, workers: list[Child]) -> None:
 async def _plan(app: tarry.AsyncApp, seconds: float) -> None:
     """What is due later, for the calendar."""
     cron, emails = app.cron(), app.queue(EMAILS)
-    await cron.install_cron("nightly-report", "30 1 * * *", zone="Europe/London", queue=EMAILS, payload={"to": "all"})
-    await cron.install_periodic("digest", timedelta(minutes=10), queue=EMAILS, payload={"to": "team"})
+    for name, expression, zone in SCHEDULES:
+        await cron.install_cron(name, expression, zone=zone, queue=EMAILS, payload={"schedule": name})
     for n in range(40):
         await emails.offer(f"reminder-{n:02}", {"to": f"customer-{n}"}, after=timedelta(minutes=2 + n**2))
     await app.queue(HELLO).offer("from-the-demo", "Hello!", after=timedelta(seconds=seconds))
@@ -181,6 +198,7 @@ async def _offer_payments(stage: Stage) -> None:
 
 async def send_emails(stage: Stage) -> None:
     """Also after the story, for as long as the demo runs."""
+    await stage.working.wait()
     for i in count():
         await stage.client.queue(EMAILS).offer(None, {"to": f"customer-{i}"}, after=timedelta(seconds=i % 4))
         await asyncio.sleep(1 / EMAILS_PER_S)
@@ -188,7 +206,7 @@ async def send_emails(stage: Stage) -> None:
 
 async def worker(stage: Stage, name: str) -> Child:
     """`tarry worker` as a process."""
-    arguments = ["tarry", "worker", f"examples.demo.worker:{name}", "-c", "4", "--grace", "2s"]
+    arguments = ["tarry", "worker", f"examples.demo.worker:{name}", "-c", "4", "--grace", "20s"]
     return await child(stage, *arguments, log=subprocess.DEVNULL)
 
 

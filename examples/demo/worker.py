@@ -13,8 +13,6 @@ from typing import Any
 import tarry
 
 ORDERS, PAYMENTS, EMAILS, HELLO = "orders", "payments", "emails", "hello"
-QUEUES = (ORDERS, PAYMENTS, EMAILS, HELLO)
-ATTEMPTS = 3
 PORT = "DEMO_PROVIDER_PORT"
 """Environment variable: the port of the provider on loopback."""
 LEASE_FOR = timedelta(seconds=3)
@@ -31,14 +29,14 @@ class ProviderDown(Exception):
     """The provider returned an error."""
 
 
-@worker.handler(ORDERS, retry=tarry.Retry.fixed(timedelta(milliseconds=300), max_attempts=ATTEMPTS))
+@worker.handler(ORDERS)
 def ship(order: dict[str, Any], delivery: tarry.Delivery[Any]) -> None:
     if order["card"] == "expired":
         raise CardExpired(f"the card of order {order['order']} has expired")
     report(ORDERS, delivery)
 
 
-@worker.handler(PAYMENTS, retry=tarry.Retry.exponential(timedelta(seconds=1), max_attempts=ATTEMPTS))
+@worker.handler(PAYMENTS)
 def charge(payment: dict[str, Any], delivery: tarry.Delivery[Any]) -> None:
     status = report(PAYMENTS, delivery)
     if status != 200:
@@ -60,7 +58,7 @@ async def hang(order: dict[str, Any], delivery: tarry.AsyncDelivery[Any]) -> Non
 def report(path: str, delivery: tarry.Delivery[Any] | tarry.AsyncDelivery[Any]) -> int:
     """The effect of a handler: one request to the provider, with which the demo counts. Returns the status."""
     seen = {"attempt": delivery.attempt, "due": delivery.due_at.timestamp(), "leased": delivery.leased_at.timestamp()}
-    provider = HTTPConnection("127.0.0.1", int(os.environ[PORT]), timeout=5)
+    provider = HTTPConnection("127.0.0.1", int(os.environ[PORT]), timeout=30)
     try:
         provider.request("POST", f"/{path}/{delivery.key}", json.dumps(seen))
         return provider.getresponse().status
