@@ -115,7 +115,7 @@ async def play(stage: Stage) -> None:
         counts = [await stage.counts(queue) for queue in (ORDERS, PAYMENTS)]
         return not any(each.delayed.n or each.ready.n or each.leased.n for each in counts)
 
-    await stage.until(0, are_settled)
+    await stage.until(1, are_settled)
 
 
 async def _act(stage: Stage, workers: list[Child]) -> None:
@@ -152,7 +152,7 @@ async def _act(stage: Stage, workers: list[Child]) -> None:
 
     await stage.until(0.75)
     if not await are_redriven():  # a visitor may have been faster
-        job = await dead.start_redrive(canary=CANARIES, rate=10)
+        job = await dead.start_redrive(canary=CANARIES, rate=2)
         show(f"redrive: {CANARIES} canaries first, the rest when these succeeded", f"redrives/{job.id}")
     await stage.until(0.9, are_redriven)
 
