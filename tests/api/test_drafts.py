@@ -5,10 +5,11 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import uuid4
+from uuid import RFC_4122, UUID, uuid4
 
 import pytest
 
@@ -68,6 +69,25 @@ def test_a_plain_message_is_drafted_with_few_calls() -> None:
     drafted = calls(lambda: drafter.draft_message(message))
     names = {getattr(call, "co_name", "") for call in drafted}
     assert len([call for call in drafted if "/tarry/" in getattr(call, "co_filename", "")]) <= 10, names
+
+
+def test_the_keys_of_a_batch_are_made_together() -> None:
+    drafter: Drafter[Any] = Drafter(PLAIN, 1_000)
+    messages = [Message(payload=1) for _ in range(1_000)]
+    drafter.draft_messages(messages)
+    made = calls(lambda: drafter.draft_messages(messages))
+    assert made.count(os.urandom) == made.count(time.time_ns) == 1
+    assert len([call for call in made if getattr(call, "co_filename", "").endswith("ids.py")]) <= 10
+
+
+def test_the_keys_of_a_batch_ascend_and_are_those_of_messages_without_one() -> None:
+    drafter: Drafter[Any] = Drafter(PLAIN, 1_000)
+    drafts = drafter.draft_messages(Message(payload=1, key="mine" if i == 7 else None) for i in range(10_000))
+    assert drafts.pop(7).key == "mine"
+    keys = [draft.key for draft in drafts]
+    assert keys == sorted(set(keys))
+    assert {(UUID(key).version, UUID(key).variant) for key in keys} == {(7, RFC_4122)}
+    assert all(draft.fresh for draft in drafts)
 
 
 def test_many_keys_take_one_system_call() -> None:

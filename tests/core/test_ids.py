@@ -7,7 +7,7 @@ from uuid import RFC_4122, UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.core.ids import uuid7
+from tarry.core.ids import uuid7, uuid7s
 
 instants = st.integers(0, (2**48 - 1) * 1_000_000)
 entropies = st.binary(min_size=8, max_size=8)
@@ -41,3 +41,12 @@ def test_what_time_leaves_open_is_filled_with_entropy(at: int, entropy: bytes) -
 def test_a_known_instant_gives_a_known_key() -> None:
     assert uuid7(1_704_067_200_000_000_000, b"\xff" * 8) == "018cc251-f400-7000-bfff-ffffffffffff"
     assert uuid7(1_704_067_200_000_500_000, b"\x00" * 8) == "018cc251-f400-7800-8000-000000000000"
+
+
+@given(st.integers(0, 2**61), st.integers(0, 9_000))
+def test_many_are_made_from_one_instant_on_and_ascend(at: int, n: int) -> None:
+    made = uuid7s(at, ["8000-000000000000"] * n)
+    assert len(made) == n
+    assert made == sorted(set(made))
+    assert made[:1] == [uuid7(at, bytes(8))][:n]
+    assert not made or UUID(made[-1]).int >> 80 <= (at // 1_000_000) + 3

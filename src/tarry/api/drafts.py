@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypedDict, TypeVar
 
@@ -13,7 +13,7 @@ from tarry.api.validation import checked_due
 from tarry.core import limits
 from tarry.core.codecs import Codec
 from tarry.core.errors import InvalidInput
-from tarry.core.ids import uuid7_with, uuid_tails
+from tarry.core.ids import uuid7_with, uuid7s, uuid_tails
 from tarry.core.messages.edits import Edit
 from tarry.core.messages.model import KEEP, REPLACE, TRACE_HEADERS, Conflict, ConflictRule, Draft, Message
 from tarry.core.messages.retry import Retry, check_retry
@@ -30,7 +30,13 @@ class Drafter(Generic[P]):
         self._encode = codec.encode
         self._payload_limit = payload_limit
 
-    def draft_message(self, message: Message[P]) -> Draft:
+    def draft_messages(self, messages: Iterable[Message[P]]) -> list[Draft]:
+        """Generated keys ascend: their order is that of the index."""
+        given = list(messages)
+        return list(map(self.draft_message, given, fresh_keys(len(given))))
+
+    def draft_message(self, message: Message[P], new_key: str | None = None) -> Draft:
+        """`new_key`: for a message without a key, made for it just now."""
         if not isinstance(message, Message):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidInput(f"offer_many takes tarry.Message values, not {_name_of(message)}")
         key, at, after, type, headers = message.key, message.at, message.after, message.type, message.headers
@@ -44,7 +50,7 @@ class Drafter(Generic[P]):
             headers = _traced(headers)
         # Positional arguments, and no checks of absent values: this runs once per message of a large batch.
         return Draft(
-            fresh_key() if key is None else limits.check_key(key),
+            limits.check_key(key) if key is not None else fresh_key() if new_key is None else new_key,
             limits.check_payload_size(data, self._payload_limit),
             content_type,
             None if at is None else limits.check_instant(at),
@@ -78,6 +84,11 @@ def fresh_key() -> str:
         tail, *more = uuid_tails(os.urandom(8 * 256))  # one system call for many keys
         _tails.extend(more)
     return uuid7_with(time.time_ns(), tail)
+
+
+def fresh_keys(n: int) -> list[str]:
+    """As `fresh_key`, and a quarter of its time for each of many."""
+    return uuid7s(time.time_ns(), uuid_tails(os.urandom(8 * n)))
 
 
 _tails: list[str] = []

@@ -93,9 +93,7 @@ class AsyncQueue(Generic[P]):
 
     async def offer_many(self, messages: Iterable[Message[P]], *, conn: Any = None) -> list[Outcome]:
         """All or nothing, with one outcome per message in the given order."""
-        return await self._store.run(
-            self._messages.offer_many(self.name, [self._drafter.draft_message(message) for message in messages]), conn
-        )
+        return await self._store.run(self._messages.offer_many(self.name, self._drafter.draft_messages(messages)), conn)
 
     async def try_poll(
         self, *, type: str | None = None, lease_for: timedelta | None = None, conn: Any = None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Sequence
+from functools import cache, lru_cache
 
 _WITH_VARIANT = bytes(0x80 | byte & 0x3F for byte in range(256))
 
@@ -19,11 +20,27 @@ def uuid7_with(unix_ns: int, tail: str) -> str:
     return f"{_milliseconds(ms)}{rest_ns * 4096 // 1_000_000:03x}-{tail}"
 
 
+def uuid7s(unix_ns: int, tails: Sequence[str]) -> list[str]:
+    """Ids in ascending order: each is later than the one before by the least that an id can be, 1/4096 ms."""
+    ms, rest_ns = divmod(unix_ns, 1_000_000)
+    fraction, done, ids = rest_ns * 4096 // 1_000_000, 0, list[str]()
+    while done < len(tails):
+        head = _milliseconds(ms)
+        ids += [f"{head}{text}-{tail}" for text, tail in zip(_fractions()[fraction:], tails[done:], strict=False)]
+        ms, fraction, done = ms + 1, 0, len(ids)
+    return ids
+
+
 def uuid_tails(entropy: bytes) -> list[str]:
     """The last 64 bits of a UUID as text, variant and randomness, for each 8 bytes."""
     data = bytearray(entropy)
     data[::8] = data[::8].translate(_WITH_VARIANT)
     return [data[i : i + 8].hex("-", 6) for i in range(0, len(data), 8)]
+
+
+@cache
+def _fractions() -> list[str]:
+    return [f"{i:03x}" for i in range(4096)]
 
 
 @lru_cache(maxsize=1)

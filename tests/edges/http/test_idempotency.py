@@ -138,8 +138,8 @@ def test_a_message_without_a_key_is_offered_as_a_new_one(
     http_loop.run(behind.queues.create("orders"))
     drafter, drafts = Drafter.draft_message, list[Draft]()
 
-    def drafted(self: Drafter[Any], message: Any) -> Draft:
-        drafts.append(drafter(self, message))
+    def drafted(self: Drafter[Any], *message: Any) -> Draft:
+        drafts.append(drafter(self, *message))
         return drafts[-1]
 
     monkeypatch.setattr(Drafter, "draft_message", drafted)

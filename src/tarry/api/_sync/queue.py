@@ -89,9 +89,7 @@ class Queue(Generic[P]):
 
     def offer_many(self, messages: Iterable[Message[P]], *, conn: Any = None) -> list[Outcome]:
         """All or nothing, with one outcome per message in the given order."""
-        return self._store.run(
-            self._messages.offer_many(self.name, [self._drafter.draft_message(message) for message in messages]), conn
-        )
+        return self._store.run(self._messages.offer_many(self.name, self._drafter.draft_messages(messages)), conn)
 
     def try_poll(
         self, *, type: str | None = None, lease_for: timedelta | None = None, conn: Any = None

@@ -50,7 +50,7 @@ async def offer(request: Request, queue: str, body: Sent[wire.OfferRequest]) -> 
 async def offer_batch(request: Request, queue: str, body: Sent[wire.OfferBatch]) -> Response:
     """All or nothing, with an outcome for each in the order given."""
     name, broker = limits.check_queue_name(queue), request.app.state.broker
-    drafts = [broker.drafter.draft_message(item.core()) for item in body.messages]
+    drafts = broker.drafter.draft_messages(item.core() for item in body.messages)
     offers = broker.store.messages.offer_many(name, drafts)
 
     def show(outcomes: list[Outcome]) -> wire.OfferedBatch:

@@ -78,6 +78,7 @@ class Cursor:
         return self._from_head.least_s(row_s) > max(0.0, self._from_cursor.least_s(row_s)) + _MARGIN_S
 
     def learn(self, scanned: Sequence[ScanPosition], cost_s: float, now_s: float, rows: Sequence[LeasedRow]) -> None:
+        """`rows`: those of a priority in their order."""
         if len(rows) >= _ROWS_FOR_COST:
             self._row_s = min(cost_s / len(rows), self._row_s or cost_s)
         if scanned is HEAD:
@@ -89,7 +90,7 @@ class Cursor:
             self._unchecked = 0
             self._from_cursor.add(cost_s, len(rows))
         positions = self._positions
-        for row in rows:
-            due_at, version = positions[row.priority]
+        for priority, row in {row.priority: row for row in rows}.items():  # the last of each
+            due_at, version = positions[priority]
             if due_at is None or (due_at, version) < (row.due_at, row.version):
-                positions[row.priority] = ScanPosition(row.due_at, row.version)
+                positions[priority] = ScanPosition(row.due_at, row.version)

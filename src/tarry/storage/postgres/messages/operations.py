@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from functools import cache
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any, LiteralString, TypeVar
 
 from msgspec import structs
@@ -48,6 +48,7 @@ CHUNK = 5_000
 COPY_FROM = 2_000
 """From this many new messages on, COPY beats binding arrays."""
 _KEY = itemgetter(0)
+_PRIORITY, _DUE = attrgetter("priority"), attrgetter("due_at", "version")
 _MOST_TOUCHES = 5
 """How often in a row a settle is tried again because of a concurrent touch."""
 
@@ -65,6 +66,13 @@ def _unless_locked(step: Op[R], otherwise: R, *, begun: bool = True) -> Op[R]:
 
 def offer_many(queue: str, drafts: Sequence[Draft], now: datetime | None) -> Op[list[Outcome]]:
     """Outcomes in the order given. More than one chunk needs a transaction around it, see `takes_several_steps`."""
+    if drafts and all(map(copy_encoder.is_copyable, drafts)):  # no key can be there twice
+        if len(drafts) >= COPY_FROM:
+            yield from _copy(drafts, queue, now)
+        else:
+            fresh = statements.offer_fresh(queue, drafts, now)
+            fresh.decode((yield fresh))
+        return [Outcome.CREATED] * len(drafts)
     decided: list[Outcome | None] = [None]
     kept = drafts
     if len(drafts) != 1:
@@ -72,25 +80,18 @@ def offer_many(queue: str, drafts: Sequence[Draft], now: datetime | None) -> Op[
         kept = drafts if len(survivors) == len(drafts) else batches.effective(drafts, survivors)
     updated: set[str] = set()
     ignored: set[str] = set()
-    if kept and all(map(copy_encoder.is_copyable, kept)):
-        if len(kept) >= COPY_FROM:
-            yield from _copy(kept, queue, now)
-        else:
-            fresh = statements.offer_fresh(queue, kept, now)
-            fresh.decode((yield fresh))
-    else:
-        # Sorted as a whole, then cut: every writer takes its row locks in the same order, whatever the chunks.
-        in_key_order = sorted(range(len(kept)), key=lambda i: kept[i].key)
-        versions = (yield from _reserved(queue, len(kept), now)) if len(kept) > CHUNK else None
-        for start in range(0, len(in_key_order), CHUNK):
-            indexes = in_key_order[start : start + CHUNK]
-            chunk = [kept[i] for i in indexes]
-            ranks = [i + 1 for i in indexes]
-            offer = statements.offer(queue, chunk, ranks, versions, now)
-            stored = offer.decode((yield offer))
-            if stored.created is not None:
-                updated |= stored.updated
-                ignored |= {draft.key for draft in chunk} - stored.created - stored.updated
+    # Sorted as a whole, then cut: every writer takes its row locks in the same order, whatever the chunks.
+    in_key_order = sorted(range(len(kept)), key=lambda i: kept[i].key)
+    versions = (yield from _reserved(queue, len(kept), now)) if len(kept) > CHUNK else None
+    for start in range(0, len(in_key_order), CHUNK):
+        indexes = in_key_order[start : start + CHUNK]
+        chunk = [kept[i] for i in indexes]
+        ranks = [i + 1 for i in indexes]
+        offer = statements.offer(queue, chunk, ranks, versions, now)
+        stored = offer.decode((yield offer))
+        if stored.created is not None:
+            updated |= stored.updated
+            ignored |= {draft.key for draft in chunk} - stored.created - stored.updated
     return [
         outcome
         or (Outcome.UPDATED if draft.key in updated else Outcome.IGNORED if draft.key in ignored else Outcome.CREATED)
@@ -151,7 +152,7 @@ def poll(
     """
     taken: list[Lease[P]] = []
     broken: list[Failed] = []
-    from_head = False
+    from_head, rounds = False, 0
     while (missing := n - len(taken)) > 0:
         started = timer()
         scan = HEAD if from_head else cursor.scan(started)
@@ -164,7 +165,9 @@ def poll(
                 raise
             rows = []  # see `_unless_locked`
         ended = timer()
+        sort_in_order(rows)
         cursor.learn(scan, ended - started, ended, rows)
+        rounds += 1
         taken_before = len(taken)
         unfit = _judge(rows, number, decode, taken, broken)
         if unfit:
@@ -179,9 +182,16 @@ def poll(
             break
     if broken:
         yield from _nack_leased(queue, broken, now)
-    if len(taken) > 1:
+    if rounds > 1:
         taken.sort(key=lambda lease: (-lease.priority, lease.due_at, lease.version))
     return taken
+
+
+def sort_in_order(rows: list[LeasedRow]) -> None:
+    """By priority, due time and version."""
+    if len(rows) > 1:
+        rows.sort(key=_DUE)
+        rows.sort(key=_PRIORITY, reverse=True)  # keeps the order of equals
 
 
 def _judge(

@@ -152,7 +152,7 @@ def _single(queue: str, draft: Draft, now: datetime | None) -> dict[str, Any]:
         "keys": draft.key,
         "payloads": draft.payload,
         "due_ats": draft.due_at,
-        "after_s": draft.after.total_seconds(),
+        "after_s": draft.after.total_seconds() if draft.after else None,
         "priorities": draft.priority,
         "content_types": draft.content_type,
     }
@@ -164,11 +164,16 @@ def _many(queue: str, drafts: Sequence[Draft], now: datetime | None) -> dict[str
         "now": now,
         "keys": TextArray([d.key for d in drafts]),
         "payloads": ByteaArray([d.payload for d in drafts]),
-        "due_ats": TimestampArray([d.due_at for d in drafts]),
-        "after_s": FloatArray([d.after.total_seconds() for d in drafts]),
+        "due_ats": _unless_absent(TimestampArray, [d.due_at for d in drafts]),
+        "after_s": _unless_absent(FloatArray, [d.after.total_seconds() if d.after else None for d in drafts]),
         "priorities": SmallintArray([d.priority for d in drafts]),
-        "content_types": TextArray([d.content_type for d in drafts]),
+        "content_types": _unless_absent(TextArray, [d.content_type for d in drafts]),
     }
+
+
+def _unless_absent(array: Callable[[list[Any]], T], values: list[Any]) -> T | None:
+    """None for an array of nulls: what no message has costs nothing, neither here nor in the database."""
+    return array(values) if any(value is not None for value in values) else None
 
 
 def _stored_one(queue: str, rows: list[Row]) -> Stored:

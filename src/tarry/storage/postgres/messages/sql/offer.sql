@@ -13,7 +13,7 @@ with q as materialized (
     from q -- many
 ), stored as (
     insert into tarry.message as m (version, queue, key, payload, content_type, due_at, planned_at, created_at, priority,
-        conflict, type, headers, lease_for, max_attempts, retry, due_limit, origin)
+        conflict, type, headers, lease_for, max_attempts, retry, due_limit)
     select
         (select versions from numbered)[d.rank], -- many
         -- one: nextval('tarry.version_seq'),
@@ -21,12 +21,12 @@ with q as materialized (
         d.conflict, d.type, d.extra -> 'headers', make_interval(secs => (d.extra ->> 'lease_for')::float8),
         (d.extra ->> 'max_attempts')::int,
         case when d.extra ? 'retry' then array(select x::float8 from jsonb_array_elements_text(d.extra -> 'retry') x) end,
-        t.due_limit, null
+        t.due_limit
     from q, unnest(%(ranks)s::int[], %(keys)s::text[], %(payloads)s::bytea[], %(due_ats)s::timestamptz[], %(after_s)s::float8[],
         %(priorities)s::smallint[], %(conflicts)s::smallint[], %(types)s::text[], %(content_types)s::text[],
         %(extras)s::jsonb[])
         as d(rank, key, payload, due_at, after_s, priority, conflict, type, content_type, extra), lateral (select
-        coalesce(d.due_at, q.now + make_interval(secs => d.after_s)) as due_at,
+        coalesce(d.due_at, q.now + make_interval(secs => d.after_s), q.now) as due_at,
         q.now + make_interval(secs => (d.extra ->> 'max_wait')::float8) as due_limit) t
     -- include: messages/_conflict
     returning m.key, m.payload, m.version, m.priority, m.due_at, m.type, m.content_type, m.headers, m.xmax = 0 as created

@@ -10,7 +10,7 @@ with q as materialized (
     cross join unnest(%(keys)s::text[], %(payloads)s::bytea[], %(due_ats)s::timestamptz[], %(after_s)s::float8[],
         %(priorities)s::smallint[], %(content_types)s::text[])
         as d(key, payload, due_at, after_s, priority, content_type)
-    cross join lateral (select coalesce(d.due_at, q.now + make_interval(secs => d.after_s)) as due_at) t
+    cross join lateral (select coalesce(d.due_at, q.now + make_interval(secs => d.after_s), q.now) as due_at) t
     returning key, payload, version, priority, due_at, type, content_type
 ), journaled as (
     insert into tarry.event (kind, at, queue, key, version, attempt, priority, due_at, size, payload_hash, payload, detail)
