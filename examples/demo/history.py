@@ -50,4 +50,4 @@ async def _handle(
     clock.advance(timedelta(seconds=random.uniform(0.01, 0.2)))
     leases = [delivery.lease_id for delivery in await queue.try_poll_many(count, conn=conn)]
     clock.advance(timedelta(seconds=random.uniform(0.02, 0.3)))
-    await queue.ack_many(leases, conn=conn)
+    await queue.leases.ack(leases, conn=conn)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from tests.storage.postgres.embedded.embedded_kit import await_stopped, import_path, needs_root, values
 
 from tarry.storage.postgres.embedded import Embedded, EmbeddedError, EmbeddedSettings, start
 from tarry.storage.postgres.embedded.home import default_home, find_binaries, read_environment
+from tests.storage.postgres.embedded.embedded_kit import await_stopped, import_path, needs_root, values
 
 HAS_SYSTEM_POSTGRES = any(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
 

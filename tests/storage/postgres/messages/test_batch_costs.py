@@ -14,12 +14,12 @@ from tarry.core.messages import batches
 from tarry.core.messages.model import Draft
 from tarry.core.messages.outcomes import Outcome
 from tarry.core.settings import StoreSettings
+from tarry.storage.postgres._sync.store import PostgresStore
 from tarry.storage.postgres.messages import operations as ops
 from tarry.storage.postgres.messages import statements
 from tarry.storage.postgres.messages.cursor import HEAD, Cursor
 from tarry.storage.postgres.messages.statements import LeasedRow
 from tarry.storage.postgres.statement import sql
-from tarry.storage.postgres.sync import PostgresStore
 
 NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
 Q = "q"
