@@ -1,4 +1,4 @@
-"""Ask for every page some times: its size, how long the server took, and how long its statements took."""
+"""Request every page some times: its size, how long the server took, and how long its statements took."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ async def test_a_cancelled_job_ends_after_its_page(app: AsyncApp) -> None:
     assert (await app.queues.counts("orders")).delayed.n == PAGE
 
 
-async def test_a_job_that_fails_says_why(app: AsyncApp) -> None:
+async def test_a_job_that_fails_has_its_reason(app: AsyncApp) -> None:
     job = await started(app, Verb.DROP, "colour:red")
     failed = await advance(app.store, job)
     assert failed is not None

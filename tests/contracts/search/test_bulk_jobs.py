@@ -12,7 +12,7 @@ from tarry.core.search.bulk import BulkJob, BulkProgress, BulkState, Verb
 from tests.kit.clocks import START, WatchedClock
 
 pytestmark = pytest.mark.where_the_messages_are
-PLACE = MessagePosition(START, 7)
+POSITION = MessagePosition(START, 7)
 
 
 def start(app: App, query: str = "state:delayed") -> BulkJob:
@@ -37,20 +37,20 @@ def test_a_job_is_read_as_it_was_started(app: App) -> None:
 
 def test_a_step_is_added_once(app: App) -> None:
     job = start(app)
-    saved = save(app, job, BulkProgress(3, 1, PLACE), step=0)
+    saved = save(app, job, BulkProgress(3, 1, POSITION), step=0)
     assert saved is not None
-    assert (saved.changed, saved.skipped, saved.after, saved.step) == (3, 1, PLACE, 1)
-    assert save(app, job, BulkProgress(3, 1, PLACE), step=0) is None, "another process has done it"
+    assert (saved.changed, saved.skipped, saved.after, saved.step) == (3, 1, POSITION, 1)
+    assert save(app, job, BulkProgress(3, 1, POSITION), step=0) is None, "another process has done it"
     ended = save(app, job, BulkProgress(2, 0, None, BulkState.DONE, "the end"), step=1)
     assert ended is not None
-    assert (ended.state, ended.changed, ended.after, ended.reason) == (BulkState.DONE, 5, PLACE, "the end")
+    assert (ended.state, ended.changed, ended.after, ended.reason) == (BulkState.DONE, 5, POSITION, "the end")
     assert ended.ended_at is not None
 
 
 def test_a_cancelled_job_counts_its_last_step_and_stays_cancelled(app: App) -> None:
     job = start(app)
     assert save(app, job, BulkProgress(state=BulkState.CANCELLED)) is not None
-    last = save(app, job, BulkProgress(4, 0, PLACE), step=0)
+    last = save(app, job, BulkProgress(4, 0, POSITION), step=0)
     assert last is not None
     assert (last.state, last.changed) == (BulkState.CANCELLED, 4)
     assert save(app, job, BulkProgress(state=BulkState.CANCELLED)) is None, "it has ended already"

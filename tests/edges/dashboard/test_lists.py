@@ -17,7 +17,7 @@ from tests.kit.blocking import Loop
 from tests.kit.servers import Server
 
 MANY = 10_000
-ONE = Sizes(
+SINGLE = Sizes(
     messages=1,
     events=3,
     dead=1,
@@ -60,8 +60,8 @@ def nothing(server: Server, loop: Loop) -> Iterator[Served]:
 
 
 @pytest.fixture(scope="module")
-def one(server: Server, loop: Loop) -> Iterator[Served]:
-    yield from _served(server, loop, ONE)
+def single(server: Server, loop: Loop) -> Iterator[Served]:
+    yield from _served(server, loop, SINGLE)
 
 
 @pytest.fixture(scope="module")
@@ -99,8 +99,8 @@ def test_an_empty_list_explains_itself(browser: Any, nothing: Served, path: str)
 
 
 @pytest.mark.parametrize("path", [*OF_ALL, *OF_A_QUEUE])
-def test_a_single_row_is_shown(browser: Any, one: Served, path: str) -> None:
-    count, _ = show(browser, one, path)
+def test_a_single_row_is_shown(browser: Any, single: Served, path: str) -> None:
+    count, _ = show(browser, single, path)
     assert count >= 1
 
 

@@ -81,10 +81,10 @@ class MemorySearch(MemoryRole):
         self, *, job: int | None = None, idle_for: timedelta | None = None, limit: int = 50
     ) -> builtins.list[BulkJob]:
         jobs = [
-            one
-            for one in reversed(self._bulk_jobs.values())
-            if job in (None, one.id)
-            and (idle_for is None or (one.is_running and one.updated_at < self._now - idle_for))
+            stored
+            for stored in reversed(self._bulk_jobs.values())
+            if job in (None, stored.id)
+            and (idle_for is None or (stored.is_running and stored.updated_at < self._now - idle_for))
         ]
         return jobs[: max(limit, 0)]
 
