@@ -7,7 +7,7 @@ begin
             case when n % 3 = 2 then at - interval '1 second' * random() end,
             case when n % 3 = 1 then at + interval '1 minute' end,
             (array['offered', 'leased', 'acked'])[1 + n % 3]::tarry.event_kind, 1 + n / 3 % queues, sign(n % 3)::int, 170, 5,
-            'done-' || lpad((n / 3)::text, 8, '0'), case when n % 3 > 0 then 'worker-' || n / 3 / queues % consumers end
+            'done-' || lpad((n / 3)::text, 8, '0'), case when n % 3 > 0 then 'worker-' || n / 3 % consumers end
         from (
             select n, now() - (events - n) * (interval '1 day' / events) as at
             from generate_series(begin_at, least(begin_at + batch - 1, events)) n

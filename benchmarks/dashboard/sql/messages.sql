@@ -1,7 +1,7 @@
 -- Live messages: of 100, 60 are due within a week, 39 are ready, one is leased.
 insert into tarry.message (due_at, planned_at, created_at, queue, priority, conflict, lease_until, leased_at, token, attempt,
     consumer, key, payload, type, last_error)
-select due_at, due_at, now() - interval '1 day' * random(), 1 + n %% %(queues)s, case when n %% 10 = 0 then 7 else 5 end, 0,
+select due_at, due_at, now() - interval '2 hours' - interval '1 day' * random(), 1 + n %% %(queues)s, case when n %% 10 = 0 then 7 else 5 end, 0,
     case when n %% 100 = 0 then now() + interval '1 hour' else '-infinity' end,
     case when n %% 100 = 0 then now() end, case when n %% 100 = 0 then n end, case when n %% 20 = 0 then 2 else 0 end,
     case when n %% 100 = 0 then 'worker-' || n / 100 %% %(consumers)s end, 'order-' || lpad(n::text, 8, '0'),

@@ -119,7 +119,7 @@ async def _apply_to_selected(view: View, verb: Verb, error: str | None, back: st
 
 @screen.page("/messages/jobs")
 async def bulk_jobs(view: View) -> Page:
-    jobs = await view.run(view.app.store.search.bulk_jobs(limit=MOST_JOBS))
+    jobs = await view.run(view.app.store.search.bulk_jobs(limit=min(view.limit, MOST_JOBS)))
     listing = Listing(columns=_JOB_COLUMNS, rows=[job for job in jobs if _shows(view, job)], name="jobs")
     return view.page("messages/bulk_jobs.html", "Jobs", topics=("clock", "messages"), listing=listing)
 
