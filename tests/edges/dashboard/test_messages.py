@@ -11,7 +11,8 @@ from urllib.parse import quote, urlencode
 import pytest
 from playwright.sync_api import APIResponse, Browser, Page, expect
 
-from tarry import Message
+from tarry import Message, QueueSettings
+from tarry.core.journal.events import JournalLevel
 from tests.edges.dashboard.conftest import Screen, Served, accessible, served
 from tests.kit.blocking import Loop
 from tests.kit.servers import Server
@@ -202,6 +203,11 @@ class TestInspector:
         expect(page.locator(".why")).to_contain_text("It is dead: buried")
         expect(page.locator("#payload")).to_contain_text('"n": 2')
 
+    def test_a_message_of_a_queue_without_a_journal_has_a_page(self, screen: Screen, dashboard: Served) -> None:
+        dashboard.app.queues.create("quiet", QueueSettings(journal=JournalLevel.OFF), exist_ok=True)
+        dashboard.app.queue("quiet").offer("unrecorded", {"n": 1}, after=LATER)
+        assert get(screen, message("quiet", "unrecorded")).status == 200
+
     def test_an_unknown_key_is_a_problem(self, screen: Screen) -> None:
         assert get(screen, message("hostile", "nothing")).status == 404
 
@@ -256,6 +262,11 @@ class TestPast:
         rows = get(screen, f"/queues/gone/at.json?{urlencode({'instant': then.isoformat()})}").json()["messages"]
         assert [(row["key"], row["state"]) for row in rows] == [("here-then", "ready")]
         assert get(screen, "/queues/gone/at.json?instant=-0s").json()["messages"] == []
+
+    def test_the_page_of_a_queue_leads_to_its_past(self, screen: Screen) -> None:
+        page = screen.open("/queues/hostile")
+        page.get_by_role("link", name="As it was").click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("hostile as it was")
 
     def test_the_bound_is_stated_and_the_future_is_refused(self, screen: Screen) -> None:
         page = screen.open("/queues/hostile/at?instant=-1s")
