@@ -128,7 +128,16 @@ async def serve(adapter: Any) -> None:
 def main() -> None:
     name, *options = sys.argv[1:]
     module = importlib.import_module(f"benchmarks.peers.adapters.{name}")
-    asyncio.run(serve(module.Adapter(*options)))
+    with asyncio.Runner(loop_factory=_event_loop()) as runner:
+        runner.run(serve(module.Adapter(*options)))
+
+
+def _event_loop() -> Any:
+    """uvloop where it is installed, as the command lines of Tarry and of PgQueuer choose for their workers."""
+    try:
+        return importlib.import_module("uvloop").new_event_loop
+    except ModuleNotFoundError:
+        return asyncio.new_event_loop
 
 
 if __name__ == "__main__":
