@@ -10,6 +10,7 @@ import tarry
 from benchmarks.peers.adapters.agent import Countdown, Lateness, Watch, body
 from tarry.core.journal.events import JournalLevel
 from tarry.core.settings import QueueSettings
+from tarry.edges.cli.processes.worker import collect_rarely
 from tarry.services.worker.worker import WorkerSettings
 
 QUEUE = "bench"
@@ -74,6 +75,7 @@ class Adapter:
         return watch.result()
 
     async def work(self, *, n: int, concurrency: int) -> dict[str, Any]:
+        collect_rarely()  # as `tarry worker` does
         countdown = Countdown(n)
         worker = tarry.Worker()
 

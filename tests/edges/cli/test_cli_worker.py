@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import subprocess
 import sys
 from pathlib import Path
 
@@ -31,6 +32,17 @@ def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log, "handlers", list(log.handlers))
     monkeypatch.setattr(log, "propagate", True)
     monkeypatch.setattr(log, "level", log.level)
+
+
+def test_a_worker_process_collects_garbage_less_often_than_it_has_jobs_running() -> None:
+    """256 at once, of 20 objects that the collector knows. In a process of its own, whose collector it may set."""
+    code = (
+        "import gc; from tarry.edges.cli.processes.worker import collect_rarely; collect_rarely();"
+        "before = gc.get_stats(); jobs = [[] for _ in range(20 * 256)];"
+        "print(gc.get_stats() == before, gc.get_freeze_count() > 1_000)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "True"]
 
 
 def test_a_worker_is_found_in_the_current_folder() -> None:
