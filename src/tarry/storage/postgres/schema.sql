@@ -1064,4 +1064,5 @@ create view tarry.anomalies as
 
 insert into tarry.migration (number, name, checksum) values
     (1, '0001_pre_initial', 'babf758af28d7c5c'),
-    (2, '0002_pre_rollups', '124171344f5bc892');
+    (2, '0002_pre_rollups', '124171344f5bc892'),
+    (3, '0003_pre_bulk_jobs', 'bf035f1bb4bbd3f8');

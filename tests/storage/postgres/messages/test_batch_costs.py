@@ -1,4 +1,4 @@
-"""What a batch leaves out: arrays that say nothing, the search for keys that are there twice, the position of every row."""
+"""What a batch leaves out: arrays that show nothing, the search for keys that are there twice, the position of every row."""
 
 from __future__ import annotations
 
