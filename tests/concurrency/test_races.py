@@ -127,4 +127,5 @@ def test_a_touch_at_the_same_moment_never_costs_a_settle_its_lease(store: Postgr
         )
         assert Counter(settles.result(100)) == {Settled.DONE: n}
         lost = {"ack": Settled.GONE, "release": Settled.LEASE_LOST}[verb]
-        assert set(touches.result(100)) <= {Settled.DONE, lost}
+        # Busy: the settle of the other thread had locked the row at that moment.
+        assert set(touches.result(100)) <= {Settled.DONE, Settled.BUSY, lost}

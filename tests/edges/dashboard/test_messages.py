@@ -288,7 +288,7 @@ class TestConsumers:
         assert get(screen, "/consumers/unknown").status == 404
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def empty(server: Server, loop: Loop) -> Iterator[Served]:
     made = served(server, loop, read_only=True)
     yield made

@@ -132,7 +132,7 @@ export async function refresh() {
     const fresh = page.getElementById("main");
     const main = document.getElementById("main");
     if (!fresh || !main) return;
-    fresh.querySelector(".notice")?.remove();
+    fresh.querySelector(".notice[role=status]")?.remove();
     const notice = main.querySelector(".notice[role=status]"); // of the last action: it stays until the next page
     if (notice) fresh.prepend(notice.cloneNode(true));
     await htmx.swap({ text: fresh.outerHTML, target: main, swap: "outerMorph", sourceElement: document.body });
