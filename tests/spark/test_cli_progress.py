@@ -127,7 +127,7 @@ def test_a_bar_shows_how_many_tasks_are_done_and_leaves_one_line(
         opener.join(TIMEOUT_S)
     assert (code, seen) == (0, [True]), screen.drawn
     assert re.search(rf"archive +\S*━\S* 1/{TASKS} tasks +0:00:\d\d", screen.drawn)
-    assert capfd.readouterr().out == "archive: done\n"
+    assert re.fullmatch(r"archive: done \(\d+\.\d s\)\n", capfd.readouterr().out)
 
 
 @pytest.mark.parametrize("options", [["--quiet"], ["-o", "json"]], ids=" ".join)

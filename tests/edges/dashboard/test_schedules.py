@@ -225,6 +225,7 @@ class TestEditor:
             )
             assert [r.tick for r in jobs.app.schedules.history("mails") if r.verdict.value == "planned"] == planned[:1]
         finally:
+            page.close()  # else it refreshes, and finds no schedule
             jobs.app.schedules.delete("mails")
 
     def test_an_error_names_its_field_and_marks_it(self, screen: Screen) -> None:
