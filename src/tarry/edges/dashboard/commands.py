@@ -35,7 +35,12 @@ def cli(*words: str) -> str:
 
 
 def python(*lines: str) -> str:
-    return "\n".join(["import tarry", "", "with tarry.connect() as app:", *(f"    {line}" for line in lines)])
+    """A program that runs as it is copied."""
+    names = [
+        name for name in ("datetime", "timedelta") if any(f"{name}(" in line or f"{name}." in line for line in lines)
+    ]
+    imports = [f"from datetime import {', '.join(names)}", ""] if names else []
+    return "\n".join([*imports, "import tarry", "", "with tarry.connect() as app:", *(f"    {line}" for line in lines)])
 
 
 def path(*parts: str) -> str:

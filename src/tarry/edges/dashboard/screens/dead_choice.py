@@ -162,5 +162,4 @@ def grouped(view: View, queues: Sequence[str]) -> Commands:
 
 
 def _python(queue: str, *lines: str) -> str:
-    imports = ["from datetime import datetime"] if any("datetime." in line for line in lines) else []
-    return "\n".join([*imports, commands.python(f"dead = app.queue({queue!r}).dead_letters", *lines)])
+    return commands.python(f"dead = app.queue({queue!r}).dead_letters", *lines)

@@ -248,7 +248,7 @@ def _again(view: View, queue: str, text: str) -> Commands:
     return Commands(
         curl=f"{sending} -d {shlex.quote(body)}",
         cli=commands.cli("offer", queue, text),
-        python=commands.python(f"app.queue({queue!r}).offer(payload={_literal(text)})"),
+        python=commands.python(f"app.queue({queue!r}).offer(None, {_literal(text)})"),
     )
 
 

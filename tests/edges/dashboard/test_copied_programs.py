@@ -1,0 +1,48 @@
+"""Every Python program that a page offers to copy runs as it is."""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import re
+from contextlib import suppress
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+
+from benchmarks.dashboard.fill import Sizes, derive, fill
+from benchmarks.dashboard.pages import PATHS
+from tarry.core.errors import TarryError
+from tests.edges.dashboard.conftest import Served
+
+SIZES = Sizes(
+    messages=20, events=600, dead=20, queues=2, consumers=2, schedules=2, anomalies=2, runs=1, audits=1, redrives=1,
+    bulk_jobs=1,
+)  # fmt: skip
+
+
+def programs(address: str) -> list[str]:
+    try:
+        with urlopen(address) as page:
+            text = page.read().decode()
+    except HTTPError as error:
+        if error.code == 404:  # a page about one thing that this small database does not have
+            return []
+        raise
+    blocks = [html.unescape(block) for block in re.findall(r"<code>(.*?)</code>", text, re.DOTALL)]
+    return [block for block in blocks if "import tarry" in block]
+
+
+def test_every_program_runs(dashboard: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(dashboard.dsn, SIZES)
+    asyncio.run(derive(dashboard.dsn, SIZES))
+    monkeypatch.setenv("TARRY_DSN", dashboard.dsn)
+    copied = {program: path for path in PATHS for program in programs(f"{dashboard.url}{path}")}
+    assert len(copied) >= 20
+    for program, path in copied.items():
+        try:
+            with suppress(TarryError):  # a program before this one may have removed its subject
+                exec(compile(program, path, "exec"), {})
+        except Exception as error:
+            raise AssertionError(f"on {path}:\n{program}") from error
