@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from tarry import Queue
 from tarry.app import App
 from tarry.services.cron._sync.api import Cron
+from tests.kit.backends import where_the_messages_are
 from tests.kit.clocks import START, WatchedClock
 from tests.kit.cron import scheduler
 from tests.kit.steps import HOUR
 
 
+@where_the_messages_are
 def test_each_schedule_has_its_last_ticks_newest_first(
     app: App, cron: Cron, queue: Queue[Any], name: str, clock: WatchedClock
 ) -> None:
-    if not hasattr(app.store, "rollups"):
-        pytest.skip("a broker's HTTP API has no rollups")
     names = [f"{name}-a", f"{name}-b"]
     for each in names:
         cron.install_periodic(each, HOUR, queue=queue.name, misfire="all")

@@ -157,19 +157,19 @@ class TestSearch:
         queue = dashboard.app.queue("dropped")
         queue.offer_many([_message(n) for n in range(450)])
         page = screen.open(search_path("queue:dropped"))
-        _drop_all(page, "")
+        _drop_matching(page, "")
         expect(
             page.get_by_role("heading", name="type drop to drop all that match: nothing was changed")
         ).to_be_visible()
         screen.errors.clear()  # the browser reports the status 422
         page.goto(f"{screen.url}{search_path('queue:dropped')}")
-        _drop_all(page, "drop")
+        _drop_matching(page, "drop")
         expect(page.get_by_role("heading", name="drop all that match")).to_be_visible()
         expect(page.get_by_text("450", exact=True)).to_be_visible(timeout=30_000)
         assert dashboard.app.queues.counts("dropped").delayed.n == 0
 
 
-def _drop_all(page: Page, typed: str) -> None:
+def _drop_matching(page: Page, typed: str) -> None:
     page.get_by_role("button", name="Change messages").click()
     page.get_by_role("radio", name="Drop: they are removed").check()
     page.get_by_role("radio", name="All that match").check()

@@ -124,7 +124,7 @@ def test_nonsense_on_postgresql(call: Caller, documented: dict[str, Any]) -> Non
     assert requests > 200
 
 
-def test_a_touch_of_a_locked_message_is_held_up_and_loses_nothing(call: Caller, database: str) -> None:
+def test_a_touch_of_a_locked_message_times_out_and_loses_nothing(call: Caller, database: str) -> None:
     call("POST", "/v1/queues/jobs/messages", {"key": "hot", "payload": 1})
     (held,) = call("POST", "/v1/queues/jobs/messages:poll", {}).json()["messages"]
     token = {"token": held["token"]}

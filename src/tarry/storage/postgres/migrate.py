@@ -144,12 +144,12 @@ def _apply_patiently(conn: Connection[Any], migration: Migration) -> bool:
             except errors.LockNotAvailable as error:
                 locked = error
         if pause_s is None:
-            raise _held_up(migration, blockers) from locked
+            raise _lock_timeout(migration, blockers) from locked
         time.sleep(pause_s)
     raise AssertionError("unreachable")
 
 
-def _held_up(migration: Migration, blockers: list[Blocker]) -> LockTimeout:
+def _lock_timeout(migration: Migration, blockers: list[Blocker]) -> LockTimeout:
     held = "; ".join(str(blocker) for blocker in blockers) or "a session that ended meanwhile"
     end = f", or end it: select pg_terminate_backend({blockers[0].pid})" if blockers else ""
     return LockTimeout(

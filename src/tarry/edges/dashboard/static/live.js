@@ -14,7 +14,7 @@ let paused = sessionStorage.getItem("tarry-paused") === "1";
 let release = null; // gives the lock back
 let source = null;
 let state = { name: "connecting", since: Date.now() };
-let lastHeard = 0;
+let lastReceived = 0;
 let lastRefresh = 0;
 let timer = null;
 let stale = false;
@@ -48,7 +48,7 @@ function setState(name) {
 }
 
 function receive(message) {
-  lastHeard = Date.now();
+  lastReceived = Date.now();
   if (message.state) {
     const was = state.name;
     setState(message.state);
@@ -168,7 +168,7 @@ window.addEventListener("pagehide", resign);
 window.addEventListener("pageshow", (event) => { if (event.persisted) lead(); });
 setInterval(() => {
   if (source) channel?.postMessage({ state: state.name });
-  else if (lastHeard && Date.now() - lastHeard > SILENT_MS) setState("reconnecting");
+  else if (lastReceived && Date.now() - lastReceived > SILENT_MS) setState("reconnecting");
 }, 10_000);
 show();
 lead();

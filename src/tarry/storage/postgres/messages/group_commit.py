@@ -73,7 +73,7 @@ class GroupCommit(Generic[I, O]):
         self._undecided: deque[Sequence[Entry[I, O]]] = deque()
         """Groups of what is aside that are to be tried. Those that are in none are known to be blocked."""
         self._retrier: asyncio.Task[None] | None = None
-        self._held_up: LockTimeout
+        self._lock_timeout: LockTimeout
         """The error of the last flush that met a lock."""
 
     def submit(self, item: I) -> asyncio.Future[O]:
@@ -157,7 +157,7 @@ class GroupCommit(Generic[I, O]):
         return len(batch) == 1 or isinstance(error, StoreUnavailable)
 
     def _set_aside(self, batch: Sequence[Entry[I, O]], error: LockTimeout) -> None:
-        self._held_up = error
+        self._lock_timeout = error
         self._aside |= {entry.identity: entry for entry in batch}
         self._undecided.append(batch)
         if self._retrier is None:
@@ -191,7 +191,7 @@ class GroupCommit(Generic[I, O]):
             await self._flush_and_resolve(group, again=True, brief=brief)
         except LockTimeout as error:
             # Another transaction has created one of the keys, which no snapshot shows: only trying shows which.
-            self._held_up = error
+            self._lock_timeout = error
             if len(group) > 1:
                 self._undecided += [group[: len(group) // 2], group[len(group) // 2 :]]
         except Exception as error:
@@ -216,7 +216,7 @@ class GroupCommit(Generic[I, O]):
             return
         identities = {entry.identity for entry in over}
         over += [entry for entry in self._waiting if entry.identity in identities and now_s >= entry.until_s]
-        self._fail(over, self._held_up)
+        self._fail(over, self._lock_timeout)
 
     def _fail(self, batch: Sequence[Entry[I, O]], error: Exception) -> None:
         for entry in batch:
