@@ -4,40 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 from tarry.core.analytics.port import AnalyticsQuery
 from tarry.core.dead_letters.redrive import DeadFilter, DeadPlace
 from tarry.core.errors import InvalidInput
 from tarry.core.journal.events import Event, EventKind
-from tarry.core.messages.model import Counted, DeadLetter, MessagePosition, StoredMessage
+from tarry.core.messages.model import Counted, DeadLetter, MessagePosition
 from tarry.core.messages.states import State
 from tarry.core.ports import AsyncStore
+from tarry.core.search.hits import Hit
 from tarry.core.search.query import Search
 
 READ = 500
 """Messages whose payloads, or dead letters, that one page reads."""
 EVENTS = 1_000
 """Events that one page of finished messages reads, of up to 50,000 that are scanned."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hit:
-    queue: str
-    key: str
-    version: int
-    state: State
-    attempt: int
-    priority: int
-    due_at: datetime
-    at: datetime
-    """Of a live message: when it is due; of others: when they ended."""
-    created_at: datetime | None = None
-    lease_until: datetime | None = None
-    consumer: str | None = None
-    type: str | None = None
-    error: str | None = None
-    max_attempts: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +69,7 @@ async def _live(
     next_position = page.horizon if is_last else end
     is_more = page.horizon is not None or (not is_last and page.matching.n > len(rows))
     return Hits(
-        rows=[_of_live(message) for message in rows],
+        rows=[Hit.of_live(message) for message in rows],
         scanned=len(page.messages) if reads else page.scanned,
         matching=None if reads else page.matching,
         next_live=next_position if is_more else None,
@@ -111,7 +92,7 @@ async def _dead(
     rows = matching[:limit]
     last = rows[-1] if len(rows) < len(matching) else letters[-1] if len(letters) == READ else None
     return Hits(
-        rows=[_of_dead(letter) for letter in rows],
+        rows=[Hit.of_dead(letter) for letter in rows],
         scanned=len(letters),
         matching=Counted(len(matching), len(letters) == READ) if after is None else None,
         next_dead=None if last is None else DeadPlace(last.died_at, last.version),
@@ -125,14 +106,14 @@ async def _done(store: AsyncStore, search: Search, queues: Sequence[str], limit:
     if search.key is not None and search.queue is not None and queues:
         events = (await store.run(store.journal.timeline(search.queue, search.key)))[::-1]
         rows = [event for event in events if _is_done(search, event, queues)][:limit]
-        return Hits(rows=[_of_done(event) for event in rows], scanned=len(events), complete=True)
+        return Hits(rows=[Hit.of_done(event) for event in rows], scanned=len(events), complete=True)
     if search.queue is not None and not queues:
         return Hits(rows=[], scanned=0, complete=True)
     query = AnalyticsQuery(queue=search.queue, after=after, limit=EVENTS if _narrows(search) else limit)
     page = await store.analytics.events(query, kinds=[EventKind.ACKED], consumer=search.consumer)
     rows = [event for event in page.rows if _is_done(search, event, queues)]
     return Hits(
-        rows=[_of_done(event) for event in rows],
+        rows=[Hit.of_done(event) for event in rows],
         scanned=len(page.rows),
         next_done=page.next,
         complete=page.next is None,
@@ -145,80 +126,9 @@ def _narrows(search: Search) -> bool:
 
 def _is_done(search: Search, event: Event, queues: Sequence[str]) -> bool:
     """Events have no type and no time of creation, so those terms match nothing."""
-    return (
-        event.kind is EventKind.ACKED
-        and event.queue in queues
-        and event.key is not None
-        and search.admits(
-            key=event.key,
-            type=None,
-            consumer=event.consumer,
-            error=event.error,
-            attempt=event.attempt or 0,
-            priority=event.priority or 0,
-            due_at=event.due_at or event.at,
-            created_at=None,
-        )
-    )
+    is_ack = event.kind is EventKind.ACKED and event.queue in queues and event.key is not None
+    return is_ack and search.admits(Hit.of_done(event))
 
 
 def _admits(search: Search, letter: DeadLetter[bytes]) -> bool:
-    return search.admits_payload(letter.payload) and search.admits(
-        key=letter.key,
-        type=letter.type,
-        consumer=letter.consumer,
-        error=letter.error,
-        attempt=letter.attempt,
-        priority=letter.priority,
-        due_at=letter.due_at,
-        created_at=None,
-    )
-
-
-def _of_live(message: StoredMessage[bytes]) -> Hit:
-    return Hit(
-        queue=message.queue,
-        key=message.key,
-        version=message.version,
-        state=message.state,
-        attempt=message.attempt,
-        priority=message.priority,
-        due_at=message.due_at,
-        at=message.due_at,
-        created_at=message.created_at,
-        lease_until=message.lease_until,
-        consumer=message.consumer,
-        type=message.type,
-        error=message.last_error,
-        max_attempts=message.max_attempts,
-    )
-
-
-def _of_dead(letter: DeadLetter[bytes]) -> Hit:
-    return Hit(
-        queue=letter.queue,
-        key=letter.key,
-        version=letter.version,
-        state=State.DEAD,
-        attempt=letter.attempt,
-        priority=letter.priority,
-        due_at=letter.due_at,
-        at=letter.died_at,
-        consumer=letter.consumer,
-        type=letter.type,
-        error=letter.error,
-    )
-
-
-def _of_done(event: Event) -> Hit:
-    return Hit(
-        queue=event.queue,
-        key=event.key or "",
-        version=event.version or 0,
-        state=State.DONE,
-        attempt=event.attempt or 0,
-        priority=event.priority or 0,
-        due_at=event.due_at or event.at,
-        at=event.at,
-        consumer=event.consumer,
-    )
+    return search.admits_payload(letter.payload) and search.admits(Hit.of_dead(letter))

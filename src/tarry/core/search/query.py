@@ -16,6 +16,7 @@ import msgspec
 from tarry.core import durations, limits
 from tarry.core.errors import InvalidInput
 from tarry.core.messages.states import State
+from tarry.core.search.hits import Hit
 
 LONGEST = 400
 """Characters of a query."""
@@ -113,29 +114,18 @@ class Search:
             return self.key, self.key + "\x01"
         return None if self.key_prefix is None else (self.key_prefix, self.key_prefix + _BEHIND_ALL)
 
-    def admits(
-        self,
-        *,
-        key: str,
-        type: str | None,
-        consumer: str | None,
-        error: str | None,
-        attempt: int,
-        priority: int,
-        due_at: datetime,
-        created_at: datetime | None,
-    ) -> bool:
+    def admits(self, hit: Hit) -> bool:
         """All but queue, state and payload, where SQL does not compare."""
         return (
-            self.key in (None, key)
-            and (self.key_prefix is None or key.startswith(self.key_prefix))
-            and self.type in (None, type)
-            and self.consumer in (None, consumer)
-            and (self.error is None or self.error.lower() in (error or "").lower())
-            and attempt in self.attempts
-            and priority in self.priority
-            and due_at in self.due
-            and (self.created == EVER or created_at in self.created)
+            self.key in (None, hit.key)
+            and (self.key_prefix is None or hit.key.startswith(self.key_prefix))
+            and self.type in (None, hit.type)
+            and self.consumer in (None, hit.consumer)
+            and (self.error is None or self.error.lower() in (hit.error or "").lower())
+            and hit.attempt in self.attempts
+            and hit.priority in self.priority
+            and hit.due_at in self.due
+            and (self.created == EVER or hit.created_at in self.created)
         )
 
     def admits_payload(self, payload: bytes) -> bool:

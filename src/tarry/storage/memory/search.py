@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from tarry.core.messages.model import Counted, MessagePosition, StoredMessage
 from tarry.core.search.bulk import BulkJob, BulkProgress, BulkState, Verb
+from tarry.core.search.hits import Hit
 from tarry.core.search.port import SearchPage
 from tarry.core.search.query import Search
 from tarry.storage.memory.state import MemoryRole, MemoryState, locked
@@ -35,16 +36,7 @@ class MemorySearch(MemoryRole):
             for message in scanned
             if search.state in (None, message.state)
             and (after is None or (message.due_at, message.version) > after)
-            and search.admits(
-                key=message.key,
-                type=message.type,
-                consumer=message.consumer,
-                error=message.last_error,
-                attempt=message.attempt,
-                priority=message.priority,
-                due_at=message.due_at,
-                created_at=message.created_at,
-            )
+            and search.admits(Hit.of_live(message))
         ]
         page = sorted(matching, key=lambda message: (message.due_at, message.version))[: max(limit, 0)]
         return SearchPage(

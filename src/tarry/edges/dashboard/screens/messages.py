@@ -14,6 +14,7 @@ from tarry.core.errors import InvalidInput
 from tarry.core.messages.model import MessagePosition
 from tarry.core.messages.states import LIVE, State
 from tarry.core.search.bulk import IDLE_FOR, BulkJob, Verb
+from tarry.core.search.hits import Hit
 from tarry.core.search.query import LONGEST, QUALIFIERS, Search, parse, without
 from tarry.core.security.api_keys import Action
 from tarry.edges.dashboard import commands
@@ -22,7 +23,7 @@ from tarry.edges.dashboard.listing import Column, Listing, whole
 from tarry.edges.dashboard.screen import Page, Screen, View
 from tarry.edges.http.problems import Problem
 from tarry.services.bulk import SeenMessage, apply
-from tarry.services.search import EVENTS, FIRST, READ, Hit, Hits, Start, find
+from tarry.services.search import EVENTS, FIRST, READ, Hits, Start, find
 from tarry.wire.ids import POSITION, parse_position, position_text
 
 screen = Screen("messages", "Messages", "/messages", shortcut="m", icon="messages")

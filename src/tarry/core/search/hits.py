@@ -1,0 +1,60 @@
+"""What a search finds: live messages, dead letters and finished messages in one form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from tarry.core.journal.events import Event
+from tarry.core.messages.model import DeadLetter, StoredMessage
+from tarry.core.messages.states import State
+
+_SHARED = ("queue", "key", "version", "attempt", "priority", "due_at", "consumer", "type")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hit:
+    queue: str
+    key: str
+    version: int
+    state: State
+    attempt: int
+    priority: int
+    due_at: datetime
+    at: datetime
+    """Of a live message: when it is due; of others: when they ended."""
+    created_at: datetime | None = None
+    lease_until: datetime | None = None
+    consumer: str | None = None
+    type: str | None = None
+    error: str | None = None
+    max_attempts: int | None = None
+
+    @classmethod
+    def of_live(cls, message: StoredMessage[bytes]) -> Hit:
+        fields = _fields(message, *_SHARED, "state", "created_at", "lease_until", "max_attempts")
+        return cls(**fields, at=message.due_at, error=message.last_error)
+
+    @classmethod
+    def of_dead(cls, letter: DeadLetter[bytes]) -> Hit:
+        return cls(**_fields(letter, *_SHARED, "error"), state=State.DEAD, at=letter.died_at)
+
+    @classmethod
+    def of_done(cls, event: Event) -> Hit:
+        return cls(
+            queue=event.queue,
+            key=event.key or "",
+            version=event.version or 0,
+            state=State.DONE,
+            attempt=event.attempt or 0,
+            priority=event.priority or 0,
+            due_at=event.due_at or event.at,
+            at=event.at,
+            consumer=event.consumer,
+            error=event.error,
+        )
+
+
+def _fields(source: StoredMessage[bytes] | DeadLetter[bytes], *names: str) -> dict[str, Any]:
+    return {name: getattr(source, name) for name in names}
