@@ -8,6 +8,9 @@ from tarry.core.errors import InvalidState
 from tarry.core.journal.snapshots import Point, SnapshotBound
 from tarry.storage.postgres.statement import Op, Row, Statement, bind, first, only_row
 
+_SOUGHT = 50
+"""Transactions that are sought one by one in the index; if more were running, the index is read from the oldest on."""
+
 
 def head() -> Op[tuple[str, SnapshotBound]]:
     """The identity and the current position of the journal. Once this is committed, all commits before it are on disk."""
@@ -42,6 +45,15 @@ def evidence(edge: SnapshotBound) -> dict[str, Any]:
     if point is None:
         return {"branch": None, "lsn": None}
     return {"branch": point.branch, "lsn": f"{point.lsn >> 32:X}/{point.lsn & 0xFFFFFFFF:X}"}
+
+
+def unseen(snapshot: str, after_xid: int = 0) -> dict[str, Any]:
+    """The transactions that a snapshot does not show, as parameters: those from `next_xid` on, and those then running."""
+    oldest, next_xid, listed = snapshot.split(":")
+    running = [int(xid) for xid in listed.split(",")] if listed else []
+    if len(running) > _SOUGHT:
+        next_xid, running = oldest, []
+    return {"next_xid": max(int(next_xid), after_xid), "running": [xid for xid in running if xid >= after_xid]}
 
 
 def _bound(row: Row) -> SnapshotBound:

@@ -14,8 +14,6 @@ from tarry.storage.postgres.messages.statements import storable
 from tarry.storage.postgres.statement import Op, Row, Statement, sql
 
 _FIRST = Mark(0, 0)
-_SOUGHT = 50
-"""Transactions that are sought one by one in the index; if more were running, the index is read from the oldest on."""
 
 
 class _Window(NamedTuple):
@@ -95,17 +93,12 @@ def _head() -> Op[str]:
 
 def _window(edge: SnapshotBound, until: SnapshotBound | None, limit: int, most: int) -> Statement[_Window]:
     since, after = edge.base or edge.snapshot, edge.mark or _FIRST
-    oldest, next_xid, listed = since.split(":")
-    running = [int(xid) for xid in listed.split(",")] if listed else []
-    if len(running) > _SOUGHT:
-        next_xid, running = oldest, []
     params = {
         "since": since,
         "until": None if until is None else until.snapshot,
         "known": edge.snapshot,
         **bounds.evidence(edge),
-        "next_xid": max(int(next_xid), after.xid),
-        "running": [xid for xid in running if xid >= after.xid],
+        **bounds.unseen(since, after.xid),
         "after_xid": after.xid,
         "after_id": after.id,
         "limit": storable(limit),

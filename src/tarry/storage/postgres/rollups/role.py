@@ -24,7 +24,7 @@ from tarry.storage.postgres.cron.statements import record
 from tarry.storage.postgres.messages.statements import possible, storable
 from tarry.storage.postgres.operation import PostgresOperation, PostgresRole
 from tarry.storage.postgres.rollups import statements
-from tarry.storage.postgres.statement import Row, each, value
+from tarry.storage.postgres.statement import each, made, value
 
 
 class PostgresRollups(PostgresRole):
@@ -34,18 +34,18 @@ class PostgresRollups(PostgresRole):
     def slices(
         self, width: timedelta, since: datetime, until: datetime, *, queue: str | None = None
     ) -> PostgresOperation[list[QueueSlice]]:
-        return self._sql("rollups/slices", _rows(QueueSlice), **_window(width, since, until, queue))
+        return self._sql("rollups/slices", each(made(QueueSlice)), **_window(width, since, until, queue))
 
     def times(
         self, measure: Measure, width: timedelta, since: datetime, until: datetime, *, queue: str | None = None
     ) -> PostgresOperation[list[TimeBucket]]:
         window = _window(width, since, until, queue)
-        return self._sql("rollups/times", _rows(TimeBucket), measure=measure.value, **window)
+        return self._sql("rollups/times", each(made(TimeBucket)), measure=measure.value, **window)
 
     def consumers(
         self, width: timedelta, since: datetime, until: datetime, *, queue: str | None = None
     ) -> PostgresOperation[list[ConsumerSlice]]:
-        return self._sql("rollups/consumers", _rows(ConsumerSlice), **_window(width, since, until, queue))
+        return self._sql("rollups/consumers", each(made(ConsumerSlice)), **_window(width, since, until, queue))
 
     def standings(self, *, limit: int = 1_000) -> PostgresOperation[list[Standing]]:
         return self._sql("rollups/standings", statements.standings(limit), limit=storable(limit))
@@ -53,25 +53,15 @@ class PostgresRollups(PostgresRole):
     def due_ahead(
         self, since: datetime, until: datetime, every: timedelta, *, queue: str | None = None, limit: int = DUE_COUNTED
     ) -> PostgresOperation[list[DueCount]]:
-        return self._sql(
-            "rollups/due_ahead",
-            _rows(DueCount),
-            since=since,
-            until=until,
-            every=every.total_seconds(),
-            queue=queue,
-            limit=storable(limit),
-            least=LEAST_DUE_COUNTED,
-        )
+        span = {"since": since, "until": until, "every": every.total_seconds(), "queue": queue}
+        limits = {"limit": storable(limit), "least": LEAST_DUE_COUNTED}
+        return self._sql("rollups/due_ahead", each(made(DueCount)), **span, **limits)
 
     def deaths(
         self, queue: str, width: timedelta, since: datetime, until: datetime, *, limit: int = 5_000
     ) -> PostgresOperation[list[DeathSlice]]:
-        return self._sql(
-            "rollups/deaths",
-            lambda rows: [DeathSlice(row.fingerprint, row.start_at, row.deaths, tuple(row.consumers)) for row in rows],
-            **_window(width, since, until, queue) | {"limit": storable(limit)},
-        )
+        window = _window(width, since, until, queue) | {"limit": storable(limit)}
+        return self._sql("rollups/deaths", each(statements.death_slice), **window)
 
     def redrive_outcome(self, job: int, *, limit: int = 10_000) -> PostgresOperation[RedriveOutcome]:
         return self._sql("rollups/redrive_outcome", statements.outcome(limit), job=possible(job), limit=storable(limit))
@@ -90,10 +80,3 @@ class PostgresRollups(PostgresRole):
 
 def _window(width: timedelta, since: datetime, until: datetime, queue: str | None) -> dict[str, Any]:
     return {"width": int(width.total_seconds()), "since": since, "until": until, "queue": queue, "limit": MOST_ROWS}
-
-
-def _rows(kind: Any) -> Any:
-    def decode(rows: list[Row]) -> list[Any]:
-        return [kind(*row) for row in rows]
-
-    return decode

@@ -3,44 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from tarry.core.dead_letters.redrive import RedriveOutcome
 from tarry.core.messages.model import Counted, Counts
-from tarry.core.rollups.model import RolledUp, Standing
+from tarry.core.rollups.model import DeathSlice, RolledUp, Standing
+from tarry.storage.postgres.journal.bounds import unseen
 from tarry.storage.postgres.journal.statements import prefer_bitmap_scans
-from tarry.storage.postgres.statement import Op, Row, Statement, no_result, sql, value
+from tarry.storage.postgres.statement import Op, Row, bind, value
 
 WINDOW = 50_000
 """Transactions that are added at once."""
-_SOUGHT = 50
-"""As in journal/tail."""
 
 
 def roll_up() -> Op[RolledUp]:
     """In a transaction of its own: the head is locked until its end."""
     yield from prefer_bitmap_scans().run()
-    head = yield from Statement(sql("rollups/lock_head"), {}, _first).run()
-    if head is None:
+    heads = yield from bind("rollups/lock_head", list[Row]).run()
+    if not heads:
         return RolledUp(0, complete=True)
-    oldest, next_xid, listed = head.snapshot.split(":")
+    head = heads[0]
+    next_xid = int(head.snapshot.split(":")[1])
     first_running, current_end, _ = head.current.split(":")
-    if int(next_xid) > int(current_end):
-        yield from Statement(sql("rollups/restart"), {}, no_result).run()
+    if next_xid > int(current_end):
+        yield from bind("rollups/restart").run()
         return RolledUp(0, complete=True)
-    end = int(next_xid) + WINDOW
+    end = next_xid + WINDOW
     is_whole = int(first_running) < end  # below the first that runs, all transactions have ended
-    running = [int(xid) for xid in listed.split(",")] if listed else []
-    if len(running) > _SOUGHT:
-        next_xid, running = oldest, []
-    params: dict[str, Any] = {
-        "since": head.snapshot,
-        "until": None if is_whole else f"{end}:{end}:",
-        "end_xid": None if is_whole else end,
-        "next_xid": int(next_xid),
-        "running": running,
-    }
-    events = yield from Statement(sql("rollups/add"), params, value).run()
+    until, end_xid = (None, None) if is_whole else (f"{end}:{end}:", end)
+    window = {"since": head.snapshot, "until": until, "end_xid": end_xid, **unseen(head.snapshot)}
+    events = yield from bind("rollups/add", value, **window).run()
     return RolledUp(events, complete=is_whole)
 
 
@@ -69,8 +60,8 @@ def standings(limit: int) -> Callable[[list[Row]], list[Standing]]:
     return decode
 
 
-def _first(rows: list[Row]) -> Row | None:
-    return rows[0] if rows else None
+def death_slice(row: Row) -> DeathSlice:
+    return DeathSlice(**row._asdict() | {"consumers": tuple(row.consumers)})
 
 
 def outcome(limit: int) -> Callable[[list[Row]], RedriveOutcome]:
