@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from datetime import datetime
 
 from tarry.core import limits
 from tarry.core.errors import InvalidState
 from tarry.core.journal.events import EventKind
-from tarry.core.messages.model import Counted, Counts
-from tarry.core.messages.states import State
+from tarry.core.messages.model import Counts
 from tarry.core.settings import QueueInfo, QueueSettings
 from tarry.storage.memory.cron import MemoryCron
 from tarry.storage.memory.state import MemoryOperation, MemoryRole, MemoryState, locked
@@ -76,21 +74,7 @@ class MemoryQueues(MemoryRole):
 
     @locked
     def counts(self, name: str, *, limit: int = 10_000) -> Counts:
-        now = self._now
-        queue = self._state.queue(name)
-        states = Counter(row.state(now) for row in queue.rows.values())
-        ready = (row.due_at for row in queue.rows.values() if row.state(now) is State.READY)
-
-        def counted(n: int) -> Counted:
-            return Counted(min(n, limit), capped=n > limit)
-
-        return Counts(
-            delayed=counted(states[State.DELAYED]),
-            ready=counted(states[State.READY]),
-            leased=counted(states[State.LEASED]),
-            dead=counted(len(queue.dead)),
-            lag_for=now - min(ready, default=now),
-        )
+        return self._state.queue(name).counts(limit, self._now)
 
     @locked
     def pause(self, name: str, *, reason: str | None = None) -> QueueInfo:

@@ -25,8 +25,7 @@ from tarry.core.rollups.model import (
 )
 from tarry.core.rollups.port import DUE_COUNTED
 from tarry.storage.memory.cron import MemoryCron
-from tarry.storage.memory.queues import MemoryQueues
-from tarry.storage.memory.state import MemoryOperation, MemoryRole, MemoryState, locked
+from tarry.storage.memory.state import MemoryOperation, MemoryQueue, MemoryRole, MemoryState, locked
 
 _COUNTED = {
     K.OFFERED: "offered", K.LEASED: "leased", K.ACKED: "acked", K.NACKED: "nacked", K.EXPIRED: "expired",
@@ -36,9 +35,8 @@ _OF_CONSUMERS = frozenset({K.LEASED, K.TOUCHED, K.ACKED, K.NACKED, K.EXPIRED, K.
 
 
 class MemoryRollups(MemoryRole):
-    def __init__(self, state: MemoryState, queues: MemoryQueues, cron: MemoryCron) -> None:
+    def __init__(self, state: MemoryState, cron: MemoryCron) -> None:
         super().__init__(state)
-        self._queues = queues
         self._cron = cron
 
     @locked
@@ -83,42 +81,25 @@ class MemoryRollups(MemoryRole):
             work_s += took[1] if took is not None and took[0] is Measure.WORK else 0.0
             totals[group] = (kinds, work_s, max(last_at, event.at))
         return [
-            ConsumerSlice(
-                name,
-                consumer,
-                start,
-                kinds[K.LEASED],
-                kinds[K.ACKED],
-                kinds[K.NACKED],
-                kinds[K.EXPIRED],
-                work_s,
-                last_at,
-            )
+            ConsumerSlice(name, consumer, start, **_counts(kinds), work_s=work_s, last_at=last_at)
             for (start, name, consumer), (kinds, work_s, last_at) in sorted(totals.items())
         ]
 
-    def standings(self, *, limit: int = 1_000) -> MemoryOperation[list[Standing]]:
-        def read() -> list[Standing]:
-            rows: list[Standing] = []
-            for info in sorted(self._queues.infos().call(), key=lambda info: info.name):
-                counts = self._queues.counts(info.name, limit=limit).call()
-                live = dead = None
-                if info.settings.journal is not JournalLevel.OFF:
-                    whole = self._queues.counts(info.name, limit=2**31).call()
-                    live, dead = whole.delayed.n + whole.ready.n + whole.leased.n, whole.dead.n
-                rows.append(Standing(queue=info.name, counts=counts, waiting=0, live_total=live, dead_total=dead))
-            return rows
+    @locked
+    def standings(self, *, limit: int = 1_000) -> list[Standing]:
+        def standing(queue: MemoryQueue) -> Standing:
+            is_off = queue.settings.journal is JournalLevel.OFF
+            live, dead = (None, None) if is_off else (len(queue.rows), len(queue.dead))
+            counts = queue.counts(limit, self._now)
+            return Standing(queue=queue.name, counts=counts, waiting=0, live_total=live, dead_total=dead)
 
-        return MemoryOperation(read)
+        return [standing(queue) for _, queue in sorted(self._state.queues.items())]
 
     def due_ahead(
         self, since: datetime, until: datetime, every: timedelta, *, queue: str | None = None, limit: int = DUE_COUNTED
     ) -> MemoryOperation[list[DueCount]]:
-        def read() -> list[DueCount]:
-            counts = self._cron.due_counts(since, until, every).call()
-            return [count for count in counts if queue in (None, count.queue)]
-
-        return MemoryOperation(read)
+        counts = self._cron.due_counts(since, until, every)
+        return MemoryOperation(lambda: [count for count in counts.call() if queue in (None, count.queue)])
 
     def recent_ticks(
         self, schedules: Sequence[str], until: datetime, *, limit: int
@@ -169,3 +150,7 @@ class MemoryRollups(MemoryRole):
             start = event.at - timedelta(seconds=event.at.timestamp() % seconds)
             if since <= start < until and queue in (None, event.queue) and event.queue in self._state.queues:
                 yield start, event
+
+
+def _counts(kinds: Counter[K]) -> dict[str, int]:
+    return {kind.value: kinds[kind] for kind in (K.LEASED, K.ACKED, K.NACKED, K.EXPIRED)}

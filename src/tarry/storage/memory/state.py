@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,7 +21,8 @@ from tarry.core.dead_letters.redrive import EVERY_LETTER, DeadFilter
 from tarry.core.errors import UnknownQueue
 from tarry.core.journal.events import Event, EventKind, JournalLevel
 from tarry.core.maintenance.leadership import Leadership
-from tarry.core.messages.model import LeaseId
+from tarry.core.messages.model import Counted, Counts, LeaseId
+from tarry.core.messages.states import State
 from tarry.core.operation import Operation
 from tarry.core.settings import QueueInfo, QueueSettings, StoreSettings
 from tarry.core.wakeup.wait_queue import WaitQueue
@@ -204,6 +205,21 @@ class MemoryQueue:
             created_at=self.created_at,
             paused_at=self.paused_at,
             paused_reason=self.paused_reason,
+        )
+
+    def counts(self, limit: int, now: datetime) -> Counts:
+        states = Counter(row.state(now) for row in self.rows.values())
+        ready = (row.due_at for row in self.rows.values() if row.state(now) is State.READY)
+
+        def counted(n: int) -> Counted:
+            return Counted(min(n, limit), capped=n > limit)
+
+        return Counts(
+            delayed=counted(states[State.DELAYED]),
+            ready=counted(states[State.READY]),
+            leased=counted(states[State.LEASED]),
+            dead=counted(len(self.dead)),
+            lag_for=now - min(ready, default=now),
         )
 
     def next_version(self) -> int:

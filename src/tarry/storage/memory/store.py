@@ -62,7 +62,7 @@ class MemoryStore:
         self.journal = MemoryJournal(self.state)
         self.security = MemorySecurity(self.state)
         self.maintenance = MemoryMaintenance(self.state)
-        self.rollups = MemoryRollups(self.state, self.queues, self.cron)
+        self.rollups = MemoryRollups(self.state, self.cron)
         self.search = MemorySearch(self.state)
 
     def run(self, operation: Operation[R], conn: Any = None) -> R:
