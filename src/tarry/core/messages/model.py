@@ -160,23 +160,31 @@ class Lease(msgspec.Struct, Generic[P], frozen=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredMessage(Generic[P]):
-    """A live message as `read` returns it, without a lease. Operations on it compare its `version`."""
+class KeptMessage(Generic[P]):
+    """What a live message and a dead letter have in common."""
 
     queue: str
     key: str
     payload: P
     version: int
-    state: State
     attempt: int
     priority: int
     due_at: datetime
-    created_at: datetime
-    lease_until: datetime | None = None
     consumer: str | None = None
     type: str | None = None
     headers: Mapping[str, str] | None = None
     content_type: str | None = None
+    origin: int | None = None
+    """The version of the dead letter it was redriven from; its history is in the timeline of the key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredMessage(KeptMessage[P]):
+    """A live message as `read` returns it, without a lease. Operations on it compare its `version`."""
+
+    state: State
+    created_at: datetime
+    lease_until: datetime | None = None
     max_attempts: int | None = None
     """The effective limit: the message's own, else the queue's."""
     last_error: str | None = None
@@ -184,32 +192,17 @@ class StoredMessage(Generic[P]):
     """The message's own setting, like the next two; None: the queue's applies."""
     lease_for: timedelta | None = None
     retry: Retry | None = None
-    origin: int | None = None
-    """The version of the dead letter it was redriven from; its history is in the timeline of the key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetter(Generic[P]):
+class DeadLetter(KeptMessage[P]):
     """A message that was buried, ran out of attempts or could not be decoded. Identified by `version`; keys may repeat."""
 
-    queue: str
-    key: str
-    payload: P
-    version: int
-    attempt: int
-    priority: int
-    due_at: datetime
     died_at: datetime
     reason: str
     error: str | None = None
-    type: str | None = None
-    headers: Mapping[str, str] | None = None
-    content_type: str | None = None
     fingerprint: str | None = None
     """Equal for similar errors. None until the groups of dead letters are computed."""
-    consumer: str | None = None
-    origin: int | None = None
-    """The version it was redriven from, if it died before."""
 
 
 class MessagePosition(NamedTuple):
@@ -229,14 +222,6 @@ class Filter:
     key_prefix: str | None = None
     payloads: bool = True
     """False: payloads are not read, and empty. A broker's HTTP API ignores it."""
-
-    def admits(self, *, key: str, due_at: datetime, version: int, type: str | None, priority: int) -> bool:
-        return (
-            (self.after is None or (due_at, version) > self.after)
-            and (self.type is None or type == self.type)
-            and (self.priority is None or priority == self.priority)
-            and (self.key_prefix is None or key.startswith(self.key_prefix))
-        )
 
 
 EVERYTHING = Filter()

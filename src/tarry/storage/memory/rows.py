@@ -86,8 +86,11 @@ class Row:
         )
 
     def is_in(self, filter: Filter) -> bool:
-        return filter.admits(
-            key=self.key, due_at=self.due_at, version=self.version, type=self.type, priority=self.priority
+        return (
+            (filter.after is None or (self.due_at, self.version) > filter.after)
+            and filter.type in (None, self.type)
+            and filter.priority in (None, self.priority)
+            and (filter.key_prefix is None or self.key.startswith(filter.key_prefix))
         )
 
     def leases_for(self, settings: QueueSettings, request: timedelta | None) -> timedelta:
@@ -139,12 +142,13 @@ class DeadRow:
         self.fingerprint, self.pattern = fingerprint(self.reason, self.error), pattern(self.error)
 
     def fits(self, where: DeadFilter) -> bool:
-        return where is EVERY_LETTER or where.fits(
-            fingerprint=self.fingerprint,
-            type=self.row.type,
-            died_at=self.died_at,
-            key=self.row.key,
-            version=self.row.version,
+        return where is EVERY_LETTER or (
+            where.fingerprint in (None, self.fingerprint)
+            and where.type in (None, self.row.type)
+            and (where.died_from is None or self.died_at >= where.died_from)
+            and (where.died_to is None or self.died_at < where.died_to)
+            and (where.key_prefix is None or self.row.key.startswith(where.key_prefix))
+            and (where.versions is None or self.row.version in where.versions)
         )
 
     @property
@@ -163,7 +167,7 @@ def shared_fields(row: Row, result: type[Any], **changes: Any) -> dict[str, Any]
 
 @cache
 def _shared_names(result: type[Any]) -> tuple[str, ...]:
-    return tuple(name for name in Row.__annotations__ if name in result.__annotations__)
+    return tuple(name for name in Row.__annotations__ if hasattr(result, name))
 
 
 class RowHeap:
