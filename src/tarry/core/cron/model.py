@@ -192,19 +192,25 @@ class ScheduleState:
         return self.wake_at is not None and (self.wake_at <= now or self.decided_at > now)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TickRecord:
-    """An entry of the ledger: one tick, or with `until` a range of ticks that were skipped together."""
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A decision about one tick, or with `until` about a range of ticks that are skipped together."""
 
-    name: str
-    hash: str
     tick: datetime
     verdict: Verdict
     reason: Reason
-    decided_at: datetime
     until: datetime | None = None
     count: int | None = None
     """Number of ticks in a range; None if there are more than are counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TickRecord(Decided):
+    """An entry of the ledger."""
+
+    name: str
+    hash: str
+    decided_at: datetime
     queue: str | None = None
     key: str | None = None
     version: int | None = None
@@ -215,15 +221,10 @@ class TickRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TickChange:
-    """A decision about a tick. A draft becomes a message, unless the ledger shows that the tick has fired."""
+class TickChange(Decided):
+    """A decision to enter. A draft becomes a message, unless the ledger shows that the tick has fired."""
 
     hash: str
-    tick: datetime
-    verdict: Verdict
-    reason: Reason
-    until: datetime | None = None
-    count: int | None = None
     queue: str | None = None
     draft: Draft | None = None
 

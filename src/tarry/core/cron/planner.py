@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from functools import cache, lru_cache
 from itertools import chain, islice
 
-from tarry.core.cron.model import FIRED, Misfire, Overlap, Policy, Reason, ScheduleState, TickRecord, Verdict
+from tarry.core.cron.model import FIRED, Decided, Misfire, Overlap, Policy, Reason, ScheduleState, TickRecord, Verdict
 from tarry.core.cron.schedule_types import BEGIN, Timetable
 
 MOST_AT_ONCE = 1_000
@@ -19,17 +19,6 @@ MOST_BYTES = 16 * 1024 * 1024
 """Maximum payload bytes of the messages of one plan."""
 MOST_COUNTED = 1_000
 """Up to this number, the ticks of a skipped range are counted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Decided:
-    """A decision about one tick, or with `until` about a range of ticks that are skipped together."""
-
-    tick: datetime
-    verdict: Verdict
-    reason: Reason
-    until: datetime | None = None
-    count: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

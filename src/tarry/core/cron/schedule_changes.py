@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from tarry.core.cron.model import (
     FIRED,
     MADE,
+    Decided,
     Reason,
     ScheduleChange,
     ScheduleSpec,
@@ -18,7 +19,7 @@ from tarry.core.cron.model import (
     Verdict,
     draft_of,
 )
-from tarry.core.cron.planner import MOST_BYTES, Decided, Plan, fitting, plan, skipped_run
+from tarry.core.cron.planner import MOST_BYTES, Plan, fitting, plan, skipped_run
 from tarry.core.cron.schedule_types import BEGIN, Ticks, Unreadable
 from tarry.core.errors import InvalidState
 
@@ -312,7 +313,7 @@ def _change(
 
 
 def _tick_change(
-    spec: ScheduleSpec, decision: Decided | TickRecord, payload: Encoded | None = None, due_at: datetime | None = None
+    spec: ScheduleSpec, decision: Decided, payload: Encoded | None = None, due_at: datetime | None = None
 ) -> TickChange:
     """A decision; with a payload it creates a message."""
     return TickChange(
