@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
+from tarry.core.analytics.anomalies import Severity
 from tarry.core.rollups.model import ConsumerSlice, QueueSlice, Standing, quantile
 from tarry.core.settings import QueueInfo
 
@@ -17,11 +18,6 @@ _RATE_FOR = timedelta(minutes=5)
 _FAILING = 0.2
 _FEW = 10
 """Attempts below which a share of failures means nothing."""
-
-
-class HealthSeverity(StrEnum):
-    WARNING = "warning"
-    CRITICAL = "critical"
 
 
 class Concern(StrEnum):
@@ -37,7 +33,7 @@ class Concern(StrEnum):
 class Finding(NamedTuple):
     queue: str
     concern: Concern
-    severity: HealthSeverity
+    severity: Severity
     sentence: str
     """After the name of the queue."""
 
@@ -114,26 +110,26 @@ def _findings(
 ) -> list[Finding]:
     findings: list[Finding] = []
 
-    def add(concern: Concern, severity: HealthSeverity, sentence: str) -> None:
+    def add(concern: Concern, severity: Severity, sentence: str) -> None:
         findings.append(Finding(info.name, concern, severity, sentence))
 
     counts, target = standing.counts, info.settings.target_lag_for
     if info.paused:
         because = f" ({info.paused_reason})" if info.paused_reason else ""
-        add(Concern.PAUSED, HealthSeverity.WARNING, f"is paused{because}; {counts.ready} ready")
+        add(Concern.PAUSED, Severity.WARNING, f"is paused{because}; {counts.ready} ready")
     elif counts.ready.n and not active:
-        add(Concern.UNCONSUMED, HealthSeverity.CRITICAL, f"has no consumers; {counts.ready} ready")
+        add(Concern.UNCONSUMED, Severity.CRITICAL, f"has no consumers; {counts.ready} ready")
     elif counts.lag_for > target:
         waits = f"waits for {_words(counts.lag_for)}, the target is {_words(target)}"
-        add(Concern.LATE, HealthSeverity.CRITICAL, f"is late: the oldest message {waits}")
+        add(Concern.LATE, Severity.CRITICAL, f"is late: the oldest message {waits}")
     elif lag.p95 is not None and lag.p95 > target.total_seconds():
         p95 = _words(timedelta(seconds=lag.p95))
-        add(Concern.LATE, HealthSeverity.WARNING, f"was late: p95 of the lag is {p95}, the target is {_words(target)}")
+        add(Concern.LATE, Severity.WARNING, f"was late: p95 of the lag is {p95}, the target is {_words(target)}")
     if share is not None and share >= _FAILING and attempts >= _FEW:
-        add(Concern.FAILING, HealthSeverity.WARNING, f"fails in {share:.0%} of {attempts:,} attempts")
+        add(Concern.FAILING, Severity.WARNING, f"fails in {share:.0%} of {attempts:,} attempts")
     if buried:
         letters = "dead letter" if buried == 1 else "dead letters"
-        add(Concern.DEAD, HealthSeverity.WARNING, f"has {buried:,} new {letters} in the last {_words(JUDGED_FOR)}")
+        add(Concern.DEAD, Severity.WARNING, f"has {buried:,} new {letters} in the last {_words(JUDGED_FOR)}")
     return findings
 
 

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from tarry.core.analytics.anomalies import Severity
 from tarry.core.cron.planner import load_ahead
-from tarry.core.rollups.health import Finding, HealthSeverity, Lag
+from tarry.core.rollups.health import Finding, Lag
 from tarry.edges.dashboard import charts, commands
 from tarry.edges.dashboard.commands import Commands, path
 from tarry.edges.dashboard.ranges import floor
@@ -109,7 +110,7 @@ def _verdict(findings: list[Finding], rows: list[QueueRow]) -> str:
         return "No queues yet"
     if not findings:
         return "Healthy: nothing is late, failing or unconsumed"
-    critical = sum(finding.severity is HealthSeverity.CRITICAL for finding in findings)
+    critical = sum(finding.severity is Severity.CRITICAL for finding in findings)
     count = len(findings)
     problems = f"{count} problem{'' if count == 1 else 's'}"
     return f"{problems}, {critical} critical" if critical and critical < count else problems
