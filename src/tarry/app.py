@@ -18,7 +18,7 @@ from tarry.core.errors import InvalidInput
 from tarry.core.settings import StoreSettings
 from tarry.edges.env import dsn_from, listen_dsn_from
 
-__all__ = ["App", "AsyncApp", "connect", "connect_async", "connect_embedded", "default_lake", "prepare"]
+__all__ = ["App", "AsyncApp", "connect", "connect_async", "default_lake", "prepare"]
 
 JOURNAL_DAYS_AHEAD = 7
 _log = logging.getLogger("tarry")
@@ -42,14 +42,6 @@ def connect(
     dsn, leave = _database(dsn, migrate=migrate, allow_unsafe=allow_unsafe)
     settings = _listening(settings, dsn)
     return App(PostgresStore(dsn, clock=clock, settings=settings), dsn=dsn, consumer=consumer, on_close=leave)
-
-
-def connect_embedded(*, settings: StoreSettings = StoreSettings()) -> App:
-    """`connect` to the embedded PostgreSQL, whatever the environment names."""
-    from tarry.storage.postgres._sync.store import PostgresStore
-
-    dsn, leave = _embedded()
-    return App(PostgresStore(dsn, settings=settings), dsn=dsn, on_close=leave)
 
 
 class connect_async:  # noqa: N801 - used like a function: `async with tarry.connect_async() as app`, or awaited

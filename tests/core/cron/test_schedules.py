@@ -246,7 +246,7 @@ class TestTimetables:
         table = Timetable(schedule, since + timedelta(minutes=7, seconds=11), since + timedelta(hours=9, seconds=5))
         for until in (since + timedelta(hours=8, seconds=30), since + timedelta(hours=12)):
             listed = Counter(tick.replace(second=0, microsecond=0) for tick in table.after(since, until))
-            assert list(table.per_minute(since, until)) == sorted(listed.items())
+            assert list(table.per_slice(since, until, timedelta(minutes=1))) == sorted(listed.items())
 
     @pytest.mark.parametrize(
         "schedule",
@@ -271,7 +271,9 @@ class TestTimetables:
         assert list(table.per_slice(since, until, HOUR, origin)) == sorted(listed.items())
 
     def test_a_week_of_seconds_is_counted_in_full(self) -> None:
-        counts = list(Timetable(Cron("* * * * * *", "UTC")).per_minute(NOON, NOON + timedelta(days=7)))
+        counts = list(
+            Timetable(Cron("* * * * * *", "UTC")).per_slice(NOON, NOON + timedelta(days=7), timedelta(minutes=1))
+        )
         assert sum(count for _, count in counts) == 7 * 24 * 3600
         assert len(counts) == 7 * 24 * 60 + 1
 

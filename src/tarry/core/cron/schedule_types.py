@@ -30,7 +30,6 @@ MOST_HOURS = 24 * 60
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 _US = timedelta(microseconds=1)
-_MINUTE = timedelta(minutes=1)
 _LAST_YEAR = 9990
 """Later ticks could exceed the range of Python's datetime."""
 BEGIN = _EPOCH
@@ -246,9 +245,6 @@ class Timetable:
         while tick is not None and (until is None or tick <= until):
             yield tick
             tick = self.next_after(tick)
-
-    def per_minute(self, at: datetime, until: datetime) -> Iterator[tuple[datetime, int]]:
-        return self.per_slice(at, until, _MINUTE)
 
     def per_slice(
         self, at: datetime, until: datetime, every: timedelta, origin: datetime = BEGIN
