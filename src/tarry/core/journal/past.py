@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -31,9 +31,9 @@ class PastMessage:
     attempt: int | None
     priority: int | None
     version: int | None
-    consumer: str | None
-    lease_until: datetime | None
     source: StateSource
+    consumer: str | None = None
+    lease_until: datetime | None = None
     last_at: datetime | None = None
     """When the event was that it is known from."""
     error: str | None = None
@@ -79,30 +79,22 @@ def _since(event: Event, at: datetime) -> PastMessage:
 
 
 def _of(event: Event, state: State, held: datetime | None, source: StateSource) -> PastMessage:
-    return PastMessage(
-        key=event.key or "",
-        state=state,
-        due_at=event.due_at,
-        attempt=event.attempt,
-        priority=event.priority,
-        version=event.version,
-        consumer=event.consumer if state is State.LEASED else None,
-        lease_until=held,
-        source=source,
-        last_at=event.at,
-        error=event.error,
-    )
+    consumer = event.consumer if state is State.LEASED else None
+    known = _known(event, state, source)
+    return replace(known, consumer=consumer, lease_until=held, last_at=event.at, error=event.error)
 
 
 def _now(message: StoredMessage[Any], at: datetime) -> PastMessage:
+    return _known(message, live_state(due_at=message.due_at, lease_until=None, now=at), StateSource.NOW)
+
+
+def _known(by: Event | StoredMessage[Any], state: State, source: StateSource) -> PastMessage:
     return PastMessage(
-        key=message.key,
-        state=live_state(due_at=message.due_at, lease_until=None, now=at),
-        due_at=message.due_at,
-        attempt=message.attempt,
-        priority=message.priority,
-        version=message.version,
-        consumer=None,
-        lease_until=None,
-        source=StateSource.NOW,
+        key=by.key or "",
+        state=state,
+        due_at=by.due_at,
+        attempt=by.attempt,
+        priority=by.priority,
+        version=by.version,
+        source=source,
     )
