@@ -6,7 +6,7 @@ One line, all of whose terms must hold. A word without a qualifier is the beginn
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple, cast
@@ -209,71 +209,73 @@ def _unquoted(value: str) -> str:
 
 def _with(search: Search, term: Term, now: datetime) -> Search:
     name, value = term.name, term.value
-    if not name:
-        return replace(search, key_prefix=value.removesuffix("*") or None)
-    if name.startswith("payload."):
-        path = tuple(name.removeprefix("payload.").split("."))
-        if not all(path):
-            raise InvalidInput(f"{name}: has an empty field", hint="for example payload.user.id:42")
-        return replace(search, payload=(*search.payload, PayloadTerm(path, value)))
-    return replace(search, **_READERS[name](name, value, search, now))
+    match name:
+        case "":
+            return replace(search, key_prefix=value.removesuffix("*") or None)
+        case "key" if value.endswith("*"):
+            return replace(search, key_prefix=value[:-1] or None)
+        case "key" | "type" | "consumer":
+            return replace(search, **{name: value})
+        case "queue":
+            return replace(search, queue=_queue(value))
+        case "state":
+            return replace(search, state=_state(value))
+        case "error":
+            return replace(search, error=value.removeprefix("~") or None)
+        case "attempts" | "priority":
+            return replace(search, **{name: _span(name, value, getattr(search, name))})
+        case "due" | "created":
+            return replace(search, **{name: _period(name, value, getattr(search, name), now)})
+        case _:
+            return replace(search, payload=(*search.payload, PayloadTerm(_path(name), value)))
 
 
-def _key(name: str, value: str, search: Search, now: datetime) -> dict[str, Any]:
-    return {"key_prefix": value[:-1] or None} if value.endswith("*") else {"key": value}
-
-
-def _text(name: str, value: str, search: Search, now: datetime) -> dict[str, Any]:
-    return {name: value}
-
-
-def _queue(name: str, value: str, search: Search, now: datetime) -> dict[str, Any]:
+def _queue(value: str) -> str:
     try:
-        return {"queue": limits.check_queue_name(value)}
+        return limits.check_queue_name(value)
     except InvalidInput as error:
         raise InvalidInput(f"queue: {error}") from None
 
 
-def _state(name: str, value: str, search: Search, now: datetime) -> dict[str, Any]:
+def _state(value: str) -> State:
     try:
-        return {"state": State(value.lower())}
+        return State(value.lower())
     except ValueError:
         known = ", ".join(state.value for state in State)
         raise InvalidInput(f"state: must be one of {known}, not {value!r:.40}") from None
 
 
-def _error(name: str, value: str, search: Search, now: datetime) -> dict[str, Any]:
-    return {"error": value.removeprefix("~") or None}
+def _path(name: str) -> tuple[str, ...]:
+    path = tuple(name.removeprefix("payload.").split("."))
+    if not all(path):
+        raise InvalidInput(f"{name}: has an empty field", hint="for example payload.user.id:42")
+    return path
 
 
-def _number(name: str, value: str, search: Search, now: datetime) -> dict[str, Any]:
+def _span(name: str, value: str, span: Span) -> Span:
     compare, text = _compared(value)
     if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise InvalidInput(f"{name}: {text!r:.40} is not a number", hint=f"for example {QUALIFIERS[name]}")
     number = int(text)
-    low, high = getattr(search, name)
     match compare:
         case ">" | ">=":
-            low = number + (compare == ">")
+            return span._replace(low=number + (compare == ">"))
         case "<" | "<=":
-            high = number - (compare == "<")
+            return span._replace(high=number - (compare == "<"))
         case _:
-            low = high = number
-    return {name: Span(low, high)}
+            return Span(number, number)
 
 
-def _time(name: str, value: str, search: Search, now: datetime) -> dict[str, Any]:
+def _period(name: str, value: str, period: Period, now: datetime) -> Period:
     compare, text = _compared(value)
     at = _instant(name, text, now)
-    since, until = getattr(search, name)
     match compare:
         case ">" | ">=":
-            since = at
+            return period._replace(since=at)
         case "<" | "<=":
-            until = at
+            return period._replace(until=at)
         case _:
             raise InvalidInput(f"{name}: begins with < or >", hint=f"for example {QUALIFIERS[name]}")
-    return {name: Period(since, until)}
 
 
 def _instant(name: str, text: str, now: datetime) -> datetime:
@@ -294,11 +296,6 @@ def _compared(value: str) -> tuple[str, str]:
     return ("", value) if match is None else (match[1] or "", match[2])
 
 
-_Reader = Callable[[str, str, Search, datetime], dict[str, Any]]
-_READERS: Mapping[str, _Reader] = {
-    "queue": _queue, "key": _key, "state": _state, "type": _text, "consumer": _text, "attempts": _number,
-    "priority": _number, "due": _time, "created": _time, "error": _error,
-}  # fmt: skip
 _REPEATED = frozenset({"attempts", "priority", "due", "created"})
 """Both ends of a range may be given."""
 
