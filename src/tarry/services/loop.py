@@ -15,7 +15,6 @@ _log = logging.getLogger("tarry")
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
 _END_WITHIN_S = (1.5, 0.5)
-_START_THREAD_S = 30.0
 _END_THREAD_S = 5.0
 
 
@@ -80,43 +79,32 @@ class Loop:
 
 
 class Background:
-    """Runs `cycle` repeatedly; it returns the seconds until the next run."""
+    """Runs `cycle` repeatedly in a thread; it returns the seconds until the next run."""
 
     def __init__(self, name: str, cycle: Callable[[], float], *, every: timedelta) -> None:
-        self._name = name
-        self._cycle = cycle
-        self._every = every
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._inner: Loop | None = None
-        self._ready = threading.Event()
-        self._thread: threading.Thread | None = None
+        async def once() -> float:
+            return cycle()  # blocks on purpose: nothing else runs on this loop
+
+        self._inner = Loop(name, once, every=every)
+        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        self._loop = self._runner.get_loop()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name=self._name, daemon=True)
-            self._thread.start()
-            self._ready.wait(_START_THREAD_S)
+        self._thread.start()
 
     def wake(self) -> None:
-        if self._loop is not None and self._inner is not None:
-            self._loop.call_soon_threadsafe(self._inner.wake)
+        self._loop.call_soon_threadsafe(self._inner.wake)
 
     def stop(self) -> None:
         """Stop after the current cycle."""
-        if self._thread is None or self._loop is None or self._inner is None:
-            return
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._inner.stop)
             self._thread.join(_END_THREAD_S)
-        self._thread = None
 
-    async def _run(self) -> None:
-        async def once() -> float:
-            return self._cycle()  # blocks on purpose: nothing else runs on this loop
-
-        self._loop, self._inner = asyncio.get_running_loop(), Loop(self._name, once, every=self._every)
-        self._ready.set()
-        await self._inner.run()
+    def _run(self) -> None:
+        with self._runner:
+            self._runner.run(self._inner.run())
 
 
 class AsyncBackground:
