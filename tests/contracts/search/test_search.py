@@ -10,7 +10,7 @@ import pytest
 from tarry.app import App
 from tarry.core.messages.model import MessagePosition
 from tarry.core.messages.states import State
-from tarry.core.search.port import SearchPage
+from tarry.core.search.hits import SearchPage
 from tarry.core.search.query import parse
 
 pytestmark = pytest.mark.where_the_messages_are

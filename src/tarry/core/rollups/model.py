@@ -22,6 +22,11 @@ WIDTHS: Mapping[timedelta, timedelta] = {
 CONSUMER_WIDTHS = (timedelta(minutes=1), timedelta(hours=1))
 _PER_OCTAVE = 4
 LAST_BUCKET = 200
+MOST_ROWS = 200_000
+DUE_COUNTED = 20_000
+"""Messages that `due_ahead` counts of one priority, which all queues share."""
+LEAST_DUE_COUNTED = 100
+"""Of each queue, however many there are."""
 
 
 class Measure(StrEnum):
@@ -134,3 +139,8 @@ def summed(buckets: Iterable[TimeBucket]) -> dict[int, int]:
     for row in buckets:
         total[row.bucket] = total.get(row.bucket, 0) + row.n
     return total
+
+
+def due_share(queues: int, limit: int = DUE_COUNTED) -> int:
+    """How many messages of each queue and priority `due_ahead` counts."""
+    return max(LEAST_DUE_COUNTED, limit // max(1, queues))

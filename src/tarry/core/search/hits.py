@@ -7,9 +7,11 @@ from datetime import datetime
 from typing import Any
 
 from tarry.core.journal.events import Event
-from tarry.core.messages.model import DeadLetter, StoredMessage
+from tarry.core.messages.model import Counted, DeadLetter, MessagePosition, StoredMessage
 from tarry.core.messages.states import State
 
+WALK = 10_000
+"""Messages that one search may scan, shared by its queues; per priority."""
 _SHARED = ("queue", "key", "version", "attempt", "priority", "due_at", "consumer", "type")
 
 
@@ -58,3 +60,15 @@ class Hit:
 
 def _fields(source: StoredMessage[bytes] | DeadLetter[bytes], *names: str) -> dict[str, Any]:
     return {name: getattr(source, name) for name in names}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchPage:
+    """A page in due order."""
+
+    messages: list[StoredMessage[bytes]]
+    matching: Counted
+    """How many match, of those that were scanned; `capped`: not all were scanned."""
+    scanned: int
+    horizon: MessagePosition | None = None
+    """Where the scan ended, if it did not reach the end: the next page begins there."""

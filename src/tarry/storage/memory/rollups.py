@@ -13,6 +13,7 @@ from tarry.core.journal.events import EventKind as K
 from tarry.core.journal.replay import BEGINS, ENDS
 from tarry.core.messages.model import Counted
 from tarry.core.rollups.model import (
+    DUE_COUNTED,
     ConsumerSlice,
     DeathSlice,
     Measure,
@@ -23,7 +24,6 @@ from tarry.core.rollups.model import (
     bucket_of,
     measured,
 )
-from tarry.core.rollups.port import DUE_COUNTED
 from tarry.storage.memory.cron import MemoryCron
 from tarry.storage.memory.state import MemoryOperation, MemoryQueue, MemoryRole, MemoryState, locked
 

@@ -9,8 +9,7 @@ from datetime import datetime, timedelta
 
 from tarry.core.messages.model import Counted, MessagePosition, StoredMessage
 from tarry.core.search.bulk import BulkJob, BulkProgress, BulkState, Verb
-from tarry.core.search.hits import Hit
-from tarry.core.search.port import SearchPage
+from tarry.core.search.hits import Hit, SearchPage
 from tarry.core.search.query import Search
 from tarry.storage.memory.state import MemoryRole, MemoryState, locked
 

@@ -15,8 +15,7 @@ from tarry.core.cron.planner import load_ahead
 from tarry.core.cron.timezones import zone_of
 from tarry.core.errors import InvalidInput
 from tarry.core.messages.model import Filter, MessagePosition
-from tarry.core.rollups.model import QueueSlice
-from tarry.core.rollups.port import due_share
+from tarry.core.rollups.model import QueueSlice, due_share
 from tarry.edges.dashboard import charts, commands
 from tarry.edges.dashboard.commands import Commands, path
 from tarry.edges.dashboard.listing import Column, Listing

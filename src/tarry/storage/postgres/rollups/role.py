@@ -9,6 +9,9 @@ from typing import Any
 from tarry.core.cron.model import DueCount, TickRecord
 from tarry.core.dead_letters.redrive import RedriveOutcome
 from tarry.core.rollups.model import (
+    DUE_COUNTED,
+    LEAST_DUE_COUNTED,
+    MOST_ROWS,
     WIDTHS,
     ConsumerSlice,
     DeathSlice,
@@ -18,7 +21,6 @@ from tarry.core.rollups.model import (
     Standing,
     TimeBucket,
 )
-from tarry.core.rollups.port import DUE_COUNTED, LEAST_DUE_COUNTED, MOST_ROWS
 from tarry.storage.postgres.arrays import TextArray
 from tarry.storage.postgres.cron.statements import record
 from tarry.storage.postgres.messages.statements import possible, storable

@@ -8,7 +8,7 @@ from typing import Any
 
 from tarry.core.messages.model import Counted, MessagePosition
 from tarry.core.search.bulk import BulkJob, BulkProgress, BulkState, Verb
-from tarry.core.search.port import WALK, SearchPage
+from tarry.core.search.hits import WALK, SearchPage
 from tarry.core.search.query import Search
 from tarry.storage.postgres.messages.statements import possible, storable, stored_message
 from tarry.storage.postgres.operation import PostgresOperation, PostgresRole
