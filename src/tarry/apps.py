@@ -29,8 +29,44 @@ if TYPE_CHECKING:
 P = TypeVar("P")
 
 
-class AsyncApp:
-    """Everything on one store. A context manager; `close` is idempotent."""
+class AsyncHandles:
+    """What an app on a store and a client of a broker have in common. A context manager."""
+
+    _queue_type: type[AsyncQueue[Any]] = AsyncQueue
+
+    def __init__(self, store: AsyncStore, consumer: str | None) -> None:
+        self._handled = store
+        self.queues = AsyncQueues(store)
+        self.schedules = AsyncSchedules(store)
+        self.redrives = AsyncRedrives(store)
+        self.consumer = consumer or default_consumer()
+        """The name under which messages are leased, as the journal shows it."""
+
+    @overload
+    def queue(self, name: str) -> AsyncQueue[Any]: ...
+    @overload
+    def queue(self, name: str, payload_type: type[P]) -> AsyncQueue[P]: ...
+    def queue(self, name: str, payload_type: type[Any] | None = None) -> AsyncQueue[Any]:
+        """A handle on a queue, which comes into being when it is first used. Payloads are checked against their type."""
+        return self._queue_type(self._handled, name, codec_for(payload_type), consumer=self.consumer)
+
+    def cron(self) -> AsyncCron:
+        """Install schedules from code; as a context manager, plan them as well. Of a broker this needs a key with `read`, and
+        `admin` on the queues; to plan only, `produce` is enough."""
+        return AsyncCron(self._handled)
+
+    async def close(self) -> None:
+        await self._handled.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+class AsyncApp(AsyncHandles):
+    """Everything on one store. `close` is idempotent."""
 
     def __init__(
         self,
@@ -41,30 +77,14 @@ class AsyncApp:
         blocking: Callable[[], Store] | None = None,  # ASYNC
         on_close: Callable[[], None] | None = None,
     ) -> None:
+        super().__init__(store, consumer)
         self.store = store
         self.dsn = dsn
         """How to reach the same database with a connection of your own; None for the memory store."""
-        self.queues = AsyncQueues(store)
-        self.schedules = AsyncSchedules(store)
-        self.redrives = AsyncRedrives(store)
         self.keys = AsyncApiKeys(store)
-        self.consumer = consumer or default_consumer()
-        """The name under which messages are leased, as the journal shows it."""
         self._blocking = blocking  # ASYNC
         self._on_close = on_close
         self._closed = False
-
-    @overload
-    def queue(self, name: str) -> AsyncQueue[Any]: ...
-    @overload
-    def queue(self, name: str, payload_type: type[P]) -> AsyncQueue[P]: ...
-    def queue(self, name: str, payload_type: type[Any] | None = None) -> AsyncQueue[Any]:
-        """A handle on a queue, which comes into being when it is first used. Payloads are checked against their type."""
-        return AsyncQueue(self.store, name, codec_for(payload_type), consumer=self.consumer)
-
-    def cron(self) -> AsyncCron:
-        """Install schedules from code; as a context manager, plan them as well."""
-        return AsyncCron(self.store)
 
     if True:  # ASYNC
 
@@ -105,12 +125,6 @@ class AsyncApp:
         finally:
             if self._on_close is not None:
                 await asyncio.to_thread(self._on_close)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
 
 def default_consumer() -> str:

@@ -7,17 +7,13 @@ import math
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from datetime import timedelta
-from typing import Any, Self, TypeVar, cast, overload
+from typing import Any, Self, TypeVar, cast
 
 from tarry.api.api_keys import AsyncApiKeys
 from tarry.api.delivery import AsyncDelivery
 from tarry.api.queue import AsyncQueue
-from tarry.api.queues import AsyncQueues
-from tarry.api.redrives import AsyncRedrives
-from tarry.api.schedules import AsyncSchedules
-from tarry.apps import default_consumer
+from tarry.apps import AsyncHandles
 from tarry.core import limits
-from tarry.core.codecs import codec_for
 from tarry.core.journal.events import EventKind
 from tarry.core.journal.positions import Gap, LiveEvent
 from tarry.core.messages.model import Lease
@@ -25,7 +21,6 @@ from tarry.core.operation import Operation
 from tarry.core.ports import AsyncStore
 from tarry.core.settings import StoreSettings
 from tarry.edges.env import broker_from
-from tarry.services.cron.api import AsyncCron
 from tarry.storage.http.messages import HttpMessages
 from tarry.storage.http.store import AsyncHttpStore
 
@@ -94,8 +89,10 @@ class _Keys:
         self.revoke = running(store.keys.revoke)
 
 
-class AsyncClient:
+class AsyncClient(AsyncHandles):
     """An `AsyncApp` on a broker: it has no methods that need a database connection."""
+
+    _queue_type = _RemoteQueue
 
     def __init__(
         self,
@@ -109,11 +106,8 @@ class AsyncClient:
         self._begin(AsyncHttpStore(*_broker(url, key), settings=settings), consumer)
 
     def _begin(self, store: AsyncHttpStore, consumer: str | None) -> None:
+        super().__init__(cast("AsyncStore", store), consumer)
         self.store = store
-        self.consumer = consumer or default_consumer()
-        self.queues = AsyncQueues(cast("AsyncStore", store))
-        self.redrives = AsyncRedrives(cast("AsyncStore", store))
-        self.schedules = AsyncSchedules(cast("AsyncStore", store))
         self.keys = cast("AsyncApiKeys", _Keys(store))
 
     @classmethod
@@ -123,18 +117,6 @@ class AsyncClient:
         client._begin(store, consumer)
         return client
 
-    @overload
-    def queue(self, name: str) -> AsyncQueue[Any]: ...
-    @overload
-    def queue(self, name: str, payload_type: type[P]) -> AsyncQueue[P]: ...
-    def queue(self, name: str, payload_type: type[Any] | None = None) -> AsyncQueue[Any]:
-        return _RemoteQueue(cast("AsyncStore", self.store), name, codec_for(payload_type), consumer=self.consumer)
-
-    def cron(self) -> AsyncCron:
-        """Install schedules from code; in a `with` block, plan them as well. Needs a key with `read`, and `admin` on the
-        queues; to plan only, `produce` is enough."""
-        return AsyncCron(cast("AsyncStore", self.store))
-
     def events(
         self, queues: Sequence[str] = (), kinds: Sequence[EventKind | str] = (), *, after: str | None = None
     ) -> AsyncGenerator[LiveEvent | Gap]:
@@ -142,15 +124,6 @@ class AsyncClient:
         without payloads. Reconnects and resumes when the connection is lost, and yields a `Gap` where events are missing.
         Leave the loop to end it; `contextlib.aclosing` ends it at once."""
         return self.store.events(_names(queues), _names(kinds), after)
-
-    async def close(self) -> None:
-        await self.store.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
 
 def _broker(url: str | None, key: str | None) -> tuple[str, str | None]:

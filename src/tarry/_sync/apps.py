@@ -24,8 +24,44 @@ if TYPE_CHECKING:
 P = TypeVar("P")
 
 
-class App:
-    """Everything on one store. A context manager; `close` is idempotent."""
+class Handles:
+    """What an app on a store and a client of a broker have in common. A context manager."""
+
+    _queue_type: type[Queue[Any]] = Queue
+
+    def __init__(self, store: Store, consumer: str | None) -> None:
+        self._handled = store
+        self.queues = Queues(store)
+        self.schedules = Schedules(store)
+        self.redrives = Redrives(store)
+        self.consumer = consumer or default_consumer()
+        """The name under which messages are leased, as the journal shows it."""
+
+    @overload
+    def queue(self, name: str) -> Queue[Any]: ...
+    @overload
+    def queue(self, name: str, payload_type: type[P]) -> Queue[P]: ...
+    def queue(self, name: str, payload_type: type[Any] | None = None) -> Queue[Any]:
+        """A handle on a queue, which comes into being when it is first used. Payloads are checked against their type."""
+        return self._queue_type(self._handled, name, codec_for(payload_type), consumer=self.consumer)
+
+    def cron(self) -> Cron:
+        """Install schedules from code; as a context manager, plan them as well. Of a broker this needs a key with `read`, and
+        `admin` on the queues; to plan only, `produce` is enough."""
+        return Cron(self._handled)
+
+    def close(self) -> None:
+        self._handled.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class App(Handles):
+    """Everything on one store. `close` is idempotent."""
 
     def __init__(
         self,
@@ -35,29 +71,13 @@ class App:
         consumer: str | None = None,
         on_close: Callable[[], None] | None = None,
     ) -> None:
+        super().__init__(store, consumer)
         self.store = store
         self.dsn = dsn
         """How to reach the same database with a connection of your own; None for the memory store."""
-        self.queues = Queues(store)
-        self.schedules = Schedules(store)
-        self.redrives = Redrives(store)
         self.keys = ApiKeys(store)
-        self.consumer = consumer or default_consumer()
-        """The name under which messages are leased, as the journal shows it."""
         self._on_close = on_close
         self._closed = False
-
-    @overload
-    def queue(self, name: str) -> Queue[Any]: ...
-    @overload
-    def queue(self, name: str, payload_type: type[P]) -> Queue[P]: ...
-    def queue(self, name: str, payload_type: type[Any] | None = None) -> Queue[Any]:
-        """A handle on a queue, which comes into being when it is first used. Payloads are checked against their type."""
-        return Queue(self.store, name, codec_for(payload_type), consumer=self.consumer)
-
-    def cron(self) -> Cron:
-        """Install schedules from code; as a context manager, plan them as well."""
-        return Cron(self.store)
 
     @property
     def pipeline(self) -> Pipeline:
@@ -77,9 +97,3 @@ class App:
         finally:
             if self._on_close is not None:
                 self._on_close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -7,24 +7,19 @@ import math
 import time
 from collections.abc import Callable, Generator, Sequence
 from datetime import timedelta
-from typing import Any, Self, TypeVar, cast, overload
+from typing import Any, Self, TypeVar, cast
 
+from tarry._sync.apps import Handles
 from tarry.api._sync.api_keys import ApiKeys
 from tarry.api._sync.delivery import Delivery
 from tarry.api._sync.queue import Queue
-from tarry.api._sync.queues import Queues
-from tarry.api._sync.redrives import Redrives
-from tarry.api._sync.schedules import Schedules
-from tarry.apps import default_consumer
 from tarry.core import limits
 from tarry.core._sync.ports import Store
-from tarry.core.codecs import codec_for
 from tarry.core.journal.events import EventKind
 from tarry.core.journal.positions import Gap, LiveEvent
 from tarry.core.operation import Operation
 from tarry.core.settings import StoreSettings
 from tarry.edges.env import broker_from
-from tarry.services.cron._sync.api import Cron
 from tarry.storage.http._sync.store import HttpStore
 from tarry.storage.http.messages import HttpMessages
 
@@ -74,8 +69,10 @@ class _Keys:
         self.revoke = running(store.keys.revoke)
 
 
-class Client:
+class Client(Handles):
     """An `App` on a broker: it has no methods that need a database connection."""
+
+    _queue_type = _RemoteQueue
 
     def __init__(
         self,
@@ -89,11 +86,8 @@ class Client:
         self._begin(HttpStore(*_broker(url, key), settings=settings), consumer)
 
     def _begin(self, store: HttpStore, consumer: str | None) -> None:
+        super().__init__(cast("Store", store), consumer)
         self.store = store
-        self.consumer = consumer or default_consumer()
-        self.queues = Queues(cast("Store", store))
-        self.redrives = Redrives(cast("Store", store))
-        self.schedules = Schedules(cast("Store", store))
         self.keys = cast("ApiKeys", _Keys(store))
 
     @classmethod
@@ -103,18 +97,6 @@ class Client:
         client._begin(store, consumer)
         return client
 
-    @overload
-    def queue(self, name: str) -> Queue[Any]: ...
-    @overload
-    def queue(self, name: str, payload_type: type[P]) -> Queue[P]: ...
-    def queue(self, name: str, payload_type: type[Any] | None = None) -> Queue[Any]:
-        return _RemoteQueue(cast("Store", self.store), name, codec_for(payload_type), consumer=self.consumer)
-
-    def cron(self) -> Cron:
-        """Install schedules from code; in a `with` block, plan them as well. Needs a key with `read`, and `admin` on the
-        queues; to plan only, `produce` is enough."""
-        return Cron(cast("Store", self.store))
-
     def events(
         self, queues: Sequence[str] = (), kinds: Sequence[EventKind | str] = (), *, after: str | None = None
     ) -> Generator[LiveEvent | Gap]:
@@ -122,15 +104,6 @@ class Client:
         without payloads. Reconnects and resumes when the connection is lost, and yields a `Gap` where events are missing.
         Leave the loop to end it; `contextlib.closing` ends it at once."""
         return self.store.events(_names(queues), _names(kinds), after)
-
-    def close(self) -> None:
-        self.store.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _broker(url: str | None, key: str | None) -> tuple[str, str | None]:
