@@ -11,8 +11,6 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Any, LiteralString
 from zoneinfo import TZPATH
@@ -289,9 +287,10 @@ def _zone_data(paths: Sequence[str]) -> tuple[str | None, str | None]:
                     return version, directory
             return None, directory
     try:
-        return _year_and_letter(version_of("tzdata")), "the package tzdata"
-    except PackageNotFoundError:
+        from tzdata import IANA_VERSION
+    except ImportError:
         return None, None
+    return IANA_VERSION, "the package tzdata"
 
 
 def _version_in(file: Path) -> str | None:
@@ -301,12 +300,6 @@ def _version_in(file: Path) -> str | None:
     except OSError:
         return None
     return match[1] if match else None
-
-
-def _year_and_letter(version: str) -> str:
-    """The package version 2026.2 has the data version 2026b."""
-    year, _, number = version.partition(".")
-    return year + (chr(ord("a") + int(number) - 1) if number.isdigit() and 0 < int(number) <= 26 else "")
 
 
 def _zones_there(conn: Connection[Any]) -> CheckResult:
