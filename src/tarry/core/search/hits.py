@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from tarry.core.journal.events import Event
-from tarry.core.messages.model import Counted, DeadLetter, MessagePosition, StoredMessage
+from tarry.core.messages.model import Counted, DeadLetter, KeptMessage, MessagePosition, StoredMessage
 from tarry.core.messages.states import State
 
 WALK = 10_000
@@ -58,7 +58,7 @@ class Hit:
         )
 
 
-def _fields(source: StoredMessage[bytes] | DeadLetter[bytes], *names: str) -> dict[str, Any]:
+def _fields(source: KeptMessage[bytes], *names: str) -> dict[str, Any]:
     return {name: getattr(source, name) for name in names}
 
 
