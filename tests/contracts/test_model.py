@@ -101,7 +101,7 @@ def folded(events: Sequence[Event]) -> tuple[int, int] | None:
             case "acked" | "buried" | "dropped":
                 assert live == (event.version, event.attempt)
                 live = None
-            case "purged":
+            case "discarded":
                 pass
             case other:
                 raise AssertionError(f"{other} is not a part of this play")

@@ -105,7 +105,7 @@ with creation as (
         count(*) filter (where kind = 'acked') as acked, count(*) filter (where kind = 'nacked') as nacked,
         count(*) filter (where kind = 'released') as released, count(*) filter (where kind = 'expired') as expired,
         count(*) filter (where kind = 'buried') as buried, count(*) filter (where kind = 'dropped') as dropped,
-        count(*) filter (where kind = 'purged') as purged, count(*) filter (where kind = 'refused') as refused,
+        count(*) filter (where kind = 'discarded') as discarded, count(*) filter (where kind = 'refused') as refused,
         coalesce(sum(size) filter (where kind in ('offered', 'updated')), 0) as bytes,
         percentile_cont(array[0.5, 0.95, 0.99]) within group (order by l.lag) as lag,
         percentile_cont(array[0.5, 0.95, 0.99]) within group (order by l.wait) as wait,
@@ -118,14 +118,14 @@ select m.*,
     (select count(*) filter (where kind in ('offered', 'redriven'))
          - count(*) filter (where kind in ('acked', 'dropped', 'buried'))
      from tarry.event e where e.queue = m.queue and e.at < m.minute + interval '1 minute') as depth,
-    (select count(*) filter (where kind = 'buried') - count(*) filter (where kind in ('redriven', 'purged'))
+    (select count(*) filter (where kind = 'buried') - count(*) filter (where kind in ('redriven', 'discarded'))
      from tarry.event e where e.queue = m.queue and e.at < m.minute + interval '1 minute') as dead
 from minute m
 order by 1, 2
 """
 
 SERVED_METRICS: LiteralString = """
-select queue_id, minute, offered, updated, redriven, leased, acked, nacked, released, expired, buried, dropped, purged,
+select queue_id, minute, offered, updated, redriven, leased, acked, nacked, released, expired, buried, dropped, discarded,
     refused, bytes_offered, array[lag_p50_s, lag_p95_s, lag_p99_s], array[wait_p50_s, wait_p95_s, wait_p99_s],
     array[processing_p50_s, processing_p95_s, processing_p99_s], depth, dead
 from tarry.metric_minute order by 1, 2

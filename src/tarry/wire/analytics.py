@@ -66,7 +66,7 @@ class Minute(Row):
     expired: int
     buried: int
     dropped: int
-    purged: int
+    discarded: int
     refused: int
     bytes_offered: int
     lag: Annotated[Quantiles | None, Meta(description="Seconds from deliverable to leased.")]

@@ -69,7 +69,7 @@ def _fold(
             elif event.kind == "buried":
                 died.add(event.version)
             version = None
-        elif event.kind == "purged":
+        elif event.kind == "discarded":
             died.discard(event.version)
     if version is not None and key is not None:
         live.add((queue, key, version))

@@ -1,4 +1,4 @@
-"""What failed for good: kept, listed, redriven, purged; and payloads that cannot be decoded."""
+"""What failed for good: kept, listed, redriven, discarded; and payloads that cannot be decoded."""
 
 from __future__ import annotations
 

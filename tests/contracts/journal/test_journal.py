@@ -103,7 +103,7 @@ class TestOneEventPerChange:
         take(queue).bury()
         queue.dead_letters.discard()
         events = timeline(app, queue)
-        assert kinds(events) == ["offered", "leased", "buried", "redriven", "leased", "buried", "purged"]
+        assert kinds(events) == ["offered", "leased", "buried", "redriven", "leased", "buried", "discarded"]
         assert (events[2].detail, events[2].error) == ({"reason": "buried"}, "why")
         assert events[3].detail == {"from_version": events[0].version}
         assert (events[3].attempt, events[3].version) == (0, events[4].version)

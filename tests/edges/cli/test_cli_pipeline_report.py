@@ -78,7 +78,7 @@ def test_a_report_has_every_minute_however_many_there_are(cli: Run, app: App, da
     with psycopg.connect(database) as conn:
         conn.execute(
             "insert into tarry.metric_minute (queue_id, queue, minute, offered, leased, acked, depth, updated, redriven, "
-            "nacked, released, expired, buried, dropped, purged, refused, bytes_offered, dead, exact, run_id, fresh_at) "
+            "nacked, released, expired, buried, dropped, discarded, refused, bytes_offered, dead, exact, run_id, fresh_at) "
             "select 1, 'orders', date_trunc('minute', now()) - n * interval '1 minute', 1, 2, 3, n, "
             "0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, true, 1, now() from generate_series(1, %s) n",
             (minutes,),

@@ -11,7 +11,7 @@ import duckdb
 import psycopg
 
 SENTENCE = "Queue orders: 42.0 s was the delivery lag (p95) in the minute 12:05 UTC, where up to 9.0 s is usual."
-_COUNTS = "updated, redriven, released, expired, buried, dropped, purged, refused, bytes_offered, depth, dead"
+_COUNTS = "updated, redriven, released, expired, buried, dropped, discarded, refused, bytes_offered, depth, dead"
 
 
 def publish(dsn: str, lake: Path, *, anomalies: int = 1, runs: int = 1, files: int = 1) -> None:

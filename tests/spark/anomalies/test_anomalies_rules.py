@@ -223,7 +223,7 @@ def test_a_consumer_that_always_takes_much_bursts_only_above_that(spark: SparkSe
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [("bulk_enqueue", "offered"), ("bulk_delete", "dropped"), ("bulk_delete", "purged"), ("bulk_move", "redriven")],
+    [("bulk_enqueue", "offered"), ("bulk_delete", "dropped"), ("bulk_delete", "discarded"), ("bulk_move", "redriven")],
 )
 def test_ten_in_one_operation_are_a_bulk(spark: SparkSession, name: str, kind: str) -> None:
     journal = Journal()

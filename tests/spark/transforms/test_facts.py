@@ -80,7 +80,7 @@ STORIES: dict[str, list[Event]] = {
     "superseded": SUPERSEDED,
     "edited": EDITED,
     "redriven": [*RETRIED, event("redriven", 90, 7, due=90, size=7, detail={"from_version": 1})],
-    "purged": [*RETRIED, event("purged", 90, due=13, attempt=2)],
+    "discarded": [*RETRIED, event("discarded", 90, due=13, attempt=2)],
     "offered beside the dead": [*RETRIED, event("offered", 30, 9, due=30), event("updated", 31, 10, due=40)],
     "early": EARLY,
     "unseen end": UNSEEN_END,
@@ -153,7 +153,7 @@ def test_a_redriven_version_keeps_the_time_of_its_death_and_its_heir_knows_it(fa
 
 
 def test_a_purged_dead_letter_stays_dead_and_is_not_carried_on(facts_by_story: FactsByStory, known: DataFrame) -> None:
-    assert of(facts_by_story, "purged", *ENDED) == [(1, "dead", "exhausted", 24.0)]
+    assert of(facts_by_story, "discarded", *ENDED) == [(1, "dead", "exhausted", 24.0)]
     assert table(facts.still_open(known).where("settled is not null"), "key") == [
         ("expired",),
         ("offered beside the dead",),

@@ -176,7 +176,7 @@ def test_the_dead_are_counted_beside_the_living(spark: SparkSession) -> None:
         event("buried", 1, 1, detail={"reason": "buried"}, leased=0),
         event("redriven", 61, 2, due=61, detail={"from_version": 1}),
         event("buried", 121, 2, detail={"reason": "buried"}, leased=120),
-        event("purged", 181, 2),
+        event("discarded", 181, 2),
     ]
     measured = metrics.with_depth(metrics.measured(traced(spark, events)), baseline(spark))
     assert table(measured, "minute", "depth", "dead") == [

@@ -52,7 +52,7 @@ def test_a_message_without_an_end_is_live_as_of_its_last_event(spark: SparkSessi
         "done offered/3 leased/3 acked/3",
         "again offered/4 leased/4 acked/4 offered/5",
         "replaced offered/6 updated/7 refused/7",
-        "dead offered/8 leased/8 nacked/8 buried/8 purged/8",
+        "dead offered/8 leased/8 nacked/8 buried/8 discarded/8",
         "revived offered/9 leased/9 buried/9 redriven/10/9",
         "dropped offered/11 dropped/11",
         "expired offered/12 leased/12 expired/12 leased/12 released/12",
@@ -88,7 +88,7 @@ def test_a_dead_letter_stays_until_it_is_revived_or_given_up(spark: SparkSession
         "kept offered/1 leased/1 buried/1",
         "revived offered/2 leased/2 buried/2 redriven/3/2",
         "twice offered/4 leased/4 buried/4 redriven/5/4 leased/5 buried/5",
-        "purged offered/6 leased/6 buried/6 purged/6",
+        "discarded offered/6 leased/6 buried/6 discarded/6",
     )
     assertDataFrameEqual(
         state_from_events.folded_dead(events),

@@ -116,6 +116,6 @@ def test_a_forced_deletion_records_every_message(store: MemoryStore) -> None:
     assert [(event.kind, event.key) for event in store.events()][-4:] == [
         (EventKind.DROPPED, "alive"),
         (EventKind.QUEUE_PURGED, None),
-        (EventKind.PURGED, "dead"),
+        (EventKind.DISCARDED, "dead"),
         (EventKind.QUEUE_DELETED, None),
     ]

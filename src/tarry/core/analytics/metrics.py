@@ -35,7 +35,7 @@ class MetricMinute:
     expired: int
     buried: int
     dropped: int
-    purged: int
+    discarded: int
     refused: int
     bytes_offered: int
     lag: Quantiles | None

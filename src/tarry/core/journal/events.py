@@ -25,7 +25,7 @@ class EventKind(StrEnum):
     REDRIVEN = "redriven"
     DROPPED = "dropped"
     EDITED = "edited"
-    PURGED = "purged"
+    DISCARDED = "discarded"
     CRON_PLANNED = "cron_planned"
     CRON_REPLACED = "cron_replaced"
     QUEUE_CREATED = "queue_created"

@@ -25,7 +25,7 @@ CLOCK = "clock"
 _CLOCK_EVERY = 5
 TOPICS = frozenset({"queues", "messages", "dead", "schedules", "consumers"})
 """Those of events."""
-_DEAD = frozenset({EventKind.BURIED, EventKind.REDRIVEN, EventKind.PURGED})
+_DEAD = frozenset({EventKind.BURIED, EventKind.REDRIVEN, EventKind.DISCARDED})
 _CONSUMERS = frozenset({EventKind.LEASED, EventKind.ACKED, EventKind.NACKED, EventKind.EXPIRED})
 _BUFFER = 20
 

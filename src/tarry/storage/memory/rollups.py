@@ -53,7 +53,7 @@ class MemoryRollups(MemoryRole):
             if event.kind in _COUNTED:
                 total[_COUNTED[event.kind]] += 1
             total["live_delta"] += (event.kind in BEGINS) - (event.kind in ENDS)
-            total["dead_delta"] += (event.kind is K.BURIED) - (event.kind in (K.REDRIVEN, K.PURGED))
+            total["dead_delta"] += (event.kind is K.BURIED) - (event.kind in (K.REDRIVEN, K.DISCARDED))
         return [QueueSlice(name, start, **total) for (start, name), total in sorted(totals.items())]
 
     @locked

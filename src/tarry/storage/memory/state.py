@@ -274,7 +274,7 @@ class MemoryQueue:
     def discard(self, where: DeadFilter = EVERY_LETTER) -> int:
         discarded = self.dead_fitting(where)
         for dead in discarded:
-            self.note(EventKind.PURGED, dead.row)
+            self.note(EventKind.DISCARDED, dead.row)
             del self.dead[dead.row.version]
         return len(discarded)
 

@@ -21,7 +21,7 @@ create type tarry.event_kind as enum (
     'redriven',
     'dropped',
     'edited',
-    'purged',
+    'discarded',
     'cron_planned',
     'cron_replaced',
     'queue_created',
@@ -409,7 +409,7 @@ create table tarry.metric_minute (
     expired bigint not null,
     buried bigint not null,
     dropped bigint not null,
-    purged bigint not null,
+    discarded bigint not null,
     refused bigint not null,
     bytes_offered bigint not null,
     depth bigint not null,
@@ -947,7 +947,7 @@ create view tarry.metrics as
     m.expired,
     m.buried,
     m.dropped,
-    m.purged,
+    m.discarded,
     m.refused,
     m.bytes_offered,
     m.depth,
@@ -1063,6 +1063,6 @@ create view tarry.anomalies as
      LEFT JOIN tarry.queue q ON q.id = a.queue_id;
 
 insert into tarry.migration (number, name, checksum) values
-    (1, '0001_pre_initial', 'babf758af28d7c5c'),
+    (1, '0001_pre_initial', '6355a688e10b5abd'),
     (2, '0002_pre_rollups', '124171344f5bc892'),
     (3, '0003_pre_bulk_jobs', 'bf035f1bb4bbd3f8');

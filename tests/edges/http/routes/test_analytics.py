@@ -23,7 +23,7 @@ from tests.kit.steps import all_at_once
 
 NOW = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
 COUNTS = ("offered", "updated", "redriven", "leased", "acked", "nacked", "released", "expired", "buried", "dropped",
-          "purged", "refused", "bytes_offered", "depth", "dead")  # fmt: skip
+          "discarded", "refused", "bytes_offered", "depth", "dead")  # fmt: skip
 QUEUES = {"own": 1, "foreign": 2}
 
 

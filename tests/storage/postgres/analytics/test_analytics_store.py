@@ -29,7 +29,7 @@ from tarry.testing import MutableClock
 START = datetime(2024, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 COUNTS = ("offered", "updated", "redriven", "leased", "acked", "nacked", "released", "expired", "buried", "dropped",
-          "purged", "refused", "bytes_offered", "depth", "dead")  # fmt: skip
+          "discarded", "refused", "bytes_offered", "depth", "dead")  # fmt: skip
 
 
 @pytest.fixture

@@ -72,7 +72,8 @@ def events(dsn: str) -> dict[str, int]:
     with psycopg.connect(dsn) as conn:
         return dict(
             conn.execute(
-                "select kind::text, count(*) from tarry.event where kind in ('dropped', 'purged', 'queue_deleted') group by 1"
+                "select kind::text, count(*) from tarry.event "
+                "where kind in ('dropped', 'discarded', 'queue_deleted') group by 1"
             ).fetchall()
         )
 
@@ -103,7 +104,7 @@ def test_writers_of_other_queues_do_not_wait_for_the_batches(
     assert [outcome for _, outcome in seen] == [Outcome.CREATED] * 4, "three batches, and one that finds nothing"
     assert seen[0][0] > 0, "the first offer came while messages of the deleted queue were left"
     assert left(database) == (4, 0, 0)
-    assert events(database) == {"dropped": N - 12, "purged": 12, "queue_deleted": 1}
+    assert events(database) == {"dropped": N - 12, "discarded": 12, "queue_deleted": 1}
 
 
 def test_the_sweeper_goes_on_where_the_deleting_process_ended(
@@ -124,7 +125,7 @@ def test_the_sweeper_goes_on_where_the_deleting_process_ended(
     assert app.queue("big").try_poll() is None, "a new queue of the name has none of them"
     assert sweep(database).removed == 15
     assert left(database) == (0, 0, 0)
-    assert events(database) == {"dropped": N - 12, "purged": 12, "queue_deleted": 1}
+    assert events(database) == {"dropped": N - 12, "discarded": 12, "queue_deleted": 1}
 
 
 def test_with_the_callers_connection_everything_belongs_to_its_transaction(app: App, database: str) -> None:

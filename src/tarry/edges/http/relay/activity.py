@@ -47,7 +47,7 @@ _UPDATES = {
     EventKind.BURIED: ("move_to_dlq", "dead"),
     EventKind.DROPPED: ("delete", "queued"),
     EventKind.CRON_REPLACED: ("delete", "queued"),
-    EventKind.PURGED: ("delete", "dead"),
+    EventKind.DISCARDED: ("delete", "dead"),
 }
 """Relay's type and status of a live event. Other kinds are an `update` of a queued message."""
 

@@ -20,7 +20,7 @@ FOLDED = struct(
     "queue_id int, queue string, key string, version long, last_id long, offered_at timestamp, due_at timestamp, "
     "origin long, size int, priority int, first_leased_at timestamp, released_at timestamp, leases long, releases long, "
     "expiries long, expired_attempt int, processing_us long, held struct, failed struct, settled struct, lost struct, "
-    "redriven_at timestamp, purged_at timestamp",
+    "redriven_at timestamp, discarded_at timestamp",
     held=struct("id long, lease_until timestamp, consumer string"),
     failed=struct("id long, error string"),
     settled=struct("id long, at timestamp, outcome string, reason string, attempt int"),
@@ -104,7 +104,7 @@ def partials(sequence: DataFrame) -> DataFrame:
         when(own & end.isNotNull(), settled(end)).when(replaced, settled(F.lit("superseded"))).alias("settled"),
         when(missed, F.struct("id", "at")).alias("lost"),
         when(role == "origin", "at").alias("redriven_at"),
-        when(own & (kind == "purged"), "at").alias("purged_at"),
+        when(own & (kind == "discarded"), "at").alias("discarded_at"),
     )
 
 
@@ -120,7 +120,7 @@ def folded(parts: DataFrame) -> DataFrame:
         F.max("expired_attempt").alias("expired_attempt"),
         F.sum(F.coalesce("processing_us", F.lit(0))).alias("processing_us"),
         # Structs compare by their first field, the event id: the latest wins.
-        *(F.max(name).alias(name) for name in ("held", "failed", "settled", "lost", "redriven_at", "purged_at")),
+        *(F.max(name).alias(name) for name in ("held", "failed", "settled", "lost", "redriven_at", "discarded_at")),
         fresh.alias("fresh"),
     )
 
@@ -146,7 +146,7 @@ def outcome() -> Column:
     return (
         F.when(F.col("redriven_at").isNotNull(), "redriven")
         .when(F.col("settled").isNotNull(), F.col("settled.outcome"))
-        .when(F.col("purged_at").isNotNull(), "dead")
+        .when(F.col("discarded_at").isNotNull(), "dead")
         .when(F.col("lost").isNotNull(), "unknown")
         .otherwise("live")
     )
@@ -154,14 +154,14 @@ def outcome() -> Column:
 
 def still_open(known: DataFrame) -> DataFrame:
     """Versions that later events can change: live ones, and dead ones that may be redriven."""
-    left = (outcome() == "live") | ((outcome() == "dead") & F.col("purged_at").isNull())
+    left = (outcome() == "live") | ((outcome() == "dead") & F.col("discarded_at").isNull())
     return known.where(left).select(*FOLDED.names)
 
 
 def published(known: DataFrame) -> DataFrame:
     """The facts, in their published form."""
     died_by_expiry = (F.col("settled.outcome") == "dead") & (F.col("settled.attempt") == F.col("expired_attempt"))
-    settled_at = F.coalesce("settled.at", "lost.at", "redriven_at", "purged_at")
+    settled_at = F.coalesce("settled.at", "lost.at", "redriven_at", "discarded_at")
     since = F.greatest("due_at", "offered_at")
     columns = {
         "settled_at": settled_at,

@@ -21,8 +21,8 @@ CREATIONS = ("offered", "updated", "edited", "redriven")
 ENDINGS = ("acked", "dropped", "buried", "cron_replaced")
 """Each removes a live message."""
 _LIFE = (*CREATIONS, "leased", "touched", "nacked", "released", "expired", *ENDINGS)
-_BESIDE = ("refused", "purged")
-"""Events outside the life of a live row: `refused` is not under its lock, `purged` is of a dead letter."""
+_BESIDE = ("refused", "discarded")
+"""Events outside the life of a live row: `refused` is not under its lock, `discarded` is of a dead letter."""
 
 TRACED = struct(
     "id long, at timestamp, date date, kind string, queue_id int, queue string, version long, attempt int, "
@@ -127,6 +127,6 @@ def traced(sequence: DataFrame) -> DataFrame:
         "processing_us": worked_us(),
         # Not "+1 for offered": a queue whose journal was off for a while must not have a negative count forever.
         "net": F.when(kind.isin(*_BESIDE), F.lit(0)).otherwise(live_after - F.col("was_live").cast("int")),
-        "dead_net": F.when(kind == "buried", 1).when(kind.isin("redriven", "purged"), -1).otherwise(0),
+        "dead_net": F.when(kind == "buried", 1).when(kind.isin("redriven", "discarded"), -1).otherwise(0),
     }
     return sequence.withColumns(columns).select(*TRACED.names)

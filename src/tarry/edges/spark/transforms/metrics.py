@@ -11,7 +11,7 @@ from tarry.edges.spark.transforms.quantiles import EXACT_UP_TO, quantiles, sprea
 
 COUNTED = (
     "offered", "updated", "redriven", "leased", "acked", "nacked", "released", "expired", "buried", "dropped",
-    "purged", "refused",
+    "discarded", "refused",
 )  # fmt: skip
 MEASURES = ("lag", "wait", "processing")
 

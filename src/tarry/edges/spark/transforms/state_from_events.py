@@ -53,8 +53,10 @@ def folded_dead(events: DataFrame) -> DataFrame:
     """The dead letters that exist after all these events: buried, and neither redriven nor discarded."""
     buried = events.where(F.col("kind") == "buried").select("queue_id", "key", "version")
     gone = (
-        events.where(F.col("kind").isin("redriven", "purged"))
-        .select(F.when(F.col("kind") == "purged", F.col("version")).otherwise(F.col("from_version")).alias("version"))
+        events.where(F.col("kind").isin("redriven", "discarded"))
+        .select(
+            F.when(F.col("kind") == "discarded", F.col("version")).otherwise(F.col("from_version")).alias("version")
+        )
         .where(F.col("version").isNotNull())
         .distinct()
     )

@@ -8,7 +8,7 @@ create type tarry.journal_level as enum ('off', 'events', 'payloads');
 
 create type tarry.event_kind as enum (
     'offered', 'updated', 'leased', 'touched', 'acked', 'nacked', 'released', 'refused', 'expired', 'buried',
-    'redriven', 'dropped', 'edited', 'purged', 'cron_planned', 'cron_replaced', 'queue_created', 'queue_edited',
+    'redriven', 'dropped', 'edited', 'discarded', 'cron_planned', 'cron_replaced', 'queue_created', 'queue_edited',
     'queue_renamed', 'queue_paused', 'queue_resumed', 'queue_purged', 'queue_deleted'
 );
 
@@ -641,7 +641,7 @@ create table tarry.metric_minute (
     expired bigint not null,
     buried bigint not null,
     dropped bigint not null,
-    purged bigint not null,
+    discarded bigint not null,
     refused bigint not null,
     bytes_offered bigint not null,
     depth bigint not null,  -- live messages at the end of the minute

@@ -189,7 +189,7 @@ def zombie_message(context: DetectorContext, settings: ZombieMessage) -> DataFra
     """
     of_key = Window.partitionBy("queue_id", "key").orderBy("id")
     # An expiry is recorded by the consumer that leases the message next, or earlier by a sweeper, which leases nothing.
-    life = context.events.where(F.col("key").isNotNull() & ~F.col("kind").isin("refused", "purged", "expired"))
+    life = context.events.where(F.col("key").isNotNull() & ~F.col("kind").isin("refused", "discarded", "expired"))
     next_event = F.lead(F.struct("at", "kind")).over(of_key)
     held = life.withColumn("next_event", next_event).where(F.col("kind").isin("leased", "touched"))
     length_us = micros_between(F.col("at"), F.col("lease_until"))

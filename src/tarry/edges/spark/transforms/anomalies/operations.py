@@ -55,7 +55,7 @@ def bulk_enqueue(context: DetectorContext, settings: Bulk) -> DataFrame:
 def bulk_delete(context: DetectorContext, settings: Bulk) -> DataFrame:
     """Live messages or dead letters. A purge of the queue is reported by `queue_cleared` instead."""
     cleared = judged(context, "queue_purged").select("queue_id", "xid")
-    counted = operations(judged(context, "dropped", "purged")).join(cleared, ["queue_id", "xid"], "left_anti")
+    counted = operations(judged(context, "dropped", "discarded")).join(cleared, ["queue_id", "xid"], "left_anti")
     return _bulk(counted.where(F.col("count") >= settings.at_least), "were removed from queue")
 
 

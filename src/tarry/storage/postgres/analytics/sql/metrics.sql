@@ -1,6 +1,6 @@
 -- Minutes of queues, newest first, with the current name of the queue; keyset pagination.
 select coalesce(q.name, m.queue) as queue, m.minute, m.offered, m.updated, m.redriven, m.leased, m.acked, m.nacked,
-    m.released, m.expired, m.buried, m.dropped, m.purged, m.refused, m.bytes_offered, m.depth, m.dead, m.lag_p50_s,
+    m.released, m.expired, m.buried, m.dropped, m.discarded, m.refused, m.bytes_offered, m.depth, m.dead, m.lag_p50_s,
     m.lag_p95_s, m.lag_p99_s, m.wait_p50_s, m.wait_p95_s, m.wait_p99_s, m.processing_p50_s, m.processing_p95_s,
     m.processing_p99_s, m.exact, m.run_id, m.fresh_at, m.queue_id
 from tarry.metric_minute m left join tarry.queue q on q.id = m.queue_id

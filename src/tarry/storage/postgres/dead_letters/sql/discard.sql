@@ -13,7 +13,7 @@ with q as materialized (
     returning key, version, attempt, priority, due_at
 ), journaled as (
     insert into tarry.event (kind, at, queue, key, version, attempt, priority, due_at)
-    select 'purged', coalesce(%(now)s::timestamptz, clock_timestamp()), q.id, g.key, g.version, g.attempt, g.priority,
+    select 'discarded', coalesce(%(now)s::timestamptz, clock_timestamp()), q.id, g.key, g.version, g.attempt, g.priority,
         g.due_at
     from q cross join gone g
     where q.journal <> 'off'

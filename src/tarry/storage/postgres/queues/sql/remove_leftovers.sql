@@ -25,7 +25,7 @@ with q as materialized (
     from q cross join (
         select 'dropped'::tarry.event_kind as kind, dropped.* from dropped
         union all
-        select 'purged'::tarry.event_kind, discarded.* from discarded) g
+        select 'discarded'::tarry.event_kind, discarded.* from discarded) g
     where q.journal <> 'off'
 ), noted as (
     insert into tarry.event (kind, at, queue, detail)

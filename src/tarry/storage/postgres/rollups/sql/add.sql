@@ -10,7 +10,7 @@ with edge as materialized (
         greatest(extract(epoch from e.at - case when e.kind = 'leased' then e.due_at else e.leased_at end), 0)::float8 as took_s,
         case when e.kind in ('offered', 'redriven') then 1
             when e.kind in ('acked', 'buried', 'dropped', 'cron_replaced') then -1 else 0 end as live,
-        case when e.kind = 'buried' then 1 when e.kind in ('redriven', 'purged') then -1 else 0 end as dead
+        case when e.kind = 'buried' then 1 when e.kind in ('redriven', 'discarded') then -1 else 0 end as dead
     from edge cross join tarry.event e
     where (e.xid::text::bigint >= %(next_xid)s::bigint or e.xid::text::bigint = any(%(running)s::bigint[]))
       and (%(end_xid)s::bigint is null or e.xid::text::bigint < %(end_xid)s::bigint)
