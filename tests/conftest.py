@@ -33,7 +33,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 _FUZZED = {"test_document.py", "test_relay_fuzzed.py"}
 """Cases are generated while these files are collected, which takes longer than all other files together."""
 
-_LONGEST_FIRST = ("spark", "chaos", "docs", "services", "concurrency", "storage", "edges", "plans", "migrations")
+_LONGEST_FIRST = ("edges/spark", "chaos", "docs", "services", "concurrency", "storage", "edges", "plans", "migrations")
 """Folders of tests, by how long their longest file takes."""
 
 
@@ -59,8 +59,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _turn(path: Path) -> int:
-    folder = path.relative_to(Path(__file__).parent).parts[0]
-    return _LONGEST_FIRST.index(folder) if folder in _LONGEST_FIRST else len(_LONGEST_FIRST)
+    below = path.relative_to(Path(__file__).parent).as_posix()
+    turns = [turn for turn, folder in enumerate(_LONGEST_FIRST) if below.startswith(f"{folder}/")]
+    return min(turns, default=len(_LONGEST_FIRST))
 
 
 class _SparkTogether(LoadFileScheduling):
@@ -73,7 +74,7 @@ class _SparkTogether(LoadFileScheduling):
         return _SPARK if nodeid.startswith(_SPARK) else super()._split_scope(nodeid)
 
 
-_SPARK = "tests/spark/"
+_SPARK = "tests/edges/spark/"
 
 
 @pytest.hookimpl(optionalhook=True)

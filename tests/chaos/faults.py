@@ -215,7 +215,7 @@ def _tarry(*arguments: str) -> Callable[[Scene, random.Random], object]:
 
 
 def _run_pipeline(scene: Scene, chance: random.Random) -> object:
-    """It runs beside the clients, and through the next faults. Whether it ends well is checked in `tests/spark`."""
+    """It runs beside the clients, and through the next faults. Whether it ends well is checked in `tests/edges/spark`."""
     for member in scene.crowd.of("pipeline"):
         if member.process.poll() is not None:
             scene.crowd.kill(member)

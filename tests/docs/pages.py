@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 INDEX = DOCS / "README.md"
 SPARK_PAGE = DOCS / "reference" / "spark.md"
-"""Its examples want a session, so tests/spark runs them, which has one."""
+"""Its examples want a session, so tests/edges/spark runs them, which has one."""
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 
 _FENCE = re.compile(r"```(?P<language>[a-z]*)\s*")

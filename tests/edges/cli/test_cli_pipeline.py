@@ -1,4 +1,4 @@
-"""tarry pipeline, verify and anomaly: their output and exit codes. The jobs are played; tests/spark runs real ones."""
+"""tarry pipeline, verify and anomaly: their output and exit codes. The jobs are played; tests/edges/spark runs real ones."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from playwright.sync_api import Browser, expect
 
 from tarry.edges.spark.report.html import page
-from tests.spark.sample_report import NASTY, full
+from tests.edges.spark.sample_report import NASTY, full
 
 
 def test_the_file_draws_its_charts_and_fetches_nothing(browser: Browser, tmp_path: Path) -> None:

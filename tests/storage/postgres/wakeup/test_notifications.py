@@ -15,7 +15,7 @@ from tarry.storage.postgres._sync.runner import drive
 from tarry.storage.postgres._sync.store import PostgresStore
 from tarry.storage.postgres.connections import KEYWORDS, configure
 from tarry.storage.postgres.wakeup.statements import delete_stale_waiters, leave, wait
-from tests.spark.sink.sink_kit import offered, row
+from tests.edges.spark.sink.sink_kit import offered, row
 
 QUEUE = "q"
 MINUTE = timedelta(minutes=1)

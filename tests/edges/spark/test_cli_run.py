@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 import tarry
 from tarry.edges.cli.main import main
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 # Eight jobs, one after the other, each of several queries; on a busy machine that takes its time.
 pytestmark = pytest.mark.timeout(600)

@@ -20,10 +20,10 @@ from tarry.core.journal.events import JournalLevel
 from tarry.core.settings import QueueSettings, StoreSettings
 from tarry.storage.postgres._sync.store import PostgresStore
 from tarry.testing import MutableClock
+from tests.edges.spark.sink.sink_kit import offered, run_sql, staged_row
 from tests.kit.clocks import START
 from tests.kit.servers import Server
 from tests.kit.steps import MINUTE, SECOND
-from tests.spark.sink.sink_kit import offered, run_sql, staged_row
 
 OUTCOMES = (Outcome.CREATED, Outcome.UPDATED, Outcome.IGNORED, Outcome.SUPERSEDED)
 QUEUES = ("p", "q")

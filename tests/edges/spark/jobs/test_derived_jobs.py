@@ -20,8 +20,8 @@ from tarry.edges.spark.lake import history as trace
 from tarry.edges.spark.lake.lake import Lake
 from tarry.storage.postgres.analytics.history.store import PostgresHistory
 from tarry.storage.postgres.analytics.store import PipelineAnalytics
-from tests.spark import workload
-from tests.spark.workload import EVENING, Traffic, compared, queried
+from tests.edges.spark import workload
+from tests.edges.spark.workload import EVENING, Traffic, compared, queried
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,7 +11,7 @@ import pytest
 from tarry.edges.spark.transforms.anomalies.builtin import BUILT_IN, RULES
 from tarry.edges.spark.transforms.anomalies.messages import FlashMessage, LargePayload
 from tarry.edges.spark.transforms.anomalies.operations import BurstDequeue
-from tests.spark.anomalies.anomaly_kit import NOON, Journal, detected_by, habit, keys, seen
+from tests.edges.spark.anomalies.anomaly_kit import NOON, Journal, detected_by, habit, keys, seen
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,7 +8,7 @@ import pytest
 
 from tarry.app import prepare
 from tarry.core.analytics.bulk_offer import Rules, StagingLost
-from tests.spark.sink.sink_kit import counts, live_keys, new_write, row, sink_of, stage, staged_rows
+from tests.edges.spark.sink.sink_kit import counts, live_keys, new_write, row, sink_of, stage, staged_rows
 from tests.storage.postgres.embedded.embedded_kit import Sandbox, kill_server, open_sandbox
 
 

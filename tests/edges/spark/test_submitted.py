@@ -12,7 +12,7 @@ import pytest
 
 import tarry
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.chaos

@@ -10,7 +10,7 @@ import pytest
 
 from tarry.edges.spark.transforms import facts
 from tarry.edges.spark.transforms import history as tracing
-from tests.spark.journal_frames import Event, event, frame, plain, table
+from tests.edges.spark.journal_frames import Event, event, frame, plain, table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

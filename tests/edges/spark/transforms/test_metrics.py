@@ -9,7 +9,7 @@ import pytest
 from tarry.edges.spark.sizing import local_frame
 from tarry.edges.spark.transforms import history as tracing
 from tarry.edges.spark.transforms import metrics, quantiles
-from tests.spark.journal_frames import Event, event, frame, second, table
+from tests.edges.spark.journal_frames import Event, event, frame, second, table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 180.0
 BATCH_ROWS = 1_000
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 VICTIMS = ("all", "driver", "jvm")
 # What can be seen of an archive run from outside, in the order in which it comes.
 MOMENTS = ("planned", "writing", "written", "durable")
@@ -105,7 +105,7 @@ class Writers:
 @contextmanager
 def driver(dsn: str, lake: str) -> Iterator[subprocess.Popen[bytes]]:
     """In a process group of its own, so that it can be ended with all that it has started."""
-    command = [sys.executable, "-m", "tests.spark.archive_driver", dsn, lake, str(BATCH_ROWS)]
+    command = [sys.executable, "-m", "tests.edges.spark.archive_driver", dsn, lake, str(BATCH_ROWS)]
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     log_path = Path(lake).parent / f"driver-{time.monotonic_ns()}.log"
     with log_path.open("wb") as log:

@@ -10,19 +10,19 @@ from pathlib import Path
 import pytest
 
 from tarry.core.analytics.bulk_offer import SinkWrite
+from tests.edges.spark.sink.sink_kit import counts, number, run_sql, sink_of, staged_rows
 from tests.kit.standalone import standalone
-from tests.spark.sink.sink_kit import counts, number, run_sql, sink_of, staged_rows
 
 pytestmark = pytest.mark.chaos
 
 ROWS = 20_000
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 ATTEMPTS = "select last_value from tarry.sink_attempt_id_seq"
 
 
 def program(dsn: str, fault: str, *, master: str = "local[2,4]") -> int:
     """One driver from its start to its end, whatever that is."""
-    command = [sys.executable, "-m", "tests.spark.crashing", master, dsn, fault, str(ROWS)]
+    command = [sys.executable, "-m", "tests.edges.spark.crashing", master, dsn, fault, str(ROWS)]
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     return subprocess.run(command, cwd=ROOT, env=environ, start_new_session=True, check=False, timeout=600).returncode
 

@@ -15,7 +15,7 @@ from tarry.edges.spark.jobs import forecast as job
 from tarry.edges.spark.sizing import local_frame
 from tarry.edges.spark.transforms.forecast import capacities, forecast, verdicts, with_load
 from tarry.testing import MutableClock
-from tests.spark.journal_frames import START, second, table
+from tests.edges.spark.journal_frames import START, second, table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -18,10 +18,10 @@ from tarry.app import App
 from tarry.core.analytics.bulk_offer import SinkWrite, WriteState
 from tarry.edges.spark.sink import writer as sink
 from tarry.edges.spark.source.reader import register
+from tests.edges.spark.crashing import FaultySource
+from tests.edges.spark.sink.sink_kit import counts, live_keys, number, run_sql, sink_of, staged_rows
 from tests.kit.sleepers import until
 from tests.kit.steps import seen
-from tests.spark.crashing import FaultySource
-from tests.spark.sink.sink_kit import counts, live_keys, number, run_sql, sink_of, staged_rows
 
 AT = datetime(2030, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
 ATTEMPTS = "select last_value from tarry.sink_attempt_id_seq"

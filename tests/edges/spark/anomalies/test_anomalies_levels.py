@@ -12,7 +12,7 @@ from tarry.edges.spark.transforms import history as tracing
 from tarry.edges.spark.transforms.anomalies import baselines, profiles
 from tarry.edges.spark.transforms.anomalies.context import BANDS, QUEUES
 from tarry.edges.spark.transforms.anomalies.statistical import LevelSettings, incidents, scored, unusual
-from tests.spark.anomalies.anomaly_kit import NOON, SINCE, TODAY, UNTIL, Journal, day, detected_by, seen
+from tests.edges.spark.anomalies.anomaly_kit import NOON, SINCE, TODAY, UNTIL, Journal, day, detected_by, seen
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -108,7 +108,7 @@ def anomalies_in(spark: SparkSession, values: dict[int, float], metric: str, **b
     rows = [
         (1, "orders", metric, 1, NOON + timedelta(minutes=m), TODAY, 12, x * x, x) for m, x in values.items()
     ]  # fmt: skip
-    from tests.spark.anomalies.anomaly_kit import SERIES
+    from tests.edges.spark.anomalies.anomaly_kit import SERIES
 
     what = seen(spark, Journal(), series=local_frame(spark, rows, SERIES), bands=usual(spark, metric, **band))
     name = {"offered": "unusual_offers", "acked": "unusual_acks", "failed": "unusual_failures"}[metric]
@@ -156,7 +156,7 @@ def test_what_happens_once_an_hour_is_usual_though_its_median_is_zero(spark: Spa
         (1, "orders", "offered", 1, NOON, TODAY, 12, 16.0, 4.0),
         (1, "orders", "offered", 1, NOON, TODAY, 12, 64.0, 8.0),
     ]
-    from tests.spark.anomalies.anomaly_kit import SERIES
+    from tests.edges.spark.anomalies.anomaly_kit import SERIES
 
     scores = scored(local_frame(spark, rows, SERIES), baselines.bands(past, [TODAY]))
     (out,) = unusual(scores, LevelSettings("offered")).collect()

@@ -13,8 +13,7 @@ from tarry.core.analytics.bulk_offer import BadRows, Rules, Staged, StagingLost,
 from tarry.core.errors import InvalidInput, InvalidState
 from tarry.core.messages.model import EARLIEST, KEEP
 from tarry.core.settings import QueueSettings
-from tests.kit.steps import MINUTE, all_at_once, take
-from tests.spark.sink.sink_kit import (
+from tests.edges.spark.sink.sink_kit import (
     counts,
     live_keys,
     new_write,
@@ -26,6 +25,7 @@ from tests.spark.sink.sink_kit import (
     stage,
     staged_rows,
 )
+from tests.kit.steps import MINUTE, all_at_once, take
 
 
 class TestCommit:

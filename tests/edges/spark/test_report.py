@@ -25,7 +25,7 @@ from tarry.edges.spark.report.values import (
     report_of,
 )
 from tarry.edges.spark.report.words import seconds, sparkline
-from tests.spark.sample_report import MINUTE, NASTY, NOON, anomaly, full, hour, metric
+from tests.edges.spark.sample_report import MINUTE, NASTY, NOON, anomaly, full, hour, metric
 
 
 def text_of(report: Report) -> str:

@@ -16,7 +16,7 @@ from tarry.edges.spark.transforms.anomalies.context import DetectorContext
 from tarry.edges.spark.transforms.anomalies.findings import FINDINGS
 from tarry.edges.spark.transforms.anomalies.messages import LargePayload
 from tarry.edges.spark.transforms.anomalies.registry import Registry, detected, detector
-from tests.spark.anomalies.anomaly_kit import Journal, detected_by, seen
+from tests.edges.spark.anomalies.anomaly_kit import Journal, detected_by, seen
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

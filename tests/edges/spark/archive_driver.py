@@ -1,4 +1,4 @@
-"""A driver of its own that archives again and again until it is killed: `python -m tests.spark.archive_driver`."""
+"""A driver of its own that archives again and again until it is killed: `python -m tests.edges.spark.archive_driver`."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tarry.edges.spark.transforms import consumers
 from tarry.edges.spark.transforms import history as tracing
-from tests.spark.journal_frames import Event, event, frame, table
+from tests.edges.spark.journal_frames import Event, event, frame, table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,7 +14,7 @@ import pytest
 from tarry.edges.spark import session
 from tarry.edges.spark.session import JavaMissing, java_home
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 TINY_JOB = """
 from tarry.edges.spark.session import session
 spark = session("local[1]", {"spark.driver.memory": "512m"})
