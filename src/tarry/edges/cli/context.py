@@ -40,14 +40,17 @@ class AuditedCommand:
 
     @classmethod
     def of(cls, path: str, given: Mapping[str, Any]) -> AuditedCommand:
-        detail = {name: _storable(str(value)) for name, value in given.items() if value is not None}
+        options: dict[str, Any] = {}
+        for name, value in given.items():
+            options |= vars(value) if is_dataclass(value) else {name: value}
+        # Texts that PostgreSQL accepts: options are audited before they are validated.
+        detail = {
+            name: str(value).replace("\x00", "").encode(errors="replace").decode()[:200]
+            for name, value in options.items()
+            if value is not None
+        }
         queue = detail.get("name") if path.startswith("tarry queue ") else detail.get("queue")
         return cls(path, queue, detail)
-
-
-def _storable(text: str) -> str:
-    """Text that PostgreSQL accepts: options are audited before they are validated."""
-    return text.replace("\x00", "").encode(errors="replace").decode()[:200]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +140,7 @@ class CommandSession:
     def progress(self, description: str) -> Generator[Callable[..., None]]:
         """Show progress on stderr, if that is a terminal. Yields a function that updates `completed`, `total` and `text`."""
         if not self.shows_progress:
-            yield _no_progress
+            yield lambda **changes: None
             return
         from rich.console import Console
         from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -164,10 +167,6 @@ class CommandSession:
         return _prompt(f"{question} Type {name} to continue: ", "this needs the name again", f"add --confirm {name}")
 
 
-def _no_progress(**changes: Any) -> None:
-    """Show nothing: there is no terminal."""
-
-
 def _write_aside(text: str) -> None:
     sys.stderr.write(shown(text) + "\n")
     sys.stderr.flush()
@@ -181,8 +180,7 @@ def _prompt(question: str, need: str, hint: str) -> str:
     return sys.stdin.readline().strip()
 
 
-def _shared(declaration: str, help: str) -> Any:
-    return option(declaration, help, panel="Connection and output")
+_shared = functools.partial(option, panel="Connection and output")
 
 
 @dataclass(frozen=True)
@@ -247,7 +245,7 @@ def command(path: str, *examples: str, audited: bool = False) -> Callable[[Actio
         def run(ctx: typer.Context, shared: Shared, **given: Any) -> int:
             session = shared.over(ctx.find_root().obj).session()
             if audited:
-                session = replace(session, audited=AuditedCommand.of(ctx.command_path, _flat(given)))
+                session = replace(session, audited=AuditedCommand.of(ctx.command_path, given))
             try:
                 code = action(session, **given)
                 session.printer.flush()
@@ -260,7 +258,10 @@ def command(path: str, *examples: str, audited: bool = False) -> Callable[[Actio
         own = list(inspect.signature(action, eval_str=True).parameters.values())[1:]
         first, last = list(inspect.signature(run, eval_str=True).parameters.values())[:2]
         flat = flattened(run, [first, *own, last])
-        app.command(name, help=_help_text(action, examples), cls=Command, context_settings=CONTEXT)(flat)
+        # The mark `\\b` keeps the lines of the examples apart.
+        listed = "".join(f"\n  {example}" for example in examples)
+        help = f"{inspect.cleandoc(action.__doc__ or '')}\n\n\b\nExamples:{listed}"
+        app.command(name, help=help, cls=Command, context_settings=CONTEXT)(flat)
         return action
 
     return register
@@ -288,16 +289,3 @@ def flattened(action: Callable[..., Any], parameters: Sequence[inspect.Parameter
         [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, annotation=k, default=d) for n, k, d in options]
     )
     return flat
-
-
-def _flat(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options by name, those of dataclasses among them."""
-    flat: dict[str, Any] = {}
-    for name, value in given.items():
-        flat |= vars(value) if is_dataclass(value) else {name: value}
-    return flat
-
-
-def _help_text(action: Action, examples: Sequence[str]) -> str:
-    """The docstring and the examples; the mark `\\b` keeps their lines apart."""
-    return inspect.cleandoc(action.__doc__ or "") + "\n\n\b\nExamples:\n" + "\n".join(f"  {e}" for e in examples)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tarry.core.cron import schedule_types
@@ -28,14 +29,8 @@ if TYPE_CHECKING:
 
 Name = Annotated[str, argument("NAME", "The schedule.")]
 Payload = Annotated[str | None, option("--payload JSON", "JSON (default null), - for stdin, @FILE.")]
-
-
-def _when(declaration: str, help: str) -> Any:
-    return option(declaration, help, panel="When")
-
-
-def _how(declaration: str, help: str) -> Any:
-    return option(declaration, help, panel="Behaviour")
+_when = partial(option, panel="When")
+_how = partial(option, panel="Behaviour")
 
 
 @dataclass(frozen=True)

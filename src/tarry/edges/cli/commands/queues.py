@@ -6,8 +6,9 @@ import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import IO, TYPE_CHECKING, Annotated, Literal, cast
 
 from tarry.core.errors import TarryError
 from tarry.core.journal.events import JournalLevel
@@ -32,10 +33,7 @@ Show = Callable[..., None]
 _COUNTS = ("created", "updated", "ignored", "superseded", "fine", "refused", "not_stored", "blank")
 _STYLES = {"created": "green", "refused": "red", "not_stored": "red"}
 Name = Annotated[str, argument("NAME", "The queue.")]
-
-
-def _setting(declaration: str, help: str) -> Any:
-    return option(declaration, help, panel="Settings")
+_setting = partial(option, panel="Settings")
 
 
 @dataclass(frozen=True)
