@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from msgspec import Meta, field
 
 from tarry.core import limits
 from tarry.core.security import api_keys
 from tarry.core.security.api_keys import ApiKey
+from tarry.core.security.audit import Audited
 from tarry.wire.base import At, Duration, Request, Response
 
 Pattern = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{0,100}\*?$", min_length=1)]
@@ -51,19 +52,8 @@ class Keys(Response):
     keys: list[Key]
 
 
-class AuditRow(Response):
-    id: int
-    at: At
-    actor: str
-    action: str
-    queue: str | None
-    detail: dict[str, Any] | None
-    request_id: str | None
-    status: int | None
-
-
 class Audit(Response):
-    audit: list[AuditRow]
+    audit: list[Annotated[Audited, Meta(title="AuditRow")]]
     next: Annotated[int | None, Meta(description="Give it as `before` for the page after this; null on the last.")]
 
 

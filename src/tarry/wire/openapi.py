@@ -4,6 +4,7 @@ Imported only where pydantic is: the command line and the import of lines use th
 
 from __future__ import annotations
 
+import dataclasses
 from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Self, Union, cast, get_args, get_origin, get_type_hints
@@ -66,6 +67,14 @@ def request_schema(struct: type[Request], handler: GetCoreSchemaHandler) -> Any:
 
 
 @cache
+def value_model(value: type[Any], name: str) -> type[BaseModel]:
+    """The model of a core value, a dataclass whose fields are those of its JSON form, for a response."""
+    hints = get_type_hints(value, include_extras=True)
+    fields: dict[str, Any] = {field.name: (_annotation(hints[field.name]), ...) for field in dataclasses.fields(value)}
+    return create_model(name, __base__=_Closed, **fields)
+
+
+@cache
 def _model(struct: type[Request] | type[Response], base: type[BaseModel]) -> type[BaseModel]:
     hints = get_type_hints(struct, include_extras=True)
     fields: dict[str, Any] = {}
@@ -83,6 +92,8 @@ def _model(struct: type[Request] | type[Response], base: type[BaseModel]) -> typ
 def _annotation(hint: Any) -> Any:
     """The type of a struct's field as pydantic understands it."""
     origin, parts = get_origin(hint), get_args(hint)
+    if origin is Annotated and dataclasses.is_dataclass(parts[0]):
+        return value_model(cast("type[Any]", parts[0]), parts[1].title)
     if origin is Annotated:
         metadata = [item for given in parts[1:] for item in _metadata(given)]
         return Annotated[_annotation(parts[0]), *metadata] if metadata else _annotation(parts[0])
@@ -90,6 +101,8 @@ def _annotation(hint: Any) -> Any:
         return Union[tuple(_annotation(part) for part in parts if part is not UnsetType)]  # noqa: UP007 - computed
     if origin in (list, dict):
         return cast("Any", origin)[tuple(_annotation(part) for part in parts)]
+    if dataclasses.is_dataclass(hint):
+        return value_model(cast("type[Any]", hint), cast("type[Any]", hint).__name__)
     return Any if hint is Raw else hint
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from tarry.core.analytics.metrics import PipelineRow
+
 
 class Severity(StrEnum):
     INFO = "info"
@@ -14,14 +16,13 @@ class Severity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Anomaly:
+class Anomaly(PipelineRow):
     """A finding of a detector. The same events give one anomaly, however often they are judged."""
 
     id: int
     detector: str
     detector_version: int
     severity: Severity
-    queue: str
     key: str | None
     consumer: str | None
     window_from: datetime
@@ -38,8 +39,6 @@ class Anomaly:
     acknowledged_at: datetime | None
     acknowledged_by: str | None
     note: str | None
-    run_id: int
-    fresh_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+from msgspec import Meta
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +22,18 @@ class Quantiles:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MetricMinute:
-    """One minute of one queue. Minutes without events have no row; their depth is that of the minute before."""
+class PipelineRow:
+    """What all results of the pipeline about one queue have in common."""
 
     queue: str
+    run_id: Annotated[int, Meta(description="The run that wrote it.")]
+    fresh_at: Annotated[datetime, Meta(description="The end of the data that the run read.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricMinute(PipelineRow):
+    """One minute of one queue. Minutes without events have no row; their depth is that of the minute before."""
+
     minute: datetime
     offered: int
     updated: int
@@ -38,8 +48,7 @@ class MetricMinute:
     discarded: int
     refused: int
     bytes_offered: int
-    lag: Quantiles | None
-    """Delivery lag: from the time a message could have been delivered to its lease."""
+    lag: Annotated[Quantiles | None, Meta(description="Seconds from deliverable to leased.")]
     wait: Quantiles | None
     """From the offer to the lease, including the requested delay."""
     processing: Quantiles | None
@@ -49,8 +58,6 @@ class MetricMinute:
     dead: int
     exact: bool
     """Whether the percentiles are exact; in very busy minutes their rank may be off by 0.01 %."""
-    run_id: int
-    fresh_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,10 +82,9 @@ class MetricSpan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerHour:
+class ConsumerHour(PipelineRow):
     """One hour of one consumer in one queue."""
 
-    queue: str
     consumer: str
     hour: datetime
     leased: int
@@ -92,8 +98,6 @@ class ConsumerHour:
     """Share of the queue's leases in this hour."""
     processing: Quantiles | None
     exact: bool
-    run_id: int
-    fresh_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,10 +115,9 @@ class ForecastSpan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Forecast:
+class Forecast(PipelineRow):
     """The forecast of one queue for the next days."""
 
-    queue: str
     planned: int
     retries: int
     capacity: float | None
@@ -124,8 +127,6 @@ class Forecast:
     peak_backlog: float
     peak_at: datetime | None
     sentence: str
-    run_id: int
-    fresh_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

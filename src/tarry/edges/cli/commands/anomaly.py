@@ -6,15 +6,13 @@ import getpass
 from dataclasses import replace
 from typing import Annotated
 
-from tarry.core.analytics.anomalies import Anomaly, Severity
-from tarry.core.analytics.anomalies import Mute as CoreMute
+from tarry.core.analytics.anomalies import Anomaly, Mute, Severity
 from tarry.edges.cli.context import CommandSession, command, now_of
 from tarry.edges.cli.exit_codes import NotFound, Usage
 from tarry.edges.cli.help import argument, option
 from tarry.edges.cli.options import Limit, OnlyQueue, parsed
 from tarry.edges.cli.output.printer import EntityView, TableColumn
 from tarry.edges.formats import duration, instant
-from tarry.wire.analytics import Mute
 from tarry.wire.base import data_of
 
 _ANOMALIES: EntityView[Anomaly] = EntityView(
@@ -30,9 +28,9 @@ _ANOMALIES: EntityView[Anomaly] = EntityView(
     ),
     "anomalies",
 )
-_MUTES: EntityView[CoreMute] = EntityView(
+_MUTES: EntityView[Mute] = EntityView(
     "tarry.mute.list/1",
-    Mute.of,
+    data_of,
     (
         TableColumn("id", right=True),
         TableColumn("detector", lambda mute: mute.detector or "any"),

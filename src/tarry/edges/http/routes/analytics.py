@@ -9,14 +9,15 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Query, Request
 from starlette.responses import Response
 
-from tarry.core.analytics.anomalies import Severity
+from tarry.core.analytics.anomalies import Anomaly, Mute, Severity
 from tarry.core.analytics.port import AnalyticsQuery
 from tarry.core.security.api_keys import Action
 from tarry.edges.http.problems import Problem
 from tarry.edges.http.routing import AccessRoute, Moment, QueueName, Scope, Sent, caller_of, instant, needs, respond
 from tarry.wire import analytics as wire
-from tarry.wire.base import MOST
+from tarry.wire.base import MOST, data_of
 from tarry.wire.ids import storable
+from tarry.wire.openapi import value_model
 
 router = APIRouter(prefix="/v1", tags=["analytics"], route_class=AccessRoute)
 _LISTED = needs(Action.READ, Scope.LISTED)
@@ -54,21 +55,21 @@ async def metric_minutes(request: Request, query: Which) -> Response:
     """What happened in each queue, minute by minute, the newest first. Without `since`: the last day."""
     query = await _since_default(request, query, timedelta(days=1))
     page = await request.app.state.broker.store.analytics.minutes(query)
-    return respond(wire.Minutes.of_core(page, minutes=[wire.Minute.of(row) for row in page.rows]))
+    return respond(wire.Minutes.of_core(page, minutes=page.rows))
 
 
 @router.get("/metrics/forecasts", response_model=wire.Forecasts, **_LISTED)
 async def forecasts(request: Request, queue: Name = None) -> Response:
     """The forecast of each queue for the next days; the queue that falls behind first comes first."""
     page = await request.app.state.broker.store.analytics.forecasts(analytics_query(request, queue))
-    return respond(wire.Forecasts.of_core(page, forecasts=[wire.Forecast.of(row) for row in page.rows]))
+    return respond(wire.Forecasts.of_core(page, forecasts=page.rows))
 
 
 @router.get("/consumers", response_model=wire.Consumers, **_LISTED)
 async def consumers(request: Request, query: Which) -> Response:
     """What each consumer did, hour by hour, the newest first. Without `since`: the last week."""
     page = await request.app.state.broker.store.analytics.hours(await _since_default(request, query, timedelta(days=7)))
-    return respond(wire.Consumers.of_core(page, consumers=[wire.ConsumerHour.of(row) for row in page.rows]))
+    return respond(wire.Consumers.of_core(page, consumers=page.rows))
 
 
 @router.get("/anomalies", response_model=wire.Anomalies, **_LISTED)
@@ -86,10 +87,12 @@ async def anomalies(
         severity=severity,
         acknowledged=acknowledged,
     )
-    return respond(wire.Anomalies.of_core(page, anomalies=[wire.Anomaly.of(row) for row in page.rows]))
+    return respond(wire.Anomalies.of_core(page, anomalies=page.rows))
 
 
-@router.post("/anomalies/{anomaly_id}/ack", response_model=wire.Anomaly, **needs(Action.ADMIN, Scope.LISTED))
+@router.post(
+    "/anomalies/{anomaly_id}/ack", response_model=value_model(Anomaly, "Anomaly"), **needs(Action.ADMIN, Scope.LISTED)
+)
 async def acknowledge(request: Request, anomaly_id: Number, body: Sent[wire.AckRequest | None] = None) -> Response:
     """Mark an anomaly as seen. It stays, and is not raised again; the first acknowledgement is kept."""
     analytics, caller = request.app.state.broker.store.analytics, caller_of(request)
@@ -99,10 +102,10 @@ async def acknowledge(request: Request, anomaly_id: Number, body: Sent[wire.AckR
         raise Problem(404, "unknown_anomaly", "there is no anomaly of this id", hint="see: GET /v1/anomalies")
     note = storable(None if body is None else body.note, "note")
     name = caller.id if caller.key is None else caller.key.name
-    return respond(wire.Anomaly.of(await analytics.acknowledge(anomaly_id, by=name, note=note) or anomaly))
+    return respond(data_of(await analytics.acknowledge(anomaly_id, by=name, note=note) or anomaly))
 
 
-@router.post("/mutes", status_code=201, response_model=wire.Mute, **needs(Action.ADMIN, Scope.BODY))
+@router.post("/mutes", status_code=201, response_model=value_model(Mute, "Mute"), **needs(Action.ADMIN, Scope.BODY))
 async def mute(request: Request, body: Sent[wire.MuteRequest]) -> Response:
     """Raise nothing of this detector, of this queue, or of both, from the next run on."""
     caller_of(request).require(Action.ADMIN, body.queue)
@@ -116,7 +119,7 @@ async def mute(request: Request, body: Sent[wire.MuteRequest]) -> Response:
         until=until,
         reason=storable(body.reason, "reason") or "",
     )
-    return respond(wire.Mute.of(made), 201)
+    return respond(data_of(made), 201)
 
 
 @router.get("/mutes", response_model=wire.Mutes, **_LISTED)
@@ -125,7 +128,7 @@ async def mutes(request: Request) -> Response:
     caller = caller_of(request)
     rows = await request.app.state.broker.store.analytics.mutes()
     visible = [mute for mute in rows if mute.queue is None or caller.allows(Action.READ, mute.queue)]
-    return respond(wire.Mutes(mutes=[wire.Mute.of(mute) for mute in visible]))
+    return respond(wire.Mutes(mutes=data_of(visible)))
 
 
 @router.delete("/mutes/{mute_id}", response_model=wire.Unmuted, **needs(Action.ADMIN, Scope.LISTED, conflicts=False))

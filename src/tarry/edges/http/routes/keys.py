@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Query, Request
@@ -15,7 +15,7 @@ from tarry.edges.http.pages import bounded
 from tarry.edges.http.problems import Problem
 from tarry.edges.http.routing import AccessRoute, Scope, Sent, audit_also, caller_of, needs, respond
 from tarry.wire import keys as wire
-from tarry.wire.base import MOST
+from tarry.wire.base import MOST, data_of
 
 router = APIRouter(prefix="/v1", tags=["keys"], route_class=AccessRoute)
 _ADMIN = needs(Action.ADMIN, Scope.ALL)
@@ -67,16 +67,15 @@ async def audit(
     got no response."""
     broker = request.app.state.broker
 
-    async def read(before: int | None, n: int) -> list[wire.AuditRow]:
-        rows = await broker.store.run(broker.store.security.audits(limit=n, before=before))
-        return [wire.AuditRow.of(row) for row in rows]
+    async def read(before: int | None, n: int) -> list[dict[str, Any]]:
+        return data_of(await broker.store.run(broker.store.security.audits(limit=n, before=before)))
 
     rows, last = await bounded(
         read,
-        lambda row: row.id,
+        lambda row: row["id"],
         start=before,
         limit=limit,
         most_bytes=broker.settings.page_bytes,
         size_of=lambda row: len(msgspec.json.encode(row)),
     )
-    return respond(wire.Audit(audit=rows, next=last))
+    return respond({"audit": rows, "next": last})
