@@ -63,7 +63,7 @@ class Broker:
         self.settings = settings
         self.authenticator = Authenticator(app.store, settings)
         self.refusals = Refusals(app.store, self.authenticator.has_seen)
-        self.is_ready = health.Readiness(app.store)
+        self.is_ready = health.readiness(app.store)
         self.drafter = Drafter(CONTENT, app.store.settings.payload_limit)
         self.meter = Meter()
         self.live = EventHub(
@@ -163,5 +163,5 @@ def broker_app(app: AsyncApp, settings: BrokerSettings = _DEFAULTS) -> FastAPI:
         api.router.routes.extend(part.router.routes)
     document = api.openapi
     api.openapi = lambda: openapi.complete(document())
-    api.state.description = openapi.Description(api)
+    api.state.description = openapi.description(api)
     return api

@@ -21,6 +21,7 @@ from tarry.core.security.browser_sessions import DASHBOARD, EVENTS, Session
 from tarry.edges.http.origins import refuse_other_sites, require_this_machine
 from tarry.edges.http.problems import Problem
 from tarry.edges.http.settings import BrokerSettings
+from tarry.edges.http.shared_result import SharedResult, retrieve_error
 
 R = TypeVar("R")
 
@@ -68,8 +69,7 @@ class Authenticator:
         self._unknown: OrderedDict[str, tuple[float, ApiKey | None]] = OrderedDict()
         self._next_ids: set[str] | None = None
         self._lookup: asyncio.Task[dict[str, ApiKey]] | None = None
-        self._keyless_check: asyncio.Task[bool] | None = None
-        self._keyless_until = 0.0
+        self._has_keys = SharedResult(self._find_any, settings.keys_cached_for.total_seconds())
         self._has_had_a_key = False
         self._buckets: dict[str, tuple[float, float]] = {}
         self._slots: Counter[tuple[str, str]] = Counter()
@@ -161,7 +161,7 @@ class Authenticator:
                         coming.cancel()
                         await asyncio.wait({coming})
                 if ended.done():
-                    _retrieve_error(coming)
+                    retrieve_error(coming)
                     raise unauthorized("this API key is no longer valid")
                 item = coming.result()
                 if item is _END:
@@ -189,15 +189,14 @@ class Authenticator:
         now, cached = time.monotonic(), self._known.get(caller.id)
         until = now + cached_for_s if cached is None else cached[0]
         if caller.key is None:
-            until = self._keyless_until
+            until = self._has_keys.until_s
         return min(until, caller.until_s or until) - now
 
     def forget(self) -> None:
         """Clear the caches because keys have changed."""
         self._known.clear()
         self._unknown.clear()
-        self._keyless_until = 0.0
-        self._keyless_check = None
+        self._has_keys.forget()
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -251,7 +250,7 @@ class Authenticator:
         if self._next_ids is None or self._lookup is None:
             self._next_ids = set()
             self._lookup = asyncio.create_task(self._look_up(self._next_ids, self._lookup))
-            self._lookup.add_done_callback(_retrieve_error)
+            self._lookup.add_done_callback(retrieve_error)
         self._next_ids.add(id)
         return (await asyncio.shield(self._lookup)).get(id)
 
@@ -275,24 +274,13 @@ class Authenticator:
             cache.popitem(last=False)
 
     async def _never_had_a_key(self) -> bool:
-        """Expired and revoked keys count: a broker that had a key is never anonymous again. Requests share one query."""
-        if self._has_had_a_key or self._keyless_until > time.monotonic():
-            return not self._has_had_a_key
-        if self._keyless_check is None:
-            self._keyless_check = asyncio.create_task(self._check_keyless())
-            self._keyless_check.add_done_callback(_retrieve_error)
-        return await asyncio.shield(self._keyless_check)
+        """Expired and revoked keys count: a broker that had a key is never anonymous again."""
+        if not self._has_had_a_key:
+            self._has_had_a_key = await self._has_keys()
+        return not self._has_had_a_key
 
-    async def _check_keyless(self) -> bool:
-        changed, until = self._changed, time.monotonic() + self._settings.keys_cached_for.total_seconds()
-        try:
-            never = not await self._store.run(self._store.security.keys())
-            if changed is self._changed:
-                self._keyless_until, self._has_had_a_key = until, not never
-            return never
-        finally:
-            if changed is self._changed:
-                self._keyless_check = None
+    async def _find_any(self) -> bool:
+        return bool(await self._store.run(self._store.security.keys()))
 
     def _spend(self, caller: Caller) -> None:
         """Take one request out of the token bucket of the key, which holds the requests of one second."""
@@ -322,8 +310,3 @@ def key_text(request: Request) -> str | None:
 def unauthorized(detail: str) -> Problem:
     headers = {"www-authenticate": "Bearer"}
     return Problem(401, "unauthorized", detail, hint="create a key: tarry key create", headers=headers)
-
-
-def _retrieve_error(task: asyncio.Future[Any]) -> None:
-    """Mark the error of a task as retrieved: all requests that waited for it may be gone, and asyncio would log it."""
-    _ = task.cancelled() or task.exception()

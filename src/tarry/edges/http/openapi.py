@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from tarry.edges.http.problems import MEDIA_TYPE
+from tarry.edges.http.shared_result import SharedResult
 
 _HEADERS = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"}
 
@@ -80,32 +81,15 @@ class Built(NamedTuple):
     etag: str
 
 
-class Description:
+def description(app: FastAPI) -> SharedResult[Built]:
     """Document and page as bytes. Building takes over a second and needs no key: done once, in a thread, for all requests."""
 
-    def __init__(self, app: FastAPI) -> None:
-        self._app = app
-        self._built: Built | None = None
-        self._building: asyncio.Task[Built] | None = None
-
-    async def __call__(self) -> Built:
-        if self._built is not None:
-            return self._built
-        if self._building is None:
-            self._building = asyncio.create_task(self._build_once(), name="tarry-description")
-        return await asyncio.shield(self._building)
-
-    async def _build_once(self) -> Built:
-        try:
-            self._built = await asyncio.to_thread(self._both)
-        finally:
-            self._building = None
-        return self._built
-
-    def _both(self) -> Built:
-        openapi = self._app.openapi()
+    def build() -> Built:
+        openapi = app.openapi()
         document = msgspec.json.encode(openapi)
         return Built(document, page(openapi).encode(), f'"{hashlib.sha256(document).hexdigest()[:32]}"')
+
+    return SharedResult(lambda: asyncio.to_thread(build))
 
 
 @router.get("/docs")

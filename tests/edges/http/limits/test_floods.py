@@ -88,9 +88,9 @@ class TestReadiness:
         assert store.reads == 1
 
     def test_an_unavailable_database_is_noticed_and_queried_again(
-        self, store: Clocked, served: FastAPI, http_loop: Loop, monkeypatch: pytest.MonkeyPatch
+        self, store: Clocked, served: FastAPI, http_loop: Loop
     ) -> None:
-        monkeypatch.setattr("tarry.edges.http.routes.health.CACHED_FOR_S", 0.0)
+        served.state.broker.is_ready.keep_s = 0.0
         call = Caller(served, http_loop)
         for away, status in ((True, 503), (False, 200), (True, 503)):
             store.away = away

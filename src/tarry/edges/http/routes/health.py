@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
@@ -12,37 +9,23 @@ from tarry.core.errors import TarryError
 from tarry.core.ports import AsyncStore
 from tarry.core.security.api_keys import Action
 from tarry.edges.http.routing import AccessRoute, Scope, caller_of, needs, respond
+from tarry.edges.http.shared_result import SharedResult
 from tarry.wire import base as wire
 
 CACHED_FOR_S = 1.0
 
 
-class Readiness:
+def readiness(store: AsyncStore) -> SharedResult[bool]:
     """Whether the database responds. No key is needed, so requests share one statement, and its result for a second."""
 
-    def __init__(self, store: AsyncStore) -> None:
-        self._store = store
-        self._ready = False
-        self._until_s = 0.0
-        self._check: asyncio.Task[bool] | None = None
-
-    async def __call__(self) -> bool:
-        if time.monotonic() < self._until_s:
-            return self._ready
-        if self._check is None:
-            self._check = asyncio.create_task(self._check_store(), name="tarry-ready")
-        return await asyncio.shield(self._check)
-
-    async def _check_store(self) -> bool:
+    async def check() -> bool:
         try:
-            await self._store.run(self._store.queues.now())
-            self._ready = True
+            await store.run(store.queues.now())
         except TarryError:
-            self._ready = False
-        finally:
-            self._check = None
-        self._until_s = time.monotonic() + CACHED_FOR_S
-        return self._ready
+            return False
+        return True
+
+    return SharedResult(check, CACHED_FOR_S)
 
 
 class Health(wire.Response):
