@@ -140,7 +140,7 @@ class CommandSession:
     def progress(self, description: str) -> Generator[Callable[..., None]]:
         """Show progress on stderr, if that is a terminal. Yields a function that updates `completed`, `total` and `text`."""
         if not self.shows_progress:
-            yield lambda **changes: None
+            yield _no_progress
             return
         from rich.console import Console
         from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -165,6 +165,10 @@ class CommandSession:
         if given is not None:
             return given
         return _prompt(f"{question} Type {name} to continue: ", "this needs the name again", f"add --confirm {name}")
+
+
+def _no_progress(**changes: Any) -> None:
+    """Show nothing: there is no terminal."""
 
 
 def _write_aside(text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -153,59 +154,55 @@ def prune(
     return run_jobs(cli, {"prune": {"lake": lake, "retention": retention}}, master)
 
 
+@dataclass(frozen=True)
+class ReplayOptions:
+    """Arguments of the job, by their names there."""
+
+    queue: Annotated[str, argument("QUEUE", "The queue of the messages.")]
+    outcome: Annotated[str, option("--outcome O", f"{', '.join(OUTCOMES)}.")] = "offered"
+    since: Annotated[str | None, option("--since TIME", "The outcome was at this time or later.")] = None
+    until: Annotated[str | None, option("--until TIME", "The outcome was before this time.")] = None
+    keys: Annotated[list[str] | None, option("--key KEY", "Only this key; may be repeated.")] = None
+    key_prefix: Annotated[str | None, option("--key-prefix P", "Keys that begin with this.")] = None
+    every_version: Annotated[
+        bool, option("--every-version", "Every version of a key, as key@version; default: the last.")
+    ] = False
+    prefix: Annotated[str | None, option("--prefix P", "Before each new key; default replay/; '': the same keys.")] = (
+        None
+    )
+    to_queue: Annotated[str | None, option("--to QUEUE", "Another queue; default: the same.")] = None
+    after: Annotated[str | None, option("--after DURATION", "Due after this long; default: now.")] = None
+    rate: Annotated[float | None, option("--rate N", "Due N per second; default: all at once.")] = None
+    payload_format: Annotated[
+        str | None, option("--payloads F", "json, text or binary, if the journal has no type.")
+    ] = None
+    skip_missing: Annotated[bool, option("--skip-missing", "Skip messages without an archived payload.")] = False
+    write_id: Annotated[str | None, option("--name ID", "Another name, to repeat the same replay.")] = None
+    dry_run: DryRun = False
+    lake: Lake = None
+
+
 @command(
     "pipeline replay",
     "tarry pipeline replay orders --outcome buried --dry-run",
     "tarry pipeline replay orders --since 2030-01-31T00:00:00Z --rate 50",
     "tarry pipeline replay orders --key order-17 --to orders-test",
 )
-def replay(
-    cli: CommandSession,
-    queue: Annotated[str, argument("QUEUE", "The queue of the messages.")],
-    outcome: Annotated[str, option("--outcome O", f"{', '.join(OUTCOMES)}.")] = "offered",
-    since: Annotated[str | None, option("--since TIME", "The outcome was at this time or later.")] = None,
-    until: Annotated[str | None, option("--until TIME", "The outcome was before this time.")] = None,
-    key: Annotated[list[str] | None, option("--key KEY", "Only this key; may be repeated.")] = None,
-    key_prefix: Annotated[str | None, option("--key-prefix P", "Keys that begin with this.")] = None,
-    every_version: Annotated[
-        bool, option("--every-version", "Every version of a key, as key@version; default: the last.")
-    ] = False,
-    prefix: Annotated[
-        str | None, option("--prefix P", "Before each new key; default replay/; '': the same keys.")
-    ] = None,
-    to: Annotated[str | None, option("--to QUEUE", "Another queue; default: the same.")] = None,
-    after: Annotated[str | None, option("--after DURATION", "Due after this long; default: now.")] = None,
-    rate: Annotated[float | None, option("--rate N", "Due N per second; default: all at once.")] = None,
-    payloads: Annotated[str | None, option("--payloads F", "json, text or binary, if the journal has no type.")] = None,
-    skip_missing: Annotated[bool, option("--skip-missing", "Skip messages without an archived payload.")] = False,
-    name: Annotated[str | None, option("--name ID", "Another name, to repeat the same replay.")] = None,
-    dry_run: DryRun = False,
-    lake: Lake = None,
-    master: Master = None,
-) -> ExitCode:
+def replay(cli: CommandSession, options: ReplayOptions, master: Master = None) -> ExitCode:
     """Offer archived messages again.
 
     They get new keys, and live messages are not changed. Repeating a replay changes nothing. Payloads are archived only
     for queues with --journal payloads.
     """
-    given = {
-        "lake": lake,
-        "queue": queue,
-        "outcome": one_of(outcome, OUTCOMES, "--outcome"),
+    payload_format = options.payload_format
+    given = vars(options) | {
+        "outcome": one_of(options.outcome, OUTCOMES, "--outcome"),
         # Instants only: the identity of a replay is derived from its arguments.
-        "since": parsed(instant_of, since, "--since"),
-        "until": parsed(instant_of, until, "--until"),
-        "keys": tuple(key) if key else None,
-        "key_prefix": key_prefix,
-        "every_version": every_version,
-        "prefix": prefix,
-        "to_queue": to,
-        "after": parsed(delay, after, "--after"),
-        "rate": rate,
-        "payload_format": None if payloads is None else one_of(payloads, FORMATS, "--payloads"),
-        "skip_missing": skip_missing,
-        "write_id": name,
-        "dry_run": dry_run,
+        "since": parsed(instant_of, options.since, "--since"),
+        "until": parsed(instant_of, options.until, "--until"),
+        "keys": tuple(options.keys) if options.keys else None,
+        "after": parsed(delay, options.after, "--after"),
+        "payload_format": None if payload_format is None else one_of(payload_format, FORMATS, "--payloads"),
     }
     return run_jobs(cli, {"replay": given}, master)
 

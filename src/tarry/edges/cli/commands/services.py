@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,19 +24,21 @@ if TYPE_CHECKING:
 _STORE = StoreSettings(create_queues=False, pool_size=2)
 
 
+@dataclass(frozen=True)
+class ServeOptions:
+    host: Annotated[str, option("--host ADDRESS", "The address to listen on.")] = "127.0.0.1"
+    port: Port = 8080
+    rate: Annotated[float | None, option("--rate N", "Requests per second for each key.", min=0.001)] = None
+    grace: Annotated[str, option("--grace DURATION", "Time for running requests after SIGTERM.")] = "10s"
+    sweeper: Annotated[bool, option("--sweeper/--no-sweeper", "Run a sweeper, too; of all sweepers one works.")] = True
+    no_access_log: Annotated[bool, option("--no-access-log", "No line per request on stderr.")] = False
+    read_only: Annotated[bool, option("--read-only", "The dashboard shows, and changes nothing.")] = False
+    environment: Annotated[str | None, option("--environment NAME", "Shown in the dashboard.")] = None
+    hide: Annotated[list[str] | None, option("--hide KEY", "Hide values of this key, too, in the dashboard.")] = None
+
+
 @command("serve", "tarry serve", "tarry serve --port 9000", "tarry serve --host 0.0.0.0 --rate 500")
-def serve(
-    cli: CommandSession,
-    host: Annotated[str, option("--host ADDRESS", "The address to listen on.")] = "127.0.0.1",
-    port: Port = 8080,
-    rate: Annotated[float | None, option("--rate N", "Requests per second for each key.", min=0.001)] = None,
-    grace: Annotated[str, option("--grace DURATION", "Time for running requests after SIGTERM.")] = "10s",
-    sweeper: Annotated[bool, option("--sweeper/--no-sweeper", "Run a sweeper, too; of all sweepers one works.")] = True,
-    no_access_log: Annotated[bool, option("--no-access-log", "No line per request on stderr.")] = False,
-    read_only: Annotated[bool, option("--read-only", "The dashboard shows, and changes nothing.")] = False,
-    environment: Annotated[str | None, option("--environment NAME", "Shown in the dashboard.")] = None,
-    hide: Annotated[list[str] | None, option("--hide KEY", "Hide values of this key, too, in the dashboard.")] = None,
-) -> None:
+def serve(cli: CommandSession, options: ServeOptions) -> None:
     """Run the broker with its dashboard.
 
     Produce and consume by HTTP; the dashboard is at /dashboard. With a --host other than loopback both require API keys,
@@ -45,10 +48,7 @@ def serve(
     from tarry.edges.cli.processes.worker import run_fast
 
     cli.prepare()
-    broker, allowed = _broker(), delay(grace, "--grace")
-    access_log = not no_access_log and not cli.quiet
-    pages = broker.pages(read_only=read_only, environment=environment, hide=hide or ())
-    run_fast(broker.serve(cli, host, port, rate, allowed, sweeper=sweeper, access_log=access_log, pages=pages))
+    run_fast(_broker().serve(cli, options, delay(options.grace, "--grace")))
 
 
 @command("dev", "tarry dev", "tarry dev shop.tasks:worker", "tarry dev --port 0 -o json")

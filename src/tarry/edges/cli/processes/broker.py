@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
 
 from tarry.app import AsyncApp, connect_async
 from tarry.core.settings import StoreSettings, SweeperSettings
+from tarry.edges.cli.commands.services import ServeOptions
 from tarry.edges.cli.context import CommandSession
 from tarry.edges.cli.output.text import plural
 from tarry.edges.cli.processes.log import log_broker
@@ -30,31 +31,18 @@ _DEV_SWEEPER = SweeperSettings(every=timedelta(seconds=1))
 """A developer waits for a redrive or an expired lease; one small round per second costs little on one machine."""
 
 
-def pages(*, read_only: bool, environment: str | None, hide: Sequence[str]) -> DashboardSettings:
-    redaction = Redaction(keys=(*Redaction().keys, *hide))
-    return DashboardSettings(read_only=read_only, environment=environment, redaction=redaction)
-
-
-async def serve(
-    cli: CommandSession,
-    host: str,
-    port: int,
-    rate: float | None,
-    grace: timedelta,
-    *,
-    sweeper: bool,
-    access_log: bool,
-    pages: DashboardSettings,
-) -> None:
-    stop = stop_on_signals(grace=grace)
+async def serve(cli: CommandSession, options: ServeOptions, grace: timedelta) -> None:
+    stop, host = stop_on_signals(grace=grace), options.host
+    redaction = Redaction(keys=(*Redaction().keys, *(options.hide or ())))
+    pages = DashboardSettings(read_only=options.read_only, environment=options.environment, redaction=redaction)
     async with connect_async(cli.dsn, settings=_STORE) as app:
-        settings = replace(await server.check_bind(app, host), requests_per_s=rate, grace=grace)
+        settings = replace(await server.check_bind(app, host), requests_per_s=options.rate, grace=grace)
         raise_descriptor_limit(settings.connections)
-        listening = server.bind(host, port)
+        listening = server.bind(host, options.port)
         address = f"[{host}]" if ":" in host else host
         url = f"http://{address}:{listening.getsockname()[1]}"
-        log_broker(logging.INFO if access_log else logging.WARNING)
-        async with app.sweeper() if sweeper else nullcontext():
+        log_broker(logging.WARNING if options.no_access_log or cli.quiet else logging.INFO)
+        async with app.sweeper() if options.sweeper else nullcontext():
 
             def announce() -> None:
                 cli.note(f"listening on {url}")
