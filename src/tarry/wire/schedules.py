@@ -78,13 +78,11 @@ class ScheduleRequest(PayloadRequest, kw_only=True):
     def core(self, name: str, payload_limit: int) -> model.ScheduleSpec:
         content = None if self.by_code else self.content()
         return model.ScheduleSpec(
+            **same_fields(self, model.ScheduleSpec, "payload", "content_type", "source"),
             name=name,
             schedule=self._schedule(),
-            queue=self.queue,
             payload=None if content is None else limits.check_payload_size(content.data, payload_limit),
             content_type=None if content is None else content.content_type,
-            priority=self.priority,
-            type=self.type,
             policy=model.Policy(**same_fields(self, model.Policy)),
             source=limits.check_text(self.source, "source", 200),
         )
@@ -174,12 +172,10 @@ class TickRequest(PayloadRequest, kw_only=True):
     def core(self, spec: model.ScheduleSpec, payload_limit: int) -> model.TickChange:
         verdict = model.Verdict(self.verdict)
         return model.TickChange(
+            **same_fields(self, model.TickChange, "hash", "verdict", "reason"),
             hash=spec.hash if self.hash is None else self.hash,
-            tick=self.tick,
             verdict=verdict,
             reason=model.Reason(self.reason),
-            until=self.until,
-            count=self.count,
             queue=spec.queue if verdict in model.MADE else None,
             draft=self._draft(spec, payload_limit) if verdict in model.MADE else None,
         )
@@ -331,13 +327,11 @@ class ScheduleChangeRequest(PlannedRequest, kw_only=True):
             return replace(state, cursor_at=after.cursor_at, wake_at=after.wake_at)
         reason = after.paused_reason
         return model.ScheduleState(
+            **same_fields(after, model.ScheduleState, "paused_reason"),
             spec=spec,
-            cursor_at=after.cursor_at,
-            wake_at=after.wake_at,
             decided_at=self.decided_at,
             generation=1 if state is None else state.generation + (state.spec != spec),
             installed_at=self.decided_at if state is None else state.installed_at,
-            paused_at=after.paused_at,
             paused_reason=None if reason is None else limits.clip_error(reason),
         )
 
