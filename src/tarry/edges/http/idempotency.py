@@ -8,15 +8,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
-from fastapi import Request
 from starlette.responses import Response
 
 from tarry.core.messages.model import Draft
 from tarry.core.messages.outcomes import Outcome
-from tarry.core.ports import AsyncStore
 from tarry.core.security.idempotency import IdempotencyKey, StoredResponse
 from tarry.edges.http.problems import Problem
-from tarry.edges.http.routing import caller_of
+from tarry.edges.http.routing import BrokerRequest
 from tarry.wire.base import Response as WireResponse
 
 R = TypeVar("R")
@@ -39,7 +37,7 @@ IDEMPOTENT: dict[str, Any] = {
 """For `openapi_extra` of a route that honours the header."""
 
 
-async def idempotency_key(request: Request) -> IdempotencyKey | None:
+async def idempotency_key(request: BrokerRequest) -> IdempotencyKey | None:
     """The key with a digest of the request. None without the header."""
     values = request.headers.getlist(HEADER)
     if not values:
@@ -53,12 +51,12 @@ async def idempotency_key(request: Request) -> IdempotencyKey | None:
     for part in (request.method, route.path_format, *path, request.scope["query_string"].decode("latin-1")):
         digest.update(f"{part}\n".encode())
     digest.update(await request.body())
-    key = caller_of(request).key
+    key = request.caller.key
     return IdempotencyKey("" if key is None else key.id, values[0], digest.digest())
 
 
 async def run_idempotent(
-    request: Request,
+    request: BrokerRequest,
     do: Callable[[Any], Awaitable[R]],
     show: Callable[[R], WireResponse | Mapping[str, Any]],
     status: int = 200,
@@ -71,15 +69,14 @@ async def run_idempotent(
     key = await idempotency_key(request)
     if key is None:
         return _response(await stored(None))
-    return _response(await request.app.state.broker.store.once(key, stored))
+    return _response(await request.store.once(key, stored))
 
 
 async def offer_idempotent(
-    request: Request, queue: str, draft: Draft, show: Callable[[Outcome], StoredResponse]
+    request: BrokerRequest, queue: str, draft: Draft, show: Callable[[Outcome], StoredResponse]
 ) -> Response:
     """`run_idempotent` for a single offer, which shares a commit with offers of other clients."""
-    store: AsyncStore = request.app.state.broker.store
-    key = await idempotency_key(request)
+    store, key = request.store, await idempotency_key(request)
     if key is None:
         return _response(show(await store.run(store.messages.offer(queue, draft))))
     return _response(await store.run(store.security.offer_idempotent(queue, draft, key, show)))

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from fastapi import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -17,7 +16,7 @@ from tarry.core.errors import TarryError
 from tarry.core.messages.model import PollOptions
 from tarry.edges.http.auth import Caller, unauthorized
 from tarry.edges.http.pages import SLICE, next_slice
-from tarry.edges.http.routing import caller_of
+from tarry.edges.http.routing import BrokerRequest
 from tarry.wire import messages as wire
 from tarry.wire.base import same_fields
 from tarry.wire.payload import Content
@@ -33,25 +32,27 @@ def _v1(queue: str, deliveries: Deliveries) -> wire.Deliveries:
 
 
 async def long_poll(
-    request: Request,
-    broker: Broker,
-    queue: AsyncQueue[Content],
+    request: BrokerRequest,
+    name: str,
     poll: wire.PollRequest,
     show: Callable[[str, Deliveries], wire.Deliveries | Mapping[str, Any]] = _v1,
 ) -> Response:
     """Poll for a client. If it disconnects while it waits, nothing is leased; if it disconnects during the response, the
     messages are released."""
-    disconnect = asyncio.create_task(_disconnect(request))
-    try:
-        broker.server_monitor.start(request.scope)
-        deliveries = await _wait(broker, queue, caller_of(request), poll, disconnect)
-    except BaseException:
-        disconnect.cancel()
-        raise
+    broker, caller = request.broker, request.caller
+    queue = broker.queue(name, poll.consumer or caller.id)
+    with broker.authenticator.slot(caller, "polls", broker.settings.polls_per_key):
+        disconnect = asyncio.create_task(_disconnect(request))
+        try:
+            broker.server_monitor.start(request.scope)
+            deliveries = await _wait(broker, queue, caller, poll, disconnect)
+        except BaseException:
+            disconnect.cancel()
+            raise
     if not deliveries:
         disconnect.cancel()
         return Response(status_code=204)
-    return _DeliveryResponse(queue, deliveries, disconnect, show(queue.name, deliveries))
+    return _DeliveryResponse(queue, deliveries, disconnect, show(name, deliveries))
 
 
 async def _wait(
@@ -136,7 +137,7 @@ async def _release_result(queue: AsyncQueue[Content], polling: asyncio.Task[list
         await _release(queue, polling.result())
 
 
-async def _disconnect(request: Request) -> None:
+async def _disconnect(request: BrokerRequest) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
 

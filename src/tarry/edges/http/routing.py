@@ -5,45 +5,44 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from datetime import datetime
 from enum import StrEnum
 from itertools import islice
-from typing import Annotated, Any, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_args
 
 import msgspec
 import pydantic_core
-from fastapi import APIRouter, Body, Query, Request
+from fastapi import APIRouter, Body, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, Field, TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as ScopeOfRequest
 
+from tarry.api.queues import AsyncQueues
 from tarry.core.cron.model import ScheduleState
 from tarry.core.errors import InvalidInput, TarryError, UnknownRedrive, UnknownSchedule
+from tarry.core.operation import Operation
 from tarry.core.ports import AsyncStore
 from tarry.core.security.api_keys import Action
 from tarry.edges.http import audit_refusals
 from tarry.edges.http.auth import Caller, key_text
 from tarry.edges.http.openapi import problem_responses
 from tarry.edges.http.problems import HANDLED, Problem, message_gone, problem_of
-from tarry.wire.base import NAME_PATTERN, read_instant
 from tarry.wire.base import Request as WireRequest
 from tarry.wire.base import Response as WireResponse
 from tarry.wire.ids import MessageId, parse_schedule_id
+
+if TYPE_CHECKING:
+    from tarry.edges.http.app import Broker
 
 T = TypeVar("T")
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 Sent = Annotated[T, Body()]
 """The body of a request: a struct of `tarry.wire`."""
-QueueName = Annotated[str, Field(pattern=NAME_PATTERN, max_length=100, examples=["orders"])]
-"""A queue in a query."""
-Moment = Annotated[str, Query(max_length=40, description="RFC 3339, with its zone.")]
-"""An instant in a query."""
 AUDITED_BYTES = 4_096
 _AUDITED_ITEMS = 100
 _AUDITED_TEXT = 100
@@ -107,7 +106,36 @@ def needs(
     }
 
 
-class StrictRequest(Request):
+class BrokerRequest(Request):
+    """A request to a route of the broker. Its caller, and what its path names, were judged before the route is called."""
+
+    @property
+    def broker(self) -> Broker:
+        return self.app.state.broker
+
+    @property
+    def store(self) -> AsyncStore:
+        return self.broker.store
+
+    @property
+    def queues(self) -> AsyncQueues:
+        return self.broker.app.queues
+
+    @property
+    def caller(self) -> Caller:
+        return self.scope["tarry.caller"]
+
+    @property
+    def message(self) -> MessageId:
+        return self.scope["tarry.message"]
+
+    @property
+    def schedule(self) -> ScheduleState:
+        return self.scope["tarry.schedule"]
+
+    def run(self, operation: Operation[T], conn: Any = None) -> Awaitable[T]:
+        return self.store.run(operation, conn)
+
     async def body(self) -> bytes:
         """Read once, and checked then: a client may take long to send it, and its key may have ended meanwhile."""
         if not hasattr(self, "_body"):
@@ -121,7 +149,7 @@ class StrictRequest(Request):
                 is_more = message.get("more_body", False)
             self._body = b"".join(parts)
             if "tarry.caller" in self.scope:
-                await self.app.state.broker.authenticator.require_valid(caller_of(self))
+                await self.broker.authenticator.require_valid(self.caller)
         return self._body
 
     async def json(self) -> Any:
@@ -148,7 +176,7 @@ class AccessRoute(APIRoute):
             handle = self.get_route_handler()
 
             async def respond_lean(scope: ScopeOfRequest, receive: Receive, send: Send) -> None:
-                request = StrictRequest(scope, receive, send)
+                request = BrokerRequest(scope, receive, send)
                 try:
                     response = await handle(request)
                 except HANDLED as error:
@@ -160,7 +188,12 @@ class AccessRoute(APIRoute):
     def get_route_handler(self) -> Handler:
         extra = self.openapi_extra or {}
         if "x-tarry-access" not in extra:
-            return super().get_route_handler()
+            respond = super().get_route_handler()
+
+            async def respond_to_all(request: Request) -> Response:
+                return await respond(BrokerRequest(request.scope, request.receive))
+
+            return respond_to_all
         self.is_lean = is_lean = _takes_little(self)
         inner = _lean_handler(self) if is_lean else super().get_route_handler()
         action, scope = Action(extra["x-tarry-access"]), Scope(extra["x-tarry-scope"])
@@ -178,12 +211,12 @@ class AccessRoute(APIRoute):
                 if takes_body:
                     _require_json(request)
                 if not is_lean:
-                    request = StrictRequest(_with_json(request.scope) if takes_body else request.scope, request.receive)
+                    request = BrokerRequest(_with_json(request.scope) if takes_body else request.scope, request.receive)
                 if takes_body:
                     await request.body()
                 if not _is_audited(action, request):
                     return await inner(request)
-                return await audited(request, queue, lambda: inner(request))
+                return await audited(cast("BrokerRequest", request), queue, lambda: inner(request))
             except Problem as problem:
                 if problem.status in audit_refusals.STATUSES and _AUDITED not in request.scope:
                     named = f"{request.method} {self.path_format}"
@@ -276,23 +309,6 @@ def respond(body: WireResponse | Mapping[str, Any] | Sequence[Any], status: int 
     return Response(msgspec.json.encode(body), status, media_type="application/json")
 
 
-def instant(text: str | None) -> datetime | None:
-    return None if text is None else read_instant(text)
-
-
-def caller_of(request: Request) -> Caller:
-    return request.scope["tarry.caller"]
-
-
-def message_of(request: Request) -> MessageId:
-    """The message in the path, which was judged before the route was called."""
-    return request.scope["tarry.message"]
-
-
-def schedule_of(request: Request) -> ScheduleState:
-    return request.scope["tarry.schedule"]
-
-
 async def _judge(store: AsyncStore, caller: Caller, action: Action, scope: Scope, request: Request) -> str | None:
     """On which queue; by names alone, wherever the path has them. Of what has to be looked up, what is foreign is answered
     like what is not there."""
@@ -346,13 +362,12 @@ def _with_json(scope: Any) -> Any:
     return {**scope, "headers": [*headers, (b"content-type", b"application/json")]}
 
 
-async def audited(request: Request, queue: str | None, do: Callable[[], Awaitable[Response]]) -> Response:
+async def audited(request: BrokerRequest, queue: str | None, do: Callable[[], Awaitable[Response]]) -> Response:
     """The row is there before the action is tried; the answer is added when there is one. Once for each request."""
     if _AUDITED in request.scope:
         return await do()
     request.scope[_AUDITED] = {}
-    store: AsyncStore = request.app.state.broker.store
-    route: Any = request.scope["route"]
+    store, route = request.store, request.scope["route"]
     action, body = f"{request.method} {route.path_format}", await request.body()
     detail: dict[str, Any] = {"path": dict(request.path_params), "query": dict(request.query_params)}
     if body:
@@ -360,7 +375,7 @@ async def audited(request: Request, queue: str | None, do: Callable[[], Awaitabl
         detail |= audited_body(body, None if field is None else field.field_info.annotation)
     row = await store.run(
         store.security.audit(
-            caller_of(request).id,
+            request.caller.id,
             action,
             queue=_storable(queue),
             detail=_storable(detail),

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from tarry.core.analytics.anomalies import Severity
@@ -23,7 +23,7 @@ from tarry.edges.http.pages import slices, timeline
 from tarry.edges.http.relay import wire
 from tarry.edges.http.routes.analytics import analytics_query
 from tarry.edges.http.routes.events import event_filter
-from tarry.edges.http.routing import BY_COOKIE, AccessRoute, Scope, access, caller_of, message_of, respond
+from tarry.edges.http.routing import BY_COOKIE, AccessRoute, BrokerRequest, Scope, access, respond
 from tarry.edges.http.sse import EventStream, ServerSentEvents, gap_text, server_sent
 from tarry.services.live_events.stream import EventFormat
 from tarry.wire.ids import MessageId, storable
@@ -53,7 +53,7 @@ _UPDATES = {
 
 
 @router.get("/activity", openapi_extra=_LISTED)
-async def activity(request: Request, query: Annotated[wire.ActivityQuery, Query()]) -> Response:
+async def activity(request: BrokerRequest, query: Annotated[wire.ActivityQuery, Query()]) -> Response:
     """Events, newest first. `total` is a lower bound: it is larger than the events up to this page if there are more."""
     selection = _selection(request, query, 1_000)
     kinds = [kind for kind in EventKind if query.action in (None, wire.action(kind))]
@@ -62,7 +62,7 @@ async def activity(request: Request, query: Annotated[wire.ActivityQuery, Query(
         if query.message_id is None:
             events = await _journal(request, selection, kinds, consumer, end + 1)
         elif (id := MessageId.parse(query.message_id)) is not None:
-            caller_of(request).require(Action.READ, id.queue)
+            request.caller.require(Action.READ, id.queue)
             events = [
                 event
                 for event in await _history(request, id, end + 1)
@@ -77,18 +77,18 @@ async def activity(request: Request, query: Annotated[wire.ActivityQuery, Query(
 
 
 @router.get("/activity/message/{id}", openapi_extra=access(Action.READ, Scope.MESSAGE))
-async def history(request: Request, id: str) -> Response:
+async def history(request: BrokerRequest, id: str) -> Response:
     """Events of a message, oldest first; an empty list if it never existed."""
     events: list[Event] = []
     with suppress(UnknownQueue):
-        events = await _history(request, message_of(request), _HISTORY_LIMIT)
+        events = await _history(request, request.message, _HISTORY_LIMIT)
     return respond({"message_id": id, "history": [wire.event(event) for event in reversed(events)]})
 
 
 @router.get("/activity/anomalies", openapi_extra=_LISTED)
-async def anomalies(request: Request, query: Annotated[wire.AnomalyQuery, Query()]) -> Response:
+async def anomalies(request: BrokerRequest, query: Annotated[wire.AnomalyQuery, Query()]) -> Response:
     """Anomalies, newest first. The summary counts the first 11,000."""
-    page = await request.app.state.broker.store.analytics.anomalies(
+    page = await request.store.analytics.anomalies(
         _selection(request, query, _ANOMALY_LIMIT), detector=storable(query.type, "type"), severity=query.severity
     )
     by_severity = Counter(anomaly.severity for anomaly in page.rows)
@@ -102,10 +102,10 @@ async def anomalies(request: Request, query: Annotated[wire.AnomalyQuery, Query(
 
 
 @router.get("/activity/consumers", openapi_extra=_LISTED)
-async def consumers(request: Request, consumer_id: wire.SearchText | None = None) -> Response:
+async def consumers(request: BrokerRequest, consumer_id: wire.SearchText | None = None) -> Response:
     """Messages that each consumer leased, as of the last run of the pipeline; the last time is the hour of the lease."""
     selection = _selection(request, wire.LogQuery(), _CONSUMER_HOURS)
-    page = await request.app.state.broker.store.analytics.hours(selection)
+    page = await request.store.analytics.hours(selection)
     stats: dict[str, dict[str, Any]] = {}
     for row in page.rows:
         if consumer_id in (None, row.consumer):
@@ -117,10 +117,10 @@ async def consumers(request: Request, consumer_id: wire.SearchText | None = None
 
 
 @router.get("/events", response_class=ServerSentEvents, openapi_extra=_LISTED | BY_COOKIE)
-async def events(request: Request) -> Response:
+async def events(request: BrokerRequest) -> Response:
     """`queue-update` for every event of the queues that this key may read, with ids; resumes after `Last-Event-ID`."""
-    caller, last = caller_of(request), request.headers.get("last-event-id")
-    return EventStream(request.app.state.broker, caller, event_filter(caller, None, None), after=last, format=RELAY)
+    caller, last = request.caller, request.headers.get("last-event-id")
+    return EventStream(request.broker, caller, event_filter(caller, None, None), after=last, format=RELAY)
 
 
 def _update(position: str, event: Event) -> bytes:
@@ -139,17 +139,17 @@ def _update(position: str, event: Event) -> bytes:
 RELAY = EventFormat(_update, gap_text)
 
 
-async def _history(request: Request, id: MessageId, most: int) -> list[Event]:
+async def _history(request: BrokerRequest, id: MessageId, most: int) -> list[Event]:
     """The last events of a message, newest first, without payloads: Relay does not show them."""
-    pages = slices(*timeline(request.app.state.broker.store, id.queue, id.key), limit=most)
+    pages = slices(*timeline(request.store, id.queue, id.key), limit=most)
     return [replace(event, payload=None) async for page in pages for event in page]
 
 
 async def _journal(
-    request: Request, selection: AnalyticsQuery, kinds: list[EventKind], consumer: str | None, most: int
+    request: BrokerRequest, selection: AnalyticsQuery, kinds: list[EventKind], consumer: str | None, most: int
 ) -> list[Event]:
     """Events of the journal, newest first."""
-    analytics, events = request.app.state.broker.store.analytics, list[Event]()
+    analytics, events = request.store.analytics, list[Event]()
     for _ in range(_PAGES if kinds else 0):
         page = await analytics.events(replace(selection, limit=most - len(events)), kinds=kinds, consumer=consumer)
         events += page.rows
@@ -159,7 +159,7 @@ async def _journal(
     return events
 
 
-def _selection(request: Request, query: wire.LogQuery, limit: int) -> AnalyticsQuery:
+def _selection(request: BrokerRequest, query: wire.LogQuery, limit: int) -> AnalyticsQuery:
     since, until = (
         None if since_1970_s is None else datetime.fromtimestamp(since_1970_s, UTC)
         for since_1970_s in (query.start_time, query.end_time)

@@ -13,20 +13,20 @@ from dataclasses import replace
 from typing import Annotated, Any
 
 import msgspec
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from tarry.core.dead_letters.redrive import EVERY_LETTER, DeadFilter
 from tarry.core.errors import UnknownQueue
 from tarry.core.messages.model import DeadLetter
 from tarry.core.messages.states import State
+from tarry.core.ports import AsyncStore
 from tarry.core.security.api_keys import Action
-from tarry.edges.http.auth import unauthorized
 from tarry.edges.http.pages import SLICE, dead_letters, live_messages, slices
 from tarry.edges.http.problems import Problem
 from tarry.edges.http.relay import wire
-from tarry.edges.http.routes.transfer import Export
-from tarry.edges.http.routing import AccessRoute, Scope, access, caller_of, respond
+from tarry.edges.http.routes.transfer import Export, slot_of, while_exporting
+from tarry.edges.http.routing import AccessRoute, BrokerRequest, Scope, access, respond
 
 router = APIRouter(prefix="/api/queue", route_class=AccessRoute, include_in_schema=False)
 _LISTED = access(Action.READ, Scope.LISTED)
@@ -38,7 +38,7 @@ STATES = {"main": (State.READY, State.DELAYED), "processing": (State.LEASED,), "
 
 @router.get("/status", openapi_extra=_LISTED)
 async def status(
-    request: Request,
+    request: BrokerRequest,
     include_messages: str = "true",
     queueName: wire.QueueName | None = None,  # noqa: N803 - the name in Relay
 ) -> Response:
@@ -59,7 +59,7 @@ async def status(
 
 @router.get("/messages", openapi_extra=_LISTED)
 async def by_date(
-    request: Request,
+    request: BrokerRequest,
     startTimestamp: wire.Instant,  # noqa: N803
     endTimestamp: wire.Instant,  # noqa: N803
     limit: Annotated[int, Query(ge=1, le=1_000)] = 100,
@@ -74,7 +74,7 @@ async def by_date(
 
 
 @router.get("/{queueType}/messages", openapi_extra=_LISTED)
-async def browse(request: Request, queueType: str, query: Annotated[wire.BrowseQuery, Query()]) -> Response:  # noqa: N803
+async def browse(request: BrokerRequest, queueType: str, query: Annotated[wire.BrowseQuery, Query()]) -> Response:  # noqa: N803
     """Waiting (`main`), leased (`processing`) or `dead` messages, page by page."""
     queue_type, start, end = check_queue_type(queueType), (query.page - 1) * query.limit, query.page * query.limit
     if end > LOOK_LIMIT:
@@ -91,24 +91,22 @@ async def browse(request: Request, queueType: str, query: Annotated[wire.BrowseQ
 
 
 @router.get("/{queueType}/export", openapi_extra=_LISTED)
-async def export(request: Request, queueType: str, query: Annotated[wire.ExportQuery, Query()]) -> Response:  # noqa: N803
+async def export(request: BrokerRequest, queueType: str, query: Annotated[wire.ExportQuery, Query()]) -> Response:  # noqa: N803
     """All matching messages as a JSON file that an import accepts, without a limit on their number."""
-    broker, caller, queue_type = request.app.state.broker, caller_of(request), check_queue_type(queueType)
-    names, at = await _queues(request, query.queueName), await broker.now()
+    queue_type = check_queue_type(queueType)
+    names, at = await _queues(request, query.queueName), await request.broker.now()
     file = f"{queue_type}-queue-export-{at:%Y-%m-%dT%H-%M-%S}.json"
-    slot = broker.authenticator.slot(caller, "exports", broker.settings.streams_per_key)
     headers = {"content-disposition": f'attachment; filename="{file}"'}
-    return Export(
-        _file(request, _walk(request, names, queue_type, query)), slot, media_type="application/json", headers=headers
-    )
+    body, slot = _file(request, _walk(request, names, queue_type, query)), slot_of(request, "exports")
+    return Export(body, slot, media_type="application/json", headers=headers)
 
 
-async def counts(request: Request, names: Sequence[str]) -> dict[str, int]:
+async def counts(request: BrokerRequest, names: Sequence[str]) -> dict[str, int]:
     """Messages of these queues by type; each queue is counted up to 10,000."""
     sums = dict.fromkeys(STATES, 0)
     for name in names:
         with suppress(UnknownQueue):  # deleted since it was listed
-            of_queue = await request.app.state.broker.app.queues.counts(name)
+            of_queue = await request.queues.counts(name)
             sums["main"] += of_queue.delayed.n + of_queue.ready.n
             sums["processing"] += of_queue.leased.n
             sums["dead"] += of_queue.dead.n
@@ -124,12 +122,12 @@ def check_queue_type(queue_type: str) -> str:
     return queue_type
 
 
-async def allowed_queues(request: Request, action: Action = Action.READ) -> list[str]:
-    return [info.name for info in await request.app.state.broker.queues_of(caller_of(request), action)]
+async def allowed_queues(request: BrokerRequest, action: Action = Action.READ) -> list[str]:
+    return [info.name for info in await request.broker.queues_of(request.caller, action)]
 
 
 async def pages(
-    store: Any,
+    store: AsyncStore,
     queue: str,
     queue_type: str,
     *,
@@ -148,7 +146,7 @@ async def pages(
 
 
 async def _walk(
-    request: Request,
+    request: BrokerRequest,
     names: Sequence[str],
     queue_type: str,
     query: wire.ExportQuery,
@@ -160,7 +158,7 @@ async def _walk(
     looked_at = 0
     for name in names:
         with suppress(UnknownQueue):  # deleted since it was listed
-            async for rows in pages(request.app.state.broker.store, name, queue_type, with_payloads=with_payloads):
+            async for rows in pages(request.store, name, queue_type, with_payloads=with_payloads):
                 yield [row for row in rows if query.admits(row)]
                 looked_at += max(len(rows), SLICE)  # a slice may have no message of this type
                 if looked_at >= most:
@@ -168,10 +166,10 @@ async def _walk(
 
 
 async def _find(
-    request: Request, names: Sequence[str], queue_type: str, query: wire.BrowseQuery, *, most: int | None = None
+    request: BrokerRequest, names: Sequence[str], queue_type: str, query: wire.BrowseQuery, *, most: int | None = None
 ) -> list[wire.AnyMessage]:
     """Matching messages to sort, at most `most`. Those behind a share of `page_bytes` have the payload None."""
-    matches, left = list[wire.AnyMessage](), request.app.state.broker.settings.page_bytes // len(STATES)
+    matches, left = list[wire.AnyMessage](), request.broker.settings.page_bytes // len(STATES)
 
     def with_payloads() -> bool:
         return left >= 0 or query.search is not None
@@ -185,18 +183,18 @@ async def _find(
     return matches
 
 
-async def _show(request: Request, rows: Sequence[wire.AnyMessage]) -> list[dict[str, Any]]:
+async def _show(request: BrokerRequest, rows: Sequence[wire.AnyMessage]) -> list[dict[str, Any]]:
     """One page, with up to `page_bytes` of payloads. Payloads that `_find` did not keep are read, one at a time."""
-    shown, left = list[dict[str, Any]](), request.app.state.broker.settings.page_bytes
+    shown, left = list[dict[str, Any]](), request.broker.settings.page_bytes
     for match in rows:
-        row = match if match.payload is not None else await _read_again(request.app.state.broker.store, match)
+        row = match if match.payload is not None else await _read_again(request.store, match)
         if row is not None:
             left -= len(row.payload)
             shown.append(wire.message(row, with_payload=left >= 0 or not shown))
     return shown
 
 
-async def _read_again(store: Any, row: wire.AnyMessage) -> wire.AnyMessage | None:
+async def _read_again(store: AsyncStore, row: wire.AnyMessage) -> wire.AnyMessage | None:
     """None: the message has changed its type meanwhile."""
     with suppress(UnknownQueue):
         if isinstance(row, DeadLetter):
@@ -208,22 +206,20 @@ async def _read_again(store: Any, row: wire.AnyMessage) -> wire.AnyMessage | Non
     return None
 
 
-async def _file(request: Request, matches: AsyncIterator[Sequence[wire.AnyMessage]]) -> AsyncIterator[bytes]:
-    """A JSON list. An error closes the connection, so that the client notices the incomplete file."""
-    broker, caller, before = request.app.state.broker, caller_of(request), b"["
-    async for rows in matches:
-        if broker.stopping.is_set() or not await broker.authenticator.still_valid(caller):
-            raise unauthorized("this API key is no longer valid, or the broker is about to stop")
+async def _file(request: BrokerRequest, matches: AsyncIterator[Sequence[wire.AnyMessage]]) -> AsyncIterator[bytes]:
+    """A JSON list."""
+    before = b"["
+    async for rows in while_exporting(request, matches):
         if rows:
             yield before + b",\n".join(msgspec.json.encode(wire.message(row)) for row in rows)
             before = b",\n"
     yield b"[]" if before == b"[" else b"]"
 
 
-async def _queues(request: Request, queue: str | None) -> list[str]:
+async def _queues(request: BrokerRequest, queue: str | None) -> list[str]:
     """This queue, or all queues that the caller may read."""
     if queue is None:
         return await allowed_queues(request)
-    caller_of(request).require(Action.READ, queue)
-    await request.app.state.broker.app.queues.get(queue)
+    request.caller.require(Action.READ, queue)
+    await request.queues.get(queue)
     return [queue]

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any, cast
 
 import pydantic_core
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from pydantic import ValidationError
 from starlette.responses import Response
 
@@ -25,7 +25,7 @@ from tarry.edges.http.problems import Problem
 from tarry.edges.http.relay import wire
 from tarry.edges.http.relay.browse import STATES, allowed_queues, check_queue_type, counts, pages
 from tarry.edges.http.relay.messages import enqueue_all
-from tarry.edges.http.routing import AccessRoute, Scope, access, audited, caller_of, message_of, respond
+from tarry.edges.http.routing import AccessRoute, BrokerRequest, Scope, access, audited, respond
 from tarry.wire.ids import MessageId
 from tarry.wire.payload import Content
 
@@ -41,15 +41,15 @@ IMPORT_LIMIT = 10_000
 
 
 @router.put("/queue/message/{id}", openapi_extra=_MESSAGE)
-async def edit(request: Request, id: str, body: wire.Edit) -> Response:
+async def edit(request: BrokerRequest, id: str, body: wire.Edit) -> Response:
     """Change a waiting message. 409 if it is leased; 404 if it does not exist or no change is given."""
-    name, key = message_of(request)
+    name, key = request.message
     changes: dict[str, Any] = {field: getattr(body, field) for field in body.model_fields_set}
     if not changes:
         raise wire.problem(404, "gone", "NOT_FOUND", "nothing to change: give type, payload or priority")
     if "payload" in changes:
         changes["payload"] = Content.of_value(body.payload)
-    queue = request.app.state.broker.queue(name)
+    queue = request.broker.queue(name)
     if await queue.edit(key, **changes) is Edited.LEASED:
         raise wire.problem(409, "leased", "LOCKED", "this message is leased to a worker: it was not changed")
     message = await queue.read(key)
@@ -59,20 +59,20 @@ async def edit(request: Request, id: str, body: wire.Edit) -> Response:
 
 
 @router.delete("/queue/message/{id}", openapi_extra=_MESSAGE)
-async def delete(request: Request, id: str, queueType: wire.QueueType = "main") -> Response:  # noqa: N803 - the name in Relay
-    message = message_of(request)
+async def delete(request: BrokerRequest, id: str, queueType: wire.QueueType = "main") -> Response:  # noqa: N803 - the name in Relay
+    message = request.message
 
     async def remove() -> Response:
         return respond({"success": bool(await _remove_all(request, [message], queueType))})
 
     if queueType != "dead":
         return await remove()
-    caller_of(request).require(Action.ADMIN, message.queue)
+    request.caller.require(Action.ADMIN, message.queue)
     return await audited(request, message.queue, remove)
 
 
 @router.post("/queue/messages/delete", openapi_extra=access(Action.PRODUCE, Scope.BODY))
-async def delete_batch(request: Request, body: wire.DeleteBatch, queueType: wire.QueueType = "main") -> Response:  # noqa: N803
+async def delete_batch(request: BrokerRequest, body: wire.DeleteBatch, queueType: wire.QueueType = "main") -> Response:  # noqa: N803
     ids = _parse_ids(request, body.messageIds, Action.ADMIN if queueType == "dead" else Action.PRODUCE)
 
     async def remove() -> Response:
@@ -83,7 +83,7 @@ async def delete_batch(request: Request, body: wire.DeleteBatch, queueType: wire
 
 
 @router.post("/queue/move", openapi_extra=_ADMIN_BODY)
-async def move(request: Request, body: wire.Move) -> Response:
+async def move(request: BrokerRequest, body: wire.Move) -> Response:
     """Move messages out of `fromQueue`. A message that is elsewhere by now is not moved and not counted."""
     change = _MOVES.get((body.fromQueue, body.toQueue))
     if change is None:
@@ -91,13 +91,12 @@ async def move(request: Request, body: wire.Move) -> Response:
         hint = "only a worker's poll puts a message in processing: GET /api/queue/message"
         raise Problem(422, "invalid", detail, hint=hint)
     ids = _parse_ids(request, body.messages, Action.ADMIN)
-    broker = request.app.state.broker
-    moved = sum([await _unless_unknown(change(broker, id, body.fromQueue, body.errorReason)) for id in ids])
+    moved = sum([await _unless_unknown(change(request, id, body.fromQueue, body.errorReason)) for id in ids])
     return respond({"message": f"{moved} messages moved successfully", "movedCount": moved})
 
 
 @router.delete("/queue/clear", openapi_extra=_ALL)
-async def clear_all(request: Request) -> Response:
+async def clear_all(request: BrokerRequest) -> Response:
     """Delete every message of every queue, dead letters included. Queues, schedules and the journal stay."""
     for queue_type in STATES:
         await _clear(request, queue_type)
@@ -105,7 +104,7 @@ async def clear_all(request: Request) -> Response:
 
 
 @router.delete("/queue/{queueType}/clear", openapi_extra=_ALL)
-async def clear(request: Request, queueType: str) -> Response:  # noqa: N803
+async def clear(request: BrokerRequest, queueType: str) -> Response:  # noqa: N803
     """Delete the messages of one type in every queue. Finished messages are not kept, so there are none to delete."""
     if queueType not in ("acknowledged", "archived"):
         await _clear(request, check_queue_type(queueType))
@@ -114,7 +113,7 @@ async def clear(request: Request, queueType: str) -> Response:  # noqa: N803
 
 
 @router.post("/queue/import", openapi_extra=access(Action.PRODUCE, Scope.BODY))
-async def import_messages(request: Request) -> Response:
+async def import_messages(request: BrokerRequest) -> Response:
     """Import one message or a list of them from a JSON file, sent as the form field `file` or as the body: all or none."""
     try:
         content: Any = pydantic_core.from_json(await _uploaded_file(request), allow_inf_nan=False)
@@ -126,9 +125,9 @@ async def import_messages(request: Request) -> Response:
 
 
 @router.get("/health")
-async def health(request: Request) -> Response:
+async def health(request: BrokerRequest) -> Response:
     try:
-        await request.app.state.broker.now()
+        await request.broker.now()
     except TarryError:
         return respond({"status": "ERROR", "details": "the database cannot be used"}, 500)
     return respond({"status": "OK", "details": {}})
@@ -142,7 +141,7 @@ async def config() -> Response:
 
 
 @router.get("/queue/metrics", openapi_extra=_LISTED)
-async def metrics(request: Request) -> Response:
+async def metrics(request: BrokerRequest) -> Response:
     """Counts over the queues that this key may read; each queue is counted up to 10,000."""
     sums = await counts(request, await allowed_queues(request))
     names = {
@@ -154,90 +153,87 @@ async def metrics(request: Request) -> Response:
 
 
 @router.post("/queues", openapi_extra=_ADMIN_BODY)
-async def create_queue(request: Request, body: wire.NewQueue) -> Response:
-    caller_of(request).require(Action.ADMIN, body.name)
-    queues = request.app.state.broker.app.queues
-    info = await queues.create(body.name, replace(QueueSettings.for_http(), **body.settings()))
+async def create_queue(request: BrokerRequest, body: wire.NewQueue) -> Response:
+    request.caller.require(Action.ADMIN, body.name)
+    info = await request.queues.create(body.name, replace(QueueSettings.for_http(), **body.settings()))
     return respond({"message": "Queue created", "queue": wire.queue(info)}, 201)
 
 
 @router.get("/queues", openapi_extra=_LISTED)
-async def list_queues(request: Request) -> Response:
-    broker = request.app.state.broker
-    counts = broker.app.queues.counts
-    infos = await broker.queues_of(caller_of(request))
+async def list_queues(request: BrokerRequest) -> Response:
+    counts = request.queues.counts
+    infos = await request.broker.queues_of(request.caller)
     shown = [wire.queue(info, await counts(info.name, limit=1_000)) for info in infos]
     return respond({"queues": shown, "total": len(shown)})
 
 
 @router.get("/queues/{queue}", openapi_extra=_READ)
-async def show_queue(request: Request, queue: str) -> Response:
-    queues = request.app.state.broker.app.queues
-    return respond(wire.queue(await queues.get(queue), await queues.counts(queue)))
+async def show_queue(request: BrokerRequest, queue: str) -> Response:
+    return respond(wire.queue(await request.queues.get(queue), await request.queues.counts(queue)))
 
 
 @router.patch("/queues/{queue}", openapi_extra=_ADMIN)
-async def edit_queue(request: Request, queue: str, body: wire.QueueChanges) -> Response:
-    info = await request.app.state.broker.app.queues.edit(queue, **body.settings())
+async def edit_queue(request: BrokerRequest, queue: str, body: wire.QueueChanges) -> Response:
+    info = await request.queues.edit(queue, **body.settings())
     return respond({"message": "Queue updated", "queue": wire.queue(info)})
 
 
 @router.delete("/queues/{queue}", openapi_extra=_ADMIN)
-async def delete_queue(request: Request, queue: str, force: bool = False) -> Response:  # noqa: FBT001, FBT002 - a query parameter
+async def delete_queue(request: BrokerRequest, queue: str, force: bool = False) -> Response:  # noqa: FBT001, FBT002 - a query parameter
     """Delete a queue. 400 while it has messages, unless `force` is set."""
     try:
-        await request.app.state.broker.app.queues.delete(queue, force=force)
+        await request.queues.delete(queue, force=force)
     except InvalidState as error:
         raise wire.problem(400, "refused", "NOT_EMPTY", str(error)) from error
     return respond({"message": "Queue deleted"})
 
 
 @router.post("/queues/{queue}/rename", openapi_extra=_ADMIN)
-async def rename_queue(request: Request, queue: str, body: wire.Rename) -> Response:
-    caller_of(request).require(Action.ADMIN, body.newName)
-    info = await request.app.state.broker.app.queues.rename(queue, body.newName)
+async def rename_queue(request: BrokerRequest, queue: str, body: wire.Rename) -> Response:
+    request.caller.require(Action.ADMIN, body.newName)
+    info = await request.queues.rename(queue, body.newName)
     return respond({"message": "Queue renamed", "queue": wire.queue(info)})
 
 
 @router.post("/queues/{queue}/purge", openapi_extra=_ADMIN)
-async def purge_queue(request: Request, queue: str, body: wire.Purge | None = None) -> Response:
+async def purge_queue(request: BrokerRequest, queue: str, body: wire.Purge | None = None) -> Response:
     """Delete the messages of one status. Finished messages are not kept, so there are none to delete."""
-    store, status = request.app.state.broker.store, (body or wire.Purge()).status
-    await request.app.state.broker.app.queues.get(queue)
+    status = (body or wire.Purge()).status
+    await request.queues.get(queue)
     if status == "all":
-        deleted = await store.run(store.messages.purge(queue)) + await store.run(store.dead_letters.discard(queue))
+        deleted = await request.run(request.store.messages.purge(queue))
+        deleted += await request.run(request.store.dead_letters.discard(queue))
     else:
         queue_type = {"queued": "main"}.get(status, status)
         deleted = await _purge_type(request, queue, queue_type) if queue_type in STATES else 0
     return respond({"message": f"Purged {deleted} messages from queue '{queue}'", "deleted_count": deleted})
 
 
-async def _purge_type(request: Request, queue: str, queue_type: str) -> int:
+async def _purge_type(request: BrokerRequest, queue: str, queue_type: str) -> int:
     """Delete the messages of one type. A message that is leased meanwhile stays; a key that ends meanwhile stops it."""
-    broker = request.app.state.broker
-    await broker.authenticator.require_valid(caller_of(request))
+    await request.broker.authenticator.require_valid(request.caller)
     if queue_type == "dead":
-        return await broker.store.run(broker.store.dead_letters.discard(queue))
+        return await request.run(request.store.dead_letters.discard(queue))
     dropped = 0
-    async for rows in pages(broker.store, queue, queue_type):
-        await broker.authenticator.require_valid(caller_of(request))
+    async for rows in pages(request.store, queue, queue_type):
+        await request.broker.authenticator.require_valid(request.caller)
         for row in rows:
-            dropped += await broker.store.run(
-                broker.store.messages.drop(queue, row.key, version=row.version, unless_leased=queue_type == "main")
+            dropped += await request.run(
+                request.store.messages.drop(queue, row.key, version=row.version, unless_leased=queue_type == "main")
             )
     return dropped
 
 
-async def _clear(request: Request, queue_type: str) -> None:
+async def _clear(request: BrokerRequest, queue_type: str) -> None:
     for name in await allowed_queues(request, Action.ADMIN):
         await _unless_unknown(_purge_type(request, name, queue_type))
 
 
-def _parse_ids(request: Request, texts: Sequence[str], action: Action) -> list[MessageId]:
+def _parse_ids(request: BrokerRequest, texts: Sequence[str], action: Action) -> list[MessageId]:
     """Valid ids without duplicates. Raises unless the caller may change all of them."""
     ids = [id for id in dict.fromkeys(map(MessageId.parse, texts)) if id is not None]
     for name in {id.queue for id in ids}:
-        caller_of(request).require(action, name)
+        request.caller.require(action, name)
     return ids
 
 
@@ -248,63 +244,62 @@ async def _unless_unknown(change: Awaitable[int]) -> int:
         return 0
 
 
-async def _remove_all(request: Request, ids: Sequence[MessageId], queue_type: str) -> int:
-    store = request.app.state.broker.store
-    return sum([await _unless_unknown(_remove(store, id, queue_type)) for id in ids])
+async def _remove_all(request: BrokerRequest, ids: Sequence[MessageId], queue_type: str) -> int:
+    return sum([await _unless_unknown(_remove(request, id, queue_type)) for id in ids])
 
 
-async def _remove(store: Any, id: MessageId, queue_type: str) -> bool:
+async def _remove(request: BrokerRequest, id: MessageId, queue_type: str) -> bool:
     if queue_type != "dead":
-        return await store.run(store.messages.drop(id.queue, id.key, unless_leased=queue_type == "main"))
-    where = DeadFilter(versions=await _dead_versions(store, id))
-    return bool(where.versions and await store.run(store.dead_letters.discard(id.queue, where=where)))
+        return await request.run(request.store.messages.drop(id.queue, id.key, unless_leased=queue_type == "main"))
+    where = DeadFilter(versions=await _dead_versions(request, id))
+    return bool(where.versions and await request.run(request.store.dead_letters.discard(id.queue, where=where)))
 
 
-async def _dead_versions(store: Any, id: MessageId) -> tuple[int, ...]:
-    letters = pages(store, id.queue, "dead", where=DeadFilter(key_prefix=id.key))
+async def _dead_versions(request: BrokerRequest, id: MessageId) -> tuple[int, ...]:
+    letters = pages(request.store, id.queue, "dead", where=DeadFilter(key_prefix=id.key))
     return tuple([letter.version async for page in letters for letter in page if letter.key == id.key])
 
 
-async def _leased(store: Any, id: MessageId) -> StoredMessage[bytes] | None:
-    message = await store.run(store.messages.read(id.queue, id.key))
+async def _leased(request: BrokerRequest, id: MessageId) -> StoredMessage[bytes] | None:
+    message = await request.run(request.store.messages.read(id.queue, id.key))
     return message if message is not None and message.state is State.LEASED else None
 
 
-async def _redrive(broker: Any, id: MessageId, queue_type: str, reason: str | None) -> bool:
+async def _redrive(request: BrokerRequest, id: MessageId, queue_type: str, reason: str | None) -> bool:
     """Offer the newest dead letter of this key again, with all its attempts. Older ones stay dead."""
-    store, newest = broker.store, (await _dead_versions(broker.store, id))[:1]
-    return bool(newest and await store.run(store.dead_letters.redrive(id.queue, versions=newest, limit=1)))
+    newest = (await _dead_versions(request, id))[:1]
+    return bool(newest and await request.run(request.store.dead_letters.redrive(id.queue, versions=newest, limit=1)))
 
 
-async def _requeue(broker: Any, id: MessageId, queue_type: str, reason: str | None) -> bool:
+async def _requeue(request: BrokerRequest, id: MessageId, queue_type: str, reason: str | None) -> bool:
     """End the worker's lease; the attempt does not count. An edit that changes nothing would keep the lease, so the message
     becomes due one microsecond earlier, which hardly changes its position in the queue."""
-    message = await _leased(broker.store, id)
+    message = await _leased(request, id)
     if message is None:
         return False
     at = message.due_at - timedelta(microseconds=1)
-    outcome = await broker.queue(id.queue).edit(id.key, at=at, version=message.version, force=True)
+    outcome = await request.broker.queue(id.queue).edit(id.key, at=at, version=message.version, force=True)
     return outcome is Edited.UPDATED
 
 
-async def _bury(broker: Any, id: MessageId, queue_type: str, reason: str | None) -> bool:
+async def _bury(request: BrokerRequest, id: MessageId, queue_type: str, reason: str | None) -> bool:
     condition: dict[str, Any] = {}
     if queue_type == "processing":
-        message = await _leased(broker.store, id)
+        message = await _leased(request, id)
         if message is None:
             return False
         condition = {"version": message.version, "force": True}
-    bury = broker.store.messages.bury_by_key(id.queue, id.key, error=reason, **condition)
-    return await broker.store.run(bury) is Edited.UPDATED
+    bury = request.store.messages.bury_by_key(id.queue, id.key, error=reason, **condition)
+    return await request.run(bury) is Edited.UPDATED
 
 
-async def _finish(broker: Any, id: MessageId, queue_type: str, reason: str | None) -> bool:
-    if queue_type == "processing" and await _leased(broker.store, id) is None:
+async def _finish(request: BrokerRequest, id: MessageId, queue_type: str, reason: str | None) -> bool:
+    if queue_type == "processing" and await _leased(request, id) is None:
         return False
-    return await _remove(broker.store, id, queue_type)
+    return await _remove(request, id, queue_type)
 
 
-_MOVES: dict[tuple[str, str], Callable[[Any, MessageId, str, str | None], Awaitable[bool]]] = {
+_MOVES: dict[tuple[str, str], Callable[[BrokerRequest, MessageId, str, str | None], Awaitable[bool]]] = {
     ("dead", "main"): _redrive,
     ("processing", "main"): _requeue,
     ("main", "dead"): _bury,
@@ -329,7 +324,7 @@ async def _validated(items: list[Any]) -> list[wire.ImportedMessage]:
     return messages
 
 
-async def _uploaded_file(request: Request) -> bytes:
+async def _uploaded_file(request: BrokerRequest) -> bytes:
     """The part `file` of a form, as browsers and `curl -F file=@…` send it; otherwise the body."""
     content_type, body = request.headers.get("content-type", ""), await request.body()
     if not content_type.lower().startswith("multipart/"):

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Annotated, Any, TypeVar
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query
 from pydantic import Field
 from starlette.responses import Response
 
@@ -25,7 +25,7 @@ from tarry.edges.http.pages import in_time_slices
 from tarry.edges.http.problems import busy
 from tarry.edges.http.relay import wire
 from tarry.edges.http.routes.leases import settle_by_queue
-from tarry.edges.http.routing import AccessRoute, Scope, access, caller_of, message_of, respond
+from tarry.edges.http.routing import AccessRoute, BrokerRequest, Scope, access, respond
 from tarry.wire.ids import MessageId, storable
 from tarry.wire.messages import PollRequest
 
@@ -42,22 +42,21 @@ _PROBLEMS = {Settled.BUSY: busy, Settled.GONE: wire.not_found, Settled.LEASE_LOS
 
 
 @router.post("/message", openapi_extra=_PRODUCE)
-async def enqueue(request: Request, body: wire.Enqueue) -> Response:
+async def enqueue(request: BrokerRequest, body: wire.Enqueue) -> Response:
     """201 with the id; 404 for a queue that does not exist."""
-    caller_of(request).require(Action.PRODUCE, body.queue)
-    broker = request.app.state.broker
-    draft = broker.drafter.draft_message(body.core())
+    request.caller.require(Action.PRODUCE, body.queue)
+    draft = request.broker.drafter.draft_message(body.core())
 
     def show(_: Outcome) -> StoredResponse:
         shown = {"message": "Message enqueued", "id": str(MessageId(body.queue, draft.key)), "queue": body.queue}
         return response_to_store(shown, 201)
 
-    return await _with_default_queue(broker, body.queue, lambda: offer_idempotent(request, body.queue, draft, show))
+    return await _with_default_queue(request, body.queue, lambda: offer_idempotent(request, body.queue, draft, show))
 
 
 @router.post("/batch", openapi_extra=_PRODUCE)
 async def enqueue_batch(
-    request: Request, body: Annotated[list[wire.Enqueue], Field(min_length=1, max_length=wire.ENQUEUE_LIMIT)]
+    request: BrokerRequest, body: Annotated[list[wire.Enqueue], Field(min_length=1, max_length=wire.ENQUEUE_LIMIT)]
 ) -> Response:
     """Enqueue messages, each with its own queue, priority, time-out and attempts. Returns their ids in the given order."""
     message = f"Batch processed: {len(body)}/{len(body)} messages enqueued"
@@ -65,7 +64,7 @@ async def enqueue_batch(
 
 
 @router.get("/message", openapi_extra=_CONSUME)
-async def dequeue(request: Request, query: Annotated[wire.DequeueQuery, Query()]) -> Response:
+async def dequeue(request: BrokerRequest, query: Annotated[wire.DequeueQuery, Query()]) -> Response:
     """One message with its lock_token, or 404 after `timeout` seconds without one (at most 60: poll again)."""
     response = await _poll(request, query, 1, lambda queue, deliveries: wire.delivery(queue, deliveries[0]))
     if response.status_code == 204:
@@ -74,7 +73,7 @@ async def dequeue(request: Request, query: Annotated[wire.DequeueQuery, Query()]
 
 
 @router.get("/messages/batch", openapi_extra=_CONSUME)
-async def dequeue_batch(request: Request, query: Annotated[wire.DequeueBatchQuery, Query()]) -> Response:
+async def dequeue_batch(request: BrokerRequest, query: Annotated[wire.DequeueBatchQuery, Query()]) -> Response:
     """Up to `count` messages; an empty list if there are none."""
 
     def show(queue: str, deliveries: Deliveries) -> dict[str, Any]:
@@ -85,7 +84,7 @@ async def dequeue_batch(request: Request, query: Annotated[wire.DequeueBatchQuer
 
 
 @router.post("/ack", openapi_extra=_CONSUME)
-async def ack(request: Request, body: wire.Ack) -> Response:
+async def ack(request: BrokerRequest, body: wire.Ack) -> Response:
     """200; 409 if the lock was lost; 400 if the message no longer exists."""
     (outcome,) = await _ack_all(request, [body])
     if outcome is Settled.GONE:
@@ -95,7 +94,7 @@ async def ack(request: Request, body: wire.Ack) -> Response:
 
 
 @router.post("/ack/batch", openapi_extra=_CONSUME)
-async def ack_batch(request: Request, body: wire.AckBatch) -> Response:
+async def ack_batch(request: BrokerRequest, body: wire.AckBatch) -> Response:
     outcomes = await _ack_all(request, body.acks)
     succeeded, failed = _results(body.acks, outcomes)
     message = f"Batch acknowledged: {len(succeeded)}/{len(outcomes)}"
@@ -103,33 +102,33 @@ async def ack_batch(request: Request, body: wire.AckBatch) -> Response:
 
 
 @router.post("/message/{id}/nack", openapi_extra=_MESSAGE)
-async def nack(request: Request, id: str, body: wire.Nack) -> Response:
+async def nack(request: BrokerRequest, id: str, body: wire.Nack) -> Response:
     """Queue the message again at once, or make it a dead letter when its attempts are used up."""
-    queue, key = message_of(request)
+    queue, key = request.message
     failure = Failure(LeaseId(key, body.lock_token), body.errorReason or body.error, _NO_DELAY)
-    (outcome,) = await request.app.state.broker.queue(queue).leases.nack([failure])
+    (outcome,) = await request.broker.queue(queue).leases.nack([failure])
     _raise_unless_done(outcome)
     return respond({"message": "Message nacked"})
 
 
 @router.post("/nack/batch", openapi_extra=_CONSUME)
-async def nack_batch(request: Request, body: wire.NackBatch) -> Response:
+async def nack_batch(request: BrokerRequest, body: wire.NackBatch) -> Response:
     failures = [(item.id, Failure(_lease_id(item), item.error, _NO_DELAY)) for item in body.nacks]
     outcomes = await settle_by_queue(request, failures, AsyncLeases.nack)
     succeeded, failed = _results(body.nacks, outcomes)
-    store, requeued = request.app.state.broker.store, 0
+    requeued = 0
     for queue, key in filter(None, map(MessageId.parse, succeeded)):
-        requeued += await store.run(store.messages.contains(queue, key))
+        requeued += await request.run(request.store.messages.contains(queue, key))
     counts = {"requeued": requeued, "movedToDlq": len(succeeded) - requeued}
     return respond({"succeeded": succeeded, "failed": failed, **counts})
 
 
 @router.put("/message/{id}/touch", openapi_extra=_MESSAGE)
-async def touch(request: Request, id: str, body: wire.Touch) -> Response:
+async def touch(request: BrokerRequest, id: str, body: wire.Touch) -> Response:
     """Lock the message for `extend_seconds` from now, by default for as long as before. 409 if the lock was lost, 404 if the
     message no longer exists."""
-    name, key = message_of(request)
-    queue = request.app.state.broker.queue(name)
+    name, key = request.message
+    queue = request.broker.queue(name)
     (outcome,) = await queue.leases.touch([LeaseId(key, body.lock_token)], body.extend_seconds)
     _raise_unless_done(outcome)
     message = await queue.read(key)
@@ -138,50 +137,47 @@ async def touch(request: Request, id: str, body: wire.Touch) -> Response:
 
 
 async def enqueue_all(
-    request: Request,
+    request: BrokerRequest,
     messages: Sequence[wire.Enqueue],
     show: Callable[[list[str]], Mapping[str, Any]],
     status: int = 200,
 ) -> Response:
     """Offer messages of any queues together. `show` gets their ids in the given order."""
-    broker = request.app.state.broker
     by_queue: dict[str, list[Draft]] = defaultdict(list)
     ids: list[str] = []
     async for message in in_time_slices(messages):
-        caller_of(request).require(Action.PRODUCE, message.queue)
-        by_queue[message.queue].append(draft := broker.drafter.draft_message(message.core()))
+        request.caller.require(Action.PRODUCE, message.queue)
+        by_queue[message.queue].append(draft := request.broker.drafter.draft_message(message.core()))
         ids.append(str(MessageId(message.queue, draft.key)))
     for name in by_queue:  # before anything is stored
-        await _with_default_queue(broker, name, lambda name=name: broker.app.queues.get(name))
+        await _with_default_queue(request, name, lambda name=name: request.queues.get(name))
 
     async def offer(conn: Any) -> list[str]:
         for name, drafts in sorted(by_queue.items()):
-            await broker.store.run(broker.store.messages.offer_many(name, drafts), conn=conn)
+            await request.run(request.store.messages.offer_many(name, drafts), conn=conn)
         return ids
 
     return await run_idempotent(request, offer, show, status)
 
 
-async def _with_default_queue(broker: Any, queue: str, do: Callable[[], Awaitable[R]]) -> R:
+async def _with_default_queue(request: BrokerRequest, queue: str, do: Callable[[], Awaitable[R]]) -> R:
     """Run `do`, creating the default queue if necessary: it always exists in Relay. Other queues are created explicitly."""
-    return await (broker.in_queues([queue], do, None) if queue == wire.DEFAULT_QUEUE else do())
+    return await (request.broker.in_queues([queue], do, None) if queue == wire.DEFAULT_QUEUE else do())
 
 
-async def _poll(request: Request, query: wire.DequeueQuery, most: int, show: Show) -> Response:
-    broker, caller = request.app.state.broker, caller_of(request)
-    caller.require(Action.CONSUME, query.queue)
+async def _poll(request: BrokerRequest, query: wire.DequeueQuery, most: int, show: Show) -> Response:
+    request.caller.require(Action.CONSUME, query.queue)
     poll = PollRequest(
         max=most,
-        wait=min(timedelta(seconds=min(query.timeout, 3600)), broker.settings.wait_limit),
+        wait=min(timedelta(seconds=min(query.timeout, 3600)), request.broker.settings.wait_limit),
         lease_for=None if query.ackTimeout is None else timedelta(seconds=query.ackTimeout),
         type=storable(query.type, "type"),
+        consumer=storable(query.consumerId, "consumerId"),
     )
-    handle = broker.queue(query.queue, storable(query.consumerId, "consumerId") or caller.id)
-    with broker.authenticator.slot(caller, "polls", broker.settings.polls_per_key):
-        return await _with_default_queue(broker, query.queue, lambda: long_poll(request, broker, handle, poll, show))
+    return await _with_default_queue(request, query.queue, lambda: long_poll(request, query.queue, poll, show))
 
 
-def _ack_all(request: Request, items: Sequence[wire.Ack]) -> Awaitable[list[Settled]]:
+def _ack_all(request: BrokerRequest, items: Sequence[wire.Ack]) -> Awaitable[list[Settled]]:
     return settle_by_queue(request, [(item.id, _lease_id(item)) for item in items], AsyncLeases.ack)
 
 

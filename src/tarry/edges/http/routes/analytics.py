@@ -6,16 +6,17 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import APIRouter, Depends, Path, Query
 from starlette.responses import Response
 
 from tarry.core.analytics.anomalies import Anomaly, Mute, Severity
 from tarry.core.analytics.port import AnalyticsQuery
 from tarry.core.security.api_keys import Action
 from tarry.edges.http.problems import Problem
-from tarry.edges.http.routing import AccessRoute, Moment, QueueName, Scope, Sent, caller_of, instant, needs, respond
+from tarry.edges.http.queries import Limit, Moment, QueueName, instant
+from tarry.edges.http.routing import AccessRoute, BrokerRequest, Scope, Sent, needs, respond
 from tarry.wire import analytics as wire
-from tarry.wire.base import MOST, data_of
+from tarry.wire.base import data_of
 from tarry.wire.ids import storable
 from tarry.wire.openapi import value_model
 
@@ -28,22 +29,21 @@ Name = Annotated[QueueName | None, Query(description="Of this queue; else of all
 
 
 async def which(
-    request: Request,
+    request: BrokerRequest,
     queue: Name = None,
     since: Moment | None = None,
     until: Moment | None = None,
-    limit: Annotated[int, Query(ge=1, le=MOST)] = 100,
+    limit: Limit = 100,
     after: Annotated[str | None, Query(max_length=1_000, description="`next` of the page before.")] = None,
 ) -> AnalyticsQuery:
     return analytics_query(request, queue, since=instant(since), until=instant(until), after=after, limit=limit)
 
 
-def analytics_query(request: Request, queue: str | None, **options: Any) -> AnalyticsQuery:
+def analytics_query(request: BrokerRequest, queue: str | None, **options: Any) -> AnalyticsQuery:
     """A query of this queue, or of all that the caller may read."""
-    caller = caller_of(request)
     if queue is not None:
-        caller.require(Action.READ, queue)
-    patterns = None if caller.key is None else caller.key.queues
+        request.caller.require(Action.READ, queue)
+    patterns = None if request.caller.key is None else request.caller.key.queues
     return AnalyticsQuery(queue=queue, patterns=patterns, **options)
 
 
@@ -51,37 +51,37 @@ Which = Annotated[AnalyticsQuery, Depends(which)]
 
 
 @router.get("/metrics/minutes", response_model=wire.Minutes, **_LISTED)
-async def metric_minutes(request: Request, query: Which) -> Response:
+async def metric_minutes(request: BrokerRequest, query: Which) -> Response:
     """What happened in each queue, minute by minute, the newest first. Without `since`: the last day."""
     query = await _since_default(request, query, timedelta(days=1))
-    page = await request.app.state.broker.store.analytics.minutes(query)
+    page = await request.store.analytics.minutes(query)
     return respond(wire.Minutes.of_core(page, minutes=page.rows))
 
 
 @router.get("/metrics/forecasts", response_model=wire.Forecasts, **_LISTED)
-async def forecasts(request: Request, queue: Name = None) -> Response:
+async def forecasts(request: BrokerRequest, queue: Name = None) -> Response:
     """The forecast of each queue for the next days; the queue that falls behind first comes first."""
-    page = await request.app.state.broker.store.analytics.forecasts(analytics_query(request, queue))
+    page = await request.store.analytics.forecasts(analytics_query(request, queue))
     return respond(wire.Forecasts.of_core(page, forecasts=page.rows))
 
 
 @router.get("/consumers", response_model=wire.Consumers, **_LISTED)
-async def consumers(request: Request, query: Which) -> Response:
+async def consumers(request: BrokerRequest, query: Which) -> Response:
     """What each consumer did, hour by hour, the newest first. Without `since`: the last week."""
-    page = await request.app.state.broker.store.analytics.hours(await _since_default(request, query, timedelta(days=7)))
+    page = await request.store.analytics.hours(await _since_default(request, query, timedelta(days=7)))
     return respond(wire.Consumers.of_core(page, consumers=page.rows))
 
 
 @router.get("/anomalies", response_model=wire.Anomalies, **_LISTED)
 async def anomalies(
-    request: Request,
+    request: BrokerRequest,
     query: Which,
     detector: Annotated[str | None, Query(max_length=100)] = None,
     severity: Severity | None = None,
     acknowledged: bool | None = None,  # noqa: FBT001 - of the query
 ) -> Response:
     """What the detectors found, the latest first. Without `since`: in the last thirty days."""
-    page = await request.app.state.broker.store.analytics.anomalies(
+    page = await request.store.analytics.anomalies(
         await _since_default(request, query, timedelta(days=30)),
         detector=storable(detector, "detector"),
         severity=severity,
@@ -93,9 +93,11 @@ async def anomalies(
 @router.post(
     "/anomalies/{anomaly_id}/ack", response_model=value_model(Anomaly, "Anomaly"), **needs(Action.ADMIN, Scope.LISTED)
 )
-async def acknowledge(request: Request, anomaly_id: Number, body: Sent[wire.AckRequest | None] = None) -> Response:
+async def acknowledge(
+    request: BrokerRequest, anomaly_id: Number, body: Sent[wire.AckRequest | None] = None
+) -> Response:
     """Mark an anomaly as seen. It stays, and is not raised again; the first acknowledgement is kept."""
-    analytics, caller = request.app.state.broker.store.analytics, caller_of(request)
+    analytics, caller = request.store.analytics, request.caller
     anomaly = await analytics.anomaly(anomaly_id)
     # An anomaly of a queue outside the key's scope is treated as missing.
     if anomaly is None or not caller.allows(Action.ADMIN, anomaly.queue):
@@ -106,14 +108,13 @@ async def acknowledge(request: Request, anomaly_id: Number, body: Sent[wire.AckR
 
 
 @router.post("/mutes", status_code=201, response_model=value_model(Mute, "Mute"), **needs(Action.ADMIN, Scope.BODY))
-async def mute(request: Request, body: Sent[wire.MuteRequest]) -> Response:
+async def mute(request: BrokerRequest, body: Sent[wire.MuteRequest]) -> Response:
     """Raise nothing of this detector, of this queue, or of both, from the next run on."""
-    caller_of(request).require(Action.ADMIN, body.queue)
+    request.caller.require(Action.ADMIN, body.queue)
     if body.detector is None and body.queue is None:
         raise Problem(422, "invalid", "give a detector, a queue or both")
-    broker = request.app.state.broker
-    until = None if body.mute_for is None else await broker.now() + body.mute_for
-    made = await broker.store.analytics.mute(
+    until = None if body.mute_for is None else await request.broker.now() + body.mute_for
+    made = await request.store.analytics.mute(
         detector=storable(body.detector, "detector"),
         queue=body.queue,
         until=until,
@@ -123,26 +124,25 @@ async def mute(request: Request, body: Sent[wire.MuteRequest]) -> Response:
 
 
 @router.get("/mutes", response_model=wire.Mutes, **_LISTED)
-async def mutes(request: Request) -> Response:
+async def mutes(request: BrokerRequest) -> Response:
     """What is muted now, the latest first: for the queues of this key, and for all queues."""
-    caller = caller_of(request)
-    rows = await request.app.state.broker.store.analytics.mutes()
-    visible = [mute for mute in rows if mute.queue is None or caller.allows(Action.READ, mute.queue)]
+    rows = await request.store.analytics.mutes()
+    visible = [mute for mute in rows if mute.queue is None or request.caller.allows(Action.READ, mute.queue)]
     return respond(wire.Mutes(mutes=data_of(visible)))
 
 
 @router.delete("/mutes/{mute_id}", response_model=wire.Unmuted, **needs(Action.ADMIN, Scope.LISTED, conflicts=False))
-async def unmute(request: Request, mute_id: Number) -> Response:
+async def unmute(request: BrokerRequest, mute_id: Number) -> Response:
     """End a mute. The next run raises again what it finds."""
-    analytics, caller = request.app.state.broker.store.analytics, caller_of(request)
+    analytics, caller = request.store.analytics, request.caller
     muted = next((row for row in await analytics.mutes() if row.id == mute_id), None)
     if muted is None or not caller.allows(Action.ADMIN, muted.queue) or not await analytics.unmute(mute_id):
         raise Problem(404, "unknown_mute", "there is no mute of this id", hint="see: GET /v1/mutes")
     return respond(wire.Unmuted(id=mute_id, unmuted=True))
 
 
-async def _since_default(request: Request, query: AnalyticsQuery, default: timedelta) -> AnalyticsQuery:
+async def _since_default(request: BrokerRequest, query: AnalyticsQuery, default: timedelta) -> AnalyticsQuery:
     if query.since is not None:
         return query
-    latest = query.until or await request.app.state.broker.now()
+    latest = query.until or await request.broker.now()
     return replace(query, since=latest - min(default, latest - _EPOCH))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any
 from uuid import uuid4
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import APIRouter, Depends, Path, Query
 from starlette.responses import Response
 
 from tarry.core import limits
@@ -15,10 +16,11 @@ from tarry.core.messages.model import MessagePosition
 from tarry.core.security.api_keys import Action
 from tarry.edges.http.idempotency import IDEMPOTENT, run_idempotent
 from tarry.edges.http.pages import bounded, dead_letters, paced
-from tarry.edges.http.routing import AccessRoute, Moment, Scope, Sent, caller_of, instant, needs, respond
+from tarry.edges.http.queries import After, CountTo, Limit, Moment, instant
+from tarry.edges.http.routing import AccessRoute, BrokerRequest, Scope, Sent, needs, respond
 from tarry.wire import dead_letters as wire
 from tarry.wire.base import MOST
-from tarry.wire.ids import POSITION, parse_position, position_text, storable
+from tarry.wire.ids import parse_position, position_text, storable
 from tarry.wire.queues import ReasonRequest
 
 router = APIRouter(prefix="/v1", tags=["dead letters"], route_class=AccessRoute)
@@ -55,20 +57,19 @@ Which = Annotated[DeadFilter, Depends(which)]
 
 @router.get("/queues/{queue}/dead", response_model=wire.DeadLetters, **_READ)
 async def list_dead(
-    request: Request,
+    request: BrokerRequest,
     queue: str,
     where: Which,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
-    after: Annotated[str | None, Query(pattern=POSITION, description="`next` of the page before.")] = None,
+    after: After = None,
 ) -> Response:
     """The newest first. A page ends early when its payloads reach 8 MiB."""
-    broker = request.app.state.broker
-    await broker.app.queues.get(queue)
+    await request.queues.get(queue)
     letters, last = await bounded(
-        *dead_letters(broker.store, queue, where),
+        *dead_letters(request.store, queue, where),
         start=None if after is None else DeadPlace(*parse_position(after)),
         limit=limit,
-        most_bytes=broker.settings.page_bytes,
+        most_bytes=request.broker.settings.page_bytes,
     )
     next_page = None if last is None else position_text(MessagePosition(*last))
     return respond(wire.DeadLetters(dead_letters=await paced(wire.DeadLetter.of, letters), next=next_page))
@@ -76,70 +77,58 @@ async def list_dead(
 
 @router.get("/queues/{queue}/dead:groups", response_model=wire.DeadGroups, **_READ)
 async def dead_groups(
-    request: Request,
-    queue: str,
-    limit: Annotated[int, Query(ge=1, le=MOST)] = 100,
-    count_to: Annotated[int, Query(ge=1, le=1_000_000)] = 10_000,
+    request: BrokerRequest, queue: str, limit: Limit = 100, count_to: Annotated[int, Query(ge=1, le=1_000_000)] = 10_000
 ) -> Response:
     """By what they died of, the freshest group first; `fingerprint` names a group wherever dead letters are chosen."""
-    broker = request.app.state.broker
-    await broker.app.queues.get(queue)
-    groups = await broker.store.run(broker.store.dead_letters.groups(queue, limit=limit, cap=count_to))
+    await request.queues.get(queue)
+    groups = await request.run(request.store.dead_letters.groups(queue, limit=limit, cap=count_to))
     return respond(wire.DeadGroups(groups=[wire.DeadGroup.of(group) for group in groups]))
 
 
 @router.get("/queues/{queue}/dead:count", response_model=wire.Matching, **_READ)
-async def count_dead(
-    request: Request, queue: str, where: Which, count_to: Annotated[int, Query(ge=0, le=1_000_000)] = 10_000
-) -> Response:
+async def count_dead(request: BrokerRequest, queue: str, where: Which, count_to: CountTo = 10_000) -> Response:
     """How many dead letters match, and how many of them a redrive would skip because their key is live."""
-    broker = request.app.state.broker
-    await broker.app.queues.get(queue)
-    matching = await broker.store.run(broker.store.dead_letters.count(queue, where=where, limit=count_to))
+    await request.queues.get(queue)
+    matching = await request.run(request.store.dead_letters.count(queue, where=where, limit=count_to))
     return respond(wire.Matching.of(matching))
 
 
 @router.post("/queues/{queue}/dead:redrive", status_code=202, response_model=wire.Redrive, **_ADMIN_IDEMPOTENT)
-async def redrive(request: Request, queue: str, body: Sent[wire.RedriveRequest | None] = None) -> Response:
+async def redrive(request: BrokerRequest, queue: str, body: Sent[wire.RedriveRequest | None] = None) -> Response:
     """Redrive them by a job that a sweeper advances: at a rate, canaries first. See /v1/redrives/{job}."""
-    broker, options = request.app.state.broker, body or wire.RedriveRequest()
-    await broker.app.queues.get(queue)
-    where, started_by = options.where(), limits.check_consumer(options.started_by) or caller_of(request).id
+    options = body or wire.RedriveRequest()
+    await request.queues.get(queue)
+    where, started_by = options.where(), limits.check_consumer(options.started_by) or request.caller.id
     job_id = options.request or uuid4()
-    operation = broker.store.dead_letters.start_redrive(
+    operation = request.store.dead_letters.start_redrive(
         queue, where=where, rate=options.rate, canary=options.canary, started_by=started_by, request=job_id
     )
-    return await run_idempotent(request, lambda conn: broker.store.run(operation, conn), wire.Redrive.of, status=202)
+    return await run_idempotent(request, partial(request.run, operation), wire.Redrive.of, status=202)
 
 
 @router.post("/queues/{queue}/dead:redrive_now", response_model=wire.Redriven, **_ADMIN_IDEMPOTENT)
-async def redrive_now(request: Request, queue: str, body: Sent[wire.RedriveNowRequest | None] = None) -> Response:
+async def redrive_now(request: BrokerRequest, queue: str, body: Sent[wire.RedriveNowRequest | None] = None) -> Response:
     """Redrive a few at once, from the first attempt: the given versions, or the oldest. One whose key is live stays dead."""
-    broker, options = request.app.state.broker, body or wire.RedriveNowRequest()
-    await broker.app.queues.get(queue)
-    operation = broker.store.dead_letters.redrive(queue, versions=options.versions, limit=options.limit)
-    return await run_idempotent(
-        request, lambda conn: broker.store.run(operation, conn), lambda moved: wire.Redriven(redriven=moved)
-    )
+    options = body or wire.RedriveNowRequest()
+    await request.queues.get(queue)
+    operation = request.store.dead_letters.redrive(queue, versions=options.versions, limit=options.limit)
+    return await run_idempotent(request, partial(request.run, operation), lambda moved: wire.Redriven(redriven=moved))
 
 
 @router.delete("/queues/{queue}/dead", response_model=wire.Discarded, **needs(Action.ADMIN))
-async def discard_dead(request: Request, queue: str, where: Which) -> Response:
+async def discard_dead(request: BrokerRequest, queue: str, where: Which) -> Response:
     """Discard dead letters: those that the query selects, or all of the queue. It cannot be undone."""
-    broker = request.app.state.broker
-    await broker.app.queues.get(queue)
-    discarded = await broker.store.run(broker.store.dead_letters.discard(queue, where=where))
+    await request.queues.get(queue)
+    discarded = await request.run(request.store.dead_letters.discard(queue, where=where))
     return respond(wire.Discarded(discarded=discarded))
 
 
 @redrives.get("/redrives", response_model=wire.Redrives, **needs(Action.READ, Scope.LISTED))
 async def list_redrives(
-    request: Request,
-    queue: Annotated[str | None, Query(max_length=100)] = None,
-    limit: Annotated[int, Query(ge=1, le=MOST)] = 100,
+    request: BrokerRequest, queue: Annotated[str | None, Query(max_length=100)] = None, limit: Limit = 100
 ) -> Response:
     """The newest first, of the queues that this key may read."""
-    caller, name, store = caller_of(request), storable(queue, "queue"), request.app.state.broker.store
+    caller, name, store = request.caller, storable(queue, "queue"), request.store
     if name is not None:
         caller.require(Action.READ, name)
     jobs = await store.run(store.dead_letters.redrive_jobs(name, limit=limit))
@@ -148,7 +137,7 @@ async def list_redrives(
 
 
 @redrives.get("/redrives/{job}", response_model=wire.Redrive, **needs(Action.READ, Scope.REDRIVE))
-async def show_redrive(request: Request, job: Job) -> Response:
+async def show_redrive(request: BrokerRequest, job: Job) -> Response:
     """The job and its progress."""
     return respond(wire.Redrive.of(request.scope["tarry.redrive"]))
 
@@ -159,9 +148,9 @@ def _post(verb: str, **responses: Any) -> Callable[..., Any]:
 
 
 def _add_route(verb: str, state: RedriveState, description: str) -> None:
-    async def turn(request: Request, job: Job, body: Sent[ReasonRequest | None] = None) -> Response:
+    async def turn(request: BrokerRequest, job: Job, body: Sent[ReasonRequest | None] = None) -> Response:
         reason = None if body is None or body.reason is None else limits.clip_error(body.reason)
-        store = request.app.state.broker.store
+        store = request.store
         return respond(wire.Redrive.of(await store.run(store.dead_letters.turn_redrive(job, state, reason=reason))))
 
     turn.__doc__ = description
@@ -174,10 +163,9 @@ _add_route("cancel", RedriveState.CANCELLED, "End it here. What lives again stay
 
 
 @_post("advance", **{"204": {"description": "No step is due"}})
-async def advance(request: Request, job: Job) -> Response:
+async def advance(request: BrokerRequest, job: Job) -> Response:
     """Make one step, if one is due: for installations without a sweeper."""
-    store = request.app.state.broker.store
-    advanced = await store.run(store.dead_letters.advance_redrive(job))
+    advanced = await request.run(request.store.dead_letters.advance_redrive(job))
     return Response(status_code=204) if advanced is None else respond(wire.Redrive.of(advanced))
 
 

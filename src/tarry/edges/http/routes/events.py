@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from tarry.core.journal.events import Event, EventKind
@@ -18,7 +18,8 @@ from tarry.core.security.browser_sessions import Session
 from tarry.edges.formats import exact
 from tarry.edges.http.auth import SESSION, Caller
 from tarry.edges.http.origins import hostname, is_loopback
-from tarry.edges.http.routing import BY_COOKIE, AccessRoute, QueueName, Scope, caller_of, needs, respond
+from tarry.edges.http.queries import QueueName
+from tarry.edges.http.routing import BY_COOKIE, AccessRoute, BrokerRequest, Scope, needs, respond
 from tarry.edges.http.sse import MEDIA_TYPE, EventStream, ServerSentEvents
 from tarry.wire import keys
 
@@ -43,7 +44,7 @@ _STREAM: dict[int | str, dict[str, Any]] = {
     "/events", response_class=ServerSentEvents, **needs(Action.READ, Scope.LISTED, BY_COOKIE, responses=_STREAM)
 )
 async def events(
-    request: Request,
+    request: BrokerRequest,
     queue: Annotated[
         list[QueueName] | None, Query(max_length=100, description="Of these; else of all that may be read.")
     ] = None,
@@ -54,11 +55,10 @@ async def events(
 ) -> Response:
     """Every event of the journal from now on, or from `Last-Event-ID` on; without payloads. An event named `gap`
     means that some are missing, and has the reason."""
-    caller = caller_of(request)
     for name in queue or ():
-        caller.require(Action.READ, name)
+        request.caller.require(Action.READ, name)
     last = request.headers.get("last-event-id") or after
-    return EventStream(request.app.state.broker, caller, event_filter(caller, queue, kind), after=last)
+    return EventStream(request.broker, request.caller, event_filter(request.caller, queue, kind), after=last)
 
 
 def event_filter(caller: Caller, queues: list[str] | None, kinds: list[EventKind] | None) -> Callable[[Event], bool]:
@@ -73,12 +73,12 @@ def event_filter(caller: Caller, queues: list[str] | None, kinds: list[EventKind
 
 
 @router.post("/session", response_model=keys.Session, **needs(Action.READ, Scope.LISTED))
-async def sign_in(request: Request) -> Response:
+async def sign_in(request: BrokerRequest) -> Response:
     """A cookie for pages of this site, good for live events and for nothing else; it ends with the key, or after 12 hours."""
-    key = caller_of(request).key
+    key = request.caller.key
     if key is None:
         return respond(keys.Session(until=None))  # a broker without keys needs no session
-    now = await request.app.state.broker.now()
+    now = await request.broker.now()
     session = Session.of(key, min(now + _SESSION_FOR, key.expires_at or now + _SESSION_FOR))
     response = respond(keys.Session(until=exact(session.until)))
     max_age = max(0, int((session.until - now).total_seconds()))
@@ -87,14 +87,14 @@ async def sign_in(request: Request) -> Response:
 
 
 @router.delete("/session", status_code=204, response_class=Response, **needs(Action.READ, Scope.LISTED, BY_COOKIE))
-async def sign_out(request: Request) -> Response:
+async def sign_out(request: BrokerRequest) -> Response:
     """The browser forgets the cookie. To end what it may have been copied to, revoke the key."""
     response = Response(status_code=204)
     response.delete_cookie(SESSION, **_cookie(request))
     return response
 
 
-def _cookie(request: Request) -> dict[str, Any]:
+def _cookie(request: BrokerRequest) -> dict[str, Any]:
     """Not for scripts, not for other sites, and beyond this machine not without TLS."""
     host = hostname(request.headers.get("host", ""))
     path = f"{request.scope.get('root_path', '').rstrip('/')}/"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from starlette.responses import Response
 
 from tarry.core.errors import TarryError
 from tarry.core.ports import AsyncStore
 from tarry.core.security.api_keys import Action
-from tarry.edges.http.routing import AccessRoute, Scope, caller_of, needs, respond
+from tarry.edges.http.routing import AccessRoute, BrokerRequest, Scope, needs, respond
 from tarry.edges.http.shared_result import SharedResult
 from tarry.wire import base as wire
 
@@ -46,24 +46,23 @@ async def healthz() -> Response:
 
 
 @router.get("/readyz", response_model=Health, responses={503: {"model": Health}})
-async def readyz(request: Request) -> Response:
+async def readyz(request: BrokerRequest) -> Response:
     """The database responds, and the broker is not about to stop."""
-    broker = request.app.state.broker
-    if broker.stopping.is_set():
+    if request.broker.stopping.is_set():
         return respond(Health(status="stopping"), 503)
-    if not await broker.is_ready():
+    if not await request.broker.is_ready():
         return respond(Health(status="the database cannot be used"), 503)
     return respond(Health(status="ok"))
 
 
 @router.get("/metrics", response_class=PrometheusText, **needs(Action.READ, Scope.LISTED))
-async def metrics(request: Request) -> Response:
+async def metrics(request: BrokerRequest) -> Response:
     """For Prometheus: the broker's own figures, and messages by state of the queues that this key may read."""
-    broker, caller = request.app.state.broker, caller_of(request)
-    return PrometheusText(await broker.meter.text(broker, [info.name for info in await broker.queues_of(caller)]))
+    readable = await request.broker.queues_of(request.caller)
+    return PrometheusText(await request.broker.meter.text(request.broker, [info.name for info in readable]))
 
 
 @router.get("/v1/now", response_model=wire.Now, **needs(Action.READ, Scope.LISTED))
-async def now(request: Request) -> Response:
+async def now(request: BrokerRequest) -> Response:
     """The database's clock, by which everything is due."""
-    return respond(wire.Now(now=wire.data_of(await request.app.state.broker.now())))
+    return respond(wire.Now(now=wire.data_of(await request.broker.now())))

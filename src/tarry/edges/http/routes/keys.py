@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter
 from starlette.responses import Response
 
 from tarry.api.api_keys import drawn
@@ -13,9 +13,10 @@ from tarry.core.security.api_keys import Action, IssuedKey
 from tarry.edges.formats import exact
 from tarry.edges.http.pages import bounded
 from tarry.edges.http.problems import Problem
-from tarry.edges.http.routing import AccessRoute, Scope, Sent, audit_also, caller_of, needs, respond
+from tarry.edges.http.queries import Before, Limit
+from tarry.edges.http.routing import AccessRoute, BrokerRequest, Scope, Sent, audit_also, needs, respond
 from tarry.wire import keys as wire
-from tarry.wire.base import MOST, data_of
+from tarry.wire.base import data_of
 
 router = APIRouter(prefix="/v1", tags=["keys"], route_class=AccessRoute)
 _ADMIN = needs(Action.ADMIN, Scope.ALL)
@@ -23,9 +24,9 @@ _READ = needs(Action.ADMIN, Scope.ALL, conflicts=False)
 
 
 @router.post("/keys", status_code=201, response_model=wire.IssuedKey, **_ADMIN)
-async def create_key(request: Request, body: Sent[wire.KeyRequest]) -> Response:
+async def create_key(request: BrokerRequest, body: Sent[wire.KeyRequest]) -> Response:
     """Create a key with at most the rights and the lifetime of the key that creates it. Its text is shown this once."""
-    broker, caller = request.app.state.broker, caller_of(request)
+    broker, caller = request.broker, request.caller
     for action in body.actions:
         if not caller.may(Action(action)):
             raise Problem(403, "forbidden", f"this key may not {action}, and so cannot make one that may")
@@ -41,41 +42,35 @@ async def create_key(request: Request, body: Sent[wire.KeyRequest]) -> Response:
 
 
 @router.get("/keys", response_model=wire.Keys, **_READ)
-async def list_keys(request: Request) -> Response:
+async def list_keys(request: BrokerRequest) -> Response:
     """All keys, revoked ones too; never their text."""
-    return respond(wire.Keys(keys=[wire.Key.of(key) for key in await request.app.state.broker.app.keys.list()]))
+    return respond(wire.Keys(keys=[wire.Key.of(key) for key in await request.broker.app.keys.list()]))
 
 
 @router.delete("/keys/{key_id}", response_model=wire.Key, **_ADMIN)
-async def revoke_key(request: Request, key_id: str) -> Response:
+async def revoke_key(request: BrokerRequest, key_id: str) -> Response:
     """Revoke a key: rejected at once by this broker, and within two seconds by any other. Its waiting polls get nothing."""
-    broker = request.app.state.broker
-    revoked = await broker.app.keys.revoke(key_id) if key_id.isalnum() else None
+    revoked = await request.broker.app.keys.revoke(key_id) if key_id.isalnum() else None
     if revoked is None:
         raise Problem(404, "unknown_key", "there is no key of this id", hint="see: GET /v1/keys")
-    broker.authenticator.forget()
+    request.broker.authenticator.forget()
     return respond(wire.Key.of(revoked))
 
 
 @router.get("/audit", response_model=wire.Audit, **_READ)
-async def audit(
-    request: Request,
-    limit: Annotated[int, Query(ge=1, le=MOST)] = 100,
-    before: Annotated[int | None, Query(ge=1, le=2**63 - 1, description="`next` of the page before.")] = None,
-) -> Response:
+async def audit(request: BrokerRequest, limit: Limit = 100, before: Before = None) -> Response:
     """Changes by administrators and rejected requests, the newest first; a page ends early at 8 MiB. A row without a status
     got no response."""
-    broker = request.app.state.broker
 
     async def read(before: int | None, n: int) -> list[dict[str, Any]]:
-        return data_of(await broker.store.run(broker.store.security.audits(limit=n, before=before)))
+        return data_of(await request.run(request.store.security.audits(limit=n, before=before)))
 
     rows, last = await bounded(
         read,
         lambda row: row["id"],
         start=before,
         limit=limit,
-        most_bytes=broker.settings.page_bytes,
+        most_bytes=request.broker.settings.page_bytes,
         size_of=lambda row: len(msgspec.json.encode(row)),
     )
     return respond({"audit": rows, "next": last})

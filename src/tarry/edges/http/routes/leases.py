@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from starlette.responses import Response
 
 from tarry.api.leases import AsyncLeases
@@ -18,7 +19,7 @@ from tarry.core.security.api_keys import Action
 from tarry.edges.formats import exact
 from tarry.edges.http.long_poll import long_poll
 from tarry.edges.http.problems import Problem, busy, lease_lost, message_gone
-from tarry.edges.http.routing import AccessRoute, Scope, Sent, caller_of, hot_routes, message_of, needs, respond
+from tarry.edges.http.routing import AccessRoute, BrokerRequest, Scope, Sent, hot_routes, needs, respond
 from tarry.wire import messages as wire
 from tarry.wire.ids import MessageId
 from tarry.wire.payload import Content
@@ -34,25 +35,23 @@ _PROBLEMS = {Settled.LEASE_LOST: lease_lost, Settled.GONE: message_gone, Settled
 
 
 @router.post("/queues/{queue}/messages:poll", response_model=wire.Deliveries, **_POLL)
-async def poll(request: Request, queue: str, body: Sent[wire.PollRequest | None] = None) -> Response:
+async def poll(request: BrokerRequest, queue: str, body: Sent[wire.PollRequest | None] = None) -> Response:
     """Lease up to `max` messages, waiting up to `wait` for the first. The lease begins when they are handed over."""
-    options, broker, caller = body or wire.PollRequest(), request.app.state.broker, caller_of(request)
-    if options.wait > broker.settings.wait_limit:
-        raise Problem(422, "invalid", f"wait: at most {broker.settings.wait_limit.total_seconds():g} seconds")
-    with broker.authenticator.slot(caller, "polls", broker.settings.polls_per_key):
-        handle = broker.queue(queue, options.consumer or caller.id)
-        return await broker.in_queues([queue], lambda: long_poll(request, broker, handle, options), caller)
+    options, longest = body or wire.PollRequest(), request.broker.settings.wait_limit
+    if options.wait > longest:
+        raise Problem(422, "invalid", f"wait: at most {longest.total_seconds():g} seconds")
+    return await request.broker.in_queues([queue], partial(long_poll, request, queue, options), request.caller)
 
 
 @router.post("/messages/{id}/ack", response_model=wire.Settlement, **_SINGLE)
-async def ack(request: Request, id: str, body: Sent[wire.SettleRequest]) -> Response:
+async def ack(request: BrokerRequest, id: str, body: Sent[wire.SettleRequest]) -> Response:
     """Finished: the message is gone."""
     queue, lease_id = _leased(request, body)
     return _settled(await queue.leases.ack([lease_id]))
 
 
 @router.post("/messages/{id}/nack", response_model=wire.Settlement, **_SINGLE)
-async def nack(request: Request, id: str, body: Sent[wire.NackRequest]) -> Response:
+async def nack(request: BrokerRequest, id: str, body: Sent[wire.NackRequest]) -> Response:
     """Failed: tried again later, or dead when its attempts are used up."""
     queue, lease_id = _leased(request, body)
     failure = Failure(lease_id, body.error, body.after)
@@ -60,7 +59,7 @@ async def nack(request: Request, id: str, body: Sent[wire.NackRequest]) -> Respo
 
 
 @router.post("/messages/{id}/touch", response_model=wire.Touched, **_SINGLE)
-async def touch(request: Request, id: str, body: Sent[wire.TouchRequest]) -> Response:
+async def touch(request: BrokerRequest, id: str, body: Sent[wire.TouchRequest]) -> Response:
     """Extend the lease, from now. Rejected after it has expired."""
     queue, lease_id = _leased(request, body)
     response = _settled(await queue.leases.touch([lease_id], body.lease_for))
@@ -71,27 +70,27 @@ async def touch(request: Request, id: str, body: Sent[wire.TouchRequest]) -> Res
 
 
 @router.post("/messages/{id}/release", response_model=wire.Settlement, **_SINGLE)
-async def release(request: Request, id: str, body: Sent[wire.ReleaseRequest]) -> Response:
+async def release(request: BrokerRequest, id: str, body: Sent[wire.ReleaseRequest]) -> Response:
     """Return it: deliverable at once or later, and the attempt does not count."""
     queue, lease_id = _leased(request, body)
     return _settled(await queue.leases.release([lease_id], at=body.at, after=body.after))
 
 
 @router.post("/messages/{id}/bury", response_model=wire.Settlement, **_SINGLE)
-async def bury(request: Request, id: str, body: Sent[wire.BuryRequest]) -> Response:
+async def bury(request: BrokerRequest, id: str, body: Sent[wire.BuryRequest]) -> Response:
     """Make it a dead letter, whatever attempts are left."""
     queue, lease_id = _leased(request, body)
     return _settled(await queue.leases.bury([lease_id], body.error, reason=body.reason))
 
 
 @router.post("/messages:ack", response_model=wire.SettledBatch, **_MANY)
-async def ack_batch(request: Request, body: Sent[wire.SettleBatch]) -> Response:
+async def ack_batch(request: BrokerRequest, body: Sent[wire.SettleBatch]) -> Response:
     """`ack` for many, of any queues, each with its own outcome."""
     return await _settle_each(request, body, AsyncLeases.ack)
 
 
 @router.post("/messages:nack", response_model=wire.SettledBatch, **_MANY)
-async def nack_batch(request: Request, body: Sent[wire.NackBatch]) -> Response:
+async def nack_batch(request: BrokerRequest, body: Sent[wire.NackBatch]) -> Response:
     """`nack` for many."""
     retry = body.retry and body.retry.core()
     failures = [(nack.id, Failure(nack.core(), nack.error, nack.after)) for nack in body.messages]
@@ -102,13 +101,13 @@ async def nack_batch(request: Request, body: Sent[wire.NackBatch]) -> Response:
 
 
 @router.post("/messages:touch", response_model=wire.SettledBatch, **_MANY)
-async def touch_batch(request: Request, body: Sent[wire.TouchBatch]) -> Response:
+async def touch_batch(request: BrokerRequest, body: Sent[wire.TouchBatch]) -> Response:
     """`touch` for many."""
     return await _settle_each(request, body, lambda leases, lease_ids: leases.touch(lease_ids, body.lease_for))
 
 
 @router.post("/messages:release", response_model=wire.SettledBatch, **_MANY)
-async def release_batch(request: Request, body: Sent[wire.ReleaseBatch]) -> Response:
+async def release_batch(request: BrokerRequest, body: Sent[wire.ReleaseBatch]) -> Response:
     """`release` for many."""
     return await _settle_each(
         request, body, lambda leases, lease_ids: leases.release(lease_ids, at=body.at, after=body.after)
@@ -116,16 +115,16 @@ async def release_batch(request: Request, body: Sent[wire.ReleaseBatch]) -> Resp
 
 
 @router.post("/messages:bury", response_model=wire.SettledBatch, **_MANY)
-async def bury_batch(request: Request, body: Sent[wire.BuryBatch]) -> Response:
+async def bury_batch(request: BrokerRequest, body: Sent[wire.BuryBatch]) -> Response:
     """`bury` for many."""
     return await _settle_each(
         request, body, lambda leases, lease_ids: leases.bury(lease_ids, body.error, reason=body.reason)
     )
 
 
-def _leased(request: Request, body: wire.SettleRequest) -> tuple[AsyncQueue[Content], LeaseId]:
-    name, key = message_of(request)
-    return request.app.state.broker.queue(name), LeaseId(key, body.token)
+def _leased(request: BrokerRequest, body: wire.SettleRequest) -> tuple[AsyncQueue[Content], LeaseId]:
+    name, key = request.message
+    return request.broker.queue(name), LeaseId(key, body.token)
 
 
 def _settled(outcomes: Sequence[Settled]) -> Response:
@@ -135,7 +134,7 @@ def _settled(outcomes: Sequence[Settled]) -> Response:
     return respond(wire.Settlement(outcome=outcome.value))
 
 
-async def _settle_each(request: Request, body: wire.SettleBatch, settle: Settle[LeaseId]) -> Response:
+async def _settle_each(request: BrokerRequest, body: wire.SettleBatch, settle: Settle[LeaseId]) -> Response:
     leases = [(item.id, item.core()) for item in body.messages]
     return _outcomes(body.messages, await settle_by_queue(request, leases, settle))
 
@@ -145,18 +144,18 @@ def _outcomes(items: Sequence[wire.Settle], outcomes: Sequence[Settled]) -> Resp
     return respond(wire.SettledBatch(messages=settled))
 
 
-async def settle_by_queue(request: Request, items: Sequence[tuple[str, S]], settle: Settle[S]) -> list[Settled]:
+async def settle_by_queue(request: BrokerRequest, items: Sequence[tuple[str, S]], settle: Settle[S]) -> list[Settled]:
     """Settle messages of any queues, each with its id. Nothing is settled unless the caller may settle all of them."""
     by_queue: dict[str, list[int]] = defaultdict(list)
     for index, (text, _) in enumerate(items):
         if (id := MessageId.parse(text)) is not None:
             by_queue[id.queue].append(index)
     for name in by_queue:
-        caller_of(request).require(Action.CONSUME, name)
+        request.caller.require(Action.CONSUME, name)
     outcomes: list[Settled] = [Settled.GONE] * len(items)
     for name, indexes in by_queue.items():
         try:
-            settled = await settle(request.app.state.broker.queue(name).leases, [items[index][1] for index in indexes])
+            settled = await settle(request.broker.queue(name).leases, [items[index][1] for index in indexes])
         except UnknownQueue:
             continue  # its messages are gone, too
         for index, outcome in zip(indexes, settled, strict=True):

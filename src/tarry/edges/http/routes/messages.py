@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from tarry.core import limits
@@ -18,11 +18,11 @@ from tarry.core.security.idempotency import StoredResponse
 from tarry.edges.http import pages
 from tarry.edges.http.idempotency import IDEMPOTENT, offer_idempotent, response_to_store, run_idempotent
 from tarry.edges.http.problems import Problem, message_gone
-from tarry.edges.http.routing import AccessRoute, Scope, Sent, caller_of, hot_routes, message_of, needs, respond
+from tarry.edges.http.queries import After, Before, Limit
+from tarry.edges.http.routing import AccessRoute, BrokerRequest, Scope, Sent, hot_routes, needs, respond
 from tarry.wire import events
 from tarry.wire import messages as wire
-from tarry.wire.base import MOST
-from tarry.wire.ids import POSITION, parse_position, position_text, storable
+from tarry.wire.ids import parse_position, position_text, storable
 
 router = APIRouter(prefix="/v1", tags=["messages"], route_class=AccessRoute)
 _READ = needs(Action.READ, Scope.MESSAGE)
@@ -35,95 +35,90 @@ Force = Annotated[bool, Query(description="Also if it is leased: the lease is th
 
 
 @router.post("/queues/{queue}/messages", status_code=201, response_model=wire.Offered, **_OFFER)
-async def offer(request: Request, queue: str, body: Sent[wire.OfferRequest]) -> Response:
+async def offer(request: BrokerRequest, queue: str, body: Sent[wire.OfferRequest]) -> Response:
     """Keep a message until it is due: now, `at` an instant, or `after` a while. An unknown queue is created."""
-    broker = request.app.state.broker
-    name, draft = limits.check_queue_name(queue), broker.drafter.draft_message(body.core())
+    name, draft = limits.check_queue_name(queue), request.broker.drafter.draft_message(body.core())
 
     def show(outcome: Outcome) -> StoredResponse:
         return response_to_store(wire.Offered.of(name, draft.key, outcome), 201 if outcome is Outcome.CREATED else 200)
 
-    return await broker.in_queues([name], lambda: offer_idempotent(request, name, draft, show), caller_of(request))
+    return await request.broker.in_queues([name], lambda: offer_idempotent(request, name, draft, show), request.caller)
 
 
 @router.post("/queues/{queue}/messages:batch", response_model=wire.OfferedBatch, **_OFFER_BATCH)
-async def offer_batch(request: Request, queue: str, body: Sent[wire.OfferBatch]) -> Response:
+async def offer_batch(request: BrokerRequest, queue: str, body: Sent[wire.OfferBatch]) -> Response:
     """All or nothing, with an outcome for each in the order given."""
-    name, broker = limits.check_queue_name(queue), request.app.state.broker
-    drafts = broker.drafter.draft_messages(item.core() for item in body.messages)
-    offers = broker.store.messages.offer_many(name, drafts)
+    name = limits.check_queue_name(queue)
+    drafts = request.broker.drafter.draft_messages(item.core() for item in body.messages)
+    offers = request.store.messages.offer_many(name, drafts)
 
     def show(outcomes: list[Outcome]) -> wire.OfferedBatch:
         offered = zip(drafts, outcomes, strict=True)
         return wire.OfferedBatch(messages=[wire.Offered.of(name, draft.key, outcome) for draft, outcome in offered])
 
-    return await broker.in_queues(
-        [name], partial(run_idempotent, request, lambda conn: broker.store.run(offers, conn), show), caller_of(request)
-    )
+    run = partial(run_idempotent, request, partial(request.run, offers), show)
+    return await request.broker.in_queues([name], run, request.caller)
 
 
 @router.get("/queues/{queue}/messages", response_model=wire.Messages, **needs(Action.READ))
 async def browse(
-    request: Request,
+    request: BrokerRequest,
     queue: str,
     state: Literal["delayed", "ready", "leased"] | None = None,
     type: Annotated[str | None, Query(max_length=100)] = None,
     priority: Annotated[int | None, Query(ge=0, le=9)] = None,
     key_prefix: Annotated[str | None, Query(max_length=200)] = None,
-    limit: Annotated[int, Query(ge=1, le=MOST)] = 100,
-    after: Annotated[str | None, Query(pattern=POSITION, description="`next` of the page before.")] = None,
+    limit: Limit = 100,
+    after: After = None,
 ) -> Response:
     """Live messages in due order. Each page looks through 10,000 messages of each priority to find what it shows."""
-    broker = request.app.state.broker
-    await broker.app.queues.get(queue)
+    await request.queues.get(queue)
     chosen = None if state is None else State(state)
     filter = Filter(type=storable(type, "type"), priority=priority, key_prefix=storable(key_prefix, "key_prefix"))
     messages, last = await pages.bounded(
-        *pages.live_messages(broker.store, queue, chosen, filter),
+        *pages.live_messages(request.store, queue, chosen, filter),
         start=None if after is None else parse_position(after),
         limit=limit,
-        most_bytes=broker.settings.page_bytes,
+        most_bytes=request.broker.settings.page_bytes,
     )
     next_page = None if last is None else position_text(last)
     return respond(wire.Messages(messages=await pages.paced(wire.Message.of, messages), next=next_page))
 
 
 @router.get("/messages/{id}", response_model=wire.Message, **_READ)
-async def inspect(request: Request, id: str) -> Response:
+async def inspect(request: BrokerRequest, id: str) -> Response:
     """One live message. It leases nothing."""
     return respond(wire.Message.of(await _read(request)))
 
 
 @router.get("/messages/{id}/timeline", response_model=events.Timeline, **_READ)
 async def timeline(
-    request: Request,
-    id: str,
-    limit: Annotated[int, Query(ge=1, le=10_000)] = 1_000,
-    before: Annotated[int | None, Query(ge=1, le=2**63 - 1, description="`next` of the page before.")] = None,
+    request: BrokerRequest, id: str, limit: Annotated[int, Query(ge=1, le=10_000)] = 1_000, before: Before = None
 ) -> Response:
     """What happened to this key, oldest first, also after its end; as far back as the journal goes.
 
     The first page has the newest events. A page ends early when its payloads reach 8 MiB."""
-    (queue, key), broker = message_of(request), request.app.state.broker
-    await broker.app.queues.get(queue)
+    queue, key = request.message
+    await request.queues.get(queue)
+    size = request.broker.settings.page_bytes
     newest, last = await pages.bounded(
-        *pages.timeline(broker.store, queue, key), start=before, limit=limit, most_bytes=broker.settings.page_bytes
+        *pages.timeline(request.store, queue, key), start=before, limit=limit, most_bytes=size
     )
     return respond(events.Timeline(events=[events.Event.of(event) for event in reversed(newest)], next=last))
 
 
 @router.get("/messages/{id}/why", response_model=wire.Why, **_READ)
-async def why(request: Request, id: str) -> Response:
+async def why(request: BrokerRequest, id: str) -> Response:
     """Why it is not delivered yet."""
-    broker, message = request.app.state.broker, await _read(request)
-    info = await broker.app.queues.get(message.queue)
-    return respond(wire.Why.of(message, why_not_delivered(message, info, await broker.now())))
+    message = await _read(request)
+    info = await request.queues.get(message.queue)
+    return respond(wire.Why.of(message, why_not_delivered(message, info, await request.broker.now())))
 
 
-async def _read(request: Request) -> StoredMessage[Any]:
-    (queue, key), broker = message_of(request), request.app.state.broker
-    await broker.app.queues.get(queue)
-    message = await broker.store.run(broker.store.messages.read(queue, key))
+async def _read(request: BrokerRequest) -> StoredMessage[Any]:
+    queue, key = request.message
+    await request.queues.get(queue)
+    message = await request.run(request.store.messages.read(queue, key))
     if message is None:
         raise message_gone()
     return message
@@ -131,27 +126,25 @@ async def _read(request: Request) -> StoredMessage[Any]:
 
 @router.patch("/messages/{id}", response_model=wire.Edited, **_EDIT)
 async def edit(
-    request: Request, id: str, body: Sent[wire.EditRequest], *, version: Version = None, force: Force = False
+    request: BrokerRequest, id: str, body: Sent[wire.EditRequest], *, version: Version = None, force: Force = False
 ) -> Response:
     """Change the given fields of a live message; the others and the number of attempts stay."""
-    (queue, key), broker = message_of(request), request.app.state.broker
-    await broker.app.queues.get(queue)
-    outcome = await broker.queue(queue).edit(key, version=version, force=force, **body.changes())
+    queue, key = request.message
+    await request.queues.get(queue)
+    outcome = await request.broker.queue(queue).edit(key, version=version, force=force, **body.changes())
     if outcome in (Edited.UPDATED, Edited.IGNORED):
         return respond(wire.Edited(id=id, key=key, outcome=outcome.value))
     raise _PROBLEMS[outcome]()
 
 
 @router.delete("/messages/{id}", response_model=wire.Dropped, **_EDIT)
-async def cancel(request: Request, id: str, *, version: Version = None, force: Force = False) -> Response:
+async def cancel(request: BrokerRequest, id: str, *, version: Version = None, force: Force = False) -> Response:
     """Remove a live message."""
-    (queue, key), broker = message_of(request), request.app.state.broker
-    await broker.app.queues.get(queue)
-    if await broker.store.run(broker.store.messages.drop(queue, key, version=version, unless_leased=not force)):
+    queue, key = request.message
+    await request.queues.get(queue)
+    if await request.run(request.store.messages.drop(queue, key, version=version, unless_leased=not force)):
         return respond(wire.Dropped(dropped=1))
-    message = await broker.store.run(broker.store.messages.read(queue, key))
-    if message is None:
-        raise message_gone()
+    message = await _read(request)
     raise _changed() if version not in (None, message.version) else _leased()
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from tarry.core.security.api_keys import Action
 from tarry.core.settings import QueueSettings
 from tarry.edges.http.idempotency import IDEMPOTENT, run_idempotent
 from tarry.edges.http.problems import Problem
-from tarry.edges.http.routing import AccessRoute, Scope, Sent, caller_of, needs, respond
+from tarry.edges.http.queries import CountTo, Limit
+from tarry.edges.http.routing import AccessRoute, BrokerRequest, Scope, Sent, needs, respond
 from tarry.wire import queues as wire
-from tarry.wire.base import MOST
 
 router = APIRouter(prefix="/v1", tags=["queues"], route_class=AccessRoute)
 NAME = r"^[A-Za-z0-9._-]{1,100}$"
@@ -24,87 +24,81 @@ _CREATE = needs(Action.ADMIN, Scope.BODY, IDEMPOTENT, responses={200: {"model": 
 
 
 @router.post("/queues", status_code=201, response_model=wire.Queue, **_CREATE)
-async def create_queue(request: Request, body: Sent[wire.QueueRequest]) -> Response:
+async def create_queue(request: BrokerRequest, body: Sent[wire.QueueRequest]) -> Response:
     """Create a queue. With `exist_ok`, one that is there is left as it is (200)."""
-    caller_of(request).require(Action.ADMIN, body.name)
-    queues = request.app.state.broker.app.queues
+    request.caller.require(Action.ADMIN, body.name)
     settings = replace(QueueSettings.for_http(), **body.changes())
     if body.exist_ok:
-        before = {info.name for info in await queues.list()}
-        info = await queues.create(body.name, settings, exist_ok=True)
+        before = {info.name for info in await request.queues.list()}
+        info = await request.queues.create(body.name, settings, exist_ok=True)
         return respond(wire.Queue.of(info), 200 if body.name in before else 201)
     return await run_idempotent(
-        request, lambda conn: queues.create(body.name, settings, conn=conn), wire.Queue.of, status=201
+        request, lambda conn: request.queues.create(body.name, settings, conn=conn), wire.Queue.of, status=201
     )
 
 
 @router.get("/queues", response_model=wire.Queues, **needs(Action.READ, Scope.LISTED))
 async def list_queues(
-    request: Request,
-    limit: Annotated[int, Query(ge=1, le=MOST)] = 100,
+    request: BrokerRequest,
+    limit: Limit = 100,
     after: Annotated[str | None, Query(pattern=NAME, description="`next` of the page before.")] = None,
 ) -> Response:
     """The queues that this key may read, by name, with counts that stop at 1,000."""
-    broker = request.app.state.broker
-    infos = [info for info in await broker.queues_of(caller_of(request)) if after is None or info.name > after]
-    page, counts = infos[:limit], broker.app.queues.counts
+    infos = [info for info in await request.broker.queues_of(request.caller) if after is None or info.name > after]
+    page, counts = infos[:limit], request.queues.counts
     shown = [wire.CountedQueue.of_counted(info, await counts(info.name, limit=1_000)) for info in page]
     return respond(wire.Queues(queues=shown, next=page[-1].name if len(infos) > limit else None))
 
 
 @router.get("/queues/{queue}", response_model=wire.CountedQueue, **needs(Action.READ))
-async def show_queue(
-    request: Request, queue: str, count_to: Annotated[int, Query(ge=0, le=1_000_000)] = 10_000
-) -> Response:
+async def show_queue(request: BrokerRequest, queue: str, count_to: CountTo = 10_000) -> Response:
     """Settings and counts. Counting stops at `count_to`."""
-    queues = request.app.state.broker.app.queues
-    info = await queues.get(queue)
-    return respond(wire.CountedQueue.of_counted(info, await queues.counts(queue, limit=count_to)))
+    info = await request.queues.get(queue)
+    return respond(wire.CountedQueue.of_counted(info, await request.queues.counts(queue, limit=count_to)))
 
 
 @router.patch("/queues/{queue}", response_model=wire.Queue, **_ADMIN)
-async def edit_queue(request: Request, queue: str, body: Sent[wire.QueueChanges]) -> Response:
+async def edit_queue(request: BrokerRequest, queue: str, body: Sent[wire.QueueChanges]) -> Response:
     """Change the settings named; the others stay."""
-    return respond(wire.Queue.of(await request.app.state.broker.app.queues.edit(queue, **body.changes())))
+    return respond(wire.Queue.of(await request.queues.edit(queue, **body.changes())))
 
 
 @router.delete("/queues/{queue}", response_model=wire.Deleted, **_ADMIN)
-async def delete_queue(request: Request, queue: str, force: bool = False) -> Response:  # noqa: FBT001, FBT002 - of the query
+async def delete_queue(request: BrokerRequest, queue: str, force: bool = False) -> Response:  # noqa: FBT001, FBT002 - of the query
     """Refused (409) while it has messages, dead letters included, unless forced."""
-    await request.app.state.broker.app.queues.delete(queue, force=force)
+    await request.queues.delete(queue, force=force)
     return respond(wire.Deleted(queue=queue, deleted=True))
 
 
 @router.post("/queues/{queue}/pause", response_model=wire.Queue, **_ADMIN)
-async def pause_queue(request: Request, queue: str, body: Sent[wire.ReasonRequest | None] = None) -> Response:
+async def pause_queue(request: BrokerRequest, queue: str, body: Sent[wire.ReasonRequest | None] = None) -> Response:
     """Stop deliveries. Offers are still accepted, and leased messages may be settled."""
-    info = await request.app.state.broker.app.queues.pause(queue, reason=body and body.reason)
+    info = await request.queues.pause(queue, reason=body and body.reason)
     return respond(wire.Queue.of(info))
 
 
 @router.post("/queues/{queue}/resume", response_model=wire.Queue, **_ADMIN)
-async def resume_queue(request: Request, queue: str) -> Response:
+async def resume_queue(request: BrokerRequest, queue: str) -> Response:
     """Deliver again."""
-    return respond(wire.Queue.of(await request.app.state.broker.app.queues.resume(queue)))
+    return respond(wire.Queue.of(await request.queues.resume(queue)))
 
 
 @router.post("/queues/{queue}/rename", response_model=wire.Queue, **_ADMIN_IDEMPOTENT)
-async def rename_queue(request: Request, queue: str, body: Sent[wire.RenameRequest]) -> Response:
+async def rename_queue(request: BrokerRequest, queue: str, body: Sent[wire.RenameRequest]) -> Response:
     """Messages and history go with it. The key must be for the new name, too."""
-    caller_of(request).require(Action.ADMIN, body.new_name)
-    queues = request.app.state.broker.app.queues
+    request.caller.require(Action.ADMIN, body.new_name)
+    queues = request.queues
     return await run_idempotent(request, lambda conn: queues.rename(queue, body.new_name, conn=conn), wire.Queue.of)
 
 
 @router.post("/queues/{queue}/purge", response_model=wire.Purged, **_ADMIN_IDEMPOTENT)
-async def purge_queue(request: Request, queue: str, body: Sent[wire.PurgeRequest]) -> Response:
+async def purge_queue(request: BrokerRequest, queue: str, body: Sent[wire.PurgeRequest]) -> Response:
     """Remove every live message: delayed, ready and leased. Dead letters stay."""
     if body.confirm != queue:
         raise Problem(409, "invalid_state", "the confirmation is not the name of the queue; nothing was removed")
-    broker = request.app.state.broker
-    await broker.app.queues.get(queue)
+    await request.queues.get(queue)
     return await run_idempotent(
         request,
-        lambda conn: broker.store.run(broker.store.messages.purge(queue), conn=conn),
+        lambda conn: request.run(request.store.messages.purge(queue), conn=conn),
         lambda purged: wire.Purged(purged=purged),
     )

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from tarry.api.schedules import AsyncSchedules
@@ -20,19 +20,10 @@ from tarry.core.security.api_keys import Action
 from tarry.edges.formats import exact
 from tarry.edges.http.auth import Caller
 from tarry.edges.http.idempotency import IDEMPOTENT, run_idempotent
-from tarry.edges.http.routing import (
-    AccessRoute,
-    Moment,
-    Scope,
-    Sent,
-    caller_of,
-    instant,
-    needs,
-    respond,
-    schedule_of,
-)
+from tarry.edges.http.queries import Limit, Moment, instant
+from tarry.edges.http.routing import AccessRoute, BrokerRequest, Scope, Sent, needs, respond
 from tarry.wire import schedules as wire
-from tarry.wire.base import MOST, read_instant
+from tarry.wire.base import read_instant
 from tarry.wire.ids import parse_schedule_id
 from tarry.wire.queues import Deleted, ReasonRequest
 
@@ -49,31 +40,29 @@ _INSTALL = needs(Action.ADMIN, Scope.BODY, responses={201: {"model": wire.Schedu
 _PLANNING = (Action.READ, Action.PRODUCE)
 
 
-async def _shown(request: Request, states: Sequence[ScheduleState]) -> list[wire.Schedule]:
+async def _shown(request: BrokerRequest, states: Sequence[ScheduleState]) -> list[wire.Schedule]:
     """In a thread: the next tick of each is computed."""
-    broker: Broker = request.app.state.broker
-    now = await broker.now()
-    return await broker.app.schedules.offload.run(lambda: [wire.Schedule.of(state, now) for state in states])
+    now = await request.broker.now()
+    return await request.broker.app.schedules.offload.run(lambda: [wire.Schedule.of(state, now) for state in states])
 
 
-async def _respond(request: Request, state: ScheduleState, status: int = 200) -> Response:
+async def _respond(request: BrokerRequest, state: ScheduleState, status: int = 200) -> Response:
     return respond((await _shown(request, [state]))[0], status)
 
 
-def _of(request: Request) -> tuple[AsyncSchedules, str]:
-    return request.app.state.broker.app.schedules, schedule_of(request).name
+def _of(request: BrokerRequest) -> tuple[AsyncSchedules, str]:
+    return request.broker.app.schedules, request.schedule.name
 
 
 @router.post("/schedules:due", response_model=wire.Due, **_LISTED)
-async def due(request: Request, body: Sent[wire.DueRequest]) -> Response:
+async def due(request: BrokerRequest, body: Sent[wire.DueRequest]) -> Response:
     """Schedules that need a scheduler now, of those that this key may read and produce for, and when the next will."""
-    broker: Broker = request.app.state.broker
-    now, caller = await broker.now(), caller_of(request)
+    now, caller = await request.broker.now(), request.caller
     if all(caller.allows(action, None) for action in _PLANNING):
-        states = await broker.store.run(broker.store.cron.due(body.owned, limit=body.limit))
-        wake_in = await broker.store.run(broker.store.cron.next_wake_in(body.owned))
+        states = await request.run(request.store.cron.due(body.owned, limit=body.limit))
+        wake_in = await request.run(request.store.cron.next_wake_in(body.owned))
     else:
-        schedules = await broker.store.run(broker.store.cron.schedules())
+        schedules = await request.run(request.store.cron.schedules())
         mine = [
             (state.wake_at, state.name, state)
             for state in schedules
@@ -92,11 +81,10 @@ def _may_plan(state: ScheduleState, caller: Caller, owned: Sequence[str]) -> boo
 
 
 @router.post("/schedules:plan", response_model=wire.Applied, **needs(Action.PRODUCE, Scope.LISTED, IDEMPOTENT))
-async def plan(request: Request, body: Sent[wire.PlanRequest]) -> Response:
+async def plan(request: BrokerRequest, body: Sent[wire.PlanRequest]) -> Response:
     """Make messages of ticks that are due to be planned. It changes no configuration, so the right to produce is enough."""
-    broker: Broker = request.app.state.broker
-    caller, limit = caller_of(request), broker.store.settings.payload_limit
-    states = await _states(broker, body.changes)
+    caller, limit = request.caller, request.store.settings.payload_limit
+    states = await _states(request.broker, body.changes)
     mine = {name: state for name, state in states.items() if caller.allows(Action.PRODUCE, state.spec.queue)}
     # A schedule outside the key's scope is treated as missing.
     return await _apply(
@@ -107,14 +95,13 @@ async def plan(request: Request, body: Sent[wire.PlanRequest]) -> Response:
 
 
 @router.post("/schedules:apply_changes", response_model=wire.Applied, **needs(Action.ADMIN, Scope.BODY, IDEMPOTENT))
-async def apply_changes(request: Request, body: Sent[wire.ScheduleChangesRequest]) -> Response:
+async def apply_changes(request: BrokerRequest, body: Sent[wire.ScheduleChangesRequest]) -> Response:
     """Change schedules, each as of the revision that was read, in one transaction."""
-    broker: Broker = request.app.state.broker
-    caller, limit = caller_of(request), broker.store.settings.payload_limit
+    caller, limit = request.caller, request.store.settings.payload_limit
     for change in body.changes:
         if change.installed is not None:
             caller.require(Action.ADMIN, change.installed.queue)
-    states = await _states(broker, body.changes)
+    states = await _states(request.broker, body.changes)
     for change in body.changes:
         state = states.get(change.name)
         if state is None or caller.allows(Action.ADMIN, state.spec.queue):
@@ -137,43 +124,44 @@ async def _states(broker: Broker, changes: Sequence[wire.PlannedRequest]) -> dic
     return {state.name: state for state in states if state.name in names}
 
 
-async def _apply(request: Request, make: Callable[[], Sequence[ScheduleChange | None]], *, together: bool) -> Response:
+async def _apply(
+    request: BrokerRequest, make: Callable[[], Sequence[ScheduleChange | None]], *, together: bool
+) -> Response:
     """Apply changes. None among those that `make` returns is a change of a missing schedule, which is not applied. They are
     made in a thread: thousands of ticks would block the event loop."""
-    broker: Broker = request.app.state.broker
-    made = await broker.app.schedules.offload.run(lambda: wire.check_size(make()))
+    made = await request.broker.app.schedules.offload.run(lambda: wire.check_size(make()))
     present = [change for change in made if change is not None]
 
     async def apply(conn: Any) -> list[bool]:
         if not present or (together and len(present) < len(made)):
             return [False] * len(made)
-        results = iter(await broker.store.run(broker.store.cron.apply_changes(present, together=together), conn=conn))
+        results = iter(await request.run(request.store.cron.apply_changes(present, together=together), conn=conn))
         return [change is not None and next(results) for change in made]
 
     def run() -> Awaitable[Response]:
         return run_idempotent(request, apply, lambda applied: wire.Applied(applied=applied))
 
     queues = {tick.queue for change in present for tick in change.ticks if tick.queue is not None}
-    return await broker.in_queues(queues, run, caller_of(request))
+    return await request.broker.in_queues(queues, run, request.caller)
 
 
 @router.get("/schedules", response_model=wire.Schedules, **_LISTED)
-async def list_schedules(request: Request) -> Response:
+async def list_schedules(request: BrokerRequest) -> Response:
     """All whose queue this key may read, by name."""
-    broker, caller = request.app.state.broker, caller_of(request)
+    broker, caller = request.broker, request.caller
     states = [state for state in await broker.app.schedules.list() if caller.allows(Action.READ, state.spec.queue)]
     return respond(wire.Schedules(schedules=await _shown(request, states)))
 
 
 @router.get("/schedules/{schedule}:preview", response_model=wire.Fires, **_READ)
-async def preview(request: Request, schedule: str, n: Annotated[int, Query(ge=1, le=100)] = 10) -> Response:
+async def preview(request: BrokerRequest, schedule: str, n: Annotated[int, Query(ge=1, le=100)] = 10) -> Response:
     """The next `n` ticks, from the code that plans them."""
     schedules, name = _of(request)
     return respond(wire.Fires(fires=[wire.Fire.of(fire) for fire in await schedules.preview(name, n)]))
 
 
 @router.get("/schedules/{schedule}:explain", response_model=wire.Explanation, **_READ)
-async def explain(request: Request, schedule: str, tick: Moment) -> Response:
+async def explain(request: BrokerRequest, schedule: str, tick: Moment) -> Response:
     """Which verdict a tick got and why, or will get."""
     (schedules, name), at = _of(request), read_instant(tick)
     return respond(wire.Explanation(tick=exact(at), explanation=await schedules.explain(name, at)))
@@ -181,31 +169,26 @@ async def explain(request: Request, schedule: str, tick: Moment) -> Response:
 
 @router.get("/schedules/{schedule}:history", response_model=wire.History, **_LEDGER)
 async def history(
-    request: Request,
-    schedule: str,
-    since: Moment | None = None,
-    until: Moment | None = None,
-    limit: Annotated[int, Query(ge=1, le=MOST)] = 100,
+    request: BrokerRequest, schedule: str, since: Moment | None = None, until: Moment | None = None, limit: Limit = 100
 ) -> Response:
     """The ledger of its ticks, the newest first. A key that may read all queues also reads that of a deleted schedule."""
-    schedules: AsyncSchedules = request.app.state.broker.app.schedules
+    schedules: AsyncSchedules = request.broker.app.schedules
     name = parse_schedule_id(schedule) or ""
     records = await schedules.history(name, since=instant(since), until=instant(until), limit=limit)
     return respond(wire.History(ticks=_visible(request, records)))
 
 
 @router.get("/schedules/{schedule}:waiting", response_model=wire.History, **_LEDGER)
-async def waiting(request: Request, schedule: str) -> Response:
+async def waiting(request: BrokerRequest, schedule: str) -> Response:
     """The ticks whose messages were not delivered yet, of every configuration, the oldest first."""
-    store = request.app.state.broker.store
-    records = await store.run(store.cron.waiting_ticks(parse_schedule_id(schedule) or ""))
+    records = await request.run(request.store.cron.waiting_ticks(parse_schedule_id(schedule) or ""))
     return respond(wire.History(ticks=_visible(request, records)))
 
 
-def _visible(request: Request, records: Sequence[TickRecord]) -> list[wire.TickRecord]:
+def _visible(request: BrokerRequest, records: Sequence[TickRecord]) -> list[wire.TickRecord]:
     """Entries of the installation that the caller may read: its name may belong to another one by now. Messages in a queue
     that the caller may not read, from which the schedule was moved, are left out."""
-    caller, state = caller_of(request), request.scope.get("tarry.schedule")
+    caller, state = request.caller, request.scope.get("tarry.schedule")
     ticks: list[wire.TickRecord] = []
     for record in records:
         if state is not None and record.ledger != state.ledger:
@@ -218,15 +201,15 @@ def _visible(request: Request, records: Sequence[TickRecord]) -> list[wire.TickR
 
 
 @router.get("/schedules/{schedule}", response_model=wire.Schedule, **_READ)
-async def show_schedule(request: Request, schedule: str) -> Response:
+async def show_schedule(request: BrokerRequest, schedule: str) -> Response:
     """One schedule. Its `id` is its name, or, for names with other characters than A-Z a-z 0-9 . _ -, `~` and base64url."""
-    return await _respond(request, schedule_of(request))
+    return await _respond(request, request.schedule)
 
 
 @router.put("/schedules/{schedule}", response_model=wire.Schedule, **_INSTALL)
-async def put_schedule(request: Request, schedule: str, body: Sent[wire.ScheduleRequest]) -> Response:
+async def put_schedule(request: BrokerRequest, schedule: str, body: Sent[wire.ScheduleRequest]) -> Response:
     """Install it, or another configuration of it: from then on nothing of the old one fires. 201: there was none."""
-    broker, caller, name = request.app.state.broker, caller_of(request), parse_schedule_id(schedule)
+    broker, caller, name = request.broker, request.caller, parse_schedule_id(schedule)
     caller.require(Action.ADMIN, body.queue)
     if name is None:
         raise UnknownSchedule(schedule)
@@ -240,28 +223,28 @@ async def put_schedule(request: Request, schedule: str, body: Sent[wire.Schedule
 
 
 @router.delete("/schedules/{schedule}", response_model=Deleted, **_ADMIN)
-async def delete_schedule(request: Request, schedule: str) -> Response:
+async def delete_schedule(request: BrokerRequest, schedule: str) -> Response:
     """Delete it, and its messages that were not delivered yet."""
     schedules, name = _of(request)
-    return respond(Deleted(queue=schedule_of(request).spec.queue, deleted=await schedules.delete(name)))
+    return respond(Deleted(queue=request.schedule.spec.queue, deleted=await schedules.delete(name)))
 
 
 @router.post("/schedules/{schedule}:pause", response_model=wire.Schedule, **_ADMIN)
-async def pause_schedule(request: Request, schedule: str, body: Sent[ReasonRequest | None] = None) -> Response:
+async def pause_schedule(request: BrokerRequest, schedule: str, body: Sent[ReasonRequest | None] = None) -> Response:
     """From now on it does not fire. What fired before is still delivered."""
     schedules, name = _of(request)
     return await _respond(request, await schedules.pause(name, reason=body and body.reason))
 
 
 @router.post("/schedules/{schedule}:resume", response_model=wire.Schedule, **_ADMIN)
-async def resume_schedule(request: Request, schedule: str) -> Response:
+async def resume_schedule(request: BrokerRequest, schedule: str) -> Response:
     """Go on with the next tick; those of the pause are skipped."""
     schedules, name = _of(request)
     return await _respond(request, await schedules.resume(name))
 
 
 @router.post("/schedules/{schedule}:trigger", response_model=wire.Tick, **_ADMIN_IDEMPOTENT)
-async def trigger(request: Request, schedule: str) -> Response:
+async def trigger(request: BrokerRequest, schedule: str) -> Response:
     """One run now, beside the schedule. The tick of that run."""
     schedules, name = _of(request)
     return await run_idempotent(
@@ -270,7 +253,7 @@ async def trigger(request: Request, schedule: str) -> Response:
 
 
 @router.post("/schedules/{schedule}:skip", response_model=wire.Tick, **_ADMIN_IDEMPOTENT)
-async def skip(request: Request, schedule: str) -> Response:
+async def skip(request: BrokerRequest, schedule: str) -> Response:
     """Leave out the next tick that is to fire. Which one that is."""
     schedules, name = _of(request)
     return await run_idempotent(
@@ -279,7 +262,7 @@ async def skip(request: Request, schedule: str) -> Response:
 
 
 @router.post("/schedules/{schedule}:backfill", response_model=wire.Ticks, **_ADMIN_IDEMPOTENT)
-async def backfill(request: Request, schedule: str, body: Sent[wire.BackfillRequest]) -> Response:
+async def backfill(request: BrokerRequest, schedule: str, body: Sent[wire.BackfillRequest]) -> Response:
     """Make the messages of the ticks in [since, until) that made none. Which ticks they are."""
     schedules, name = _of(request)
     fill = schedules.missing if body.dry_run else schedules.backfill

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -18,15 +18,14 @@ from tarry.core.errors import TarryError
 from tarry.core.limits import check_queue_name
 from tarry.core.messages.model import Draft
 from tarry.core.security.api_keys import Action
-from tarry.edges.http.auth import Caller, unauthorized
+from tarry.edges.http.auth import unauthorized
 from tarry.edges.http.middleware import accept_stream
 from tarry.edges.http.pages import in_time_slices, live_messages, slices
 from tarry.edges.http.problems import Problem, of_error
-from tarry.edges.http.routing import AccessRoute, caller_of, needs
+from tarry.edges.http.routing import AccessRoute, BrokerRequest, needs
 from tarry.wire.messages import OfferRequest
 
-if TYPE_CHECKING:
-    from tarry.edges.http.app import Broker
+P = TypeVar("P")
 
 MEDIA_TYPE = "application/x-ndjson"
 _BINARY = ("application/octet-stream", "application/x-www-form-urlencoded")
@@ -41,14 +40,15 @@ router = APIRouter(prefix="/v1", tags=["export and import"], route_class=AccessR
     response_class=StreamingResponse,
     **needs(Action.READ, responses={200: {"description": "One offer per line", "content": _LINES}}),
 )
-async def export(request: Request, queue: str) -> Response:
+async def export(request: BrokerRequest, queue: str) -> Response:
     """All live messages in due order, as JSON lines that an import takes. Read page by page, each as it is by then: what is
     changed while it runs may be missing, or there twice."""
-    broker: Broker = request.app.state.broker
-    await broker.app.queues.get(queue)
-    caller = caller_of(request)
-    slot = broker.authenticator.slot(caller, "exports", broker.settings.streams_per_key)
-    return Export(_exported(broker, caller, queue), slot, media_type=MEDIA_TYPE)
+    await request.queues.get(queue)
+    return Export(_lines(request, queue), slot_of(request, "exports"), media_type=MEDIA_TYPE)
+
+
+def slot_of(request: BrokerRequest, kind: str) -> AbstractContextManager[None]:
+    return request.broker.authenticator.slot(request.caller, kind, request.broker.settings.streams_per_key)
 
 
 class Export(StreamingResponse):
@@ -65,12 +65,18 @@ class Export(StreamingResponse):
             await super().__call__(scope, receive, send)
 
 
-async def _exported(broker: Broker, caller: Caller, queue: str) -> AsyncIterator[bytes]:
-    """An error ends the connection, and so the stream has no proper end: so a reader notices that something is missing."""
-    async for page in slices(*live_messages(broker.store, queue)):
-        if broker.stopping.is_set() or not await broker.authenticator.still_valid(caller):
-            raise unauthorized("this API key is no longer valid, or the broker is about to stop")
+async def _lines(request: BrokerRequest, queue: str) -> AsyncIterator[bytes]:
+    async for page in while_exporting(request, slices(*live_messages(request.store, queue))):
         yield b"".join(OfferRequest.of_stored(message).line() for message in page)
+
+
+async def while_exporting(request: BrokerRequest, pages: AsyncIterator[P]) -> AsyncIterator[P]:
+    """The pages. An error ends the connection, and so the stream has no proper end: so a reader notices that something is
+    missing."""
+    async for page in pages:
+        if request.broker.stopping.is_set() or not await request.broker.authenticator.still_valid(request.caller):
+            raise unauthorized("this API key is no longer valid, or the broker is about to stop")
+        yield page
 
 
 @router.post(
@@ -83,7 +89,7 @@ async def _exported(broker: Broker, caller: Caller, queue: str) -> AsyncIterator
     ),
 )
 async def import_lines(
-    request: Request,
+    request: BrokerRequest,
     queue: str,
     on_bad: Annotated[OnBad, Query(description="stop: at the first line that is bad.")] = "skip",
     dry_run: Annotated[bool, Query(description="Only validate the lines.")] = False,  # noqa: FBT002 - of the query
@@ -94,12 +100,10 @@ async def import_lines(
     if content_type not in _ACCEPTED:
         raise Problem(415, "not_json", "the body must be JSON lines", hint=f"send Content-Type: {MEDIA_TYPE}")
     accept_stream(request.scope)
-    broker: Broker = request.app.state.broker
-    caller = caller_of(request)
     name = check_queue_name(queue)
-    importing = Importing(broker.store.settings.payload_limit, on_bad=on_bad, dry_run=dry_run)
+    importing = Importing(request.store.settings.payload_limit, on_bad=on_bad, dry_run=dry_run)
     with ExitStack() as slot:
-        slot.enter_context(broker.authenticator.slot(caller, "imports", broker.settings.streams_per_key))
+        slot.enter_context(slot_of(request, "imports"))
         try:
             await _import(request, name, importing)
         except ClientDisconnect:
@@ -107,21 +111,19 @@ async def import_lines(
         return Export(_results(importing, dry_run=dry_run), slot.pop_all(), media_type=MEDIA_TYPE)
 
 
-async def _import(request: Request, name: str, importing: Importing) -> None:
-    broker: Broker = request.app.state.broker
-    caller = caller_of(request)
-    splitting = Lines(broker.settings.body_limit)
+async def _import(request: BrokerRequest, name: str, importing: Importing) -> None:
+    splitting = Lines(request.broker.settings.body_limit)
     # After a stop the rest is read all the same: a client that cannot send it may never read the response.
     try:
-        async for chunk in broker.authenticator.while_valid(caller, request.stream()):
+        async for chunk in request.broker.authenticator.while_valid(request.caller, request.stream()):
             async for line in in_time_slices(splitting.split(chunk)):
-                if importing.lines >= (limit := broker.settings.import_limit):
+                if importing.lines >= (limit := request.broker.settings.import_limit):
                     hint = "send the lines after stored_lines in another import"
                     raise Problem(413, "too_large", f"an import has at most {limit:,} lines", hint=hint)
                 if batch := importing.take(line):
-                    await broker.authenticator.require_valid(caller)
+                    await request.broker.authenticator.require_valid(request.caller)
                     await _store(request, name, importing, batch)
-        await broker.authenticator.require_valid(caller)
+        await request.broker.authenticator.require_valid(request.caller)
     except Problem as problem:
         problem.more.setdefault("stored_lines", importing.stored_lines)
         raise
@@ -131,11 +133,10 @@ async def _import(request: Request, name: str, importing: Importing) -> None:
         await _store(request, name, importing, batch)
 
 
-async def _store(request: Request, queue: str, importing: Importing, batch: Sequence[Draft]) -> None:
-    broker, caller = request.app.state.broker, caller_of(request)
-    offers = broker.store.messages.offer_many(queue, batch)
+async def _store(request: BrokerRequest, queue: str, importing: Importing, batch: Sequence[Draft]) -> None:
+    offers = request.store.messages.offer_many(queue, batch)
     try:
-        importing.stored(await broker.in_queues([queue], lambda: broker.store.run(offers), caller))
+        importing.stored(await request.broker.in_queues([queue], lambda: request.run(offers), request.caller))
     except TarryError as error:
         problem = of_error(error)
         problem.more["stored_lines"] = importing.stored_lines
