@@ -92,7 +92,7 @@ def _model(struct: type[Request] | type[Response], base: type[BaseModel]) -> typ
 def _annotation(hint: Any) -> Any:
     """The type of a struct's field as pydantic understands it."""
     origin, parts = get_origin(hint), get_args(hint)
-    if origin is Annotated and dataclasses.is_dataclass(parts[0]):
+    if origin is Annotated and dataclasses.is_dataclass(parts[0]):  # `title` is the name of its schema
         return value_model(cast("type[Any]", parts[0]), parts[1].title)
     if origin is Annotated:
         metadata = [item for given in parts[1:] for item in _metadata(given)]

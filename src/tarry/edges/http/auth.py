@@ -91,9 +91,7 @@ class Authenticator:
                 refuse_other_sites(request)
                 return await self._signed_in(request.cookies[SESSION], EVENTS)
             raise unauthorized("this needs an API key: Authorization: Bearer tarry_…")
-        caller = Caller(await self._proven(text))
-        self._spend(caller)
-        return caller
+        return await self.sign_in(text)
 
     async def identify_page(self, request: Request, cookie: str) -> Caller:
         """The caller of a page of the dashboard: by its key, by the session in this cookie, or without both on this machine.

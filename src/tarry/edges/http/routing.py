@@ -6,6 +6,7 @@ import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from enum import StrEnum
+from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_args
 
@@ -109,7 +110,7 @@ def needs(
 class BrokerRequest(Request):
     """A request to a route of the broker. Its caller, and what its path names, were judged before the route is called."""
 
-    @property
+    @cached_property
     def broker(self) -> Broker:
         return self.app.state.broker
 

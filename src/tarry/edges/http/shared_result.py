@@ -1,4 +1,4 @@
-"""The result of a call that many requests wait for: the call is made once, however many clients ask."""
+"""The result of a call that many requests need: the call is made once, however many they are."""
 
 from __future__ import annotations
 
