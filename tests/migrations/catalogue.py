@@ -46,7 +46,7 @@ _QUESTIONS: dict[str, LiteralString] = {
         where c.relnamespace = 'tarry'::regnamespace
     """,
     "types": """
-        select t.typname, t.typtype::text, t.typacl::text,
+        select t.typname, t.typtype::text, t.typacl::text, format_type(nullif(t.typbasetype, 0), t.typtypmod), t.typcollation,
             array(select e.enumlabel::text from pg_enum e where e.enumtypid = t.oid order by e.enumsortorder)
         from pg_type t where t.typnamespace = 'tarry'::regnamespace
     """,

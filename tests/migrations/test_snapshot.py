@@ -57,7 +57,7 @@ def test_differences_are_seen(servers: Servers, new_database: NewDatabase) -> No
         "alter table tarry.message alter consumer set default 'x'",
         "alter table tarry.message alter consumer set storage external",
         "alter table tarry.message alter type set not null",
-        "alter table tarry.message drop constraint message_priority_check",
+        "alter domain tarry.message_priority drop constraint message_priority_check",
         "alter table tarry.message rename last_error to error",
         "alter table tarry.dead_letter alter reason type varchar",
         "drop index tarry.message_order",

@@ -39,6 +39,10 @@ create type tarry.journal_level as enum (
     'payloads'
 );
 
+create domain tarry.message_key as text collate "C" CHECK (((char_length(VALUE) >= 1) AND (char_length(VALUE) <= 200)));
+
+create domain tarry.message_priority as smallint CHECK (((VALUE >= 0) AND (VALUE <= 9)));
+
 create table tarry.anomaly (
     id bigint generated always as identity,
     fingerprint text not null,
@@ -314,7 +318,7 @@ create table tarry.message (
     planned_at timestamp with time zone not null,
     created_at timestamp with time zone not null,
     queue integer not null,
-    priority smallint not null,
+    priority tarry.message_priority not null,
     conflict smallint not null,
     lease_until timestamp with time zone not null default '-infinity'::timestamp with time zone,
     leased_at timestamp with time zone,
@@ -322,7 +326,7 @@ create table tarry.message (
     attempt integer not null default 0,
     lapsed boolean not null default false,
     consumer text,
-    key text collate "C" not null,
+    key tarry.message_key not null,
     payload bytea not null,
     type text,
     content_type text,
@@ -334,9 +338,7 @@ create table tarry.message (
     origin bigint,
     last_error text,
     expired_at timestamp with time zone,
-    policy_max_attempts integer,
-    constraint message_key_check CHECK (((char_length(key) >= 1) AND (char_length(key) <= 200))),
-    constraint message_priority_check CHECK (((priority >= 0) AND (priority <= 9)))
+    policy_max_attempts integer
 ) with (
     fillfactor=40,
     autovacuum_vacuum_scale_factor=0,
@@ -1063,6 +1065,6 @@ create view tarry.anomalies as
      LEFT JOIN tarry.queue q ON q.id = a.queue_id;
 
 insert into tarry.migration (number, name, checksum) values
-    (1, '0001_pre_initial', '6355a688e10b5abd'),
+    (1, '0001_pre_initial', '66cf295becb4cf88'),
     (2, '0002_pre_rollups', '124171344f5bc892'),
     (3, '0003_pre_bulk_jobs', 'bf035f1bb4bbd3f8');

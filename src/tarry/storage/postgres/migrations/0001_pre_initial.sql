@@ -33,6 +33,11 @@ create table tarry.queue (
 create unique index queue_name on tarry.queue (name) where deleted_at is null;
 create index queue_leftovers on tarry.queue (id) where has_leftovers;
 
+-- Types, not constraints of the table: those are read anew for each statement that changes a row, which was a tenth of the
+-- database's time for a single offer, and a poll changes neither.
+create domain tarry.message_key as text collate "C" check (char_length(value) between 1 and 200);
+create domain tarry.message_priority as smallint check (value between 0 and 9);
+
 -- Live messages only. A poll writes none of the indexed columns, and more than half of every page is left free, so the update
 -- stays on its page (HOT) and touches no index, also if all rows of a page are leased at once by a consumer with a long name. There are exactly two access paths, and no statement can use the wrong
 -- one: by key, and by order. `queue + 0` keeps the planner from using the order for a query by key, and the other way round.
@@ -42,7 +47,7 @@ create table tarry.message (
     planned_at timestamptz not null,  -- due_at as it was offered: a retry moves due_at, and must not look like a change
     created_at timestamptz not null,
     queue int not null,
-    priority smallint not null check (priority between 0 and 9),
+    priority tarry.message_priority not null,
     conflict smallint not null,  -- how it was offered: 0 replace, 1 keep, 2 earliest, 3 debounce
     lease_until timestamptz not null default '-infinity',
     leased_at timestamptz,
@@ -50,7 +55,7 @@ create table tarry.message (
     attempt int not null default 0,
     lapsed boolean not null default false,  -- the lease before this one ran out
     consumer text,
-    key text collate "C" not null check (char_length(key) between 1 and 200),
+    key tarry.message_key not null,
     payload bytea not null,
     type text,
     content_type text,  -- null is JSON

@@ -33,7 +33,7 @@ with timeout as materialized (
     from (select *, row_number() over (order by died_at, version) as place from locked) l cross join job
     order by l.key
     on conflict (key, queue) do nothing
-    returning key, version, origin, priority, due_at, payload, type
+    returning key::text, version, origin, priority, due_at, payload, type
 ), gone as (
     delete from tarry.dead_letter where version = any (array(select origin from revived))
 ), journaled as (

@@ -10,4 +10,4 @@
 select
     -- include: messages/_settled
 from q left join done d on true
-having count(*) > 0
+having count(*) > 0 -- many

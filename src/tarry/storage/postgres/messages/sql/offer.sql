@@ -29,7 +29,7 @@ with q as materialized (
         coalesce(d.due_at, q.now + make_interval(secs => d.after_s), q.now) as due_at,
         q.now + make_interval(secs => (d.extra ->> 'max_wait')::float8) as due_limit) t
     -- include: messages/_conflict
-    returning m.key, m.payload, m.version, m.priority, m.due_at, m.type, m.content_type, m.headers, m.xmax = 0 as created
+    returning m.key::text, m.payload, m.version, m.priority, m.due_at, m.type, m.content_type, m.headers, m.xmax = 0 as created
 ), journaled as (
     insert into tarry.event (kind, at, queue, key, version, attempt, priority, due_at, size, payload_hash, payload, detail)
     select case when s.created then 'offered'::tarry.event_kind else 'updated' end,
@@ -39,10 +39,12 @@ with q as materialized (
     from q cross join stored s
     where q.journal <> 'off'
 )
-select count(*) filter (where d.created)::int as n,
+select
+    -- one: coalesce(d.created, false)::int as n, case when not d.created then array[d.key] end as updated,
+    count(*) filter (where d.created)::int as n, -- many
     case when count(*) filter (where d.created) < cardinality(%(keys)s::text[]) -- many
         then array_agg(d.key) filter (where d.created) end as created, -- many
-    array_agg(d.key) filter (where not d.created) as updated,
+    array_agg(d.key) filter (where not d.created) as updated, -- many
     -- include: wakeup/_notify
 from q left join stored d on true
-having count(*) > 0
+having count(*) > 0 -- many

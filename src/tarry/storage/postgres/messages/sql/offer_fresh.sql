@@ -11,7 +11,7 @@ with q as materialized (
         %(priorities)s::smallint[], %(content_types)s::text[])
         as d(key, payload, due_at, after_s, priority, content_type)
     cross join lateral (select coalesce(d.due_at, q.now + make_interval(secs => d.after_s), q.now) as due_at) t
-    returning key, payload, version, priority, due_at, type, content_type
+    returning queue, key, payload, version, priority, due_at, type, content_type
 ), journaled as (
     insert into tarry.event (kind, at, queue, key, version, attempt, priority, due_at, size, payload_hash, payload, detail)
     select 'offered', q.now, q.id, s.key, s.version, 0, s.priority,
@@ -21,7 +21,7 @@ with q as materialized (
     from q cross join stored s
     where q.journal <> 'off'
 )
-select count(d.key)::int as n_created,
+select
     -- include: wakeup/_notify
-from q left join stored d on true
-having count(*) > 0
+from stored d cross join lateral (select d.queue as id) q
+having count(*) > 0 -- many
