@@ -115,8 +115,10 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     """The key was just generated, so no conflict is possible."""
 
 
-class LeaseId(NamedTuple):
-    """The right to settle one message: its key and the token of its lease."""
+class LeaseId(msgspec.Struct, frozen=True, order=True, gc=False):
+    """The right to settle one message: its key and the token of its lease.
+
+    Neither can refer to anything, so the garbage collector need not know it: a batch makes thousands at once."""
 
     key: str
     token: UUID

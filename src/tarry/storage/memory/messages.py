@@ -169,7 +169,9 @@ class MemoryMessages(MemoryRole):
 
     @locked
     def nack(self, queue: str, failures: Sequence[Failure], *, retry: Retry | None = None) -> builtins.list[Settled]:
-        by_lease: dict[tuple[str, UUID | None], Failure] = {each.lease_id: each for each in reversed(failures)}
+        by_lease: dict[tuple[str, UUID | None], Failure] = {
+            (each.lease_id.key, each.lease_id.token): each for each in reversed(failures)
+        }
 
         def nack(state: MemoryQueue, row: Row) -> None:
             self._fail(state, row, by_lease[row.key, row.token], retry)

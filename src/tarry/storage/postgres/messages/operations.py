@@ -47,7 +47,7 @@ CHUNK = 5_000
 """Rows per statement: large enough to be cheap, small enough to stay in memory twice."""
 COPY_FROM = 2_000
 """From this many new messages on, COPY beats binding arrays."""
-_KEY = itemgetter(0)
+_KEY = attrgetter("key")
 _PRIORITY, _DUE = attrgetter("priority"), attrgetter("due_at", "version")
 _MOST_TOUCHES = 5
 """How often in a row a settle is tried again because of a concurrent touch."""

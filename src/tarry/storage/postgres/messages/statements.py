@@ -234,7 +234,7 @@ def ack(
 ) -> Statement[SettledKeys]:
     """Where the messages were leased, or `by_key`, which also finds what was touched since, and costs an index search."""
     if len(lease_ids) == 1 and not by_key:
-        key, token = lease_ids[0]
+        key, token = lease_ids[0].key, lease_ids[0].token
         values = {"queue": queue, "now": now, "keys": key, "tokens": poll_number(token), "tids": tid_text(token)}
         return Statement(
             sql("messages/ack:one"),
