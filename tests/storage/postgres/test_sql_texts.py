@@ -94,9 +94,9 @@ def test_a_statement_for_one_message_takes_values_and_no_arrays() -> None:
 def test_a_statement_for_one_message_is_the_statement_for_many() -> None:
     """Only the source of its rows differs, and the end, which counts and aggregates several."""
     for verb in ("messages/offer_fresh", "messages/ack"):
-        many, one = (text[: text.rindex(") select ")] for text in (lean(verb), lean(f"{verb}:one")))
+        many, single = (text[: text.rindex(") select ")] for text in (lean(verb), lean(f"{verb}:one")))
         arrays = re.search(r"unnest\(.*?\[\]\)", many)[0]  # pyright: ignore[reportOptionalSubscript]
-        assert one == many.replace(arrays, arrays.replace("unnest(", "(values (").replace("[]", "") + ")")
+        assert single == many.replace(arrays, arrays.replace("unnest(", "(values (").replace("[]", "") + ")")
     assert lean("messages/_conflict") in lean("messages/offer:one")
 
 
