@@ -1,12 +1,14 @@
 """The newest events of PostgreSQL's journal: ranges of transactions, from the last one backwards, each longer than the last.
 
 The journal has no index by time, which would slow writes down. Its index event_find finds a range of transactions directly,
-so reading the last minutes costs the same however long the journal is.
+so reading the last minutes costs the same however long the journal is. Times grow with transactions, but for a few seconds:
+the transactions of a window that ended long ago are found by bisection.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from tarry.core.analytics.port import AnalyticsPage, AnalyticsQuery
@@ -16,12 +18,17 @@ from tarry.storage.postgres.analytics.operations import MAX_ROWS, limited, queue
 from tarry.storage.postgres.journal.statements import event, prefer_bitmap_scans
 from tarry.storage.postgres.statement import Op, Row, bind, value
 
-FIRST = 16
+FIRST = 4
 """Transactions of the first range: each may have a thousand events, or one."""
 WIDER = 4
 ENOUGH = 20_000
 """Events that one call scans, more or less; its result then has the position to continue from."""
+STEP = 4_000
+"""Events that one statement scans, more or less."""
 _BEHIND_ALL = 2**63 - 1
+_SLACK = timedelta(seconds=5)
+"""By how much the time of a transaction's event may differ from those of its neighbours."""
+_CLOSE = timedelta(seconds=30)
 
 
 class _Position(NamedTuple):
@@ -47,6 +54,7 @@ def look_back(
     }
     yield from prefer_bitmap_scans().run()
     last, until_id = position or _Position((yield from bind("journal/head", value).run()), _BEHIND_ALL)
+    sought = query.until if position is None else None
     events: list[tuple[_Position, Event]] = []
     looked, passed, width = 0, 0, FIRST
     limit = MAX_ROWS if query.limit is None else query.limit
@@ -57,12 +65,33 @@ def look_back(
         events += [(_Position(row.xid, row.id), event(row)) for row in scanned if row.id is not None]
         looked, passed = looked + scanned[0].looked, passed + last - first + 1
         # No more transactions than have the rest of the events, if they have as many each as those before.
-        affordable = passed * (ENOUGH - looked) // max(1, looked)
+        affordable = passed * min(STEP, ENOUGH - looked) // max(1, looked)
         last, until_id, width = first - 1, _BEHIND_ALL, max(1, min(width * WIDER, affordable))
+        if looked < STEP:
+            continue
+        if sought is not None and not events:
+            last, sought, looked, passed, width = (yield from _sought(sought, last)), None, 0, 0, FIRST
+        elif query.since is not None and scanned[0].newest and scanned[0].newest < query.since - _SLACK:
+            last = 0  # what is left is older
     rows = [event for _, event in events]
     if limit and len(events) == limit:
         return AnalyticsPage(rows=rows, next=_shown(events[-1][0]))
     return AnalyticsPage(rows=rows, next=None if last <= 0 else _shown(_Position(last, _BEHIND_ALL)))
+
+
+def _sought(until: datetime, head: int) -> Op[int]:
+    """A transaction after those of events before `until`, and close to them."""
+    low, high = 0, head
+    while high - low > FIRST:
+        middle = (low + high) // 2
+        found = yield from bind("journal/probe", list[Row], from_xid=middle, to_xid=high).run()
+        if found and found[0].at < until + _SLACK:
+            low = max(middle, min(high, found[0].xid))
+        else:
+            high = middle
+            if found and found[0].at < until + _CLOSE:
+                break
+    return high
 
 
 def _shown(position: _Position) -> str:
