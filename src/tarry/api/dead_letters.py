@@ -59,11 +59,13 @@ class AsyncDeadLetters(Generic[P]):
         *,
         rate: float | None = None,
         canary: int = 0,
+        target: str | None = None,
         consumer: str | None = None,
         conn: Any = None,
         **where: Unpack[Where],
     ) -> AsyncRedrive:
-        """Redrive as a job: `rate` messages per second, `canary` messages first and the rest once those succeeded.
+        """Redrive as a job: `rate` messages per second, `canary` messages first and the rest once those succeeded;
+        to the queue `target` instead of their own.
 
         A sweeper advances it, or a caller of `advance`. It may be paused, resumed and cancelled at any time."""
         job = await self._store.run(
@@ -74,6 +76,7 @@ class AsyncDeadLetters(Generic[P]):
                 canary=check_canary(canary),
                 started_by=limits.check_consumer(consumer) or self._consumer,
                 request=uuid4(),
+                target=None if target is None else limits.check_queue_name(target),
             ),
             conn,
         )

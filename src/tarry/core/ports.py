@@ -177,9 +177,17 @@ class DeadLettersRole(Protocol):
     def redrive(self, queue: str, *, versions: Sequence[int] | None = None, limit: int = 1000) -> Operation[int]: ...
     def discard(self, queue: str, *, where: DeadFilter = EVERY_LETTER) -> Operation[int]: ...
     def start_redrive(
-        self, queue: str, *, where: DeadFilter, rate: float | None, canary: int, started_by: str | None, request: UUID
+        self,
+        queue: str,
+        *,
+        where: DeadFilter,
+        rate: float | None,
+        canary: int,
+        started_by: str | None,
+        request: UUID,
+        target: str | None = None,
     ) -> Operation[RedriveJob]:
-        """`request` identifies the job: the same request again returns the same job."""
+        """`request` identifies the job: the same request again returns the same job. `target`: another queue."""
         ...
 
     def redrive_job(self, job: int) -> Operation[RedriveJob | None]: ...
@@ -360,8 +368,8 @@ class RollupsRole(Protocol):
         """`width`: one of `rollups.model.CONSUMER_WIDTHS`."""
         ...
 
-    def standings(self, *, limit: int = 1_000) -> Operation[list[Standing]]:
-        """All queues by name, with counts that stop at `limit`."""
+    def standings(self, *, limit: int = 1_000, queue: str | None = None) -> Operation[list[Standing]]:
+        """All queues by name, or one, with counts that stop at `limit`."""
         ...
 
     def due_ahead(
@@ -424,6 +432,10 @@ class SearchRole(Protocol):
     def save_bulk(self, job: int, progress: BulkProgress, *, step: int | None = None) -> Operation[BulkJob | None]:
         """Add the progress of one step, if that is still the next one, and return the job. Without `step`, end a running
         job, whose current step is still added. None: neither."""
+        ...
+
+    def forget_bulk(self, *, limit: int = 1_000) -> Operation[int]:
+        """Delete jobs that ended longer than `KEPT_FOR` ago, and return how many."""
         ...
 
 

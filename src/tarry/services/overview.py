@@ -83,7 +83,7 @@ async def queue_rows(
     since, until = minute - SPARK_FOR + MINUTE, minute + MINUTE
     lately = now - JUDGED_FOR
     infos = {info.name: info for info in await store.run(store.queues.infos())}
-    standings = await store.run(store.rollups.standings(limit=count_to))
+    standings = await store.run(store.rollups.standings(limit=count_to, queue=queue))
     slices = _by_queue(await store.run(store.rollups.slices(MINUTE, since, until, queue=queue)))
     lags = _by_queue(await store.run(store.rollups.times(Measure.LAG, MINUTE, lately, until, queue=queue)))
     consumers = _by_queue(await store.run(store.rollups.consumers(MINUTE, lately, until, queue=queue)))

@@ -217,6 +217,7 @@ class Sweeper:
         )
         report.forgotten = await self._in_batches(lambda: forget(kept_for, limit=batch, lead=lead), batch)
         await self._store.run(self._store.rollups.forget())
+        await self._store.run(self._store.search.forget_bulk())
         report.vacuum_problems = await self._store.run(self._store.maintenance.vacuum_problems())
         for what, problem, hint in report.vacuum_problems:
             if what not in self._vacuum_problems:

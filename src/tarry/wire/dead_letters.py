@@ -10,7 +10,20 @@ from tarry.core import limits
 from tarry.core.dead_letters import redrive
 from tarry.core.dead_letters.redrive import FASTEST, MOST_CANARIES, SLOWEST, DeadFilter, Where
 from tarry.core.messages import model
-from tarry.wire.base import MOST, At, Instant, Key, Page, Request, RequestId, Response, TypeName, Version, same_fields
+from tarry.wire.base import (
+    MOST,
+    At,
+    Instant,
+    Key,
+    Page,
+    QueueName,
+    Request,
+    RequestId,
+    Response,
+    TypeName,
+    Version,
+    same_fields,
+)
 from tarry.wire.payload import MessageFields
 from tarry.wire.queues import Count
 
@@ -37,6 +50,7 @@ class RedriveRequest(Request):
     versions: Annotated[list[Version], Meta(max_length=MOST)] | None = None
     rate: Annotated[Rate | None, Meta(description="Messages per second; else as fast as possible.")] = None
     canary: Canary = 0
+    target: Annotated[QueueName | None, Meta(description="Another queue to which they go; else their own.")] = None
     started_by: Annotated[Consumer | None, Meta(description="The consumer that starts it; else the key.")] = None
     request: Annotated[RequestId | None, Meta(description="A request with the same id is the same job.")] = None
 
@@ -111,6 +125,7 @@ class Redrive(Response):
     skipped: Annotated[int, Meta(description="Still dead, because their keys were live.")]
     rate: float | None
     canary: int
+    target: Annotated[str | None, Meta(description="The queue to which they go, if it is not their own.")]
     canaries: list[int]
     canary_keys: list[str]
     reason: Annotated[str | None, Meta(description="Why it is paused, cancelled or failed.")]

@@ -67,3 +67,15 @@ def test_idle_jobs_are_those_without_progress(app: App, clock: WatchedClock) -> 
     save(app, first, BulkProgress(state=BulkState.DONE), step=0)
     assert first.id not in jobs(app, idle_for=timedelta(seconds=30))
     assert jobs(app, limit=1) == [second.id]
+
+
+def test_jobs_that_ended_long_ago_are_forgotten(app: App, clock: WatchedClock) -> None:
+    old, running = start(app), start(app)
+    save(app, old, BulkProgress(state=BulkState.DONE), step=0)
+    clock.advance(timedelta(days=31))
+    new = start(app)
+    save(app, new, BulkProgress(state=BulkState.DONE), step=0)
+    assert app.store.run(app.store.search.forget_bulk()) >= 1
+    left = jobs(app, limit=1_000)
+    assert old.id not in left
+    assert {running.id, new.id} <= set(left)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.core.dead_letters.fingerprints import LENGTH, READ, fingerprint, pattern
+from tarry.core.dead_letters.fingerprints import LENGTH, READ, fingerprint, headline, pattern
 
 EXAMPLES = [
     (None, ""),
@@ -77,3 +77,34 @@ def test_any_text_has_one_and_what_is_not_read_does_not_matter(error: str) -> No
     assert len(fingerprint("exhausted", error)) == LENGTH
     assert "\n" not in pattern(error)
     assert fingerprint("exhausted", error) == fingerprint("exhausted", error[:READ])
+
+
+TRACEBACK = """Traceback (most recent call last):
+  File "/app/pay.py", line 88, in charge
+    raise TimeoutError("slow")
+{last}
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (TRACEBACK.format(last="TimeoutError: no response after 30 s"), "TimeoutError: no response after 30 s"),
+        (TRACEBACK.format(last="shop.errors.Declined: card\n  of the customer"), "shop.errors.Declined: card"),
+        (TRACEBACK.format(last="KeyboardInterrupt"), "KeyboardInterrupt"),
+        ("ValueError: x\n\n" + TRACEBACK.format(last="ValueError: x"), "ValueError: x"),
+        ("Traceback (most recent call last):", "Traceback (most recent call last):"),
+        (TRACEBACK.format(last="OSError: far") + "x" * 0 + "\n" * 3, "OSError: far"),
+        ("  \n first\nsecond", "first"),
+        ("", ""),
+        (None, ""),
+    ],
+)
+def test_a_traceback_is_named_by_its_last_line(error: str | None, expected: str) -> None:
+    assert headline(error) == expected
+
+
+def test_tracebacks_of_different_errors_have_different_fingerprints() -> None:
+    slow, odd = (TRACEBACK.format(last=line) for line in ("TimeoutError: 30 s", "KeyError: 'id'"))
+    assert fingerprint("exhausted", slow) != fingerprint("exhausted", odd)
+    assert fingerprint("exhausted", slow) == fingerprint("exhausted", TRACEBACK.format(last="TimeoutError: 60 s"))

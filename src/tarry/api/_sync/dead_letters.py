@@ -60,11 +60,13 @@ class DeadLetters(Generic[P]):
         *,
         rate: float | None = None,
         canary: int = 0,
+        target: str | None = None,
         consumer: str | None = None,
         conn: Any = None,
         **where: Unpack[Where],
     ) -> Redrive:
-        """Redrive as a job: `rate` messages per second, `canary` messages first and the rest once those succeeded.
+        """Redrive as a job: `rate` messages per second, `canary` messages first and the rest once those succeeded;
+        to the queue `target` instead of their own.
 
         A sweeper advances it, or a caller of `advance`. It may be paused, resumed and cancelled at any time."""
         job = self._store.run(
@@ -75,6 +77,7 @@ class DeadLetters(Generic[P]):
                 canary=check_canary(canary),
                 started_by=limits.check_consumer(consumer) or self._consumer,
                 request=uuid4(),
+                target=None if target is None else limits.check_queue_name(target),
             ),
             conn,
         )

@@ -6,9 +6,12 @@ import hashlib
 import re
 
 READ = 1_000
-"""Characters of an error that count: the first line distinguishes errors, and its length is otherwise unbounded."""
+"""Characters of an error that count: one line distinguishes errors, and its length is otherwise unbounded."""
 LENGTH = 12
 _SHOWN = 300
+_TRACEBACK = "Traceback (most recent call last):"
+_NAMES_AN_ERROR = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?::|$)")
+"""The last line of a traceback that is not indented; the message of an exception may have several lines."""
 
 # In this order: a UUID contains numbers, an address contains hexadecimal digits, and quotes may contain any of them.
 _PARTICULARS = (
@@ -20,10 +23,19 @@ _PARTICULARS = (
 )
 
 
-def pattern(error: str | None) -> str:
-    """The first non-empty line, with placeholders for numbers, UUIDs, addresses and quotations; empty if none."""
+def headline(error: str | None) -> str:
+    """The line that names an error: the first non-empty one, but the last one of a Python traceback; empty if none."""
     lines = (line.strip() for line in (error or "")[:READ].splitlines())
-    text = next((line for line in lines if line), "")
+    first = next((line for line in lines if line), "")
+    if not (error or "").startswith(_TRACEBACK):
+        return first
+    lines = (line for line in reversed((error or "")[-READ:].splitlines()) if line.strip())
+    return next((line for line in lines if _NAMES_AN_ERROR.match(line)), first).strip()
+
+
+def pattern(error: str | None) -> str:
+    """The headline, with placeholders for numbers, UUIDs, addresses and quotations; empty if none."""
+    text = headline(error)
     for particular, name in _PARTICULARS:
         text = particular.sub(name, text)
     return text.strip()[:_SHOWN].rstrip()

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import NamedTuple, TypedDict
 
 from tarry.core import limits
-from tarry.core.dead_letters.fingerprints import LENGTH
+from tarry.core.dead_letters.fingerprints import LENGTH, headline
 from tarry.core.errors import InvalidInput
 from tarry.core.messages.model import Counted
 
@@ -162,6 +162,8 @@ class RedriveJob:
     rate: float | None = None
     """Messages per second; None: unlimited."""
     canary: int = 0
+    target: str | None = None
+    """The queue to which they go; None: their own."""
     reason: str | None = None
     """Why it is paused, cancelled or failed."""
     started_by: str | None = None
@@ -174,7 +176,8 @@ class RedriveJob:
     moved: int = 0
     """Messages redriven by the step just made; not a property of the job."""
     ended_at: datetime | None = None
-    queue_is_gone: bool = field(default=False, repr=False)
+    gone_queue: str | None = field(default=None, repr=False)
+    """The queue or the target, if it was deleted."""
 
     @property
     def ended(self) -> bool:
@@ -222,7 +225,7 @@ def judged(canaries: Sequence[Canary]) -> CanaryVerdict:
     """Canaries pass together, once none is live any more. One that died again stops the job."""
     dead = [canary for canary in canaries if canary.dead]
     if dead:
-        line = (dead[0].error or "no error was given").strip().splitlines()[0][:200]
+        line = headline(dead[0].error)[:200] or "no error was given"
         why = f"{len(dead)} of {len(canaries)} canaries died again, {dead[0].key} of: {line}"
         # A user that resumes it has seen the reason and wants the rest redriven anyway.
         return CanaryVerdict(RedriveState.PAUSED, RedrivePhase.REST, why)

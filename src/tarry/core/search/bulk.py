@@ -11,6 +11,8 @@ from tarry.core.messages.model import MessagePosition
 from tarry.core.messages.states import State
 from tarry.core.search.query import Search, parse
 
+KEPT_FOR = timedelta(days=30)
+"""How long a job that has ended is listed."""
 IDLE_FOR = timedelta(seconds=30)
 """A running job without progress for this long: its process has ended, and a sweeper continues it."""
 

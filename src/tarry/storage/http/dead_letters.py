@@ -81,9 +81,19 @@ class HttpDeadLetters:
 
     @operation
     def start_redrive(
-        self, queue: str, *, where: DeadFilter, rate: float | None, canary: int, started_by: str | None, request: UUID
+        self,
+        queue: str,
+        *,
+        where: DeadFilter,
+        rate: float | None,
+        canary: int,
+        started_by: str | None,
+        request: UUID,
+        target: str | None = None,
     ) -> Op[RedriveJob]:
-        body = wire.RedriveRequest.of_core(where, rate=rate, canary=canary, started_by=started_by, request=request)
+        body = wire.RedriveRequest.of_core(
+            where, rate=rate, canary=canary, started_by=started_by, request=request, target=target
+        )
         return (yield from fetch(wire.Redrive, queue_call("POST", queue, "/dead:redrive", body))).core()
 
     @operation

@@ -37,6 +37,7 @@ class _Running:
     """A job. It refers to the queue object, because the name may change."""
 
     queue: MemoryQueue
+    target: MemoryQueue
     job: RedriveJob
     request: UUID
     before_version: int
@@ -44,7 +45,7 @@ class _Running:
 
     @property
     def current(self) -> RedriveJob:
-        return replace(self.job, queue=self.queue.name)
+        return replace(self.job, queue=self.queue.name, target=None if self.target is self.queue else self.target.name)
 
     def change(self, now: datetime, *, wait_for: timedelta = timedelta(0), **fields: Any) -> None:
         changed = replace(self.job, step=self.job.step + 1, updated_at=now, next_at=now + wait_for, **fields)
@@ -95,10 +96,19 @@ class MemoryDeadLetters(MemoryRole):
 
     @locked
     def start_redrive(
-        self, queue: str, *, where: DeadFilter, rate: float | None, canary: int, started_by: str | None, request: UUID
+        self,
+        queue: str,
+        *,
+        where: DeadFilter,
+        rate: float | None,
+        canary: int,
+        started_by: str | None,
+        request: UUID,
+        target: str | None = None,
     ) -> RedriveJob:
         now = self._now
         state = self._state.queue(queue)
+        into = state if target is None else self._state.queue(target)
         for running in self._jobs.values():
             if running.request == request:
                 return running.current
@@ -115,8 +125,9 @@ class MemoryDeadLetters(MemoryRole):
             rate=rate,
             canary=canary,
             started_by=started_by,
+            target=None if into is state else target,
         )
-        self._jobs[job.id] = _Running(state, job, request, before_version=state.next_version())
+        self._jobs[job.id] = _Running(state, into, job, request, before_version=state.next_version())
         return job
 
     @locked
@@ -154,11 +165,12 @@ class MemoryDeadLetters(MemoryRole):
             return None
         running = min(due, key=lambda running: (running.job.next_at, running.job.id))
         before = running.job.redriven
-        if running.queue not in self._state.queues.values():
-            running.change(now, state=RedriveState.FAILED, reason=f"the queue {running.queue.name} was deleted")
+        gone = [queue for queue in (running.queue, running.target) if queue not in self._state.queues.values()]
+        if gone:
+            running.change(now, state=RedriveState.FAILED, reason=f"the queue {gone[0].name} was deleted")
         elif running.job.phase is RedrivePhase.VERDICT:
             canaries = zip(running.job.canaries, running.job.canary_keys, strict=True)
-            verdict = judged([_canary(running.queue, version, key) for version, key in canaries])
+            verdict = judged([_canary(running.target, version, key) for version, key in canaries])
             if verdict.state is None:
                 running.change(now, wait_for=LOOK_AGAIN_FOR)
             else:
@@ -201,9 +213,13 @@ def _group(letters: Sequence[DeadRow], cap: int) -> DeadGroup:
     )
 
 
-def _revive(queue: MemoryQueue, dead: DeadRow, now: datetime, **detail: int) -> Row | None:
-    """Redrive as a new ready version with attempts reset and a link to the old one; None if the key is live already."""
-    if dead.row.key in queue.rows:
+def _revive(
+    queue: MemoryQueue, dead: DeadRow, now: datetime, target: MemoryQueue | None = None, **detail: int
+) -> Row | None:
+    """Redrive as a new ready version with attempts reset and a link to the old one; None if the key is live already. To
+    another queue it is offered there, and discarded here."""
+    into = target or queue
+    if dead.row.key in into.rows:
         return None
     row = replace(
         dead.row,
@@ -218,8 +234,13 @@ def _revive(queue: MemoryQueue, dead: DeadRow, now: datetime, **detail: int) -> 
         origin=dead.row.version,
     )
     del queue.dead[dead.row.version]
-    queue.add(row)
-    queue.note(EventKind.REDRIVEN, row, detail={"from_version": dead.row.version, **detail})
+    into.add(row)
+    origin: dict[str, Any] = {"from_version": dead.row.version, **detail}
+    if into is queue:
+        queue.note(EventKind.REDRIVEN, row, detail=origin)
+    else:
+        into.note(EventKind.OFFERED, row, detail=origin | {"from_queue": queue.name})
+        queue.note(EventKind.DISCARDED, dead.row, detail={"redriven_to": into.name, **detail})
     return row
 
 
@@ -244,7 +265,9 @@ def _step(running: _Running, now: datetime) -> None:
         and (running.after is None or dead.age_order > running.after)
     ]
     chosen, ended = letters[: job.at_once], len(letters) <= job.at_once
-    revived = [row for row in (_revive(queue, dead, now, job=job.id) for dead in chosen) if row is not None]
+    revived = [
+        row for row in (_revive(queue, dead, now, running.target, job=job.id) for dead in chosen) if row is not None
+    ]
     if chosen:
         running.after = chosen[-1].age_order
     canaries, keys, phase = job.canaries, job.canary_keys, job.phase

@@ -86,14 +86,14 @@ class MemoryRollups(MemoryRole):
         ]
 
     @locked
-    def standings(self, *, limit: int = 1_000) -> list[Standing]:
-        def standing(queue: MemoryQueue) -> Standing:
-            is_off = queue.settings.journal is JournalLevel.OFF
-            live, dead = (None, None) if is_off else (len(queue.rows), len(queue.dead))
-            counts = queue.counts(limit, self._now)
-            return Standing(queue=queue.name, counts=counts, waiting=0, live_total=live, dead_total=dead)
+    def standings(self, *, limit: int = 1_000, queue: str | None = None) -> list[Standing]:
+        def standing(of: MemoryQueue) -> Standing:
+            is_off = of.settings.journal is JournalLevel.OFF
+            live, dead = (None, None) if is_off else (len(of.rows), len(of.dead))
+            counts = of.counts(limit, self._now)
+            return Standing(queue=of.name, counts=counts, waiting=0, live_total=live, dead_total=dead)
 
-        return [standing(queue) for _, queue in sorted(self._state.queues.items())]
+        return [standing(of) for name, of in sorted(self._state.queues.items()) if queue in (None, name)]
 
     def due_ahead(
         self, since: datetime, until: datetime, every: timedelta, *, queue: str | None = None, limit: int = DUE_COUNTED
@@ -131,7 +131,7 @@ class MemoryRollups(MemoryRole):
         revived = {
             event.version
             for event, _ in self._state.log.events
-            if event.kind is K.REDRIVEN and (event.detail or {}).get("job") == job
+            if event.kind in (K.REDRIVEN, K.OFFERED) and (event.detail or {}).get("job") == job
         }
         queues = self._state.queues.values()
         dead = sum(version in revived for queue in queues for version in queue.dead)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from tarry.core.messages.model import Counted, MessagePosition, StoredMessage
-from tarry.core.search.bulk import BulkJob, BulkProgress, BulkState, Verb
+from tarry.core.search.bulk import KEPT_FOR, BulkJob, BulkProgress, BulkState, Verb
 from tarry.core.search.hits import Hit, SearchPage
 from tarry.core.search.query import Search
 from tarry.storage.memory.state import MemoryRole, MemoryState, locked
@@ -98,6 +98,13 @@ class MemorySearch(MemoryRole):
         )
         self._bulk_jobs[job] = saved
         return saved
+
+    @locked
+    def forget_bulk(self, *, limit: int = 1_000) -> int:
+        ended = [job for job in self._bulk_jobs.values() if job.ended_at and job.ended_at < self._now - KEPT_FOR]
+        for job in ended[:limit]:
+            del self._bulk_jobs[job.id]
+        return len(ended[:limit])
 
     def _live(self, queues: Sequence[str]) -> builtins.list[StoredMessage[bytes]]:
         states = [self._state.queues[name] for name in queues if name in self._state.queues]

@@ -143,6 +143,7 @@ def discard(
     "tarry dlq redrive orders --limit 10 --yes",
     "tarry dlq redrive orders --group 3f2a --canary 5 --rate 50/s",
     "tarry dlq redrive orders --since 2h --detach --yes",
+    "tarry dlq redrive orders --target orders-again",
     audited=True,
 )
 def redrive(
@@ -155,6 +156,7 @@ def redrive(
         int, option("--canary N", "Redrive N first, and the rest when these succeeded.", min=0, max=1000)
     ] = 0,
     job: Annotated[bool, option("--job", "All that match, as a job; implied by a filter, --rate, --canary.")] = False,
+    target: Annotated[str | None, option("--target QUEUE", "To another queue, as a job.")] = None,
     detach: Annotated[bool, option("--detach", "Start the job and leave it to a sweeper.")] = False,
     limit: Annotated[
         int | None, option("--limit N", "Without a job: the oldest N; default 1000.", min=1, max=10_000)
@@ -168,7 +170,7 @@ def redrive(
     a filter, --rate or --canary all that match are redriven by a job on the server, which pauses if a canary dies again.
     Ctrl-C stops the watching, not the job: tarry redrive.
     """
-    as_job = bool(job or detach or canary or rate is not None or options != FilterOptions())
+    as_job = bool(job or detach or canary or target or rate is not None or options != FilterOptions())
     if as_job and limit is not None:
         raise Usage("--limit cannot be used with a job", hint="remove --limit, or the filter")
     per_second = None if rate is None else _rate(rate)
@@ -189,8 +191,9 @@ def redrive(
             return None
         if not matching.letters.n:
             raise NotFound("no dead letter matches", hint=f"see: tarry dlq groups {queue}")
-        cli.confirm(f"Redrive {_letters(matching.letters)} of queue {queue} ({filter_words(where)})?", yes=yes)
-        started = app.queue(queue).dead_letters.start_redrive(rate=per_second, canary=canary, **chosen)
+        to = f" to queue {target}" if target else ""
+        cli.confirm(f"Redrive {_letters(matching.letters)} of queue {queue} ({filter_words(where)}){to}?", yes=yes)
+        started = app.queue(queue).dead_letters.start_redrive(rate=per_second, canary=canary, target=target, **chosen)
         if detach:
             cli.note(f"job {started.id} waits for a sweeper (tarry sweeper), or: tarry redrive watch {started.id}")
             return print_job(cli, app, started.job)

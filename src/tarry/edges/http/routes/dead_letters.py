@@ -100,8 +100,16 @@ async def redrive(request: BrokerRequest, queue: str, body: Sent[wire.RedriveReq
     await request.queues.get(queue)
     where, started_by = options.where(), limits.check_consumer(options.started_by) or request.caller.id
     job_id = options.request or uuid4()
+    if options.target is not None:
+        request.caller.require(Action.PRODUCE, options.target)
     operation = request.store.dead_letters.start_redrive(
-        queue, where=where, rate=options.rate, canary=options.canary, started_by=started_by, request=job_id
+        queue,
+        where=where,
+        rate=options.rate,
+        canary=options.canary,
+        started_by=started_by,
+        request=job_id,
+        target=options.target,
     )
     return await run_idempotent(request, partial(request.run, operation), wire.Redrive.of, status=202)
 

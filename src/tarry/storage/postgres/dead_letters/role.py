@@ -102,13 +102,24 @@ class PostgresDeadLetters(PostgresRole):
         return self._in_queue(steps)
 
     def start_redrive(
-        self, queue: str, *, where: DeadFilter, rate: float | None, canary: int, started_by: str | None, request: UUID
+        self,
+        queue: str,
+        *,
+        where: DeadFilter,
+        rate: float | None,
+        canary: int,
+        started_by: str | None,
+        request: UUID,
+        target: str | None = None,
     ) -> PostgresOperation[RedriveJob]:
         count = self.count(queue, where=where, limit=MOST_COUNTED)
 
         def start(own: bool) -> Op[RedriveJob]:  # noqa: FBT001
             total = (yield from count.start(own)).letters
-            params = {"queue": queue, "rate": rate, "canary": canary, "started_by": started_by, "request": request}
+            params = {
+                "queue": queue, "rate": rate, "canary": canary, "started_by": started_by, "request": request,
+                "target": target,
+            }  # fmt: skip
             yield from statements.start(where, params, total, self._clock.pinned()).run()
             return (yield from statements.jobs(request=request).run())[0]
 
@@ -184,8 +195,8 @@ def advance_redrive(job: int | None, lead: Leadership | None, now: datetime | No
     change = partial(
         statements.set_state, due.id, from_states=(RedriveState.RUNNING,), step=due.step, lead=lead, now=now
     )
-    if due.queue_is_gone:
-        yield from change(state=RedriveState.FAILED, reason=f"the queue {due.queue} was deleted").run()
+    if due.gone_queue is not None:
+        yield from change(state=RedriveState.FAILED, reason=f"the queue {due.gone_queue} was deleted").run()
     elif due.phase is RedrivePhase.VERDICT:
         verdict = judged((yield from bind("dead_letters/redrive_canaries", each(made(Canary)), job=due.id).run()))
         rest_for = LOOK_AGAIN_FOR if verdict.state is None else timedelta(0)

@@ -20,6 +20,7 @@ from tarry.core.dead_letters.redrive import (
     RedrivePhase,
     RedriveState,
 )
+from tarry.core.errors import UnknownQueue
 from tarry.core.maintenance.leadership import Leadership
 from tarry.core.messages.model import Counted, DeadLetter
 from tarry.storage.postgres.arrays import BigintArray, TextArray
@@ -77,11 +78,12 @@ def groups(queue: str, limit: int, cap: int) -> Statement[list[DeadGroup]]:
 
 
 def start(where: DeadFilter, params: Mapping[str, Any], total: Counted, now: datetime | None) -> Statement[None]:
-    """`params`: queue, rate, canary, started_by and request of the job."""
+    """`params`: queue, target, rate, canary, started_by and request of the job."""
     counted = {"total": total.n, "total_capped": total.capped}
 
     def decode(rows: list[Row]) -> None:
-        known(params["queue"], rows)
+        if known(params["queue"], rows)[0].target is None and params["target"] is not None:
+            raise UnknownQueue(params["target"])
 
     return Statement(sql("dead_letters/redrive_start"), {**params, **counted, "now": now, **filtered(where)}, decode)
 

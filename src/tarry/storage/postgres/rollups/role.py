@@ -49,8 +49,8 @@ class PostgresRollups(PostgresRole):
     ) -> PostgresOperation[list[ConsumerSlice]]:
         return self._sql("rollups/consumers", each(made(ConsumerSlice)), **_window(width, since, until, queue))
 
-    def standings(self, *, limit: int = 1_000) -> PostgresOperation[list[Standing]]:
-        return self._sql("rollups/standings", statements.standings(limit), limit=storable(limit))
+    def standings(self, *, limit: int = 1_000, queue: str | None = None) -> PostgresOperation[list[Standing]]:
+        return self._sql("rollups/standings", statements.standings(limit), limit=storable(limit), queue=queue)
 
     def due_ahead(
         self, since: datetime, until: datetime, every: timedelta, *, queue: str | None = None, limit: int = DUE_COUNTED

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tarry.core.messages.model import Counted, MessagePosition
-from tarry.core.search.bulk import BulkJob, BulkProgress, BulkState, Verb
+from tarry.core.search.bulk import KEPT_FOR, BulkJob, BulkProgress, BulkState, Verb
 from tarry.core.search.hits import WALK, SearchPage
 from tarry.core.search.query import Search
 from tarry.storage.postgres.messages.statements import possible, storable, stored_message
@@ -64,6 +64,9 @@ class PostgresSearch(PostgresRole):
             skipped=progress.skipped, after_due_at=due_at, after_version=version, state=progress.state.value,
             reason=progress.reason,
         )  # fmt: skip
+
+    def forget_bulk(self, *, limit: int = 1_000) -> PostgresOperation[int]:
+        return self._sql("search/bulk_forget", value, kept_for=KEPT_FOR, limit=storable(limit))
 
 
 def _bulk_job(row: Row) -> BulkJob:

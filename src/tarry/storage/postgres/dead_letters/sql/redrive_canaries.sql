@@ -1,8 +1,8 @@
 -- The outcome of the canaries of a redrive job: live under the version they got, dead again (or redriven once more), or
 -- neither: done, or replaced by a newer offer.
-select c.key, exists (select from tarry.message m where m.key = c.key and m.queue = j.queue and m.version = c.version) as live,
+select c.key, exists (select from tarry.message m where m.key = c.key and m.queue = coalesce(j.target, j.queue) and m.version = c.version) as live,
     d.version is not null
-        or exists (select from tarry.message m where m.key = c.key and m.queue = j.queue and m.origin = c.version) as dead,
+        or exists (select from tarry.message m where m.key = c.key and m.queue = coalesce(j.target, j.queue) and m.origin = c.version) as dead,
     d.error
 from tarry.redrive_job j
 cross join lateral unnest(j.canaries, j.canary_keys) as c(version, key)

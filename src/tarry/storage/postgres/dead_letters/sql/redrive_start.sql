@@ -1,16 +1,19 @@
 -- Start a redrive job, once per request. What is revived from now on has a version above `before_version`: what the job
 -- revives and dies again is not redriven forever.
 with q as materialized (
-    select id from tarry.queue where name = %(queue)s and deleted_at is null
+    select q.id, t.id as target from tarry.queue q
+    left join tarry.queue t on t.name = coalesce(%(target)s::text, q.name) and t.deleted_at is null
+    where q.name = %(queue)s and q.deleted_at is null
 ), made as (
     insert into tarry.redrive_job (request, queue, fingerprint, type, died_from, died_to, key_prefix, versions, rate,
-        canary, state, phase, started_by, total, total_capped, before_version, after_died_at, next_at, created_at, updated_at)
+        canary, state, phase, started_by, total, total_capped, before_version, after_died_at, next_at, created_at, updated_at, target)
     select %(request)s::uuid, q.id, %(fingerprint)s, %(type)s, %(died_from)s::timestamptz, %(died_to)s::timestamptz,
         %(key_prefix)s, %(versions)s::bigint[], %(rate)s::float8, %(canary)s::int, 'running',
         case when %(canary)s::int > 0 then 'canary' else 'rest' end, %(started_by)s, %(total)s::bigint,
         %(total_capped)s::boolean, nextval('tarry.version_seq'),
-        coalesce(%(died_from)s::timestamptz, '-infinity'), t.now, t.now, t.now
+        coalesce(%(died_from)s::timestamptz, '-infinity'), t.now, t.now, t.now, nullif(q.target, q.id)
     from q cross join (select coalesce(%(now)s::timestamptz, clock_timestamp()) as now) t
+    where q.target is not null
     on conflict (request) do nothing
 )
-select id from q
+select id, target from q

@@ -1,6 +1,7 @@
 -- One step of a redrive job: these dead letters are redriven, and the job advances, in one statement: after a crash both
 -- happened, or neither. `step` names the step, so none is done twice. Where the key is live, or the letter is gone, it is
--- skipped. Locks, order and notifications as in `redrive`. Another transaction may have locked a key or a letter (to set
+-- skipped. To another queue a letter is offered there, and discarded here: the journals of both stay complete. Locks, order
+-- and notifications as in `redrive`. Another transaction may have locked a key or a letter (to set
 -- its fingerprint, for example): skipping it would leave it dead for good, so the step waits, in the order of versions; a
 -- leader only for 5 s, and then tries the step again.
 with timeout as materialized (
@@ -15,11 +16,13 @@ with timeout as materialized (
       and (%(leader)s::text is null or exists (select from lead))
     for update of j skip locked
 ), q as materialized (
-    select q.id, q.name, q.journal from tarry.queue q join job on q.id = job.queue where q.deleted_at is null
+    select t.id, t.name, t.journal, s.id as source, s.name as source_name, s.journal as source_journal
+    from job join tarry.queue s on s.id = job.queue join tarry.queue t on t.id = coalesce(job.target, job.queue)
+    where s.deleted_at is null and t.deleted_at is null
 ), free as materialized (
     select distinct on (d.key) d.version from tarry.dead_letter d
-    where d.version = any (%(versions)s::bigint[]) and d.queue = (select id from q)
-      and not exists (select from tarry.message m where m.key = d.key and m.queue = d.queue)
+    where d.version = any (%(versions)s::bigint[]) and d.queue = (select source from q)
+      and not exists (select from tarry.message m where m.key = d.key and m.queue = (select id from q))
     order by d.key, d.died_at, d.version
 ), locked as materialized (
     select * from tarry.dead_letter where version = any (array(select version from free)) order by version for update
@@ -28,7 +31,7 @@ with timeout as materialized (
 ), revived as (
     insert into tarry.message (version, queue, key, payload, content_type, due_at, planned_at, created_at, priority,
         conflict, type, headers, lease_for, max_attempts, retry, origin)
-    select (select versions from numbered)[l.place], l.queue, l.key, l.payload, l.content_type, job.now, job.now, job.now,
+    select (select versions from numbered)[l.place], (select id from q), l.key, l.payload, l.content_type, job.now, job.now, job.now,
         l.priority, 0, l.type, l.headers, l.lease_for, l.max_attempts, l.retry, l.version
     from (select *, row_number() over (order by died_at, version) as place from locked) l cross join job
     order by l.key
@@ -37,11 +40,19 @@ with timeout as materialized (
 ), gone as (
     delete from tarry.dead_letter where version = any (array(select origin from revived))
 ), journaled as (
-    insert into tarry.event (kind, at, queue, key, version, attempt, priority, due_at, size, detail)
-    select 'redriven', job.now, q.id, r.key, r.version, 0, r.priority, r.due_at, octet_length(r.payload),
+    insert into tarry.event (kind, at, queue, key, version, attempt, priority, due_at, size, payload_hash, detail)
+    select case when q.id = q.source then 'redriven'::tarry.event_kind else 'offered' end, job.now, q.id, r.key, r.version, 0,
+        r.priority, r.due_at, octet_length(r.payload), case when q.id <> q.source then substr(sha256(r.payload), 1, 8) end,
         jsonb_build_object('from_version', r.origin, 'job', job.id)
+            || case when q.id = q.source then '{}' else jsonb_build_object('from_queue', q.source_name) end
     from q cross join job cross join revived r
     where q.journal <> 'off'
+), left_behind as (
+    insert into tarry.event (kind, at, queue, key, version, attempt, priority, due_at, detail)
+    select 'discarded', job.now, q.source, l.key, l.version, l.attempt, l.priority, l.due_at,
+        jsonb_build_object('redriven_to', q.name, 'job', job.id)
+    from q cross join job cross join revived r join locked l on l.version = r.origin
+    where q.id <> q.source and q.source_journal <> 'off'
 ), counted as materialized (
     select count(*) as n, coalesce(array_agg(version order by version), '{}') as versions,
         coalesce(array_agg(key order by version), '{}') as keys

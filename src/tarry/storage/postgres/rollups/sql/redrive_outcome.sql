@@ -5,14 +5,14 @@ select again.n as died_again, again.walked as walked_dead, live.n as live, live.
 from tarry.redrive_job j
 cross join lateral (
     select count(*) as walked, count(*) filter (where d.origin < j.before_version and d.version > j.before_version) as n
-    from (select version, origin from tarry.dead_letter where queue = j.queue and died_at >= j.created_at
+    from (select version, origin from tarry.dead_letter where queue = coalesce(j.target, j.queue) and died_at >= j.created_at
           order by died_at, version limit %(limit)s::int) d
 ) again
 cross join lateral (
     select count(*) as walked, count(*) filter (where m.origin < j.before_version and m.version > j.before_version) as n
     from (select m.version, m.origin from generate_series(0, 9) as level(priority) cross join lateral (
               select version, origin from tarry.message
-              where (queue + 0) = j.queue and priority = level.priority::smallint and due_at >= j.created_at
+              where (queue + 0) = coalesce(j.target, j.queue) and priority = level.priority::smallint and due_at >= j.created_at
               order by due_at, version limit %(limit)s::int
           ) m limit %(limit)s::int) m
 ) live

@@ -1,4 +1,4 @@
--- All queues with their counts in one statement, at most `limit` of each, as messages/counts has them for one queue; and the
+-- All queues, or one, with their counts in one statement, at most `limit` of each, as messages/counts has them for one queue; and the
 -- exact totals as of the head, and processes that wait for messages. Relies on message_order, dead_letter_order, waiter's key.
 with moment as materialized (
     select coalesce(%(now)s::timestamptz, clock_timestamp()) as now
@@ -40,6 +40,6 @@ cross join lateral (
 cross join lateral (
     select count(distinct process) as n from tarry.waiter where queue = q.id and wakes_at > moment.now
 ) w
-where q.deleted_at is null
+where q.deleted_at is null and (%(queue)s::text is null or q.name = %(queue)s)
 order by q.name
 limit 1000
