@@ -97,6 +97,32 @@ def test_a_selection_is_redriven_and_nothing_else(screen: Screen, dashboard: Ser
     assert left == {"some-00000", "some-00002", "some-00004"}
 
 
+def test_to_another_queue_and_back_what_was_not_delivered(screen: Screen, dashboard: Served) -> None:
+    app = dashboard.app
+    bury(app, "broken-hooks", 3, "ConnectionError: refused")
+    app.queues.create("repaired")
+    page = screen.open("/queues/broken-hooks/dead/redrive?canary=0&rate=")
+    page.get_by_label("Queue", exact=True).fill("no-such-queue")
+    page.get_by_role("button", name="Update the plan").click()
+    expect(page.locator(".problem")).to_contain_text("no-such-queue")
+    screen.errors.clear()  # the browser logs the status 404
+    page.goto(f"{screen.url}/queues/broken-hooks/dead/redrive?canary=0&rate=&target=repaired")
+    expect(page.locator("#plan")).to_contain_text("to repaired")
+    page.locator("#plan .copy-as summary").click()
+    expect(page.locator("#plan .copy-as")).to_contain_text("--target repaired")
+    page.locator("#plan .copy-as summary").click()
+    page.get_by_role("button", name="Start: redrive 3").click()
+    assert ended(dashboard, page).target == "repaired"
+    app.queue("repaired").poll(timedelta(seconds=10)).ack()
+    page.reload()
+    page.get_by_role("button", name="Undo").click()
+    page.get_by_role("button", name="Bury them again").click()
+    expect(page.locator(".notice")).to_contain_text("2 undelivered messages are dead again")
+    letters = list(app.queue("repaired").dead_letters.list())
+    assert {letter.error for letter in letters} == {f"redrive job {job_of(page)} was undone"}
+    assert not list(app.queue("broken-hooks").dead_letters.list())
+
+
 def test_the_same_form_sent_twice_starts_one_job(screen: Screen, dashboard: Served) -> None:
     bury(dashboard.app, "twice", 3, "x")
     context = screen.context()

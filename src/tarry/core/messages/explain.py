@@ -39,7 +39,13 @@ def why_not_delivered(
     if not reasons:
         reasons.append("it is deliverable: a consumer that polls gets it after the messages before it")
         if ahead is not None:
-            before = "no ready message is" if str(ahead) == "0" else f"{ahead} ready messages are"
+            before = (
+                "no ready message is"
+                if str(ahead) == "0"
+                else "1 ready message is"
+                if str(ahead) == "1"
+                else f"{ahead} ready messages are"
+            )
             reasons.append(f"{before} delivered before it")
         if consumers == 0:
             reasons.append(f"no consumer of queue {queue.name} was active lately: start a worker")

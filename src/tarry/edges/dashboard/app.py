@@ -27,6 +27,7 @@ from tarry.edges.dashboard.access import Visitor
 from tarry.edges.dashboard.assets import assets
 from tarry.edges.dashboard.listing import Format
 from tarry.edges.dashboard.ranges import RANGES
+from tarry.edges.dashboard.remembered import Badges, Remembered
 from tarry.edges.dashboard.rendering import environment
 from tarry.edges.dashboard.screen import Page, Screen, View
 from tarry.edges.dashboard.settings import DashboardSettings
@@ -65,6 +66,8 @@ class Dashboard:
         self.settings = settings
         self.roll_ups = RollUps(broker.store)
         self.bulk = BulkJobs(broker.store)
+        self.remembered = Remembered()
+        self.badges = Badges(broker.store)
         self.topics = TopicHub(broker.live, _changed, settings.refresh_every)
         self.lake_turns = asyncio.Semaphore(1)
         """Queries on the archive take turns: each may use the memory of one."""
@@ -91,6 +94,7 @@ class Dashboard:
             "may": view.may,
             "token": view.token,
             "topics": " ".join(page.topics),
+            "badges": self.badges.counts(view.sees),
             "screens": [entry.screen for entry in screens.PARTS if _shows(view.visitor, entry.screen)],
             **page.values,
         }

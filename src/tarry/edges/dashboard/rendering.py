@@ -9,6 +9,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from tarry.core.dead_letters.fingerprints import headline
 from tarry.core.messages.model import Counted
 from tarry.edges.dashboard import charts
 from tarry.edges.dashboard.assets import assets
@@ -29,7 +30,7 @@ def environment() -> Environment:
     )
     filters: dict[str, Callable[..., Any]] = {
         "duration": duration, "exact": length, "instant": instant, "number": number, "short": short, "rate": rate,
-        "percent": percent, "plural": plural, "size": size,
+        "percent": percent, "plural": plural, "size": size, "headline": headline,
     }  # fmt: skip
     made.filters.update(filters)
     made.globals.update(

@@ -200,9 +200,12 @@ class Screen:
                 async def act(view: View) -> Response:
                     view.form = await access.read_form(request)
                     access.check_form(request, view.form)
-                    return await access.audited(
-                        view.dashboard, request, view.visitor, name, view.form, lambda: function(view)
-                    )
+                    try:
+                        return await access.audited(
+                            view.dashboard, request, view.visitor, name, view.form, lambda: function(view)
+                        )
+                    finally:
+                        view.dashboard.remembered.forget()
 
                 return await respond(request, action, act, "html", all_queues=all_queues)
 

@@ -14,10 +14,13 @@ WIDTH = 900
 ROW_HEIGHT = 30
 LEFT = 34
 RIGHT = 170
-TOP = 22
+TOP = 34
 SHOWN = 20
 """Attempts that are drawn, the last ones."""
 _GAP = 40
+_LABELS_Y = (26, 12)
+_LETTER = 7
+"""Pixels of a letter of a label, rather too many."""
 _TONES = ("acked", "nacked", "buried", "expired", "released", "running")
 
 
@@ -40,6 +43,8 @@ class Line(NamedTuple):
 class TimelineGap(NamedTuple):
     x: float
     text: str
+    y: int
+    """Of its label; 0: there is no room for one."""
 
 
 class DrawnRow(NamedTuple):
@@ -56,6 +61,7 @@ class Drawing(NamedTuple):
     rows: Sequence[DrawnRow]
     width: int
     height: int
+    top: int
     hidden: int
     """Earlier attempts that are not drawn."""
 
@@ -82,7 +88,7 @@ def drawing(history: History) -> Drawing | None:
     count = max(span.attempt for span in spans) - hidden + 1
     rows = [_drawn_row(at, history.attempts, at + hidden) for at in range(count)]
     height = TOP + count * ROW_HEIGHT + 6
-    return Drawing(bars, lines, gaps, rows, WIDTH, height, hidden)
+    return Drawing(bars, lines, gaps, rows, WIDTH, height, TOP, hidden)
 
 
 _WORDS = {Phase.DELAYED: "delayed", Phase.READY: "ready, waited", Phase.WORK: "worked on", Phase.ABSENT: "absent"}
@@ -111,9 +117,14 @@ def _axis(
     gap = min(_GAP, (WIDTH - LEFT - RIGHT) / (2 * max(1, len(pieces))))
     free = WIDTH - LEFT - RIGHT - gap * sum(is_cut for _, _, is_cut in pieces)
     x, positions, gaps = float(LEFT), {edges[0]: float(LEFT)}, list[TimelineGap]()
+    taken = dict.fromkeys(_LABELS_Y, 0.0)
     for since, until, is_cut in pieces:
         if is_cut:
-            gaps.append(TimelineGap(round(x + gap / 2, 1), roughly(until - since)))
+            text, middle = roughly(until - since), x + gap / 2
+            half = len(text) * _LETTER / 2
+            y = next((y for y in _LABELS_Y if taken[y] <= middle - half), 0)
+            taken[y] = middle + half + 4
+            gaps.append(TimelineGap(round(middle, 1), text, y))
         x += gap if is_cut else free * ((until - since) / timedelta(seconds=1)) / (drawn or 1)
         positions[until] = round(x, 1)
     return positions.__getitem__, gaps

@@ -274,6 +274,8 @@ class CalendarDrawing(NamedTuple):
     failed: list[tuple[int, int]]
     rows: list[str]
     today: int
+    column: int
+    """Of the present time."""
     labels: list[tuple[int, str]]
     start_s: int
     size: int
@@ -321,6 +323,7 @@ def _drawing(
             for row in rows
         ],
         today=position(now)[1],
+        column=position(now)[0],
         labels=[
             (column, f"{column:02}" if by_hour else f":{column:02}")
             for column in range(0, span.columns, 3 if by_hour else 5)

@@ -26,8 +26,10 @@ from tarry.edges.http.problems import Problem
 
 screen = Screen("consumers", "Consumers", "/consumers", shortcut="w", icon="consumers")
 LEASES = 1_000
-ATTEMPTS = 2_000
+ATTEMPTS = 1_000
 """Attempts whose times are read from the journal, of all consumers together."""
+_ATTEMPTS_S = 5.0
+"""How long they are remembered."""
 STALE_FOR = timedelta(minutes=5)
 _LONG = timedelta(hours=6)
 _ENDED = (EventKind.ACKED, EventKind.NACKED)
@@ -153,7 +155,11 @@ async def _rows(view: View) -> list[ConsumerRow]:
         if view.sees(row.queue)
     ]
     leases = await view.run(store.search.messages(Search(state=State.LEASED), await view.queues(), limit=LEASES))
-    ended = await store.analytics.events(AnalyticsQuery(limit=ATTEMPTS, since=since), kinds=_ENDED)
+    ended = await view.dashboard.remembered.get(
+        ("attempts", view.range.name),
+        _ATTEMPTS_S,
+        lambda: store.analytics.events(AnalyticsQuery(limit=ATTEMPTS, since=since), kinds=_ENDED),
+    )
     rows = _summed(slices, leases.messages)
     starts = [floor(since, width) + at * width for at in range(round((until - floor(since, width)) / width))][-60:]
     acked: dict[str, Counter[datetime]] = defaultdict(Counter)

@@ -238,7 +238,7 @@ def _letter_listing(view: View, rows: Sequence[DeadLetter[bytes]], next: str | N
     redaction = view.redaction
     columns = [
         Column("key", "Key", "code", href=lambda row: letter_path(row.queue, row.version)),
-        Column("error", "Error", value=lambda row: redaction.text(row.error or "")),
+        Column("error", "Error", value=lambda row: redaction.text(row.error or ""), hide_small=True),
         Column("type", "Type", hide_small=True),
         Column("attempt", "Attempts", "number", hide_small=True),
         Column("consumer", "Consumer", hide_small=True),

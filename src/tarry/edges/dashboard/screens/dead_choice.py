@@ -122,13 +122,19 @@ def listed(view: View, queue: str, where: DeadFilter) -> Commands:
     )
 
 
-def redriven(view: View, queue: str, where: DeadFilter, *, rate: float | None, canary: int) -> Commands:
-    how = [*(("--rate", f"{rate:g}/s") if rate else ()), *(("--canary", str(canary)) if canary else ())]
-    body = api_body(where, rate=rate, canary=canary)
+def redriven(
+    view: View, queue: str, where: DeadFilter, *, rate: float | None, canary: int, target: str | None = None
+) -> Commands:
+    how = [
+        *(("--rate", f"{rate:g}/s") if rate else ()),
+        *(("--canary", str(canary)) if canary else ()),
+        *(("--target", target) if target else ()),
+    ]
+    body = api_body(where, rate=rate, canary=canary, target=target)
     return Commands(
         curl=commands.curl(f"{view.api('queues', queue)}/dead:redrive", "POST", body),
         cli=commands.cli("dlq", "redrive", queue, *options(where), *how, "--job", "--detach"),
-        python=_python(queue, f"job = dead.start_redrive({arguments(where, rate=rate, canary=canary)})"),
+        python=_python(queue, f"job = dead.start_redrive({arguments(where, rate=rate, canary=canary, target=target)})"),
     )
 
 

@@ -29,6 +29,7 @@ from tarry.core.security.api_keys import Action
 from tarry.core.settings import QueueInfo
 from tarry.edges.dashboard import commands
 from tarry.edges.dashboard.commands import Commands
+from tarry.edges.dashboard.error_diff import compared
 from tarry.edges.dashboard.listing import whole
 from tarry.edges.dashboard.screen import Page, View
 from tarry.edges.dashboard.screens.messages import message_path, screen
@@ -125,7 +126,7 @@ async def _page(view: View, queue: str, key: str) -> Page:
         payload=shown,
         headers={name: redaction.value({name: value})[name] for name, value in (_headers(inspected) or {}).items()},
         error=None if _error(inspected) is None else redaction.text(_error(inspected) or ""),
-        attempt_errors={at: redaction.text(attempt.error or "") for at, attempt in enumerate(past.attempts)},
+        attempt_errors=compared([(attempt.number, redaction.text(attempt.error or "")) for attempt in past.attempts]),
         lineage=await _lineage(view, inspected),
         message_path=message_path,
         commands=_commands(view, inspected),

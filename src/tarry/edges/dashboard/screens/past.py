@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from tarry.core.analytics.port import AnalyticsQuery
+from tarry.core.dead_letters.fingerprints import headline
 from tarry.core.durations import INSTANTS, moment
 from tarry.core.errors import InvalidInput
-from tarry.core.journal.events import JournalLevel
+from tarry.core.journal.events import Event, JournalLevel
 from tarry.core.journal.past import PastMessage, past_messages
 from tarry.core.messages.states import LIVE, State
 from tarry.core.rollups.model import WIDTHS
@@ -17,12 +18,13 @@ from tarry.edges.dashboard.commands import Commands
 from tarry.edges.dashboard.listing import Column, Listing, whole
 from tarry.edges.dashboard.ranges import floor
 from tarry.edges.dashboard.screen import Page, View
-from tarry.edges.dashboard.screens.messages import message_path, screen
+from tarry.edges.dashboard.screens.messages import message_path
+from tarry.edges.dashboard.screens.queues import screen
 from tarry.edges.formats import instant as instant_text
 
-EVENTS = 3_000
+EVENTS = 1_000
 """Events before the instant that are read, and as many after it."""
-LIVE_ROWS = 1_000
+LIVE_ROWS = 500
 _STEPS = (("-1 h", -3600), ("-10 min", -600), ("-1 min", -60), ("+1 min", 60), ("+10 min", 600), ("+1 h", 3600))
 
 
@@ -35,6 +37,7 @@ async def at_instant(view: View) -> Page:
     after = await store.analytics.events(AnalyticsQuery(queue=queue, since=at, until=view.now, limit=EVENTS))
     live = await view.run(store.search.messages(Search(created=Period(None, at)), [queue], limit=LIVE_ROWS))
     later = after.rows[::-1] if after.next is None else []
+    next_ones = later or await _right_after(view, queue, at)
     messages = past_messages(at, before.rows, later, live.messages)
     offset = whole(view.query.get("after", ""), 6) or 0
     page = messages[offset : offset + view.limit]
@@ -55,7 +58,12 @@ async def at_instant(view: View) -> Page:
                 Column("priority", "Priority", "number", hide_small=True),
                 Column("consumer", "Consumer", hide_small=True),
                 Column("source", "Known from", value=lambda row: row.source.value, hide_small=True),
-                Column("error", "Error", value=lambda row: row.error and redaction.text(row.error), hide_small=True),
+                Column(
+                    "error",
+                    "Error",
+                    value=lambda row: row.error and headline(redaction.text(row.error)),
+                    hide_small=True,
+                ),
             ),
             rows=page,
             next=str(offset + len(page)) if offset + len(page) < len(messages) else None,
@@ -64,7 +72,7 @@ async def at_instant(view: View) -> Page:
         counts=_counts(messages),
         exact=await _exact(view, queue, at),
         before=before.rows[:12],
-        after=after.rows[::-1][:12] if after.next is None else [],
+        after=next_ones[:12],
         oldest=before.rows[-1].at if before.next is not None and before.rows else None,
         later_is_cut=after.next is not None,
         live_is_cut=live.matching.capped or live.matching.n > len(live.messages),
@@ -77,6 +85,16 @@ async def at_instant(view: View) -> Page:
         ],
         commands=Commands(curl=commands.curl(view.absolute(view.here(after=None).replace("/at?", "/at.json?")))),
     )
+
+
+async def _right_after(view: View, queue: str, at: datetime) -> list[Event]:
+    """The first events after the instant where so many followed that they are not read: of a second, or of longer."""
+    analytics = view.app.store.analytics
+    for seconds in (1, 60):
+        query = AnalyticsQuery(queue=queue, since=at, until=at + timedelta(seconds=seconds), limit=EVENTS)
+        if rows := (await analytics.events(query)).rows:
+            return list(rows[::-1])
+    return []
 
 
 def _instant(view: View) -> datetime:
@@ -109,7 +127,7 @@ async def _exact(view: View, queue: str, at: datetime) -> dict[str, object] | No
     store = view.app.store
     await view.dashboard.roll_ups.fresh()
     width = next((width for width, kept in WIDTHS.items() if at > view.now - kept + width), None)
-    standing = next((row for row in await view.run(store.rollups.standings()) if row.queue == queue), None)
+    standing = next(iter(await view.run(store.rollups.standings(queue=queue))), None)
     if width is None or standing is None or standing.live_total is None or standing.dead_total is None:
         return None
     start = floor(at, width)

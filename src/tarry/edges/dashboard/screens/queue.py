@@ -38,6 +38,8 @@ _NEXT = 12
 _RETRIES = 12
 _PER_ROW = 8
 """Buckets of rollups in one row of the heat map: two octaves."""
+_ACTIVITY_S = 15.0
+"""They are rare, so many other events are scanned for them."""
 _QUEUE_EVENTS = [kind for kind in EventKind if kind.value.startswith("queue_")]
 _DURATIONS = ("lease_for", "retention_for", "target_lag_for")
 NEXT_COLUMNS = (
@@ -63,7 +65,11 @@ async def queue(view: View) -> Page:
     series = await time_series(store, chosen.starts, chosen.width, rows, queue=name)
     lags = await view.run(store.rollups.times(Measure.LAG, chosen.width, chosen.since, chosen.until, queue=name))
     work = await view.run(store.rollups.times(Measure.WORK, chosen.width, chosen.since, chosen.until, queue=name))
-    events = await store.analytics.events(AnalyticsQuery(queue=name, limit=10), kinds=_QUEUE_EVENTS)
+    events = await view.dashboard.remembered.get(
+        ("activity", name),
+        _ACTIVITY_S,
+        lambda: store.analytics.events(AnalyticsQuery(queue=name, limit=10), kinds=_QUEUE_EVENTS),
+    )
     return view.page(
         "queues/queue.html",
         name,

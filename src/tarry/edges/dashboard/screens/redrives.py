@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 
 from starlette.responses import Response
 
+from tarry.core import limits
 from tarry.core.dead_letters.redrive import (
     MOST_CANARIES,
     DeadFilter,
@@ -19,8 +20,11 @@ from tarry.core.dead_letters.redrive import (
     check_canary,
     check_rate,
 )
-from tarry.core.errors import InvalidInput, UnknownRedrive
-from tarry.core.messages.model import Counted
+from tarry.core.errors import InvalidInput, InvalidState, UnknownRedrive
+from tarry.core.messages.model import Counted, MessagePosition
+from tarry.core.messages.states import State
+from tarry.core.search.bulk import Verb
+from tarry.core.search.query import Period, Search, Span
 from tarry.core.security.api_keys import Action
 from tarry.edges.dashboard import commands
 from tarry.edges.dashboard.commands import Commands, path
@@ -29,11 +33,17 @@ from tarry.edges.dashboard.screen import Page, View
 from tarry.edges.dashboard.screens import dead_choice
 from tarry.edges.dashboard.screens.dead import COUNTED_TO, screen
 from tarry.edges.dashboard.screens.dead_choice import choice, query_of, words
+from tarry.services.bulk import SeenMessage, apply
 
 _STALLED_FOR = timedelta(seconds=15)
 """A job whose next step is overdue by this: no sweeper runs."""
 DEFAULT_RATE = "50"
 DEFAULT_CANARY = "5"
+_TARGETS = 200
+"""Names of queues that are suggested."""
+_UNDONE = 10_000
+_PAGE = 500
+"""Messages that one undo buries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,9 +52,11 @@ class RedrivePlan:
 
     rate: float | None
     canary: int
+    target: str | None
+    """None: their own queue."""
 
     @classmethod
-    def of(cls, values: Mapping[str, str]) -> RedrivePlan:
+    def of(cls, queue: str, values: Mapping[str, str]) -> RedrivePlan:
         rate, canary = values.get("rate", DEFAULT_RATE).strip(), values.get("canary", DEFAULT_CANARY).strip() or "0"
         if (canaries := whole(canary, 5)) is None:
             raise InvalidInput(f"canary must be a number from 0 to {MOST_CANARIES:,}, not {canary!r:.40}")
@@ -52,7 +64,9 @@ class RedrivePlan:
             per_second = None if rate in ("", "0") else float(rate)
         except ValueError:
             raise InvalidInput(f"rate must be a number of messages per second, not {rate!r:.40}") from None
-        return cls(rate=check_rate(per_second), canary=check_canary(canaries))
+        named = values.get("target", "").strip() or queue
+        target = None if named == queue else limits.check_queue_name(named)
+        return cls(rate=check_rate(per_second), canary=check_canary(canaries), target=target)
 
     def takes(self, letters: Counted) -> timedelta | None:
         """How long the rate makes it take."""
@@ -65,7 +79,8 @@ def job_path(job: int) -> str:
 
 @screen.page("/queues/{queue}/dead/redrive", Action.ADMIN)
 async def wizard(view: View) -> Page:
-    queue, where, plan = view.path["queue"], choice(view), RedrivePlan.of(view.query)
+    queue, where = view.path["queue"], choice(view)
+    plan = await _plan(view, queue, view.query)
     role = view.app.store.dead_letters
     matching = await view.run(role.count(queue, where=where, limit=COUNTED_TO))
     groups = await view.run(role.groups(queue, limit=30, cap=1_000))
@@ -78,28 +93,45 @@ async def wizard(view: View) -> Page:
         plan=plan,
         takes=plan.takes(matching.letters),
         matching=matching,
-        movable=max(0, matching.letters.n - matching.blocked),
+        movable=matching.letters.n if plan.target else max(0, matching.letters.n - matching.blocked),
+        targets=(await view.queues(Action.PRODUCE))[:_TARGETS],
         groups=groups,
         request=uuid4(),
-        commands=dead_choice.redriven(view, queue, where, rate=plan.rate, canary=plan.canary),
+        commands=dead_choice.redriven(view, queue, where, rate=plan.rate, canary=plan.canary, target=plan.target),
     )
 
 
 @screen.form("/queues/{queue}/dead/redrive", Action.ADMIN, "redrive dead letters")
 async def start(view: View) -> Response:
-    queue, where, plan = view.path["queue"], choice(view, view.form), RedrivePlan.of(view.form)
+    queue, where = view.path["queue"], choice(view, view.form)
+    plan = await _plan(view, queue, view.form)
     try:
         request = UUID(view.form.get("request", ""))
     except ValueError:
         raise InvalidInput("the form names no request", hint="start again from the list of dead letters") from None
     job = await view.run(
         view.app.store.dead_letters.start_redrive(
-            queue, where=where, rate=plan.rate, canary=plan.canary, started_by=view.visitor.id, request=request
+            queue,
+            where=where,
+            rate=plan.rate,
+            canary=plan.canary,
+            started_by=view.visitor.id,
+            request=request,
+            target=plan.target,
         )
     )
     # The first step at once, to be seen on its page; a sweeper makes the others.
     await view.run(view.app.store.dead_letters.advance_redrive(job.id))
-    return view.done(f"job {job.id} redrives {job.total} dead letters of {queue}", job_path(job.id))
+    to = f" to {job.target}" if job.target else ""
+    return view.done(f"job {job.id} redrives {job.total} dead letters of {queue}{to}", job_path(job.id))
+
+
+async def _plan(view: View, queue: str, values: Mapping[str, str]) -> RedrivePlan:
+    plan = RedrivePlan.of(queue, values)
+    if plan.target is not None:
+        view.visitor.require(Action.PRODUCE, plan.target)
+        await view.app.queues.get(plan.target)
+    return plan
 
 
 @screen.page("/redrives")
@@ -122,6 +154,7 @@ async def jobs(view: View) -> Page:
         Column("created_at", "Started", "time"),
         Column("ended_at", "Ended", "time"),
         Column("reason", "Reason"),
+        Column("target", "To", value=lambda job: job.target or job.queue),
     )
     return view.page(
         "dead_letters/redrives.html",
@@ -190,6 +223,9 @@ async def job(view: View) -> Page:
         is_stalled=current.state is RedriveState.RUNNING and view.now - current.next_at > _STALLED_FOR,
         overlapping=[other for other in recent if other.id != current.id and _overlap(current, other)],
         is_every=current.where == DeadFilter(),
+        can_undo=current.state is not RedriveState.RUNNING
+        and outcome.live.n > 0
+        and view.may("admin", current.target or current.queue),
         commands=dead_choice.job_commands(view, current.id),
         verb_commands={
             verb: dead_choice.job_commands(view, current.id, verb) for verb in ("pause", "resume", "cancel")
@@ -214,6 +250,39 @@ async def resume(view: View) -> Response:
 @screen.form("/redrives/{job}/cancel", Action.ADMIN, "cancel a redrive")
 async def cancel(view: View) -> Response:
     return await _turn(view, RedriveState.CANCELLED, "is cancelled: redriven messages stay live, the others stay dead")
+
+
+@screen.form("/redrives/{job}/undo", Action.ADMIN, "undo a redrive")
+async def undo(view: View) -> Response:
+    """Bury again what the job has revived and no consumer has had yet."""
+    current = await _job(view, Action.ADMIN)
+    view.visitor.require(Action.ADMIN, current.target or current.queue)
+    if current.state is RedriveState.RUNNING:
+        raise InvalidState(f"redrive job {current.id} is running: pause or cancel it first")
+    recent = await view.run(view.app.store.dead_letters.redrive_jobs(current.queue, limit=_TARGETS))
+    if others := [other.id for other in recent if other.id != current.id and _overlap(current, other)]:
+        numbers = ", ".join(map(str, others[:5]))
+        raise InvalidState(f"job {numbers} redrove at the same time: what this job redrove cannot be told apart")
+    buried = await _bury_undelivered(view, current)
+    word = "message is" if buried == 1 else "messages are"
+    return view.done(f"{buried:,} undelivered {word} dead again", job_path(current.id))
+
+
+async def _bury_undelivered(view: View, job: RedriveJob) -> int:
+    store, queue = view.app.store, job.target or job.queue
+    search = Search(state=State.READY, attempts=Span(0, 0), created=Period(job.created_at, None))
+    after, buried = None, 0
+    while buried < _UNDONE:
+        page = await view.run(store.search.messages(search, [queue], limit=_PAGE, after=after))
+        for message in page.messages:
+            if message.origin is not None:
+                seen = SeenMessage(queue, message.key, message.version)
+                buried += await apply(store, Verb.BURY, seen, error=f"redrive job {job.id} was undone")
+        if len(page.messages) == _PAGE:
+            after = MessagePosition(page.messages[-1].due_at, page.messages[-1].version)
+        elif (after := page.horizon) is None:
+            break
+    return buried
 
 
 async def _turn(view: View, state: RedriveState, sentence: str) -> Response:

@@ -382,7 +382,8 @@ async def backfill_preview(view: View) -> Page:
     """What a backfill would create: the number first."""
     state = await schedule_of(view)
     zone = state.spec.schedule.zone
-    since, until = (_read_wall(view.query.get(name, ""), name, zone) for name in ("since", "until"))
+    window = {"since": _wall(view.now - timedelta(days=1), zone), "until": _wall(view.now, zone)}
+    since, until = (_read_wall(view.query.get(name) or window[name], name, zone) for name in window)
     ticks = await view.app.schedules.missing(state.name, since, until)
     columns = (
         Column("tick", "Tick", "time", value=lambda tick: tick),
@@ -396,6 +397,7 @@ async def backfill_preview(view: View) -> Page:
         since=since,
         until=until,
         local=local,
+        wall=_wall,
         page_path=page_path,
         listing=Listing(columns=columns, rows=ticks[: view.limit], name="ticks"),
         commands=_commands(view, state.name)["backfill"],

@@ -41,7 +41,7 @@ _TABLES = (
     Column("name", "Table", "code"),
     Column("bytes", "Size", "bytes"),
     Column("index_bytes", "Indexes", "bytes", hide_small=True),
-    Column("live", "Live rows", "number"),
+    Column("live", "Live rows", "number", hide_small=True),
     Column("dead", "Dead rows", "number"),
     Column("dead_share", "Dead", "number", hide_small=True),
     Column("autovacuum", "Autovacuum", hide_small=True),
@@ -73,7 +73,7 @@ _FINDINGS = (
         "result", "Result", "state", value=lambda row: "warning" if row.warning else "good" if row.ok else "critical"
     ),
     Column("found", "Found", value=lambda row: without_secrets(" ".join(row.actual.split()))),
-    Column("hint", "What to do", value=lambda row: "" if row.ok and not row.warning else row.hint),
+    Column("hint", "What to do", value=lambda row: "" if row.ok and not row.warning else row.hint, hide_small=True),
 )
 _MIGRATIONS = (
     Column("number", "Number", "code", value=lambda row: f"{row.number:04}"),
@@ -163,10 +163,10 @@ async def settings(view: View) -> Page:
     if view.app.dsn is not None:
         rows.insert(0, Setting("Database", "dsn", admin.described(view.app.dsn), is_default=False))
     columns = (
-        Column("group", "Part"),
+        Column("group", "Part", hide_small=True),
         Column("name", "Setting", "code"),
         Column("value", "Value", "code"),
-        Column("is_default", "Default", value=lambda row: "yes" if row.is_default else "changed"),
+        Column("is_default", "Default", value=lambda row: "yes" if row.is_default else "changed", hide_small=True),
     )
     return view.page(
         "system/settings.html",

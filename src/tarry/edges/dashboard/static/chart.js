@@ -4,8 +4,14 @@
 const FORMATS = {
   count: (value) => short(value),
   rate: (value) => `${short(value)}/s`,
-  seconds: (value) => (value < 1 ? `${Math.round(value * 1000)} ms` : value < 120 ? `${short(value)} s` : `${short(value / 60)} min`),
+  seconds: (value) => {
+    if (value < 1) return value === 0 ? "0" : `${short(value * 1000)} ms`;
+    if (value < 60) return `${short(value)} s`;
+    return value < 3600 ? `${short(value / 60)} min` : `${short(value / 3600)} h`;
+  },
 };
+// Steps of an axis of durations: parts of a minute or an hour, where decimal ones would be odd.
+const STEPS = [...[0.001, 0.01, 0.1].flatMap((unit) => [unit, 2 * unit, 5 * unit]), 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400, 172800, 604800];
 
 function short(value) {
   const size = Math.abs(value);
@@ -19,6 +25,11 @@ function clock(seconds, local, withDay) {
   const zone = local ? undefined : "UTC";
   const day = withDay ? { day: "2-digit", month: "2-digit" } : {};
   return new Date(seconds * 1000).toLocaleString("en-GB", { hour: "2-digit", minute: "2-digit", timeZone: zone, ...day });
+}
+
+// Without a crosshair the legend shows the newest value.
+function newest(values) {
+  return values.findLastIndex((value) => value !== null && value !== undefined);
 }
 
 // A value between two gaps is no line, so it is drawn as a point.
@@ -48,6 +59,8 @@ class TarryChart extends HTMLElement {
     this.sizes = new ResizeObserver(() => this.resize());
     this.sizes.observe(this);
     this.restyle = () => this.draw();
+    this.scheme = matchMedia("(prefers-color-scheme: dark)");
+    this.scheme.addEventListener("change", this.restyle);
     document.addEventListener("tarry:theme", this.restyle);
     document.addEventListener("tarry:zone", this.restyle);
     this.draw();
@@ -56,6 +69,7 @@ class TarryChart extends HTMLElement {
   disconnectedCallback() {
     this.observer.disconnect();
     this.sizes.disconnect();
+    this.scheme.removeEventListener("change", this.restyle);
     document.removeEventListener("tarry:theme", this.restyle);
     document.removeEventListener("tarry:zone", this.restyle);
     this.plot?.destroy();
@@ -101,19 +115,21 @@ class TarryChart extends HTMLElement {
       tzDate: (seconds) => (local ? new Date(seconds * 1000) : uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC")),
       cursor: { sync: { key: "tarry" }, points: { size: 6 }, drag: { x: false, y: false } },
       legend: { live: true },
+      padding: [8, 8, 0, 0],
       scales: { y: { range: (_, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
-      axes: [{ ...axis, size: 28, space: 60, values: (_, splits) => splits.map((at) => clock(at, local, Number(this.dataset.step) > 3_000)) }, { ...axis, size: 54, values: (_, splits) => splits.map(format) }],
-      series: [{ label: local ? "Time" : "UTC", value: (_, at) => (at === null || at === undefined ? "–" : clock(at, local, Number(this.dataset.step) > 3_000)) }, ...names.map((name, at) => ({
+      axes: [{ ...axis, size: 28, space: 60, values: (_, splits) => splits.map((at) => clock(at, local, Number(this.dataset.step) > 3_000)) }, { ...axis, size: 54, ...(this.dataset.unit === "seconds" ? { incrs: STEPS } : {}), values: (_, splits) => splits.map(format) }],
+      series: [{ label: local ? "Time" : "UTC", value: (plot, at) => clock(at ?? plot.data[0].at(-1), local, Number(this.dataset.step) > 3_000) }, ...names.map((name, at) => ({
         label: name,
         stroke: style(`--${tones[at]}`),
         width: 1.6,
         fill: stacked ? `${style(`--${tones[at]}`)}22` : undefined,
         points: { show: true, size: 6, fill: style(`--${tones[at]}`), filter: isolated },
         spanGaps: false,
-        value: (plot, value, series, index) => {
+        value: (plot, _, series, index) => {
+          const at = index ?? newest(plot.data[series]);
+          const value = plot.data[series][at];
           if (value === null || value === undefined) return "–";
-          const below = stacked && series > 1 && index !== null ? plot.data[series - 1][index] ?? 0 : 0;
-          return format(value - below);
+          return format(value - (stacked && series > 1 ? plot.data[series - 1][at] ?? 0 : 0));
         },
       }))],
     }, this.read(), this.box);

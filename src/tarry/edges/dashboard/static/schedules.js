@@ -25,6 +25,12 @@ if (form) {
   }
 }
 
+// On a narrow screen the heat map begins at the present hour.
+for (const map of document.querySelectorAll("svg[data-now]")) {
+  const share = (Number(map.dataset.left) + (Number(map.dataset.now) - 1) * Number(map.dataset.size)) / map.viewBox.baseVal.width;
+  map.parentElement.scrollLeft = share * map.clientWidth - Number(map.dataset.left);
+}
+
 // A click on the heat map opens the cell under it.
 document.addEventListener("click", (event) => {
   const map = event.target.closest?.("svg[data-cells]");

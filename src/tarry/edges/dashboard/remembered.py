@@ -1,0 +1,75 @@
+"""What pages need more often than it changes: it is read at most every few seconds, for all visitors together."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Any, TypeVar
+
+from tarry.core.analytics.port import AnalyticsQuery
+from tarry.core.errors import TarryError
+from tarry.core.ports import AsyncStore
+
+R = TypeVar("R")
+_MOST = 1_000
+_BADGES_S = 10.0
+_OPEN = 100
+"""Open anomalies that are counted."""
+_log = logging.getLogger("tarry")
+
+
+class Remembered:
+    """Values by key, each for some seconds. `forget` after an action: its effect is to be seen at once."""
+
+    def __init__(self, timer: Callable[[], float] = time.monotonic) -> None:
+        self._timer = timer
+        self._values: dict[Hashable, tuple[float, Any]] = {}
+
+    async def get(self, key: Hashable, seconds: float, read: Callable[[], Awaitable[R]]) -> R:
+        until, value = self._values.get(key, (0.0, None))
+        if self._timer() >= until:
+            value = await read()
+            if len(self._values) >= _MOST:
+                self.forget()
+            self._values[key] = self._timer() + seconds, value
+        return value
+
+    def forget(self) -> None:
+        self._values.clear()
+
+
+class Badges:
+    """The numbers beside entries of the navigation, by queue. No page waits for them: they are read in the background, and
+    the page that comes next shows them."""
+
+    def __init__(self, store: AsyncStore, timer: Callable[[], float] = time.monotonic) -> None:
+        self._store = store
+        self._timer = timer
+        self._read_at = float("-inf")
+        self._task: asyncio.Task[None] | None = None
+        self._counts: dict[str, dict[str, int]] = {}
+
+    def counts(self, sees: Callable[[str], bool]) -> dict[str, int]:
+        """By the name of the screen, of the queues that the visitor sees."""
+        if self._task is None and self._timer() >= self._read_at + _BADGES_S:
+            self._task = asyncio.create_task(self._read(), name="tarry-badges")
+        return {
+            name: sum(count for queue, count in of_queues.items() if sees(queue))
+            for name, of_queues in self._counts.items()
+        }
+
+    async def _read(self) -> None:
+        try:
+            standings = await self._store.run(self._store.rollups.standings(limit=100))
+            dead = {row.queue: row.counts.dead.n if row.dead_total is None else row.dead_total for row in standings}
+            page = await self._store.analytics.anomalies(AnalyticsQuery(limit=_OPEN), acknowledged=False)
+            anomalies = dict.fromkeys((row.queue for row in page.rows), 0)
+            for row in page.rows:
+                anomalies[row.queue] += 1
+            self._counts = {"dead": dead, "anomalies": anomalies}
+        except TarryError as error:
+            _log.info("the numbers in the navigation were not read: %s", error)
+        finally:
+            self._read_at, self._task = self._timer(), None
