@@ -127,6 +127,17 @@ def test_a_burial_has_its_reason(spark: SparkSession) -> None:
     ]
 
 
+def test_a_sentence_has_one_line_of_the_error(spark: SparkSession) -> None:
+    trace = (
+        'Traceback (most recent call last):\n  File "a.py", line 1, in f\n    raise OSError("full")\nOSError: full\n'
+    )
+    detail = {"reason": "exhausted"}
+    journal = Journal().add("buried", key="a", attempt=2, detail=detail, error=trace)
+    journal.add("buried", key="b", attempt=2, detail=detail, error=f"\nOSError: full\n\n{trace}")
+    sentences = [row.sentence for row in detected_by(seen(spark, journal), "dlq_movement")]
+    assert [sentence.split(" after ")[1] for sentence in sentences] == ["2 attempts (OSError: full)."] * 2
+
+
 def held(key: str, *, until: float = 30) -> Journal:
     return Journal().add("leased", 0, key=key, leased_at=0, lease_until=until, consumer="c")
 

@@ -122,7 +122,8 @@ async def _apply_to_selected(view: View, verb: Verb, error: str | None, back: st
 async def bulk_jobs(view: View) -> Page:
     jobs = await view.run(view.app.store.search.bulk_jobs(limit=min(view.limit, MOST_JOBS)))
     listing = Listing(columns=_JOB_COLUMNS, rows=[job for job in jobs if _shows(view, job)], name="jobs")
-    return view.page("messages/bulk_jobs.html", "Jobs", topics=("clock", "messages"), listing=listing)
+    copied = Commands(curl=commands.curl(view.absolute(view.url("/messages/jobs.json"))))
+    return view.page("messages/bulk_jobs.html", "Jobs", topics=("clock", "messages"), listing=listing, commands=copied)
 
 
 @screen.page("/messages/jobs/{job}")
@@ -160,7 +161,7 @@ _JOB_COLUMNS = (
     Column("changed", "Changed", "number"),
     Column("skipped", "Left out", "number", hide_small=True),
     Column("started_by", "By", hide_small=True),
-    Column("created_at", "Started", "time"),
+    Column("created_at", "Started", "time", hide_small=True),
     Column("ended_at", "Ended", "time", hide_small=True),
 )
 

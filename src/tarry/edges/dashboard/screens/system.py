@@ -84,11 +84,11 @@ _MIGRATIONS = (
 )
 _AUDIT = (
     Column("at", "When", "time"),
-    Column("actor", "Actor", "code"),
+    Column("actor", "Actor", "code", hide_small=True),
     Column("action", "Action"),
     Column("queue", "Queue", href=lambda row: path("queues", row.queue) if row.queue else None),
     Column("status", "Status", "code", value=lambda row: row.status),
-    Column("detail", "Detail", value=lambda row: row.detail),
+    Column("detail", "Detail", value=lambda row: row.detail, hide_small=True),
     Column("request_id", "Request", "code", hide_small=True),
 )
 

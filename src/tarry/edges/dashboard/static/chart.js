@@ -115,9 +115,9 @@ class TarryChart extends HTMLElement {
       tzDate: (seconds) => (local ? new Date(seconds * 1000) : uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC")),
       cursor: { sync: { key: "tarry" }, points: { size: 6 }, drag: { x: false, y: false } },
       legend: { live: true },
-      padding: [8, 8, 0, 0],
+      padding: [8, 12, 0, 0],
       scales: { y: { range: (_, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
-      axes: [{ ...axis, size: 28, space: 60, values: (_, splits) => splits.map((at) => clock(at, local, Number(this.dataset.step) > 3_000)) }, { ...axis, size: 54, ...(this.dataset.unit === "seconds" ? { incrs: STEPS } : {}), values: (_, splits) => splits.map(format) }],
+      axes: [{ ...axis, size: 28, space: Number(this.dataset.step) > 3_000 ? 80 : 60, values: (_, splits) => splits.map((at) => clock(at, local, Number(this.dataset.step) > 3_000).replace(", 00:00", "")) }, { ...axis, size: 54, ...(this.dataset.unit === "seconds" ? { incrs: STEPS } : {}), values: (_, splits) => splits.map(format) }],
       series: [{ label: local ? "Time" : "UTC", value: (plot, at) => clock(at ?? plot.data[0].at(-1), local, Number(this.dataset.step) > 3_000) }, ...names.map((name, at) => ({
         label: name,
         stroke: style(`--${tones[at]}`),

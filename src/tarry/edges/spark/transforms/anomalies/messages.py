@@ -250,7 +250,10 @@ def _still_there(context: DetectorContext, published: DataFrame, life: DataFrame
 
 
 def _because() -> Column:
-    return or_nothing(filled(" ({error})", error=F.substring("error", 1, 200)))
+    """The line that names the error: the first, but the last of a traceback. The evidence has the whole text."""
+    lines = F.split(F.regexp_replace("error", r"^\s+|\s+$", ""), r"\s*\n\s*")
+    line = F.element_at(lines, F.when(F.col("error").startswith("Traceback "), -1).otherwise(1))
+    return or_nothing(filled(" ({error})", error=F.substring(line, 1, 200)))
 
 
 def _about(frame: DataFrame, observed: Column, sentence: Column) -> DataFrame:
