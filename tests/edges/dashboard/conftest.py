@@ -30,6 +30,9 @@ from tests.kit.servers import Server
 AXE = Path(__file__).parent / "vendor" / "axe.min.js"
 THEMES = ("light", "dark")
 WIDTHS = (1280, 390)
+AXE_IN = (("light", 1280), ("dark", 390))
+LARGEST = 150_000
+"""Bytes of a page."""
 TIMEOUT_MS = 20_000
 """Generous: the machines of tests are busy."""
 expect.set_options(timeout=TIMEOUT_MS)
@@ -124,7 +127,6 @@ class Screen:
         self.url = url
         self.errors: list[str] = []
         self._contexts: list[BrowserContext] = []
-        self._requests: BrowserContext | None = None
 
     def context(self, *, theme: str = "light", width: int = 1280, **options: Any) -> BrowserContext:
         chosen: Any = {"color_scheme": theme, "viewport": {"width": width, "height": 900}, **options}
@@ -145,9 +147,10 @@ class Screen:
         return page
 
     def get(self, path: str, **options: Any) -> APIResponse:
-        """A request without a page."""
-        self._requests = self._requests or self.context()
-        return self._requests.request.get(f"{self.url}{path}", **options)
+        """A request without a page. All of a browser share a context: a new one for each took longer than the request."""
+        contexts = [context for context in self._browser.contexts if context not in self._contexts]
+        context = contexts[0] if contexts else self._browser.new_context()
+        return context.request.get(f"{self.url}{path}", **options)
 
     def _note(self, message: ConsoleMessage) -> None:
         if message.type == "error":
@@ -166,18 +169,23 @@ def screen(browser: Browser, dashboard: Served) -> Iterator[Screen]:
     assert screen.errors == [], "errors in the browser's console"
 
 
-def accessible(screen: Screen, path: str) -> list[str]:
-    """The violations that axe finds in each theme and width, and where the page is wider than the screen. Runs without the
-    content security policy, which forbids to add axe to the page."""
-    page = screen.open(path, screen.context(bypass_csp=True, reduced_motion="reduce"))
+def accessible(screen: Screen, path: str, context: BrowserContext | None = None) -> list[str]:
+    """What is wrong with a page: violations that axe finds, once in each theme and once in each width; a page that is wider
+    than the screen, in each of both; one that is too large. Without the content security policy, which forbids to add axe."""
+    page = screen.open(path, context or screen.context(bypass_csp=True, reduced_motion="reduce"))
+    problems = [] if len(page.content().encode()) <= LARGEST else [f"the page is larger than {LARGEST:,} bytes"]
     page.add_script_tag(content=AXE.read_text())
-    problems: list[str] = []
     for theme, width in product(THEMES, WIDTHS):
         page.emulate_media(color_scheme=cast("Any", theme))
         page.set_viewport_size({"width": width, "height": 900})
-        result = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
-        violations = [f"{problem['id']}: {problem['nodes'][0]['html'][:200]}" for problem in result["violations"]]
+        violations = _axe(page) if (theme, width) in AXE_IN else []
         if page.evaluate("document.documentElement.scrollWidth > window.innerWidth + 1"):
             violations.append("the page is wider than the screen")
         problems += [f"{theme}, {width} pixels: {violation}" for violation in violations]
+    page.close()
     return problems
+
+
+def _axe(page: Page) -> list[str]:
+    result = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    return [f"{problem['id']}: {problem['nodes'][0]['html'][:200]}" for problem in result["violations"]]

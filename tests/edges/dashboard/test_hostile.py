@@ -26,12 +26,13 @@ def hostile(dashboard: Served) -> None:
     dashboard.app.queues.pause("a.json", reason=IMAGE)
 
 
-@pytest.mark.parametrize("path", ["/", "/queues", "/queues/a.json", "/queues/a.json/next", "/queues/a.json/settings"])
-def test_hostile_texts_run_nothing(screen: Screen, path: str) -> None:
-    page = screen.open(path)
-    expect(page.locator("main h1")).to_be_visible()
-    assert "Tarry" in page.title()
-    assert page.locator("main img, main script").count() == 0
+def test_hostile_texts_run_nothing(screen: Screen) -> None:
+    page = screen.open("/")
+    for path in ("/", "/queues", "/queues/a.json", "/queues/a.json/next", "/queues/a.json/settings"):
+        page.goto(f"{screen.url}{path}")
+        expect(page.locator("main h1")).to_be_visible()
+        assert "Tarry" in page.title()
+        assert page.locator("main img, main script").count() == 0
 
 
 def test_hostile_keys_are_shown_as_they_are(screen: Screen) -> None:

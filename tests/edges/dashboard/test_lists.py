@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import BrowserContext, expect
 
 from benchmarks.dashboard.fill import Sizes, derive, fill, name
 from tests.edges.dashboard.conftest import Screen, Served, served
@@ -61,17 +61,25 @@ def many(server: Server, loop: Loop) -> Iterator[Served]:
     yield from _served(server, loop, TEN_THOUSAND)
 
 
+@pytest.fixture(scope="module")
+def narrow(browser: Any) -> Iterator[BrowserContext]:
+    """One for all pages: it has loaded the scripts and styles."""
+    context = browser.new_context(viewport={"width": 390, "height": 900})
+    yield context
+    context.close()
+
+
 def rows(screen: Screen, path: str) -> list[Any]:
     """As JSON, which has the same rows as the page, but more of them."""
     listed = screen.get(f"{path}.json?limit={LISTED}").json()
     return next(value for value in listed.values() if isinstance(value, list))
 
 
-def show(browser: Any, dashboard: Served, path: str) -> tuple[int, str]:
+def show(browser: Any, narrow: BrowserContext, dashboard: Served, path: str) -> tuple[int, str]:
     """The number of rows, and the text of the page, which has no error, fits the budget and a narrow screen."""
     screen = Screen(browser, dashboard.url)
+    page = screen.open(path, narrow)
     try:
-        page = screen.open(path, width=390)
         expect(page.locator("main h1")).to_be_visible()
         assert len(page.content().encode()) <= 150_000
         assert not page.evaluate("document.documentElement.scrollWidth > window.innerWidth + 1"), (
@@ -80,24 +88,25 @@ def show(browser: Any, dashboard: Served, path: str) -> tuple[int, str]:
         assert screen.errors == []
         return len(rows(screen, path)), page.locator("main").inner_text()
     finally:
+        page.close()
         screen.close()
 
 
 @pytest.mark.parametrize("path", OF_ALL)
-def test_an_empty_list_explains_itself(browser: Any, nothing: Served, path: str) -> None:
-    count, text = show(browser, nothing, path)
+def test_an_empty_list_explains_itself(browser: Any, narrow: BrowserContext, nothing: Served, path: str) -> None:
+    count, text = show(browser, narrow, nothing, path)
     assert count == 0
     assert len(text) > 40, text
 
 
 @pytest.mark.parametrize("path", [*OF_ALL, *OF_A_QUEUE])
-def test_a_single_row_is_shown(browser: Any, single: Served, path: str) -> None:
-    count, _ = show(browser, single, path.format(queue=name(0)))
+def test_a_single_row_is_shown(browser: Any, narrow: BrowserContext, single: Served, path: str) -> None:
+    count, _ = show(browser, narrow, single, path.format(queue=name(0)))
     assert count >= 1
 
 
 @pytest.mark.parametrize("path", [*OF_ALL, *OF_A_QUEUE])
-def test_ten_thousand_rows_come_in_pages(browser: Any, many: Served, path: str) -> None:
-    count, text = show(browser, many, path.format(queue=name(1)))
+def test_ten_thousand_rows_come_in_pages(browser: Any, narrow: BrowserContext, many: Served, path: str) -> None:
+    count, text = show(browser, narrow, many, path.format(queue=name(1)))
     assert count >= FEW.get(path, LISTED)
     assert path in WITHOUT_PAGES or "Next page" in text

@@ -1,8 +1,8 @@
 // The frame of every page: theme, zone, dialogs, copying, keyboard, and times that stay current.
 
 // On a narrow screen the navigation is one line: the entry of this page is scrolled into it.
-const rail = document.querySelector(".rail"), current = rail?.querySelector("[aria-current]");
-if (current) rail.scrollLeft = current.offsetLeft - rail.offsetLeft - (rail.clientWidth - current.offsetWidth) / 2;
+const rail = document.querySelector(".rail"), entry = rail?.querySelector("[aria-current]");
+if (entry) rail.scrollLeft = entry.offsetLeft - rail.offsetLeft - (rail.clientWidth - entry.offsetWidth) / 2;
 
 const prefix = document.body.dataset.prefix;
 const root = document.documentElement;
