@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from tempfile import mkdtemp
+from urllib.request import urlopen
 
 from rich.console import Console
 
@@ -26,6 +27,7 @@ from tarry.app import default_lake
 from tarry.core.errors import TarryError
 from tarry.edges.cli.processes.broker import dev_parts
 from tarry.edges.cli.processes.signals import stop_on_signals
+from tarry.edges.cli.processes.started import running_for_s
 from tarry.http import AsyncClient
 from tarry.storage.postgres.embedded.supervisor.layout import Layout, acquire, open_lock
 
@@ -74,7 +76,8 @@ async def run(seconds: float, port: int, page: Path | None, *, stays: bool) -> i
         async with dev_parts(None, _free(port), "demo") as (app, url), AsyncClient(url) as client:
             os.environ |= {"TARRY_DSN": app.dsn or "", PORT: str(provider.port)}  # for the processes of the demo
             stage = Stage(app, client, f"{url}/dashboard/", provider, console, seconds)
-            _welcome(stage, url)
+            with await asyncio.to_thread(urlopen, stage.pages):
+                _welcome(stage, url)
             story = asyncio.create_task(_story(stage, page, stays=stays))
             emails = asyncio.create_task(send_emails(stage))
             stopping = asyncio.create_task(stop.wait())
@@ -112,7 +115,7 @@ def _welcome(stage: Stage, url: str) -> None:
   curl {url}/v1/queues/{HELLO}/messages -d '{body}'
   offers a message of yours: {stage.pages}queues/{HELLO}/messages/mine
 
-  Ctrl-C stops everything
+  The first page was there after {running_for_s():.1f} s. Ctrl-C stops everything.
 """,
         highlight=False,
         soft_wrap=True,

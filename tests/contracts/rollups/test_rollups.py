@@ -111,6 +111,13 @@ class TestStandings:
         assert str(row.counts.ready) == "3+"
         assert row.live_total == 5
 
+    def test_one_queue_is_counted_alone(self, app: App, queue: Queue[Any]) -> None:
+        queue.offer("k", 1)
+        app.queue(f"{queue.name}-other").offer("k", 1)
+        assert standing(app, queue).queue == queue.name
+        assert [row.queue for row in app.store.run(app.store.rollups.standings(queue=queue.name))] == [queue.name]
+        assert app.store.run(app.store.rollups.standings(queue="no-such-queue")) == []
+
     def test_messages_due_ahead_are_counted_by_slice(self, app: App, queue: Queue[Any]) -> None:
         queue.offer("a", 1, after=MINUTE)
         queue.offer("b", 1, after=MINUTE + SECOND)

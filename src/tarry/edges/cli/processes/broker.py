@@ -15,6 +15,7 @@ from tarry.edges.cli.context import CommandSession
 from tarry.edges.cli.output.text import plural
 from tarry.edges.cli.processes.log import log_broker
 from tarry.edges.cli.processes.signals import stop_on_signals
+from tarry.edges.cli.processes.started import running_for_s
 from tarry.edges.cli.processes.worker import WorkerProcess
 from tarry.edges.dashboard.app import PATH
 from tarry.edges.dashboard.redaction import Redaction
@@ -106,4 +107,4 @@ async def _print_dev(cli: CommandSession, app: AsyncApp, url: str, target: str |
         ],
     )
     cli.printer.flush()
-    cli.note("Ctrl-C stops it")
+    cli.note(f"ready after {running_for_s():.1f} s; Ctrl-C stops it")
