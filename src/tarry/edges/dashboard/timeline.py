@@ -18,7 +18,7 @@ TOP = 34
 SHOWN = 20
 """Attempts that are drawn, the last ones."""
 _GAP = 40
-_LABELS_Y = (26, 12)
+_LABELS_Y: tuple[int, ...] = (26, 12)
 _LETTER = 7
 """Pixels of a letter of a label, rather too many."""
 _TONES = ("acked", "nacked", "buried", "expired", "released", "running")

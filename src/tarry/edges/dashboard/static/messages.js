@@ -14,6 +14,7 @@ function complete(input) {
 
 document.addEventListener("input", (event) => { if (event.target.id === "query") complete(event.target); });
 document.addEventListener("focusin", (event) => { if (event.target.id === "query") complete(event.target); });
+if (document.activeElement?.id === "query") complete(document.activeElement); // typed before this script was loaded
 
 function countSelected() {
   const count = document.querySelectorAll("#message-table [data-select]:checked").length;
