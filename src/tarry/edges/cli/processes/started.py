@@ -1,4 +1,4 @@
-"""How long this process runs: what somebody has waited who typed its command."""
+"""How long this process runs: the time since its command was typed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _START = 19
 
 
 def running_for_s() -> float:
-    """Seconds since the process was started; where the system does not tell, since this module was imported."""
+    """Seconds since the process was started; where the system does not have it, since this module was imported."""
     try:
         fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
         return time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[_START]) / os.sysconf("SC_CLK_TCK")

@@ -262,7 +262,7 @@ async def undo(view: View) -> Response:
     recent = await view.run(view.app.store.dead_letters.redrive_jobs(current.queue, limit=_TARGETS))
     if others := [other.id for other in recent if other.id != current.id and _overlap(current, other)]:
         numbers = ", ".join(map(str, others[:5]))
-        raise InvalidState(f"job {numbers} redrove at the same time: what this job redrove cannot be told apart")
+        raise InvalidState(f"job {numbers} redrove at the same time: what this job redrove cannot be distinguished")
     buried = await _bury_undelivered(view, current)
     word = "message is" if buried == 1 else "messages are"
     return view.done(f"{buried:,} undelivered {word} dead again", job_path(current.id))

@@ -84,12 +84,12 @@ def _sought(until: datetime, head: int) -> Op[int]:
     low, high = 0, head
     while high - low > FIRST:
         middle = (low + high) // 2
-        found = yield from bind("journal/probe", list[Row], from_xid=middle, to_xid=high).run()
-        if found and found[0].at < until + _SLACK:
-            low = max(middle, min(high, found[0].xid))
+        probed = yield from bind("journal/probe", list[Row], from_xid=middle, to_xid=high).run()
+        if probed and probed[0].at < until + _SLACK:
+            low = max(middle, min(high, probed[0].xid))
         else:
             high = middle
-            if found and found[0].at < until + _CLOSE:
+            if probed and probed[0].at < until + _CLOSE:
                 break
     return high
 
