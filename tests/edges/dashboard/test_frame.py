@@ -52,6 +52,14 @@ def test_every_page_has_landmarks_and_a_title_and_is_readable_without_scripts(sc
         expect(page.get_by_role("link", name="Skip to content")).to_have_attribute("href", "#main")
 
 
+def test_the_navigation_counts_dead_letters(screen: Screen) -> None:
+    page = screen.open("/queues")
+    count = page.get_by_role("navigation", name="Screens").locator(".count")
+    expect(count.or_(page.locator("[data-live][data-state=live]")).first).to_be_visible()  # read in the background
+    page.reload()
+    expect(count).to_have_text("2")
+
+
 def test_the_content_security_policy_allows_only_what_is_ours(screen: Screen) -> None:
     response = screen.get("/")
     policy = response.headers["content-security-policy"]
