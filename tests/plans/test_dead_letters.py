@@ -77,7 +77,7 @@ class Scene:
         self.other.execute(_FILL, {"queue": QUEUE, "rows": ROWS, "groups": GROUPS})
         fill(self.other, held=0)
         self.other.execute("analyze tarry.dead_letter")  # as autovacuum does after so many rows
-        params = {"queue": QUEUE, "rate": None, "canary": 0, "started_by": None, "request": uuid4()}
+        params = {"queue": QUEUE, "rate": None, "canary": 0, "started_by": None, "request": uuid4(), "target": None}
         start = dead_statements.start(EVERY_LETTER, params, Counted(0), None)
         drive(self.other, start.run())
 
