@@ -491,6 +491,7 @@ create table tarry.redrive_job (
     id bigint generated always as identity,
     request uuid not null,
     queue integer not null,
+    target integer,
     fingerprint text collate "C",
     type text,
     died_from timestamp with time zone,
@@ -517,7 +518,6 @@ create table tarry.redrive_job (
     created_at timestamp with time zone not null,
     updated_at timestamp with time zone not null,
     ended_at timestamp with time zone,
-    target integer,
     constraint redrive_job_pkey PRIMARY KEY (id),
     constraint redrive_job_request_key UNIQUE (request),
     constraint redrive_job_canary_check CHECK ((canary >= 0)),
@@ -1066,7 +1066,4 @@ create view tarry.anomalies as
      LEFT JOIN tarry.queue q ON q.id = a.queue_id;
 
 insert into tarry.migration (number, name, checksum) values
-    (1, '0001_pre_initial', '66cf295becb4cf88'),
-    (2, '0002_pre_rollups', '124171344f5bc892'),
-    (3, '0003_pre_bulk_jobs', 'bf035f1bb4bbd3f8'),
-    (4, '0004_pre_redrive_target', '2183b70ece4b04d3');
+    (1, '0001_pre_initial', '9df7b64f2f0540d5');
