@@ -21,6 +21,7 @@ from tarry.edges.env import dsn_from, listen_dsn_from
 __all__ = ["App", "AsyncApp", "connect", "connect_async", "default_lake", "prepare"]
 
 JOURNAL_DAYS_AHEAD = 7
+_REDIS = frozenset({"redis", "rediss", "redis+cluster", "rediss+cluster"})
 _log = logging.getLogger("tarry")
 
 
@@ -35,8 +36,11 @@ def connect(
 ) -> App:
     """Open Tarry on a database: `dsn`, else TARRY_DSN, else libpq's PG* variables, else an embedded PostgreSQL.
 
-    The embedded one is always migrated; your own database only with `migrate`.
+    The embedded one is always migrated; your own database only with `migrate`. A DSN that begins with `redis://`,
+    `rediss://` or `redis+cluster://` is a Redis.
     """
+    if (url := _redis_url(dsn)) is not None:
+        return _connect_redis(url, settings, clock, consumer, allow_unsafe=allow_unsafe)
     from tarry.storage.postgres._sync.store import PostgresStore
 
     dsn, leave = _database(dsn, migrate=migrate, allow_unsafe=allow_unsafe)
@@ -58,6 +62,8 @@ class connect_async:  # noqa: N801 - used like a function: `async with tarry.con
         allow_unsafe: bool = False,
     ) -> None:
         async def open_app() -> AsyncApp:
+            if (url := _redis_url(dsn)) is not None:
+                return await _connect_redis_async(url, settings, clock, consumer, allow_unsafe=allow_unsafe)
             from tarry.storage.postgres._sync.store import PostgresStore
             from tarry.storage.postgres.store import AsyncPostgresStore
 
@@ -87,6 +93,45 @@ class connect_async:  # noqa: N801 - used like a function: `async with tarry.con
     async def __aexit__(self, *_: object) -> None:
         if self._app is not None:
             await self._app.close()
+
+
+def _redis_url(dsn: str | None) -> str | None:
+    """The DSN, or that of the environment, if it is one of Redis."""
+    dsn = dsn_from() if dsn is None else dsn
+    return dsn if dsn is not None and dsn.partition("://")[0] in _REDIS else None
+
+
+def _connect_redis(
+    url: str, settings: StoreSettings, clock: Clock | None, consumer: str | None, *, allow_unsafe: bool
+) -> App:
+    health = _redis_driver()
+    from tarry.storage.redis._sync.store import RedisStore
+
+    replicas = health.prepare(url, settings, allow_unsafe=allow_unsafe)
+    return App(RedisStore(url, clock=clock, settings=settings, replicas=replicas), consumer=consumer)
+
+
+async def _connect_redis_async(
+    url: str, settings: StoreSettings, clock: Clock | None, consumer: str | None, *, allow_unsafe: bool
+) -> AsyncApp:
+    health = _redis_driver()
+    from tarry.storage.redis._sync.store import RedisStore
+    from tarry.storage.redis.store import AsyncRedisStore
+
+    replicas = await asyncio.to_thread(health.prepare, url, settings, allow_unsafe=allow_unsafe)
+    return AsyncApp(
+        AsyncRedisStore(url, clock=clock, settings=settings, replicas=replicas),
+        consumer=consumer,
+        blocking=lambda: RedisStore(url, clock=clock, settings=settings, replicas=replicas),
+    )
+
+
+def _redis_driver() -> Any:
+    try:
+        from tarry.storage.redis import health
+    except ImportError as error:
+        raise InvalidInput("a Redis store needs the driver redis-py", hint="pip install tarry[redis]") from error
+    return health
 
 
 def _database(dsn: str | None, *, migrate: bool, allow_unsafe: bool) -> tuple[str, Callable[[], None] | None]:

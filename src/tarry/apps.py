@@ -80,7 +80,7 @@ class AsyncApp(AsyncHandles):
         super().__init__(store, consumer)
         self.store = store
         self.dsn = dsn
-        """How to reach the same database with a connection of your own; None for the memory store."""
+        """How to reach the same database with a connection of your own; None for a store that is not PostgreSQL."""
         self.keys = AsyncApiKeys(store)
         self._blocking = blocking  # ASYNC
         self._on_close = on_close
@@ -112,7 +112,8 @@ class AsyncApp(AsyncHandles):
             """The database side of the data pipeline: windows of the journal, the archive's manifest, and what jobs serve."""
             if self.dsn is None:
                 raise InvalidState(
-                    "the data pipeline needs PostgreSQL: the memory store has no database", hint="tarry.connect(dsn)"
+                    "the data pipeline needs PostgreSQL: this store has no journal that it can archive exactly",
+                    hint="tarry.connect(dsn)",
                 )
             return pipeline_on(self.dsn)
 

@@ -20,10 +20,13 @@ from tarry.storage.http import AsyncHttpStore, HttpStore
 from tarry.storage.memory import AsyncMemoryStore, MemoryStore
 from tarry.storage.postgres._sync.store import PostgresStore
 from tarry.storage.postgres.store import AsyncPostgresStore
+from tarry.storage.redis._sync.store import RedisStore
+from tarry.storage.redis.store import AsyncRedisStore
 from tests.kit.blocking import Blocking, Loop
 from tests.kit.brokers import broker_on
 from tests.kit.callers import Caller
 from tests.kit.clocks import START, WatchedClock
+from tests.kit.redis_servers import RedisServer
 from tests.kit.servers import Servers, oldest
 
 MEMORY = ("memory", "memory-async")
@@ -32,6 +35,9 @@ HTTP = ("http", "http-async")
 POSTGRES = ("postgres-18-async", f"postgres-{oldest()}")
 """Every statement on the newest and on the oldest major, every contract over both ways to run it: what a statement does
 does not depend on whether its caller blocks."""
+REDIS = ("redis", "redis-async")
+REDIS_ROLES = frozenset({"messages", "queues", "wakeup"})
+"""Folders of contracts whose roles the Redis store has."""
 where_the_messages_are = pytest.mark.where_the_messages_are
 """Contracts of roles that a client of a broker does not have: not collected for it."""
 SETTINGS = StoreSettings.for_tests()
@@ -49,6 +55,10 @@ class Backend:
         self.dsn = servers.get(rest.removesuffix("-async")).shared if engine == "postgres" else None
         self._loop = loop if name.endswith("-async") else None
         self._closing = ExitStack()
+        if name in REDIS:
+            server = RedisServer()
+            self._closing.callback(server.close)
+            self._redis = server.url
         if name in HTTP:
             self._brokers = Loop()
             self._closing.callback(self._brokers.stop)
@@ -99,6 +109,9 @@ class Backend:
     def _open(self, settings: StoreSettings) -> Store | AsyncStore:
         if self.name in HTTP:
             return self._open_http(settings)
+        if self.name in REDIS:
+            made = RedisStore if self._loop is None else AsyncRedisStore
+            return cast("Store | AsyncStore", made(self._redis, clock=self.clock, settings=settings))
         if self.dsn is None:
             store = MemoryStore(clock=self.clock, settings=settings)
             return store if self._loop is None else AsyncMemoryStore(store)
@@ -158,12 +171,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     own = any(mark.args[0] == "backend" for mark in definition.iter_markers("parametrize"))
     if own or "backend" not in metafunc.fixturenames:
         return
+    redis = REDIS if definition.path.parent.name in REDIS_ROLES else ()
     if "api" in definition.path.parts:  # before any store: the quickest that there is, for both halves of the API
         names = MEMORY
     elif definition.get_closest_marker("where_the_messages_are"):
-        names = (*MEMORY, *POSTGRES)
+        names = (*MEMORY, *POSTGRES, *redis)
     else:
-        names = (*MEMORY, "http", pytest.param("http-async", marks=pytest.mark.chaos), *POSTGRES)
+        names = (*MEMORY, "http", pytest.param("http-async", marks=pytest.mark.chaos), *POSTGRES, *redis)
     metafunc.parametrize("backend", names, indirect=True)
 
 

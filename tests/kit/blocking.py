@@ -23,6 +23,7 @@ from tarry.services.cron.scheduler import AsyncScheduler
 from tarry.storage.http import AsyncHttpStore
 from tarry.storage.memory import AsyncMemoryStore
 from tarry.storage.postgres.store import AsyncPostgresStore
+from tarry.storage.redis.store import AsyncRedisStore
 
 R = TypeVar("R")
 
@@ -40,6 +41,7 @@ _AWAITING = (
     AsyncDelivery,
     AsyncMemoryStore,
     AsyncPostgresStore,
+    AsyncRedisStore,
     AsyncSchedules,
     AsyncCron,
     AsyncScheduler,

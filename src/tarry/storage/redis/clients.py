@@ -1,0 +1,70 @@
+"""Connections to Redis: one server or a cluster, by URL, for code that blocks and code that awaits.
+
+Where redis-py repeats a command after a lost connection by itself, this is harmless: a script that changes something knows
+the request that it executed last (`_queue.lua`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import redis as blocking
+import redis.asyncio as awaiting
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from tarry.core.ports import NO_CONNECTIONS, Connections
+from tarry.core.settings import StoreSettings
+
+_CLUSTER = "+cluster://"
+
+
+def is_cluster(url: str) -> bool:
+    return _CLUSTER in url
+
+
+def blocking_client(url: str, settings: StoreSettings) -> Any:
+    driver: Any = blocking
+    return _client(driver, url, settings, Retry(NoBackoff(), 0))
+
+
+def awaiting_client(url: str, settings: StoreSettings) -> Any:
+    driver: Any = awaiting
+    return _client(driver, url, settings, AsyncRetry(NoBackoff(), 0))
+
+
+def _client(driver: Any, url: str, settings: StoreSettings, retry: Any) -> Any:
+    options = _options(settings)
+    if is_cluster(url):
+        return driver.RedisCluster.from_url(url.replace(_CLUSTER, "://"), retry=retry, **options)
+    wait_s = settings.connect_for.total_seconds()
+    return driver.Redis.from_pool(driver.BlockingConnectionPool.from_url(url, retry=retry, timeout=wait_s, **options))
+
+
+def _options(settings: StoreSettings) -> dict[str, Any]:
+    connect_s = settings.connect_for.total_seconds()
+    statement_s = None if settings.statement_for is None else settings.statement_for.total_seconds()
+    return {
+        "max_connections": settings.pool_size,
+        "socket_connect_timeout": connect_s,
+        "socket_timeout": statement_s,
+        "socket_keepalive": True,
+    }
+
+
+def pool_now(client: Any) -> Connections:
+    """The connections of a client to one server; those of a cluster are not counted."""
+    pool = getattr(client, "connection_pool", None)
+    if pool is None:
+        return NO_CONNECTIONS
+    idle = sum(connection is not None for connection in getattr(pool, "_available_connections", ()))
+    total = len(getattr(pool, "_connections", ())) or idle
+    return Connections(total, idle, pool.max_connections, 0)
+
+
+def node_of(client: Any, key: str) -> Any:
+    """The client of one server: the only one, or the primary of a cluster that has the key."""
+    if not hasattr(client, "get_node_from_key"):
+        return client
+    node = client.get_node_from_key(key)
+    return client.get_redis_connection(node) if hasattr(client, "get_redis_connection") else node

@@ -1,0 +1,13 @@
+-- What became of redriven messages: live, dead (or redriven from dead since), and of which error.
+-- include: lua/_queue
+-- include: lua/_journal
+-- include: lua/_rows
+local results = {}
+for i, version in ipairs(a.versions) do
+  local row, packed = row_of(a.keys[i]), redis.call('HGET', q .. ':letters', version)
+  local again = row and row.origin and num(row.origin) == version
+  results[#results + 1] = row and num(row.version) == version and 1 or 0
+  results[#results + 1] = (packed or again) and 1 or 0
+  results[#results + 1] = packed and cmsgpack.unpack(packed).error or ''
+end
+return results

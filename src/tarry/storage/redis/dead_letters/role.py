@@ -1,0 +1,361 @@
+"""`DeadLettersRole` on Redis. A letter's fingerprint follows from its reason and error, and is computed when it is read."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from tarry.core.dead_letters.fingerprints import fingerprint, pattern
+from tarry.core.dead_letters.redrive import (
+    EVERY_LETTER,
+    LOOK_AGAIN_FOR,
+    WALK,
+    Canary,
+    DeadFilter,
+    DeadGroup,
+    DeadPlace,
+    Matching,
+    RedriveJob,
+    RedrivePhase,
+    RedriveState,
+    judged,
+    may_turn,
+)
+from tarry.core.errors import InvalidState, LockTimeout, UnknownRedrive
+from tarry.core.maintenance.leadership import Leadership
+from tarry.core.messages.model import Counted, DeadLetter
+from tarry.storage.redis.operation import Op, RedisRole, instant, micros, operation
+from tarry.storage.redis.rows import Row, row_of
+
+_PART = 500
+"""Letters that one script reads or changes."""
+_GROUPED = 100_000
+"""Letters, from the newest on, that are counted by group."""
+_COUNTED_AT_START = 100_000
+_TRIES = 10
+
+
+class StoredJob(msgspec.Struct):
+    """A job with what only its steps need."""
+
+    job: RedriveJob
+    queue_id: str
+    before_version: int
+    after: tuple[datetime, int] | None = None
+
+    def change(self, now: datetime, *, wait_for: timedelta = timedelta(0), **fields: Any) -> StoredJob:
+        changed = replace(self.job, step=self.job.step + 1, updated_at=now, next_at=now + wait_for, **fields)
+        ended = replace(changed, ended_at=now if changed.ended else None)
+        return msgspec.structs.replace(self, job=ended)
+
+
+class Letter(msgspec.Struct):
+    row: Row
+    payload: bytes
+    blocked: bool
+    """Its key is live."""
+
+    @property
+    def place(self) -> DeadPlace:
+        return DeadPlace(instant(self.row.died_at or 0), self.row.version)
+
+    def fits(self, where: DeadFilter) -> bool:
+        row = self.row
+        return where is EVERY_LETTER or where.fits(
+            fingerprint=row.fingerprint or "",
+            type=row.type,
+            died_at=instant(row.died_at or 0),
+            key=row.key,
+            version=row.version,
+        )
+
+
+class RedisDeadLetters(RedisRole):
+    @operation
+    def list(
+        self, queue: str, *, where: DeadFilter = EVERY_LETTER, limit: int = 100, before: DeadPlace | None = None
+    ) -> Op[builtins.list[DeadLetter[bytes]]]:
+        def enough(letters: builtins.list[Letter]) -> bool:
+            return len(letters) >= limit
+
+        letters = yield from self._scan(queue, where, before, newest_first=True, payloads=True, enough=enough)
+        return [letter.row.letter(queue, letter.payload) for letter in letters[: max(limit, 0)]]
+
+    def _scan(
+        self,
+        queue: str,
+        where: DeadFilter,
+        place: DeadPlace | None = None,
+        *,
+        newest_first: bool = False,
+        payloads: bool = False,
+        enough: Callable[[builtins.list[Letter]], bool] = lambda letters: False,
+        most: int | None = None,
+    ) -> Op[builtins.list[Letter]]:
+        """Letters that fit, from a position on, until there are enough, `most` were read, or the end."""
+        fitting: builtins.list[Letter] = []
+        scanned = 0
+        while True:
+            reply = yield from self._in_queue(
+                queue,
+                "dead_letters/scan",
+                part=_PART,
+                newest_first=newest_first,
+                payloads=payloads,
+                died=None if place is None else micros(place.died_at),
+                version=None if place is None else place.version,
+            )
+            page = [
+                Letter(row_of(packed), payload, bool(live))
+                for packed, payload, live in zip(reply[::3], reply[1::3], reply[2::3], strict=True)
+            ]
+            for letter in page:
+                letter.row.fingerprint = fingerprint(letter.row.reason, letter.row.error)
+            fitting += [letter for letter in page if letter.fits(where)]
+            scanned += len(page)
+            if len(page) < _PART or enough(fitting) or (most is not None and scanned >= most):
+                return fitting
+            place = page[-1].place
+
+    @operation
+    def groups(self, queue: str, *, limit: int = 100, cap: int = 10_000) -> Op[builtins.list[DeadGroup]]:
+        by_fingerprint: dict[str, builtins.list[Row]] = {}
+        for letter in (yield from self._scan(queue, EVERY_LETTER, newest_first=True, most=_GROUPED)):
+            by_fingerprint.setdefault(letter.row.fingerprint or "", []).append(letter.row)
+        groups = [_group(rows, cap) for rows in by_fingerprint.values()]
+        return sorted(groups, key=lambda group: (group.last_died_at, group.example), reverse=True)[: max(limit, 0)]
+
+    @operation
+    def count(self, queue: str, *, where: DeadFilter = EVERY_LETTER, limit: int = 10_000) -> Op[Matching]:
+        return (yield from self._count(queue, where, limit))
+
+    def _count(self, queue: str, where: DeadFilter, limit: int) -> Op[Matching]:
+        letters = yield from self._scan(queue, where, enough=lambda letters: len(letters) > limit)
+        counted = letters[: max(limit, 0)]
+        return Matching(Counted(len(counted), capped=len(letters) > limit), sum(each.blocked for each in counted))
+
+    @operation
+    def redrive(self, queue: str, *, versions: Sequence[int] | None = None, limit: int = 1000) -> Op[int]:
+        """Only where the key is free: of several dead letters of one key only the oldest is redriven."""
+        where = DeadFilter(versions=None if versions is None else tuple(versions))
+        yield from self._in_queue(queue, "queues/info")
+        moved, place = 0, None
+        while moved < limit:
+            letters = yield from self._scan(queue, where, place, enough=bool)
+            if not letters:
+                break
+            chosen = letters[: min(limit - moved, _PART)]
+            place = chosen[-1].place
+            moved += len((yield from self._revive(queue, chosen)))
+        return moved
+
+    def _revive(self, queue: str, letters: Sequence[Letter], **job: Any) -> Op[builtins.list[tuple[int, str]]]:
+        versions = [str(letter.row.version) for letter in letters]
+        revived = yield from self._in_queue(queue, "dead_letters/redrive", versions=versions, **job)
+        return [(int(version), key.decode()) for version, key in zip(revived[::2], revived[1::2], strict=True)]
+
+    @operation
+    def discard(self, queue: str, *, where: DeadFilter = EVERY_LETTER) -> Op[int]:
+        discarded, place = 0, None
+        while True:
+            letters = yield from self._scan(queue, where, place, enough=bool)
+            if not letters:
+                return discarded
+            place = letters[-1].place
+            versions = [str(letter.row.version) for letter in letters]
+            discarded += yield from self._in_queue(queue, "dead_letters/discard", versions=versions)
+
+    @operation
+    def start_redrive(
+        self, queue: str, *, where: DeadFilter, rate: float | None, canary: int, started_by: str | None, request: UUID
+    ) -> Op[RedriveJob]:
+        total = (yield from self._count(queue, where, _COUNTED_AT_START)).letters
+        before_version = int((yield from self._in_queue(queue, "dead_letters/begin")))
+        now = instant((yield from self._registry("dead_letters/jobs", id=0))[0])
+        job = RedriveJob(
+            id=0,
+            queue=queue,
+            where=where,
+            state=RedriveState.RUNNING,
+            phase=RedrivePhase.CANARY if canary else RedrivePhase.REST,
+            total=total,
+            created_at=now,
+            updated_at=now,
+            next_at=now,
+            rate=rate,
+            canary=canary,
+            started_by=started_by,
+        )
+        stored = StoredJob(job, (yield from self._ids(queue)).id or "", before_version)
+        id, text = yield from self._registry(
+            "dead_letters/add_job", [msgspec.json.encode(stored)], request=request.hex, next_at=str(micros(now))
+        )
+        return (yield from self._current(id, _stored(text))).job
+
+    @operation
+    def redrive_job(self, job: int) -> Op[RedriveJob | None]:
+        stored = yield from self._job(job)
+        return None if stored is None else stored.job
+
+    def _job(self, id: int) -> Op[StoredJob | None]:
+        jobs = (yield from self._registry("dead_letters/jobs", id=id))[1]
+        return (yield from self._current(id, _stored(jobs[1]))) if jobs else None
+
+    def _current(self, id: int, stored: StoredJob) -> Op[StoredJob]:
+        """With the number of the job and the present name of its queue."""
+        name = (yield from self._by_id(stored.queue_id, "queues/name")).decode()
+        job = replace(stored.job, id=id, queue=name or stored.job.queue, queue_is_gone=not name)
+        return msgspec.structs.replace(stored, job=job)
+
+    @operation
+    def redrive_jobs(self, queue: str | None = None, *, limit: int = 100) -> Op[builtins.list[RedriveJob]]:
+        jobs: builtins.list[RedriveJob] = []
+        before = None
+        while True:
+            page = (yield from self._registry("dead_letters/jobs", before=before))[1]
+            for id, text in zip(page[::2], page[1::2], strict=True):
+                job = (yield from self._current(id, _stored(text))).job
+                jobs += [job] if queue in (None, job.queue) else []
+            if not page or len(jobs) >= limit:
+                return [replace(job, queue_is_gone=False) for job in jobs[: max(limit, 0)]]
+            before = page[-2]
+
+    @operation
+    def turn_redrive(self, job: int, state: RedriveState, *, reason: str | None = None) -> Op[RedriveJob]:
+        for _ in range(_TRIES):
+            stored = yield from self._job(job)
+            if stored is None:
+                raise UnknownRedrive(job)
+            if stored.job.state not in may_turn(state):
+                if stored.job.state is not state:
+                    raise InvalidState(f"redrive job {job} is {stored.job.state}: it cannot become {state}")
+                return stored.job
+            now = instant((yield from self._registry("dead_letters/jobs", id=0))[0])
+            changed = stored.change(now, state=state, reason=reason)
+            if (yield from self._save(stored, changed)):
+                return changed.job
+        raise LockTimeout(f"redrive job {job} changes all the time", hint="try again")
+
+    def _save(self, before: StoredJob, after: StoredJob) -> Op[bool]:
+        """Compare-and-set by the number of the step."""
+        is_running = after.job.state is RedriveState.RUNNING
+        saved = yield from self._registry(
+            "dead_letters/save_job",
+            [msgspec.json.encode(after)],
+            id=before.job.id,
+            step=before.job.step,
+            next_at=str(micros(after.job.next_at)) if is_running else None,
+        )
+        return bool(saved)
+
+    @operation
+    def advance_redrive(self, job: int | None = None, *, lead: Leadership | None = None) -> Op[RedriveJob | None]:
+        """Read, make the step in the queue, which keeps its result with the step's number, then save: a process that ends in
+        between leaves a step that the next one repeats without effect, and saves."""
+        if not (yield from self._leads(lead)):
+            return None
+        text_now, jobs = yield from self._registry("dead_letters/jobs", id=job, due_first=job is None)
+        now = instant(text_now)
+        if not jobs:
+            return None
+        stored = yield from self._current(jobs[0], _stored(jobs[1]))
+        if stored.job.state is not RedriveState.RUNNING or stored.job.next_at > now:
+            return None
+        if stored.job.queue_is_gone:
+            reason = f"the queue {stored.job.queue} was deleted"
+            after = stored.change(now, state=RedriveState.FAILED, reason=reason)
+        elif stored.job.phase is RedrivePhase.VERDICT:
+            after = yield from self._judge(stored, now)
+        else:
+            after = yield from self._step(stored, now)
+        yield from self._save(stored, after)
+        return replace(after.job, moved=after.job.redriven - stored.job.redriven)
+
+    def _judge(self, stored: StoredJob, now: datetime) -> Op[StoredJob]:
+        job = stored.job
+        versions = [str(version) for version in job.canaries]
+        reply = yield from self._in_queue(job.queue, "dead_letters/canaries", versions=versions, keys=job.canary_keys)
+        canaries = [
+            Canary(key, bool(live), bool(dead), error.decode() or None)
+            for key, live, dead, error in zip(job.canary_keys, reply[::3], reply[1::3], reply[2::3], strict=True)
+        ]
+        verdict = judged(canaries)
+        if verdict.state is None:
+            return stored.change(now, wait_for=LOOK_AGAIN_FOR)
+        return stored.change(now, **verdict._asdict())
+
+    def _step(self, stored: StoredJob, now: datetime) -> Op[StoredJob]:
+        job = stored.job
+        place = None if stored.after is None else DeadPlace(*stored.after)
+
+        def is_old(letter: Letter) -> bool:
+            return letter.row.version < stored.before_version and letter.place.died_at <= job.created_at
+
+        letters = yield from self._scan(
+            job.queue, job.where, place, enough=lambda letters: len(letters) > job.at_once, most=WALK
+        )
+        fitting = [letter for letter in letters if is_old(letter)]
+        chosen, ended = fitting[: job.at_once], len(fitting) <= job.at_once
+        revived = yield from self._revive(job.queue, chosen, job=str(job.id), step=job.step)
+        canaries, keys, phase = job.canaries, job.canary_keys, job.phase
+        if job.phase is RedrivePhase.CANARY:
+            canaries += tuple(version for version, _ in revived)
+            keys += tuple(key for _, key in revived)
+            if ended or len(canaries) >= job.canary:
+                phase = RedrivePhase.VERDICT
+        is_done = ended and (job.phase is RedrivePhase.REST or not canaries)
+        changed = stored.change(
+            now,
+            wait_for=job.rest_for(len(revived)),
+            state=RedriveState.DONE if is_done else job.state,
+            reason=None,
+            phase=phase,
+            redriven=job.redriven + len(revived),
+            skipped=job.skipped + len(chosen) - len(revived),
+            canaries=canaries,
+            canary_keys=keys,
+        )
+        return msgspec.structs.replace(changed, after=tuple(chosen[-1].place)) if chosen else changed
+
+    @operation
+    def next_redrive_in(self) -> Op[timedelta | None]:
+        now, jobs = yield from self._registry("dead_letters/jobs", due_first=True)
+        return max(_stored(jobs[1]).job.next_at - instant(now), timedelta(0)) if jobs else None
+
+    @operation
+    def label(self, *, limit: int = 1000, lead: Leadership | None = None) -> Op[int]:
+        """No-op: a fingerprint is computed when a letter is read."""
+        yield from ()
+        return 0
+
+
+_decode_job = msgspec.json.Decoder(StoredJob).decode
+
+
+def _stored(text: bytes) -> StoredJob:
+    return _decode_job(text)
+
+
+def _group(rows: Sequence[Row], cap: int) -> DeadGroup:
+    """Of the rows of one fingerprint, newest first."""
+    newest, oldest = rows[0], rows[-1]
+    return DeadGroup(
+        fingerprint=newest.fingerprint or "",
+        reason=newest.reason,
+        pattern=pattern(newest.error),
+        error=newest.error,
+        count=Counted(min(len(rows), cap), capped=len(rows) > cap),
+        first_died_at=instant(oldest.died_at or 0),
+        last_died_at=instant(newest.died_at or 0),
+        example=newest.version,
+        example_key=newest.key,
+        types=tuple(sorted({row.type for row in rows if row.type is not None})),
+        fewest_attempts=min(row.attempt for row in rows),
+        most_attempts=max(row.attempt for row in rows),
+    )

@@ -1,0 +1,44 @@
+"""Errors of redis-py: which are transient, and what they are to callers."""
+
+from __future__ import annotations
+
+from redis import exceptions
+
+from tarry.core.errors import InvalidState, StoreUnavailable, TarryError
+
+_REFUSED = (
+    "BUSY ",
+    "LOADING",
+    "READONLY",
+    "MASTERDOWN",
+    "CLUSTERDOWN",
+    "TRYAGAIN",
+    "MOVED",
+    "ASK",
+    "NOREPLICAS",
+    "UNBLOCKED",
+)
+"""How errors begin after which the same request may succeed: the script was not executed."""
+_LOST = (exceptions.ConnectionError, exceptions.TimeoutError, OSError)
+"""The script may have been executed. Its repetition has the same request number."""
+_LOST_CLUSTER = (exceptions.ClusterError, exceptions.RedisClusterException, exceptions.SlotNotCoveredError)
+
+
+class NotReplicated(exceptions.ConnectionError):
+    """The primary has the change, and too few replicas confirmed it. A repetition waits for them again."""
+
+
+def is_transient(error: Exception) -> bool:
+    if isinstance(error, (exceptions.AuthenticationError, exceptions.AuthorizationError)):
+        return False
+    return isinstance(error, (*_LOST, *_LOST_CLUSTER)) or str(error).startswith(_REFUSED)
+
+
+def translated(error: Exception, tries: int) -> TarryError:
+    if is_transient(error):
+        return StoreUnavailable(f"Redis is not available, after {tries} tries: {error}", hint="is the server running?")
+    if isinstance(error, exceptions.OutOfMemoryError) or str(error).startswith(("OOM", "MISCONF")):
+        return StoreUnavailable(f"Redis accepts no writes: {error}", hint="free memory, or repair its disk")
+    if isinstance(error, (exceptions.AuthenticationError, exceptions.AuthorizationError, exceptions.NoPermissionError)):
+        return InvalidState(f"Redis refused the user of this URL: {error}", hint="check user, password and ACL")
+    return InvalidState(f"Redis refused a command: {error}")

@@ -1,0 +1,42 @@
+-- What every script of a queue begins with: its settings, the clock, and the reply to a repeated request.
+-- Right because Redis runs one script at a time, and every key begins with KEYS[1], whose hash tag is the queue's id.
+-- A reply of nil: this is not (or no longer) the queue of the name that was called, and nothing was changed.
+local q = KEYS[1]
+local a = cmsgpack.unpack(ARGV[1])
+local time = redis.call('TIME')
+local real = time[1] * 1000000 + time[2]
+local now = a.now or real
+
+-- An earlier try of this request may have been executed and its reply lost, by us or inside of the driver. A slot has one
+-- request in flight, so its last one is enough.
+local kept = a.slot and redis.call('GET', q .. ':request:' .. a.slot)
+kept = kept and cmsgpack.unpack(kept)
+if kept and kept[1] ~= a.request then kept = nil end
+-- A write, so that WAIT on this connection waits for the replicas, too.
+if kept then redis.call('PEXPIRE', q .. ':request:' .. a.slot, 60000) end
+if kept and not a.nonce then return kept[2] end  -- a poll has a nonce, and reads its leases again
+
+local queue = {}
+do
+  local names = {'name', 'version', 'event', 'lease_for', 'max_attempts', 'retry', 'journal', 'paused_at'}
+  local values = redis.call('HMGET', q, unpack(names))
+  for i, name in ipairs(names) do queue[name] = values[i] end
+end
+if not queue.name or (a.queue and queue.name ~= a.queue) then return false end
+
+-- Instants and versions are microseconds: whole numbers that a double holds exactly until the year 2255.
+local function num(n) return string.format('%.0f', n) end
+
+-- Versions and ids of events grow with the server's clock, also if the queue is deleted and made again.
+local function next_of(counter)
+  local value = math.max(tonumber(queue[counter] or 0) + 1, real)
+  queue[counter] = value
+  redis.call('HSET', q, counter, num(value))
+  return value
+end
+
+-- For the repetition of this request, within a minute.
+local function remember(reply)
+  if a.slot then redis.call('SET', q .. ':request:' .. a.slot, cmsgpack.pack({a.request, reply}), 'PX', 60000) end
+  return reply
+end

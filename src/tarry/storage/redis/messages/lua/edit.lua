@@ -1,0 +1,29 @@
+-- Store a new version with other values; a lease on the old one is void at once, since its token is gone from the row.
+-- Values that the message has already change nothing, and its lease stays.
+-- include: lua/_edit
+local row = row_of(a.key)
+if not row then return done('gone') end
+local set = a.set
+if a.with_due then set.due_at = a.due_at or num(now + a.after) end
+local same = true
+for _, name in ipairs(a.named) do
+  if row[name] ~= set[name] then same = false end
+end
+if a.with_payload and redis.call('HGET', q .. ':payloads', row.key) ~= ARGV[2] then same = false end
+if same then return done('ignored') end
+local problem = refused(row)
+if problem then return done(problem) end
+unplace(row)
+for _, name in ipairs(a.named) do row[name] = set[name] end
+if a.with_due then row.planned_at, row.due_limit = row.due_at, nil end
+if a.with_payload then
+  redis.call('HSET', q .. ':payloads', row.key, ARGV[2])
+  row.hash = a.hash
+end
+if not is_free(row) then row.attempt = row.attempt - 1 end
+row.version, row.expired_at = next_of('version'), nil
+end_lease(row)
+store(row)
+wait(row)
+note('edited', row, {detail = {fields = a.fields}})
+return done('updated')

@@ -1,0 +1,58 @@
+-- A page of live messages in due order, from a bounded scan. The sets are ordered by due time per priority, so the page is
+-- merged from a part of each; what lies beyond the end of a part that was cut off is left to the next page (the horizon).
+-- Leased messages are ordered by the end of their leases, so up to ten thousand of them are read and sorted.
+-- include: lua/_queue
+-- include: lua/_journal
+-- include: lua/_rows
+local view = a.type and q .. ':type:' .. a.type or q
+local part, leased_read = a.part, 10000
+local found, horizon = {}, nil
+
+local function version_of(member) return tonumber(string.sub(member, 1, 16)) end
+
+-- The rank of the first member after the position where the last page ended, by bisection of those due at the same time.
+local function rank_after(set)
+  if not a.after_due then return 0 end
+  local at = num(a.after_due)
+  local low = redis.call('ZCOUNT', set, '-inf', '(' .. at)
+  local high = low + redis.call('ZCOUNT', set, at, at)
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    if version_of(redis.call('ZRANGE', set, middle, middle)[1]) > a.after_version then
+      high = middle
+    else
+      low = middle + 1
+    end
+  end
+  return low
+end
+
+for priority = a.priority or 0, a.priority or 9 do
+  local set = view .. ':due:' .. priority
+  local first = rank_after(set)
+  local page = redis.call('ZRANGE', set, first, first + part - 1, 'WITHSCORES')
+  for i = 1, #page, 2 do found[#found + 1] = {tonumber(page[i + 1]), page[i]} end
+  if #page == 2 * part then
+    local last = {tonumber(page[#page]), page[#page - 1]}
+    if not horizon or last[1] < horizon[1] or (last[1] == horizon[1] and last[2] < horizon[2]) then horizon = last end
+  end
+end
+for _, member in ipairs(redis.call('ZRANGE', view .. ':leased', 0, leased_read - 1)) do
+  local row = row_of(key_of(member))
+  local due = tonumber(row.due_at)
+  local is_after = not a.after_due or due > a.after_due or (due == a.after_due and row.version > a.after_version)
+  if is_after and (not a.priority or row.priority == a.priority) then found[#found + 1] = {due, member} end
+end
+table.sort(found, function(x, y) return x[1] < y[1] or (x[1] == y[1] and x[2] < y[2]) end)
+
+local rows = {}
+for _, each in ipairs(found) do
+  if horizon and (each[1] > horizon[1] or (each[1] == horizon[1] and each[2] > horizon[2])) then break end
+  local key = key_of(each[2])
+  if not a.prefix or string.sub(key, 1, #a.prefix) == a.prefix then
+    rows[#rows + 1] = key
+    rows[#rows + 1] = redis.call('HGET', q .. ':rows', key)
+    rows[#rows + 1] = a.payloads and redis.call('HGET', q .. ':payloads', key) or ''
+  end
+end
+return {num(now), queue.max_attempts, horizon and horizon[2] or false, horizon and num(horizon[1]) or false, rows}

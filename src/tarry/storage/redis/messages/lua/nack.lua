@@ -1,0 +1,25 @@
+-- Fail messages: due again after the delay given, or by the retry policy (the message's own, else the request's, else the
+-- queue's); or dead, in this script, if no attempt is left. `spread` is the caller's random number for the jitter.
+-- include: lua/_settle
+local function delay(retry, attempt, spread)
+  local policy = cjson.decode(retry)
+  local seconds = math.min(policy.initial_for * policy.factor ^ math.min(math.max(attempt, 1) - 1, 62), policy.cap_for)
+  return math.floor(seconds * (1 - policy.jitter * spread) * 1000000 + 0.5)
+end
+
+return settle('nack', function(row, item)
+  local allowed = attempts_allowed(row, a.max_attempts)
+  local exhausted = is_exhausted(row, a.max_attempts)
+  if not exhausted then
+    row.due_at = num(now + (item.after or delay(row.retry or a.retry or queue.retry, row.attempt, item.spread)))
+    row.last_error = item.error or row.last_error
+  end
+  note('nacked', row, {leased = true, error = item.error, detail = allowed and {max_attempts = allowed} or nil})
+  if exhausted then
+    bury(row, 'exhausted', item.error)
+  else
+    wait(row)
+    end_lease(row)
+    store(row)
+  end
+end)

@@ -1,0 +1,10 @@
+-- Give messages back: ready at once, or due later, and the attempt does not count.
+-- include: lua/_settle
+return settle('release', function(row)
+  row.attempt = row.attempt - 1
+  row.due_at = a.due_at or (a.after and num(now + a.after)) or row.due_at
+  note('released', row, {leased = true})
+  wait(row)
+  end_lease(row)
+  store(row)
+end)

@@ -1,0 +1,301 @@
+"""`MessagesRole` on Redis."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import random
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, LiteralString, TypeVar
+
+from tarry.core.errors import InvalidPayload
+from tarry.core.limits import clip_error
+from tarry.core.messages import batches
+from tarry.core.messages.edits import Edit
+from tarry.core.messages.failures import decoder_error
+from tarry.core.messages.model import (
+    DEFAULT_POLL,
+    EVERYTHING,
+    BuryReason,
+    Decode,
+    Draft,
+    Failure,
+    Filter,
+    Lease,
+    LeaseId,
+    MessagePosition,
+    PollOptions,
+    StoredMessage,
+)
+from tarry.core.messages.outcomes import Edited, Outcome, Settled
+from tarry.core.messages.retry import Retry
+from tarry.core.messages.states import State
+from tarry.storage.redis.operation import Op, RedisRole, duration, instant, micros, operation, stored_retry
+from tarry.storage.redis.rows import draft_fields, payload_hash, row_of, split_headers
+
+P = TypeVar("P")
+
+_OUTCOMES = {ord("c"): Outcome.CREATED, ord("u"): Outcome.UPDATED, ord("i"): Outcome.IGNORED}
+_MOST_AT_ONCE = 1_000
+"""Messages that one script leases or settles."""
+_SCANNED_AT_ONCE = 500
+"""Messages of each priority that one script lists."""
+
+
+class RedisMessages(RedisRole):
+    @operation
+    def offer(self, queue: str, draft: Draft) -> Op[Outcome]:
+        return (yield from self._offer(queue, [draft]))[0]
+
+    @operation
+    def offer_many(self, queue: str, drafts: Sequence[Draft]) -> Op[builtins.list[Outcome]]:
+        survivors, decided = batches.fold(drafts, self._shared.clock.pinned())
+        stored = yield from self._offer(queue, batches.effective(drafts, survivors))
+        outcomes = dict(zip(survivors, stored, strict=True))
+        return [outcomes[index] if outcome is None else outcome for index, outcome in enumerate(decided)]
+
+    def _offer(self, queue: str, drafts: Sequence[Draft]) -> Op[builtins.list[Outcome]]:
+        payloads = [draft.payload for draft in drafts]
+        fields = [draft_fields(draft) for draft in drafts]
+        reply = yield from self._in_queue(queue, "messages/offer", payloads, create=True, drafts=fields)
+        return [_OUTCOMES[letter] for letter in reply]
+
+    @operation
+    def poll(
+        self, queue: str, n: int, decode: Decode[P], options: PollOptions = DEFAULT_POLL
+    ) -> Op[builtins.list[Lease[P]]]:
+        """Leased first, then decoded. What cannot be decoded is buried, and others take its place; a round in which a decoder
+        raised is the last, so that a bug of it costs one call at most n attempts."""
+        leases: builtins.list[Lease[P]] = []
+        params = {
+            "type": options.type,
+            "lease_for": duration(options.lease_for),
+            "consumer": options.consumer,
+            "max_attempts": options.max_attempts,
+            "lowest_first": options.lowest_first,
+        }
+        while (missing := min(n - len(leases), _MOST_AT_ONCE)) > 0:
+            nonce = os.urandom(16).hex()
+            reply = yield from self._in_queue(queue, "messages/poll", create=True, n=missing, nonce=nonce, **params)
+            undecodable: builtins.list[tuple[LeaseId, str]] = []
+            failures: builtins.list[Failure] = []
+            for key, packed, payload in zip(reply[::3], reply[1::3], reply[2::3], strict=True):
+                lease = row_of(packed).lease(key.decode(), payload)
+                try:
+                    leases.append(lease.decoded(decode(payload, lease.content_type)))
+                except InvalidPayload as error:
+                    undecodable.append((lease.lease_id, str(error)))
+                except Exception as error:
+                    failures.append(Failure(lease.lease_id, decoder_error(lease.key, error)))
+            for lease_id, error in undecodable:
+                reason: BuryReason = "undecodable"
+                yield from self._settle(
+                    queue, "messages/bury", [_held(lease_id)], reason=reason, error=clip_error(error)
+                )
+            if failures:
+                yield from self._nack(queue, failures, None)
+                break
+            if len(reply) < 3 * missing:
+                break
+        return leases
+
+    @operation
+    def ack(self, queue: str, lease_ids: Sequence[LeaseId]) -> Op[builtins.list[Settled]]:
+        return (yield from self._settle(queue, "messages/ack", [_held(lease_id) for lease_id in lease_ids]))
+
+    @operation
+    def nack(
+        self, queue: str, failures: Sequence[Failure], *, retry: Retry | None = None
+    ) -> Op[builtins.list[Settled]]:
+        return (yield from self._nack(queue, failures, retry))
+
+    def _nack(self, queue: str, failures: Sequence[Failure], retry: Retry | None) -> Op[builtins.list[Settled]]:
+        leases = [
+            {
+                **_held(failure.lease_id),
+                "error": None if failure.error is None else clip_error(failure.error),
+                "after": duration(failure.after),
+                "spread": random.random(),  # noqa: S311 - jitter
+            }
+            for failure in failures
+        ]
+        attempts = None if retry is None else retry.max_attempts
+        return (
+            yield from self._settle(queue, "messages/nack", leases, retry=stored_retry(retry), max_attempts=attempts)
+        )
+
+    @operation
+    def touch(
+        self, queue: str, lease_ids: Sequence[LeaseId], *, lease_for: timedelta | None = None
+    ) -> Op[builtins.list[Settled]]:
+        leases = [_held(lease_id) for lease_id in lease_ids]
+        return (yield from self._settle(queue, "messages/touch", leases, lease_for=duration(lease_for)))
+
+    @operation
+    def release(
+        self,
+        queue: str,
+        lease_ids: Sequence[LeaseId],
+        *,
+        due_at: datetime | None = None,
+        after: timedelta | None = None,
+    ) -> Op[builtins.list[Settled]]:
+        leases = [_held(lease_id) for lease_id in lease_ids]
+        due = None if due_at is None else str(micros(due_at))
+        return (yield from self._settle(queue, "messages/release", leases, due_at=due, after=duration(after)))
+
+    @operation
+    def bury(
+        self, queue: str, lease_ids: Sequence[LeaseId], *, error: str | None = None, reason: BuryReason = "buried"
+    ) -> Op[builtins.list[Settled]]:
+        leases = [_held(lease_id) for lease_id in lease_ids]
+        clipped = None if error is None else clip_error(error)
+        return (yield from self._settle(queue, "messages/bury", leases, reason=reason, error=clipped))
+
+    def _settle(
+        self, queue: str, name: LiteralString, leases: Sequence[dict[str, Any]], **params: Any
+    ) -> Op[builtins.list[Settled]]:
+        """In the queues that had the name when the messages were leased, then in the one that has it now."""
+        results = [b"gone"] * len(leases)
+        left: builtins.list[int] = [*range(len(leases))]
+        tried: set[str] = set()
+        while left:
+            ids = yield from self._ids(queue)
+            former = next((id for id in ids.former if id not in tried), None)
+            id = former or ids.id
+            if id is None:
+                break
+            tried.add(id)
+            for start in range(0, len(left), _MOST_AT_ONCE):
+                part = left[start : start + _MOST_AT_ONCE]
+                settled = yield from self._by_id(
+                    id,
+                    name,
+                    leases=[leases[index] for index in part],
+                    queue=None if former else queue,
+                    quiet=bool(former),
+                    **params,
+                )
+                if settled is None:
+                    break
+                for index, result in zip(part, settled, strict=True):
+                    results[index] = result
+            else:
+                left = [index for index in left if results[index] == b"-"] if former else []
+                continue
+            if former is None:
+                if self._shared.ids.pop(queue, None) is None:
+                    break
+                tried.discard(id)
+        return [Settled.GONE if result == b"-" else Settled(result.decode()) for result in results]
+
+    @operation
+    def bury_by_key(
+        self, queue: str, key: str, *, error: str | None = None, version: int | None = None, force: bool = False
+    ) -> Op[Edited]:
+        clipped = None if error is None else clip_error(error)
+        params: dict[str, Any] = {"key": key, "error": clipped, "version": _text(version), "force": force}
+        return Edited((yield from self._in_queue(queue, "messages/bury_by_key", **params)).decode())
+
+    @operation
+    def edit(self, queue: str, key: str, edit: Edit, *, version: int | None = None, force: bool = False) -> Op[Edited]:
+        headers, trace = split_headers(edit.headers)
+        values = {
+            "priority": edit.priority,
+            "type": edit.type,
+            "headers": headers,
+            "trace": trace,
+            "lease_for": duration(edit.lease_for),
+            "max_attempts": edit.max_attempts,
+            "retry": stored_retry(edit.retry),
+            "content_type": edit.content_type,
+        }
+        named = set(edit.named)
+        named |= {"trace"} if "headers" in named else set()
+        named |= {"content_type"} if "payload" in named else set()
+        params: dict[str, Any] = {
+            "key": key,
+            "version": _text(version),
+            "force": force,
+            "named": sorted(named - {"payload"}),
+            "set": {name: value for name, value in values.items() if name in named and value is not None},
+            "with_due": "due_at" in named,
+            "due_at": None if edit.due_at is None else str(micros(edit.due_at)),
+            "after": duration(edit.after or timedelta(0)),
+            "with_payload": edit.payload is not None,
+            "hash": None if edit.payload is None else payload_hash(edit.payload),
+            "fields": edit.detail["fields"],
+        }
+        payloads = [] if edit.payload is None else [edit.payload]
+        return Edited((yield from self._in_queue(queue, "messages/edit", payloads, **params)).decode())
+
+    @operation
+    def drop(self, queue: str, key: str, *, version: int | None = None, unless_leased: bool = False) -> Op[bool]:
+        params: dict[str, Any] = {"key": key, "version": _text(version), "force": not unless_leased}
+        return bool((yield from self._in_queue(queue, "messages/drop", **params)))
+
+    @operation
+    def purge(self, queue: str) -> Op[int]:
+        cursor, count = "0", 0
+        while True:
+            reply = yield from self._in_queue(queue, "messages/purge", cursor=cursor, count=count)
+            cursor, count = reply[0].decode(), reply[1]
+            if cursor == "0":
+                return count
+
+    @operation
+    def read(self, queue: str, key: str) -> Op[StoredMessage[bytes] | None]:
+        packed, payload, now, attempts = yield from self._in_queue(queue, "messages/read", key=key)
+        if packed is None:
+            return None
+        return row_of(packed).message(queue, key, payload, instant(now), _number(attempts))
+
+    @operation
+    def contains(self, queue: str, key: str) -> Op[bool]:
+        return (yield from self._in_queue(queue, "messages/read", key=key))[0] is not None
+
+    @operation
+    def list(
+        self, queue: str, *, state: State | None = None, limit: int = 100, filter: Filter = EVERYTHING
+    ) -> Op[builtins.list[StoredMessage[bytes]]]:
+        messages: builtins.list[StoredMessage[bytes]] = []
+        after = filter.after
+        while True:
+            page, after = yield from self._page(queue, after, filter)
+            messages += [message for message in page if state in (None, message.state)]
+            if after is None or len(messages) >= limit:
+                return messages[: max(limit, 0)]
+
+    def _page(
+        self, queue: str, after: MessagePosition | None, filter: Filter
+    ) -> Op[tuple[builtins.list[StoredMessage[bytes]], MessagePosition | None]]:
+        """Messages of a bounded scan, and where it ended; None: at the end."""
+        now, attempts, member, due, rows = yield from self._in_queue(
+            queue,
+            "messages/list",
+            type=filter.type,
+            priority=filter.priority,
+            prefix=filter.key_prefix,
+            payloads=filter.payloads,
+            part=_SCANNED_AT_ONCE,
+            after_due=None if after is None else micros(after.due_at),
+            after_version=None if after is None else after.version,
+        )
+        messages = [
+            row_of(packed).message(queue, key.decode(), payload, instant(now), _number(attempts))
+            for key, packed, payload in zip(rows[::3], rows[1::3], rows[2::3], strict=True)
+        ]
+        return messages, None if member is None else MessagePosition(instant(due), int(member[:16]))
+
+
+def _held(lease_id: LeaseId) -> dict[str, Any]:
+    return {"key": lease_id.key, "token": lease_id.token.hex}
+
+
+def _text(number: int | None) -> str | None:
+    return None if number is None else str(number)
+
+
+def _number(text: bytes | None) -> int | None:
+    return None if text is None else int(text)

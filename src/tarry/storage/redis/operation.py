@@ -1,0 +1,183 @@
+"""Operations of the Redis stores: generators of calls, each of one script in one slot.
+
+A queue has an id, which is the hash tag of its keys and never changes, so a queue can be renamed without moving a message.
+The registry has the names; each store remembers the ids, and a script replies nil if the id no longer has the name."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import wraps
+from typing import Any, Concatenate, Final, LiteralString, NamedTuple, ParamSpec, TypeVar
+
+import msgspec
+
+from tarry.core.clock import Clock
+from tarry.core.errors import LockTimeout, UnknownQueue
+from tarry.core.limits import check_queue_name
+from tarry.core.maintenance.leadership import Leadership
+from tarry.core.messages.retry import Retry
+from tarry.core.operation import Operation
+from tarry.core.settings import QueueSettings, StoreSettings
+from tarry.storage.redis.script import Script, script
+
+A = ParamSpec("A")
+R = TypeVar("R")
+Role = TypeVar("Role", bound="RedisRole")
+R_co = TypeVar("R_co", covariant=True)
+
+REGISTRY: Final = "tarry:{registry}"
+"""The keys that belong to no queue: names, schedules, API keys, jobs."""
+_MICROSECOND = timedelta(microseconds=1)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LOOKUPS = 5
+"""How often a name is looked up before the queue counts as unknown: it may be renamed or deleted meanwhile."""
+
+
+def micros(at: datetime) -> int:
+    return (at - _EPOCH) // _MICROSECOND
+
+
+def instant(microseconds: int | float | str | bytes) -> datetime:
+    return _EPOCH + timedelta(microseconds=int(microseconds))
+
+
+def duration(value: timedelta | None) -> int | None:
+    return None if value is None else value // _MICROSECOND
+
+
+def since(microseconds: int | float | str | bytes) -> timedelta:
+    return timedelta(microseconds=int(microseconds))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """One execution of a script. A reply of None: the key is not the queue that `params` names."""
+
+    script: Script
+    key: str
+    params: dict[str, Any]
+    payloads: Sequence[bytes] = ()
+
+
+Op = Generator[Call, Any, R]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RedisOperation(Operation[R_co]):
+    start: Callable[[], Op[R_co]]
+
+
+class QueueIds(NamedTuple):
+    id: str | None
+    former: tuple[str, ...]
+    """Queues that had the name before: leases of that time are settled there."""
+
+
+@dataclass(slots=True)
+class Shared:
+    """What the roles of one store have in common."""
+
+    clock: Clock
+    settings: StoreSettings
+    ids: dict[str, QueueIds] = field(default_factory=dict[str, QueueIds])
+    """By name, as last seen. Wrong ones are harmless: the script compares the name."""
+
+
+class RedisRole:
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+
+    def _now(self) -> int | None:
+        pinned = self._shared.clock.pinned()
+        return None if pinned is None else micros(pinned)
+
+    def _registry(self, name: LiteralString, payloads: Sequence[bytes] = (), /, **params: Any) -> Op[Any]:
+        return (yield Call(script(name), REGISTRY, {"now": self._now(), **params}, payloads))
+
+    def _by_id(self, id: str, name: LiteralString, /, **params: Any) -> Op[Any]:
+        return (yield Call(script(name), key_of(id), {"now": self._now(), **params}))
+
+    def _in_queue(
+        self, queue: str, name: LiteralString, payloads: Sequence[bytes] = (), /, *, create: bool = False, **params: Any
+    ) -> Op[Any]:
+        """Call a script of the queue with this name. `create`: like offers and polls, make a queue that is missing."""
+        call = {"queue": queue, "now": self._now(), **params}
+        for looked_up in range(_LOOKUPS):
+            id = (yield from self._ids(queue)).id
+            if id is None:
+                if not create or not self._shared.settings.create_queues:
+                    raise UnknownQueue(queue)
+                id = (yield from self._create(queue, QueueSettings()))[0]
+            reply = yield Call(script(name), key_of(id), call, payloads)
+            if reply is not None:
+                return reply
+            self._shared.ids.pop(queue, None)
+            if looked_up > 1:
+                # The process that renamed or deleted the queue has not yet said so in the registry, or has ended before.
+                new_name = (yield from self._by_id(id, "queues/name")).decode()
+                yield from self._registry("queues/unregister", name=queue, id=id, new_name=new_name or None)
+        raise LockTimeout(f"the queue {queue!r} is being renamed or deleted", hint="retry the request")
+
+    def _leads(self, lead: Leadership | None) -> Op[bool]:
+        """Whether a leadership is valid; None: the work needs no leader."""
+        if lead is None:
+            return True
+        return bool((yield from self._registry("maintenance/leads", name=lead.name, fence=lead.fence)))
+
+    def _ids(self, queue: str) -> Op[QueueIds]:
+        ids = self._shared.ids.get(queue)
+        if ids is None:
+            id, former = yield from self._registry("queues/resolve", name=queue)
+            ids = QueueIds(id.decode() or None, tuple(former.decode().split(",")) if former else ())
+            if ids.id is not None:
+                self._shared.ids[queue] = ids
+        return ids
+
+    def _create(self, queue: str, settings: QueueSettings) -> Op[tuple[str, Any, bool]]:
+        """The id of the queue with this name, its record if it is new, and whether it is."""
+        id = uuid.uuid4().hex[:16]
+        record = yield from self._by_id(id, "queues/create", queue=check_queue_name(queue), settings=stored(settings))
+        winner = (yield from self._registry("queues/register", name=queue, id=id)).decode().lstrip("~")
+        if winner != id:
+            yield from self._by_id(id, "queues/discard")
+        self._shared.ids.pop(queue, None)
+        return winner, record, winner == id
+
+
+def key_of(id: str) -> str:
+    return f"tarry:{{{id}}}"
+
+
+def operation(make: Callable[Concatenate[Role, A], Op[R]]) -> Callable[Concatenate[Role, A], RedisOperation[R]]:
+    """Decorate a method of a role that is a generator of calls."""
+
+    @wraps(make)
+    def method(self: Role, /, *args: A.args, **options: A.kwargs) -> RedisOperation[R]:
+        return RedisOperation(lambda: make(self, *args, **options))
+
+    return method
+
+
+def stored(settings: QueueSettings) -> dict[str, Any]:
+    """The settings as fields of the queue's record; a missing one is None."""
+    values = {
+        "lease_for": duration(settings.lease_for),
+        "max_attempts": settings.max_attempts,
+        "retry": stored_retry(settings.retry),
+        "journal": settings.journal.value,
+        "retention_for": duration(settings.retention_for),
+        "target_lag_for": duration(settings.target_lag_for),
+    }
+    return {name: value if value is None else str(value) for name, value in values.items()}
+
+
+def json_text(value: Any) -> str:
+    """Equal values have equal text."""
+    return msgspec.json.encode(value, order="sorted").decode()
+
+
+def stored_retry(retry: Retry | None) -> str | None:
+    return None if retry is None else json_text(retry.as_data())

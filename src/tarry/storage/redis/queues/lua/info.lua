@@ -1,0 +1,3 @@
+-- The record of a queue.
+-- include: lua/_queue
+return redis.call('HGETALL', q)

@@ -1,0 +1,3 @@
+-- The server's clock.
+local time = redis.call('TIME')
+return {time[1], time[2]}

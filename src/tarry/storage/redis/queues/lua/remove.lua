@@ -1,0 +1,27 @@
+-- Remove a batch of what a deleted queue still has, each message with its event; then its record. 0: nothing is left.
+-- The journal stays for a day, so that readers who follow it learn what happened.
+-- include: lua/_deleted
+-- include: lua/_journal
+-- include: lua/_rows
+local removed = 0
+for _, kind in ipairs({{':rows', 'dropped'}, {':letters', 'purged'}}) do
+  local page = redis.call('HSCAN', q .. kind[1], 0, 'COUNT', 500)[2]
+  for i = 1, #page, 2 do
+    local row = cmsgpack.unpack(page[i + 1])
+    row.key = row.key or page[i]
+    note(kind[2], row)
+    if kind[1] == ':rows' then
+      remove(row)
+    else
+      redis.call('HDEL', q .. ':letters', page[i])
+      redis.call('HDEL', q .. ':dead_payloads', page[i])
+      redis.call('ZREM', q .. ':dead', page[i])
+    end
+    removed = removed + 1
+  end
+end
+if removed > 0 then return removed end
+note_queue('queue_deleted')
+redis.call('EXPIRE', q .. ':journal', 86400)
+redis.call('DEL', q, q .. ':waiters', q .. ':steps')
+return 0

@@ -1,0 +1,115 @@
+"""`QueuesRole` on Redis. Names are in the registry, everything else in the record of the queue, in another slot of a cluster:
+the order of the steps decides what a process that ends between them leaves behind, and the record of the queue is right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from tarry.core.errors import InvalidState, UnknownQueue
+from tarry.core.limits import check_queue_name
+from tarry.core.messages.model import Counted, Counts
+from tarry.core.settings import QueueInfo, QueueSettings
+from tarry.storage.redis.operation import Op, RedisRole, instant, operation, since, stored
+from tarry.storage.redis.rows import info_of
+
+
+class RedisQueues(RedisRole):
+    @operation
+    def create(self, name: str, settings: QueueSettings, *, exist_ok: bool) -> Op[QueueInfo]:
+        if (yield from self._ids(name)).id is None:
+            _, record, is_new = yield from self._create(name, settings)
+            if is_new:
+                return info_of(record)
+        try:
+            existing = info_of((yield from self._in_queue(name, "queues/info")))
+        except UnknownQueue:  # the name is left of a queue whose deletion was interrupted, and is free now
+            return info_of((yield from self._create(name, settings))[1])
+        if not exist_ok:
+            raise _taken(name)
+        return existing
+
+    @operation
+    def edit(self, name: str, settings: QueueSettings, *, only: frozenset[str]) -> Op[QueueInfo]:
+        return info_of((yield from self._in_queue(name, "queues/edit", settings=stored(settings), only=sorted(only))))
+
+    @operation
+    def rename(self, name: str, new_name: str) -> Op[QueueInfo]:
+        """Reserve the name, change the record, then the registry."""
+        check_queue_name(new_name)
+        yield from self._in_queue(name, "queues/info")
+        id = (yield from self._ids(name)).id
+        if not (yield from self._registry("queues/reserve", name=new_name, id=id)):
+            raise _taken(new_name)
+        record = yield from self._in_queue(name, "queues/rename", new_name=new_name)
+        yield from self._registry("queues/unregister", name=name, id=id, new_name=new_name)
+        self._forget(name, new_name)
+        return info_of(record)
+
+    @operation
+    def delete(self, name: str, *, force: bool) -> Op[None]:
+        live, dead = yield from self._in_queue(name, "queues/delete", force=force)
+        if (live or dead) and not force:
+            raise InvalidState(
+                f"queue {name!r} is not empty: {live:,} live and {dead:,} dead messages",
+                hint="drop and purge them first, or force the deletion",
+            )
+        id = (yield from self._ids(name)).id
+        if id is not None:
+            yield from self._registry("queues/unregister", name=name, id=id)
+            self._forget(name)
+            while (yield from self._by_id(id, "queues/remove")):
+                pass
+
+    @operation
+    def info(self, name: str) -> Op[QueueInfo]:
+        return info_of((yield from self._in_queue(name, "queues/info")))
+
+    @operation
+    def infos(self) -> Op[list[QueueInfo]]:
+        infos: list[QueueInfo] = []
+        for name in sorted((yield from self._names())):
+            try:
+                infos.append(info_of((yield from self._in_queue(name, "queues/info"))))
+            except UnknownQueue:  # deleted meanwhile
+                continue
+        return infos
+
+    def _names(self) -> Op[list[str]]:
+        names: Sequence[bytes] = yield from self._registry("queues/names")
+        return [name.decode() for name, id in zip(names[::2], names[1::2], strict=True) if not id.startswith(b"~")]
+
+    @operation
+    def counts(self, name: str, *, limit: int = 10_000) -> Op[Counts]:
+        reply: Any = yield from self._in_queue(name, "queues/counts")
+
+        def counted(n: int) -> Counted:
+            return Counted(min(n, max(limit, 0)), capped=n > limit)
+
+        delayed, ready, leased, dead = map(counted, reply[:4])
+        return Counts(delayed=delayed, ready=ready, leased=leased, dead=dead, lag_for=since(reply[4]))
+
+    @operation
+    def pause(self, name: str, *, reason: str | None = None) -> Op[QueueInfo]:
+        return info_of((yield from self._in_queue(name, "queues/pause", reason=reason)))
+
+    @operation
+    def resume(self, name: str) -> Op[QueueInfo]:
+        return info_of((yield from self._in_queue(name, "queues/resume")))
+
+    @operation
+    def now(self) -> Op[datetime]:
+        pinned = self._shared.clock.pinned()
+        if pinned is not None:
+            return pinned
+        seconds, microseconds = yield from self._registry("queues/now")
+        return instant(int(seconds) * 1_000_000 + int(microseconds))
+
+    def _forget(self, *names: str) -> None:
+        for name in names:
+            self._shared.ids.pop(name, None)
+
+
+def _taken(name: str) -> InvalidState:
+    return InvalidState(f"there is a queue named {name!r} already", hint="choose another name")

@@ -1,0 +1,87 @@
+"""The roles of a Redis store, and what both kinds of store have in common."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+import time
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tarry.core.clock import AuthorityClock, Clock
+from tarry.core.errors import InvalidInput, InvalidState
+from tarry.core.settings import StoreSettings
+from tarry.core.wakeup.wait_queue import WaitQueue
+from tarry.storage.redis.dead_letters.role import RedisDeadLetters
+from tarry.storage.redis.journal.role import RedisJournal
+from tarry.storage.redis.messages.role import RedisMessages
+from tarry.storage.redis.operation import Call, Shared
+from tarry.storage.redis.queues.role import RedisQueues
+from tarry.storage.redis.wakeup.listener import Listener
+from tarry.storage.redis.wakeup.role import RedisWakeup
+
+
+class AbsentRole:
+    """A role that the Redis store does not have. Each of its methods says so."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __getattr__(self, name: str) -> Any:
+        raise InvalidState(f"the Redis store has no {self._what}", hint="use the PostgreSQL store")
+
+
+class Request(NamedTuple):
+    """The arguments of EVALSHA after the hash, the same for every try."""
+
+    slot: int
+    arguments: tuple[Any, ...]
+
+
+class Requests:
+    """Request numbers by slot. A slot has one request in flight, so a queue remembers one reply per slot, not per request."""
+
+    def __init__(self) -> None:
+        self._name = secrets.token_hex(6)
+        self._numbers = itertools.count(1)
+        self._slots = itertools.count(1)
+        self._free: list[int] = []
+
+    def begin(self, call: Call) -> Request:
+        try:
+            slot = self._free.pop()
+        except IndexError:
+            slot = next(self._slots)
+        params = {name: value for name, value in call.params.items() if value is not None}
+        params |= {"slot": f"{self._name}:{slot}", "request": next(self._numbers)}
+        try:
+            packed = msgspec.msgpack.encode(params)
+        except (UnicodeEncodeError, OverflowError, ValueError) as error:
+            self._free.append(slot)
+            raise InvalidInput(f"a key or another argument cannot be stored: {error}") from error
+        return Request(slot, (1, call.key, packed, *call.payloads))
+
+    def end(self, request: Request) -> None:
+        self._free.append(request.slot)
+
+
+class RedisRoles:
+    def __init__(self, url: str, clock: Clock | None, settings: StoreSettings) -> None:
+        self.settings = settings
+        shared = Shared(clock or AuthorityClock(), settings)
+        self.messages = RedisMessages(shared)
+        self.queues = RedisQueues(shared)
+        self.dead_letters = RedisDeadLetters(shared)
+        self.journal = RedisJournal(shared)
+        wait_queue = WaitQueue(
+            scan_every=settings.scan_every, listening_scan_every=settings.listening_scan_every, monotonic=time.monotonic
+        )
+        self._listener = Listener(url, settings, wait_queue, trusted=isinstance(shared.clock, AuthorityClock))
+        self.wakeup = RedisWakeup(shared, wait_queue, self._listener)
+        self.cron: Any = AbsentRole("schedules")
+        self.security: Any = AbsentRole("API keys, audit log and idempotency keys")
+        self.maintenance: Any = AbsentRole("maintenance")
+        self.rollups: Any = AbsentRole("rollups")
+        self.search: Any = AbsentRole("search")
+        self._requests = Requests()

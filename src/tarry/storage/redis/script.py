@@ -1,0 +1,36 @@
+"""Lua as values: the text of a script with its includes, and the hash by which Redis knows it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha1
+from importlib.resources import files
+from typing import LiteralString
+
+_INCLUDE = re.compile(r"^-- include: (\S+)$", re.MULTILINE)
+_COMMENT = re.compile(r"^ *--.*\n|  --.*$|^\n", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    name: str
+    text: str
+    sha: str
+
+
+@cache
+def script(name: LiteralString) -> Script:
+    """The script of messages/lua/ack.lua for "messages/ack".
+
+    A line `-- include: lua/_rows` stands for the text of that file, once."""
+    subject, _, verb = name.rpartition("/")
+    text = _COMMENT.sub("", _text(f"{subject}/lua/{verb}", set()))
+    return Script(name, text, sha1(text.encode()).hexdigest())  # noqa: S324 - the hash that EVALSHA takes
+
+
+def _text(path: str, included: set[str]) -> str:
+    included.add(path)
+    text = files("tarry.storage.redis").joinpath(f"{path}.lua").read_text(encoding="utf-8")
+    return _INCLUDE.sub(lambda line: "" if line[1] in included else _text(line[1], included), text)

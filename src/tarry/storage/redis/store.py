@@ -1,0 +1,109 @@
+"""The Redis store: connections, scripts, retries. The blocking one is generated."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any, TypeVar
+
+from redis.exceptions import NoScriptError, RedisError
+
+from tarry.core.analytics.port import Analytics
+from tarry.core.clock import Clock
+from tarry.core.errors import InvalidInput, InvalidState
+from tarry.core.operation import Operation, foreign
+from tarry.core.ports import Connections
+from tarry.core.security.idempotency import AsyncDoing, IdempotencyKey, StoredResponse
+from tarry.core.settings import StoreSettings
+from tarry.storage.redis.clients import awaiting_client, blocking_client, node_of, pool_now
+from tarry.storage.redis.errors import NotReplicated, is_transient, translated
+from tarry.storage.redis.operation import Call, RedisOperation
+from tarry.storage.redis.roles import AbsentRole, RedisRoles, Request
+
+R = TypeVar("R")
+
+REPLICATED_WITHIN_MS = 2_000
+"""How long a change waits for its replicas before it is tried again."""
+
+
+class AsyncRedisStore(RedisRoles):
+    def __init__(
+        self, url: str, *, clock: Clock | None = None, settings: StoreSettings = StoreSettings(), replicas: int = 0
+    ) -> None:
+        """`replicas`: how many of them must have received a change before it counts as done."""
+        super().__init__(url, clock, settings)
+        self._replicas = replicas
+        if True:  # ASYNC
+            self._client = awaiting_client(url, settings)
+            self.analytics: Analytics = AbsentRole("data pipeline")  # pyright: ignore[reportAttributeAccessIssue]
+        else:
+            self._client = blocking_client(url, settings)
+
+    async def run(self, operation: Operation[R], conn: Any = None) -> R:
+        if not isinstance(operation, RedisOperation):
+            raise foreign(operation)
+        if conn is not None:
+            raise InvalidInput(
+                "Redis cannot take part in a transaction of your database",
+                hint="leave conn out, or use the PostgreSQL store",
+            )
+        op = operation.start()
+        try:
+            call = next(op)
+            while True:
+                call = op.send(await self._reply(call))
+        except StopIteration as stop:
+            return stop.value
+
+    async def _reply(self, call: Call) -> Any:
+        """Retry after transient errors, with the same request: what was executed already is not executed again."""
+        request = self._requests.begin(call)
+        retry, started_s, failures = self.settings.connection_retry, time.monotonic(), 0
+        while True:
+            try:
+                reply = await self._execute(call, request)
+            except (RedisError, OSError) as error:
+                failures += 1
+                pause_s = retry.pause(failures).total_seconds()
+                spent_s = time.monotonic() - started_s + pause_s
+                is_last = failures > retry.retries or spent_s > retry.total_for.total_seconds()
+                if is_last or not is_transient(error):
+                    raise translated(error, failures) from error
+            else:
+                self._requests.end(request)
+                return reply
+            await asyncio.sleep(pause_s)
+
+    async def _execute(self, call: Call, request: Request) -> Any:
+        try:
+            return await self._send(call, ("EVALSHA", call.script.sha, *request.arguments))
+        except NoScriptError:  # a server that was restarted, or another node
+            return await self._send(call, ("EVAL", call.script.text, *request.arguments))
+
+    async def _send(self, call: Call, command: tuple[Any, ...]) -> Any:
+        if not self._replicas:
+            return await self._client.execute_command(*command)
+        # WAIT is about the writes of its own connection, so both go in one pipeline.
+        async with node_of(self._client, call.key).pipeline(transaction=False) as pipe:
+            pipe.execute_command(*command)
+            pipe.execute_command("WAIT", self._replicas, REPLICATED_WITHIN_MS)
+            reply, confirmed = await pipe.execute(raise_on_error=False)
+        if isinstance(reply, Exception):
+            raise reply
+        if confirmed < self._replicas:
+            raise NotReplicated(f"{confirmed} of {self._replicas} replicas confirmed the change")
+        return reply
+
+    async def once(self, request: IdempotencyKey, do: AsyncDoing) -> StoredResponse | None:
+        raise InvalidState("the Redis store has no idempotency keys", hint="use the PostgreSQL store")
+
+    async def connections(self) -> Connections:
+        return pool_now(self._client)
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._listener.close)
+        self.wakeup.wait_queue.notify_all()  # consumers that still wait fail at their next call
+        if True:  # ASYNC
+            await self._client.aclose()
+        else:
+            self._client.close()

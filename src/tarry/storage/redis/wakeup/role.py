@@ -1,0 +1,33 @@
+"""`WakeupRole` on Redis: wait/notify with a regular scan."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from tarry.core.wakeup.wait_queue import WaitHint, WaitQueue
+from tarry.storage.redis.operation import Op, RedisRole, Shared, duration, operation, since
+from tarry.storage.redis.wakeup.listener import Listener
+
+_LONGER = timedelta(seconds=5)
+"""How much longer than its sleep a process is notified, until it announces the next one."""
+
+
+class RedisWakeup(RedisRole):
+    def __init__(self, shared: Shared, wait_queue: WaitQueue, listener: Listener) -> None:
+        super().__init__(shared)
+        self.wait_queue = wait_queue
+        self._listener = listener
+
+    @operation
+    def announce(self, queue: str, *, sleep_for: timedelta, type: str | None = None) -> Op[WaitHint]:
+        self._listener.ensure()
+        notified_for = sleep_for + _LONGER if self._listener.is_listening else timedelta(0)
+        due_in = yield from self._in_queue(
+            queue,
+            "wakeup/announce",
+            channel=self._listener.channel,
+            type=type,
+            sleep_for=duration(sleep_for),
+            notified_for=duration(notified_for) or None,
+        )
+        return WaitHint(since(due_in) if due_in else None, notified_for)
