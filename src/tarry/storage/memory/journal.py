@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice
-from typing import Any
 
-from tarry.core.analytics.anomalies import Mute
-from tarry.core.analytics.manifest import ArchivedDay
+from tarry.core.analytics.no_pipeline import NoPipeline
 from tarry.core.analytics.port import AnalyticsPage, AnalyticsQuery
-from tarry.core.errors import InvalidInput, InvalidState
+from tarry.core.errors import InvalidInput
 from tarry.core.journal.events import Event, EventKind
 from tarry.core.journal.positions import EventPage, GapReason, Position
 from tarry.core.journal.snapshots import SnapshotBound
@@ -57,7 +55,7 @@ class MemoryJournal(MemoryRole):
         return int(end) - 1 if first == end and not running else None
 
 
-class MemoryAnalytics(MemoryRole):
+class MemoryAnalytics(MemoryRole, NoPipeline):
     async def events(
         self, query: AnalyticsQuery, *, kinds: Iterable[EventKind] | None = None, consumer: str | None = None
     ) -> AnalyticsPage[Event]:
@@ -79,28 +77,3 @@ class MemoryAnalytics(MemoryRole):
         ]
         rows = events[: query.limit]
         return AnalyticsPage(rows=rows, next=str(rows[-1].id) if rows and len(events) > len(rows) else None)
-
-    async def _page(self, query: AnalyticsQuery, **filters: Any) -> AnalyticsPage[Any]:
-        return AnalyticsPage(rows=[])
-
-    async def _nothing(self, *args: Any, **options: Any) -> Any:
-        return None
-
-    async def _rows(self, *args: Any, **options: Any) -> list[Any]:
-        return []
-
-    async def _lakes(self, *, limit: int = 100) -> Mapping[str, list[ArchivedDay]]:
-        return {}
-
-    async def _not_muted(self, **options: Any) -> Mute:
-        raise InvalidState(
-            "nothing can be muted: the memory store has no data pipeline", hint="tarry serve on PostgreSQL"
-        )
-
-    async def unmute(self, id: int) -> bool:
-        return False
-
-    minutes = hours = forecasts = anomalies = _page
-    anomaly = acknowledge = _nothing
-    mutes = bands = runs = last_runs = lake_files = _rows
-    lake_days, mute = _lakes, _not_muted

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
@@ -10,8 +9,8 @@ from tarry.core.cron.model import DueCount, TickRecord
 from tarry.core.dead_letters.redrive import RedriveOutcome
 from tarry.core.journal.events import Event, JournalLevel
 from tarry.core.journal.events import EventKind as K
-from tarry.core.journal.replay import BEGINS, ENDS
 from tarry.core.messages.model import Counted
+from tarry.core.rollups.compute import consumers_of, deaths_of, slices_of, start_of, times_of
 from tarry.core.rollups.model import (
     DUE_COUNTED,
     ConsumerSlice,
@@ -21,17 +20,9 @@ from tarry.core.rollups.model import (
     RolledUp,
     Standing,
     TimeBucket,
-    bucket_of,
-    measured,
 )
 from tarry.storage.memory.cron import MemoryCron
 from tarry.storage.memory.state import MemoryOperation, MemoryQueue, MemoryRole, MemoryState, locked
-
-_COUNTED = {
-    K.OFFERED: "offered", K.LEASED: "leased", K.ACKED: "acked", K.NACKED: "nacked", K.EXPIRED: "expired",
-    K.BURIED: "buried", K.REDRIVEN: "redriven", K.DROPPED: "removed", K.CRON_REPLACED: "removed",
-}  # fmt: skip
-_OF_CONSUMERS = frozenset({K.LEASED, K.TOUCHED, K.ACKED, K.NACKED, K.EXPIRED, K.RELEASED, K.BURIED})
 
 
 class MemoryRollups(MemoryRole):
@@ -47,43 +38,19 @@ class MemoryRollups(MemoryRole):
     def slices(
         self, width: timedelta, since: datetime, until: datetime, *, queue: str | None = None
     ) -> list[QueueSlice]:
-        totals: dict[tuple[datetime, str], Counter[str]] = {}
-        for start, event in self._events(width, since, until, queue):
-            total = totals.setdefault((start, event.queue), Counter())
-            if event.kind in _COUNTED:
-                total[_COUNTED[event.kind]] += 1
-            total["live_delta"] += (event.kind in BEGINS) - (event.kind in ENDS)
-            total["dead_delta"] += (event.kind is K.BURIED) - (event.kind in (K.REDRIVEN, K.DISCARDED))
-        return [QueueSlice(name, start, **total) for (start, name), total in sorted(totals.items())]
+        return slices_of(self._events(width, since, until, queue))
 
     @locked
     def times(
         self, measure: Measure, width: timedelta, since: datetime, until: datetime, *, queue: str | None = None
     ) -> list[TimeBucket]:
-        totals: Counter[tuple[datetime, str, int]] = Counter()
-        for start, event in self._events(width, since, until, queue):
-            took = measured(event)
-            if took is not None and took[0] is measure:
-                totals[start, event.queue, bucket_of(took[1])] += 1
-        return [TimeBucket(name, start, bucket, n) for (start, name, bucket), n in sorted(totals.items())]
+        return times_of(self._events(width, since, until, queue), measure)
 
     @locked
     def consumers(
         self, width: timedelta, since: datetime, until: datetime, *, queue: str | None = None
     ) -> list[ConsumerSlice]:
-        totals: dict[tuple[datetime, str, str], tuple[Counter[K], float, datetime]] = {}
-        for start, event in self._events(width, since, until, queue):
-            if event.consumer is None or event.kind not in _OF_CONSUMERS:
-                continue
-            took, group = measured(event), (start, event.queue, event.consumer)
-            kinds, work_s, last_at = totals.get(group, (Counter[K](), 0.0, event.at))
-            kinds[event.kind] += 1
-            work_s += took[1] if took is not None and took[0] is Measure.WORK else 0.0
-            totals[group] = (kinds, work_s, max(last_at, event.at))
-        return [
-            ConsumerSlice(name, consumer, start, **_counts(kinds), work_s=work_s, last_at=last_at)
-            for (start, name, consumer), (kinds, work_s, last_at) in sorted(totals.items())
-        ]
+        return consumers_of(self._events(width, since, until, queue))
 
     @locked
     def standings(self, *, limit: int = 1_000, queue: str | None = None) -> list[Standing]:
@@ -116,15 +83,8 @@ class MemoryRollups(MemoryRole):
     ) -> list[DeathSlice]:
         own = self._state.queues.get(queue)
         letters = [] if own is None else sorted(own.dead.values(), key=lambda dead: dead.age_order)
-        slices: dict[tuple[str, datetime | None], list[str | None]] = {}
-        for dead in letters[-limit:]:
-            inside = since <= dead.died_at < until
-            start = since + (dead.died_at - since) // width * width if inside else None
-            slices.setdefault((dead.fingerprint, start), []).append(dead.consumer)
-        return [
-            DeathSlice(fingerprint, start, len(consumers), tuple(sorted({name for name in consumers if name})))
-            for (fingerprint, start), consumers in slices.items()
-        ]
+        deaths = [(dead.fingerprint, dead.died_at, dead.consumer) for dead in letters[-limit:]]
+        return deaths_of(deaths, width, since, until)
 
     @locked
     def redrive_outcome(self, job: int, *, limit: int = 10_000) -> RedriveOutcome:
@@ -145,12 +105,7 @@ class MemoryRollups(MemoryRole):
     def _events(
         self, width: timedelta, since: datetime, until: datetime, queue: str | None
     ) -> Iterator[tuple[datetime, Event]]:
-        seconds = width.total_seconds()
         for event, _ in self._state.log.events:
-            start = event.at - timedelta(seconds=event.at.timestamp() % seconds)
+            start = start_of(event, width)
             if since <= start < until and queue in (None, event.queue) and event.queue in self._state.queues:
                 yield start, event
-
-
-def _counts(kinds: Counter[K]) -> dict[str, int]:
-    return {kind.value: kinds[kind] for kind in (K.LEASED, K.ACKED, K.NACKED, K.EXPIRED)}

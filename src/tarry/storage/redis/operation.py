@@ -118,7 +118,9 @@ class RedisRole:
             if looked_up > 1:
                 # The process that renamed or deleted the queue has not yet said so in the registry, or has ended before.
                 new_name = (yield from self._by_id(id, "queues/name")).decode()
-                yield from self._registry("queues/unregister", name=queue, id=id, new_name=new_name or None)
+                yield from self._registry(
+                    "queues/unregister", name=queue, id=id, new_name=new_name or None, deleting=not new_name
+                )
         raise LockTimeout(f"the queue {queue!r} is being renamed or deleted", hint="retry the request")
 
     def _leads(self, lead: Leadership | None) -> Op[bool]:
@@ -138,7 +140,7 @@ class RedisRole:
 
     def _create(self, queue: str, settings: QueueSettings) -> Op[tuple[str, Any, bool]]:
         """The id of the queue with this name, its record if it is new, and whether it is."""
-        id = uuid.uuid4().hex[:16]
+        id = uuid.uuid4().hex[:15]
         record = yield from self._by_id(id, "queues/create", queue=check_queue_name(queue), settings=stored(settings))
         winner = (yield from self._registry("queues/register", name=queue, id=id)).decode().lstrip("~")
         if winner != id:

@@ -15,9 +15,12 @@ from tarry.core.settings import StoreSettings
 from tarry.core.wakeup.wait_queue import WaitQueue
 from tarry.storage.redis.dead_letters.role import RedisDeadLetters
 from tarry.storage.redis.journal.role import RedisJournal
+from tarry.storage.redis.maintenance.role import RedisMaintenance
 from tarry.storage.redis.messages.role import RedisMessages
 from tarry.storage.redis.operation import Call, Shared
 from tarry.storage.redis.queues.role import RedisQueues
+from tarry.storage.redis.rollups.role import RedisRollups
+from tarry.storage.redis.search.role import RedisSearch
 from tarry.storage.redis.wakeup.listener import Listener
 from tarry.storage.redis.wakeup.role import RedisWakeup
 
@@ -81,7 +84,7 @@ class RedisRoles:
         self.wakeup = RedisWakeup(shared, wait_queue, self._listener)
         self.cron: Any = AbsentRole("schedules")
         self.security: Any = AbsentRole("API keys, audit log and idempotency keys")
-        self.maintenance: Any = AbsentRole("maintenance")
-        self.rollups: Any = AbsentRole("rollups")
-        self.search: Any = AbsentRole("search")
+        self.maintenance = RedisMaintenance(shared)
+        self.rollups = RedisRollups(shared, self.queues, self.journal, self.dead_letters)
+        self.search = RedisSearch(shared, self.messages)
         self._requests = Requests()

@@ -17,8 +17,9 @@ from tarry.core.security.idempotency import AsyncDoing, IdempotencyKey, StoredRe
 from tarry.core.settings import StoreSettings
 from tarry.storage.redis.clients import awaiting_client, blocking_client, node_of, pool_now
 from tarry.storage.redis.errors import NotReplicated, is_transient, translated
+from tarry.storage.redis.journal.analytics import RedisAnalytics
 from tarry.storage.redis.operation import Call, RedisOperation
-from tarry.storage.redis.roles import AbsentRole, RedisRoles, Request
+from tarry.storage.redis.roles import RedisRoles, Request
 
 R = TypeVar("R")
 
@@ -35,7 +36,7 @@ class AsyncRedisStore(RedisRoles):
         self._replicas = replicas
         if True:  # ASYNC
             self._client = awaiting_client(url, settings)
-            self.analytics: Analytics = AbsentRole("data pipeline")  # pyright: ignore[reportAttributeAccessIssue]
+            self.analytics: Analytics = RedisAnalytics(self.run, self.journal)
         else:
             self._client = blocking_client(url, settings)
 

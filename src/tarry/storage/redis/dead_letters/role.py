@@ -194,7 +194,7 @@ class RedisDeadLetters(RedisRole):
         )
         stored = StoredJob(job, (yield from self._ids(queue)).id or "", before_version)
         id, text = yield from self._registry(
-            "dead_letters/add_job", [msgspec.json.encode(stored)], request=request.hex, next_at=str(micros(now))
+            "dead_letters/add_job", [msgspec.json.encode(stored)], job_request=request.hex, next_at=str(micros(now))
         )
         return (yield from self._current(id, _stored(text))).job
 

@@ -262,12 +262,12 @@ class RedisMessages(RedisRole):
         messages: builtins.list[StoredMessage[bytes]] = []
         after = filter.after
         while True:
-            page, after = yield from self._page(queue, after, filter)
+            page, after = yield from self.page(queue, after, filter)
             messages += [message for message in page if state in (None, message.state)]
             if after is None or len(messages) >= limit:
                 return messages[: max(limit, 0)]
 
-    def _page(
+    def page(
         self, queue: str, after: MessagePosition | None, filter: Filter
     ) -> Op[tuple[builtins.list[StoredMessage[bytes]], MessagePosition | None]]:
         """Messages of a bounded scan, and where it ended; None: at the end."""

@@ -57,10 +57,11 @@ class RedisQueues(RedisRole):
             )
         id = (yield from self._ids(name)).id
         if id is not None:
-            yield from self._registry("queues/unregister", name=name, id=id)
+            yield from self._registry("queues/unregister", name=name, id=id, deleting=True)
             self._forget(name)
             while (yield from self._by_id(id, "queues/remove")):
                 pass
+            yield from self._registry("maintenance/removed", id=id)
 
     @operation
     def info(self, name: str) -> Op[QueueInfo]:

@@ -1,31 +1,15 @@
 -- A page of dead letters by time of death and version, from a position on, oldest or newest first; payloads only if wanted.
 -- Bounded: the position is found by bisection of those that died at the same time, and at most `part` letters are read.
 -- include: lua/_queue
+-- include: lua/_ranks
 local set, total = q .. ':dead', redis.call('ZCARD', q .. ':dead')
-
--- How many letters are before the position, or at it where `inclusive`.
-local function rank_of(died, version, inclusive)
-  local at = num(died)
-  local low = redis.call('ZCOUNT', set, '-inf', '(' .. at)
-  local high = low + redis.call('ZCOUNT', set, at, at)
-  while low < high do
-    local middle = math.floor((low + high) / 2)
-    local other = tonumber(redis.call('ZRANGE', set, middle, middle)[1])
-    if other < version or (inclusive and other == version) then
-      low = middle + 1
-    else
-      high = middle
-    end
-  end
-  return low
-end
 
 local first, last
 if a.newest_first then
-  last = a.died and rank_of(a.died, a.version, false) - 1 or total - 1
+  last = a.died and rank_after(set, a.died, a.version - 1) - 1 or total - 1
   first = math.max(last - a.part + 1, 0)
 else
-  first = a.died and rank_of(a.died, a.version, true) or 0
+  first = a.died and rank_after(set, a.died, a.version) or 0
   last = math.min(first + a.part, total) - 1
 end
 local letters = {}

@@ -4,32 +4,14 @@
 -- include: lua/_queue
 -- include: lua/_journal
 -- include: lua/_rows
+-- include: lua/_ranks
 local view = a.type and q .. ':type:' .. a.type or q
 local part, leased_read = a.part, 10000
 local found, horizon = {}, nil
 
-local function version_of(member) return tonumber(string.sub(member, 1, 16)) end
-
--- The rank of the first member after the position where the last page ended, by bisection of those due at the same time.
-local function rank_after(set)
-  if not a.after_due then return 0 end
-  local at = num(a.after_due)
-  local low = redis.call('ZCOUNT', set, '-inf', '(' .. at)
-  local high = low + redis.call('ZCOUNT', set, at, at)
-  while low < high do
-    local middle = math.floor((low + high) / 2)
-    if version_of(redis.call('ZRANGE', set, middle, middle)[1]) > a.after_version then
-      high = middle
-    else
-      low = middle + 1
-    end
-  end
-  return low
-end
-
 for priority = a.priority or 0, a.priority or 9 do
   local set = view .. ':due:' .. priority
-  local first = rank_after(set)
+  local first = rank_after(set, a.after_due, a.after_version)
   local page = redis.call('ZRANGE', set, first, first + part - 1, 'WITHSCORES')
   for i = 1, #page, 2 do found[#found + 1] = {tonumber(page[i + 1]), page[i]} end
   if #page == 2 * part then

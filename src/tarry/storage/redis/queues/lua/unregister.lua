@@ -3,6 +3,7 @@
 local a = cmsgpack.unpack(ARGV[1])
 local names, former = KEYS[1] .. ':names', KEYS[1] .. ':former'
 if redis.call('HGET', names, a.name) == a.id then redis.call('HDEL', names, a.name) end
+if a.deleting then redis.call('SADD', KEYS[1] .. ':deleting', a.id) end
 if a.new_name then
   redis.call('HSET', names, a.new_name, a.id)
   redis.call('HSET', KEYS[1] .. ':journals', a.id, a.new_name)

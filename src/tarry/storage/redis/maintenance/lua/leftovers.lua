@@ -1,0 +1,2 @@
+-- Queues that are being deleted.
+return redis.call('SMEMBERS', KEYS[1] .. ':deleting')

@@ -1,0 +1,44 @@
+-- Record leases that have ended, and bury messages without attempts left: one step along the due messages of each priority,
+-- of at most `limit` each. Delivery does not depend on it. A paused queue is left alone.
+-- Replies with the numbers recorded, buried and walked, and where each priority goes on, by due time and version.
+-- include: lua/_queue
+-- include: lua/_journal
+-- include: lua/_rows
+-- include: lua/_ranks
+local expired, buried, walked, cursor = 0, 0, 0, {}
+
+local function sweep(row)
+  if not is_free(row) then return end
+  local is_new = row.token and not row.expired_at
+  if is_new then
+    note('expired', row, {leased = true})
+    row.expired_at = now
+    expired = expired + 1
+  end
+  if is_exhausted(row, row.attempts_of_poll) then
+    bury(row, 'exhausted')
+    buried = buried + 1
+  elseif is_new then
+    store(row)
+  end
+end
+
+if not queue.paused_at then
+  return_expired(q)
+  for _, from in ipairs(a.from) do
+    local set = q .. ':due:' .. from[1]
+    local first = rank_after(set, from[2], from[3])
+    local page = redis.call('ZRANGE', set, first, first + a.limit - 1, 'WITHSCORES')
+    for i = 1, #page, 2 do
+      if tonumber(page[i + 1]) > now then break end
+      sweep(row_of(key_of(page[i])))
+      walked = walked + 1
+      if i == 2 * a.limit - 1 then
+        cursor[#cursor + 1] = from[1]
+        cursor[#cursor + 1] = page[i + 1]
+        cursor[#cursor + 1] = version_of(page[i])
+      end
+    end
+  end
+end
+return done({expired, buried, walked, cursor})

@@ -1,0 +1,96 @@
+"""`MaintenanceRole` on Redis: leadership in the registry, the sweep in the slot of each queue."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from tarry.core.errors import UnknownQueue
+from tarry.core.maintenance.database import DatabaseStatus
+from tarry.core.maintenance.leadership import Leadership
+from tarry.core.maintenance.sweeping import Partitions, SweepCursor, Swept, VacuumProblem
+from tarry.storage.redis.operation import Op, RedisRole, duration, instant, micros, operation
+
+_MOST_SWEPT = 1_000
+"""Messages of each priority that one script sweeps."""
+
+
+class RedisMaintenance(RedisRole):
+    @operation
+    def acquire(self, name: str, holder: str, lead_for: timedelta) -> Op[Leadership | None]:
+        params = {"name": name, "holder": holder, "lead_for": duration(lead_for)}
+        return _leadership((yield from self._registry("maintenance/acquire", **params)))
+
+    @operation
+    def renew(self, held: Leadership, lead_for: timedelta) -> Op[Leadership | None]:
+        return (yield from self._renew(held, lead_for))
+
+    @operation
+    def resign(self, held: Leadership) -> Op[bool]:
+        return (yield from self._renew(held, timedelta(0))) is not None
+
+    def _renew(self, held: Leadership, lead_for: timedelta) -> Op[Leadership | None]:
+        params = {"name": held.name, "holder": held.holder, "fence": held.fence, "lead_for": duration(lead_for)}
+        return _leadership((yield from self._registry("maintenance/renew", **params)))
+
+    @operation
+    def leader(self, name: str) -> Op[Leadership | None]:
+        leaders = yield from self._registry("maintenance/leaders")
+        return next((_leadership(row) for row in leaders if row[4] and row[0].decode() == name), None)
+
+    @operation
+    def leaders(self) -> Op[list[Leadership]]:
+        found = [_leadership(row) for row in (yield from self._registry("maintenance/leaders"))]
+        return sorted(leader for leader in found if leader is not None)
+
+    @operation
+    def sweep(
+        self, queue: str, *, after: SweepCursor | None = None, limit: int = 1000, lead: Leadership | None = None
+    ) -> Op[Swept]:
+        if not (yield from self._leads(lead)):
+            return Swept()
+        places = after or ((None,) * 10 if after is None else ())
+        starts = [
+            [priority] if place is None else [priority, micros(place[0]), place[1]]
+            for priority, place in zip(range(9, -1, -1), places, strict=True)
+            if after is None or place is not None
+        ]
+        try:
+            expired, buried, walked, rows = yield from self._in_queue(
+                queue, "maintenance/sweep", **{"from": starts}, limit=max(1, min(limit, _MOST_SWEPT))
+            )
+        except UnknownQueue:
+            return Swept()
+        ends = {priority: (instant(due), version) for priority, due, version in zip(*[iter(rows)] * 3, strict=True)}
+        cursor = tuple(ends.get(priority) for priority in range(9, -1, -1)) if ends else None
+        return Swept(expired, buried, walked, cursor)
+
+    @operation
+    def remove_leftovers(self) -> Op[int]:
+        """What a process that was deleting a queue left behind when it ended."""
+        removed = 0
+        for id in (yield from self._registry("maintenance/leftovers")):
+            removed += yield from self._by_id(id.decode(), "queues/remove")
+            if not removed:
+                yield from self._registry("maintenance/removed", id=id.decode())
+        return removed
+
+    @operation
+    def make_partitions(self, days: int, *, lead: Leadership | None = None) -> Op[Partitions]:
+        """No-op: the streams are bounded."""
+        yield from ()
+        return Partitions(0, 0, 0, overflowing=False)
+
+    @operation
+    def vacuum_problems(self) -> Op[list[VacuumProblem]]:
+        yield from ()
+        return []
+
+    @operation
+    def database(self) -> Op[DatabaseStatus | None]:
+        yield from ()
+        return None
+
+
+def _leadership(row: Any) -> Leadership | None:
+    return None if row is None else Leadership(row[0].decode(), row[1].decode(), row[2], instant(row[3]))

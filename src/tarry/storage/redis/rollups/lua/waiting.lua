@@ -1,0 +1,3 @@
+-- Processes that wait for a message of this queue.
+-- include: lua/_queue
+return redis.call('HLEN', q .. ':waiters')

@@ -1,0 +1,153 @@
+"""`RollupsRole` on Redis: computed from the bounded journals when it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from tarry.core.cron.model import DueCount, TickRecord
+from tarry.core.dead_letters.redrive import RedriveOutcome
+from tarry.core.errors import InvalidState, UnknownQueue
+from tarry.core.journal.events import Event, EventKind, JournalLevel
+from tarry.core.messages.model import Counted
+from tarry.core.rollups.compute import Timed, consumers_of, deaths_of, slices_of, start_of, times_of
+from tarry.core.rollups.model import ConsumerSlice, DeathSlice, Measure, QueueSlice, RolledUp, Standing, TimeBucket
+from tarry.core.rollups.port import DUE_COUNTED, due_share
+from tarry.storage.redis.dead_letters.role import RedisDeadLetters
+from tarry.storage.redis.journal.role import RedisJournal
+from tarry.storage.redis.operation import Op, RedisOperation, RedisRole, Shared, duration, micros, operation
+from tarry.storage.redis.queues.role import RedisQueues
+from tarry.storage.redis.rows import event_of
+
+_AT_ONCE = 1_000
+
+
+class RedisRollups(RedisRole):
+    def __init__(self, shared: Shared, queues: RedisQueues, journal: RedisJournal, letters: RedisDeadLetters) -> None:
+        super().__init__(shared)
+        self._queues, self._journal, self._letters = queues, journal, letters
+
+    @operation
+    def roll_up(self) -> Op[RolledUp]:
+        yield from ()
+        return RolledUp(0, complete=True)
+
+    @operation
+    def slices(
+        self, width: timedelta, since: datetime, until: datetime, *, queue: str | None = None
+    ) -> Op[list[QueueSlice]]:
+        return slices_of((yield from self._events(width, since, until, queue)))
+
+    @operation
+    def times(
+        self, measure: Measure, width: timedelta, since: datetime, until: datetime, *, queue: str | None = None
+    ) -> Op[list[TimeBucket]]:
+        return times_of((yield from self._events(width, since, until, queue)), measure)
+
+    @operation
+    def consumers(
+        self, width: timedelta, since: datetime, until: datetime, *, queue: str | None = None
+    ) -> Op[list[ConsumerSlice]]:
+        return consumers_of((yield from self._events(width, since, until, queue)))
+
+    @operation
+    def standings(self, *, limit: int = 1_000) -> Op[list[Standing]]:
+        rows: list[Standing] = []
+        for info in (yield from self._queues.infos().start()):
+            try:
+                counts = yield from self._queues.counts(info.name, limit=limit).start()
+                whole = yield from self._queues.counts(info.name, limit=2**31).start()
+                waiting = yield from self._in_queue(info.name, "rollups/waiting")
+            except UnknownQueue:  # deleted meanwhile
+                continue
+            live = dead = None
+            if info.settings.journal is not JournalLevel.OFF:
+                live, dead = whole.delayed.n + whole.ready.n + whole.leased.n, whole.dead.n
+            row = Standing(queue=info.name, counts=counts, waiting=waiting, live_total=live, dead_total=dead)
+            rows.append(row)
+        return rows
+
+    @operation
+    def due_ahead(
+        self, since: datetime, until: datetime, every: timedelta, *, queue: str | None = None, limit: int = DUE_COUNTED
+    ) -> Op[list[DueCount]]:
+        names = [info.name for info in (yield from self._queues.infos().start()) if queue in (None, info.name)]
+        return (yield from self.due_counts(names, since, until, every, due_share(len(names), limit)))
+
+    def due_counts(
+        self, names: Sequence[str], since: datetime, until: datetime, every: timedelta, limit: int
+    ) -> Op[list[DueCount]]:
+        counts: list[DueCount] = []
+        for name in names:
+            try:
+                reply = yield from self._in_queue(
+                    name,
+                    "rollups/due",
+                    since=micros(since),
+                    til=micros(until),
+                    every=duration(every),
+                    limit=limit,
+                )
+            except UnknownQueue:
+                continue
+            rows = zip(reply[::3], reply[1::3], reply[2::3], strict=True)
+            counts += [DueCount(name, since + bucket * every, n, retries) for bucket, n, retries in rows]
+        return sorted(counts, key=lambda count: (count.start_at, count.queue))
+
+    @operation
+    def deaths(
+        self, queue: str, width: timedelta, since: datetime, until: datetime, *, limit: int = 5_000
+    ) -> Op[list[DeathSlice]]:
+        try:
+            letters = yield from self._letters.list(queue, limit=limit).start()
+        except UnknownQueue:
+            return []
+        deaths = [(letter.fingerprint or "", letter.died_at, letter.consumer) for letter in letters]
+        return deaths_of(deaths, width, since, until)
+
+    @operation
+    def redrive_outcome(self, job: int, *, limit: int = 10_000) -> Op[RedriveOutcome]:
+        stored = yield from self._letters.redrive_job(job).start()
+        if stored is None or stored.queue_is_gone:
+            return RedriveOutcome(Counted(0), Counted(0))
+        events = yield from self._recent([stored.queue])
+        redriven = (event for event in events if event.kind is EventKind.REDRIVEN)
+        revived = [event for event in redriven if (event.detail or {}).get("job") == job]
+        chosen = revived[:limit]
+        dead, live = yield from self._in_queue(
+            stored.queue,
+            "rollups/revived",
+            versions=[str(event.version) for event in chosen],
+            keys=[event.key for event in chosen],
+        )
+        capped = len(revived) > limit
+        return RedriveOutcome(Counted(dead, capped), Counted(live, capped))
+
+    def recent_ticks(
+        self, schedules: Sequence[str], until: datetime, *, limit: int
+    ) -> RedisOperation[list[TickRecord]]:
+        raise InvalidState("the Redis store has no schedules", hint="use the PostgreSQL store")
+
+    @operation
+    def forget(self, *, limit: int = 10_000) -> Op[int]:
+        yield from ()
+        return 0
+
+    def _events(self, width: timedelta, since: datetime, until: datetime, queue: str | None) -> Op[Timed]:
+        infos = yield from self._queues.infos().start()
+        events = yield from self._recent([info.name for info in infos if queue in (None, info.name)])
+        timed = ((start_of(event, width), event) for event in events)
+        return [(start, event) for start, event in timed if since <= start < until]
+
+    def _recent(self, names: Sequence[str]) -> Op[list[Event]]:
+        """What the journals of these queues still have, oldest first."""
+        events: list[Event] = []
+        for name in names:
+            id, before = (yield from self._journal.id_of(name)), None
+            while id is not None:
+                entries = yield from self._journal.before(id, before, _AT_ONCE)
+                events += [event for entry in entries if (event := event_of(*entry, name)) is not None]
+                if len(entries) < _AT_ONCE:
+                    break
+                before = entries[-1][0].decode().partition("-")[0]
+        return sorted(events, key=lambda event: event.id)

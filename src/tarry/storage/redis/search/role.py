@@ -1,0 +1,140 @@
+"""`SearchRole` on Redis: bounded scans in due order, and the jobs of the registry."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from tarry.core.errors import UnknownQueue
+from tarry.core.messages.model import EVERYTHING, Counted, MessagePosition, StoredMessage
+from tarry.core.search.bulk import BulkJob, BulkProgress, BulkState, Verb
+from tarry.core.search.port import WALK, SearchPage
+from tarry.core.search.query import Search
+from tarry.storage.redis.messages.role import RedisMessages
+from tarry.storage.redis.operation import Op, RedisRole, Shared, instant, operation
+
+_TRIES = 10
+
+
+class RedisSearch(RedisRole):
+    def __init__(self, shared: Shared, messages: RedisMessages) -> None:
+        super().__init__(shared)
+        self._messages = messages
+
+    @operation
+    def messages(
+        self,
+        search: Search,
+        queues: Sequence[str],
+        *,
+        limit: int = 50,
+        after: MessagePosition | None = None,
+        payloads: bool = False,
+    ) -> Op[SearchPage]:
+        """A share of `WALK` for each queue. The page ends where the first scan was cut off."""
+        found: builtins.list[StoredMessage[bytes]] = []
+        horizon: MessagePosition | None = None
+        share = max(500, WALK // max(1, len(queues)))
+        for queue in queues:
+            place, scanned = after, 0
+            while scanned < share:
+                filter = replace(EVERYTHING, payloads=payloads)
+                try:
+                    page, place = yield from self._messages.page(queue, place, filter)
+                except UnknownQueue:
+                    page, place = [], None
+                found += page
+                scanned += len(page)
+                if place is None:
+                    break
+            else:
+                horizon = place if horizon is None else min(horizon, place or horizon)
+        inside = [message for message in found if horizon is None or (message.due_at, message.version) <= horizon]
+        matching = [message for message in inside if _admits(search, message)]
+        matching.sort(key=lambda message: (message.due_at, message.version))
+        return SearchPage(
+            messages=matching[: max(limit, 0)],
+            matching=Counted(len(matching), capped=horizon is not None),
+            scanned=len(inside),
+            horizon=horizon,
+        )
+
+    @operation
+    def journal_since(self) -> Op[datetime | None]:
+        """Not known: each queue keeps its last events, however old they are."""
+        yield from ()
+        return None
+
+    @operation
+    def start_bulk(
+        self, verb: Verb, query: str, queues: Sequence[str], *, started_by: str, error: str | None = None
+    ) -> Op[BulkJob]:
+        now, _ = yield from self._registry("search/jobs", limit=0)
+        job = BulkJob(
+            id=0,
+            verb=verb,
+            query=query,
+            queues=tuple(queues),
+            started_by=started_by,
+            state=BulkState.RUNNING,
+            created_at=instant(now),
+            updated_at=instant(now),
+            error=error,
+        )
+        return replace(job, id=(yield from self._registry("search/add_job", [msgspec.json.encode(job)])))
+
+    @operation
+    def bulk_jobs(
+        self, *, job: int | None = None, idle_for: timedelta | None = None, limit: int = 50
+    ) -> Op[builtins.list[BulkJob]]:
+        now, rows = yield from self._registry("search/jobs", id=job, limit=1_000)
+        jobs = [_job(id, text) for id, text in zip(rows[::2], rows[1::2], strict=True)]
+        if idle_for is not None:
+            jobs = [each for each in jobs if each.is_running and each.updated_at < instant(now) - idle_for]
+        return jobs[: max(limit, 0)]
+
+    @operation
+    def save_bulk(self, job: int, progress: BulkProgress, *, step: int | None = None) -> Op[BulkJob | None]:
+        for _ in range(_TRIES):
+            now, rows = yield from self._registry("search/jobs", id=job, limit=1)
+            before = _job(*rows) if rows else None
+            if before is None or (not before.is_running if step is None else before.step != step):
+                return None
+            state = progress.state if before.is_running else before.state
+            saved = replace(
+                before,
+                changed=before.changed + progress.changed,
+                skipped=before.skipped + progress.skipped,
+                after=progress.after or before.after,
+                state=state,
+                reason=progress.reason or before.reason,
+                step=before.step + (step is not None),
+                updated_at=instant(now),
+                ended_at=None if state is BulkState.RUNNING else before.ended_at or instant(now),
+            )
+            texts = [msgspec.json.encode(saved), rows[1]]
+            if (yield from self._registry("search/save_job", texts, id=job)):
+                return saved
+        return None
+
+
+def _admits(search: Search, message: StoredMessage[Any]) -> bool:
+    return search.state in (None, message.state) and search.admits(
+        key=message.key,
+        type=message.type,
+        consumer=message.consumer,
+        error=message.last_error,
+        attempt=message.attempt,
+        priority=message.priority,
+        due_at=message.due_at,
+        created_at=message.created_at,
+    )
+
+
+def _job(id: int, text: bytes) -> BulkJob:
+    return replace(msgspec.json.decode(text, type=BulkJob), id=id)
