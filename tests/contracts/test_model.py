@@ -1,4 +1,4 @@
-"""Memory and PostgreSQL, side by side with a model, over random lives: they never disagree.
+"""Memory, PostgreSQL and Redis, side by side with a model, over random lives: they never disagree.
 
 HYPOTHESIS_PROFILE=deep looks for longer.
 """
@@ -322,6 +322,6 @@ class SideBySide(RuleBasedStateMachine):
             assert {key: end for key, end in ends.items() if end is not None} == live
 
 
-def test_memory_and_postgres_never_disagree_with_the_model(backends: Backends) -> None:
-    side_by_side = [backends.get("memory"), backends.get("postgres-18-async")]
+def test_the_stores_never_disagree_with_the_model(backends: Backends) -> None:
+    side_by_side = [backends.get("memory"), backends.get("postgres-18-async"), backends.get("redis-async")]
     run_state_machine_as_test(lambda: SideBySide(side_by_side))  # pyright: ignore[reportArgumentType]

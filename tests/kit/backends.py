@@ -36,7 +36,9 @@ POSTGRES = ("postgres-18-async", f"postgres-{oldest()}")
 """Every statement on the newest and on the oldest major, every contract over both ways to run it: what a statement does
 does not depend on whether its caller blocks."""
 REDIS = ("redis", "redis-async")
-REDIS_ROLES = frozenset({"messages", "queues", "wakeup", "dead_letters", "journal", "maintenance", "search", "rollups"})
+REDIS_ROLES = frozenset(
+    {"messages", "queues", "wakeup", "dead_letters", "journal", "maintenance", "search", "security", "rollups"}
+)
 """Folders of contracts whose roles the Redis store has."""
 where_the_messages_are = pytest.mark.where_the_messages_are
 """Contracts of roles that a client of a broker does not have: not collected for it."""

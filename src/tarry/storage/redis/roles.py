@@ -21,6 +21,7 @@ from tarry.storage.redis.operation import Call, Shared
 from tarry.storage.redis.queues.role import RedisQueues
 from tarry.storage.redis.rollups.role import RedisRollups
 from tarry.storage.redis.search.role import RedisSearch
+from tarry.storage.redis.security.role import RedisSecurity
 from tarry.storage.redis.wakeup.listener import Listener
 from tarry.storage.redis.wakeup.role import RedisWakeup
 
@@ -57,7 +58,7 @@ class Requests:
         except IndexError:
             slot = next(self._slots)
         params = {name: value for name, value in call.params.items() if value is not None}
-        params |= {"slot": f"{self._name}:{slot}", "request": next(self._numbers)}
+        params = {"slot": f"{self._name}:{slot}", "request": next(self._numbers)} | params
         try:
             packed = msgspec.msgpack.encode(params)
         except (UnicodeEncodeError, OverflowError, ValueError) as error:
@@ -83,7 +84,7 @@ class RedisRoles:
         self._listener = Listener(url, settings, wait_queue, trusted=isinstance(shared.clock, AuthorityClock))
         self.wakeup = RedisWakeup(shared, wait_queue, self._listener)
         self.cron: Any = AbsentRole("schedules")
-        self.security: Any = AbsentRole("API keys, audit log and idempotency keys")
+        self.security = RedisSecurity(shared, self.messages)
         self.maintenance = RedisMaintenance(shared)
         self.rollups = RedisRollups(shared, self.queues, self.journal, self.dead_letters)
         self.search = RedisSearch(shared, self.messages)

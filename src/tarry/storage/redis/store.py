@@ -10,7 +10,7 @@ from redis.exceptions import NoScriptError, RedisError
 
 from tarry.core.analytics.port import Analytics
 from tarry.core.clock import Clock
-from tarry.core.errors import InvalidInput, InvalidState
+from tarry.core.errors import InvalidInput
 from tarry.core.operation import Operation, foreign
 from tarry.core.ports import Connections
 from tarry.core.security.idempotency import AsyncDoing, IdempotencyKey, StoredResponse
@@ -96,7 +96,16 @@ class AsyncRedisStore(RedisRoles):
         return reply
 
     async def once(self, request: IdempotencyKey, do: AsyncDoing) -> StoredResponse | None:
-        raise InvalidState("the Redis store has no idempotency keys", hint="use the PostgreSQL store")
+        """The work is not part of a transaction: if the process ends before its response is stored, it may be repeated."""
+        stored = await self.run(self.security.claim(request))
+        if stored:
+            return stored[0]
+        response = None
+        try:
+            response = await do(None)
+        finally:
+            await self.run(self.security.keep(request, response))
+        return response
 
     async def connections(self) -> Connections:
         return pool_now(self._client)

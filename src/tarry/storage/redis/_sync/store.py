@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from redis.exceptions import NoScriptError, RedisError
 
 from tarry.core.clock import Clock
-from tarry.core.errors import InvalidInput, InvalidState
+from tarry.core.errors import InvalidInput
 from tarry.core.operation import Operation, foreign
 from tarry.core.ports import Connections
 from tarry.core.security.idempotency import Doing, IdempotencyKey, StoredResponse
@@ -88,7 +88,16 @@ class RedisStore(RedisRoles):
         return reply
 
     def once(self, request: IdempotencyKey, do: Doing) -> StoredResponse | None:
-        raise InvalidState("the Redis store has no idempotency keys", hint="use the PostgreSQL store")
+        """The work is not part of a transaction: if the process ends before its response is stored, it may be repeated."""
+        stored = self.run(self.security.claim(request))
+        if stored:
+            return stored[0]
+        response = None
+        try:
+            response = do(None)
+        finally:
+            self.run(self.security.keep(request, response))
+        return response
 
     def connections(self) -> Connections:
         return pool_now(self._client)

@@ -13,7 +13,7 @@ local kept = a.slot and redis.call('GET', q .. ':request:' .. a.slot)
 kept = kept and cmsgpack.unpack(kept)
 if kept and kept[1] ~= a.request then kept = nil end
 -- A write, so that WAIT on this connection waits for the replicas, too.
-if kept then redis.call('PEXPIRE', q .. ':request:' .. a.slot, 60000) end
+if kept then redis.call('PEXPIRE', q .. ':request:' .. a.slot, math.floor((a.keep_for or 60000000) / 1000)) end
 if kept and not a.nonce then return kept[2] end  -- a poll has a nonce, and reads its leases again
 
 local queue = {}
@@ -35,8 +35,9 @@ local function next_of(counter)
   return value
 end
 
--- For the repetition of this request, within a minute.
+-- For the repetition of this request, within a minute, or as long as the caller wants.
+local keep_ms = math.floor((a.keep_for or 60000000) / 1000)
 local function remember(reply)
-  if a.slot then redis.call('SET', q .. ':request:' .. a.slot, cmsgpack.pack({a.request, reply}), 'PX', 60000) end
+  if a.slot then redis.call('SET', q .. ':request:' .. a.slot, cmsgpack.pack({a.request, reply}), 'PX', keep_ms) end
   return reply
 end

@@ -57,7 +57,7 @@ class RedisMaintenance(RedisRole):
         ]
         try:
             expired, buried, walked, rows = yield from self._in_queue(
-                queue, "maintenance/sweep", **{"from": starts}, limit=max(1, min(limit, _MOST_SWEPT))
+                queue, "maintenance/sweep", starts=starts, limit=max(1, min(limit, _MOST_SWEPT))
             )
         except UnknownQueue:
             return Swept()

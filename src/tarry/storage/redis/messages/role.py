@@ -55,10 +55,14 @@ class RedisMessages(RedisRole):
         outcomes = dict(zip(survivors, stored, strict=True))
         return [outcomes[index] if outcome is None else outcome for index, outcome in enumerate(decided)]
 
-    def _offer(self, queue: str, drafts: Sequence[Draft]) -> Op[builtins.list[Outcome]]:
+    def offer_once(self, queue: str, draft: Draft, once: dict[str, Any]) -> Op[Outcome]:
+        """`once` names the request, instead of a slot of this process."""
+        return (yield from self._offer(queue, [draft], **once))[0]
+
+    def _offer(self, queue: str, drafts: Sequence[Draft], **once: Any) -> Op[builtins.list[Outcome]]:
         payloads = [draft.payload for draft in drafts]
         fields = [draft_fields(draft) for draft in drafts]
-        reply = yield from self._in_queue(queue, "messages/offer", payloads, create=True, drafts=fields)
+        reply = yield from self._in_queue(queue, "messages/offer", payloads, create=True, drafts=fields, **once)
         return [_OUTCOMES[letter] for letter in reply]
 
     @operation

@@ -146,7 +146,7 @@ class RedisRollups(RedisRole):
             id, before = (yield from self._journal.id_of(name)), None
             while id is not None:
                 entries = yield from self._journal.before(id, before, _AT_ONCE)
-                events += [event for entry in entries if (event := event_of(*entry, name)) is not None]
+                events += [event for entry in entries if (event := event_of(entry[0], entry[1], name)) is not None]
                 if len(entries) < _AT_ONCE:
                     break
                 before = entries[-1][0].decode().partition("-")[0]

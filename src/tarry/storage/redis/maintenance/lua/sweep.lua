@@ -25,7 +25,7 @@ end
 
 if not queue.paused_at then
   return_expired(q)
-  for _, from in ipairs(a.from) do
+  for _, from in ipairs(a.starts) do
     local set = q .. ':due:' .. from[1]
     local first = rank_after(set, from[2], from[3])
     local page = redis.call('ZRANGE', set, first, first + a.limit - 1, 'WITHSCORES')

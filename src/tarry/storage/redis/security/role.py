@@ -1,0 +1,169 @@
+"""`SecurityRole` on Redis: API keys, the audit log, and stored responses of idempotency keys."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from tarry.core.errors import InvalidState, LockTimeout
+from tarry.core.maintenance.leadership import Leadership
+from tarry.core.messages.model import Draft
+from tarry.core.messages.outcomes import Outcome
+from tarry.core.security.api_keys import ApiKey
+from tarry.core.security.audit import AUDITS_SEARCHED, Audited
+from tarry.core.security.idempotency import IdempotencyKey, StoredResponse
+from tarry.storage.redis.messages.role import RedisMessages
+from tarry.storage.redis.operation import Op, RedisRole, Shared, duration, instant, operation
+
+_PAGE = 1_000
+_TRIES = 10
+_KEPT_FOR = timedelta(days=1)
+"""How long a queue remembers an idempotent offer whose response was not stored, because its process ended."""
+
+
+class RedisSecurity(RedisRole):
+    def __init__(self, shared: Shared, messages: RedisMessages) -> None:
+        super().__init__(shared)
+        self._messages = messages
+
+    @operation
+    def add_key(self, key: ApiKey, *, expires_for: timedelta | None) -> Op[ApiKey]:
+        now = instant((yield from self._registry("security/keys", ids=[]))[0])
+        ends = [end for end in (None if expires_for is None else now + expires_for, key.expires_at) if end is not None]
+        stored = replace(key, created_at=now, expires_at=min(ends, default=None))
+        if not (yield from self._registry("security/add_key", [msgspec.json.encode(stored)], id=key.id)):
+            raise InvalidState("there is a key with this id already", hint="try again: ids are random")
+        return _current(stored, now)
+
+    @operation
+    def find_keys(self, ids: Sequence[str]) -> Op[list[ApiKey]]:
+        return (yield from self._keys(list(ids)))
+
+    @operation
+    def keys(self) -> Op[list[ApiKey]]:
+        return (yield from self._keys(None))
+
+    def _keys(self, ids: list[str] | None) -> Op[list[ApiKey]]:
+        now, rows = yield from self._registry("security/keys", ids=ids)
+        keys = [_current(_key(row), instant(now)) for row in rows]
+        return sorted(keys, key=lambda key: (key.created_at, key.id))
+
+    @operation
+    def revoke_key(self, id: str) -> Op[ApiKey | None]:
+        for _ in range(_TRIES):
+            now, rows = yield from self._registry("security/keys", ids=[id])
+            if not rows:
+                return None
+            key = _key(rows[0])
+            revoked = replace(key, revoked_at=key.revoked_at or instant(now))
+            if (yield from self._registry("security/set_key", [msgspec.json.encode(revoked), rows[0]], id=id)):
+                return _current(revoked, instant(now))
+        raise LockTimeout(f"the key {id} changes all the time", hint="try again")
+
+    @operation
+    def audit(
+        self,
+        actor: str,
+        action: str,
+        *,
+        queue: str | None = None,
+        detail: Mapping[str, Any] | None = None,
+        request_id: str | None = None,
+    ) -> Op[int]:
+        row = {"actor": actor, "action": action, "queue": queue, "detail": detail, "request_id": request_id}
+        return (yield from self._registry("security/audit", [msgspec.json.encode(row)]))
+
+    @operation
+    def audited(self, id: int, status: int, *, detail: Mapping[str, Any] | None = None) -> Op[None]:
+        yield from self._registry("security/audited", [msgspec.json.encode([status, detail])], id=id)
+
+    @operation
+    def audits(
+        self, *, limit: int = 100, before: int | None = None, actor: str | None = None, action: str | None = None
+    ) -> Op[list[Audited]]:
+        found: list[Audited] = []
+        for _ in range(AUDITS_SEARCHED // _PAGE):
+            before, rows = yield from self._registry("security/audits", before=before, limit=_PAGE)
+            found += [
+                row
+                for row in map(_audited, rows)
+                if (actor or "").lower() in row.actor.lower() and (action or "").lower() in row.action.lower()
+            ]
+            if len(found) >= limit or before <= 1:
+                break
+        return found[: max(limit, 0)]
+
+    @operation
+    def claim(self, request: IdempotencyKey) -> Op[list[StoredResponse | None]]:
+        """The stored response in a list (None: the key was used for another request), or an empty list: execute it."""
+        return (yield from self._claim(request))
+
+    def _claim(self, request: IdempotencyKey) -> Op[list[StoredResponse | None]]:
+        params = {"key": _id(request), "fingerprint": request.fingerprint.hex()}
+        state, *stored = yield from self._registry("security/claim", **params)
+        if state == b"busy":
+            raise LockTimeout("the same request is being executed", hint="retry the request")
+        if state == b"other":
+            return [None]
+        return [StoredResponse(stored[0], stored[1], replayed=True)] if stored else []
+
+    @operation
+    def keep(self, request: IdempotencyKey, response: StoredResponse | None) -> Op[None]:
+        """Store the response of a claimed request; None: it failed, and may be executed again."""
+        yield from self._keep(request, response)
+
+    def _keep(self, request: IdempotencyKey, response: StoredResponse | None) -> Op[None]:
+        status, body = (None, b"") if response is None else (response.status, response.body)
+        params = {"key": _id(request), "fingerprint": request.fingerprint.hex(), "status": status}
+        yield from self._registry("security/keep", [body], **params)
+
+    @operation
+    def offer_idempotent(
+        self, queue: str, draft: Draft, request: IdempotencyKey, show: Callable[[Outcome], StoredResponse]
+    ) -> Op[StoredResponse | None]:
+        """The queue remembers the offer by the idempotency key, so a process that ends before the response is stored leaves
+        an offer that the repeated request does not make again."""
+        stored = yield from self._claim(request)
+        if stored:
+            return stored[0]
+        once = {"slot": _id(request), "request": request.fingerprint.hex(), "keep_for": duration(_KEPT_FOR)}
+        try:
+            response = show((yield from self._messages.offer_once(queue, draft, once)))
+        except BaseException:
+            yield from self._keep(request, None)
+            raise
+        yield from self._keep(request, response)
+        return response
+
+    @operation
+    def forget_responses(self, older_than: timedelta, *, limit: int = 1000, lead: Leadership | None = None) -> Op[int]:
+        if not (yield from self._leads(lead)):
+            return 0
+        params = {"older_than": duration(older_than), "limit": max(limit, 0)}
+        return (yield from self._registry("security/forget", **params))
+
+
+def _id(request: IdempotencyKey) -> str:
+    """Of fixed length, whatever the caller chose."""
+    return hashlib.sha256(f"{request.caller}\0{request.key}".encode()).hexdigest()[:40]
+
+
+def _key(text: bytes) -> ApiKey:
+    return msgspec.json.decode(text, type=ApiKey)
+
+
+def _current(key: ApiKey, now: datetime) -> ApiKey:
+    return replace(key, active=key.revoked_at is None and (key.expires_at is None or key.expires_at > now))
+
+
+def _audited(row: Any) -> Audited:
+    id, at, text, ended = row
+    fields = msgspec.json.decode(text)
+    status, more = msgspec.json.decode(ended) if ended else (None, None)
+    detail = fields["detail"] if more is None else {**(fields["detail"] or {}), **more}
+    return Audited(**{**fields, "detail": detail}, id=id, at=instant(at), status=status)
