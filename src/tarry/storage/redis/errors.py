@@ -13,8 +13,8 @@ _REFUSED = (
     "MASTERDOWN",
     "CLUSTERDOWN",
     "TRYAGAIN",
-    "MOVED",
-    "ASK",
+    "MOVED ",
+    "ASK ",
     "NOREPLICAS",
     "UNBLOCKED",
 )

@@ -53,7 +53,7 @@ def since(microseconds: int | float | str | bytes) -> timedelta:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Call:
+class ScriptCall:
     """One execution of a script. A reply of None: the key is not the queue that `params` names."""
 
     script: Script
@@ -62,7 +62,7 @@ class Call:
     payloads: Sequence[bytes] = ()
 
 
-Op = Generator[Call, Any, R]
+Op = Generator[ScriptCall, Any, R]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,7 +77,7 @@ class QueueIds(NamedTuple):
 
 
 @dataclass(slots=True)
-class Shared:
+class RoleContext:
     """What the roles of one store have in common."""
 
     clock: Clock
@@ -87,36 +87,36 @@ class Shared:
 
 
 class RedisRole:
-    def __init__(self, shared: Shared) -> None:
-        self._shared = shared
+    def __init__(self, context: RoleContext) -> None:
+        self._context = context
 
     def _now(self) -> int | None:
-        pinned = self._shared.clock.pinned()
+        pinned = self._context.clock.pinned()
         return None if pinned is None else micros(pinned)
 
     def _registry(self, name: LiteralString, payloads: Sequence[bytes] = (), /, **params: Any) -> Op[Any]:
-        return (yield Call(script(name), REGISTRY, {"now": self._now(), **params}, payloads))
+        return (yield ScriptCall(script(name), REGISTRY, {"now": self._now(), **params}, payloads))
 
     def _by_id(self, id: str, name: LiteralString, /, **params: Any) -> Op[Any]:
-        return (yield Call(script(name), key_of(id), {"now": self._now(), **params}))
+        return (yield ScriptCall(script(name), key_of(id), {"now": self._now(), **params}))
 
     def _in_queue(
         self, queue: str, name: LiteralString, payloads: Sequence[bytes] = (), /, *, create: bool = False, **params: Any
     ) -> Op[Any]:
-        """Call a script of the queue with this name. `create`: like offers and polls, make a queue that is missing."""
+        """ScriptCall a script of the queue with this name. `create`: like offers and polls, make a queue that is missing."""
         call = {"queue": queue, "now": self._now(), **params}
         for looked_up in range(_LOOKUPS):
             id = (yield from self._ids(queue)).id
             if id is None:
-                if not create or not self._shared.settings.create_queues:
+                if not create or not self._context.settings.create_queues:
                     raise UnknownQueue(queue)
                 id = (yield from self._create(queue, QueueSettings()))[0]
-            reply = yield Call(script(name), key_of(id), call, payloads)
+            reply = yield ScriptCall(script(name), key_of(id), call, payloads)
             if reply is not None:
                 return reply
-            self._shared.ids.pop(queue, None)
+            self._context.ids.pop(queue, None)
             if looked_up > 1:
-                # The process that renamed or deleted the queue has not yet said so in the registry, or has ended before.
+                # The process that renamed or deleted the queue has not changed the registry yet, or has ended before.
                 new_name = (yield from self._by_id(id, "queues/name")).decode()
                 yield from self._registry(
                     "queues/unregister", name=queue, id=id, new_name=new_name or None, deleting=not new_name
@@ -130,12 +130,12 @@ class RedisRole:
         return bool((yield from self._registry("maintenance/leads", name=lead.name, fence=lead.fence)))
 
     def _ids(self, queue: str) -> Op[QueueIds]:
-        ids = self._shared.ids.get(queue)
+        ids = self._context.ids.get(queue)
         if ids is None:
             id, former = yield from self._registry("queues/resolve", name=queue)
             ids = QueueIds(id.decode() or None, tuple(former.decode().split(",")) if former else ())
             if ids.id is not None:
-                self._shared.ids[queue] = ids
+                self._context.ids[queue] = ids
         return ids
 
     def _create(self, queue: str, settings: QueueSettings) -> Op[tuple[str, Any, bool]]:
@@ -145,7 +145,7 @@ class RedisRole:
         winner = (yield from self._registry("queues/register", name=queue, id=id)).decode().lstrip("~")
         if winner != id:
             yield from self._by_id(id, "queues/discard")
-        self._shared.ids.pop(queue, None)
+        self._context.ids.pop(queue, None)
         return winner, record, winner == id
 
 

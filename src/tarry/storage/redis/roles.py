@@ -17,17 +17,18 @@ from tarry.storage.redis.dead_letters.role import RedisDeadLetters
 from tarry.storage.redis.journal.role import RedisJournal
 from tarry.storage.redis.maintenance.role import RedisMaintenance
 from tarry.storage.redis.messages.role import RedisMessages
-from tarry.storage.redis.operation import Call, Shared
+from tarry.storage.redis.messages.steps import MessageScan, Offers
+from tarry.storage.redis.operation import RoleContext, ScriptCall
 from tarry.storage.redis.queues.role import RedisQueues
 from tarry.storage.redis.rollups.role import RedisRollups
 from tarry.storage.redis.search.role import RedisSearch
 from tarry.storage.redis.security.role import RedisSecurity
-from tarry.storage.redis.wakeup.listener import Listener
+from tarry.storage.redis.wakeup.listener import NotificationListener
 from tarry.storage.redis.wakeup.role import RedisWakeup
 
 
 class AbsentRole:
-    """A role that the Redis store does not have. Each of its methods says so."""
+    """A role that the Redis store does not have. Each of its methods raises an error."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -52,7 +53,7 @@ class Requests:
         self._slots = itertools.count(1)
         self._free: list[int] = []
 
-    def begin(self, call: Call) -> Request:
+    def begin(self, call: ScriptCall) -> Request:
         try:
             slot = self._free.pop()
         except IndexError:
@@ -73,19 +74,22 @@ class Requests:
 class RedisRoles:
     def __init__(self, url: str, clock: Clock | None, settings: StoreSettings) -> None:
         self.settings = settings
-        shared = Shared(clock or AuthorityClock(), settings)
-        self.messages = RedisMessages(shared)
-        self.queues = RedisQueues(shared)
-        self.dead_letters = RedisDeadLetters(shared)
-        self.journal = RedisJournal(shared)
+        context = RoleContext(clock or AuthorityClock(), settings)
+        offers, scan = Offers(context), MessageScan(context)
+        self.messages = RedisMessages(context, offers, scan)
+        self.queues = RedisQueues(context)
+        self.dead_letters = RedisDeadLetters(context)
+        self.journal = RedisJournal(context)
         wait_queue = WaitQueue(
             scan_every=settings.scan_every, listening_scan_every=settings.listening_scan_every, monotonic=time.monotonic
         )
-        self._listener = Listener(url, settings, wait_queue, trusted=isinstance(shared.clock, AuthorityClock))
-        self.wakeup = RedisWakeup(shared, wait_queue, self._listener)
+        self._listener = NotificationListener(
+            url, settings, wait_queue, trusted=isinstance(context.clock, AuthorityClock)
+        )
+        self.wakeup = RedisWakeup(context, wait_queue, self._listener)
         self.cron: Any = AbsentRole("schedules")
-        self.security = RedisSecurity(shared, self.messages)
-        self.maintenance = RedisMaintenance(shared)
-        self.rollups = RedisRollups(shared, self.queues, self.journal, self.dead_letters)
-        self.search = RedisSearch(shared, self.messages)
+        self.security = RedisSecurity(context, offers)
+        self.maintenance = RedisMaintenance(context)
+        self.rollups = RedisRollups(context, self.queues, self.journal, self.dead_letters)
+        self.search = RedisSearch(context, scan)
         self._requests = Requests()

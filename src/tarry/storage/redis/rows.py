@@ -20,7 +20,7 @@ from tarry.storage.redis.operation import duration, instant, json_text, micros, 
 _HASH_BYTES = 8
 
 
-class Row(msgspec.Struct, gc=False):
+class MessageRow(msgspec.Struct, gc=False):
     """A live message, or a dead letter; instants and durations are microseconds."""
 
     version: int
@@ -117,7 +117,7 @@ class Row(msgspec.Struct, gc=False):
         )
 
 
-row_of: Callable[[bytes], Row] = msgspec.msgpack.Decoder(Row).decode
+row_of: Callable[[bytes], MessageRow] = msgspec.msgpack.Decoder(MessageRow).decode
 
 
 def draft_fields(draft: Draft) -> dict[str, Any]:

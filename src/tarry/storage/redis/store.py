@@ -18,7 +18,7 @@ from tarry.core.settings import StoreSettings
 from tarry.storage.redis.clients import awaiting_client, blocking_client, node_of, pool_now
 from tarry.storage.redis.errors import NotReplicated, is_transient, translated
 from tarry.storage.redis.journal.analytics import RedisAnalytics
-from tarry.storage.redis.operation import Call, RedisOperation
+from tarry.storage.redis.operation import RedisOperation, ScriptCall
 from tarry.storage.redis.roles import RedisRoles, Request
 
 R = TypeVar("R")
@@ -56,7 +56,7 @@ class AsyncRedisStore(RedisRoles):
         except StopIteration as stop:
             return stop.value
 
-    async def _reply(self, call: Call) -> Any:
+    async def _reply(self, call: ScriptCall) -> Any:
         """Retry after transient errors, with the same request: what was executed already is not executed again."""
         request = self._requests.begin(call)
         retry, started_s, failures = self.settings.connection_retry, time.monotonic(), 0
@@ -75,13 +75,13 @@ class AsyncRedisStore(RedisRoles):
                 return reply
             await asyncio.sleep(pause_s)
 
-    async def _execute(self, call: Call, request: Request) -> Any:
+    async def _execute(self, call: ScriptCall, request: Request) -> Any:
         try:
             return await self._send(call, ("EVALSHA", call.script.sha, *request.arguments))
         except NoScriptError:  # a server that was restarted, or another node
             return await self._send(call, ("EVAL", call.script.text, *request.arguments))
 
-    async def _send(self, call: Call, command: tuple[Any, ...]) -> Any:
+    async def _send(self, call: ScriptCall, command: tuple[Any, ...]) -> Any:
         if not self._replicas:
             return await self._client.execute_command(*command)
         # WAIT is about the writes of its own connection, so both go in one pipeline.

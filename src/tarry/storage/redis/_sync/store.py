@@ -16,7 +16,7 @@ from tarry.core.security.idempotency import Doing, IdempotencyKey, StoredRespons
 from tarry.core.settings import StoreSettings
 from tarry.storage.redis.clients import blocking_client, node_of, pool_now
 from tarry.storage.redis.errors import NotReplicated, is_transient, translated
-from tarry.storage.redis.operation import Call, RedisOperation
+from tarry.storage.redis.operation import RedisOperation, ScriptCall
 from tarry.storage.redis.roles import RedisRoles, Request
 from tarry.storage.redis.store import REPLICATED_WITHIN_MS
 
@@ -48,7 +48,7 @@ class RedisStore(RedisRoles):
         except StopIteration as stop:
             return stop.value
 
-    def _reply(self, call: Call) -> Any:
+    def _reply(self, call: ScriptCall) -> Any:
         """Retry after transient errors, with the same request: what was executed already is not executed again."""
         request = self._requests.begin(call)
         retry, started_s, failures = self.settings.connection_retry, time.monotonic(), 0
@@ -67,13 +67,13 @@ class RedisStore(RedisRoles):
                 return reply
             time.sleep(pause_s)
 
-    def _execute(self, call: Call, request: Request) -> Any:
+    def _execute(self, call: ScriptCall, request: Request) -> Any:
         try:
             return self._send(call, ("EVALSHA", call.script.sha, *request.arguments))
         except NoScriptError:  # a server that was restarted, or another node
             return self._send(call, ("EVAL", call.script.text, *request.arguments))
 
-    def _send(self, call: Call, command: tuple[Any, ...]) -> Any:
+    def _send(self, call: ScriptCall, command: tuple[Any, ...]) -> Any:
         if not self._replicas:
             return self._client.execute_command(*command)
         # WAIT is about the writes of its own connection, so both go in one pipeline.

@@ -31,7 +31,7 @@ from tarry.core.errors import InvalidState, LockTimeout, UnknownRedrive
 from tarry.core.maintenance.leadership import Leadership
 from tarry.core.messages.model import Counted, DeadLetter
 from tarry.storage.redis.operation import Op, RedisRole, instant, micros, operation
-from tarry.storage.redis.rows import Row, row_of
+from tarry.storage.redis.rows import MessageRow, row_of
 
 _PART = 500
 """Letters that one script reads or changes."""
@@ -56,13 +56,13 @@ class StoredJob(msgspec.Struct):
 
 
 class Letter(msgspec.Struct):
-    row: Row
+    row: MessageRow
     payload: bytes
     blocked: bool
     """Its key is live."""
 
     @property
-    def place(self) -> DeadPlace:
+    def position(self) -> DeadPlace:
         return DeadPlace(instant(self.row.died_at or 0), self.row.version)
 
     def fits(self, where: DeadFilter) -> bool:
@@ -91,7 +91,7 @@ class RedisDeadLetters(RedisRole):
         self,
         queue: str,
         where: DeadFilter,
-        place: DeadPlace | None = None,
+        position: DeadPlace | None = None,
         *,
         newest_first: bool = False,
         payloads: bool = False,
@@ -108,8 +108,8 @@ class RedisDeadLetters(RedisRole):
                 part=_PART,
                 newest_first=newest_first,
                 payloads=payloads,
-                died=None if place is None else micros(place.died_at),
-                version=None if place is None else place.version,
+                died=None if position is None else micros(position.died_at),
+                version=None if position is None else position.version,
             )
             page = [
                 Letter(row_of(packed), payload, bool(live))
@@ -121,11 +121,11 @@ class RedisDeadLetters(RedisRole):
             scanned += len(page)
             if len(page) < _PART or enough(fitting) or (most is not None and scanned >= most):
                 return fitting
-            place = page[-1].place
+            position = page[-1].position
 
     @operation
     def groups(self, queue: str, *, limit: int = 100, cap: int = 10_000) -> Op[builtins.list[DeadGroup]]:
-        by_fingerprint: dict[str, builtins.list[Row]] = {}
+        by_fingerprint: dict[str, builtins.list[MessageRow]] = {}
         for letter in (yield from self._scan(queue, EVERY_LETTER, newest_first=True, most=_GROUPED)):
             by_fingerprint.setdefault(letter.row.fingerprint or "", []).append(letter.row)
         groups = [_group(rows, cap) for rows in by_fingerprint.values()]
@@ -145,13 +145,13 @@ class RedisDeadLetters(RedisRole):
         """Only where the key is free: of several dead letters of one key only the oldest is redriven."""
         where = DeadFilter(versions=None if versions is None else tuple(versions))
         yield from self._in_queue(queue, "queues/info")
-        moved, place = 0, None
+        moved, position = 0, None
         while moved < limit:
-            letters = yield from self._scan(queue, where, place, enough=bool)
+            letters = yield from self._scan(queue, where, position, enough=bool)
             if not letters:
                 break
             chosen = letters[: min(limit - moved, _PART)]
-            place = chosen[-1].place
+            position = chosen[-1].position
             moved += len((yield from self._revive(queue, chosen)))
         return moved
 
@@ -162,12 +162,12 @@ class RedisDeadLetters(RedisRole):
 
     @operation
     def discard(self, queue: str, *, where: DeadFilter = EVERY_LETTER) -> Op[int]:
-        discarded, place = 0, None
+        discarded, position = 0, None
         while True:
-            letters = yield from self._scan(queue, where, place, enough=bool)
+            letters = yield from self._scan(queue, where, position, enough=bool)
             if not letters:
                 return discarded
-            place = letters[-1].place
+            position = letters[-1].position
             versions = [str(letter.row.version) for letter in letters]
             discarded += yield from self._in_queue(queue, "dead_letters/discard", versions=versions)
 
@@ -292,13 +292,13 @@ class RedisDeadLetters(RedisRole):
 
     def _step(self, stored: StoredJob, now: datetime) -> Op[StoredJob]:
         job = stored.job
-        place = None if stored.after is None else DeadPlace(*stored.after)
+        position = None if stored.after is None else DeadPlace(*stored.after)
 
         def is_old(letter: Letter) -> bool:
-            return letter.row.version < stored.before_version and letter.place.died_at <= job.created_at
+            return letter.row.version < stored.before_version and letter.position.died_at <= job.created_at
 
         letters = yield from self._scan(
-            job.queue, job.where, place, enough=lambda letters: len(letters) > job.at_once, most=WALK
+            job.queue, job.where, position, enough=lambda letters: len(letters) > job.at_once, most=WALK
         )
         fitting = [letter for letter in letters if is_old(letter)]
         chosen, ended = fitting[: job.at_once], len(fitting) <= job.at_once
@@ -321,7 +321,7 @@ class RedisDeadLetters(RedisRole):
             canaries=canaries,
             canary_keys=keys,
         )
-        return msgspec.structs.replace(changed, after=tuple(chosen[-1].place)) if chosen else changed
+        return msgspec.structs.replace(changed, after=tuple(chosen[-1].position)) if chosen else changed
 
     @operation
     def next_redrive_in(self) -> Op[timedelta | None]:
@@ -342,7 +342,7 @@ def _stored(text: bytes) -> StoredJob:
     return _decode_job(text)
 
 
-def _group(rows: Sequence[Row], cap: int) -> DeadGroup:
+def _group(rows: Sequence[MessageRow], cap: int) -> DeadGroup:
     """Of the rows of one fingerprint, newest first."""
     newest, oldest = rows[0], rows[-1]
     return DeadGroup(

@@ -50,10 +50,10 @@ class RedisAnalytics(NoPipeline):
         horizon = 0
         for id in ids:
             entries = yield from self._journal.before(id, before, _SCANNED)
-            found = [event for entry in entries if (event := event_of(*entry)) is not None]
-            events += found
+            read = [event for entry in entries if (event := event_of(*entry)) is not None]
+            events += read
             if len(entries) == _SCANNED:
-                horizon = max(horizon, found[-1].id)
+                horizon = max(horizon, read[-1].id)
         events.sort(key=lambda event: event.id, reverse=True)
         fitting = [replace(event, payload=None) for event in events if event.id >= horizon and fits(event)]
         rows = fitting[: query.limit]

@@ -42,8 +42,8 @@ class RedisJournal(RedisRole):
             position, entries, name = yield from self._in_queue(
                 queue, "journal/timeline", key=key, limit=missing, before=position
             )
-            found = (event_of(id, fields, name.decode()) for id, fields in entries)
-            events += [event for event in found if event is not None]
+            decoded = (event_of(id, fields, name.decode()) for id, fields in entries)
+            events += [event for event in decoded if event is not None]
             if not position or len(events) >= limit:
                 return events[::-1]
             position = position.decode()
@@ -65,14 +65,14 @@ class RedisJournal(RedisRole):
             first, last = start.last_of(int(id, 16)) + 1, min(end.last_of(int(id, 16)), now - 1)
             if first > last:
                 continue
-            node_now, found, pruned, entries, exists = yield from self._by_id(
+            node_now, n, pruned, entries, exists = yield from self._by_id(
                 id, "journal/since", first=str(first), last=str(last), limit=max(1, limit), most=most
             )
             if pruned:
                 return EventPage(position=current, gap=GapReason.PRUNED)
             if not exists and (yield from self._by_id(id, "queues/name")) == b"":
                 yield from self._registry("journal/forget", id=id)
-            count, horizon = count + found, min(horizon, int(node_now))
+            count, horizon = count + n, min(horizon, int(node_now))
             decoded = ((entry, event_of(*entry)) for entry in entries)
             events += [
                 (Bound(event.id, int(id, 16)), replace(event, payload=None))

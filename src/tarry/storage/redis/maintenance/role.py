@@ -40,8 +40,8 @@ class RedisMaintenance(RedisRole):
 
     @operation
     def leaders(self) -> Op[list[Leadership]]:
-        found = [_leadership(row) for row in (yield from self._registry("maintenance/leaders"))]
-        return sorted(leader for leader in found if leader is not None)
+        leaders = [_leadership(row) for row in (yield from self._registry("maintenance/leaders"))]
+        return sorted(leader for leader in leaders if leader is not None)
 
     @operation
     def sweep(
@@ -49,11 +49,11 @@ class RedisMaintenance(RedisRole):
     ) -> Op[Swept]:
         if not (yield from self._leads(lead)):
             return Swept()
-        places = after or ((None,) * 10 if after is None else ())
+        positions = after or ((None,) * 10 if after is None else ())
         starts = [
-            [priority] if place is None else [priority, micros(place[0]), place[1]]
-            for priority, place in zip(range(9, -1, -1), places, strict=True)
-            if after is None or place is not None
+            [priority] if position is None else [priority, micros(position[0]), position[1]]
+            for priority, position in zip(range(9, -1, -1), positions, strict=True)
+            if after is None or position is not None
         ]
         try:
             expired, buried, walked, rows = yield from self._in_queue(

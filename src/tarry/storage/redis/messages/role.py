@@ -24,46 +24,37 @@ from tarry.core.messages.model import (
     Filter,
     Lease,
     LeaseId,
-    MessagePosition,
     PollOptions,
     StoredMessage,
 )
 from tarry.core.messages.outcomes import Edited, Outcome, Settled
 from tarry.core.messages.retry import Retry
 from tarry.core.messages.states import State
-from tarry.storage.redis.operation import Op, RedisRole, duration, instant, micros, operation, stored_retry
-from tarry.storage.redis.rows import draft_fields, payload_hash, row_of, split_headers
+from tarry.storage.redis.messages.steps import MessageScan, Offers, whole
+from tarry.storage.redis.operation import Op, RedisRole, RoleContext, duration, instant, micros, operation, stored_retry
+from tarry.storage.redis.rows import payload_hash, row_of, split_headers
 
 P = TypeVar("P")
 
-_OUTCOMES = {ord("c"): Outcome.CREATED, ord("u"): Outcome.UPDATED, ord("i"): Outcome.IGNORED}
 _MOST_AT_ONCE = 1_000
 """Messages that one script leases or settles."""
-_SCANNED_AT_ONCE = 500
-"""Messages of each priority that one script lists."""
 
 
 class RedisMessages(RedisRole):
+    def __init__(self, context: RoleContext, offers: Offers, scan: MessageScan) -> None:
+        super().__init__(context)
+        self._offers, self._scan = offers, scan
+
     @operation
     def offer(self, queue: str, draft: Draft) -> Op[Outcome]:
-        return (yield from self._offer(queue, [draft]))[0]
+        return (yield from self._offers.offer(queue, [draft]))[0]
 
     @operation
     def offer_many(self, queue: str, drafts: Sequence[Draft]) -> Op[builtins.list[Outcome]]:
-        survivors, decided = batches.fold(drafts, self._shared.clock.pinned())
-        stored = yield from self._offer(queue, batches.effective(drafts, survivors))
+        survivors, decided = batches.fold(drafts, self._context.clock.pinned())
+        stored = yield from self._offers.offer(queue, batches.effective(drafts, survivors))
         outcomes = dict(zip(survivors, stored, strict=True))
         return [outcomes[index] if outcome is None else outcome for index, outcome in enumerate(decided)]
-
-    def offer_once(self, queue: str, draft: Draft, once: dict[str, Any]) -> Op[Outcome]:
-        """`once` names the request, instead of a slot of this process."""
-        return (yield from self._offer(queue, [draft], **once))[0]
-
-    def _offer(self, queue: str, drafts: Sequence[Draft], **once: Any) -> Op[builtins.list[Outcome]]:
-        payloads = [draft.payload for draft in drafts]
-        fields = [draft_fields(draft) for draft in drafts]
-        reply = yield from self._in_queue(queue, "messages/offer", payloads, create=True, drafts=fields, **once)
-        return [_OUTCOMES[letter] for letter in reply]
 
     @operation
     def poll(
@@ -189,7 +180,7 @@ class RedisMessages(RedisRole):
                 left = [index for index in left if results[index] == b"-"] if former else []
                 continue
             if former is None:
-                if self._shared.ids.pop(queue, None) is None:
+                if self._context.ids.pop(queue, None) is None:
                     break
                 tried.discard(id)
         return [Settled.GONE if result == b"-" else Settled(result.decode()) for result in results]
@@ -253,7 +244,7 @@ class RedisMessages(RedisRole):
         packed, payload, now, attempts = yield from self._in_queue(queue, "messages/read", key=key)
         if packed is None:
             return None
-        return row_of(packed).message(queue, key, payload, instant(now), _number(attempts))
+        return row_of(packed).message(queue, key, payload, instant(now), whole(attempts))
 
     @operation
     def contains(self, queue: str, key: str) -> Op[bool]:
@@ -266,31 +257,10 @@ class RedisMessages(RedisRole):
         messages: builtins.list[StoredMessage[bytes]] = []
         after = filter.after
         while True:
-            page, after = yield from self.page(queue, after, filter)
+            page, after = yield from self._scan.page(queue, after, filter)
             messages += [message for message in page if state in (None, message.state)]
             if after is None or len(messages) >= limit:
                 return messages[: max(limit, 0)]
-
-    def page(
-        self, queue: str, after: MessagePosition | None, filter: Filter
-    ) -> Op[tuple[builtins.list[StoredMessage[bytes]], MessagePosition | None]]:
-        """Messages of a bounded scan, and where it ended; None: at the end."""
-        now, attempts, member, due, rows = yield from self._in_queue(
-            queue,
-            "messages/list",
-            type=filter.type,
-            priority=filter.priority,
-            prefix=filter.key_prefix,
-            payloads=filter.payloads,
-            part=_SCANNED_AT_ONCE,
-            after_due=None if after is None else micros(after.due_at),
-            after_version=None if after is None else after.version,
-        )
-        messages = [
-            row_of(packed).message(queue, key.decode(), payload, instant(now), _number(attempts))
-            for key, packed, payload in zip(rows[::3], rows[1::3], rows[2::3], strict=True)
-        ]
-        return messages, None if member is None else MessagePosition(instant(due), int(member[:16]))
 
 
 def _held(lease_id: LeaseId) -> dict[str, Any]:
@@ -299,7 +269,3 @@ def _held(lease_id: LeaseId) -> dict[str, Any]:
 
 def _text(number: int | None) -> str | None:
     return None if number is None else str(number)
-
-
-def _number(text: bytes | None) -> int | None:
-    return None if text is None else int(text)

@@ -101,7 +101,7 @@ class RedisQueues(RedisRole):
 
     @operation
     def now(self) -> Op[datetime]:
-        pinned = self._shared.clock.pinned()
+        pinned = self._context.clock.pinned()
         if pinned is not None:
             return pinned
         seconds, microseconds = yield from self._registry("queues/now")
@@ -109,7 +109,7 @@ class RedisQueues(RedisRole):
 
     def _forget(self, *names: str) -> None:
         for name in names:
-            self._shared.ids.pop(name, None)
+            self._context.ids.pop(name, None)
 
 
 def _taken(name: str) -> InvalidState:

@@ -15,7 +15,7 @@ from tarry.core.rollups.model import ConsumerSlice, DeathSlice, Measure, QueueSl
 from tarry.core.rollups.port import DUE_COUNTED, due_share
 from tarry.storage.redis.dead_letters.role import RedisDeadLetters
 from tarry.storage.redis.journal.role import RedisJournal
-from tarry.storage.redis.operation import Op, RedisOperation, RedisRole, Shared, duration, micros, operation
+from tarry.storage.redis.operation import Op, RedisOperation, RedisRole, RoleContext, duration, micros, operation
 from tarry.storage.redis.queues.role import RedisQueues
 from tarry.storage.redis.rows import event_of
 
@@ -23,8 +23,10 @@ _AT_ONCE = 1_000
 
 
 class RedisRollups(RedisRole):
-    def __init__(self, shared: Shared, queues: RedisQueues, journal: RedisJournal, letters: RedisDeadLetters) -> None:
-        super().__init__(shared)
+    def __init__(
+        self, context: RoleContext, queues: RedisQueues, journal: RedisJournal, letters: RedisDeadLetters
+    ) -> None:
+        super().__init__(context)
         self._queues, self._journal, self._letters = queues, journal, letters
 
     @operation

@@ -15,16 +15,16 @@ from tarry.core.messages.model import EVERYTHING, Counted, MessagePosition, Stor
 from tarry.core.search.bulk import BulkJob, BulkProgress, BulkState, Verb
 from tarry.core.search.port import WALK, SearchPage
 from tarry.core.search.query import Search
-from tarry.storage.redis.messages.role import RedisMessages
-from tarry.storage.redis.operation import Op, RedisRole, Shared, instant, operation
+from tarry.storage.redis.messages.steps import MessageScan
+from tarry.storage.redis.operation import Op, RedisRole, RoleContext, instant, operation
 
 _TRIES = 10
 
 
 class RedisSearch(RedisRole):
-    def __init__(self, shared: Shared, messages: RedisMessages) -> None:
-        super().__init__(shared)
-        self._messages = messages
+    def __init__(self, context: RoleContext, scan: MessageScan) -> None:
+        super().__init__(context)
+        self._scan = scan
 
     @operation
     def messages(
@@ -37,24 +37,26 @@ class RedisSearch(RedisRole):
         payloads: bool = False,
     ) -> Op[SearchPage]:
         """A share of `WALK` for each queue. The page ends where the first scan was cut off."""
-        found: builtins.list[StoredMessage[bytes]] = []
+        scanned_messages: builtins.list[StoredMessage[bytes]] = []
         horizon: MessagePosition | None = None
         share = max(500, WALK // max(1, len(queues)))
         for queue in queues:
-            place, scanned = after, 0
+            position, scanned = after, 0
             while scanned < share:
                 filter = replace(EVERYTHING, payloads=payloads)
                 try:
-                    page, place = yield from self._messages.page(queue, place, filter)
+                    page, position = yield from self._scan.page(queue, position, filter)
                 except UnknownQueue:
-                    page, place = [], None
-                found += page
+                    page, position = [], None
+                scanned_messages += page
                 scanned += len(page)
-                if place is None:
+                if position is None:
                     break
             else:
-                horizon = place if horizon is None else min(horizon, place or horizon)
-        inside = [message for message in found if horizon is None or (message.due_at, message.version) <= horizon]
+                horizon = position if horizon is None else min(horizon, position or horizon)
+        inside = [
+            message for message in scanned_messages if horizon is None or (message.due_at, message.version) <= horizon
+        ]
         matching = [message for message in inside if _admits(search, message)]
         matching.sort(key=lambda message: (message.due_at, message.version))
         return SearchPage(

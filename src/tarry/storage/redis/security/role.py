@@ -17,8 +17,8 @@ from tarry.core.messages.outcomes import Outcome
 from tarry.core.security.api_keys import ApiKey
 from tarry.core.security.audit import AUDITS_SEARCHED, Audited
 from tarry.core.security.idempotency import IdempotencyKey, StoredResponse
-from tarry.storage.redis.messages.role import RedisMessages
-from tarry.storage.redis.operation import Op, RedisRole, Shared, duration, instant, operation
+from tarry.storage.redis.messages.steps import Offers
+from tarry.storage.redis.operation import Op, RedisRole, RoleContext, duration, instant, operation
 
 _PAGE = 1_000
 _TRIES = 10
@@ -27,9 +27,9 @@ _KEPT_FOR = timedelta(days=1)
 
 
 class RedisSecurity(RedisRole):
-    def __init__(self, shared: Shared, messages: RedisMessages) -> None:
-        super().__init__(shared)
-        self._messages = messages
+    def __init__(self, context: RoleContext, offers: Offers) -> None:
+        super().__init__(context)
+        self._offers = offers
 
     @operation
     def add_key(self, key: ApiKey, *, expires_for: timedelta | None) -> Op[ApiKey]:
@@ -86,17 +86,17 @@ class RedisSecurity(RedisRole):
     def audits(
         self, *, limit: int = 100, before: int | None = None, actor: str | None = None, action: str | None = None
     ) -> Op[list[Audited]]:
-        found: list[Audited] = []
+        matching: list[Audited] = []
         for _ in range(AUDITS_SEARCHED // _PAGE):
             before, rows = yield from self._registry("security/audits", before=before, limit=_PAGE)
-            found += [
+            matching += [
                 row
                 for row in map(_audited, rows)
                 if (actor or "").lower() in row.actor.lower() and (action or "").lower() in row.action.lower()
             ]
-            if len(found) >= limit or before <= 1:
+            if len(matching) >= limit or not before or before <= 1:
                 break
-        return found[: max(limit, 0)]
+        return matching[: max(limit, 0)]
 
     @operation
     def claim(self, request: IdempotencyKey) -> Op[list[StoredResponse | None]]:
@@ -131,9 +131,13 @@ class RedisSecurity(RedisRole):
         stored = yield from self._claim(request)
         if stored:
             return stored[0]
-        once = {"slot": _id(request), "request": request.fingerprint.hex(), "keep_for": duration(_KEPT_FOR)}
+        once: dict[str, Any] = {
+            "slot": _id(request),
+            "request": request.fingerprint.hex(),
+            "keep_for": duration(_KEPT_FOR),
+        }
         try:
-            response = show((yield from self._messages.offer_once(queue, draft, once)))
+            response = show((yield from self._offers.offer(queue, [draft], **once))[0])
         except BaseException:
             yield from self._keep(request, None)
             raise
@@ -163,7 +167,8 @@ def _current(key: ApiKey, now: datetime) -> ApiKey:
 
 def _audited(row: Any) -> Audited:
     id, at, text, ended = row
-    fields = msgspec.json.decode(text)
+    fields: dict[str, Any] = msgspec.json.decode(text)
     status, more = msgspec.json.decode(ended) if ended else (None, None)
-    detail = fields["detail"] if more is None else {**(fields["detail"] or {}), **more}
-    return Audited(**{**fields, "detail": detail}, id=id, at=instant(at), status=status)
+    if more is not None:
+        fields["detail"] = {**(fields["detail"] or {}), **more}
+    return Audited(**fields, id=id, at=instant(at), status=status)

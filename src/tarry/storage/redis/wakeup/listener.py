@@ -24,7 +24,7 @@ _CHECK_S = 10.0
 _log = logging.getLogger("tarry")
 
 
-class Listener:
+class NotificationListener:
     def __init__(self, url: str, settings: StoreSettings, wait_queue: WaitQueue, *, trusted: bool) -> None:
         """`trusted`: consumers may sleep longer while notifications arrive. Not with a clock that is moved by hand."""
         self._url, self._settings = url, settings

@@ -5,16 +5,16 @@ from __future__ import annotations
 from datetime import timedelta
 
 from tarry.core.wakeup.wait_queue import WaitHint, WaitQueue
-from tarry.storage.redis.operation import Op, RedisRole, Shared, duration, operation, since
-from tarry.storage.redis.wakeup.listener import Listener
+from tarry.storage.redis.operation import Op, RedisRole, RoleContext, duration, operation, since
+from tarry.storage.redis.wakeup.listener import NotificationListener
 
 _LONGER = timedelta(seconds=5)
 """How much longer than its sleep a process is notified, until it announces the next one."""
 
 
 class RedisWakeup(RedisRole):
-    def __init__(self, shared: Shared, wait_queue: WaitQueue, listener: Listener) -> None:
-        super().__init__(shared)
+    def __init__(self, context: RoleContext, wait_queue: WaitQueue, listener: NotificationListener) -> None:
+        super().__init__(context)
         self.wait_queue = wait_queue
         self._listener = listener
 

@@ -1,0 +1,51 @@
+"""Steps of messages that other roles share: offers, and pages of live messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tarry.core.messages.model import Draft, Filter, MessagePosition, StoredMessage
+from tarry.core.messages.outcomes import Outcome
+from tarry.storage.redis.operation import Op, RedisRole, instant, micros
+from tarry.storage.redis.rows import draft_fields, row_of
+
+_OUTCOMES = {ord("c"): Outcome.CREATED, ord("u"): Outcome.UPDATED, ord("i"): Outcome.IGNORED}
+_SCANNED_AT_ONCE = 500
+"""Messages of each priority that one script lists."""
+
+
+class Offers(RedisRole):
+    def offer(self, queue: str, drafts: Sequence[Draft], **once: Any) -> Op[list[Outcome]]:
+        """`once` names the request, if it is not one of this process alone."""
+        payloads = [draft.payload for draft in drafts]
+        fields = [draft_fields(draft) for draft in drafts]
+        reply = yield from self._in_queue(queue, "messages/offer", payloads, create=True, drafts=fields, **once)
+        return [_OUTCOMES[letter] for letter in reply]
+
+
+class MessageScan(RedisRole):
+    def page(
+        self, queue: str, after: MessagePosition | None, filter: Filter
+    ) -> Op[tuple[list[StoredMessage[bytes]], MessagePosition | None]]:
+        """Messages of a bounded scan, and where it ended; None: at the end."""
+        now, attempts, member, due, rows = yield from self._in_queue(
+            queue,
+            "messages/list",
+            type=filter.type,
+            priority=filter.priority,
+            prefix=filter.key_prefix,
+            payloads=filter.payloads,
+            part=_SCANNED_AT_ONCE,
+            after_due=None if after is None else micros(after.due_at),
+            after_version=None if after is None else after.version,
+        )
+        messages = [
+            row_of(packed).message(queue, key.decode(), payload, instant(now), whole(attempts))
+            for key, packed, payload in zip(rows[::3], rows[1::3], rows[2::3], strict=True)
+        ]
+        return messages, None if member is None else MessagePosition(instant(due), int(member[:16]))
+
+
+def whole(text: bytes | None) -> int | None:
+    return None if text is None else int(text)
