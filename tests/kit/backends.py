@@ -26,7 +26,7 @@ from tests.kit.blocking import Blocking, Loop
 from tests.kit.brokers import broker_on
 from tests.kit.callers import Caller
 from tests.kit.clocks import START, WatchedClock
-from tests.kit.redis_servers import RedisServer
+from tests.kit.redis_servers import RedisCluster, RedisServer
 from tests.kit.servers import Servers, oldest
 
 MEMORY = ("memory", "memory-async")
@@ -35,7 +35,9 @@ HTTP = ("http", "http-async")
 POSTGRES = ("postgres-18-async", f"postgres-{oldest()}")
 """Every statement on the newest and on the oldest major, every contract over both ways to run it: what a statement does
 does not depend on whether its caller blocks."""
-REDIS = ("redis", "redis-async")
+REDIS = ("redis", "redis-async", "redis-cluster-async")
+CLUSTER_ROLES = frozenset({"queues", "dead_letters"})
+"""Those that every run checks on a cluster; `make chaos` checks all."""
 REDIS_ROLES = frozenset(
     {"messages", "queues", "wakeup", "dead_letters", "journal", "maintenance", "search", "security", "rollups"}
 )
@@ -58,7 +60,7 @@ class Backend:
         self._loop = loop if name.endswith("-async") else None
         self._closing = ExitStack()
         if name in REDIS:
-            server = RedisServer()
+            server = RedisCluster() if "cluster" in name else RedisServer()
             self._closing.callback(server.close)
             self._redis = server.url
         if name in HTTP:
@@ -173,7 +175,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     own = any(mark.args[0] == "backend" for mark in definition.iter_markers("parametrize"))
     if own or "backend" not in metafunc.fixturenames:
         return
-    redis = REDIS if definition.path.parent.name in REDIS_ROLES else ()
+    role = definition.path.parent.name
+    redis: tuple[Any, ...] = REDIS[:2] if role in REDIS_ROLES else ()
+    if redis:
+        redis += (pytest.param(REDIS[2], marks=() if role in CLUSTER_ROLES else pytest.mark.chaos),)
     if "api" in definition.path.parts:  # before any store: the quickest that there is, for both halves of the API
         names = MEMORY
     elif definition.get_closest_marker("where_the_messages_are"):

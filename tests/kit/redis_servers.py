@@ -5,8 +5,12 @@ from __future__ import annotations
 import shutil
 import socket
 import subprocess
+import threading
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -30,7 +34,11 @@ class RedisServer:
         self.directory = new_directory("tarry-redis-")
         self.port = free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
 
     def start(self) -> None:
         with Path(self.directory, "log").open("ab") as log:
@@ -62,6 +70,67 @@ class RedisServer:
 
 
 def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+    """With one for the bus of a cluster, which is ten thousand above."""
+    while True:
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            port = listener.getsockname()[1]
+        if port < 55_000:
+            return port
+
+
+class RedisCluster:
+    """Three primaries with a replica each, which have agreed on the slots."""
+
+    def __init__(self) -> None:
+        options = ("--cluster-enabled", "yes", "--cluster-node-timeout", "2000", "--cluster-config-file", "nodes.conf")
+        self.nodes: list[RedisServer] = []
+        try:
+            for _ in range(6):
+                self.nodes.append(RedisServer(*options))
+            self._join()
+        except BaseException:
+            self.close()
+            raise
+        self.url = f"redis+cluster://127.0.0.1:{self.nodes[0].port}/0"
+
+    def _join(self) -> None:
+        clients = [redis.Redis(port=node.port, decode_responses=True) for node in self.nodes]
+        try:
+            for index, client in enumerate(clients):
+                client.execute_command("CLUSTER", "SET-CONFIG-EPOCH", index + 1)
+                for node in self.nodes[:index]:
+                    client.execute_command("CLUSTER", "MEET", "127.0.0.1", node.port)
+            for index, (first, last) in enumerate(((0, 5460), (5461, 10922), (10923, 16383))):
+                clients[index].execute_command("CLUSTER", "ADDSLOTSRANGE", first, last)
+            for index in range(3):
+                primary = clients[index].execute_command("CLUSTER", "MYID")
+                _until(lambda client=clients[index + 3], id=primary: _replicates(client, id))
+            for client in clients:
+                _until(lambda client=client: "cluster_state:ok" in str(client.execute_command("CLUSTER", "INFO")))
+        finally:
+            for client in clients:
+                client.close()
+
+    def close(self) -> None:
+        for node in self.nodes:
+            node.close()
+
+
+def _replicates(client: Any, primary: str) -> bool:
+    """A node knows another one a moment after the handshake."""
+    try:
+        client.execute_command("CLUSTER", "REPLICATE", primary)
+    except redis.ResponseError:
+        return False
+    return True
+
+
+def _until(is_so: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + START_S
+    while not is_so():
+        assert time.monotonic() < end_s, "the nodes of the cluster did not agree in time"
+        _PAUSE.wait(0.05)
+
+
+_PAUSE = threading.Event()
