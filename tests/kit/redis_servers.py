@@ -47,6 +47,7 @@ class RedisServer:
                     self._program,
                     *("--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.directory)),
                     *("--appendonly", "yes", "--save", "", "--daemonize", "no", *self._options),
+                    *("--repl-diskless-sync-delay", "0"),
                 ],
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -58,6 +59,10 @@ class RedisServer:
         retry = Retry(ConstantBackoff(0.02), int(START_S / 0.02))
         with redis.Redis(port=self.port, retry=retry, retry_on_error=[redis.BusyLoadingError]) as client:
             client.ping()
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
 
     def kill(self) -> None:
         self._process.kill()
@@ -82,8 +87,8 @@ def free_port() -> int:
 class RedisCluster:
     """Three primaries with a replica each, which have agreed on the slots."""
 
-    def __init__(self) -> None:
-        options = ("--cluster-enabled", "yes", "--cluster-node-timeout", "2000", "--cluster-config-file", "nodes.conf")
+    def __init__(self, *options: str) -> None:
+        options += ("--cluster-enabled", "yes", "--cluster-node-timeout", "2000", "--cluster-config-file", "nodes.conf")
         self.nodes: list[RedisServer] = []
         try:
             for _ in range(6):
@@ -104,13 +109,19 @@ class RedisCluster:
             for index, (first, last) in enumerate(((0, 5460), (5461, 10922), (10923, 16383))):
                 clients[index].execute_command("CLUSTER", "ADDSLOTSRANGE", first, last)
             for index in range(3):
-                primary = clients[index].execute_command("CLUSTER", "MYID")
-                _until(lambda client=clients[index + 3], id=primary: _replicates(client, id))
+                primary: Any = clients[index].execute_command("CLUSTER", "MYID")
+                until(lambda client=clients[index + 3], id=primary: _replicates(client, id))
             for client in clients:
-                _until(lambda client=client: "cluster_state:ok" in str(client.execute_command("CLUSTER", "INFO")))
+                until(lambda client=client: "cluster_state:ok" in str(client.execute_command("CLUSTER", "INFO")))
         finally:
             for client in clients:
                 client.close()
+
+    def primary_of(self, key: str) -> RedisServer:
+        alive = next(node for node in self.nodes if node.is_alive)
+        with redis.RedisCluster("127.0.0.1", alive.port) as client:
+            port = getattr(client.get_node_from_key(key), "port", None)
+        return next(node for node in self.nodes if node.port == port)
 
     def close(self) -> None:
         for node in self.nodes:
@@ -126,10 +137,10 @@ def _replicates(client: Any, primary: str) -> bool:
     return True
 
 
-def _until(is_so: Callable[[], bool]) -> None:
+def until(is_so: Callable[[], bool]) -> None:
     end_s = time.monotonic() + START_S
     while not is_so():
-        assert time.monotonic() < end_s, "the nodes of the cluster did not agree in time"
+        assert time.monotonic() < end_s, "the servers did not agree in time"
         _PAUSE.wait(0.05)
 
 

@@ -5,7 +5,9 @@ the request that it executed last (`_queue.lua`)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 import redis as blocking
 import redis.asyncio as awaiting
@@ -62,9 +64,24 @@ def pool_now(client: Any) -> Connections:
     return Connections(total, idle, pool.max_connections, 0)
 
 
-def node_of(client: Any, key: str) -> Any:
-    """The client of one server: the only one, or the primary of a cluster that has the key."""
-    if not hasattr(client, "get_node_from_key"):
-        return client
-    node = client.get_node_from_key(key)
-    return client.get_redis_connection(node) if hasattr(client, "get_redis_connection") else node
+class Nodes:
+    """Clients of single servers, for commands that share a connection: of the only one, or of the primaries of a cluster."""
+
+    def __init__(self, url: str, connect: Callable[[str], Any]) -> None:
+        self._url, self._connect = url, connect
+        self._clients: dict[str, Any] = {}
+
+    def of(self, client: Any, key: str) -> Any:
+        """That of the server which has the key, as the client of the cluster believes."""
+        if not is_cluster(self._url):
+            return client
+        node = client.get_node_from_key(key)
+        address = f"{node.host}:{node.port}"
+        if address not in self._clients:
+            parts = urlsplit(self._url.replace(_CLUSTER, "://"))
+            user, at, _ = parts.netloc.rpartition("@")
+            self._clients[address] = self._connect(urlunsplit(parts._replace(netloc=f"{user}{at}{address}")))
+        return self._clients[address]
+
+    def all(self) -> list[Any]:
+        return list(self._clients.values())

@@ -15,7 +15,7 @@ from tarry.core.operation import Operation, foreign
 from tarry.core.ports import Connections
 from tarry.core.security.idempotency import AsyncDoing, IdempotencyKey, StoredResponse
 from tarry.core.settings import StoreSettings
-from tarry.storage.redis.clients import awaiting_client, blocking_client, node_of, pool_now
+from tarry.storage.redis.clients import Nodes, awaiting_client, blocking_client, is_cluster, pool_now
 from tarry.storage.redis.errors import NotReplicated, is_transient, translated
 from tarry.storage.redis.journal.analytics import RedisAnalytics
 from tarry.storage.redis.operation import RedisOperation, ScriptCall
@@ -34,11 +34,14 @@ class AsyncRedisStore(RedisRoles):
         """`replicas`: how many of them must have received a change before it counts as done."""
         super().__init__(url, clock, settings)
         self._replicas = replicas
+        self._is_cluster = self._is_stale = is_cluster(url)
         if True:  # ASYNC
             self._client = awaiting_client(url, settings)
+            self._nodes = Nodes(url, lambda node: awaiting_client(node, settings))
             self.analytics: Analytics = RedisAnalytics(self.run, self.journal)
         else:
             self._client = blocking_client(url, settings)
+            self._nodes = Nodes(url, lambda node: blocking_client(node, settings))
 
     async def run(self, operation: Operation[R], conn: Any = None) -> R:
         if not isinstance(operation, RedisOperation):
@@ -84,11 +87,15 @@ class AsyncRedisStore(RedisRoles):
     async def _send(self, call: ScriptCall, command: tuple[Any, ...]) -> Any:
         if not self._replicas:
             return await self._client.execute_command(*command)
+        if self._is_stale:  # the client of a cluster learns the slots by its own commands only
+            await self._client.execute_command("EXISTS", call.key)
+        self._is_stale = self._is_cluster  # until this try has succeeded
         # WAIT is about the writes of its own connection, so both go in one pipeline.
-        async with node_of(self._client, call.key).pipeline(transaction=False) as pipe:
+        async with self._nodes.of(self._client, call.key).pipeline(transaction=False) as pipe:
             pipe.execute_command(*command)
             pipe.execute_command("WAIT", self._replicas, REPLICATED_WITHIN_MS)
             reply, confirmed = await pipe.execute(raise_on_error=False)
+        self._is_stale = isinstance(reply, Exception) and self._is_cluster
         if isinstance(reply, Exception):
             raise reply
         if confirmed < self._replicas:
@@ -114,6 +121,8 @@ class AsyncRedisStore(RedisRoles):
         await asyncio.to_thread(self._listener.close)
         self.wakeup.wait_queue.notify_all()  # consumers that still wait fail at their next call
         if True:  # ASYNC
-            await self._client.aclose()
+            for client in (*self._nodes.all(), self._client):
+                await client.aclose()
         else:
-            self._client.close()
+            for client in (*self._nodes.all(), self._client):
+                client.close()

@@ -1,0 +1,223 @@
+"""Replies that are lost, scripts that the server forgot, a busy server, and a server that is killed: once is once."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import redis
+
+from tarry.api._sync.queue import Queue
+from tarry.app import App
+from tarry.core.messages.outcomes import Outcome, Settled
+from tarry.core.settings import RetrySettings, StoreSettings
+from tarry.storage.redis._sync.store import RedisStore
+from tests.kit.backends import new_name
+from tests.kit.redis_servers import RedisCluster, RedisServer, until
+from tests.kit.steps import MINUTE, SECOND, TIMEOUT_S
+
+PATIENT = StoreSettings(
+    pool_size=16, connection_retry=RetrySettings(retries=100, initial_for=SECOND / 50, cap_for=SECOND / 5)
+)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RedisServer]:
+    server = RedisServer("--appendfsync", "always", "--busy-reply-threshold", "20")
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def app(server: RedisServer) -> Iterator[App]:
+    with App(RedisStore(server.url, settings=PATIENT)) as app:  # pyright: ignore[reportArgumentType]
+        yield app
+
+
+@pytest.fixture
+def queue(app: App) -> Queue[Any]:
+    queue = app.queue(new_name())
+    queue.offer("first", 0, after=MINUTE)
+    return queue
+
+
+class LosesReplies:
+    """A client whose server executes every command, and whose connection breaks before each reply of the first ones."""
+
+    def __init__(self, client: Any, replies: int) -> None:
+        self._client = client
+        self.left = replies
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def execute_command(self, *command: Any) -> Any:
+        reply = self._client.execute_command(*command)
+        if self.left:
+            self.left -= 1
+            raise redis.ConnectionError("the reply was lost")
+        return reply
+
+
+def lose_replies(app: App, replies: int = 2) -> None:
+    store: Any = app.store
+    store._client = LosesReplies(store._client, replies)
+
+
+def kinds(app: App, queue: Queue[Any], key: str) -> list[str]:
+    return [event.kind.value for event in app.store.run(app.store.journal.timeline(queue.name, key))]
+
+
+def test_an_offer_whose_reply_was_lost_is_made_once(app: App, queue: Queue[Any]) -> None:
+    lose_replies(app)
+    assert queue.offer("a", 1, after=SECOND) is Outcome.CREATED
+    assert kinds(app, queue, "a") == ["offered"]
+
+
+def test_a_poll_whose_reply_was_lost_returns_what_it_leased(app: App, queue: Queue[Any]) -> None:
+    queue.offer("a", 1)
+    lose_replies(app)
+    delivery = queue.try_poll()
+    assert delivery is not None
+    assert delivery.attempt == 1
+    assert delivery.ack() is Settled.DONE
+    assert kinds(app, queue, "a") == ["offered", "leased", "acked"]
+
+
+@pytest.mark.parametrize("verb", ["ack", "nack", "release", "bury", "touch"])
+def test_a_settle_whose_reply_was_lost_is_done_and_done_once(app: App, queue: Queue[Any], verb: str) -> None:
+    queue.offer("a", 1)
+    delivery = queue.try_poll()
+    lose_replies(app)
+    assert getattr(delivery, verb)() is Settled.DONE
+    assert len(kinds(app, queue, "a")) == 3
+
+
+def test_a_server_that_forgot_its_scripts_is_sent_them_again(app: App, queue: Queue[Any], server: RedisServer) -> None:
+    with redis.Redis(port=server.port) as admin:
+        admin.script_flush()
+    assert queue.offer("a", 1) is Outcome.CREATED
+
+
+def test_a_busy_server_is_waited_for(app: App, queue: Queue[Any], server: RedisServer) -> None:
+    begun = threading.Event()
+
+    def occupy() -> None:
+        spin = "while true do end"
+        with redis.Redis(port=server.port) as client:
+            begun.set()
+            with pytest.raises(redis.ResponseError):
+                client.eval(spin, 0)
+
+    with ThreadPoolExecutor(2) as pool:
+        occupied = pool.submit(occupy)
+        assert begun.wait(TIMEOUT_S)
+        with redis.Redis(port=server.port) as admin:
+            _until_busy(admin)
+            offered = pool.submit(queue.offer, "a", 1)
+            admin.script_kill()
+        assert offered.result(TIMEOUT_S) is Outcome.CREATED
+        occupied.result(TIMEOUT_S)
+    assert kinds(app, queue, "a") == ["offered"]
+
+
+def _until_busy(admin: Any) -> None:
+    until(lambda: _is_busy(admin))
+
+
+def _is_busy(admin: Any) -> bool:
+    try:
+        admin.ping()
+    except redis.ResponseError as error:
+        return str(error).startswith("BUSY")
+    return False
+
+
+class Traffic:
+    """Producers and consumers that go on whatever happens, and what they were told."""
+
+    def __init__(self, queue: Queue[Any], names: str = "ab") -> None:
+        self._queue = queue
+        self._stop = threading.Event()
+        self.accepted: list[str] = []
+        self.acked: Counter[str] = Counter()
+        self._pool = ThreadPoolExecutor(len(names) + 2)
+        self._work = [self._pool.submit(self._produce, name) for name in names]
+        self._work += [self._pool.submit(self._consume) for _ in range(2)]
+
+    def _produce(self, name: str) -> None:
+        number = 0
+        while not self._stop.is_set():
+            number += 1
+            if self._queue.offer(f"{name}-{number}", number) is Outcome.CREATED:
+                self.accepted.append(f"{name}-{number}")
+
+    def _consume(self) -> None:
+        while not self._stop.is_set():
+            self._ack(5)
+
+    def _ack(self, n: int) -> int:
+        deliveries = self._queue.try_poll_many(n)
+        self.acked.update(delivery.key for delivery in deliveries if delivery.ack() is Settled.DONE)
+        return len(deliveries)
+
+    def flow(self, n: int) -> None:
+        """Until so many more are accepted."""
+        before = len(self.accepted)
+        until(lambda: len(self.accepted) >= before + n or any(job.done() for job in self._work))
+
+    def end(self) -> None:
+        self._stop.set()
+        with self._pool:
+            for job in self._work:
+                job.result(TIMEOUT_S)
+        while self._ack(100):
+            pass
+        assert set(self.acked) == set(self.accepted)
+        assert set(self.acked.values()) == {1}, "an acked message was delivered again"
+
+
+def test_nothing_accepted_is_lost_and_nothing_acked_returns_when_the_server_is_killed() -> None:
+    server = RedisServer("--appendfsync", "always")
+    try:
+        with App(RedisStore(server.url, settings=PATIENT)) as app:  # pyright: ignore[reportArgumentType]
+            traffic = Traffic(app.queue("killed"))
+            for _ in range(3):
+                traffic.flow(200)
+                server.kill()
+                server.start()
+            traffic.end()
+    finally:
+        server.close()
+
+
+@pytest.mark.chaos
+def test_a_replica_of_a_cluster_takes_over_and_has_what_was_accepted() -> None:
+    """The primary of the queue is killed with SIGKILL while traffic flows, and comes back as a replica: until then no replica
+    confirms a change, and none is accepted."""
+    cluster = RedisCluster("--appendfsync", "always")
+    try:
+        store = RedisStore(cluster.url, settings=PATIENT, replicas=1)
+        with App(store) as app:  # pyright: ignore[reportArgumentType]
+            queue = app.queue("moved")
+            queue.offer("first", 0, after=MINUTE)
+            traffic = Traffic(queue)
+            traffic.flow(200)
+            key = _key(store, "moved")
+            killed = cluster.primary_of(key)
+            killed.kill()
+            until(lambda: cluster.primary_of(key) is not killed)
+            killed.start()
+            traffic.flow(200)
+            traffic.end()
+            assert queue.contains("first")
+    finally:
+        cluster.close()
+
+
+def _key(store: Any, queue: str) -> str:
+    return f"tarry:{{{store.queues._context.ids[queue].id}}}"
