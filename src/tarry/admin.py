@@ -21,7 +21,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from tarry.app import JOURNAL_DAYS_AHEAD
 from tarry.core.errors import EmbeddedError, InvalidInput, InvalidState, SchemaMismatch, StoreUnavailable
-from tarry.edges.env import dsn_from
+from tarry.edges.env import dsn_from, redis_url_from
 from tarry.storage.postgres import health
 from tarry.storage.postgres import migrate as migrations
 from tarry.storage.postgres._sync.runner import drive, transaction
@@ -53,6 +53,8 @@ class MigrationStatus:
 
 def check_dsn(dsn: str | None) -> None:
     """Refuse an invalid connection string: libpq would quote it with its password in an error."""
+    if redis_url_from(dsn) is not None:
+        return  # redis-py does not quote passwords
     named = dsn_from() if dsn is None else dsn
     try:
         keywords(named or "")
@@ -65,6 +67,8 @@ def check_dsn(dsn: str | None) -> None:
 def _reach(dsn: str | None) -> Generator[tuple[str, str]]:
     """The DSN of the chosen database, and a description of it without secrets. The embedded server runs for the duration
     of the block."""
+    if redis_url_from(dsn) is not None:
+        raise InvalidInput("this command is about a PostgreSQL database, and the DSN is one of Redis")
     named = dsn_from() if dsn is None else dsn
     if named is not None:
         yield named, described(named)

@@ -16,12 +16,11 @@ from tarry.apps import AsyncApp
 from tarry.core.clock import Clock
 from tarry.core.errors import InvalidInput
 from tarry.core.settings import StoreSettings
-from tarry.edges.env import dsn_from, listen_dsn_from
+from tarry.edges.env import dsn_from, listen_dsn_from, redis_url_from
 
 __all__ = ["App", "AsyncApp", "connect", "connect_async", "default_lake", "prepare"]
 
 JOURNAL_DAYS_AHEAD = 7
-_REDIS = frozenset({"redis", "rediss", "redis+cluster", "rediss+cluster"})
 _log = logging.getLogger("tarry")
 
 
@@ -39,7 +38,7 @@ def connect(
     The embedded one is always migrated; your own database only with `migrate`. A DSN that begins with `redis://`,
     `rediss://` or `redis+cluster://` is a Redis.
     """
-    if (url := _redis_url(dsn)) is not None:
+    if (url := redis_url_from(dsn)) is not None:
         return _connect_redis(url, settings, clock, consumer, allow_unsafe=allow_unsafe)
     from tarry.storage.postgres._sync.store import PostgresStore
 
@@ -62,7 +61,7 @@ class connect_async:  # noqa: N801 - used like a function: `async with tarry.con
         allow_unsafe: bool = False,
     ) -> None:
         async def open_app() -> AsyncApp:
-            if (url := _redis_url(dsn)) is not None:
+            if (url := redis_url_from(dsn)) is not None:
                 return await _connect_redis_async(url, settings, clock, consumer, allow_unsafe=allow_unsafe)
             from tarry.storage.postgres._sync.store import PostgresStore
             from tarry.storage.postgres.store import AsyncPostgresStore
@@ -93,12 +92,6 @@ class connect_async:  # noqa: N801 - used like a function: `async with tarry.con
     async def __aexit__(self, *_: object) -> None:
         if self._app is not None:
             await self._app.close()
-
-
-def _redis_url(dsn: str | None) -> str | None:
-    """The DSN, or that of the environment, if it is one of Redis."""
-    dsn = dsn_from() if dsn is None else dsn
-    return dsn if dsn is not None and dsn.partition("://")[0] in _REDIS else None
 
 
 def _connect_redis(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, MutableMapping
 
+_REDIS = frozenset({"redis", "rediss", "redis+cluster", "rediss+cluster"})
 WORKER_PARENT = "TARRY_WORKER_PARENT"
 """Descriptor of the pipe by which the processes of `tarry worker` notice that their parent has ended."""
 
@@ -20,6 +21,12 @@ def dsn_from(environ: Mapping[str, str] = os.environ) -> str | None:
     if dsn := environ.get("TARRY_DSN"):
         return dsn
     return "" if any(environ.get(name) for name in ("PGHOST", "PGSERVICE", "PGDATABASE", "PGHOSTADDR")) else None
+
+
+def redis_url_from(dsn: str | None, environ: Mapping[str, str] = os.environ) -> str | None:
+    """The DSN, or that of the environment, if it is one of Redis; None: it is one of PostgreSQL."""
+    named = dsn_from(environ) if dsn is None else dsn
+    return named if named is not None and named.partition("://")[0] in _REDIS else None
 
 
 def listen_dsn_from(dsn: str, environ: Mapping[str, str] = os.environ) -> str | None:
