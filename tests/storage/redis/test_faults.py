@@ -138,7 +138,7 @@ def _is_busy(admin: Any) -> bool:
 
 
 class Traffic:
-    """Producers and consumers that go on whatever happens, and what they were told."""
+    """Producers and consumers that go on whatever happens, and the outcomes that they got."""
 
     def __init__(self, queue: Queue[Any], names: str = "ab") -> None:
         self._queue = queue

@@ -9,10 +9,13 @@ import pytest
 import redis
 
 import tarry
+from tarry import Outcome
+from tarry.app import App
 from tarry.core.errors import InvalidInput, StoreUnavailable, UnsafeDatabase
 from tarry.core.settings import RetrySettings, StoreSettings
+from tarry.storage.redis._sync.store import RedisStore
 from tests.kit.redis_servers import RedisServer, until
-from tests.kit.steps import SECOND, keys
+from tests.kit.steps import SECOND, TIMEOUT_S, in_background, keys
 
 ONCE = StoreSettings(connection_retry=RetrySettings.none())
 
@@ -80,6 +83,21 @@ def test_an_accepted_message_is_on_the_replica_that_takes_over() -> None:
             admin.replicaof("NO", "ONE")
         with tarry.connect(replica.url) as app:
             assert keys(app.queue("q").try_poll_many(10)) == ["a"]
+    finally:
+        primary.close()
+        replica.close()
+
+
+def test_a_server_that_is_read_only_is_waited_for_until_it_is_the_primary() -> None:
+    primary = RedisServer("--appendfsync", "always")
+    replica = RedisServer("--appendfsync", "always", "--replicaof", "127.0.0.1", str(primary.port))
+    try:
+        with App(RedisStore(replica.url)) as app, redis.Redis(port=replica.port) as admin:  # pyright: ignore[reportArgumentType]
+            until(lambda: admin.info("replication").get("master_link_status") == "up")
+            with in_background(app.queue("q").offer, "a", 1) as offered:
+                until(lambda: bool(admin.info("errorstats").get("errorstat_READONLY")))
+                admin.replicaof("NO", "ONE")
+                assert offered.result(TIMEOUT_S) is Outcome.CREATED
     finally:
         primary.close()
         replica.close()

@@ -7,18 +7,15 @@ from redis import exceptions
 from tarry.core.errors import InvalidState, StoreUnavailable, TarryError
 
 _REFUSED = (
-    "BUSY ",
-    "LOADING",
-    "READONLY",
-    "MASTERDOWN",
-    "CLUSTERDOWN",
-    "TRYAGAIN",
-    "MOVED ",
-    "ASK ",
-    "NOREPLICAS",
-    "UNBLOCKED",
+    exceptions.ReadOnlyError,
+    exceptions.MasterDownError,
+    exceptions.ClusterDownError,
+    exceptions.TryAgainError,
+    exceptions.MovedError,
+    exceptions.AskError,
 )
-"""How errors begin after which the same request may succeed: the script was not executed."""
+"""After these the same request may succeed: the script was not executed. LOADING is among the lost connections."""
+_REFUSED_TEXTS = ("BUSY ", "NOREPLICAS", "UNBLOCKED")
 _LOST = (exceptions.ConnectionError, exceptions.TimeoutError, OSError)
 """The script may have been executed. Its repetition has the same request number."""
 _LOST_CLUSTER = (exceptions.ClusterError, exceptions.RedisClusterException, exceptions.SlotNotCoveredError)
@@ -31,7 +28,7 @@ class NotReplicated(exceptions.ConnectionError):
 def is_transient(error: Exception) -> bool:
     if isinstance(error, (exceptions.AuthenticationError, exceptions.AuthorizationError)):
         return False
-    return isinstance(error, (*_LOST, *_LOST_CLUSTER)) or str(error).startswith(_REFUSED)
+    return isinstance(error, (*_LOST, *_LOST_CLUSTER, *_REFUSED)) or str(error).startswith(_REFUSED_TEXTS)
 
 
 def translated(error: Exception, tries: int) -> TarryError:

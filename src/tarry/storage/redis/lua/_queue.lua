@@ -28,16 +28,21 @@ if not queue.name or (a.queue and queue.name ~= a.queue) then return false end
 local function num(n) return string.format('%.0f', n) end
 
 -- Versions and ids of events grow with the server's clock, also if the queue is deleted and made again.
+-- They are stored once, at the end of the script.
+local counted = {}
 local function next_of(counter)
   local value = math.max(tonumber(queue[counter] or 0) + 1, real)
-  queue[counter] = value
-  redis.call('HSET', q, counter, num(value))
+  queue[counter], counted[counter] = value, value
   return value
+end
+local function store_counters()
+  for counter, value in pairs(counted) do redis.call('HSET', q, counter, num(value)) end
 end
 
 -- For the repetition of this request, within a minute, or as long as the caller wants.
 local keep_ms = math.floor((a.keep_for or 60000000) / 1000)
 local function remember(reply)
+  store_counters()
   if a.slot then redis.call('SET', q .. ':request:' .. a.slot, cmsgpack.pack({a.request, reply}), 'PX', keep_ms) end
   return reply
 end

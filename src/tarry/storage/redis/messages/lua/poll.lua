@@ -66,5 +66,5 @@ for priority = first, last, step do
     left = left - #members
   end
 end
-if #polled > 0 then remember(polled) end
+if #polled > 0 then remember(polled) else store_counters() end
 return taken
