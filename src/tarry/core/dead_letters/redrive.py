@@ -70,6 +70,17 @@ class DeadFilter:
             versions=None if versions is None else tuple(limits.check_count(v, "version") for v in versions),
         )
 
+    def fits(self, fingerprint: str, type: str | None, died_at: datetime, key: str, version: int) -> bool:
+        """The SQL filter of dead letters, for stores without SQL."""
+        return (
+            self.fingerprint in (None, fingerprint)
+            and self.type in (None, type)
+            and (self.died_from is None or died_at >= self.died_from)
+            and (self.died_to is None or died_at < self.died_to)
+            and (self.key_prefix is None or key.startswith(self.key_prefix))
+            and (self.versions is None or version in self.versions)
+        )
+
 
 EVERY_LETTER = DeadFilter()
 

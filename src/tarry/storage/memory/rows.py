@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from tarry.core.dead_letters.fingerprints import fingerprint, pattern
-from tarry.core.dead_letters.redrive import EVERY_LETTER, DeadFilter
+from tarry.core.dead_letters.redrive import DeadFilter
 from tarry.core.messages.model import TRACE_HEADERS, DeadLetter, Draft, Filter, StoredMessage
 from tarry.core.messages.retry import Retry
 from tarry.core.messages.states import State, live_state
@@ -142,14 +142,8 @@ class DeadRow:
         self.fingerprint, self.pattern = fingerprint(self.reason, self.error), pattern(self.error)
 
     def fits(self, where: DeadFilter) -> bool:
-        return where is EVERY_LETTER or (
-            where.fingerprint in (None, self.fingerprint)
-            and where.type in (None, self.row.type)
-            and (where.died_from is None or self.died_at >= where.died_from)
-            and (where.died_to is None or self.died_at < where.died_to)
-            and (where.key_prefix is None or self.row.key.startswith(where.key_prefix))
-            and (where.versions is None or self.row.version in where.versions)
-        )
+        row = self.row
+        return where.fits(self.fingerprint, row.type, self.died_at, row.key, row.version)
 
     @property
     def age_order(self) -> tuple[datetime, int]:

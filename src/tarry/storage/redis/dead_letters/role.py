@@ -67,13 +67,7 @@ class Letter(msgspec.Struct):
 
     def fits(self, where: DeadFilter) -> bool:
         row = self.row
-        return where is EVERY_LETTER or where.fits(
-            fingerprint=row.fingerprint or "",
-            type=row.type,
-            died_at=instant(row.died_at or 0),
-            key=row.key,
-            version=row.version,
-        )
+        return where.fits(row.fingerprint or "", row.type, instant(row.died_at or 0), row.key, row.version)
 
 
 class RedisDeadLetters(RedisRole):

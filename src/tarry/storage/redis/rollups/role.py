@@ -11,8 +11,17 @@ from tarry.core.errors import InvalidState, UnknownQueue
 from tarry.core.journal.events import Event, EventKind, JournalLevel
 from tarry.core.messages.model import Counted
 from tarry.core.rollups.compute import Timed, consumers_of, deaths_of, slices_of, start_of, times_of
-from tarry.core.rollups.model import ConsumerSlice, DeathSlice, Measure, QueueSlice, RolledUp, Standing, TimeBucket
-from tarry.core.rollups.port import DUE_COUNTED, due_share
+from tarry.core.rollups.model import (
+    DUE_COUNTED,
+    ConsumerSlice,
+    DeathSlice,
+    Measure,
+    QueueSlice,
+    RolledUp,
+    Standing,
+    TimeBucket,
+    due_share,
+)
 from tarry.storage.redis.dead_letters.role import RedisDeadLetters
 from tarry.storage.redis.journal.role import RedisJournal
 from tarry.storage.redis.operation import Op, RedisOperation, RedisRole, RoleContext, duration, micros, operation

@@ -6,14 +6,13 @@ import builtins
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
 
 import msgspec
 
 from tarry.core.errors import UnknownQueue
 from tarry.core.messages.model import EVERYTHING, Counted, MessagePosition, StoredMessage
 from tarry.core.search.bulk import BulkJob, BulkProgress, BulkState, Verb
-from tarry.core.search.port import WALK, SearchPage
+from tarry.core.search.hits import WALK, Hit, SearchPage
 from tarry.core.search.query import Search
 from tarry.storage.redis.messages.steps import MessageScan
 from tarry.storage.redis.operation import Op, RedisRole, RoleContext, instant, operation
@@ -57,7 +56,11 @@ class RedisSearch(RedisRole):
         inside = [
             message for message in scanned_messages if horizon is None or (message.due_at, message.version) <= horizon
         ]
-        matching = [message for message in inside if _admits(search, message)]
+        matching = [
+            message
+            for message in inside
+            if search.state in (None, message.state) and search.admits(Hit.of_live(message))
+        ]
         matching.sort(key=lambda message: (message.due_at, message.version))
         return SearchPage(
             messages=matching[: max(limit, 0)],
@@ -123,19 +126,6 @@ class RedisSearch(RedisRole):
             if (yield from self._registry("search/save_job", texts, id=job)):
                 return saved
         return None
-
-
-def _admits(search: Search, message: StoredMessage[Any]) -> bool:
-    return search.state in (None, message.state) and search.admits(
-        key=message.key,
-        type=message.type,
-        consumer=message.consumer,
-        error=message.last_error,
-        attempt=message.attempt,
-        priority=message.priority,
-        due_at=message.due_at,
-        created_at=message.created_at,
-    )
 
 
 def _job(id: int, text: bytes) -> BulkJob:

@@ -4,7 +4,7 @@
 -- include: lua/_journal
 -- include: lua/_rows
 local removed = 0
-for _, kind in ipairs({{':rows', 'dropped'}, {':letters', 'purged'}}) do
+for _, kind in ipairs({{':rows', 'dropped'}, {':letters', 'discarded'}}) do
   local page = redis.call('HSCAN', q .. kind[1], 0, 'COUNT', 500)[2]
   for i = 1, #page, 2 do
     local row = cmsgpack.unpack(page[i + 1])
