@@ -1,0 +1,95 @@
+"""Worker, sweeper and broker on Redis, and what is refused there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import tarry
+from tarry import Settled
+from tarry.app import AsyncApp
+from tarry.core.errors import InvalidState
+from tarry.edges.http.settings import BrokerSettings
+from tarry.http import Client
+from tarry.testing import MutableClock
+from tests.kit.blocking import Loop
+from tests.kit.brokers import broker_on
+from tests.kit.clocks import START
+from tests.kit.redis_servers import RedisServer
+from tests.kit.steps import MINUTE, TIMEOUT, TIMEOUT_S
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RedisServer]:
+    server = RedisServer("--appendfsync", "always")
+    yield server
+    server.close()
+
+
+def test_a_worker_handles_what_becomes_due(server: RedisServer) -> None:
+    async def work() -> list[Any]:
+        handled: list[Any] = []
+        stop = asyncio.Event()
+        worker = tarry.Worker()
+
+        @worker.handler("jobs")
+        async def handle(payload: int) -> None:
+            handled.append(payload)
+            if len(handled) == 3:
+                stop.set()
+
+        async with tarry.connect_async(server.url) as app:
+            queue = app.queue("jobs")
+            await queue.offer("later", 3, after=timedelta(milliseconds=300))
+            await queue.offer_many([tarry.Message(payload=1), tarry.Message(payload=2)])
+            async with asyncio.timeout(TIMEOUT_S):
+                await worker.run(app, stop=stop)
+        return handled
+
+    assert sorted(asyncio.run(work())) == [1, 2, 3]
+
+
+def test_a_sweeper_buries_what_no_consumer_polls(server: RedisServer) -> None:
+    async def sweep() -> tuple[int, int]:
+        clock = MutableClock(START)
+        async with tarry.connect_async(server.url, clock=clock) as app:
+            queue = app.queue("idle")
+            await queue.offer("a", 1, max_attempts=1)
+            assert await queue.try_poll() is not None
+            clock.advance(MINUTE)
+            report = await app.sweeper().run_once()
+            return report.buried, (await app.queues.counts("idle")).dead.n
+
+    assert asyncio.run(sweep()) == (1, 1)
+
+
+def test_a_broker_serves_it(server: RedisServer) -> None:
+    async def connected() -> AsyncApp:
+        return await tarry.connect_async(server.url)
+
+    loop = Loop()
+    try:
+        app = loop.run(connected())
+        with broker_on(app, loop, BrokerSettings(anonymous=True)) as url, Client(url) as client:
+            queue = client.queue("web")
+            queue.offer("a", 1)
+            delivery = queue.poll(TIMEOUT)
+            assert delivery is not None
+            assert (delivery.key, delivery.ack()) == ("a", Settled.DONE)
+        loop.run(app.close())
+    finally:
+        loop.stop()
+
+
+def test_schedules_are_refused_in_one_sentence(server: RedisServer) -> None:
+    with tarry.connect(server.url) as app, pytest.raises(InvalidState, match="has no schedules"):
+        app.schedules.list()
+
+
+def test_the_pipeline_is_refused_in_one_sentence(server: RedisServer) -> None:
+    with tarry.connect(server.url) as app, pytest.raises(InvalidState, match="needs PostgreSQL"):
+        _ = app.pipeline
