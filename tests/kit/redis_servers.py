@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import redis
+import redis.crc
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
@@ -122,6 +123,23 @@ class RedisCluster:
         with redis.RedisCluster("127.0.0.1", alive.port) as client:
             port = getattr(client.get_node_from_key(key), "port", None)
         return next(node for node in self.nodes if node.port == port)
+
+    def move_slot_of(self, key: str) -> None:
+        """Hand the slot of a key over to another primary, key by key, as `redis-cli --cluster reshard` does."""
+        slot, source = redis.crc.key_slot(key.encode()), self.primary_of(key)
+        target = next(node for node in self.nodes[:3] if node is not source)
+        clients: list[Any] = [redis.Redis(port=node.port) for node in (source, target)]
+        try:
+            ids = [client.execute_command("CLUSTER", "MYID") for client in clients]
+            clients[1].execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[0])
+            clients[0].execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[1])
+            while keys := clients[0].execute_command("CLUSTER", "GETKEYSINSLOT", slot, 1):
+                clients[0].execute_command("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *keys)
+            for client in reversed(clients):
+                client.execute_command("CLUSTER", "SETSLOT", slot, "NODE", ids[1])
+        finally:
+            for client in clients:
+                client.close()
 
     def close(self) -> None:
         for node in self.nodes:

@@ -219,5 +219,26 @@ def test_a_replica_of_a_cluster_takes_over_and_has_what_was_accepted() -> None:
         cluster.close()
 
 
+@pytest.mark.chaos
+def test_a_queue_moves_to_another_node_while_traffic_flows() -> None:
+    cluster = RedisCluster("--appendfsync", "always")
+    try:
+        store = RedisStore(cluster.url, settings=PATIENT)
+        with App(store) as app:  # pyright: ignore[reportArgumentType]
+            queue = app.queue("moved")
+            queue.offer("first", 0, after=MINUTE)
+            traffic = Traffic(queue)
+            for _ in range(3):
+                traffic.flow(200)
+                before = cluster.primary_of(_key(store, "moved"))
+                cluster.move_slot_of(_key(store, "moved"))
+                assert cluster.primary_of(_key(store, "moved")) is not before
+            traffic.flow(200)
+            traffic.end()
+            assert queue.contains("first")
+    finally:
+        cluster.close()
+
+
 def _key(store: Any, queue: str) -> str:
     return f"tarry:{{{store.queues._context.ids[queue].id}}}"

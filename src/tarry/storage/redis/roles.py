@@ -38,7 +38,10 @@ class AbsentRole:
 
 
 class Request(NamedTuple):
-    """The arguments of EVALSHA after the hash, the same for every try."""
+    """The arguments of EVALSHA after the hash, the same for every try.
+
+    The second key never exists. A node that is handing the slot over refuses a script with a missing key (TRYAGAIN), so no
+    script sees a part of a queue while its keys move one by one."""
 
     slot: int
     arguments: tuple[Any, ...]
@@ -65,7 +68,7 @@ class Requests:
         except (UnicodeEncodeError, OverflowError, ValueError) as error:
             self._free.append(slot)
             raise InvalidInput(f"a key or another argument cannot be stored: {error}") from error
-        return Request(slot, (1, call.key, packed, *call.payloads))
+        return Request(slot, (2, call.key, f"{call.key}:none", packed, *call.payloads))
 
     def end(self, request: Request) -> None:
         self._free.append(request.slot)
