@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import msgspec
 import pytest
 import redis
 
@@ -16,6 +18,9 @@ from tarry.app import App
 from tarry.core.messages.outcomes import Outcome, Settled
 from tarry.core.settings import RetrySettings, StoreSettings
 from tarry.storage.redis._sync.store import RedisStore
+from tarry.storage.redis.operation import ScriptCall
+from tarry.storage.redis.roles import Requests
+from tarry.storage.redis.script import script
 from tests.kit.backends import new_name
 from tests.kit.redis_servers import RedisCluster, RedisServer, until
 from tests.kit.steps import MINUTE, SECOND, TIMEOUT_S
@@ -135,6 +140,15 @@ def _is_busy(admin: Any) -> bool:
     except redis.ResponseError as error:
         return str(error).startswith("BUSY")
     return False
+
+
+def test_a_child_process_never_has_the_request_numbers_of_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    requests, call = Requests(), ScriptCall(script("queues/now"), "key", {})
+    parent = requests.begin(call).arguments[3]
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    child = requests.begin(call).arguments[3]
+    slots = [msgspec.msgpack.decode(packed)["slot"].partition(":")[0] for packed in (parent, child)]
+    assert slots[0] != slots[1]
 
 
 class Traffic:

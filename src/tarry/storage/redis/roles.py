@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import secrets
 import time
 from typing import Any, NamedTuple
@@ -51,12 +52,18 @@ class Requests:
     """Request numbers by slot. A slot has one request in flight, so a queue remembers one reply per slot, not per request."""
 
     def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pid = os.getpid()
         self._name = secrets.token_hex(6)
         self._numbers = itertools.count(1)
         self._slots = itertools.count(1)
         self._free: list[int] = []
 
     def begin(self, call: ScriptCall) -> Request:
+        if self._pid != os.getpid():
+            self._begin()  # after a fork: a request of the child with the parent's number would get the parent's reply
         try:
             slot = self._free.pop()
         except IndexError:
