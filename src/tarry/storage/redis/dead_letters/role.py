@@ -146,13 +146,16 @@ class RedisDeadLetters(RedisRole):
                 break
             chosen = letters[: min(limit - moved, _PART)]
             position = chosen[-1].position
-            moved += len((yield from self._revive(queue, chosen)))
+            moved += len((yield from self._revive(queue, chosen))[1])
         return moved
 
-    def _revive(self, queue: str, letters: Sequence[Letter], **job: Any) -> Op[builtins.list[tuple[int, str]]]:
+    def _revive(
+        self, queue: str, letters: Sequence[Letter], **job: Any
+    ) -> Op[tuple[bytes, builtins.list[tuple[int, str]]]]:
+        """What the step of a job chose, and the versions and keys that were revived."""
         versions = [str(letter.row.version) for letter in letters]
-        revived = yield from self._in_queue(queue, "dead_letters/redrive", versions=versions, **job)
-        return [(int(version), key.decode()) for version, key in zip(revived[::2], revived[1::2], strict=True)]
+        chosen, revived = yield from self._in_queue(queue, "dead_letters/redrive", versions=versions, **job)
+        return chosen, [(int(version), key.decode()) for version, key in zip(revived[::2], revived[1::2], strict=True)]
 
     @operation
     def discard(self, queue: str, *, where: DeadFilter = EVERY_LETTER) -> Op[int]:
@@ -268,7 +271,9 @@ class RedisDeadLetters(RedisRole):
             after = yield from self._judge(stored, now)
         else:
             after = yield from self._step(stored, now)
-        yield from self._save(stored, after)
+        if not (yield from self._save(stored, after)):
+            current = yield from self._job(stored.job.id)  # another process has saved this step
+            return None if current is None else current.job
         return replace(after.job, moved=after.job.redriven - stored.job.redriven)
 
     def _judge(self, stored: StoredJob, now: datetime) -> Op[StoredJob]:
@@ -295,8 +300,11 @@ class RedisDeadLetters(RedisRole):
             job.queue, job.where, position, enough=lambda letters: len(letters) > job.at_once, most=WALK
         )
         fitting = [letter for letter in letters if is_old(letter)]
-        chosen, ended = fitting[: job.at_once], len(fitting) <= job.at_once
-        revived = yield from self._revive(job.queue, chosen, job=str(job.id), step=job.step)
+        chosen = fitting[: job.at_once]
+        last = tuple(chosen[-1].position) if chosen else stored.after
+        text = msgspec.json.encode((len(chosen), len(fitting) <= job.at_once, last)).decode()
+        text, revived = yield from self._revive(job.queue, chosen, job=str(job.id), step=job.step, chosen=text)
+        n, ended, last = msgspec.json.decode(text, type=tuple[int, bool, tuple[datetime, int] | None])
         canaries, keys, phase = job.canaries, job.canary_keys, job.phase
         if job.phase is RedrivePhase.CANARY:
             canaries += tuple(version for version, _ in revived)
@@ -311,11 +319,11 @@ class RedisDeadLetters(RedisRole):
             reason=None,
             phase=phase,
             redriven=job.redriven + len(revived),
-            skipped=job.skipped + len(chosen) - len(revived),
+            skipped=job.skipped + n - len(revived),
             canaries=canaries,
             canary_keys=keys,
         )
-        return msgspec.structs.replace(changed, after=tuple(chosen[-1].position)) if chosen else changed
+        return msgspec.structs.replace(changed, after=last)
 
     @operation
     def next_redrive_in(self) -> Op[timedelta | None]:

@@ -7,6 +7,7 @@ if a.job then
   local step = redis.call('HGET', q .. ':steps', a.job)
   step = step and cmsgpack.unpack(step)
   if step and step[1] == a.step then return step[2] end
+  if step and step[1] > a.step then return {a.chosen, {}} end  -- another process is further, and this one cannot save its step
 end
 local revived = {}
 for _, version in ipairs(a.versions) do
@@ -28,5 +29,6 @@ for _, version in ipairs(a.versions) do
     revived[#revived + 1] = row.key
   end
 end
-if a.job then redis.call('HSET', q .. ':steps', a.job, cmsgpack.pack({a.step, revived})) end
-return done(revived)
+local reply = {a.chosen or '', revived}  -- what this step chose: a process that repeats it may see fewer letters
+if a.job then redis.call('HSET', q .. ':steps', a.job, cmsgpack.pack({a.step, reply})) end
+return done(reply)
