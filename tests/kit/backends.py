@@ -176,9 +176,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if own or "backend" not in metafunc.fixturenames:
         return
     role = definition.path.parent.name
-    redis: tuple[Any, ...] = REDIS[:2] if role in REDIS_ROLES else ()
-    if redis:
-        redis += (pytest.param(REDIS[2], marks=() if role in CLUSTER_ROLES else pytest.mark.chaos),)
+    redis: tuple[Any, ...] = ()
+    if role in REDIS_ROLES:
+        always = (REDIS[0], REDIS[2]) if role in CLUSTER_ROLES else REDIS[:1]
+        redis = tuple(pytest.param(name, marks=() if name in always else pytest.mark.chaos) for name in REDIS)
     if "api" in definition.path.parts:  # before any store: the quickest that there is, for both halves of the API
         names = MEMORY
     elif definition.get_closest_marker("where_the_messages_are"):

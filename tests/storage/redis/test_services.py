@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
@@ -86,8 +87,38 @@ def test_a_broker_serves_it(server: RedisServer) -> None:
 
 
 def test_schedules_are_refused_in_one_sentence(server: RedisServer) -> None:
-    with tarry.connect(server.url) as app, pytest.raises(InvalidState, match="has no schedules"):
-        app.schedules.list()
+    with tarry.connect(server.url) as app:
+        assert app.schedules.list() == []
+        with pytest.raises(InvalidState, match="has no schedules"):
+            app.cron().install_periodic("report", timedelta(hours=1), queue="reports")
+
+
+PAGES = ("", "queues", "queues/web", "messages", "dead", "redrives", "schedules", "calendar", "consumers", "system")
+
+
+def test_the_dashboard_shows_it(server: RedisServer) -> None:
+    async def connected() -> AsyncApp:
+        return await tarry.connect_async(server.url)
+
+    loop = Loop()
+    try:
+        app = loop.run(connected())
+        with broker_on(app, loop, BrokerSettings(anonymous=True)) as url, Client(url) as client:
+            client.queue("web").offer("a", 1)
+            for page in PAGES:
+                with urlopen(f"{url}/dashboard/{page}") as response:
+                    assert response.status == 200, page
+        loop.run(app.close())
+    finally:
+        loop.stop()
+
+
+def test_a_redrive_to_another_queue_is_refused_in_one_sentence(server: RedisServer) -> None:
+    with tarry.connect(server.url) as app:
+        app.queues.create("other")
+        app.queues.create("mine")
+        with pytest.raises(InvalidState, match="cannot redrive to another queue"):
+            app.queue("mine").dead_letters.start_redrive(target="other")
 
 
 def test_the_pipeline_is_refused_in_one_sentence(server: RedisServer) -> None:

@@ -163,6 +163,16 @@ def operation(make: Callable[Concatenate[Role, A], Op[R]]) -> Callable[Concatena
     return method
 
 
+def nothing() -> RedisOperation[list[Any]]:
+    """An operation without a call, whose result is empty."""
+
+    def start() -> Op[list[Any]]:
+        yield from ()
+        return []
+
+    return RedisOperation(start)
+
+
 def stored(settings: QueueSettings) -> dict[str, Any]:
     """The settings as fields of the queue's record; a missing one is None."""
     values = {

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tarry.core.clock import AuthorityClock, Clock
+from tarry.core.cron.model import ScheduleState
 from tarry.core.errors import InvalidInput, InvalidState
 from tarry.core.settings import StoreSettings
 from tarry.core.wakeup.wait_queue import WaitQueue
@@ -19,7 +20,7 @@ from tarry.storage.redis.journal.role import RedisJournal
 from tarry.storage.redis.maintenance.role import RedisMaintenance
 from tarry.storage.redis.messages.role import RedisMessages
 from tarry.storage.redis.messages.steps import MessageScan, Offers
-from tarry.storage.redis.operation import RoleContext, ScriptCall
+from tarry.storage.redis.operation import RedisOperation, RoleContext, ScriptCall, nothing
 from tarry.storage.redis.queues.role import RedisQueues
 from tarry.storage.redis.rollups.role import RedisRollups
 from tarry.storage.redis.search.role import RedisSearch
@@ -28,14 +29,14 @@ from tarry.storage.redis.wakeup.listener import NotificationListener
 from tarry.storage.redis.wakeup.role import RedisWakeup
 
 
-class AbsentRole:
-    """A role that the Redis store does not have. Each of its methods raises an error."""
+class NoCron:
+    """The Redis store has no schedules: a list of them is empty, and every other method raises an error."""
 
-    def __init__(self, what: str) -> None:
-        self._what = what
+    def schedules(self, name: str | None = None) -> RedisOperation[list[ScheduleState]]:
+        return nothing()
 
     def __getattr__(self, name: str) -> Any:
-        raise InvalidState(f"the Redis store has no {self._what}", hint="use the PostgreSQL store")
+        raise InvalidState("the Redis store has no schedules", hint="use the PostgreSQL store")
 
 
 class Request(NamedTuple):
@@ -97,7 +98,7 @@ class RedisRoles:
             url, settings, wait_queue, trusted=isinstance(context.clock, AuthorityClock)
         )
         self.wakeup = RedisWakeup(context, wait_queue, self._listener)
-        self.cron: Any = AbsentRole("schedules")
+        self.cron: Any = NoCron()
         self.security = RedisSecurity(context, offers)
         self.maintenance = RedisMaintenance(context)
         self.rollups = RedisRollups(context, self.queues, self.journal, self.dead_letters)

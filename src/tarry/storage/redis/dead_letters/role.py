@@ -170,8 +170,21 @@ class RedisDeadLetters(RedisRole):
 
     @operation
     def start_redrive(
-        self, queue: str, *, where: DeadFilter, rate: float | None, canary: int, started_by: str | None, request: UUID
+        self,
+        queue: str,
+        *,
+        where: DeadFilter,
+        rate: float | None,
+        canary: int,
+        started_by: str | None,
+        request: UUID,
+        target: str | None = None,
     ) -> Op[RedriveJob]:
+        if target not in (None, queue):
+            raise InvalidState(
+                "the Redis store cannot redrive to another queue: two queues do not change together there",
+                hint=f"redrive to {queue} itself, or use the PostgreSQL store",
+            )
         total = (yield from self._count(queue, where, _COUNTED_AT_START)).letters
         before_version = int((yield from self._in_queue(queue, "dead_letters/begin")))
         now = instant((yield from self._registry("dead_letters/jobs", id=0))[0])
@@ -207,7 +220,7 @@ class RedisDeadLetters(RedisRole):
     def _current(self, id: int, stored: StoredJob) -> Op[StoredJob]:
         """With the number of the job and the present name of its queue."""
         name = (yield from self._by_id(stored.queue_id, "queues/name")).decode()
-        job = replace(stored.job, id=id, queue=name or stored.job.queue, queue_is_gone=not name)
+        job = replace(stored.job, id=id, queue=name or stored.job.queue, gone_queue=None if name else stored.job.queue)
         return msgspec.structs.replace(stored, job=job)
 
     @operation
@@ -220,7 +233,7 @@ class RedisDeadLetters(RedisRole):
                 job = (yield from self._current(id, _stored(text))).job
                 jobs += [job] if queue in (None, job.queue) else []
             if not page or len(jobs) >= limit:
-                return [replace(job, queue_is_gone=False) for job in jobs[: max(limit, 0)]]
+                return [replace(job, gone_queue=None) for job in jobs[: max(limit, 0)]]
             before = page[-2]
 
     @operation
@@ -264,8 +277,8 @@ class RedisDeadLetters(RedisRole):
         stored = yield from self._current(jobs[0], _stored(jobs[1]))
         if stored.job.state is not RedriveState.RUNNING or stored.job.next_at > now:
             return None
-        if stored.job.queue_is_gone:
-            reason = f"the queue {stored.job.queue} was deleted"
+        if stored.job.gone_queue is not None:
+            reason = f"the queue {stored.job.gone_queue} was deleted"
             after = stored.change(now, state=RedriveState.FAILED, reason=reason)
         elif stored.job.phase is RedrivePhase.VERDICT:
             after = yield from self._judge(stored, now)

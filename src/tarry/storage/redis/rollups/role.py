@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from tarry.core.cron.model import DueCount, TickRecord
 from tarry.core.dead_letters.redrive import RedriveOutcome
-from tarry.core.errors import InvalidState, UnknownQueue
+from tarry.core.errors import UnknownQueue
 from tarry.core.journal.events import Event, EventKind, JournalLevel
 from tarry.core.messages.model import Counted
 from tarry.core.rollups.compute import Timed, consumers_of, deaths_of, slices_of, start_of, times_of
@@ -24,7 +24,16 @@ from tarry.core.rollups.model import (
 )
 from tarry.storage.redis.dead_letters.role import RedisDeadLetters
 from tarry.storage.redis.journal.role import RedisJournal
-from tarry.storage.redis.operation import Op, RedisOperation, RedisRole, RoleContext, duration, micros, operation
+from tarry.storage.redis.operation import (
+    Op,
+    RedisOperation,
+    RedisRole,
+    RoleContext,
+    duration,
+    micros,
+    nothing,
+    operation,
+)
 from tarry.storage.redis.queues.role import RedisQueues
 from tarry.storage.redis.rows import event_of
 
@@ -62,9 +71,10 @@ class RedisRollups(RedisRole):
         return consumers_of((yield from self._events(width, since, until, queue)))
 
     @operation
-    def standings(self, *, limit: int = 1_000) -> Op[list[Standing]]:
+    def standings(self, *, limit: int = 1_000, queue: str | None = None) -> Op[list[Standing]]:
         rows: list[Standing] = []
-        for info in (yield from self._queues.infos().start()):
+        infos = yield from self._queues.infos().start()
+        for info in (info for info in infos if queue in (None, info.name)):
             try:
                 counts = yield from self._queues.counts(info.name, limit=limit).start()
                 whole = yield from self._queues.counts(info.name, limit=2**31).start()
@@ -119,7 +129,7 @@ class RedisRollups(RedisRole):
     @operation
     def redrive_outcome(self, job: int, *, limit: int = 10_000) -> Op[RedriveOutcome]:
         stored = yield from self._letters.redrive_job(job).start()
-        if stored is None or stored.queue_is_gone:
+        if stored is None or stored.gone_queue is not None:
             return RedriveOutcome(Counted(0), Counted(0))
         events = yield from self._recent([stored.queue])
         redriven = (event for event in events if event.kind is EventKind.REDRIVEN)
@@ -137,7 +147,7 @@ class RedisRollups(RedisRole):
     def recent_ticks(
         self, schedules: Sequence[str], until: datetime, *, limit: int
     ) -> RedisOperation[list[TickRecord]]:
-        raise InvalidState("the Redis store has no schedules", hint="use the PostgreSQL store")
+        return nothing()
 
     @operation
     def forget(self, *, limit: int = 10_000) -> Op[int]:

@@ -11,7 +11,7 @@ import msgspec
 
 from tarry.core.errors import UnknownQueue
 from tarry.core.messages.model import EVERYTHING, Counted, MessagePosition, StoredMessage
-from tarry.core.search.bulk import BulkJob, BulkProgress, BulkState, Verb
+from tarry.core.search.bulk import KEPT_FOR, BulkJob, BulkProgress, BulkState, Verb
 from tarry.core.search.hits import WALK, Hit, SearchPage
 from tarry.core.search.query import Search
 from tarry.storage.redis.messages.steps import MessageScan
@@ -126,6 +126,13 @@ class RedisSearch(RedisRole):
             if (yield from self._registry("search/save_job", texts, id=job)):
                 return saved
         return None
+
+    @operation
+    def forget_bulk(self, *, limit: int = 1_000) -> Op[int]:
+        now, rows = yield from self._registry("search/jobs", limit=10_000)
+        jobs = [_job(id, text) for id, text in zip(rows[::2], rows[1::2], strict=True)]
+        old = [job.id for job in jobs if job.ended_at and job.ended_at < instant(now) - KEPT_FOR][: max(limit, 0)]
+        return (yield from self._registry("search/forget_jobs", ids=old))
 
 
 def _job(id: int, text: bytes) -> BulkJob:
