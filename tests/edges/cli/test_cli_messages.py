@@ -97,6 +97,16 @@ def test_a_drop_needs_confirmation(cli: Run, app: App) -> None:
     assert not app.queue("orders").contains("a")
 
 
+def test_a_drop_takes_a_leased_message_unless_leased_ones_are_spared(cli: Run, app: App) -> None:
+    queue = app.queue("orders")
+    queue.offer("a", 1)
+    queue.try_poll()
+    refused = cli("message", "drop", "orders", "a", "--unless-leased", "--yes")
+    assert (refused.code, "is leased" in refused.err) == (4, True)
+    assert cli("message", "drop", "orders", "a", "--yes").code == 0
+    assert queue.read("a") is None
+
+
 def test_a_drop_of_another_version_is_a_conflict(cli: Run, app: App) -> None:
     app.queue("orders").offer("a", 1)
     message = app.queue("orders").read("a")

@@ -408,11 +408,11 @@ class TestAudit:
         producer("PATCH", f"/v1/messages/{id}", {"priority": 1})
         producer("PATCH", f"/v1/messages/{id}?force=true", {"priority": 2})
         producer("DELETE", f"/v1/messages/{id}")
-        producer("DELETE", f"/v1/messages/{id}?force=true")
+        producer("DELETE", f"/v1/messages/{id}?unless_leased=true")
         rows = guarded.with_key(key("admin"))("GET", "/v1/audit").json()["audit"]
         assert {row["actor"] for row in rows} == {text.split("_")[1]}
         assert [(row["action"], row["queue"], row["detail"]["query"], row["status"]) for row in rows] == [
-            ("DELETE /v1/messages/{id}", "own", {"force": "true"}, 404),
+            ("DELETE /v1/messages/{id}", "own", {"unless_leased": "true"}, 404),
             ("DELETE /v1/messages/{id}", "own", {}, 200),
             ("PATCH /v1/messages/{id}", "own", {"force": "true"}, 200),
         ]

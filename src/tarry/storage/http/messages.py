@@ -170,7 +170,7 @@ class HttpMessages:
 
     @operation
     def drop(self, queue: str, key: str, *, version: int | None = None, unless_leased: bool = False) -> Op[bool]:
-        params = _condition(version, force=not unless_leased)
+        params = _condition(version, unless_leased=unless_leased)
         return (yield from reply_to(_message_call("DELETE", queue, key, params=params), *_UNCHANGED)).status == 200
 
     @operation
@@ -243,10 +243,10 @@ def _message_call(method: str, queue: str, key: str, path: str = "", **options: 
     return call.Call(method, f"/v1/messages/{MessageId(queue, key)}{path}", queue=queue, **options)
 
 
-def _condition(version: int | None, *, force: bool) -> dict[str, Any]:
+def _condition(version: int | None, **flags: bool) -> dict[str, Any]:
     # A number that is not a version becomes one that no message has.
     expected = {} if version is None else {"version": version if version in VERSIONS else VERSIONS[-1]}
-    return {**expected, "force": "true"} if force else expected
+    return expected | {name: "true" for name, is_set in flags.items() if is_set}
 
 
 def _batches_of_drafts(drafts: Sequence[Draft]) -> Iterator[Sequence[Draft]]:

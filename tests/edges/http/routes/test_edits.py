@@ -56,14 +56,21 @@ class TestEdit:
         id = offered(call, key="a")
         token = polled(call)["token"]
         assert code(call("PATCH", f"/v1/messages/{id}", {"priority": 1})) == (409, "leased")
-        assert code(call("DELETE", f"/v1/messages/{id}")) == (409, "leased")
         assert call("PATCH", f"/v1/messages/{id}?force=true", {"priority": 1}).status_code == 200
         for verb in ("ack", "nack", "touch", "release", "bury"):
             assert code(call("POST", f"/v1/messages/{id}/{verb}", {"token": token})) == (409, "lease_lost")
         again = polled(call)
         assert (again["attempt"], again["priority"]) == (1, 1)
-        assert call("DELETE", f"/v1/messages/{id}?force=true").json() == {"dropped": 1}
-        assert code(call("POST", f"/v1/messages/{id}/ack", {"token": again["token"]})) == (404, "gone")
+
+    def test_a_drop_takes_a_leased_message_unless_leased_ones_are_spared(self, call: Caller) -> None:
+        id = offered(call, key="a")
+        token = polled(call)["token"]
+        refused = call("DELETE", f"/v1/messages/{id}?unless_leased=true")
+        assert code(refused) == (409, "leased")
+        assert "unless_leased" in refused.json()["hint"]
+        assert call("DELETE", f"/v1/messages/{id}").json() == {"dropped": 1}
+        assert code(call("POST", f"/v1/messages/{id}/ack", {"token": token})) == (404, "gone")
+        assert code(call("DELETE", f"/v1/messages/{id}?unless_leased=true")) == (404, "gone")
 
     def test_a_lease_that_ran_out_is_no_conflict(self, call: Caller, pinned: MutableClock) -> None:
         id = offered(call)

@@ -137,8 +137,16 @@ def edit(
     "message drop",
     "tarry message drop orders order-17",
     "tarry message drop orders order-17 --version 4711 --yes",
+    "tarry message drop orders order-17 --unless-leased",
 )
-def drop(cli: CommandSession, queue: QueueName, key: Key, version: opt.Version = None, yes: opt.Yes = False) -> None:
+def drop(
+    cli: CommandSession,
+    queue: QueueName,
+    key: Key,
+    version: opt.Version = None,
+    unless_leased: Annotated[bool, option("--unless-leased", "Not while a consumer leases it (exit 4).")] = False,
+    yes: opt.Yes = False,
+) -> None:
     """Remove one live message.
 
     Delayed, ready or leased; a lease on it is lost. If it changes before you confirm, it is not dropped.
@@ -154,9 +162,13 @@ def drop(cli: CommandSession, queue: QueueName, key: Key, version: opt.Version =
             due = views.due(message.due_at, now_of(app))
             cli.confirm(f"Drop {key!r} of queue {queue}, {message.state.value}, due {due}?", yes=False)
             version = message.version
-        if not handle.drop(key, version=version):
+        if not handle.drop(key, version=version, unless_leased=unless_leased):
             current = handle.read(key)
-            raise _missing(queue, key) if current is None else _changed(key, current.version)
+            if current is None:
+                raise _missing(queue, key)
+            if unless_leased and version in (None, current.version):
+                raise Conflicting(f"{key!r} is leased; it was not dropped", hint="leave out --unless-leased")
+            raise _changed(key, current.version)
     cli.printer.record(
         "tarry.message.drop/1",
         {"queue": queue, "key": key, "version": message.version if version is None else version, "dropped": True},

@@ -1,4 +1,4 @@
-"""Messages: offer, list, inspect, edit, drop. A leased message is not changed unless it is forced."""
+"""Messages: offer, list, read, edit, drop. A leased message is not edited unless it is forced."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ _OFFER = needs(Action.PRODUCE, extra=IDEMPOTENT, conflicts=True, responses=_UPDA
 _OFFER_BATCH = needs(Action.PRODUCE, extra=IDEMPOTENT, conflicts=True)
 Version = Annotated[int | None, Query(ge=1, le=2**63 - 1, description="Only if it is still this one.")]
 Force = Annotated[bool, Query(description="Also if it is leased: the lease is then lost.")]
+UnlessLeased = Annotated[bool, Query(description="Only if it is not leased; else a lease on it is lost.")]
 
 
 @router.post("/queues/{queue}/messages", status_code=201, response_model=wire.Offered, **_OFFER)
@@ -61,7 +62,7 @@ async def offer_batch(request: BrokerRequest, queue: str, body: Sent[wire.OfferB
 
 
 @router.get("/queues/{queue}/messages", response_model=wire.Messages, **needs(Action.READ))
-async def browse(
+async def list_messages(
     request: BrokerRequest,
     queue: str,
     state: Literal["delayed", "ready", "leased"] | None = None,
@@ -86,7 +87,7 @@ async def browse(
 
 
 @router.get("/messages/{id}", response_model=wire.Message, **_READ)
-async def inspect(request: BrokerRequest, id: str) -> Response:
+async def read(request: BrokerRequest, id: str) -> Response:
     """One live message. It leases nothing."""
     return respond(wire.Message.of(await _read(request)))
 
@@ -138,18 +139,22 @@ async def edit(
 
 
 @router.delete("/messages/{id}", response_model=wire.Dropped, **_EDIT)
-async def cancel(request: BrokerRequest, id: str, *, version: Version = None, force: Force = False) -> Response:
-    """Remove a live message."""
+async def drop(
+    request: BrokerRequest, id: str, *, version: Version = None, unless_leased: UnlessLeased = False
+) -> Response:
+    """Remove a live message, leased or not."""
     queue, key = request.message
     await request.queues.get(queue)
-    if await request.run(request.store.messages.drop(queue, key, version=version, unless_leased=not force)):
+    if await request.run(request.store.messages.drop(queue, key, version=version, unless_leased=unless_leased)):
         return respond(wire.Dropped(dropped=1))
     message = await _read(request)
-    raise _changed() if version not in (None, message.version) else _leased()
+    if version not in (None, message.version):
+        raise _changed()
+    raise _leased("without unless_leased") if unless_leased else message_gone()
 
 
-def _leased() -> Problem:
-    hint = "wait until it is settled, or take it from its consumer: ?force=true"
+def _leased(override: str = "?force=true") -> Problem:
+    hint = f"wait until it is settled, or take it from its consumer: {override}"
     return Problem(409, "leased", "this message is leased, so it was not changed", hint=hint)
 
 
