@@ -34,12 +34,12 @@ Canary = Annotated[int, Meta(ge=0, le=MOST_CANARIES, description="This many firs
 Consumer = Annotated[str, Meta(min_length=1, max_length=limits.KEY_LENGTH)]
 
 
-class RedriveNowRequest(Request):
+class RedriveRequest(Request):
     versions: Annotated[Versions | None, Meta(description="These; else the oldest.")] = None
     limit: Annotated[int, Meta(ge=1, le=10_000)] = 1_000
 
 
-class RedriveRequest(Request):
+class StartRedriveRequest(Request):
     """Which dead letters, all of the queue if no filter is given; and how."""
 
     fingerprint: Annotated[Fingerprint | None, Meta(description="Of a group.")] = None

@@ -79,7 +79,7 @@ def request(route: APIRoute, queue: str) -> tuple[str, str, Any]:
     if body is None and route.body_field is not None:
         item = {"id": str(MessageId(queue, "k")), "token": TOKEN}
         body = {"messages": [item]} if route.path_format.startswith("/v1/messages:") else {"token": TOKEN}
-        if route.name in ("pause_queue", "pause_schedule", "redrive", "redrive_now") or "{job}" in route.path_format:
+        if route.name in ("pause_queue", "pause_schedule", "redrive", "start_redrive") or "{job}" in route.path_format:
             body = {}
         if route.name == "purge_queue":
             body = {"confirm": queue}

@@ -66,8 +66,8 @@ class HttpDeadLetters:
             return 0
         moved = 0
         for batch in [None] if valid is None else batches(valid):
-            body = wire.RedriveNowRequest(None if batch is None else [*batch], min(limit - moved, 10_000))
-            call = queue_call("POST", queue, "/dead:redrive_now", body, key=new_key())
+            body = wire.RedriveRequest(None if batch is None else [*batch], min(limit - moved, 10_000))
+            call = queue_call("POST", queue, "/dead:redrive", body, key=new_key())
             moved += (yield from fetch(wire.Redriven, call)).redriven
             if moved >= limit:
                 break
@@ -91,10 +91,10 @@ class HttpDeadLetters:
         request: UUID,
         target: str | None = None,
     ) -> Op[RedriveJob]:
-        body = wire.RedriveRequest.of_core(
+        body = wire.StartRedriveRequest.of_core(
             where, rate=rate, canary=canary, started_by=started_by, request=request, target=target
         )
-        return (yield from fetch(wire.Redrive, queue_call("POST", queue, "/dead:redrive", body))).core()
+        return (yield from fetch(wire.Redrive, queue_call("POST", queue, "/dead:start_redrive", body))).core()
 
     @operation
     def redrive_job(self, job: int) -> Op[RedriveJob | None]:

@@ -36,7 +36,7 @@ def named(route: APIRoute) -> str:
 def prepared(call: Caller) -> Caller:
     call("POST", "/v1/queues/q/messages", {"key": "k", "payload": 1})
     call("PUT", "/v1/schedules/q", {"every": "1h", "queue": "q", "overlap": "skip"})
-    call("POST", "/v1/queues/q/dead:redrive")
+    call("POST", "/v1/queues/q/dead:start_redrive")
     return call
 
 

@@ -28,7 +28,7 @@ def dead(call: Caller, queue: str, *keys: str, error: str = "boom 1") -> None:
 
 
 def started(call: Caller, queue: str, **body: Any) -> dict[str, Any]:
-    response = call("POST", f"/v1/queues/{queue}/dead:redrive", body)
+    response = call("POST", f"/v1/queues/{queue}/dead:start_redrive", body)
     assert response.status_code == 202, response.text
     return response.json()
 
@@ -124,7 +124,7 @@ class TestJobs:
 
     def test_a_few_can_be_delivered_again_at_once(self, call: Caller) -> None:
         dead(call, "q", "a", "b")
-        assert call("POST", "/v1/queues/q/dead:redrive_now", {"limit": 1}).json() == {"redriven": 1}
+        assert call("POST", "/v1/queues/q/dead:redrive", {"limit": 1}).json() == {"redriven": 1}
         assert polled(call, "q")["key"] == "a"
 
     def test_what_is_no_job_is_not_there(self, call: Caller) -> None:
@@ -156,11 +156,11 @@ class TestJobs:
     )
     def test_what_is_not_allowed_starts_no_job(self, call: Caller, body: Any) -> None:
         call("POST", "/v1/queues", {"name": "q"})
-        assert code(call("POST", "/v1/queues/q/dead:redrive", body))[0] == 422
+        assert code(call("POST", "/v1/queues/q/dead:start_redrive", body))[0] == 422
         assert call("GET", "/v1/redrives").json() == {"redrives": []}
 
     def test_a_queue_that_is_not_there_is_not_made(self, call: Caller) -> None:
-        assert code(call("POST", "/v1/queues/nowhere/dead:redrive")) == (404, "unknown_queue")
+        assert code(call("POST", "/v1/queues/nowhere/dead:start_redrive")) == (404, "unknown_queue")
         for verb in ("groups", "count"):
             assert code(call("GET", f"/v1/queues/nowhere/dead:{verb}")) == (404, "unknown_queue")
 

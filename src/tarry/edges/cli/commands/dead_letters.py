@@ -179,7 +179,7 @@ def redrive(
             versions = sorted(set(version or ()))
             if dry_run:
                 return _show_plan(cli, app, queue, versions, limit or DEFAULT_LIMIT)
-            return _redrive_now(cli, app, queue, versions, limit or DEFAULT_LIMIT, yes=yes)
+            return _redrive(cli, app, queue, versions, limit or DEFAULT_LIMIT, yes=yes)
         chosen = options.where(app, queue, version)
         where = DeadFilter.of(chosen)
         matching = app.store.run(app.store.dead_letters.count(queue, where=where))
@@ -213,7 +213,7 @@ def _letters(count: Counted) -> str:
     return f"{count} dead letters" if count.capped else plural(count.n, "dead letter")
 
 
-def _redrive_now(
+def _redrive(
     cli: CommandSession, app: App, queue: str, versions: Sequence[int], limit: int, *, yes: bool
 ) -> ExitCode | None:
     dead = app.queues.counts(queue).dead

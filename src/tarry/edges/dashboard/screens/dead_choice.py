@@ -132,7 +132,7 @@ def redriven(
     ]
     body = api_body(where, rate=rate, canary=canary, target=target)
     return Commands(
-        curl=commands.curl(f"{view.api('queues', queue)}/dead:redrive", "POST", body),
+        curl=commands.curl(f"{view.api('queues', queue)}/dead:start_redrive", "POST", body),
         cli=commands.cli("dlq", "redrive", queue, *options(where), *how, "--job", "--detach"),
         python=_python(queue, f"job = dead.start_redrive({arguments(where, rate=rate, canary=canary, target=target)})"),
     )

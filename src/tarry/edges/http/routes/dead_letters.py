@@ -93,10 +93,21 @@ async def count_dead(request: BrokerRequest, queue: str, where: Which, count_to:
     return respond(wire.Matching.of(matching))
 
 
-@router.post("/queues/{queue}/dead:redrive", status_code=202, response_model=wire.Redrive, **_ADMIN_IDEMPOTENT)
+@router.post("/queues/{queue}/dead:redrive", response_model=wire.Redriven, **_ADMIN_IDEMPOTENT)
 async def redrive(request: BrokerRequest, queue: str, body: Sent[wire.RedriveRequest | None] = None) -> Response:
-    """Redrive them by a job that a sweeper advances: at a rate, canaries first. See /v1/redrives/{job}."""
+    """Redrive a few at once, from the first attempt: the given versions, or the oldest. One whose key is live stays dead."""
     options = body or wire.RedriveRequest()
+    await request.queues.get(queue)
+    operation = request.store.dead_letters.redrive(queue, versions=options.versions, limit=options.limit)
+    return await run_idempotent(request, partial(request.run, operation), lambda moved: wire.Redriven(redriven=moved))
+
+
+@router.post("/queues/{queue}/dead:start_redrive", status_code=202, response_model=wire.Redrive, **_ADMIN_IDEMPOTENT)
+async def start_redrive(
+    request: BrokerRequest, queue: str, body: Sent[wire.StartRedriveRequest | None] = None
+) -> Response:
+    """Redrive them by a job that a sweeper advances: at a rate, canaries first. See /v1/redrives/{job}."""
+    options = body or wire.StartRedriveRequest()
     await request.queues.get(queue)
     where, started_by = options.where(), limits.check_consumer(options.started_by) or request.caller.id
     job_id = options.request or uuid4()
@@ -112,15 +123,6 @@ async def redrive(request: BrokerRequest, queue: str, body: Sent[wire.RedriveReq
         target=options.target,
     )
     return await run_idempotent(request, partial(request.run, operation), wire.Redrive.of, status=202)
-
-
-@router.post("/queues/{queue}/dead:redrive_now", response_model=wire.Redriven, **_ADMIN_IDEMPOTENT)
-async def redrive_now(request: BrokerRequest, queue: str, body: Sent[wire.RedriveNowRequest | None] = None) -> Response:
-    """Redrive a few at once, from the first attempt: the given versions, or the oldest. One whose key is live stays dead."""
-    options = body or wire.RedriveNowRequest()
-    await request.queues.get(queue)
-    operation = request.store.dead_letters.redrive(queue, versions=options.versions, limit=options.limit)
-    return await run_idempotent(request, partial(request.run, operation), lambda moved: wire.Redriven(redriven=moved))
 
 
 @router.delete("/queues/{queue}/dead", response_model=wire.Discarded, **needs(Action.ADMIN))
