@@ -128,7 +128,7 @@ class AsyncSchedules:
             name, lambda state, now, ahead: schedule_changes.trigger(state, now, ahead, payload_of), conn
         )
 
-    async def skip_next(self, name: str, *, conn: Any = None) -> datetime:
+    async def skip(self, name: str, *, conn: Any = None) -> datetime:
         """Skip the next tick that would fire, and return it."""
         return await self._decided(name, schedule_changes.skip, conn)
 

@@ -102,7 +102,7 @@ class TestByHand:
         clock.set(START + HOUR)
         assert ticks_of(queue) == [START + HOUR]
 
-    @pytest.mark.parametrize("verb", ["trigger", "skip_next"])
+    @pytest.mark.parametrize("verb", ["trigger", "skip"])
     def test_a_change_whose_reply_was_lost_is_not_applied_again(
         self, app: App, cron: Cron, queue: Queue[Any], name: str, clock: WatchedClock, verb: str
     ) -> None:
@@ -145,8 +145,8 @@ class TestByHand:
         self, app: App, cron: Cron, queue: Queue[Any], name: str, clock: WatchedClock
     ) -> None:
         cron.install_periodic(name, HOUR, queue=queue.name)
-        assert cron.schedules.skip_next(name) == START + HOUR
-        assert cron.schedules.skip_next(name) == START + 2 * HOUR
+        assert cron.schedules.skip(name) == START + HOUR
+        assert cron.schedules.skip(name) == START + 2 * HOUR
         ticks: list[datetime] = []
         for _ in range(4):
             clock.advance(HOUR)
@@ -198,7 +198,7 @@ class TestByHand:
         assert "nothing was decided yet" in explain(name, START + 3 * HOUR)
 
     def test_an_unknown_schedule_is_reported(self, cron: Cron, name: str) -> None:
-        for verb in ("get", "pause", "resume", "trigger", "skip_next", "preview"):
+        for verb in ("get", "pause", "resume", "trigger", "skip", "preview"):
             with pytest.raises(UnknownSchedule):
                 getattr(cron.schedules, verb)(name)
 

@@ -83,9 +83,9 @@ class TestAfterAChange:
         clock.advance(-MINUTE)
         cron.install_daily(name, ["02:00", "14:00"], zone="UTC", queue=queue.name)
         assert [fire.verdict and fire.verdict.value for fire in cron.schedules.preview(name, 1)] == ["planned"]
-        assert cron.schedules.skip_next(name) == START + 14 * HOUR
+        assert cron.schedules.skip(name) == START + 14 * HOUR
 
-    @pytest.mark.parametrize("verb", ["trigger", "skip_next", "backfill"])
+    @pytest.mark.parametrize("verb", ["trigger", "skip", "backfill"])
     def test_what_is_done_by_hand_does_not_hide_from_schedulers_that_the_clock_was_set_back(
         self, app: App, cron: Cron, queue: Queue[Any], name: str, clock: WatchedClock, verb: str
     ) -> None:
@@ -96,7 +96,7 @@ class TestAfterAChange:
         getattr(cron.schedules, verb)(name, *more)
         scheduler(app).run_once()
         clock.advance(MINUTE)
-        assert (START + HOUR in ticks_of(queue)) is (verb != "skip_next")
+        assert (START + HOUR in ticks_of(queue)) is (verb != "skip")
         scheduler(app).run_once()
         clock.advance(HOUR)
         assert START + 2 * HOUR in ticks_of(queue)

@@ -63,7 +63,7 @@ class TestInATransaction:
         assert take(queue).payload == "x"
         cron.install_periodic(name, HOUR, queue=queue.name)
         cron.schedules.trigger(name, conn=caller.conn)
-        cron.schedules.skip_next(name, conn=caller.conn)
+        cron.schedules.skip(name, conn=caller.conn)
         caller.rollback()
         assert queue.try_poll() is None
         assert {verdict for _, verdict, _ in verdicts(cron.schedules.history(name))} == {"planned"}

@@ -40,16 +40,16 @@ def file(tmp_path: Path) -> Path:
 
 
 class TestWithoutADatabase:
-    def test_next_of_an_expression_marks_clock_changes(self, run: Run) -> None:
+    def test_a_preview_of_an_expression_marks_clock_changes(self, run: Run) -> None:
         ran = run(
             "cron",
-            "next",
+            "preview",
             "30 2 * * *",
-            "--tz",
+            "--zone",
             "Europe/Berlin",
             "-n",
             "3",
-            "--from",
+            "--since",
             "2026-03-27T00:00:00Z",
             "--json",
         )
@@ -62,17 +62,17 @@ class TestWithoutADatabase:
         assert ran.data["fires"][2]["note"] == "the clock is set forward here"
 
     def test_explain_an_expression(self, run: Run) -> None:
-        ran = run("cron", "explain", "*/15 * * * *", "--tz", "America/New_York", "--json")
+        ran = run("cron", "explain", "*/15 * * * *", "--zone", "America/New_York", "--json")
         assert ran.data["kind"].startswith("elapsed time")
         assert len(ran.data["changes"]) == 2
-        assert run("cron", "explain", "0 */2 * * *", "--tz", "UTC", "--json").data["kind"].startswith("wall clock")
+        assert run("cron", "explain", "0 */2 * * *", "--zone", "UTC", "--json").data["kind"].startswith("wall clock")
 
     def test_what_is_wrong_is_named_with_what_to_do(self, run: Run) -> None:
-        ran = run("cron", "next", "61 * * * *", "--tz", "UTC")
+        ran = run("cron", "preview", "61 * * * *", "--zone", "UTC")
         assert (ran.code, "minute field" in ran.err, "hint:" in ran.err) == (2, True, True)
-        assert "hint: did you mean Europe/Berlin" in run("cron", "next", "0 2 * * *", "--tz", "Europe/Berln").err
-        assert "needs a zone" in run("cron", "next", "0 2 * * *").err
-        assert "has 3 fields" in run("cron", "next", "* * *", "--tz", "UTC").err
+        assert "hint: did you mean Europe/Berlin" in run("cron", "preview", "0 2 * * *", "--zone", "Europe/Berln").err
+        assert "needs a zone" in run("cron", "preview", "0 2 * * *").err
+        assert "has 3 fields" in run("cron", "preview", "* * *", "--zone", "UTC").err
 
     def test_lint_names_every_problem(self, run: Run, file: Path) -> None:
         assert run("cron", "lint", str(file)).code == 0
@@ -95,7 +95,7 @@ class TestSchedules:
         assert cli("cron", "edit", "hello", "--every", "30m", "--misfire", "all", "--json").data["misfire"] == "all"
         assert cli("cron", "edit", "hello").code == 2
         assert cli("cron", "pause", "hello", "--reason", "because", "--json").data["paused_reason"] == "because"
-        assert "hello is paused" in cli("cron", "next", "hello").err
+        assert "hello is paused" in cli("cron", "preview", "hello").err
         assert cli("cron", "resume", "hello", "--json").data["paused"] is False
         assert cli("cron", "trigger", "hello").code == 0
         delivery = app.queue("hellos").try_poll()
@@ -105,7 +105,7 @@ class TestSchedules:
         assert "skipped" in cli("cron", "explain", "hello", "--at", skipped).out
         assert "which is skipped" in cli("cron", "show", "hello").out
         assert "every 30m" in cli("cron", "explain", "hello").out
-        assert [item["verdict"] for item in cli("cron", "next", "hello", "-n", "2", "--json").data["fires"]] == [
+        assert [item["verdict"] for item in cli("cron", "preview", "hello", "-n", "2", "--json").data["fires"]] == [
             "skipped",
             None,
         ]
@@ -118,8 +118,8 @@ class TestSchedules:
         assert cli("cron", "show", "absent").code == 3
 
     def test_a_backfill_counts_first(self, cli: Run, app: App) -> None:
-        cli("cron", "add", "hello", "--cron", "0 * * * *", "--tz", "UTC", "--queue", "hellos")
-        span = ("--from", "2020-01-01T00:00:00Z", "--to", "2020-01-01T06:00:00Z")
+        cli("cron", "add", "hello", "--cron", "0 * * * *", "--zone", "UTC", "--queue", "hellos")
+        span = ("--since", "2020-01-01T00:00:00Z", "--until", "2020-01-01T06:00:00Z")
         assert cli("cron", "backfill", "hello", *span, "--dry-run", "--json").data["count"] == 6
         assert app.queue("hellos").try_poll() is None
         assert cli("cron", "backfill", "hello", *span).code == 2
@@ -255,13 +255,15 @@ class TestAsAnOperatorWould:
 
     def test_a_backfill_that_ends_before_it_begins_is_refused(self, cli: Run) -> None:
         cli("cron", "add", "hello", "--every", "1h", "--queue", "q")
-        ran = cli("cron", "backfill", "hello", "--from", "2026-01-02T00:00:00Z", "--to", "2026-01-01T00:00:00Z", "-n")
+        ran = cli(
+            "cron", "backfill", "hello", "--since", "2026-01-02T00:00:00Z", "--until", "2026-01-01T00:00:00Z", "-n"
+        )
         assert (ran.code, "it ends first" in ran.err) == (2, True)
 
     def test_a_name_may_look_like_an_alias(self, cli: Run) -> None:
         cli("cron", "add", "@home", "--every", "1h", "--queue", "q")
-        assert len(cli("cron", "next", "@home", "-n", "2", "--json").data["fires"]) == 2
-        assert "no alias" in cli("cron", "next", "@reboot", "--tz", "UTC").err
+        assert len(cli("cron", "preview", "@home", "-n", "2", "--json").data["fires"]) == 2
+        assert "no alias" in cli("cron", "preview", "@reboot", "--zone", "UTC").err
 
 
 class TestScheduler:

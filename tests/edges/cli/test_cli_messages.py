@@ -157,12 +157,12 @@ def test_a_settle_as_data(cli: Run, app: App) -> None:
 
 def test_a_touch_prolongs_the_lease(cli: Run, app: App) -> None:
     token = held(app)
-    assert cli("message", "touch", "orders", "a", token, "--lease", "10m").fields["settled"] == "touched"
+    assert cli("message", "touch", "orders", "a", token, "--lease-for", "10m").fields["settled"] == "touched"
     message = app.queue("orders").read("a")
     assert message is not None
     assert message.lease_until is not None
     assert message.lease_until - app.store.run(app.store.queues.now()) > timedelta(minutes=9)
-    assert cli("message", "touch", "orders", "a", token, "--lease", "0s").code == 2
+    assert cli("message", "touch", "orders", "a", token, "--lease-for", "0s").code == 2
 
 
 def test_a_nack_has_a_delay_and_an_error(cli: Run, app: App) -> None:

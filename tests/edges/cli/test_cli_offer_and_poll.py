@@ -85,7 +85,7 @@ def test_a_time_in_the_past_is_due_at_once(cli: Run, app: App) -> None:
         ["--conflict", "explode"],
         ["--conflict", "debounce"],
         ["--max-wait", "1m"],
-        ["--lease", "1ms"],
+        ["--lease-for", "1ms"],
         ["--text", "--bytes"],
     ],
     ids=" ".join,
@@ -164,7 +164,7 @@ def test_debounce_postpones_a_live_key_up_to_its_longest_wait(cli: Run, app: App
 
 
 def test_a_message_has_a_lease_and_attempts_of_its_own(cli: Run, app: App) -> None:
-    cli("offer", "orders", "1", "--key", "a", "--lease", "5m", "--max-attempts", "1")
+    cli("offer", "orders", "1", "--key", "a", "--lease-for", "5m", "--max-attempts", "1")
     delivery = app.queue("orders").try_poll()
     assert delivery is not None
     assert round((delivery.lease_until - delivery.leased_at) / timedelta(seconds=1), 3) == 300  # the driver rounds
@@ -233,7 +233,7 @@ def test_peeking_takes_nothing(cli: Run, app: App) -> None:
 
 def test_a_held_message_stays_leased_and_its_token_settles_it(cli: Run, app: App) -> None:
     app.queue("orders").offer("a", 1)
-    (message,) = cli("poll", "orders", "--no-ack", "--lease", "5m", "--json").data["messages"]
+    (message,) = cli("poll", "orders", "--no-ack", "--lease-for", "5m", "--json").data["messages"]
     length = datetime.fromisoformat(message["lease_until"]) - datetime.fromisoformat(message["leased_at"])
     assert timedelta(minutes=4, seconds=59) < length <= timedelta(minutes=5)
     assert app.queues.counts("orders").leased.n == 1
@@ -290,7 +290,14 @@ def test_polling_a_paused_queue_prints_why_nothing_comes(cli: Run, app: App) -> 
 
 @pytest.mark.parametrize(
     "options",
-    [["--ack", "--peek"], ["--peek", "--no-ack"], ["--max", "0"], ["--max", "1001"], ["--wait", "x"], ["--lease", "x"]],
+    [
+        ["--ack", "--peek"],
+        ["--peek", "--no-ack"],
+        ["--max", "0"],
+        ["--max", "1001"],
+        ["--wait", "x"],
+        ["--lease-for", "x"],
+    ],
     ids=" ".join,
 )
 def test_what_cannot_be_received_is_bad_input(refusing: Run, options: list[str]) -> None:

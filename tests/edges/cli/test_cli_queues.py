@@ -74,7 +74,7 @@ def test_one_queue_in_full(cli: Run, app: App) -> None:
 
 @pytest.mark.parametrize("command", ["show", "edit", "rename", "pause", "resume", "purge", "delete"])
 def test_an_unknown_queue_is_not_found_and_not_created(refusing: Run, command: str) -> None:
-    more = {"edit": ["--lease", "1m"], "rename": ["other"], "purge": ["--confirm", "typo"], "delete": ["--yes"]}
+    more = {"edit": ["--lease-for", "1m"], "rename": ["other"], "purge": ["--confirm", "typo"], "delete": ["--yes"]}
     ran = refusing("queue", command, "typo", *more.get(command, []))
     assert ran.code == 3
     assert ran.out == ""
@@ -83,7 +83,7 @@ def test_an_unknown_queue_is_not_found_and_not_created(refusing: Run, command: s
 
 
 def test_a_queue_is_created_with_the_settings_named(cli: Run, app: App) -> None:
-    options = "--lease 2m --max-attempts 5 --retry-initial 10s --retry-factor 3 --retry-cap 1h --retry-jitter 0"
+    options = "--lease-for 2m --max-attempts 5 --retry-initial 10s --retry-factor 3 --retry-cap 1h --retry-jitter 0"
     more = "--journal payloads --retention 7d --target-lag PT5S"
     ran = cli("queue", "create", "mails", *options.split(), *more.split())
     assert ran.code == 0
@@ -109,8 +109,8 @@ def test_a_queue_that_exists_is_a_conflict_unless_that_is_fine(cli: Run) -> None
 @pytest.mark.parametrize(
     "options",
     [
-        ["--lease", "13h"],
-        ["--lease", "soon"],
+        ["--lease-for", "13h"],
+        ["--lease-for", "soon"],
         ["--max-attempts", "0"],
         ["--max-attempts", "many"],
         ["--retry-factor", "0.5"],
@@ -132,7 +132,7 @@ def test_a_name_that_cannot_be_is_bad_input(refusing: Run) -> None:
 
 
 def test_an_edit_changes_what_it_names_and_nothing_else(cli: Run, app: App) -> None:
-    cli("queue", "create", "orders", "--max-attempts", "3", "--retry-factor", "4", "--lease", "1m")
+    cli("queue", "create", "orders", "--max-attempts", "3", "--retry-factor", "4", "--lease-for", "1m")
     ran = cli("queue", "edit", "orders", "--max-attempts", "none", "--retry-cap", "30m", "--json")
     assert ran.data["max_attempts"] is None
     settings = app.queues.get("orders").settings
@@ -144,7 +144,7 @@ def test_an_edit_of_nothing_is_refused(cli: Run) -> None:
     cli("queue", "create", "orders")
     ran = cli("queue", "edit", "orders")
     assert ran.code == 2
-    assert "--lease" in ran.err
+    assert "--lease-for" in ran.err
 
 
 def test_a_queue_is_paused_and_resumed(cli: Run, app: App) -> None:

@@ -134,10 +134,10 @@ class TestSchedule:
         expect(page.locator(".notice")).to_contain_text("fires again")
         assert not jobs.app.schedules.get(schedule).paused
 
-    def test_it_is_run_now_and_its_next_tick_is_skipped(self, jobs: Served, schedule: str, screen: Screen) -> None:
+    def test_it_is_triggered_and_its_next_tick_is_skipped(self, jobs: Served, schedule: str, screen: Screen) -> None:
         page = screen.open("/schedules/nightly")
-        page.get_by_role("button", name="Run now").click()
-        page.get_by_role("dialog").get_by_role("button", name="Run now").click()
+        page.get_by_role("button", name="Trigger").click()
+        page.get_by_role("dialog").get_by_role("button", name="Trigger").click()
         expect(page.locator(".notice")).to_contain_text("nightly was triggered")
         page.get_by_role("button", name="Skip next").click()
         page.get_by_role("dialog").get_by_role("button", name="Skip it").click()

@@ -90,7 +90,7 @@ class Schedules:
             name, lambda state, now, ahead: schedule_changes.trigger(state, now, ahead, payload_of), conn
         )
 
-    def skip_next(self, name: str, *, conn: Any = None) -> datetime:
+    def skip(self, name: str, *, conn: Any = None) -> datetime:
         """Skip the next tick that would fire, and return it."""
         return self._decided(name, schedule_changes.skip, conn)
 

@@ -34,7 +34,7 @@ Text = Annotated[bool, option("--text", "The payload is text, not JSON.")]
 Binary = Annotated[bool, option("--bytes", "The payload is bytes, not JSON.")]
 After = Annotated[str | None, option("--after DURATION", "Due after this long: 90s, 1h30m.")]
 At = Annotated[str | None, option("--at TIME", "Due at: RFC 3339 with zone, or +10m.")]
-LeaseFor = Annotated[str | None, option("--lease DURATION", "Length of the lease, 1s to 12h; else the queue's.")]
+LeaseFor = Annotated[str | None, option("--lease-for DURATION", "Length of the lease, 1s to 12h; else the queue's.")]
 Lake = Annotated[
     str | None, option("--lake URI", "Path or URI that Spark can write; default: beside the embedded data.")
 ]
@@ -82,13 +82,15 @@ def headers_of(pairs: list[str]) -> dict[str, str]:
 def changed(settings: S, options: Any, *, flags: bool = True, group: str = "") -> S:
     """The settings with what `options` names in place of what they have.
 
-    The option of a field has its name without `_for` or `_at`; those of a nested value begin with its name. `flags`:
-    errors name the option (`--retry-cap`), not the key of a file (`retry_cap`).
+    The option of a field has its name, or that without `_for` or `_at`; those of a nested value begin with its name.
+    `flags`: errors name the option (`--retry-cap`), not the key of a file (`retry_cap`).
     """
     changes: dict[str, Any] = {}
     kinds = get_type_hints(type(settings))
     for field in dataclasses.fields(settings):  # type: ignore[arg-type]
-        name = group + field.name.removesuffix("_for").removesuffix("_at")
+        name = group + field.name
+        if not hasattr(options, name):
+            name = name.removesuffix("_for").removesuffix("_at")
         current = getattr(settings, field.name)
         if dataclasses.is_dataclass(current):
             changes[field.name] = changed(current, options, flags=flags, group=f"{name}_")

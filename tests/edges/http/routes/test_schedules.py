@@ -275,7 +275,7 @@ def test_a_client_looks_after_schedules_as_the_library_does(
         assert client.schedules.pause("a/b %", reason="why").paused_reason == "why"
         assert not client.schedules.resume("a/b %").paused
         assert client.schedules.trigger("a/b %") == START + timedelta(microseconds=1)
-        assert client.schedules.skip_next("a/b %") == START + timedelta(hours=1)
+        assert client.schedules.skip("a/b %") == START + timedelta(hours=1)
         assert client.schedules.preview("a/b %", 3) == http_loop.run(behind.schedules.preview("a/b %", 3))
         span = START - timedelta(hours=3), START
         assert client.schedules.missing("a/b %", *span) == client.schedules.backfill("a/b %", *span)

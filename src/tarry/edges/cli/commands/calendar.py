@@ -39,13 +39,13 @@ class CalendarSlice(NamedTuple):
     "calendar",
     "tarry calendar",
     "tarry calendar --next 24h --queue reports",
-    "tarry calendar --tz Europe/Berlin -o json",
+    "tarry calendar --zone Europe/Berlin -o json",
 )
 def calendar(
     cli: CommandSession,
     ahead: Annotated[str, option("--next DURATION", "How far ahead, up to 60d.")] = "7d",
     queue: OnlyQueue = None,
-    zone: Annotated[str, option("--tz ZONE", "The zone of days and hours.")] = "UTC",
+    zone: Annotated[str, option("--zone ZONE", "The zone of days and hours.")] = "UTC",
 ) -> None:
     """Show what is due, hour by hour.
 

@@ -44,7 +44,7 @@ class ScheduleOptions:
     daily: Annotated[str | None, _when("--daily HOURS", "02:00 or 02:00,14:30.")] = None
     """In a file also a list of times."""
     every: Annotated[str | None, _when("--every DURATION", "A period, aligned to the epoch.")] = None
-    zone: Annotated[str | None, _when("--tz ZONE", "For --cron and --daily: Europe/Berlin, UTC.")] = None
+    zone: Annotated[str | None, _when("--zone ZONE", "For --cron and --daily: Europe/Berlin, UTC.")] = None
     start: Annotated[str | None, _when("--start TIME", "No tick before this, or none.")] = None
     end: Annotated[str | None, _when("--end TIME", "No tick after this, or none.")] = None
     misfire: Annotated[str | None, _how("--misfire POLICY", "Missed ticks: once, skip or all.")] = None
@@ -66,7 +66,7 @@ class ScheduleOptions:
         if not ways:
             return None
         if zone is None:
-            raise Usage("a wall-clock schedule needs a zone", hint="for example --tz Europe/Berlin, or --tz UTC")
+            raise Usage("a wall-clock schedule needs a zone", hint="for example --zone Europe/Berlin, or --zone UTC")
         if self.cron is not None:
             return schedule_types.Cron(self.cron, zone)
         daily: Any = self.daily  # a list of times in a file
@@ -76,7 +76,9 @@ class ScheduleOptions:
     def new_spec(self, name: str, content: Content, source: str, *, flags: bool = True) -> ScheduleSpec:
         schedule = self.schedule(zone=self.zone)
         if schedule is None:
-            raise Usage("no times were given", hint="give --cron, --daily or --every; try them with: tarry cron next")
+            raise Usage(
+                "no times were given", hint="give --cron, --daily or --every; try them with: tarry cron preview"
+            )
         if self.queue is None:
             raise Usage("no queue was given", hint="give --queue NAME")
         return ScheduleSpec(
@@ -96,7 +98,7 @@ class ScheduleOptions:
         schedule = self.schedule(zone=self.zone or spec.schedule.zone) or spec.schedule
         if self.zone is not None and schedule is spec.schedule:
             if isinstance(schedule, schedule_types.Periodic):
-                raise Usage("a period has no zone: it counts elapsed time", hint="remove --tz, or use --cron")
+                raise Usage("a period has no zone: it counts elapsed time", hint="remove --zone, or use --cron")
             schedule = schedule_types.schedule_of(schedule.kind, schedule.text, self.zone)
         changes: dict[str, Any] = {"schedule": schedule, "policy": changed(spec.policy, self)}
         changes |= {n: getattr(self, n) for n in ("queue", "priority", "type") if getattr(self, n) is not None}
@@ -146,16 +148,16 @@ def show(
 
 @command(
     "cron add",
-    "tarry cron add nightly --cron '0 2 * * *' --tz Europe/Berlin --queue jobs",
+    "tarry cron add nightly --cron '0 2 * * *' --zone Europe/Berlin --queue jobs",
     "tarry cron add beat --every 5m --queue beats --payload '[1]'",
-    "tarry cron add mails --daily 08:00,17:30 --tz UTC --queue mails",
+    "tarry cron add mails --daily 08:00,17:30 --zone UTC --queue mails",
     audited=True,
 )
 def add(cli: CommandSession, name: Name, options: ScheduleOptions, payload: Payload = None, text: Text = False) -> None:
     """Add a schedule.
 
     Its next tick is planned at once; later ticks need a scheduler: tarry scheduler. To preview the times: tarry cron
-    next.
+    preview.
     """
     spec = options.new_spec(name, read_payload(payload, text=text, binary=False), "cli")
     with cli.open() as app:
@@ -167,7 +169,7 @@ def add(cli: CommandSession, name: Name, options: ScheduleOptions, payload: Payl
 @command(
     "cron edit",
     "tarry cron edit daily-report --cron '30 2 * * *'",
-    "tarry cron edit daily-report --tz Europe/London --misfire all --catch-up 6h",
+    "tarry cron edit daily-report --zone Europe/Oslo --misfire all --catch-up 6h",
     audited=True,
 )
 def edit(
@@ -225,21 +227,21 @@ def skip(cli: CommandSession, name: Name) -> None:
     Only this one: the tick after it fires. Each call skips one more tick.
     """
     with cli.open() as app:
-        tick = app.schedules.skip_next(name)
+        tick = app.schedules.skip(name)
     cli.printer.record("tarry.schedule.skip/1", {"name": name, "tick": tick})
 
 
 @command(
     "cron backfill",
-    "tarry cron backfill beat -n --from 2030-01-01T00:00Z --to 2030-01-08T00:00Z",
-    "tarry cron backfill beat -y --from 2030-01-01T00:00Z --to 2030-01-08T00:00Z",
+    "tarry cron backfill beat --since 2030-01-01T00:00Z --until 2030-01-08T00:00Z",
+    'tarry cron backfill beat --dry-run --since "$SINCE" --until "$UNTIL"',
     audited=True,
 )
 def backfill(
     cli: CommandSession,
     name: Name,
-    since: Annotated[str, option("--from TIME", "From this instant on.", show_default=False)],
-    until: Annotated[str, option("--to TIME", "Before this instant.", show_default=False)],
+    since: Annotated[str, option("--since TIME", "From this instant on.", show_default=False)],
+    until: Annotated[str, option("--until TIME", "Before this instant.", show_default=False)],
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
@@ -247,7 +249,7 @@ def backfill(
 
     Ticks that were skipped, or lie before the schedule was installed. A tick that became a message is not repeated.
     """
-    span = instant_of(since, "--from"), instant_of(until, "--to")
+    span = instant_of(since, "--since"), instant_of(until, "--until")
     with cli.open() as app:
         ticks = app.schedules.missing(name, *span)
         if not dry_run and ticks:

@@ -1,4 +1,4 @@
-"""tarry cron next, explain: the ticks ahead, and the reasons of a tick."""
+"""tarry cron preview, explain: the ticks ahead, and the reasons of a tick."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from tarry.edges.cli.options import instant_of, parsed
 from tarry.edges.cli.output import schedule_views as views
 
 What = Annotated[str, argument("NAME|EXPR", "A schedule, or an expression in quotes.")]
-Zone = Annotated[str | None, option("--tz ZONE", "The zone of an expression.")]
+Zone = Annotated[str | None, option("--zone ZONE", "The zone of an expression.")]
 _YEAR = timedelta(days=366)
 
 
 @command(
-    "cron next",
-    "tarry cron next daily-report",
-    "tarry cron next '30 2 * * *' --tz Europe/Berlin -n 5   # needs no database",
-    "tarry cron next '0 18 L * *' --tz UTC --from 2030-01-01T00:00:00Z",
+    "cron preview",
+    "tarry cron preview daily-report",
+    "tarry cron preview '30 2 * * *' --zone Europe/Berlin   # needs no database",
+    "tarry cron preview '0 18 L * *' --zone UTC --since 2030-01-01T00:00:00Z",
 )
-def next_ticks(
+def preview(
     cli: CommandSession,
     what: What,
     n: Annotated[int, option("-n --count N", "How many.", min=1, max=10_000)] = 10,
     zone: Zone = None,
-    since: Annotated[str | None, option("--from TIME", "Start of an expression; default: now.")] = None,
+    since: Annotated[str | None, option("--since TIME", "Start of an expression; default: now.")] = None,
 ) -> None:
     """Show the next ticks.
 
@@ -43,12 +43,12 @@ def next_ticks(
     paused = False
     if _is_expression(what, zone):
         schedule = _expression(what, zone)
-        now = parsed(instant_of, since, "--from") or datetime.now(UTC)
+        now = parsed(instant_of, since, "--since") or datetime.now(UTC)
         ticks = Timetable(schedule).between(now, now + 60 * _YEAR, n)
         fires: Sequence[Fire] = [Fire(tick=tick, due_at=tick) for tick in ticks]
     else:
         if zone is not None or since is not None:
-            raise Usage("--tz and --from need an expression; a schedule has its own zone and starts now")
+            raise Usage("--zone and --since need an expression; a schedule has its own zone and starts now")
         with cli.open() as app:
             state, now = app.schedules.get(what), now_of(app)
             schedule, paused = state.spec.schedule, state.paused
@@ -64,7 +64,7 @@ def next_ticks(
 @command(
     "cron explain",
     "tarry cron explain daily-report --at 2030-03-31T01:00:00Z",
-    "tarry cron explain '30 2 * * *' --tz Europe/Berlin   # needs no database",
+    "tarry cron explain '30 2 * * *' --zone Europe/Berlin   # needs no database",
 )
 def explain(
     cli: CommandSession,
@@ -108,7 +108,7 @@ def _is_expression(what: str, zone: str | None) -> bool:
 
 def _expression(what: str, zone: str | None) -> Schedule:
     if zone is None:
-        raise Usage("an expression needs a zone", hint="for example --tz Europe/Berlin, or --tz UTC")
+        raise Usage("an expression needs a zone", hint="for example --zone Europe/Berlin, or --zone UTC")
     return Cron(what, zone)
 
 

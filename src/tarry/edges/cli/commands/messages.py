@@ -208,13 +208,13 @@ def nack(
     )
 
 
-@command("message touch", "tarry message touch orders order-17 $TOKEN --lease 5m")
+@command("message touch", "tarry message touch orders order-17 $TOKEN --lease-for 5m")
 def touch(cli: CommandSession, queue: QueueName, key: Key, token: Token, lease: opt.LeaseFor = None) -> None:
     """Prolong a lease, counted from now.
 
     For work that takes longer than its lease. An expired lease cannot be prolonged.
     """
-    lease_for = parsed(duration, lease, "--lease")
+    lease_for = parsed(duration, lease, "--lease-for")
     _settle(cli, "touched", queue, key, token, lambda source, lease: source.leases.touch([lease], lease_for))
 
 

@@ -54,7 +54,7 @@ def offer(
     priority: Annotated[int, option("--priority N", "0 (last) to 9 (first).")] = 0,
     type_: Annotated[str | None, option("--type TYPE", "For consumers that poll for one type.")] = None,
     header: opt.Header = None,
-    lease: Annotated[str | None, option("--lease DURATION", "Of its own, 1s to 12h; else the queue's.")] = None,
+    lease: Annotated[str | None, option("--lease-for DURATION", "Of its own, 1s to 12h; else the queue's.")] = None,
     max_attempts: Annotated[int | None, option("--max-attempts N", "Of its own; else the queue's.")] = None,
     conflict: Annotated[
         ConflictRule, option("--conflict RULE", f"If the key is live: {_RULES}.")
@@ -73,7 +73,7 @@ def offer(
         "priority": priority,
         "type": type_,
         "headers": headers_of(header or []),
-        "lease_for": parsed(duration, lease, "--lease"),
+        "lease_for": parsed(duration, lease, "--lease-for"),
         "max_attempts": max_attempts,
         "conflict": Conflict(conflict, parsed(delay, max_wait, "--max-wait")),
     }
@@ -107,7 +107,7 @@ def offer(
     "tarry poll orders",
     "tarry poll orders --max 10 --wait 20s -o jsonl",
     "tarry poll orders --peek",
-    "tarry poll orders --no-ack --lease 5m -o json   # then: tarry message ack",
+    "tarry poll orders --no-ack --lease-for 5m --json   # then: tarry message ack",
 )
 def poll(
     cli: CommandSession,
@@ -129,7 +129,7 @@ def poll(
     """
     if peek and ack is not None:
         raise InvalidInput("--peek leases nothing: give it without --ack and --no-ack")
-    timeout, lease_for = delay(wait, "--wait"), parsed(duration, lease, "--lease")
+    timeout, lease_for = delay(wait, "--wait"), parsed(duration, lease, "--lease-for")
     with cli.open() as app:
         info = app.queues.get(queue)
         if peek:
@@ -145,7 +145,7 @@ def poll(
     if not lost:
         return None
     problem = f"{plural(lost, 'message was', 'messages were')} printed after the lease was lost"
-    hint = "they may be delivered again; lease fewer at a time or for longer: --max, --lease"
+    hint = "they may be delivered again; lease fewer at a time or for longer: --max, --lease-for"
     if lost == len(deliveries):
         raise Conflicting(problem, hint=hint)
     cli.note(f"{problem}: {hint}")

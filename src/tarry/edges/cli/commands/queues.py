@@ -40,7 +40,7 @@ _setting = partial(option, panel="Settings")
 class SettingOptions:
     """Settings of a queue as options; None: not given."""
 
-    lease: Annotated[str | None, _setting("--lease DURATION", "Length of a lease, 1s to 12h.")] = None
+    lease_for: Annotated[str | None, _setting("--lease-for DURATION", "Length of a lease, 1s to 12h.")] = None
     max_attempts: Annotated[str | None, _setting("--max-attempts N|none", "Deliveries before it is dead.")] = None
     retry_initial: Annotated[str | None, _setting("--retry-initial DURATION", "Wait after the first failure.")] = None
     retry_factor: Annotated[float | None, _setting("--retry-factor FACTOR", "Growth of the wait, 1 to 10.")] = None
@@ -77,7 +77,7 @@ def show(cli: CommandSession, name: Name) -> None:
 @command(
     "queue create",
     "tarry queue create orders",
-    "tarry queue create mails --lease 2m --max-attempts 5 --retry-initial 10s",
+    "tarry queue create mails --lease-for 2m --max-attempts 5 --retry-initial 10s",
     "tarry queue create orders --exist-ok   # in a script that may run twice",
     audited=True,
 )
@@ -99,7 +99,7 @@ def create(
 
 @command(
     "queue edit",
-    "tarry queue edit orders --lease 2m",
+    "tarry queue edit orders --lease-for 2m",
     "tarry queue edit orders --max-attempts none --retry-cap 1h",
     "tarry queue edit orders --journal payloads",
     audited=True,
@@ -110,7 +110,7 @@ def edit(cli: CommandSession, name: Name, options: SettingOptions) -> None:
     Only the named settings change, for future deliveries; current leases keep their length.
     """
     if options == SettingOptions():
-        raise Usage("no setting was named", hint="for example --lease 2m; see: tarry queue edit -h")
+        raise Usage("no setting was named", hint="for example --lease-for 2m; see: tarry queue edit -h")
     with cli.open() as app:
         current = app.queues.get(name).settings
         settings = changed(current, options)

@@ -111,7 +111,7 @@ async def calendar(view: View) -> Page:
         "commands": Commands(
             curl=commands.curl(view.api("schedules")),
             cli=commands.cli(
-                "calendar", "--next", span.name, "--tz", zone, *(() if queue is None else ("--queue", queue))
+                "calendar", "--next", span.name, "--zone", zone, *(() if queue is None else ("--queue", queue))
             ),
             python=commands.python(
                 "for state in app.schedules.list():", "    print(state.name, app.schedules.preview(state.name, 20))"

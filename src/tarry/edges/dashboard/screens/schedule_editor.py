@@ -281,7 +281,7 @@ def _commands(view: View, spec: ScheduleSpec, values: Mapping[str, str]) -> Comm
     body = {way: times.split(",") if kind == "daily" else times, "zone": zone, "queue": spec.queue, "payload": payload}
     more = {"priority": spec.priority, "type": spec.type, **policy}
     body |= {name: value for name, value in more.items() if value}
-    options = {f"--{way}": times, "--tz": zone, "--queue": spec.queue, "--payload": json.dumps(payload)}
+    options = {f"--{way}": times, "--zone": zone, "--queue": spec.queue, "--payload": json.dumps(payload)}
     options |= {f"--{name.removesuffix('_for').removesuffix('_at').replace('_', '-')}": v for name, v in policy.items()}
     verb = "edit" if values.get("editing") else "add"
     return Commands(

@@ -282,14 +282,14 @@ def _commands(view: View, name: str) -> dict[str, Commands]:
             python=commands.python(f"for tick in app.schedules.history({name!r}):", "    print(tick)"),
         ),
         "trigger": action("trigger", f"trigger({name!r})"),
-        "skip": action("skip", f"skip_next({name!r})"),
+        "skip": action("skip", f"skip({name!r})"),
         "pause": action("pause", f"pause({name!r}, reason='…')", {"reason": "…"}, "--reason", "…"),
         "resume": action("resume", f"resume({name!r})"),
         "backfill": action(
             "backfill",
             f"backfill({name!r}, {span})",
             {"since": since, "until": until},
-            *("--from", since, "--to", until),
+            *("--since", since, "--until", until),
         ),
         "delete": Commands(
             curl=commands.curl(view.api("schedules", id), "DELETE"),
@@ -364,7 +364,7 @@ async def resume(view: View) -> Response:
 @screen.form("/schedules/{schedule}/skip", Action.ADMIN, "skip the next tick of a schedule")
 async def skip(view: View) -> Response:
     state = await schedule_of(view, Action.ADMIN)
-    tick = await view.app.schedules.skip_next(state.name)
+    tick = await view.app.schedules.skip(state.name)
     return view.done(f"{state.name} leaves out its tick {local(tick, state.spec.schedule.zone)}", page_path(state.name))
 
 

@@ -245,7 +245,7 @@ async def resume_schedule(request: BrokerRequest, schedule: str) -> Response:
 
 @router.post("/schedules/{schedule}:trigger", response_model=wire.Tick, **_ADMIN_IDEMPOTENT)
 async def trigger(request: BrokerRequest, schedule: str) -> Response:
-    """One run now, beside the schedule. The tick of that run."""
+    """Fire once now, beside the schedule. The tick of that firing."""
     schedules, name = _of(request)
     return await run_idempotent(
         request, lambda conn: schedules.trigger(name, conn=conn), lambda tick: wire.Tick(tick=exact(tick))
@@ -257,7 +257,7 @@ async def skip(request: BrokerRequest, schedule: str) -> Response:
     """Leave out the next tick that is to fire. Which one that is."""
     schedules, name = _of(request)
     return await run_idempotent(
-        request, lambda conn: schedules.skip_next(name, conn=conn), lambda tick: wire.Tick(tick=exact(tick))
+        request, lambda conn: schedules.skip(name, conn=conn), lambda tick: wire.Tick(tick=exact(tick))
     )
 
 
