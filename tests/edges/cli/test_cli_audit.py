@@ -44,3 +44,16 @@ def test_a_failed_command_has_an_audit_row_without_a_status(cli: Run, app: App) 
 def test_what_cannot_be_text_is_refused_as_before(cli: Run, app: App) -> None:
     assert cli("queue", "create", "a\udcff").code == 2
     assert [status for *_, status in rows(app)] == [None]
+
+
+def test_the_audit_is_listed_with_the_newest_first(cli: Run, app: App) -> None:
+    cli("queue", "create", "orders")
+    cli("queue", "pause", "orders")
+    listed = cli("audit", "--json").data
+    assert listed["schema"] == "tarry.audit.list/1"
+    assert [row["action"] for row in listed["audit"]] == ["tarry queue pause", "tarry queue create"]
+    newest = listed["audit"][0]["id"]
+    (older,) = cli("audit", "--before", str(newest), "-o", "jsonl").lines
+    assert (older["schema"], older["queue"], older["status"]) == ("tarry.audit/1", "orders", 200)
+    assert "tarry queue pause" not in cli("audit", "--action", "create").out
+    assert "no row matches" in cli("audit", "--actor", "absent").err

@@ -46,7 +46,7 @@ def test_every_command_that_was_promised_is_there() -> None:
         queue resume, queue purge, queue delete, queue rename, offer, poll, message show, message timeline, message list,
         message drop, dlq groups, dlq list, dlq show, dlq redrive, dlq discard,
         redrive list, redrive watch, sweeper, doctor, version, message ack, message nack, message touch, message release,
-        message bury, message edit, cron trigger"""
+        message bury, message edit, cron trigger, message why, journal tail, audit"""
     assert {f"tarry {' '.join(name.split())}" for name in promised.split(",")} <= set(LEAVES)
 
 

@@ -10,6 +10,7 @@ import pytest
 import tarry
 from tarry.app import App
 from tarry.core.journal.events import JournalLevel
+from tarry.core.messages.retry import Retry
 from tests.edges.conftest import Run
 
 
@@ -41,7 +42,7 @@ def test_a_leased_message_has_its_consumer_and_its_end(cli: Run, app: App) -> No
     assert cli("message", "show", "orders", "a", "--json").data["consumer"] == ran.fields["leased by"]
 
 
-@pytest.mark.parametrize("command", ["show", "drop", "timeline"])
+@pytest.mark.parametrize("command", ["show", "why", "drop", "timeline"])
 def test_a_message_that_is_not_there_is_not_found(cli: Run, app: App, command: str) -> None:
     app.queues.create("orders")
     ran = cli("message", command, "orders", "absent", *(["--yes"] if command == "drop" else []))
@@ -50,9 +51,11 @@ def test_a_message_that_is_not_there_is_not_found(cli: Run, app: App, command: s
     assert cli("message", command, "orders", "absent", "--json").error["exit_code"] in (2, 3)
 
 
-@pytest.mark.parametrize("command", ["show", "list", "timeline", "drop", "ack", "nack", "touch", "release"])
+@pytest.mark.parametrize("command", ["show", "why", "list", "timeline", "drop", "ack", "nack", "touch", "release"])
 def test_an_unknown_queue_is_not_found_and_not_created(refusing: Run, command: str) -> None:
-    arguments = {"list": [], "show": ["k"], "timeline": ["k"], "drop": ["k", "-y"]}.get(command, ["k", str(uuid4())])
+    arguments = {"list": [], "show": ["k"], "why": ["k"], "timeline": ["k"], "drop": ["k", "-y"]}.get(
+        command, ["k", str(uuid4())]
+    )
     ran = refusing("message", command, "typo", *arguments)
     assert ran.code == 3
     assert "there is no queue named 'typo'" in ran.err
@@ -165,6 +168,28 @@ def test_a_touch_prolongs_the_lease(cli: Run, app: App) -> None:
     assert cli("message", "touch", "orders", "a", token, "--lease-for", "0s").code == 2
 
 
+def test_a_nack_has_a_retry_policy(cli: Run, app: App) -> None:
+    app.queues.create("orders", tarry.QueueSettings(max_attempts=1))
+    token = held(app)
+    assert cli("message", "nack", "orders", "a", token, "--max-attempts", "3").code == 2
+    retry = ("--retry-initial", "1h", "--retry-cap", "1h", "--max-attempts", "3")
+    assert cli("message", "nack", "orders", "a", token, *retry).fields["settled"] == "nacked"
+    message = app.queue("orders").read("a")
+    assert message is not None
+    assert message.due_at - app.store.run(app.store.queues.now()) > timedelta(minutes=50)
+
+
+def test_why_a_message_is_not_delivered(cli: Run, app: App) -> None:
+    app.queue("orders").offer("a", 1, after=timedelta(hours=1))
+    app.queues.pause("orders", reason="stock-taking")
+    shown = cli("message", "why", "orders", "a")
+    assert "stock-taking" in shown.out
+    assert "it is due in" in shown.out
+    data = cli("message", "why", "orders", "a", "--json").data
+    assert (data["schema"], data["deliverable"], data["deliverable_at"]) == ("tarry.message.why/1", False, None)
+    assert len(data["reasons"]) == 2
+
+
 def test_a_nack_has_a_delay_and_an_error(cli: Run, app: App) -> None:
     token = held(app)
     cli("message", "nack", "orders", "a", token, "--after", "1h", "--error", "no answer")
@@ -253,6 +278,21 @@ class TestEdit:
         assert (refused.code, "--force" in refused.err) == (4, True)
         assert cli("message", "edit", "orders", "a", "--after", "1h", "--force").code == 0
         assert cli("message", "ack", "orders", "a", token).code == 4
+
+    def test_a_lease_and_a_retry_policy_of_its_own_come_and_go(self, cli: Run, app: App) -> None:
+        app.queue("orders").offer("a", 1)
+
+        def edited(*options: str) -> tuple[timedelta | None, Retry | None]:
+            assert cli("message", "edit", "orders", "a", *options).fields["outcome"] == "updated"
+            message = app.queue("orders").read("a")
+            assert message is not None
+            return message.lease_for, message.retry
+
+        policy = Retry(cap_for=timedelta(hours=1))
+        assert edited("--lease-for", "5m", "--retry-cap", "1h") == (timedelta(minutes=5), policy)
+        assert edited("--lease-for", "none") == (None, policy)
+        assert edited("--queue-retry") == (None, None)
+        assert cli("message", "edit", "orders", "a", "--queue-retry", "--retry-cap", "1h").code == 2
 
     def test_what_cannot_be_edited(self, cli: Run, app: App) -> None:
         app.queue("orders").offer("a", 1)

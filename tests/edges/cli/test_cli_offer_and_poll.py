@@ -13,6 +13,7 @@ from tarry.api._sync.queue import Queue
 from tarry.app import App
 from tarry.core.messages.model import LeaseId
 from tarry.core.messages.outcomes import Settled
+from tarry.core.messages.retry import Retry
 from tarry.core.messages.states import State
 from tests.edges.conftest import Run
 
@@ -170,6 +171,29 @@ def test_a_message_has_a_lease_and_attempts_of_its_own(cli: Run, app: App) -> No
     assert round((delivery.lease_until - delivery.leased_at) / timedelta(seconds=1), 3) == 300  # the driver rounds
     delivery.nack("no")
     assert app.queues.counts("orders").dead.n == 1
+
+
+def test_a_message_has_a_retry_policy_of_its_own(cli: Run, app: App) -> None:
+    cli("offer", "orders", "1", "--key", "a", "--retry-initial", "1h", "--retry-factor", "3", "--retry-jitter", "0")
+    message = app.queue("orders").read("a")
+    assert message is not None
+    assert message.retry == Retry(initial_for=timedelta(hours=1), factor=3, jitter=0)
+    assert cli("offer", "orders", "1", "--retry-factor", "11").code == 2
+
+
+def test_a_poll_has_attempts_and_an_order_of_its_own(cli: Run, app: App) -> None:
+    queue = app.queue("orders")
+    for priority in (0, 9):
+        queue.offer(f"p{priority}", 1, priority=priority)
+    (peeked,) = cli("poll", "orders", "--peek", "--lowest-first", "--json").data["messages"]
+    (polled,) = cli("poll", "orders", "--lowest-first", "--no-ack", "--max-attempts", "1", "--json").data["messages"]
+    assert (peeked["key"], polled["key"]) == ("p0", "p0")
+    cli("message", "release", "orders", "p0", polled["token"])
+    assert [message["key"] for message in cli("poll", "orders", "--max", "2", "--json").data["messages"]] == [
+        "p9",
+        "p0",
+    ]
+    assert cli("poll", "orders", "--max-attempts", "0").code == 2
 
 
 def test_type_priority_and_headers_travel_along(cli: Run, app: App) -> None:

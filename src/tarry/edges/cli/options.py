@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
+from functools import partial
 from types import NoneType
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
 from tarry.core.errors import InvalidInput
+from tarry.core.messages.retry import Retry
 from tarry.edges.cli.exit_codes import Usage
 from tarry.edges.cli.help import argument, option
 from tarry.edges.formats import delay, moment
@@ -40,6 +42,23 @@ Lake = Annotated[
 ]
 Master = Annotated[str | None, option("--master M", "Spark master; default: SPARK_MASTER, else all local cores.")]
 Port = Annotated[int, option("--port N", "Port of the broker; 0 for any free one.", min=0, max=65535)]
+
+
+_retry = partial(option, panel="Retries")
+
+
+@dataclasses.dataclass(frozen=True)
+class RetryOptions:
+    """A retry policy as options; None: not given."""
+
+    retry_initial: Annotated[str | None, _retry("--retry-initial DURATION", "Wait after the first failure.")] = None
+    retry_factor: Annotated[float | None, _retry("--retry-factor FACTOR", "Growth of the wait, 1 to 10.")] = None
+    retry_cap: Annotated[str | None, _retry("--retry-cap DURATION", "The longest wait.")] = None
+    retry_jitter: Annotated[float | None, _retry("--retry-jitter SHARE", "Random cut of a wait, 0 to 1.")] = None
+
+    def retry(self) -> Retry | None:
+        """None if no option was given; what is not given is the default of `Retry`."""
+        return None if self == RetryOptions() else changed(Retry(), self, group="retry_")
 
 
 def parsed(parse: Callable[[str, str], T], text: str | None, name: str) -> T | None:

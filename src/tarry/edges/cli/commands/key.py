@@ -1,17 +1,19 @@
-"""tarry key: API keys of the broker."""
+"""tarry key, audit: API keys of the broker, and the audit log."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 from tarry.core.security.api_keys import Action, ApiKey
+from tarry.core.security.audit import Audited
 from tarry.edges.cli.context import CommandSession, command
 from tarry.edges.cli.exit_codes import NotFound
 from tarry.edges.cli.help import argument, option
-from tarry.edges.cli.options import one_of, parsed
+from tarry.edges.cli.options import Limit, one_of, parsed
 from tarry.edges.cli.output.printer import EntityView, TableColumn
 from tarry.edges.formats import delay, instant
 from tarry.wire import keys as wire
+from tarry.wire.base import data_of
 
 _ALL = "all"
 
@@ -32,6 +34,19 @@ _KEYS: EntityView[ApiKey] = EntityView(
         TableColumn("created", lambda key: instant(key.created_at)),
     ),
     "keys",
+)
+_AUDIT: EntityView[Audited] = EntityView(
+    "tarry.audit.list/1",
+    data_of,
+    (
+        TableColumn("id", right=True),
+        TableColumn("at (UTC)", lambda row: instant(row.at)),
+        TableColumn("actor"),
+        TableColumn("action"),
+        TableColumn("queue"),
+        TableColumn("status", right=True),
+    ),
+    "audit",
 )
 
 
@@ -87,3 +102,26 @@ def revoke(cli: CommandSession, id: Annotated[str, argument("ID", "See: tarry ke
     if key is None:
         raise NotFound(f"there is no key {id!r:.80}", hint="see: tarry key list")
     cli.printer.view(_KEYS, key)
+
+
+@command(
+    "audit",
+    "tarry audit",
+    "tarry audit --actor 0a1b2c3d4e5f --limit 20",
+    "tarry audit --action 'queue delete' -o jsonl",
+)
+def audit(
+    cli: CommandSession,
+    actor: Annotated[str | None, option("--actor TEXT", "Only if the actor contains this.")] = None,
+    action: Annotated[str | None, option("--action TEXT", "Only if the action contains this.")] = None,
+    before: Annotated[int | None, option("--before ID", "Only rows before this one.", min=1)] = None,
+    limit: Limit = 100,
+) -> None:
+    """List administrative actions and refused requests.
+
+    The newest first, of the broker, the dashboard and the command line. The status is that of HTTP; a row without one got no
+    response.
+    """
+    with cli.open() as app:
+        rows = app.store.run(app.store.security.audits(limit=limit, before=before, actor=actor, action=action))
+    cli.listing(_AUDIT, rows, empty="no row matches", limit=limit)

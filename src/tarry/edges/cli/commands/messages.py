@@ -1,14 +1,16 @@
-"""tarry message: show, list, edit, drop, timeline; and ack, nack, touch, release, bury after `tarry poll --no-ack`."""
+"""tarry message: show, list, why, edit, drop, timeline; and ack, nack, touch, release, bury after `tarry poll --no-ack`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
 
 from tarry.core.errors import InvalidInput
 from tarry.core.journal.events import Event, EventKind, JournalLevel
+from tarry.core.messages.explain import why_not_delivered
 from tarry.core.messages.model import Failure, LeaseId, StoredMessage
 from tarry.core.messages.outcomes import Edited, Settled
 from tarry.core.messages.states import State
@@ -23,7 +25,7 @@ from tarry.edges.cli.output.printer import Cell, Columns, TableColumn, Value, pl
 from tarry.edges.cli.output.text import plural, shortened
 from tarry.edges.formats import delay, duration, instant, relative, roughly
 from tarry.wire.events import LiveEvent
-from tarry.wire.messages import Message
+from tarry.wire.messages import Message, Why
 
 if TYPE_CHECKING:
     from tarry.api._sync.queue import Queue
@@ -84,11 +86,37 @@ def list_messages(
     cli.listing(views.MESSAGES, messages, now=now, empty="no message matches", limit=limit)
 
 
+@command("message why", "tarry message why orders order-17", "tarry message why orders order-17 -o json")
+def why(cli: CommandSession, queue: QueueName, key: Key) -> None:
+    """Explain why a live message is not delivered yet.
+
+    It is due later, it is leased, or its queue is paused; or it is deliverable.
+    """
+    with cli.open() as app:
+        info = app.queues.get(queue)
+        message, now = app.queue(queue, bytes).read(key), now_of(app)
+    if message is None:
+        raise _missing(queue, key)
+    explained = why_not_delivered(message, info, now)
+    at = explained.deliverable_at
+    cli.printer.record(
+        "tarry.message.why/1",
+        {"queue": queue, "key": key, **plain(Why.of(message, explained))},
+        [
+            ("state", message.state),
+            ("deliverable", explained.deliverable),
+            *(("reason", reason) for reason in explained.reasons),
+            ("deliverable at", None if at is None else views.due(at, now)),
+        ],
+    )
+
+
 @command(
     "message edit",
     "tarry message edit orders order-17 --after 5m --priority 9",
     "tarry message edit orders order-17 --payload '{\"total\": 42}' --version 4711",
     "tarry message edit orders order-17 --payload @fixed.json --force",
+    "tarry message edit orders order-17 --lease-for 5m --retry-initial 1m",
 )
 def edit(
     cli: CommandSession,
@@ -100,7 +128,11 @@ def edit(
     priority: opt.Priority = None,
     type_: Annotated[str | None, option("--type TYPE", "New type; '' for none.")] = None,
     header: Annotated[list[str] | None, option("--header NAME=VALUE", "Replaces all headers; may be repeated.")] = None,
+    lease: Annotated[str | None, option("--lease-for DURATION|none", "Of its own; none for the queue's.")] = None,
     max_attempts: Annotated[int | None, option("--max-attempts N", "Of its own; 0 for the queue's.")] = None,
+    *,
+    retry: opt.RetryOptions,
+    queue_retry: Annotated[bool, option("--queue-retry", "Retry as the queue does.", panel="Retries")] = False,
     text: opt.Text = False,
     binary: opt.Binary = False,
     version: opt.Version = None,
@@ -121,6 +153,12 @@ def edit(
     changes |= {n: v or None for n, v in (("type", type_), ("max_attempts", max_attempts)) if v is not None}
     if header:
         changes["headers"] = opt.headers_of(header)
+    if lease is not None:
+        changes["lease_for"] = None if lease == opt.NONE else duration(lease, "--lease-for")
+    if (policy := retry.retry()) is not None or queue_retry:
+        if policy is not None and queue_retry:
+            raise InvalidInput("--queue-retry removes the message's own retry policy: give it without --retry options")
+        changes["retry"] = policy
     with cli.open(queue) as app:
         outcome = raw_queue(app, queue).edit(key, version=version, force=force, **changes)
     if outcome is Edited.GONE:
@@ -189,6 +227,7 @@ def ack(cli: CommandSession, queue: QueueName, key: Key, token: Token) -> None:
     "message nack",
     "tarry message nack orders order-17 $TOKEN --error 'no answer'",
     "tarry message nack orders order-17 $TOKEN --after 10m",
+    "tarry message nack orders order-17 $TOKEN --retry-initial 1m",
 )
 def nack(
     cli: CommandSession,
@@ -197,14 +236,29 @@ def nack(
     token: Token,
     error: ErrorText = None,
     after: Annotated[str | None, option("--after DURATION", "Retry after this long; else by the retry policy.")] = None,
+    max_attempts: Annotated[
+        int | None, option("--max-attempts N", "Attempts of this policy; else the queue's.", panel="Retries")
+    ] = None,
+    *,
+    retry: opt.RetryOptions,
 ) -> None:
     """Report that a leased message failed.
 
-    It is delivered again by the retry policy of its queue, or becomes a dead letter if this was its last attempt.
+    It is delivered again by its own retry policy, else by the one that is given here, else by that of its queue; or it
+    becomes a dead letter if this was its last attempt.
     """
-    retry_in = parsed(delay, after, "--after")
+    retry_in, policy = parsed(delay, after, "--after"), retry.retry()
+    if max_attempts is not None:
+        if policy is None:
+            raise InvalidInput("--max-attempts belongs to a retry policy: give --retry-initial, too")
+        policy = replace(policy, max_attempts=max_attempts)
     _settle(
-        cli, "nacked", queue, key, token, lambda source, lease: source.leases.nack([Failure(lease, error, retry_in)])
+        cli,
+        "nacked",
+        queue,
+        key,
+        token,
+        lambda source, lease: source.leases.nack([Failure(lease, error, retry_in)], retry=policy),
     )
 
 
@@ -340,10 +394,16 @@ def _summary(live: StoredMessage[bytes] | None, events: Sequence[Event], now: da
 def _row(event: Event, before: Event | None) -> list[Value]:
     since = "" if before is None else f"+{roughly(max(event.at - before.at, timedelta(0)))}"
     version = "" if event.version is None else str(event.version)
-    return [instant(event.at), since, Cell(event.kind.value, _STYLES.get(event.kind, "")), version, _facts(event)]
+    return [
+        instant(event.at),
+        since,
+        Cell(event.kind.value, _STYLES.get(event.kind, "")),
+        version,
+        event_details(event),
+    ]
 
 
-def _facts(event: Event) -> str:
+def event_details(event: Event) -> str:
     """The facts that matter for an event of this kind."""
     parts: list[str] = []
     if event.kind in _DUE_AGAIN and event.due_at:

@@ -41,6 +41,7 @@ PEEKED = 10_000
     "echo 'hello' | tarry offer greetings - --text",
     "tarry offer orders null --key order-17 --conflict keep",
     "tarry offer index 7 --key 7 --after 5s --conflict debounce --max-wait 1m",
+    "tarry offer mails 7 --max-attempts 3 --retry-initial 10s --retry-factor 3",
 )
 def offer(
     cli: CommandSession,
@@ -60,6 +61,8 @@ def offer(
         ConflictRule, option("--conflict RULE", f"If the key is live: {_RULES}.")
     ] = ConflictRule.REPLACE,
     max_wait: Annotated[str | None, option("--max-wait DURATION", "With debounce: the longest postponement.")] = None,
+    *,
+    retry: opt.RetryOptions,
     text: opt.Text = False,
     binary: opt.Binary = False,
 ) -> None:
@@ -75,6 +78,7 @@ def offer(
         "headers": headers_of(header or []),
         "lease_for": parsed(duration, lease, "--lease-for"),
         "max_attempts": max_attempts,
+        "retry": retry.retry(),
         "conflict": Conflict(conflict, parsed(delay, max_wait, "--max-wait")),
     }
     raw = read_payload(payload, text=text, binary=binary)
@@ -116,6 +120,8 @@ def poll(
     wait: Annotated[str, option("--wait DURATION", "How long to wait for the first.")] = "0s",
     lease: opt.LeaseFor = None,
     type_: opt.Type = None,
+    max_attempts: Annotated[int | None, option("--max-attempts N", "Instead of the queue's.")] = None,
+    lowest_first: Annotated[bool, option("--lowest-first", "Begin with the lowest priority.")] = False,
     peek: Annotated[bool, option("--peek", "List what is ready, and lease nothing.")] = False,
     ack: Annotated[
         bool | None, option("--ack/--no-ack", "Ack after printing (default), or print the token and keep the lease.")
@@ -133,12 +139,14 @@ def poll(
     with cli.open() as app:
         info = app.queues.get(queue)
         if peek:
-            _peek(cli, app, queue, most, type_)
+            _peek(cli, app, queue, most, type_, lowest_first=lowest_first)
             return None
         if info.paused:
             cli.note(f"queue {queue} is paused; to deliver its messages: tarry queue resume {queue}")
         source = raw_queue(app, queue)
-        deliveries = source.poll_many(most, timeout, type=type_, lease_for=lease_for)
+        deliveries = source.poll_many(
+            most, timeout, type=type_, lease_for=lease_for, max_attempts=max_attempts, lowest_first=lowest_first
+        )
         lost = _print_and_ack(cli, source, deliveries, now_of(app), keep=ack is False)
     if not deliveries:
         cli.note("nothing is due")
@@ -199,9 +207,10 @@ _LEASE: Sequence[TableColumn[Delivery[Content]]] = (
 _LEASED = replace(_ACKED, data=_leased_data, columns=(*_COLUMNS, *_LEASE, _PAYLOAD))
 
 
-def _peek(cli: CommandSession, app: App, queue: str, most: int, type_: str | None) -> None:
+def _peek(cli: CommandSession, app: App, queue: str, most: int, type_: str | None, *, lowest_first: bool) -> None:
     ready = app.store.run(app.store.messages.list(queue, state=State.READY, limit=PEEKED))
     messages = [message for message in ready if type_ is None or message.type == type_]
     # In delivery order; the store lists by due time.
-    messages.sort(key=lambda message: (-message.priority, message.due_at, message.version))
+    sign = 1 if lowest_first else -1
+    messages.sort(key=lambda message: (sign * message.priority, message.due_at, message.version))
     cli.listing(MESSAGES, messages[:most], now=now_of(app), empty="nothing is due")

@@ -16,7 +16,7 @@ from tarry.core.settings import QueueSettings
 from tarry.edges.cli.context import CommandSession, command
 from tarry.edges.cli.exit_codes import Conflicting, ExitCode, Usage
 from tarry.edges.cli.help import argument, option
-from tarry.edges.cli.options import Reason, Yes, changed, one_of
+from tarry.edges.cli.options import Reason, RetryOptions, Yes, changed, one_of
 from tarry.edges.cli.output.printer import Cell, Value
 from tarry.edges.cli.output.text import plural, safe_json
 from tarry.edges.cli.output.views import QUEUES, CountedInfo
@@ -37,15 +37,11 @@ _setting = partial(option, panel="Settings")
 
 
 @dataclass(frozen=True)
-class SettingOptions:
+class SettingOptions(RetryOptions):
     """Settings of a queue as options; None: not given."""
 
     lease_for: Annotated[str | None, _setting("--lease-for DURATION", "Length of a lease, 1s to 12h.")] = None
     max_attempts: Annotated[str | None, _setting("--max-attempts N|none", "Deliveries before it is dead.")] = None
-    retry_initial: Annotated[str | None, _setting("--retry-initial DURATION", "Wait after the first failure.")] = None
-    retry_factor: Annotated[float | None, _setting("--retry-factor FACTOR", "Growth of the wait, 1 to 10.")] = None
-    retry_cap: Annotated[str | None, _setting("--retry-cap DURATION", "The longest wait.")] = None
-    retry_jitter: Annotated[float | None, _setting("--retry-jitter SHARE", "Random cut of a wait, 0 to 1.")] = None
     journal: Annotated[JournalLevel | None, _setting("--journal LEVEL", "off, events or payloads.")] = None
     retention: Annotated[str | None, _setting("--retention DURATION", "How long the archive keeps it.")] = None
     target_lag: Annotated[str | None, _setting("--target-lag DURATION", "Lateness that counts as slow.")] = None
