@@ -14,7 +14,7 @@ from tarry.core.dead_letters.redrive import (
     EVERY_LETTER,
     DeadFilter,
     DeadGroup,
-    DeadPlace,
+    DeadPosition,
     Matching,
     RedriveJob,
     RedriveOutcome,
@@ -167,7 +167,7 @@ class DeadLettersRole(Protocol):
     With `lead`, an operation has an effect only while that leadership is valid."""
 
     def list(
-        self, queue: str, *, where: DeadFilter = EVERY_LETTER, limit: int = 100, before: DeadPlace | None = None
+        self, queue: str, *, where: DeadFilter = EVERY_LETTER, limit: int = 100, before: DeadPosition | None = None
     ) -> Operation[builtins.list[DeadLetter[bytes]]]: ...
     def groups(self, queue: str, *, limit: int = 100, cap: int = 10_000) -> Operation[builtins.list[DeadGroup]]:
         """At most `limit` groups by fingerprint, each counted up to `cap`."""

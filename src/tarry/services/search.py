@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tarry.core.analytics.port import AnalyticsQuery
-from tarry.core.dead_letters.redrive import DeadFilter, DeadPlace
+from tarry.core.dead_letters.redrive import DeadFilter, DeadPosition
 from tarry.core.errors import InvalidInput
 from tarry.core.journal.events import Event, EventKind
 from tarry.core.messages.model import Counted, DeadLetter, MessagePosition
@@ -28,7 +28,7 @@ class Hits:
     matching: Counted | None = None
     """None: they were not counted."""
     next_live: MessagePosition | None = None
-    next_dead: DeadPlace | None = None
+    next_dead: DeadPosition | None = None
     next_done: str | None = None
     complete: bool = False
     """Everything that there is was looked through."""
@@ -86,7 +86,7 @@ async def _dead(
     if not queues:
         return Hits(rows=[], scanned=0, complete=True)
     where = DeadFilter(type=search.type, key_prefix=search.key or search.key_prefix)
-    before = None if after is None else DeadPlace(*after)
+    before = None if after is None else DeadPosition(*after)
     letters = await store.run(store.dead_letters.list(queues[0], where=where, limit=READ, before=before))
     matching = [letter for letter in letters if _admits(search, letter)]
     rows = matching[:limit]
@@ -95,7 +95,7 @@ async def _dead(
         rows=[Hit.of_dead(letter) for letter in rows],
         scanned=len(letters),
         matching=Counted(len(matching), len(letters) == READ) if after is None else None,
-        next_dead=None if last is None else DeadPlace(last.died_at, last.version),
+        next_dead=None if last is None else DeadPosition(last.died_at, last.version),
         complete=last is None,
     )
 

@@ -12,7 +12,7 @@ import pytest
 
 from tarry import Message, Outcome, Queue, Retry, Settled
 from tarry.app import App
-from tarry.core.dead_letters.redrive import DeadFilter, DeadPlace
+from tarry.core.dead_letters.redrive import DeadFilter, DeadPosition
 from tarry.core.messages.states import State
 from tests.kit.clocks import START, WatchedClock
 from tests.kit.steps import EMPTY, MINUTE, SECOND, TIMEOUT, keys, numbers, seen, take
@@ -43,11 +43,11 @@ def test_dead_letters_are_read_page_by_page(app: App, queue: Queue[Any], clock: 
     while page := app.store.run(app.store.dead_letters.list(queue.name, limit=2, before=position)):
         assert len(page) <= 2
         seen_keys += [letter.key for letter in page]
-        position = DeadPlace(page[-1].died_at, page[-1].version)
+        position = DeadPosition(page[-1].died_at, page[-1].version)
     assert seen_keys == ["e", "d", "c", "b", "a"]
     (last,) = app.store.run(
         app.store.dead_letters.list(
-            queue.name, where=DeadFilter(key_prefix="a"), limit=2, before=DeadPlace(START, 2**62)
+            queue.name, where=DeadFilter(key_prefix="a"), limit=2, before=DeadPosition(START, 2**62)
         )
     )
     assert last.key == "a"

@@ -85,7 +85,7 @@ class DeadFilter:
 EVERY_LETTER = DeadFilter()
 
 
-class DeadPlace(NamedTuple):
+class DeadPosition(NamedTuple):
     """The position of a dead letter in a list, which begins with the newest."""
 
     died_at: datetime

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from tarry.core.dead_letters.redrive import EVERY_LETTER, DeadFilter, DeadPlace
+from tarry.core.dead_letters.redrive import EVERY_LETTER, DeadFilter, DeadPosition
 from tarry.core.journal.events import Event
 from tarry.core.messages.model import EVERYTHING, DeadLetter, Filter, MessagePosition, StoredMessage
 from tarry.core.messages.states import State
@@ -46,13 +46,13 @@ def live_messages(
 
 def dead_letters(
     store: AsyncStore, queue: str, where: DeadFilter = EVERY_LETTER
-) -> Source[DeadPlace, DeadLetter[bytes]]:
+) -> Source[DeadPosition, DeadLetter[bytes]]:
     """The newest first."""
 
-    def read(before: DeadPlace | None, n: int) -> Awaitable[list[DeadLetter[bytes]]]:
+    def read(before: DeadPosition | None, n: int) -> Awaitable[list[DeadLetter[bytes]]]:
         return store.run(store.dead_letters.list(queue, where=where, limit=n, before=before))
 
-    return read, lambda letter: DeadPlace(letter.died_at, letter.version)
+    return read, lambda letter: DeadPosition(letter.died_at, letter.version)
 
 
 def timeline(store: AsyncStore, queue: str, key: str) -> Source[int, Event]:

@@ -10,7 +10,7 @@ from tarry.core.dead_letters.redrive import (
     EVERY_LETTER,
     DeadFilter,
     DeadGroup,
-    DeadPlace,
+    DeadPosition,
     Matching,
     RedriveJob,
     RedriveState,
@@ -34,7 +34,7 @@ Jobs = list[RedriveJob]
 class HttpDeadLetters:
     @operation
     def list(
-        self, queue: str, *, where: DeadFilter = EVERY_LETTER, limit: int = 100, before: DeadPlace | None = None
+        self, queue: str, *, where: DeadFilter = EVERY_LETTER, limit: int = 100, before: DeadPosition | None = None
     ) -> Op[Letters]:
         if where.versions == ():  # a query without versions means all of them
             return []

@@ -16,7 +16,7 @@ from tarry.core.dead_letters.redrive import (
     Canary,
     DeadFilter,
     DeadGroup,
-    DeadPlace,
+    DeadPosition,
     Matching,
     RedriveJob,
     RedrivePhase,
@@ -59,7 +59,7 @@ class MemoryDeadLetters(MemoryRole):
 
     @locked
     def list(
-        self, queue: str, *, where: DeadFilter = EVERY_LETTER, limit: int = 100, before: DeadPlace | None = None
+        self, queue: str, *, where: DeadFilter = EVERY_LETTER, limit: int = 100, before: DeadPosition | None = None
     ) -> builtins.list[DeadLetter[bytes]]:
         listed = self._state.queue(queue)
         fitting = (dead for dead in listed.dead.values() if dead.fits(where))

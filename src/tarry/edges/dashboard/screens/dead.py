@@ -12,7 +12,7 @@ from typing import Any
 from starlette.responses import Response
 
 from tarry.core.dead_letters.facets import Facet, facets
-from tarry.core.dead_letters.redrive import DeadFilter, DeadGroup, DeadPlace
+from tarry.core.dead_letters.redrive import DeadFilter, DeadGroup, DeadPosition
 from tarry.core.messages.model import Counted, DeadLetter, MessagePosition
 from tarry.core.security.api_keys import Action
 from tarry.edges.dashboard.commands import path
@@ -203,7 +203,7 @@ def _decoded(payload: bytes) -> Any:
 async def letters(view: View) -> Page:
     queue, where = view.path["queue"], choice(view)
     after = view.query.get("after")
-    start = None if not after else DeadPlace(*parse_position(after))
+    start = None if not after else DeadPosition(*parse_position(after))
     rows, last = await _letters(view, queue, where, start, view.limit, _LIST_BYTES)
     matching = await view.run(view.app.store.dead_letters.count(queue, where=where, limit=COUNTED_TO))
     return view.page(
@@ -222,12 +222,12 @@ async def letters(view: View) -> Page:
 
 
 async def _letters(
-    view: View, queue: str, where: DeadFilter, start: DeadPlace | None, limit: int, most_bytes: int
-) -> tuple[list[DeadLetter[bytes]], DeadPlace | None]:
+    view: View, queue: str, where: DeadFilter, start: DeadPosition | None, limit: int, most_bytes: int
+) -> tuple[list[DeadLetter[bytes]], DeadPosition | None]:
     role = view.app.store.dead_letters
     return await bounded(
         lambda before, n: view.run(role.list(queue, where=where, limit=n, before=before)),
-        lambda letter: DeadPlace(letter.died_at, letter.version),
+        lambda letter: DeadPosition(letter.died_at, letter.version),
         start=start,
         limit=limit,
         most_bytes=most_bytes,

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Path, Query
 from starlette.responses import Response
 
 from tarry.core import limits
-from tarry.core.dead_letters.redrive import DeadFilter, DeadPlace, RedriveState
+from tarry.core.dead_letters.redrive import DeadFilter, DeadPosition, RedriveState
 from tarry.core.messages.model import MessagePosition
 from tarry.core.security.api_keys import Action
 from tarry.edges.http.idempotency import IDEMPOTENT, run_idempotent
@@ -67,7 +67,7 @@ async def list_dead(
     await request.queues.get(queue)
     letters, last = await bounded(
         *dead_letters(request.store, queue, where),
-        start=None if after is None else DeadPlace(*parse_position(after)),
+        start=None if after is None else DeadPosition(*parse_position(after)),
         limit=limit,
         most_bytes=request.broker.settings.page_bytes,
     )

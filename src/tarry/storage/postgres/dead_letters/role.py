@@ -22,7 +22,7 @@ from tarry.core.dead_letters.redrive import (
     Canary,
     DeadFilter,
     DeadGroup,
-    DeadPlace,
+    DeadPosition,
     Matching,
     RedriveJob,
     RedrivePhase,
@@ -51,7 +51,7 @@ _ROUNDS = 10
 
 class PostgresDeadLetters(PostgresRole):
     def list(
-        self, queue: str, *, where: DeadFilter = EVERY_LETTER, limit: int = 100, before: DeadPlace | None = None
+        self, queue: str, *, where: DeadFilter = EVERY_LETTER, limit: int = 100, before: DeadPosition | None = None
     ) -> PostgresOperation[builtins.list[DeadLetter[bytes]]]:
         return self._labelled(queue, where, lambda now: statements.dead_letters(queue, where, limit, before))
 

@@ -14,7 +14,7 @@ from tarry.core.dead_letters.redrive import (
     WALK,
     DeadFilter,
     DeadGroup,
-    DeadPlace,
+    DeadPosition,
     Matching,
     RedriveJob,
     RedrivePhase,
@@ -34,7 +34,7 @@ MOST_GROUPS = 1_000
 
 
 def dead_letters(
-    queue: str, where: DeadFilter, limit: int, before: DeadPlace | None = None
+    queue: str, where: DeadFilter, limit: int, before: DeadPosition | None = None
 ) -> Statement[list[DeadLetter[bytes]]]:
     def decode(rows: list[Row]) -> list[DeadLetter[bytes]]:
         return [DeadLetter(**row._asdict()) for row in known(queue, rows) if row.key is not None]

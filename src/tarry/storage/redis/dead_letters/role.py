@@ -19,7 +19,7 @@ from tarry.core.dead_letters.redrive import (
     Canary,
     DeadFilter,
     DeadGroup,
-    DeadPlace,
+    DeadPosition,
     Matching,
     RedriveJob,
     RedrivePhase,
@@ -62,8 +62,8 @@ class Letter(msgspec.Struct):
     """Its key is live."""
 
     @property
-    def position(self) -> DeadPlace:
-        return DeadPlace(instant(self.row.died_at or 0), self.row.version)
+    def position(self) -> DeadPosition:
+        return DeadPosition(instant(self.row.died_at or 0), self.row.version)
 
     def fits(self, where: DeadFilter) -> bool:
         row = self.row
@@ -73,7 +73,7 @@ class Letter(msgspec.Struct):
 class RedisDeadLetters(RedisRole):
     @operation
     def list(
-        self, queue: str, *, where: DeadFilter = EVERY_LETTER, limit: int = 100, before: DeadPlace | None = None
+        self, queue: str, *, where: DeadFilter = EVERY_LETTER, limit: int = 100, before: DeadPosition | None = None
     ) -> Op[builtins.list[DeadLetter[bytes]]]:
         def enough(letters: builtins.list[Letter]) -> bool:
             return len(letters) >= limit
@@ -85,7 +85,7 @@ class RedisDeadLetters(RedisRole):
         self,
         queue: str,
         where: DeadFilter,
-        position: DeadPlace | None = None,
+        position: DeadPosition | None = None,
         *,
         newest_first: bool = False,
         payloads: bool = False,
@@ -304,7 +304,7 @@ class RedisDeadLetters(RedisRole):
 
     def _step(self, stored: StoredJob, now: datetime) -> Op[StoredJob]:
         job = stored.job
-        position = None if stored.after is None else DeadPlace(*stored.after)
+        position = None if stored.after is None else DeadPosition(*stored.after)
 
         def is_old(letter: Letter) -> bool:
             return letter.row.version < stored.before_version and letter.position.died_at <= job.created_at
