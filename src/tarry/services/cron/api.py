@@ -21,7 +21,7 @@ from tarry.services.loop import AsyncBackground
 Generate = Callable[[datetime], Iterable[CronMessage]]
 
 
-class Given(Options, total=False):
+class InstallOptions(Options, total=False):
     """Options of a schedule besides its name, its times and its queue."""
 
     payload: Any
@@ -61,22 +61,24 @@ class AsyncCron:
         """Management of the same schedules; those of this program can be triggered and backfilled here."""
 
     async def install_cron(
-        self, name: str, expression: str, *, zone: str, queue: str, **given: Unpack[Given]
+        self, name: str, expression: str, *, zone: str, queue: str, **given: Unpack[InstallOptions]
     ) -> Installed:
         """Install by a cron expression of five or six fields, including `L`, `LW`, `5L`, `1#2`, `@daily`."""
         return await self._install(name, schedule_types.Cron(expression, zone), queue, given)
 
     async def install_daily(
-        self, name: str, hours: Iterable[str | time], *, zone: str, queue: str, **given: Unpack[Given]
+        self, name: str, hours: Iterable[str | time], *, zone: str, queue: str, **given: Unpack[InstallOptions]
     ) -> Installed:
         """Install at these hours every day, by the wall clock of the zone."""
         return await self._install(name, schedule_types.Daily(hours, zone), queue, given)
 
-    async def install_periodic(self, name: str, every: timedelta, *, queue: str, **given: Unpack[Given]) -> Installed:
+    async def install_periodic(
+        self, name: str, every: timedelta, *, queue: str, **given: Unpack[InstallOptions]
+    ) -> Installed:
         """Install with a fixed interval, aligned to the epoch: every hour is on the hour, in UTC."""
         return await self._install(name, schedule_types.Periodic(every), queue, given)
 
-    async def _install(self, name: str, schedule: Schedule, queue: str, given: Given) -> Installed:
+    async def _install(self, name: str, schedule: Schedule, queue: str, given: InstallOptions) -> Installed:
         conn, payload = given.pop("conn", None), given.pop("payload", None)
         spec, payload_of = spec_of(
             name, schedule, queue=queue, payload=payload, options=given, payload_limit=self._payload_limit

@@ -45,7 +45,7 @@ class Generator:
 
 
 @dataclass(slots=True)
-class Ran:
+class RunReport:
     """The result of one scheduler run."""
 
     planned: int = 0
@@ -109,58 +109,58 @@ class AsyncScheduler:
         self._scan_s = scan_every.total_seconds()
         self._forget_s = 0.0
 
-    async def run_once(self) -> Ran:
+    async def run_once(self) -> RunReport:
         """Plan what is due."""
-        ran, owned = Ran(), dict(self.owned)
+        report, owned = RunReport(), dict(self.owned)
         # Schedules that failed, or that another transaction has locked, come first again: they must not take the places of
         # the others.
         limit = AT_ONCE + len(self._failed) + self._outrun
         due = await self._store.run(self._store.cron.due(list(owned), limit=limit))
         now = await self._commands.now(None)
-        for group in await self._offload.run(ran.changes, due, now, owned):
-            await self._apply(group, ran)
-        ran.more |= len(due) == limit
-        self._outrun = ran.outrun
-        for name in ran.replaced:
+        for group in await self._offload.run(report.changes, due, now, owned):
+            await self._apply(group, report)
+        report.more |= len(due) == limit
+        self._outrun = report.outrun
+        for name in report.replaced:
             self.owned.pop(name, None)
             _log.warning("schedule %r was installed anew by another process: this process no longer plans it", name)
-        for name, problem in ran.failed.items():
+        for name, problem in report.failed.items():
             if self._failed.get(name) != problem:  # once, not in every run
                 _log.error("schedule %r cannot be planned: %s", name, problem)
-        self._failed = ran.failed
-        return ran
+        self._failed = report.failed
+        return report
 
-    async def _apply(self, changes: list[ScheduleChange], ran: Ran) -> None:
+    async def _apply(self, changes: list[ScheduleChange], report: RunReport) -> None:
         try:
             applied = await self._store.run(self._store.cron.apply_changes(changes, together=False))
         except ConnectionError:
             raise
         except TarryError as error:
             if len(changes) == 1:
-                ran.failed[changes[0].name] = str(error)
+                report.failed[changes[0].name] = str(error)
                 return
             for change in changes:  # one of them failed the batch; apply the others individually
-                await self._apply([change], ran)
+                await self._apply([change], report)
             return
         for change, is_applied in zip(changes, applied, strict=True):
             if is_applied:
-                ran.applied(change)
+                report.applied(change)
             else:
-                ran.outrun += 1
+                report.outrun += 1
 
     async def cycle(self) -> float:
         """One run with all its parts; returns the seconds until the next."""
-        ran = await self.run_once()
+        report = await self.run_once()
         await self._generate()
         await self._forget()
-        if ran.more:
+        if report.more:
             return 0.0
         wake = await self._store.run(self._store.cron.next_wake_in(list(self.owned)))
-        shortest_s = _WHILE_LOCKED_S if ran.outrun else _SHORTEST_S
+        shortest_s = _WHILE_LOCKED_S if report.outrun else _SHORTEST_S
         rest = self._scan_s if wake is None else min(max(wake.total_seconds(), shortest_s), self._scan_s)
         soonest_s = min((self._forget_s, *(generator.next_s for generator in self.generators.values())))
         rest = min(rest, max(0.0, soonest_s - self._timer()))
-        return max(rest, _AFTER_FAILURE_S) if ran.failed else rest
+        return max(rest, _AFTER_FAILURE_S) if report.failed else rest
 
     async def _generate(self) -> None:
         for name, generator in list(self.generators.items()):

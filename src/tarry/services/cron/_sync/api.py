@@ -18,7 +18,7 @@ from tarry.core.cron.schedule_types import Schedule
 from tarry.core.errors import InvalidInput, InvalidState
 from tarry.core.monotonic import elapsed_s
 from tarry.services.cron._sync.scheduler import Scheduler
-from tarry.services.cron.api import Generate, Given, Installed
+from tarry.services.cron.api import Generate, Installed, InstallOptions
 from tarry.services.cron.scheduler import SCAN_EVERY, Generator
 from tarry.services.loop import Background
 
@@ -36,21 +36,25 @@ class Cron:
         self.schedules = Schedules(store, self._scheduler.owned)
         """Management of the same schedules; those of this program can be triggered and backfilled here."""
 
-    def install_cron(self, name: str, expression: str, *, zone: str, queue: str, **given: Unpack[Given]) -> Installed:
+    def install_cron(
+        self, name: str, expression: str, *, zone: str, queue: str, **given: Unpack[InstallOptions]
+    ) -> Installed:
         """Install by a cron expression of five or six fields, including `L`, `LW`, `5L`, `1#2`, `@daily`."""
         return self._install(name, schedule_types.Cron(expression, zone), queue, given)
 
     def install_daily(
-        self, name: str, hours: Iterable[str | time], *, zone: str, queue: str, **given: Unpack[Given]
+        self, name: str, hours: Iterable[str | time], *, zone: str, queue: str, **given: Unpack[InstallOptions]
     ) -> Installed:
         """Install at these hours every day, by the wall clock of the zone."""
         return self._install(name, schedule_types.Daily(hours, zone), queue, given)
 
-    def install_periodic(self, name: str, every: timedelta, *, queue: str, **given: Unpack[Given]) -> Installed:
+    def install_periodic(
+        self, name: str, every: timedelta, *, queue: str, **given: Unpack[InstallOptions]
+    ) -> Installed:
         """Install with a fixed interval, aligned to the epoch: every hour is on the hour, in UTC."""
         return self._install(name, schedule_types.Periodic(every), queue, given)
 
-    def _install(self, name: str, schedule: Schedule, queue: str, given: Given) -> Installed:
+    def _install(self, name: str, schedule: Schedule, queue: str, given: InstallOptions) -> Installed:
         conn, payload = given.pop("conn", None), given.pop("payload", None)
         spec, payload_of = spec_of(
             name, schedule, queue=queue, payload=payload, options=given, payload_limit=self._payload_limit
