@@ -34,14 +34,14 @@ class BadRows(InvalidInput):
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class InvalidRows:
     """Invalid rows of one task: their number, and a few samples."""
 
     rows: int = 0
     samples: tuple[str, ...] = ()
 
-    def __add__(self, other: Trouble) -> Trouble:
-        return Trouble(self.rows + other.rows, (self.samples + other.samples)[:_SAMPLES])
+    def __add__(self, other: InvalidRows) -> InvalidRows:
+        return InvalidRows(self.rows + other.rows, (self.samples + other.samples)[:_SAMPLES])
 
     def __bool__(self) -> bool:
         return self.rows > 0

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from tarry.core.analytics.bulk_offer import StagedRow, Trouble
+from tarry.core.analytics.bulk_offer import InvalidRows, StagedRow
 from tarry.core.errors import InvalidInput
 from tarry.core.messages.model import ConflictRule
 from tarry.edges.spark.sink.options import SinkOptions
@@ -32,7 +32,7 @@ def schema_of(columns: str) -> StructType:
 
 def read(
     columns: str, *rows: tuple[Any, ...], options: Mapping[str, str] | None = None
-) -> tuple[list[StagedRow], Trouble]:
+) -> tuple[list[StagedRow], InvalidRows]:
     """As a task reads them: `columns` in Spark's own words."""
     schema = schema_of(columns)
     options = {"queue": "q", **(options or {})} if "queue" not in schema.names else (options or {})
@@ -41,20 +41,20 @@ def read(
     batch = pa.RecordBatch.from_pylist(
         [dict(zip(names, row, strict=True)) for row in rows], to_arrow_schema(schema, timezone="UTC")
     )
-    staged, trouble = reader.read(batch, 7, 100)
-    return list(staged), trouble
+    staged, invalid = reader.read(batch, 7, 100)
+    return list(staged), invalid
 
 
 def staged_row(columns: str, *row: Any, options: Mapping[str, str] | None = None) -> StagedRow:
-    (staged,), trouble = read(columns, row, options=options)
-    assert not trouble
+    (staged,), invalid = read(columns, row, options=options)
+    assert not invalid
     return staged
 
 
 def refused(columns: str, *row: Any, options: Mapping[str, str] | None = None) -> str:
-    staged, trouble = read(columns, row, options=options)
-    assert (staged, trouble.rows) == ([], 1)
-    return trouble.samples[0]
+    staged, invalid = read(columns, row, options=options)
+    assert (staged, invalid.rows) == ([], 1)
+    return invalid.samples[0]
 
 
 class TestRows:
@@ -156,15 +156,15 @@ class TestBadRows:
         )
         arrays = {name: pa.array(value) for name, value in values.items()} | {column: not_text}
         schema = schema_of("queue string, key string, type string, payload string")
-        _, trouble = RowReader(schema, SinkOptions.parse(DSN)).read(pa.RecordBatch.from_pydict(arrays), 0, 0)
-        assert trouble.rows == 1
+        _, invalid = RowReader(schema, SinkOptions.parse(DSN)).read(pa.RecordBatch.from_pydict(arrays), 0, 0)
+        assert invalid.rows == 1
 
     def test_all_are_counted_each_once_and_a_few_are_shown(self) -> None:
         rows = [("", 10)] * 30 + [("fine", 1)] + [("", 5)] * 10
-        _, trouble = read("key string, payload string, priority int", *((key, "", n) for key, n in rows))
-        assert trouble.rows == 40
-        assert len(trouble.samples) == 5
-        error = str((trouble + Trouble(2, ("other",))).error("w"))
+        _, invalid = read("key string, payload string, priority int", *((key, "", n) for key, n in rows))
+        assert invalid.rows == 40
+        assert len(invalid.samples) == 5
+        error = str((invalid + InvalidRows(2, ("other",))).error("w"))
         assert error.startswith(
             "42 rows of write 'w' cannot be offered, and nothing was stored: row 100 of partition 7"
         )

@@ -15,7 +15,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from tarry.api.drafts import fresh_key
 from tarry.core import limits
-from tarry.core.analytics.bulk_offer import StagedRow, Trouble
+from tarry.core.analytics.bulk_offer import InvalidRows, StagedRow
 from tarry.core.codecs import BYTES, JSON, PLAIN, TEXT
 from tarry.core.errors import InvalidInput, InvalidPayload
 from tarry.edges.spark.sink.options import PayloadFormat, SinkOptions
@@ -50,7 +50,7 @@ class RowReader:
         self._options = options
         self._kinds = {name: kind for name, kind in kinds.items() if not isinstance(kind, T.NullType)}
 
-    def read(self, batch: RecordBatch, part: int, first: int) -> tuple[Iterable[StagedRow], Trouble]:
+    def read(self, batch: RecordBatch, part: int, first: int) -> tuple[Iterable[StagedRow], InvalidRows]:
         """The rows, or their faults; `first` is the number of the first row, used to locate faults."""
         n = batch.num_rows
         values = {name: _values(batch.column(name), name) for name in self._kinds}
@@ -75,9 +75,9 @@ class RowReader:
         headers = column("headers", _headers)
         attempts = column("max_attempts", limits.check_max_attempts)
         if faults:
-            return (), _trouble(faults, part, first, queues, values.get("key"))
+            return (), _invalid_rows(faults, part, first, queues, values.get("key"))
         columns = (queues, keys, bodies, content_types, dues, afters, priorities, types, headers, attempts)
-        return zip(*columns, strict=True), Trouble()
+        return zip(*columns, strict=True), InvalidRows()
 
     def _payload(self, value: Any) -> Encoded:
         if value is None:
@@ -208,13 +208,13 @@ def _checked(faults: dict[int, str], values: Sequence[Any], check: Callable[[Any
     return checked
 
 
-def _trouble(
+def _invalid_rows(
     faults: Mapping[int, str], part: int, first: int, queues: Sequence[Any], keys: Sequence[Any] | None
-) -> Trouble:
-    samples = Trouble()
+) -> InvalidRows:
+    samples = InvalidRows()
     for index, fault in sorted(faults.items()):
         key = "" if keys is None else f", key {keys[index]!r:.80}"
-        samples += Trouble(
+        samples += InvalidRows(
             1, (f"row {first + index} of partition {part} (queue {queues[index]!r:.120}{key}): {fault}",)
         )
     return samples

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from tarry.core.analytics.bulk_offer import SinkWrite, Staged, Trouble, Write
+from tarry.core.analytics.bulk_offer import InvalidRows, SinkWrite, Staged, Write
 from tarry.core.errors import InvalidInput, TarryError
 from tarry.edges.spark.sink.options import SinkOptions
 from tarry.edges.spark.sink.rows import RowReader
@@ -34,7 +34,7 @@ class SinkMessage(WriterCommitMessage):
     """The commit message of a task to the driver."""
 
     staged: Staged | None
-    trouble: Trouble
+    invalid: InvalidRows
     run: UUID
     stream: str | None = None
 
@@ -48,22 +48,22 @@ class _Stager:
         self.options = SinkOptions.parse(options)
         self._reader = RowReader(schema, self.options)
 
-    def stage(self, write: Write, part: int, batches: Iterator[RecordBatch]) -> tuple[Staged | None, Trouble]:
+    def stage(self, write: Write, part: int, batches: Iterator[RecordBatch]) -> tuple[Staged | None, InvalidRows]:
         """Stage the rows of one task. After a bad row the rest is still checked, to count the bad rows."""
-        trouble = Trouble()
+        invalid = InvalidRows()
         seen = 0
         with pipeline_on(self.options.dsn).sink.attempt(write, part) as staging:
             for batch in batches:
                 rows, bad = self._reader.read(batch, part, seen)
                 seen += batch.num_rows
-                trouble += bad
-                if batch.num_rows and not trouble:
+                invalid += bad
+                if batch.num_rows and not invalid:
                     staging.add(rows)
-            return staging.staged(), trouble
+            return staging.staged(), invalid
 
     def merge(self, write: Write, messages: Sequence[SinkMessage]) -> SinkWrite:
-        if trouble := sum((each.trouble for each in messages), Trouble()):
-            raise trouble.error(write.write_id)
+        if invalid := sum((each.invalid for each in messages), InvalidRows()):
+            raise invalid.error(write.write_id)
         staged = [each.staged for each in messages if each.staged is not None]
         done = pipeline_on(self.options.dsn).sink.commit(write, staged, self.options.rules)
         log.info("%s", done.line())
@@ -116,7 +116,7 @@ class TarryStreamSink(DataSourceStreamArrowWriter):
     @with_hint
     def commit(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
         written = _written(messages)
-        if any(each.staged or each.trouble for each in written):
+        if any(each.staged or each.invalid for each in written):
             self._stager.merge(_batch_of(str(written[0].stream), batchId, written[0].run), written)
 
     def abort(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
