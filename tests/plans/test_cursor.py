@@ -106,7 +106,7 @@ def test_one_slow_moment_does_not_make_the_head_dear() -> None:
     for i in range(100):
         database.head_s = 1.0 if i % 4 == 0 else 0.0024
         database.poll(cursor)
-    assert not cursor.head_is_dear
+    assert not cursor.head_is_expensive
 
 
 @pytest.mark.parametrize(("head_s", "cursor_s", "polled_s"), [(0.004, 0.001, 3), (0.05, 0.005, 15), (0.5, 0.05, 120)])
@@ -153,7 +153,7 @@ def test_a_full_batch_from_the_cursor_is_not_completed() -> None:
 def test_when_the_head_is_cheap_again_every_look_is_from_there() -> None:
     database = Database(head_s=DEAR_S)
     cursor = experienced(database)
-    assert cursor.head_is_dear
+    assert cursor.head_is_expensive
     database.head_s = 0.001
     polled_for(2 * 20 * DEAR_S, database, cursor, lambda: database.poll(cursor))
     database.looks.clear()
@@ -179,7 +179,7 @@ def test_a_cursor_that_was_tried_at_a_bad_moment_is_tried_again() -> None:
     database.cursor_rows = [row(i) for i in range(200, 300)]
     for _ in range(100):
         database.poll(cursor, 100)
-    assert cursor.head_is_dear
+    assert cursor.head_is_expensive
 
 
 def test_a_cursor_moves_forward_only_and_by_priority() -> None:

@@ -125,7 +125,7 @@ class WaitGroup:
     def delivered(self) -> None:
         self.just_delivered, self.naps, self.vain = True, 0, 0
 
-    def polled_in_vain(self) -> None:
+    def polled_nothing(self) -> None:
         self.vain = min(self.vain + 1, _MOST_VAIN)
 
 
@@ -326,7 +326,7 @@ def _sleep(wait_queue: WaitQueue, group: WaitGroup, deadline: float, *, is_locke
         group.asleep_until = math.inf
     may_be_due = group.notified_at == -math.inf or due_s <= sleep_s
     if may_be_due:
-        group.polled_in_vain()  # `delivered` resets this if the next poll returns messages
+        group.polled_nothing()  # `delivered` resets this if the next poll returns messages
     else:
         group.vain = 0
     return may_be_due or now >= deadline

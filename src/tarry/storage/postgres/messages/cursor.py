@@ -58,7 +58,7 @@ class Cursor:
         """Where the next scan starts."""
         if self._last_from_head_s <= _MARGIN_S:
             return HEAD  # so the fastest of the last scans was not slow
-        if self.head_is_dear:
+        if self.head_is_expensive:
             return HEAD if now_s >= self.head_due else self.positions
         # Slow, but perhaps not because of the head: compare with a scan from the cursor.
         slow = self._from_head.enough and self._from_head.least_s() > _MARGIN_S
@@ -70,7 +70,7 @@ class Cursor:
         return tuple(self._positions)
 
     @property
-    def head_is_dear(self) -> bool:
+    def head_is_expensive(self) -> bool:
         """Every recent scan from the head took longer than the fastest from the cursor, by more than the margin."""
         if not (self._from_head.enough and self._from_cursor.enough):
             return False

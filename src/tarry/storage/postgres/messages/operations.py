@@ -176,7 +176,7 @@ def poll(
             break
         if len(taken) - taken_before < len(rows):
             continue
-        if len(rows) < missing and scan is not HEAD and not (cursor.head_is_dear and ended < cursor.head_due):
+        if len(rows) < missing and scan is not HEAD and not (cursor.head_is_expensive and ended < cursor.head_due):
             from_head = True  # nothing more behind the cursor, and the head may be looked at
         else:
             break
