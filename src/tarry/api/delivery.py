@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 P = TypeVar("P")
 
 
-class Handed(msgspec.Struct, Generic[P], eq=False):
+class DeliveredMessage(msgspec.Struct, Generic[P], eq=False):
     """The message of a delivery, shared by the blocking and the async class. A struct, as `Lease` is."""
 
     _queue: Any
@@ -105,7 +105,7 @@ class Handed(msgspec.Struct, Generic[P], eq=False):
         return [("key", self.key), ("version", self.version), ("attempt", self.attempt)]
 
 
-class AsyncDelivery(Handed[P]):
+class AsyncDelivery(DeliveredMessage[P]):
     """A delivery. As a context manager: ack on success; on an exception nack with the error and re-raise it.
 
     Anything else than an `Exception` (Ctrl-C, a cancelled task) releases the message without counting the attempt."""

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from math import inf
 from typing import Any, Generic, TypeVar
 
-from tarry.api.delivery import Handed
+from tarry.api.delivery import DeliveredMessage
 from tarry.core.errors import InvalidInput
 
-D = TypeVar("D", bound=Handed[Any])
+D = TypeVar("D", bound=DeliveredMessage[Any])
 
 LARGEST = 1_000
 _ADAPTIVE_MOST = 20

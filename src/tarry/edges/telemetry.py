@@ -6,7 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tarry.api.delivery import Handed
+from tarry.api.delivery import DeliveredMessage
 from tarry.core.errors import InvalidState
 from tarry.services.worker.results import Handled, HandlerResult
 from tarry.services.worker.worker import Worker
@@ -35,7 +35,7 @@ def trace(worker: Worker) -> None:
 
     @worker.middleware
     @contextmanager
-    def span(delivery: Handed[Any]) -> Generator[None]:  # pyright: ignore[reportUnusedFunction]
+    def span(delivery: DeliveredMessage[Any]) -> Generator[None]:  # pyright: ignore[reportUnusedFunction]
         queue: str = getattr(delivery, "queue", "")
         offered = TraceContextTextMapPropagator().extract(dict(delivery.headers), Context())
         origin = otel.get_current_span(offered).get_span_context()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from tarry.api.delivery import Handed
+from tarry.api.delivery import DeliveredMessage
 from tarry.core.errors import StoreUnavailable
 from tarry.core.messages.failures import described
 from tarry.core.messages.model import Failure
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 P = TypeVar("P")
 
 
-class Delivery(Handed[P]):
+class Delivery(DeliveredMessage[P]):
     """A delivery. As a context manager: ack on success; on an exception nack with the error and re-raise it.
 
     Anything else than an `Exception` (Ctrl-C, a cancelled task) releases the message without counting the attempt."""

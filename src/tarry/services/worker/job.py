@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tarry.api.delivery import AsyncDelivery, Handed
+from tarry.api.delivery import AsyncDelivery, DeliveredMessage
 from tarry.api.queue import AsyncQueue
 from tarry.services.worker.handlers import Handler
 from tarry.services.worker.results import Handled, HandlerResult
@@ -39,7 +39,7 @@ class Job:
     ) -> None:
         self.queue = queue
         self.delivery = delivery
-        self.handed: Handed[Any] = delivery
+        self.handed: DeliveredMessage[Any] = delivery
         """The delivery that the handler has, which may settle the message itself."""
         self.handler = handler
         self._interrupt = interrupt

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from tarry.api.delivery import Handed
+from tarry.api.delivery import DeliveredMessage
 from tarry.core.errors import InvalidInput
 
 _log = logging.getLogger("tarry.worker")
@@ -39,7 +39,7 @@ _TROUBLE = (HandlerResult.FAILED, HandlerResult.BURIED, HandlerResult.LOST)
 class Handled:
     """One handled delivery. `late_s`: due → leased, by the database's clock."""
 
-    delivery: Handed[Any]
+    delivery: DeliveredMessage[Any]
     queue: str
     handler: str
     result: HandlerResult
@@ -94,14 +94,14 @@ class Hooks:
 
     def __init__(self) -> None:
         self._on: dict[str, list[Callable[[Any], None]]] = {"started": [], "finished": []}
-        self.middleware: list[Callable[[Handed[Any]], AbstractContextManager[Any]]] = []
+        self.middleware: list[Callable[[DeliveredMessage[Any]], AbstractContextManager[Any]]] = []
 
     def add(self, event: str, call: Callable[[Any], None]) -> None:
         if event not in self._on:
             raise InvalidInput(f"events of a worker are {' and '.join(self._on)}, not {event!r:.60}")
         self._on[event].append(call)
 
-    def started(self, delivery: Handed[Any]) -> None:
+    def started(self, delivery: DeliveredMessage[Any]) -> None:
         if self._on["started"]:
             self._notify("started", delivery)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, TypeVar
 
-from tarry.api.delivery import Handed
+from tarry.api.delivery import DeliveredMessage
 from tarry.core import limits
 from tarry.core.errors import InvalidInput
 from tarry.core.messages.retry import Retry
@@ -21,7 +21,7 @@ from tarry.services.worker.results import Hooks, Totals
 from tarry.services.worker.runtime import Connected, Runtime
 
 F = TypeVar("F", bound=Callable[..., Any])
-Middleware = Callable[[Handed[Any]], AbstractContextManager[Any]]
+Middleware = Callable[[DeliveredMessage[Any]], AbstractContextManager[Any]]
 MOST = 1_000
 
 
