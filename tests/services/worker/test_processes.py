@@ -70,7 +70,7 @@ def test_on_a_signal_it_finishes_what_runs_and_releases_the_rest_uncounted(scene
     program.await_line("released unstarted")  # how many, depends on whether the poll that leased them had ended
 
 
-def test_after_the_grace_handlers_are_cancelled_and_given_back(scene: Scene) -> None:
+def test_after_the_grace_handlers_are_cancelled_and_released(scene: Scene) -> None:
     scene.block_handlers()
     scene.jobs.offer_many(gated(2))
     program = scene.program("--grace", "0s")

@@ -236,7 +236,7 @@ class Settler:
             except (StoreUnavailable, LockTimeout) as passing:
                 failures += 1
                 away = isinstance(passing, StoreUnavailable)
-                job.detail = f"{'the database is away' if away else 'it could not be settled'}: {passing}"
+                job.detail = f"{'the database is unavailable' if away else 'it could not be settled'}: {passing}"
                 await asyncio.sleep(pause_s(failures))
             except Exception as refused:
                 job.detail = f"it could not be settled: {refused}"

@@ -52,7 +52,7 @@ class Heartbeat:
                 job.is_beating = True
                 due.setdefault((job.queue.name, job.span_s), []).append(job)
         for (_, span_s), group in due.items():
-            # Not awaited here: while the database is away, leases run out one by one, and that must be noticed.
+            # Not awaited here: while the database is unavailable, leases run out one by one, and that must be noticed.
             beat = asyncio.create_task(self._prolong(group, span_s), name="tarry-heartbeat")
             self._beats.add(beat)
             beat.add_done_callback(self._beats.discard)

@@ -81,7 +81,7 @@ class Handled:
 @dataclass(slots=True)
 class Totals:
     endings: Counter[HandlerResult] = field(default_factory=Counter[HandlerResult])
-    given_back: int = 0
+    released: int = 0
     """Leased, never started, and released."""
 
     def __str__(self) -> str:

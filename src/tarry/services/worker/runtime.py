@@ -196,7 +196,7 @@ class Runtime:
             release.add_done_callback(self._releases.discard)
 
     async def _release(self, queue: AsyncQueue[Any], unstarted: Sequence[Job]) -> None:
-        self.totals.given_back += len(unstarted)
+        self.totals.released += len(unstarted)
         failures = 0
         last_s = max(job.expires_s for job in unstarted)
         while self._timer() < last_s:

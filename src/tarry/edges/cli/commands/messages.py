@@ -285,7 +285,7 @@ def release(
     after: Annotated[str | None, option("--after DURATION", "Due after this long; else at once.")] = None,
     at: opt.At = None,
 ) -> None:
-    """Give back a leased message without counting the attempt.
+    """Release a leased message without counting the attempt.
 
     It is deliverable at once, or at the time of --after or --at.
     """

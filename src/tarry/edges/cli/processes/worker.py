@@ -59,7 +59,7 @@ class WorkerProcess:
             _log.info("working on %s with %s", queues, plural(self.settings.concurrency, "slot"))
             async with app.sweeper():  # one of all worker processes of a database sweeps
                 totals = await worker.run(app, self.settings, stop=stop)
-            _log.info("stopped: %s; %s released unstarted", totals, f"{totals.given_back:,}")
+            _log.info("stopped: %s; %s released unstarted", totals, f"{totals.released:,}")
         return ExitCode.OK
 
     def _observe(self, worker: Worker) -> None:
