@@ -61,7 +61,7 @@ from tarry.core.search.hits import SearchPage
 from tarry.core.search.query import Search
 from tarry.core.security.api_keys import ApiKey
 from tarry.core.security.audit import Audited
-from tarry.core.security.idempotency import AsyncDoing, IdempotencyKey, StoredResponse
+from tarry.core.security.idempotency import AsyncIdempotentCall, IdempotencyKey, StoredResponse
 from tarry.core.settings import QueueInfo, QueueSettings, StoreSettings
 from tarry.core.wakeup.wait_queue import WaitHint, WaitQueue
 
@@ -490,7 +490,7 @@ class AsyncStore(Roles, Protocol):
         and lasts only if the caller commits."""
         ...
 
-    async def once(self, request: IdempotencyKey, do: AsyncDoing) -> StoredResponse | None:
+    async def run_idempotent(self, request: IdempotencyKey, do: AsyncIdempotentCall) -> StoredResponse | None:
         """Return what `do` returns, or what it returned before. What it does with the connection it is given is stored
         together with its response, or not at all; it must not wait for another connection. None: the key was used for
         another request."""

@@ -74,9 +74,9 @@ def test_a_repeated_request_replays_the_response_and_does_nothing(
     backend: Backend, app: App, queue: Queue[Any]
 ) -> None:
     work, request = Work(backend, app, queue.name), idempotency_key()
-    assert app.store.once(request, work.do) == StoredResponse(201, b"created")
+    assert app.store.run_idempotent(request, work.do) == StoredResponse(201, b"created")
     take(queue).ack()
-    assert app.store.once(request, work.do) == StoredResponse(201, b"created", replayed=True)
+    assert app.store.run_idempotent(request, work.do) == StoredResponse(201, b"created", replayed=True)
     assert (work.done, numbers(app, queue)) == (1, EMPTY)
 
 
@@ -92,7 +92,7 @@ def test_a_key_that_was_used_for_another_request_is_none(backend: Backend, app: 
     work = Work(backend, app, queue.name)
     offer_idempotent(app, queue, "b", idempotency_key("k", caller=queue.name))
     other = idempotency_key("k", caller=queue.name, request_hash=b"y")
-    assert app.store.once(other, work.do) is None
+    assert app.store.run_idempotent(other, work.do) is None
     assert offer_idempotent(app, queue, "c", other) is None
     assert (work.done, queue.contains("c")) == (0, False)
 
@@ -108,11 +108,11 @@ def test_the_same_key_of_another_caller_is_another_request(app: App, queue: Queu
 def test_a_request_that_failed_may_be_repeated(backend: Backend, app: App, queue: Queue[Any]) -> None:
     work, request = Work(backend, app, queue.name, broken=True), idempotency_key()
     with pytest.raises(ValueError, match="broken"):
-        app.store.once(request, work.do)
+        app.store.run_idempotent(request, work.do)
     if backend.name in POSTGRES:
         assert not queue.contains("a"), "what it did was not taken back"
     work.broken = False
-    response = app.store.once(request, work.do)
+    response = app.store.run_idempotent(request, work.do)
     assert response is not None
     assert not response.replayed
 
@@ -121,7 +121,9 @@ def test_a_queue_that_is_missing_comes_into_being(backend: Backend, app: App) ->
     for name in (first := new_name(), second := new_name()):
         queue = app.queue(name)
         if name == first:
-            assert app.store.once(idempotency_key(), Work(backend, app, name).do) == StoredResponse(201, b"created")
+            assert app.store.run_idempotent(idempotency_key(), Work(backend, app, name).do) == StoredResponse(
+                201, b"created"
+            )
         else:
             assert offer_idempotent(app, queue, "a", idempotency_key()) == StoredResponse(201, b"created")
         assert queue.contains("a")

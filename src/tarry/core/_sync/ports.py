@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 from tarry.core.operation import Operation
 from tarry.core.ports import Connections, Roles
-from tarry.core.security.idempotency import Doing, IdempotencyKey, StoredResponse
+from tarry.core.security.idempotency import IdempotencyKey, IdempotentCall, StoredResponse
 from tarry.core.settings import StoreSettings
 
 R = TypeVar("R")
@@ -22,7 +22,7 @@ class Store(Roles, Protocol):
         and lasts only if the caller commits."""
         ...
 
-    def once(self, request: IdempotencyKey, do: Doing) -> StoredResponse | None:
+    def run_idempotent(self, request: IdempotencyKey, do: IdempotentCall) -> StoredResponse | None:
         """Return what `do` returns, or what it returned before. What it does with the connection it is given is stored
         together with its response, or not at all; it must not wait for another connection. None: the key was used for
         another request."""

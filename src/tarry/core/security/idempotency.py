@@ -23,6 +23,6 @@ class StoredResponse(NamedTuple):
     """Nothing was executed: this is the response to an earlier request."""
 
 
-Doing = Callable[[Any], StoredResponse]
+IdempotentCall = Callable[[Any], StoredResponse]
 """The work of a request, with a connection for `conn=`."""
-AsyncDoing = Callable[[Any], Awaitable[StoredResponse]]
+AsyncIdempotentCall = Callable[[Any], Awaitable[StoredResponse]]

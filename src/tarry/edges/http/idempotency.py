@@ -69,7 +69,7 @@ async def run_idempotent(
     key = await idempotency_key(request)
     if key is None:
         return _response(await stored(None))
-    return _response(await request.store.once(key, stored))
+    return _response(await request.store.run_idempotent(key, stored))
 
 
 async def offer_idempotent(

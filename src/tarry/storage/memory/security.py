@@ -101,7 +101,7 @@ class MemorySecurity(MemoryRole):
         return list(islice(rows, max(limit, 0)))
 
     @contextmanager
-    def once(self, request: IdempotencyKey) -> Generator[list[StoredResponse | None]]:
+    def stored_response(self, request: IdempotencyKey) -> Generator[list[StoredResponse | None]]:
         """The stored response in a list (None: the key was used for another request); or an empty list, to which the block
         adds its response. Until the block ends the same request is rejected; without a response it may be sent again.
         The store's lock is free in the block."""
@@ -132,7 +132,7 @@ class MemorySecurity(MemoryRole):
         self, queue: str, draft: Draft, request: IdempotencyKey, show: Callable[[Outcome], StoredResponse]
     ) -> MemoryOperation[StoredResponse | None]:
         def call() -> StoredResponse | None:
-            with self.once(request) as stored:
+            with self.stored_response(request) as stored:
                 if not stored:
                     with self._state.locked() as now:
                         outcome = offer(self._state.used_queue(queue), draft, now)

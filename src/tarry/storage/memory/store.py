@@ -15,7 +15,7 @@ from tarry.core.errors import InvalidInput
 from tarry.core.journal.events import Event
 from tarry.core.operation import Operation, foreign
 from tarry.core.ports import NO_CONNECTIONS, Connections
-from tarry.core.security.idempotency import AsyncDoing, Doing, IdempotencyKey, StoredResponse
+from tarry.core.security.idempotency import AsyncIdempotentCall, IdempotencyKey, IdempotentCall, StoredResponse
 from tarry.core.settings import StoreSettings
 from tarry.delayqueue.strategies import Strategy
 from tarry.storage.memory.cron import MemoryCron
@@ -75,8 +75,8 @@ class MemoryStore:
             )
         return operation.call()
 
-    def once(self, request: IdempotencyKey, do: Doing) -> StoredResponse | None:
-        with self.security.once(request) as stored:
+    def run_idempotent(self, request: IdempotencyKey, do: IdempotentCall) -> StoredResponse | None:
+        with self.security.stored_response(request) as stored:
             if not stored:
                 stored.append(do(None))
         return stored[0]
@@ -115,8 +115,8 @@ class AsyncMemoryStore:
         """Does not wait: the lock is held for microseconds."""
         return self._store.run(operation, conn)
 
-    async def once(self, request: IdempotencyKey, do: AsyncDoing) -> StoredResponse | None:
-        with self.security.once(request) as stored:
+    async def run_idempotent(self, request: IdempotencyKey, do: AsyncIdempotentCall) -> StoredResponse | None:
+        with self.security.stored_response(request) as stored:
             if not stored:
                 stored.append(await do(None))
         return stored[0]

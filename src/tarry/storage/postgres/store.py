@@ -20,7 +20,7 @@ from tarry.core.analytics.port import Analytics
 from tarry.core.clock import Clock
 from tarry.core.operation import Operation, foreign
 from tarry.core.ports import Connections
-from tarry.core.security.idempotency import AsyncDoing, IdempotencyKey, StoredResponse
+from tarry.core.security.idempotency import AsyncIdempotentCall, IdempotencyKey, StoredResponse
 from tarry.core.settings import QueueSettings, StoreSettings
 from tarry.storage.postgres.analytics.store import analytics_on
 from tarry.storage.postgres.arrays import register_array_dumpers
@@ -124,16 +124,18 @@ class AsyncPostgresStore(PostgresRoles):
                 pass
         return result
 
-    async def once(self, request: IdempotencyKey, do: AsyncDoing) -> StoredResponse | None:
+    async def run_idempotent(self, request: IdempotencyKey, do: AsyncIdempotentCall) -> StoredResponse | None:
         try:
-            return await self._retried(partial(self._once, request, do))
+            return await self._retried(partial(self._run_idempotent, request, do))
         except MissingQueue as missing:
             if not self.settings.create_queues:
                 raise
             await self.run(self.queues.create(missing.name, QueueSettings(), exist_ok=True))
-        return await self._retried(partial(self._once, request, do))
+        return await self._retried(partial(self._run_idempotent, request, do))
 
-    async def _once(self, request: IdempotencyKey, do: AsyncDoing, own: AsyncConnection[Any]) -> StoredResponse | None:
+    async def _run_idempotent(
+        self, request: IdempotencyKey, do: AsyncIdempotentCall, own: AsyncConnection[Any]
+    ) -> StoredResponse | None:
         async with transaction(own, bounded=not keeps_state(own)):
             stored = await drive(own, self.security.recall(request).start(True))
             if stored:

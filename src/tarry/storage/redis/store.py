@@ -13,7 +13,7 @@ from tarry.core.clock import Clock
 from tarry.core.errors import InvalidInput
 from tarry.core.operation import Operation, foreign
 from tarry.core.ports import Connections
-from tarry.core.security.idempotency import AsyncDoing, IdempotencyKey, StoredResponse
+from tarry.core.security.idempotency import AsyncIdempotentCall, IdempotencyKey, StoredResponse
 from tarry.core.settings import StoreSettings
 from tarry.storage.redis.clients import Nodes, awaiting_client, blocking_client, is_cluster, pool_now
 from tarry.storage.redis.errors import NotReplicated, is_transient, translated
@@ -102,7 +102,7 @@ class AsyncRedisStore(RedisRoles):
             raise NotReplicated(f"{confirmed} of {self._replicas} replicas confirmed the change")
         return reply
 
-    async def once(self, request: IdempotencyKey, do: AsyncDoing) -> StoredResponse | None:
+    async def run_idempotent(self, request: IdempotencyKey, do: AsyncIdempotentCall) -> StoredResponse | None:
         """The work is not part of a transaction: if the process ends before its response is stored, it may be repeated."""
         stored = await self.run(self.security.claim(request))
         if stored:

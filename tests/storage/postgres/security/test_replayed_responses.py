@@ -43,7 +43,7 @@ def offer_in_a_group(store: PostgresStore, dsn: str) -> StoredResponse | None:
 
 
 def once(store: PostgresStore, dsn: str) -> StoredResponse | None:
-    return store.once(
+    return store.run_idempotent(
         REQUEST, lambda conn: show(store.run(store.messages.offer("orders", Draft("a", b"1")), conn=conn))
     )
 

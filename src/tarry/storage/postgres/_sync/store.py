@@ -18,7 +18,7 @@ from psycopg.errors import LockNotAvailable
 from tarry.core.clock import Clock
 from tarry.core.operation import Operation, foreign
 from tarry.core.ports import Connections
-from tarry.core.security.idempotency import Doing, IdempotencyKey, StoredResponse
+from tarry.core.security.idempotency import IdempotencyKey, IdempotentCall, StoredResponse
 from tarry.core.settings import QueueSettings, StoreSettings
 from tarry.storage.postgres._sync.runner import drive, is_interrupted, transaction
 from tarry.storage.postgres.arrays import register_array_dumpers
@@ -89,16 +89,18 @@ class PostgresStore(PostgresRoles):
                 pass
         return result
 
-    def once(self, request: IdempotencyKey, do: Doing) -> StoredResponse | None:
+    def run_idempotent(self, request: IdempotencyKey, do: IdempotentCall) -> StoredResponse | None:
         try:
-            return self._retried(partial(self._once, request, do))
+            return self._retried(partial(self._run_idempotent, request, do))
         except MissingQueue as missing:
             if not self.settings.create_queues:
                 raise
             self.run(self.queues.create(missing.name, QueueSettings(), exist_ok=True))
-        return self._retried(partial(self._once, request, do))
+        return self._retried(partial(self._run_idempotent, request, do))
 
-    def _once(self, request: IdempotencyKey, do: Doing, own: Connection[Any]) -> StoredResponse | None:
+    def _run_idempotent(
+        self, request: IdempotencyKey, do: IdempotentCall, own: Connection[Any]
+    ) -> StoredResponse | None:
         with transaction(own, bounded=not keeps_state(own)):
             stored = drive(own, self.security.recall(request).start(True))
             if stored:

@@ -12,7 +12,7 @@ from tarry.core.clock import Clock
 from tarry.core.errors import InvalidInput
 from tarry.core.operation import Operation, foreign
 from tarry.core.ports import Connections
-from tarry.core.security.idempotency import Doing, IdempotencyKey, StoredResponse
+from tarry.core.security.idempotency import IdempotencyKey, IdempotentCall, StoredResponse
 from tarry.core.settings import StoreSettings
 from tarry.storage.redis.clients import Nodes, blocking_client, is_cluster, pool_now
 from tarry.storage.redis.errors import NotReplicated, is_transient, translated
@@ -93,7 +93,7 @@ class RedisStore(RedisRoles):
             raise NotReplicated(f"{confirmed} of {self._replicas} replicas confirmed the change")
         return reply
 
-    def once(self, request: IdempotencyKey, do: Doing) -> StoredResponse | None:
+    def run_idempotent(self, request: IdempotencyKey, do: IdempotentCall) -> StoredResponse | None:
         """The work is not part of a transaction: if the process ends before its response is stored, it may be repeated."""
         stored = self.run(self.security.claim(request))
         if stored:
