@@ -11,12 +11,12 @@ from typing import Any
 
 import psycopg
 
-from tarry._sync.apps import App
-from tarry.apps import AsyncApp
+from tarry._sync.handles import App
 from tarry.core.clock import Clock
 from tarry.core.errors import InvalidInput
 from tarry.core.settings import StoreSettings
 from tarry.edges.env import dsn_from, listen_dsn_from, redis_url_from
+from tarry.handles import AsyncApp
 
 __all__ = ["App", "AsyncApp", "connect", "connect_async", "default_lake", "prepare"]
 

@@ -12,7 +12,6 @@ from typing import Any, Self, TypeVar, cast
 from tarry.api.api_keys import AsyncApiKeys
 from tarry.api.delivery import AsyncDelivery
 from tarry.api.queue import AsyncQueue
-from tarry.apps import AsyncHandles
 from tarry.core import limits
 from tarry.core.journal.events import EventKind
 from tarry.core.journal.positions import Gap, LiveEvent
@@ -21,6 +20,7 @@ from tarry.core.operation import Operation
 from tarry.core.ports import AsyncStore
 from tarry.core.settings import StoreSettings
 from tarry.edges.env import broker_from
+from tarry.handles import AsyncHandles
 from tarry.storage.http.messages import HttpMessages
 from tarry.storage.http.store import AsyncHttpStore
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Sequence
 from datetime import timedelta
 from typing import Any, Self, TypeVar, cast
 
-from tarry._sync.apps import Handles
+from tarry._sync.handles import Handles
 from tarry.api._sync.api_keys import ApiKeys
 from tarry.api._sync.delivery import Delivery
 from tarry.api._sync.queue import Queue

@@ -23,7 +23,7 @@ from tarry.services.cron.api import AsyncCron
 from tarry.services.sweeper import Sweeper, SweepReport
 
 if TYPE_CHECKING:
-    from tarry._sync.apps import App
+    from tarry._sync.handles import App
     from tarry.storage.postgres.analytics import Pipeline
 
 P = TypeVar("P")
@@ -90,7 +90,7 @@ class AsyncApp(AsyncHandles):
 
         def blocking(self) -> App:
             """Another way to the same messages, for the threads of this program; close it before this app."""
-            from tarry._sync.apps import App
+            from tarry._sync.handles import App
 
             if self._blocking is None:
                 raise InvalidState("this app was made without a blocking store", hint="use tarry.connect_async(…)")

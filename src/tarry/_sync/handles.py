@@ -1,5 +1,5 @@
-# Generated from src/tarry/apps.py by tools/generate-blocking. Edit that file, then run `make generate`.
-"""The blocking half of `tarry.apps`."""
+# Generated from src/tarry/handles.py by tools/generate-blocking. Edit that file, then run `make generate`.
+"""The blocking half of `tarry.handles`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tarry.api._sync.queue import Queue
 from tarry.api._sync.queues import Queues
 from tarry.api._sync.redrives import Redrives
 from tarry.api._sync.schedules import Schedules
-from tarry.apps import default_consumer
 from tarry.core._sync.ports import Store
 from tarry.core.codecs import codec_for
 from tarry.core.errors import InvalidState
+from tarry.handles import default_consumer
 from tarry.pipeline import pipeline_on
 from tarry.services.cron._sync.api import Cron
 
