@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import NamedTuple
 
 from tarry.core.analytics.metrics import PipelineRow
 
@@ -61,6 +62,21 @@ class Band:
     low: float
     middle: float
     high: float
+
+
+class ContinuableAnomaly(NamedTuple):
+    """A published anomaly that a later run continues. A tuple, for a frame of many."""
+
+    detector: str
+    queue_id: int | None
+    queue: str | None
+    key: str | None
+    consumer: str | None
+    window_from: datetime
+    window_to: datetime
+    observed: float | None
+    expected_low: float | None
+    expected_high: float | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import psycopg
 from psycopg import AsyncConnection, Connection
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
+from psycopg.rows import namedtuple_row
 
 from tarry.core.errors import InvalidInput, InvalidState, StoreUnavailable
 from tarry.storage.postgres.arrays import read_in_utc, register_array_dumpers
@@ -32,13 +33,13 @@ C = TypeVar("C", Connection[Any], AsyncConnection[Any])
 # A statement that waits for a lock gives its connection back after `lock_timeout` and is tried again until `lock_for` is
 # over (`_retried`, `lock_turns`). Behind a pooler, `transaction` sets it for each one.
 _TUNE: Final[LiteralString] = """
-    select pg_backend_pid() = %(pid)s::int, case when pg_backend_pid() = %(pid)s::int then
+    select pg_backend_pid() = %(pid)s::int as keeps_state, case when pg_backend_pid() = %(pid)s::int then
         set_config('enable_seqscan', 'off', false) || set_config('enable_hashjoin', 'off', false)
         || set_config('enable_mergejoin', 'off', false) || set_config('enable_bitmapscan', 'off', false)
         || set_config('plan_cache_mode', 'force_generic_plan', false) || set_config('jit', 'off', false)
         || set_config('timezone', 'UTC', false) || set_config('lock_timeout', '200ms', false)
         || set_config('statement_timeout', coalesce(%(statement_ms)s::text, current_setting('statement_timeout')), false)
-    end, (select backend_start from pg_stat_get_activity(pg_backend_pid()))
+    end as tuned, (select backend_start from pg_stat_get_activity(pg_backend_pid())) as backend_start
 """
 
 
@@ -48,11 +49,13 @@ def keeps_state(conn: Connection[Any] | AsyncConnection[Any]) -> bool:
 
 
 def configure(conn: Connection[Any], statement_for: timedelta | None = None) -> None:
-    _configured(conn, conn.execute(_TUNE, _tuning(conn, statement_for)).fetchone())
+    rows = conn.cursor(row_factory=namedtuple_row)
+    _configured(conn, rows.execute(_TUNE, _tuning(conn, statement_for)).fetchone())
 
 
 async def aconfigure(conn: AsyncConnection[Any], statement_for: timedelta | None = None) -> None:
-    _configured(conn, await (await conn.execute(_TUNE, _tuning(conn, statement_for))).fetchone())
+    rows = conn.cursor(row_factory=namedtuple_row)
+    _configured(conn, await (await rows.execute(_TUNE, _tuning(conn, statement_for))).fetchone())
 
 
 def _tuning(conn: Connection[Any] | AsyncConnection[Any], statement_for: timedelta | None) -> dict[str, Any]:
@@ -65,9 +68,9 @@ def _tuning(conn: Connection[Any] | AsyncConnection[Any], statement_for: timedel
 
 
 def _configured(conn: Connection[Any] | AsyncConnection[Any], row: Any) -> None:
-    if row and row[0]:
+    if row and row.keeps_state:
         keep_session(conn)
-        note_session(conn, row[2])
+        note_session(conn, row.backend_start)
     else:
         read_in_utc(conn.adapters)
 

@@ -15,13 +15,12 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime, timedelta
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from tarry.app import App
-from tarry.core.analytics.anomalies import Published, Severity
+from tarry.core.analytics.anomalies import ContinuableAnomaly, Published, Severity
 from tarry.core.analytics.manifest import readable_files
 from tarry.core.analytics.metrics import Table
 from tarry.core.errors import InvalidInput
@@ -133,10 +132,10 @@ def _days(touched: set[date], past: str | None, since: datetime | None, until: d
     return tuple(first + timedelta(days=n) for n in range((max([*touched, last]) - first).days + 1))
 
 
-def _by_detector(spark: SparkSession, known: Sequence[tuple[Any, ...]]) -> dict[str, DataFrame]:
-    rows: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
+def _by_detector(spark: SparkSession, known: Sequence[ContinuableAnomaly]) -> dict[str, DataFrame]:
+    rows: dict[str, list[ContinuableAnomaly]] = defaultdict(list)
     for anomaly in known:
-        rows[anomaly[0]].append(anomaly)
+        rows[anomaly.detector].append(anomaly)
     return {detector: local_frame(spark, of_detector, CONTINUABLE) for detector, of_detector in rows.items()}
 
 

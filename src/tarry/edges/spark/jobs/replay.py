@@ -114,8 +114,12 @@ def _counted(messages: DataFrame) -> tuple[int, int, int]:
     """Number of matches, of matches with a payload, and of payloads that should be JSON but are not."""
     text = F.try_validate_utf8(F.col("payload").cast("string"))
     not_json = F.col("payload").isNotNull() & F.col("content_type").isNull() & F.try_parse_json(text).isNull()
-    (row,) = messages.agg(F.count("*"), F.count("payload"), F.count_if(not_json)).collect()
-    return row[0], row[1], row[2]
+    (row,) = messages.agg(
+        F.count("*").alias("matched"),
+        F.count("payload").alias("with_payload"),
+        F.count_if(not_json).alias("not_json"),
+    ).collect()
+    return row.matched, row.with_payload, row.not_json
 
 
 def _check(args: ReplayArgs, summary: ReplaySummary, not_json: int) -> None:

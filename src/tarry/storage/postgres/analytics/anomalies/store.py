@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from tarry.core.analytics.anomalies import Anomaly, Mute, Published, Severity
+from tarry.core.analytics.anomalies import Anomaly, ContinuableAnomaly, Mute, Published, Severity
 from tarry.core.analytics.port import AnalyticsQuery
 from tarry.storage.postgres.analytics import operations
 from tarry.storage.postgres.analytics.database import Role
@@ -34,10 +34,12 @@ class PostgresAnomalies(Role):
         )
         return published
 
-    def continuable(self, *, detectors: Sequence[str], since: datetime, frames_from: datetime) -> Rows:
+    def continuable(
+        self, *, detectors: Sequence[str], since: datetime, frames_from: datetime
+    ) -> Sequence[ContinuableAnomaly]:
         """Published anomalies of these detectors that began before `since` and lasted until `frames_from` or longer."""
         params = {"detectors": [*detectors], "since": since, "frames_from": frames_from}
-        return self._database.fetch("analytics/anomalies/continuable", each(tuple), **params)
+        return self._database.fetch("analytics/anomalies/continuable", each(made(ContinuableAnomaly)), **params)
 
     def queues(self) -> Rows:
         """The properties of all queues, including deleted ones, that detectors need and events do not contain."""
