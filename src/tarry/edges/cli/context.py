@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
+from tarry.core.errors import UnknownQueue
 from tarry.edges.cli.exit_codes import CommandFailed, ExitCode, Interrupted, ReaderGone, Usage
 from tarry.edges.cli.help import CONTEXT, GROUPS, Command, group, option
 from tarry.edges.cli.output.printer import EntityView, Output, Printer
@@ -118,10 +119,11 @@ class CommandSession:
 
     def create_queue(self, app: App, name: str) -> None:
         """Unless it exists."""
-        if any(info.name == name for info in app.queues.list()):
-            return
-        app.queues.create(name, exist_ok=True)
-        self.note(f"queue {name} did not exist and was created with the default settings")
+        try:
+            app.queues.get(name)
+        except UnknownQueue:
+            app.queues.create(name, exist_ok=True)
+            self.note(f"queue {name} did not exist and was created with the default settings")
 
     def note(self, text: str) -> None:
         """Print a note on stderr, for people only: JSON contains everything a program needs."""
