@@ -146,7 +146,19 @@ def test_a_store_has_every_verb_of_its_port_with_the_same_parameters(port: type[
 
 
 @pytest.mark.parametrize(
-    "name", ["messages", "queues", "wakeup", "dead_letters", "cron", "journal", "security", "maintenance"]
+    "name",
+    [
+        "messages",
+        "queues",
+        "wakeup",
+        "dead_letters",
+        "cron",
+        "journal",
+        "security",
+        "maintenance",
+        "rollups",
+        "search",
+    ],
 )
 def test_a_role_has_every_method_of_its_port_with_the_same_parameters(name: str) -> None:
     port = typing.get_type_hints(getattr(ports.Roles, name).fget)["return"]
