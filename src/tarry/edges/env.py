@@ -26,7 +26,7 @@ def dsn_from(environ: Mapping[str, str] = os.environ) -> str | None:
 def redis_url_from(dsn: str | None, environ: Mapping[str, str] = os.environ) -> str | None:
     """The DSN, or that of the environment, if it is one of Redis; None: it is one of PostgreSQL."""
     named = dsn_from(environ) if dsn is None else dsn
-    return named if named is not None and named.partition("://")[0] in _REDIS else None
+    return named if isinstance(named, str) and named.partition("://")[0] in _REDIS else None
 
 
 def listen_dsn_from(dsn: str, environ: Mapping[str, str] = os.environ) -> str | None:

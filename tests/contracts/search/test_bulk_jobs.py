@@ -79,3 +79,4 @@ def test_jobs_that_ended_long_ago_are_forgotten(app: App, clock: WatchedClock) -
     left = jobs(app, limit=1_000)
     assert old.id not in left
     assert {running.id, new.id} <= set(left)
+    assert start(app).id > new.id, "the number of a forgotten job is not given again"

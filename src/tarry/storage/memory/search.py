@@ -6,6 +6,7 @@ import builtins
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import count
 
 from tarry.core.messages.model import Counted, MessagePosition, StoredMessage
 from tarry.core.search.bulk import KEPT_FOR, BulkJob, BulkProgress, BulkState, Verb
@@ -18,6 +19,7 @@ class MemorySearch(MemoryRole):
     def __init__(self, state: MemoryState) -> None:
         super().__init__(state)
         self._bulk_jobs: dict[int, BulkJob] = {}
+        self._bulk_ids = count(1)
 
     @locked
     def messages(
@@ -54,7 +56,7 @@ class MemorySearch(MemoryRole):
         self, verb: Verb, query: str, queues: Sequence[str], *, started_by: str, error: str | None = None
     ) -> BulkJob:
         job = BulkJob(
-            id=len(self._bulk_jobs) + 1,
+            id=next(self._bulk_ids),
             verb=verb,
             query=query,
             queues=tuple(queues),
