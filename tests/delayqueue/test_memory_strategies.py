@@ -115,14 +115,14 @@ class TestEveryStrategy:
 
 
 def test_wait_and_notify_never_looks_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tarry.core.wakeup.wait_queue.FIRST_NAP_S", 600.0)
+    monkeypatch.setattr("tarry.core.wakeup.wait_queue.FIRST_SLEEP_S", 600.0)
     counting = Counting(WaitNotify())
     assert counting.app.queue(QUEUE).poll(timedelta(milliseconds=300)) is None
     assert counting.announcements == 1
 
 
 def test_with_a_scan_it_looks_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tarry.core.wakeup.wait_queue.FIRST_NAP_S", 600.0)
+    monkeypatch.setattr("tarry.core.wakeup.wait_queue.FIRST_SLEEP_S", 600.0)
     counting = Counting(WaitNotifyScan(timedelta(milliseconds=10)))
     with in_background(counting.app.queue(QUEUE).poll, TIMEOUT) as waiting:
         until(lambda: counting.announcements >= 5, "it sleeps for longer than its interval")
@@ -159,7 +159,7 @@ class TestTheWheel:
         assert self.look_in(timedelta(0)) == timedelta(0)
 
     def test_one_look_serves_all_that_are_due_in_one_tick(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("tarry.core.wakeup.wait_queue.FIRST_NAP_S", 600.0)
+        monkeypatch.setattr("tarry.core.wakeup.wait_queue.FIRST_SLEEP_S", 600.0)
         counting = Counting(TimingWheel(timedelta(seconds=2)))
         queue = counting.app.queue(QUEUE)
         # All in the first half of a tick, wherever in a tick we are now.

@@ -32,4 +32,4 @@ def until_waiting(app: App, queue: str, consumers: int) -> None:
 @pytest.fixture
 def deep_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first nap is long: a waiter wakes by a wakeup or when its message is due."""
-    monkeypatch.setattr(wait_queue, "FIRST_NAP_S", 600.0)
+    monkeypatch.setattr(wait_queue, "FIRST_SLEEP_S", 600.0)

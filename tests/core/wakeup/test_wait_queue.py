@@ -109,8 +109,8 @@ def test_a_deliverable_message_is_polled_without_an_announcement(world: World) -
 
 def test_naps_begin_short_and_grow_to_the_scan_interval(world: World) -> None:
     consumer = Consumer(world)
-    naps = [world.pass_(consumer) for _ in range(8)]
-    assert naps == pytest.approx([0.01, 0.04, 0.16, 0.64, 2.56, 10.24, 40.96, 60])
+    sleeps = [world.pass_(consumer) for _ in range(8)]
+    assert sleeps == pytest.approx([0.01, 0.04, 0.16, 0.64, 2.56, 10.24, 40.96, 60])
 
 
 def test_without_proof_that_notifications_arrive_no_leader_sleeps_longer_than_one_scan() -> None:

@@ -18,19 +18,19 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 D = TypeVar("D")
 
-FIRST_NAP_S = 0.01
-NAP_GROWTH = 4
-"""A transaction that was open when the wait began did not see the waiter and will not notify it. Naps therefore begin
+FIRST_SLEEP_S = 0.01
+SLEEP_GROWTH = 4
+"""A transaction that was open when the wait began did not see the waiter and will not notify it. Sleeps therefore begin
 short and grow: such a message is late by a few times the duration of its transaction, and a consumer that has waited
-long queries rarely. A store also notifies for what is due before the end of the next nap, so a transaction shorter than
-a nap cannot span its renewal unnoticed."""
+long queries rarely. A store also notifies for what is due before the end of the next sleep, so a transaction shorter than
+a sleep cannot span its renewal unnoticed."""
 _AFTER_DELIVERY_S = 0.005
 """After a delivery more messages are likely: poll again after this, before notifications are requested. Under load no
 notifications are sent at all; only idle consumers are notified."""
 _LOCKED_S = 0.01
 """A message that is due but could not be leased is locked by an open transaction: poll again soon, but not in a loop."""
-_VAIN_S = 0.005
-_MOST_VAIN = 4
+_EMPTY_POLL_S = 0.005
+_MOST_EMPTY_POLLS = 4
 """A notification wakes the leaders of several processes. A leader that found nothing reacts to the next one later, by at
 most 80 ms."""
 _SAME_S = 0.001
@@ -110,8 +110,8 @@ class WaitGroup:
         """Until then, producers of an earlier message notify this process."""
         self.head_at = math.inf
         """When the head is due, by the last hint."""
-        self.naps = 0
-        self.vain = 0
+        self.sleeps = 0
+        self.empty_polls = 0
         self.just_delivered = False
 
     @property
@@ -120,13 +120,13 @@ class WaitGroup:
 
     @property
     def vain_s(self) -> float:
-        return _VAIN_S * 2.0**self.vain if self.vain else 0.0
+        return _EMPTY_POLL_S * 2.0**self.empty_polls if self.empty_polls else 0.0
 
     def delivered(self) -> None:
-        self.just_delivered, self.naps, self.vain = True, 0, 0
+        self.just_delivered, self.sleeps, self.empty_polls = True, 0, 0
 
     def polled_nothing(self) -> None:
-        self.vain = min(self.vain + 1, _MOST_VAIN)
+        self.empty_polls = min(self.empty_polls + 1, _MOST_EMPTY_POLLS)
 
 
 class WaitQueue:
@@ -216,7 +216,7 @@ class WaitQueue:
 
     def sleep_s(self, group: WaitGroup) -> float:
         most = self._listening_scan_s if self._is_listening else self._scan_s
-        return min(FIRST_NAP_S * NAP_GROWTH ** min(group.naps, 30), most)
+        return min(FIRST_SLEEP_S * SLEEP_GROWTH ** min(group.sleeps, 30), most)
 
     def at_most_one_scan_s(self, seconds: float) -> float:
         return min(seconds, self._scan_s)
@@ -302,7 +302,7 @@ def _sleep(wait_queue: WaitQueue, group: WaitGroup, deadline: float, *, is_locke
     monotonic = wait_queue.monotonic
     announced_at = monotonic()
     # Producers did not notify us for a while: treat this as the beginning of the wait.
-    group.naps = group.naps + 1 if group.notified_until > announced_at else 0
+    group.sleeps = group.sleeps + 1 if group.notified_until > announced_at else 0
     sleep_s = wait_queue.sleep_s(group)
     group.notified_at = math.inf
     group.announced_at = announced_at
@@ -311,7 +311,7 @@ def _sleep(wait_queue: WaitQueue, group: WaitGroup, deadline: float, *, is_locke
     now = monotonic()
     due_s = math.inf if hint.due_in is None else hint.due_in.total_seconds()
     if announced_at + due_s < group.head_at - _SAME_S:
-        group.vain = 0  # the notification had a reason: there is an earlier head
+        group.empty_polls = 0  # the notification had a reason: there is an earlier head
     group.head_at = announced_at + due_s
     if due_s <= 0 and not is_locked:
         return True
@@ -328,5 +328,5 @@ def _sleep(wait_queue: WaitQueue, group: WaitGroup, deadline: float, *, is_locke
     if may_be_due:
         group.polled_nothing()  # `delivered` resets this if the next poll returns messages
     else:
-        group.vain = 0
+        group.empty_polls = 0
     return may_be_due or now >= deadline

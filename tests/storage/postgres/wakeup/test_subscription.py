@@ -288,7 +288,7 @@ class TestBehindPgBouncer:
 
 
 def test_a_transaction_that_was_open_when_the_wait_began_is_found_all_the_same(database: str) -> None:
-    """It could not see the sleeper, so it does not notify. The first naps are short because of this."""
+    """It could not see the sleeper, so it does not notify. The first sleeps are short because of this."""
     with opened(database) as app, psycopg.connect(database) as conn:
         queue = app.queue(QUEUE)
         queue.offer("open", 1, conn=conn)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from tarry.core.wakeup.wait_queue import NAP_GROWTH, WaitHint
+from tarry.core.wakeup.wait_queue import SLEEP_GROWTH, WaitHint
 from tarry.storage.postgres.messages.statements import known
 from tarry.storage.postgres.statement import Row, Statement, bind, sql
 
@@ -25,7 +25,7 @@ def wait(
     `probe` is the notification that it sends to itself."""
     # Offers notify it until the second poll from now, and one second for the poll itself: an offer whose transaction spans
     # the next renewal of the sleep is seen neither by that renewal nor by the sleep that it begins.
-    keep_for = sleep_for + min(sleep_for * NAP_GROWTH, longest) + timedelta(seconds=1)
+    keep_for = sleep_for + min(sleep_for * SLEEP_GROWTH, longest) + timedelta(seconds=1)
     about = {"queue": queue, "type": type, "process": process, "probe": probe, "now": now}
     params = {**about, "keep_for": keep_for, "scan_every": scan_every}
 
