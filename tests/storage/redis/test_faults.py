@@ -15,6 +15,7 @@ import redis
 
 from tarry.api._sync.queue import Queue
 from tarry.app import App
+from tarry.core.errors import StoreUnavailable
 from tarry.core.messages.outcomes import Outcome, Settled
 from tarry.core.settings import RetrySettings, StoreSettings
 from tarry.storage.redis._sync.store import RedisStore
@@ -106,6 +107,28 @@ def test_a_server_that_forgot_its_scripts_is_sent_them_again(app: App, queue: Qu
     with redis.Redis(port=server.port) as admin:
         admin.script_flush()
     assert queue.offer("a", 1) is Outcome.CREATED
+
+
+def test_a_full_memory_refuses_offers_as_a_whole_and_lets_consumers_work(
+    app: App, queue: Queue[Any], server: RedisServer
+) -> None:
+    for key in "abcd":
+        queue.offer(key, 1)
+    held = {delivery.key: delivery for delivery in queue.try_poll_many(2)}
+    with redis.Redis(port=server.port) as admin:
+        admin.config_set("maxmemory", 1)
+        try:
+            for key in ("c", "new"):
+                with pytest.raises(StoreUnavailable, match="accepts no writes"):
+                    queue.offer(key, 2, after=MINUTE)
+            assert held["a"].ack() is Settled.DONE
+            assert held["b"].nack("x", after=0 * SECOND) is Settled.DONE
+            polled = queue.try_poll_many(9)
+            assert sorted(delivery.key for delivery in polled) == ["b", "c", "d"], "no half of an offer was stored"
+            assert {delivery.ack() for delivery in polled} == {Settled.DONE}
+        finally:
+            admin.config_set("maxmemory", 0)
+    assert queue.offer("new", 2) is Outcome.CREATED
 
 
 def test_a_busy_server_is_waited_for(app: App, queue: Queue[Any], server: RedisServer) -> None:

@@ -24,9 +24,13 @@ class Script:
 def script(name: LiteralString) -> Script:
     """The script of messages/lua/ack.lua for "messages/ack".
 
-    A line `-- include: lua/_rows` stands for the text of that file, once."""
+    A line `-- include: lua/_rows` stands for the text of that file, once. A first line `#!lua` lets Redis refuse the whole
+    script when its memory is full: for those that store more. The others run nevertheless, so that a full queue can be
+    worked off. Without either, Redis would refuse single commands in the middle of a script."""
     subject, _, verb = name.rpartition("/")
     text = _COMMENT.sub("", _text(f"{subject}/lua/{verb}", set()))
+    if not text.startswith("#!"):
+        text = f"#!lua flags=allow-oom\n{text}"
     return Script(name, text, sha1(text.encode()).hexdigest())  # noqa: S324 - the hash that EVALSHA takes
 
 

@@ -1,3 +1,4 @@
+#!lua
 -- Store a new version with other values; a lease on the old one is void at once, since its token is gone from the row.
 -- Values that the message has already change nothing, and its lease stays.
 -- include: lua/_edit

@@ -1,3 +1,4 @@
+#!lua
 -- Store messages, one row per live key, and reply with one letter per draft: created, updated, ignored.
 -- All or none, because nothing in it can fail after the first write. A conflict is decided against the live row in the same
 -- script, so two producers of one key are ordered, and the last version wins.

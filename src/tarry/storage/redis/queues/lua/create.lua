@@ -1,3 +1,4 @@
+#!lua
 -- Write the settings of a new queue under its own id. No name leads to it until `register`, so nothing sees it half made.
 local q = KEYS[1]
 local a = cmsgpack.unpack(ARGV[1])
