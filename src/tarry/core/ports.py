@@ -24,7 +24,7 @@ from tarry.core.journal.events import Event
 from tarry.core.journal.positions import EventPage
 from tarry.core.maintenance.database import DatabaseStatus
 from tarry.core.maintenance.leadership import Leadership
-from tarry.core.maintenance.sweeping import Partitions, SweepCursor, Swept, VacuumProblem
+from tarry.core.maintenance.sweeping import Partitions, PrunedDay, SweepCursor, Swept, VacuumProblem
 from tarry.core.messages.edits import Edit
 from tarry.core.messages.model import (
     DEFAULT_POLL,
@@ -339,6 +339,11 @@ class MaintenanceRole(Protocol):
 
     def make_partitions(self, days: int, *, lead: Leadership | None = None) -> Operation[Partitions]:
         """Create the journal's partitions of today and the next days, if this role of the database may."""
+        ...
+
+    def prune_journal(self, *, archived: bool = False, limit: int = 10) -> Operation[list[PrunedDay]]:
+        """Drop days of the journal that are older than the longest retention of all queues, the oldest `limit` of them.
+        If a lake exists, nothing; or, with `archived`, the days that every lake has in full."""
         ...
 
     def vacuum_problems(self) -> Operation[list[VacuumProblem]]: ...

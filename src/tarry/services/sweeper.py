@@ -1,8 +1,8 @@
 """Maintenance of queues that are not polled. Delivery does not depend on it; visibility of the actual state does.
 
 It records expired leases in the journal, buries messages without attempts left, advances redrive jobs, continues bulk
-jobs whose process has ended, creates partitions of the journal in advance, and reports what blocks vacuum. Any number of
-sweepers may run; the elected one works."""
+jobs whose process has ended, creates partitions of the journal in advance, drops those that no queue retains, and reports
+what blocks vacuum. Any number of sweepers may run; the elected one works."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Self
 
 from tarry.core.errors import InvalidState, StoreUnavailable
 from tarry.core.maintenance.leadership import Leadership
-from tarry.core.maintenance.sweeping import Partitions, SweepCursor, VacuumProblem
+from tarry.core.maintenance.sweeping import Partitions, PrunedDay, SweepCursor, VacuumProblem
 from tarry.core.operation import Operation
 from tarry.core.ports import AsyncStore
 from tarry.core.search.bulk import IDLE_FOR, BulkJob
@@ -50,6 +50,8 @@ class SweepReport:
     """Stored responses of idempotency keys that are past their retention."""
     rolled_up: int = 0
     """Events that were added to the rollups."""
+    pruned: list[PrunedDay] = field(default_factory=list[PrunedDay])
+    """Days of the journal that were dropped, or could not be."""
     redriven: int = 0
     changed: int = 0
     """Messages that a bulk job has changed."""
@@ -65,7 +67,11 @@ class SweepReport:
     def did_something(self) -> bool:
         made = self.partitions.made if self.partitions is not None else 0
         done = self.expired or self.buried or self.labelled or self.removed or self.redriven or self.changed
-        return bool(done or made or self.vacuum_problems)
+        return bool(done or made or self.vacuum_problems or self.days_pruned)
+
+    @property
+    def days_pruned(self) -> int:
+        return sum(day.why is None for day in self.pruned)
 
 
 class Sweeper:
@@ -117,6 +123,9 @@ class Sweeper:
                 self._maintain_at = self._timer() + self._settings.maintain_every.total_seconds()
                 await self._maintain(report, lead)
             await self._roll_up(report)
+            if is_due:
+                # Last, so that events are in the rollups before their day is dropped.
+                await self._prune(report)
             await self._advance_redrives(report)
             await self._advance_bulk(report)
         report.took_s = self._timer() - started
@@ -223,6 +232,12 @@ class Sweeper:
             if what not in self._vacuum_problems:
                 _log.warning("sweeper: %s: %s (%s)", what, problem, hint)
         self._vacuum_problems = frozenset(problem.what for problem in report.vacuum_problems)
+
+    async def _prune(self, report: SweepReport) -> None:
+        try:
+            report.pruned = await self._store.run(self._store.maintenance.prune_journal())
+        except (InvalidState, StoreUnavailable) as error:
+            _log.warning("sweeper: the journal was not pruned: %s", error)
 
     async def _roll_up(self, report: SweepReport) -> None:
         """Add the journal to its rollups: a sweeper that was away for long catches up in several rounds."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import NamedTuple
 
 SweepCursor = tuple[tuple[datetime, int] | None, ...]
@@ -28,6 +28,14 @@ class Partitions(NamedTuple):
     """Events were written on a day without a partition. A few move when it is created; many stay until pruned."""
     more: bool = False
     """There are more steps to do."""
+
+
+class PrunedDay(NamedTuple):
+    """A day of the journal that no queue retains any more: dropped with its events, or why it was kept."""
+
+    day: date
+    events: int = 0
+    why: str | None = None
 
 
 class VacuumProblem(NamedTuple):

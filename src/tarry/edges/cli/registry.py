@@ -36,7 +36,7 @@ ENTRIES = {
     "message": _entry("Show, explain, list, edit, drop and settle messages.", "messages"),
     "dlq": _entry("Show, redrive and discard dead letters.", "dead_letters"),
     "redrive": _entry("Watch, pause, resume and cancel redrive jobs.", "dead_letters"),
-    "journal": _entry("Read the journal as it grows.", "journal"),
+    "journal": _entry("Read the journal as it grows, and prune it.", "journal"),
     "sweeper": _entry("Run maintenance: expired leases, redrives, partitions.", "services"),
     "cron": _entry("List, add, change, trigger and explain schedules.", "cron", "cron_file", "cron_preview"),
     "calendar": _entry("Show what is due, hour by hour.", "calendar"),

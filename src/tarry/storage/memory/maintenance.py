@@ -7,7 +7,7 @@ from datetime import timedelta
 from tarry.core.journal.events import EventKind
 from tarry.core.maintenance.database import DatabaseStatus
 from tarry.core.maintenance.leadership import Leadership
-from tarry.core.maintenance.sweeping import Partitions, SweepCursor, Swept, VacuumProblem
+from tarry.core.maintenance.sweeping import Partitions, PrunedDay, SweepCursor, Swept, VacuumProblem
 from tarry.storage.memory.state import MemoryOperation, MemoryRole, locked
 
 
@@ -74,6 +74,10 @@ class MemoryMaintenance(MemoryRole):
     def make_partitions(self, days: int, *, lead: Leadership | None = None) -> MemoryOperation[Partitions]:
         """No-op: the in-memory journal is bounded."""
         return MemoryOperation(lambda: Partitions(0, 0, 0, overflowing=False))
+
+    def prune_journal(self, *, archived: bool = False, limit: int = 10) -> MemoryOperation[list[PrunedDay]]:
+        """No-op: the in-memory journal is bounded."""
+        return MemoryOperation(list[PrunedDay])
 
     def vacuum_problems(self) -> MemoryOperation[list[VacuumProblem]]:
         return MemoryOperation(list[VacuumProblem])

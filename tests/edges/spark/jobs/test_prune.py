@@ -107,6 +107,31 @@ def test_only_whole_days_that_are_archived_leave_the_journal(scene: Scene) -> No
     assert scene.problems() == ()
 
 
+def test_without_spark_only_days_go_that_no_queue_retains_and_the_lake_has(scene: Scene) -> None:
+    def prune(*, archived: bool = True) -> dict[date, str | None]:
+        maintenance = scene.app.store.maintenance
+        return {day.day: day.why for day in scene.app.store.run(maintenance.prune_journal(archived=archived))}
+
+    scene.live_through(LONG_AGO, partition=False)
+    scene.archived()
+    scene.live_through(BEFORE_YESTERDAY)
+    scene.live_through(YESTERDAY)
+    assert prune(archived=False) == {}, "the sweeper leaves a journal with a lake to the pipeline"
+    assert prune() == {LONG_AGO: None}
+    scene.app.queues.edit("q", retention_for=timedelta(0))
+    scene.clock.set(datetime.combine(TODAY, time(12), UTC))
+    assert [why is not None and scene.lake in why for why in prune().values()] == [True, True]
+    scene.archived()
+    scene.clock.set(datetime.combine(YESTERDAY, time(23), UTC))
+    scene.app.queue("q").offer("late", 1)
+    scene.clock.set(datetime.combine(TODAY, time(12), UTC))
+    assert [why is None for why in prune().values()] == [True, False]
+    scene.archived()
+    assert prune() == {YESTERDAY: None}
+    assert YESTERDAY not in scene.events()
+    assert scene.problems() == ()
+
+
 def test_an_event_that_comes_late_to_a_pruned_day_is_archived_and_pruned_after_it(scene: Scene) -> None:
     scene.live_through(LONG_AGO, partition=False)
     scene.live_through(YESTERDAY)

@@ -1,4 +1,4 @@
-"""tarry journal: read the journal as it grows."""
+"""tarry journal: read the journal as it grows, and drop what no queue retains."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from tarry.edges.cli.exit_codes import Usage
 from tarry.edges.cli.help import option
 from tarry.edges.cli.options import OnlyQueue
 from tarry.edges.cli.output.printer import plain
+from tarry.edges.cli.output.text import plural
 from tarry.edges.formats import instant
 from tarry.wire.events import LiveEvent
 
+_MOST_DAYS = 100_000
 _EVERY_S = 0.25
 """How often the end of the journal is looked at, as the live events of a broker do when idle."""
 
@@ -61,6 +63,25 @@ def tail(
         data = {"position": position, "events": [_data(at, event) for at, event in events]}
         cli.printer.record("tarry.event.tail/1", data)
     cli.note(f"for what happens after this: tarry journal tail --after '{position}'")
+
+
+@command("journal prune", "tarry journal prune", "tarry journal prune -o json")
+def prune(cli: CommandSession) -> None:
+    """Drop the days of the journal that no queue retains.
+
+    Whole days, older than the longest retention of all queues (tarry queue edit NAME --retention 14d). A sweeper does it,
+    too, unless the journal is archived: then this drops only days that every lake has in full, compared by digest, and
+    tarry pipeline prune also days that are still retained.
+    """
+    with cli.open() as app:
+        days = app.store.run(app.store.maintenance.prune_journal(archived=True, limit=_MOST_DAYS))
+    dropped = [day for day in days if day.why is None]
+    kept = [{"day": day.day, "why": day.why} for day in days if day.why is not None]
+    events = sum(day.events for day in dropped)
+    fields = [("dropped", f"{plural(len(dropped), 'day')}, {plural(events, 'event')}")]
+    fields += [("kept", f"{day['day']}: {day['why']}") for day in kept]
+    data = {"days": [day.day for day in dropped], "events": events, "kept": kept}
+    cli.printer.record("tarry.journal.prune/1", data, fields)
 
 
 def _print(cli: CommandSession, events: Iterable[tuple[str, Event]]) -> None:

@@ -43,7 +43,7 @@ class SettingOptions(RetryOptions):
     lease_for: Annotated[str | None, _setting("--lease-for DURATION", "Length of a lease, 1s to 12h.")] = None
     max_attempts: Annotated[str | None, _setting("--max-attempts N|none", "Deliveries before it is dead.")] = None
     journal: Annotated[JournalLevel | None, _setting("--journal LEVEL", "off, events or payloads.")] = None
-    retention: Annotated[str | None, _setting("--retention DURATION", "How long the archive keeps it.")] = None
+    retention: Annotated[str | None, _setting("--retention DURATION", "How long its events are kept.")] = None
     target_lag: Annotated[str | None, _setting("--target-lag DURATION", "Lateness that counts as slow.")] = None
 
 

@@ -248,6 +248,7 @@ def _sentence(report: SweepReport) -> str:
         f"{plural(report.partitions.made, 'partition')} created"
         if report.partitions and report.partitions.made
         else "",
+        f"{plural(report.days_pruned, 'day')} of the journal dropped" if report.days_pruned else "",
         *(f"{problem.what}: {problem.detail} ({problem.hint})" for problem in report.vacuum_problems),
     ]
     return "; ".join(part for part in parts if part) or "nothing to do"

@@ -11,12 +11,14 @@ from tarry.core.maintenance.sweeping import (
     LONGEST_SNAPSHOT,
     MOST_DEAD_ROWS,
     Partitions,
+    PrunedDay,
     SweepCursor,
     Swept,
     VacuumProblem,
 )
 from tarry.storage.postgres.arrays import MINUS_INFINITY, BigintArray, SmallintArray, TimestampArray
 from tarry.storage.postgres.dead_letters.statements import leading
+from tarry.storage.postgres.journal.pruning import prune
 from tarry.storage.postgres.messages.statements import storable
 from tarry.storage.postgres.operation import PostgresOperation, PostgresRole
 from tarry.storage.postgres.queues.statements import remove_leftovers
@@ -53,6 +55,9 @@ class PostgresMaintenance(PostgresRole):
     def make_partitions(self, days: int, *, lead: Leadership | None = None) -> PostgresOperation[Partitions]:
         # Tried once: while it waits for the journal, every writer waits behind it.
         return self._steps(lambda now: make_partitions(days, lead, now), atomic=True, wait_for_locks=False)
+
+    def prune_journal(self, *, archived: bool = False, limit: int = 10) -> PostgresOperation[list[PrunedDay]]:
+        return self._steps(lambda now: prune(archived=archived, limit=limit), wait_for_locks=False)
 
     def vacuum_problems(self) -> PostgresOperation[list[VacuumProblem]]:
         return self._sql("maintenance/vacuum_health", vacuum_problems)

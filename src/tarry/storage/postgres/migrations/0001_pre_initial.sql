@@ -515,7 +515,7 @@ create unique index archive_batch_planned on tarry.archive_batch (lake) where st
 create unique index archive_batch_chain on tarry.archive_batch (lake, position) where state in ('durable', 'pruned');
 
 -- A day's account with a lake. archived − pruned is what the journal must still have of what was archived;
--- archived − retired is what the lake must have.
+-- archived − retired is what the lake must have. The lake '' has the days that were pruned without one.
 create table tarry.archive_day (
     lake text not null,
     day date not null,
@@ -553,8 +553,8 @@ create function tarry.event_hash(e tarry.event) returns bigint language sql stab
     ), 'UTF8')), 1, 8), 'hex'))::bit(64)::bigint
 $$;
 
--- Drops the partition of one day, if it has exactly the rows that were found to be archived. Null if it has others now, or
--- if the locks cannot be had at once: writers must not queue up behind us. The partition is locked against writers first,
+-- Drops the partition of one day, if it has exactly the rows that were found to be archived (`expected` null: whatever it
+-- has). Null if it has others now, or if the locks cannot be had at once: writers must not queue up behind us. The partition is locked against writers first,
 -- and counted; only then, and for a moment, the whole journal. We give up before PostgreSQL would look for a deadlock.
 create function tarry.journal_drop(day date, expected bigint) returns bigint language plpgsql as $$
 declare
@@ -576,6 +576,10 @@ begin
     update tarry.archive_day d
     set pruned_rows = rows, pruned_checksum = checksum, pruned_xid = greatest(pruned_xid, last)
     where d.day = journal_drop.day and d.rows > d.pruned_rows;
+    -- Without a lake, the account of a day says only that it was pruned: a reader that has not read it has a gap.
+    insert into tarry.archive_day (lake, day, rows, pruned_rows, pruned_xid)
+    select '', journal_drop.day, found, found, last
+    where found > 0 and not exists (select from tarry.archive_day a where a.day = journal_drop.day);
     return found;
 end $$;
 

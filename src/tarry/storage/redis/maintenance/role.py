@@ -8,7 +8,7 @@ from typing import Any
 from tarry.core.errors import UnknownQueue
 from tarry.core.maintenance.database import DatabaseStatus
 from tarry.core.maintenance.leadership import Leadership
-from tarry.core.maintenance.sweeping import Partitions, SweepCursor, Swept, VacuumProblem
+from tarry.core.maintenance.sweeping import Partitions, PrunedDay, SweepCursor, Swept, VacuumProblem
 from tarry.storage.redis.operation import Op, RedisRole, duration, instant, micros, operation
 
 _MOST_SWEPT = 1_000
@@ -80,6 +80,12 @@ class RedisMaintenance(RedisRole):
         """No-op: the streams are bounded."""
         yield from ()
         return Partitions(0, 0, 0, overflowing=False)
+
+    @operation
+    def prune_journal(self, *, archived: bool = False, limit: int = 10) -> Op[list[PrunedDay]]:
+        """No-op: the streams are bounded."""
+        yield from ()
+        return []
 
     @operation
     def vacuum_problems(self) -> Op[list[VacuumProblem]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date
 
 import psycopg
 from psycopg.types.json import Jsonb
@@ -14,10 +14,8 @@ from tarry.core.errors import InvalidState
 from tarry.core.journal.snapshots import SnapshotBound
 from tarry.storage.postgres.analytics.archive.manifest import batch, day_by_queue, file_params, overtaken
 from tarry.storage.postgres.analytics.database import Role
+from tarry.storage.postgres.journal import pruning
 from tarry.storage.postgres.statement import Op, Row, bind, each, value
-
-_OVERFLOW_ROWS = 5_000
-"""Rows per delete: a short transaction with few row locks."""
 
 
 class PostgresRetention(Role):
@@ -62,10 +60,7 @@ class PostgresRetention(Role):
         return self._database.transact(op())
 
     def lakes(self) -> list[LakeHead]:
-        def head(row: Row) -> LakeHead:
-            return LakeHead(row.lake, SnapshotBound.from_json(row.to_edge), row.system_id)
-
-        return self._database.fetch("analytics/retention/lakes", each(head))
+        return self._database.query(pruning.lakes().run)
 
     def journal_days(self) -> dict[date, bool]:
         """The days before today that are in the journal, and whether each has its own partition."""
@@ -87,23 +82,7 @@ class PostgresRetention(Role):
 
     def drop_overflow(self, day: date, edges: Sequence[SnapshotBound]) -> int:
         """Delete rows of a day without a partition that lie before all of these edges, in chunks."""
-        from_at = datetime.combine(day, time(), UTC)
-        params = {
-            "day": day,
-            "from_at": from_at,
-            "to_at": from_at + timedelta(days=1),
-            "snapshots": [edge.snapshot for edge in edges],
-            "bases": [edge.base for edge in edges],
-            "xids": [edge.mark.xid if edge.mark else None for edge in edges],
-            "ids": [edge.mark.id if edge.mark else None for edge in edges],
-            "limit": _OVERFLOW_ROWS,
-        }
-        total = 0
-        while True:
-            deleted = self._database.write("analytics/retention/drop_overflow", value, **params)
-            total += deleted
-            if deleted < _OVERFLOW_ROWS:
-                return total
+        return self._database.query(lambda: pruning.drop_overflow(day, edges))
 
     def mark_pruned(self) -> None:
         self._database.write("analytics/retention/mark_pruned")

@@ -21,6 +21,13 @@ with edge as materialized (
         pruned_checksum = mod(mod(pruned_checksum + (select coalesce(sum(hash), 0) from gone), 18446744073709551616)
             + 18446744073709551616, 18446744073709551616),
         pruned_xid = greatest(pruned_xid, (select max(xid) from gone))
-    where day = %(day)s::date and exists (select from gone)
+    where day = %(day)s::date and lake <> '' and exists (select from gone)
+), without_lake as (
+    insert into tarry.archive_day as d (lake, day, rows, pruned_rows, pruned_xid)
+    select '', %(day)s::date, count(*), count(*), max(xid) from gone
+    where not exists (select from tarry.archive_day where day = %(day)s::date and lake <> '')
+    having count(*) > 0
+    on conflict (lake, day) do update set rows = d.rows + excluded.rows, pruned_rows = d.pruned_rows + excluded.pruned_rows,
+        pruned_xid = greatest(d.pruned_xid, excluded.pruned_xid)
 )
 select count(*) from gone

@@ -1,0 +1,109 @@
+"""Retention of the journal without Spark: whole days that no queue retains, and nothing that a lake lacks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+import tarry
+from tarry.core.journal.positions import GapReason
+from tarry.core.maintenance.sweeping import PrunedDay
+from tarry.core.settings import QueueSettings, StoreSettings
+from tarry.services.sweeper import SweepReport
+from tarry.testing import MutableClock
+
+TODAY = datetime.now(UTC).date()
+OLD, LATER = TODAY - timedelta(days=45), TODAY - timedelta(days=11)
+"""The default retention is 30 days."""
+
+
+@pytest.fixture
+def clock() -> MutableClock:
+    return MutableClock(datetime.combine(OLD, time(12), UTC))
+
+
+@pytest.fixture
+def app(database: str, clock: MutableClock) -> Iterator[tarry.App]:
+    """With three messages on each of three days."""
+    with tarry.connect(database, clock=clock, settings=StoreSettings.for_tests()) as app:
+        for day in (OLD, LATER, TODAY):
+            clock.set(datetime.combine(day, time(12), UTC))
+            app.queue("orders").offer_many([tarry.Message(payload=i, key=f"{day}-{i}") for i in range(3)])
+        execute(app, "select tarry.journal_partition(%s), tarry.journal_partition(%s)", OLD, LATER)
+        yield app
+
+
+def execute(app: tarry.App, statement: Any, *params: Any) -> list[Any]:
+    assert app.dsn is not None
+    with psycopg.connect(app.dsn) as conn:
+        return conn.execute(statement, params).fetchall()
+
+
+def days(app: tarry.App) -> list[date]:
+    found = "select distinct (at at time zone 'UTC')::date from tarry.event"
+    return [day for (day,) in execute(app, found + " order by 1")]
+
+
+def prune(app: tarry.App) -> list[PrunedDay]:
+    return app.store.run(app.store.maintenance.prune_journal())
+
+
+def test_a_day_goes_when_the_longest_retention_of_all_queues_is_over(app: tarry.App) -> None:
+    app.queues.create("audit", QueueSettings(retention_for=timedelta(days=60)))
+    assert prune(app) == []
+    app.queues.edit("audit", retention_for=timedelta(days=40))
+    assert prune(app) == [PrunedDay(OLD, 4)], "three offers, and the queue's creation"
+    assert days(app) == [LATER, TODAY]
+    assert prune(app) == []
+    assert len(app.queue("orders").try_poll_many(10)) == 9, "live messages are no part of the journal"
+
+
+def test_today_is_kept_whatever_the_retention(app: tarry.App) -> None:
+    app.queues.edit("orders", retention_for=timedelta(0))
+    assert [day.day for day in prune(app)] == [OLD, LATER]
+    assert days(app) == [TODAY]
+
+
+def test_a_day_in_the_overflow_goes_too(app: tarry.App, clock: MutableClock) -> None:
+    clock.set(datetime.combine(OLD - timedelta(days=1), time(12), UTC))
+    app.queue("orders").offer("earlier", 1)
+    clock.set(datetime.combine(TODAY, time(12), UTC))
+    assert prune(app) == [PrunedDay(OLD - timedelta(days=1), 1), PrunedDay(OLD, 4)]
+
+
+def test_a_reader_that_had_not_read_the_day_learns_of_the_gap(database: str, clock: MutableClock) -> None:
+    with tarry.connect(database, clock=clock, settings=StoreSettings.for_tests()) as app:
+        app.queues.create("orders")
+        tail = app.store.journal.tail
+        before = app.store.run(tail(None)).position
+        app.queue("orders").offer("a", 1)
+        execute(app, "select tarry.journal_partition(%s)", OLD)
+        after = app.store.run(tail(None)).position
+        clock.set(datetime.combine(TODAY, time(12), UTC))
+        assert [day.day for day in prune(app)] == [OLD]
+        assert app.store.run(tail(before)).gap is GapReason.PRUNED
+        assert app.store.run(tail(after)).gap is None
+
+
+def test_an_open_reader_of_the_day_delays_it(app: tarry.App) -> None:
+    assert app.dsn is not None
+    with psycopg.connect(app.dsn) as reader:
+        reader.execute("select count(*) from tarry.event where at < now() - interval '20 days'")
+        assert prune(app) == [PrunedDay(OLD, why="it is being read or written")]
+    assert prune(app) == [PrunedDay(OLD, 4)]
+
+
+def test_the_sweeper_prunes(app: tarry.App, database: str, clock: MutableClock) -> None:
+    async def sweep() -> SweepReport:
+        async with tarry.connect_async(database, clock=clock) as awaiting:
+            return await awaiting.sweeper().run_once()
+
+    report = asyncio.run(sweep())
+    assert report.pruned == [PrunedDay(OLD, 4)]
+    assert report.days_pruned == 1
+    assert report.did_something
