@@ -5,24 +5,28 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from tarry.api.queue import AsyncQueue
-from tarry.app import App, AsyncApp
+from tarry.app import App, AsyncApp, connect_async
 from tarry.core import limits
 from tarry.core.clock import Clock
 from tarry.core.errors import InvalidInput
 from tarry.core.monotonic import elapsed_s
 from tarry.core.settings import StoreSettings
 from tarry.services.worker.dispatch import Dispatch
+from tarry.services.worker.handlers import Source
 from tarry.services.worker.heartbeat import Heartbeat
 from tarry.services.worker.job import Job
 from tarry.services.worker.results import Handled
 from tarry.services.worker.threads import Threads
 from tarry.services.worker.worker import Worker, WorkerSettings
 from tarry.storage.memory import AsyncMemoryStore, MemoryStore
+from tarry.storage.postgres._sync.store import PostgresStore
 
-__all__ = ["MutableClock", "async_memory_app", "drain", "drain_async", "memory_app"]
+__all__ = ["MutableClock", "async_memory_app", "awaiting", "drain", "drain_async", "memory_app"]
 
 _START = datetime(2024, 1, 1, tzinfo=UTC)
 _SETTINGS = StoreSettings(scan_every=timedelta(milliseconds=5))
@@ -66,53 +70,73 @@ def async_memory_app(clock: Clock | None = None, *, settings: StoreSettings = _S
     return AsyncApp(AsyncMemoryStore(store), consumer="test", blocking=lambda: store)
 
 
+def awaiting(app: App) -> AsyncApp:
+    """An async app on the messages of a `memory_app`."""
+    store = app.store
+    if not isinstance(store, MemoryStore):
+        raise InvalidInput("only a memory app can be shared like this", hint="tarry.connect_async(app.dsn)")
+    return AsyncApp(AsyncMemoryStore(store), consumer=app.consumer, blocking=lambda: store)
+
+
 def _store(clock: Clock | None, settings: StoreSettings) -> MemoryStore:
     return MemoryStore(clock=clock or MutableClock(), settings=settings)
 
 
-def drain(worker: Worker, app: App, *, most: int = 10_000) -> list[Handled]:
+def drain(worker: Worker, app: App, *, most: int = 10_000, resources: Any = None) -> list[Handled]:
     """Handle due messages, including those that handlers offer meanwhile, until none is left. Returns the results in order.
 
     In rounds: one message of every queue and type, then the next. Rates and concurrency limits do not apply, and nothing
     waits: advance the clock for messages that are due later. `most`: the limit of messages, against endless loops.
+    `resources`: for the handlers, instead of those that the worker would make.
     """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(_drain_blocking(worker, app, most, resources))
+    raise InvalidInput("drain blocks, and an event loop runs here", hint="await drain_async(worker, async_app)")
+
+
+async def _drain_blocking(worker: Worker, app: App, most: int, resources: Any) -> list[Handled]:
     store = app.store
-    if not isinstance(store, MemoryStore):
-        raise InvalidInput("drain works on a memory app", hint="for other apps: await drain_async(worker, async_app)")
-    shared = AsyncApp(AsyncMemoryStore(store), consumer=app.consumer, blocking=lambda: store)
-    return asyncio.run(drain_async(worker, shared, most=most))
+    if isinstance(store, MemoryStore):
+        return await drain_async(worker, awaiting(app), most=most, resources=resources)
+    if app.dsn is None or not isinstance(store, PostgresStore):
+        raise InvalidInput("drain works in memory and on PostgreSQL", hint="await drain_async(worker, async_app)")
+    async with connect_async(app.dsn, clock=store.clock, consumer=app.consumer, settings=store.settings) as shared:
+        return await drain_async(worker, shared, most=most, resources=resources)
 
 
-async def drain_async(worker: Worker, app: AsyncApp, *, most: int = 10_000) -> list[Handled]:
+async def drain_async(worker: Worker, app: AsyncApp, *, most: int = 10_000, resources: Any = None) -> list[Handled]:
     """`drain` for async tests, on any app."""
     blocking = app.blocking()
     dispatch = Dispatch(Heartbeat(elapsed_s), worker.hooks, Threads(1), elapsed_s, blocking.queue)
-    sources = [
-        (source, AsyncQueue(app.store, source.queue, source.codec, consumer=app.consumer))
-        for source in worker.sources(WorkerSettings())
-    ]
-    handled: list[Handled] = []
     try:
-        while True:
-            before = len(handled)
-            for source, queue in sources:
-                deliveries = await queue.try_poll_many(
-                    1, type=source.type, lease_for=source.options.lease_for, max_attempts=source.max_attempts
-                )
-                if deliveries:
-                    handler = source.handler_of(deliveries[0].type)
-                    job = Job(queue, deliveries[0], handler, dispatch.interrupt)
-                    await _handle(dispatch, job)
-                    handled.append(job.handled)
-            if len(handled) == before:
-                return handled
-            if len(handled) >= most:
-                raise InvalidInput(
-                    f"{len(handled):,} messages were handled (the limit `most`), and more are due",
-                    hint="check for a handler that always releases, retries at once or offers another message",
-                )
+        async with worker.opened(app, WorkerSettings(), resources) as sources:
+            return await _drain(dispatch, sources, app, most)
     finally:
         blocking.close()
+
+
+async def _drain(dispatch: Dispatch, sources: Sequence[Source], app: AsyncApp, most: int) -> list[Handled]:
+    queues = [AsyncQueue(app.store, source.queue, source.codec, consumer=app.consumer) for source in sources]
+    handled: list[Handled] = []
+    while True:
+        before = len(handled)
+        for source, queue in zip(sources, queues, strict=True):
+            deliveries = await queue.try_poll_many(
+                1, type=source.type, lease_for=source.options.lease_for, max_attempts=source.max_attempts
+            )
+            if deliveries:
+                job = Job(queue, deliveries[0], source.handler_of(deliveries[0].type), dispatch.interrupt)
+                await _handle(dispatch, job)
+                handled.append(job.handled)
+        if len(handled) == before:
+            return handled
+        if len(handled) >= most:
+            raise InvalidInput(
+                f"{len(handled):,} messages were handled (the limit `most`), and more are due",
+                hint="check for a handler that always releases, retries at once or offers another message",
+            )
 
 
 async def _handle(dispatch: Dispatch, job: Job) -> None:

@@ -19,6 +19,7 @@ from tarry.core.messages.retry import Retry
 from tarry.core.rates import Rate
 from tarry.wire.payload import CONTENT
 
+GIVEN = ("app", "resources")
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -43,6 +44,8 @@ class Handler:
     decode: Decode[Any]
     is_async: bool
     wants_delivery: bool
+    wants: frozenset[str] = frozenset()
+    """Which of `app` and `resources` it takes, as keyword arguments."""
     retry: Retry | None = None
     timeout: timedelta | None = None
     bury_on: tuple[type[Exception], ...] = ()
@@ -77,7 +80,7 @@ def handler_for(
         if not (inspect.isclass(kind) and issubclass(kind, Exception)):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidInput(f"handler {name}: bury_on takes classes of exceptions, not {kind!r:.120}")
     is_async = inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(getattr(call, "__call__", None))  # noqa: B004
-    payload_type, wants_delivery = _signature(call, name, is_async=is_async)
+    payload_type, wants_delivery, wants = _signature(call, name, is_async=is_async)
     return Handler(
         queue=limits.check_queue_name(queue),
         type=limits.check_type(type),
@@ -86,22 +89,24 @@ def handler_for(
         decode=codec_for(payload_type).decode,
         is_async=is_async,
         wants_delivery=wants_delivery,
+        wants=wants,
         retry=retry,
         timeout=timeout,
         bury_on=bury_on,
     )
 
 
-def _signature(call: Callable[..., Any], name: str, *, is_async: bool) -> tuple[Any, bool]:
-    """The type of the payload, and whether the handler takes the delivery too."""
-    allowed = "(payload) or (payload, delivery)"
+def _signature(call: Callable[..., Any], name: str, *, is_async: bool) -> tuple[Any, bool, frozenset[str]]:
+    """The type of the payload, whether the handler takes the delivery, too, and which of `app` and `resources`."""
+    allowed = "(payload) or (payload, delivery), and by keyword app and resources: (payload, *, app, resources)"
     parameters = list(inspect.signature(call).parameters.values())
     taken = [p for p in parameters if p.kind in _POSITIONAL]
     extra = [
         p for p in parameters if p not in taken and p.kind is inspect.Parameter.KEYWORD_ONLY and p.default is p.empty
     ]
     required = [p for p in taken if p.default is p.empty]
-    if extra or not taken or len(required) > 2:
+    wants = frozenset(p.name for p in extra if p.name in GIVEN)
+    if len(extra) > len(wants) or not taken or len(required) > 2:
         names = ", ".join(p.name for p in parameters)
         raise InvalidInput(f"handler {name} takes ({names}), and a handler takes {allowed}")
     try:
@@ -120,7 +125,11 @@ def _signature(call: Callable[..., Any], name: str, *, is_async: bool) -> tuple[
     wants_delivery = len(taken) > 1 and taken[1].default is taken[1].empty
     if wants_delivery:
         _check_delivery(hints.get(taken[1].name), name, is_async=is_async)
-    return hints[payload.name], wants_delivery
+    # By name: the apps are composed above this layer.
+    right, wrong = ("AsyncApp", "App") if is_async else ("App", "AsyncApp")
+    if "app" in wants and getattr(hints.get("app"), "__name__", None) == wrong:
+        raise InvalidInput(f"handler {name} is {'an async def' if is_async else 'a def'}: its app is a tarry.{right}")
+    return hints[payload.name], wants_delivery, wants
 
 
 def _check_delivery(hint: Any, name: str, *, is_async: bool) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 from tarry.api.delivery import DeliveredMessage
@@ -52,7 +53,10 @@ class WorkerSettings:
 class Worker:
     """Handlers by queue and type. Run it with `tarry worker module:worker`, or `await worker.run(app)`."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, resources: Callable[[Any], AbstractAsyncContextManager[Any]] | None = None) -> None:
+        """`resources`: makes an async context manager from the app (`tarry.AsyncApp`), entered before the first message and
+        left after the last; handlers with a parameter `*, resources` get what it yields."""
+        self._resources = resources
         self._handlers: dict[tuple[str, str | None], Handler] = {}
         self._options: dict[str, QueueOptions] = {}
         self.hooks = Hooks()
@@ -70,7 +74,8 @@ class Worker:
         lease_for: timedelta | None = None,
         rate: Rate | None = None,
     ) -> Callable[[F], F]:
-        """Register the function below: `(payload)` or `(payload, delivery)`, sync or async, payload annotated.
+        """Register the function below: `(payload)` or `(payload, delivery)`, sync or async, payload annotated. By keyword
+        (`*, app, resources`) it gets the app, a `tarry.App` for a sync handler, and the worker's resources.
 
         `type`: only messages of this type; without it, all types without their own handler. `retry`, `timeout` and
         `bury_on` (exceptions that a retry cannot fix) belong to this handler; `concurrency`, `prefetch`, `lease_for`
@@ -80,6 +85,10 @@ class Worker:
 
         def register(call: F) -> F:
             made = handler_for(call, queue, type, retry=retry, timeout=timeout, bury_on=kinds)
+            if "resources" in made.wants and self._resources is None:
+                raise InvalidInput(
+                    f"handler {made.name} takes resources, and this worker has none", hint="tarry.Worker(resources=…)"
+                )
             handles = (made.queue, made.type)
             if handles in self._handlers:
                 what = f"queue {queue!r}" if type is None else f"type {type!r} of queue {queue!r}"
@@ -128,6 +137,32 @@ class Worker:
         }
         return sources_of(chosen, shared)
 
+    @asynccontextmanager
+    async def opened(
+        self, app: Connected, settings: WorkerSettings, resources: Any = None
+    ) -> AsyncGenerator[list[Source]]:
+        """The sources, whose handlers have the app and the resources, which are closed at the end. `resources`: instead of
+        those that the worker would make."""
+        sources = self.sources(settings)
+        handlers = [handler for source in sources for handler in source.handlers.values()]
+        async with AsyncExitStack() as stack:
+            blocking: Any = None
+            if any("app" in handler.wants and not handler.is_async for handler in handlers):
+                blocking = await asyncio.to_thread(app.blocking)
+                stack.push_async_callback(asyncio.to_thread, blocking.close)
+            if resources is None and self._resources is not None:
+                resources = await stack.enter_async_context(self._resources(app))
+
+            def bound(handler: Handler) -> Handler:
+                given = {"app": app if handler.is_async else blocking, "resources": resources}
+                given = {name: value for name, value in given.items() if name in handler.wants}
+                return dataclasses.replace(handler, call=partial(handler.call, **given)) if given else handler
+
+            yield [
+                dataclasses.replace(source, handlers={type: bound(made) for type, made in source.handlers.items()})
+                for source in sources
+            ]
+
     async def run(
         self,
         app: Connected,
@@ -140,5 +175,6 @@ class Worker:
         period.
 
         `background`: loops that run beside the handlers."""
-        runtime = Runtime(app, self.sources(settings), self.hooks, settings.concurrency, background)
-        return await runtime.run(stop or asyncio.Event(), settings.grace.total_seconds())
+        async with self.opened(app, settings) as sources:
+            runtime = Runtime(app, sources, self.hooks, settings.concurrency, background)
+            return await runtime.run(stop or asyncio.Event(), settings.grace.total_seconds())

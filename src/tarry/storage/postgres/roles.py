@@ -26,7 +26,7 @@ class PostgresRoles:
     def __init__(self, dsn: str, clock: Clock | None, settings: StoreSettings, poll_timer: Callable[[], float]) -> None:
         """`poll_timer` measures how long polls take, which decides where the next one begins."""
         clock = clock or AuthorityClock()
-        self.settings = settings
+        self.settings, self.clock = settings, clock
         self._left_sessions: list[ServerSession] = []
         wait_queue = WaitQueue(
             scan_every=settings.scan_every,

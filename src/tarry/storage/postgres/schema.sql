@@ -811,7 +811,7 @@ begin
     update tarry.archive_day d
     set pruned_rows = rows, pruned_checksum = checksum, pruned_xid = greatest(pruned_xid, last)
     where d.day = journal_drop.day and d.rows > d.pruned_rows;
-    -- Without a lake, the account of a day says only that it was pruned: a reader that has not read it has a gap.
+    -- Without a lake, the account of a day records only that it was pruned: a reader that has not read it has a gap.
     insert into tarry.archive_day (lake, day, rows, pruned_rows, pruned_xid)
     select '', journal_drop.day, found, found, last
     where found > 0 and not exists (select from tarry.archive_day a where a.day = journal_drop.day);

@@ -45,8 +45,8 @@ def execute(app: tarry.App, statement: Any, *params: Any) -> list[Any]:
 
 
 def days(app: tarry.App) -> list[date]:
-    found = "select distinct (at at time zone 'UTC')::date from tarry.event"
-    return [day for (day,) in execute(app, found + " order by 1")]
+    query = "select distinct (at at time zone 'UTC')::date from tarry.event"
+    return [day for (day,) in execute(app, query + " order by 1")]
 
 
 def prune(app: tarry.App) -> list[PrunedDay]:
