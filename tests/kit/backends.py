@@ -39,7 +39,7 @@ REDIS = ("redis", "redis-async", "redis-cluster-async")
 CLUSTER_ROLES = frozenset({"queues", "dead_letters"})
 """Those that every run checks on a cluster; `make chaos` checks all."""
 REDIS_ROLES = frozenset(
-    {"messages", "queues", "wakeup", "dead_letters", "journal", "maintenance", "search", "security", "rollups"}
+    {"messages", "queues", "wakeup", "dead_letters", "journal", "maintenance", "search", "security", "rollups", "cron"}
 )
 """Folders of contracts whose roles the Redis store has."""
 where_the_messages_are = pytest.mark.where_the_messages_are

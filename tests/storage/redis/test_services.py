@@ -16,6 +16,7 @@ from tarry.app import AsyncApp
 from tarry.core.errors import InvalidState
 from tarry.edges.http.settings import BrokerSettings
 from tarry.http import Client
+from tarry.services.cron.scheduler import AsyncScheduler
 from tarry.testing import MutableClock
 from tests.kit.blocking import Loop
 from tests.kit.brokers import broker_on
@@ -86,11 +87,17 @@ def test_a_broker_serves_it(server: RedisServer) -> None:
         loop.stop()
 
 
-def test_schedules_are_refused_in_one_sentence(server: RedisServer) -> None:
-    with tarry.connect(server.url) as app:
-        assert app.schedules.list() == []
-        with pytest.raises(InvalidState, match="has no schedules"):
-            app.cron().install_periodic("report", timedelta(hours=1), queue="reports")
+def test_a_scheduler_makes_the_ticks_of_its_schedules(server: RedisServer) -> None:
+    async def plan() -> list[str]:
+        clock = MutableClock(START)
+        async with tarry.connect_async(server.url, clock=clock) as app:
+            await app.cron().install_periodic("report", timedelta(hours=1), queue="reports", payload=1)
+            for _ in range(3):
+                clock.advance(timedelta(hours=1))
+                await AsyncScheduler(app.store).run_once()
+            return [delivery.key[-25:-10] for delivery in await app.queue("reports").try_poll_many(9)]
+
+    assert asyncio.run(plan()) == ["20240101-010000", "20240101-020000", "20240101-030000"]
 
 
 PAGES = ("", "queues", "queues/web", "messages", "dead", "redrives", "schedules", "calendar", "consumers", "system")

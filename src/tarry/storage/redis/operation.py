@@ -97,8 +97,8 @@ class RedisRole:
     def _registry(self, name: LiteralString, payloads: Sequence[bytes] = (), /, **params: Any) -> Op[Any]:
         return (yield ScriptCall(script(name), REGISTRY, {"now": self._now(), **params}, payloads))
 
-    def _by_id(self, id: str, name: LiteralString, /, **params: Any) -> Op[Any]:
-        return (yield ScriptCall(script(name), key_of(id), {"now": self._now(), **params}))
+    def _by_id(self, id: str, name: LiteralString, payloads: Sequence[bytes] = (), /, **params: Any) -> Op[Any]:
+        return (yield ScriptCall(script(name), key_of(id), {"now": self._now(), **params}, payloads))
 
     def _in_queue(
         self, queue: str, name: LiteralString, payloads: Sequence[bytes] = (), /, *, create: bool = False, **params: Any
@@ -161,16 +161,6 @@ def operation(make: Callable[Concatenate[Role, A], Op[R]]) -> Callable[Concatena
         return RedisOperation(lambda: make(self, *args, **options))
 
     return method
-
-
-def nothing() -> RedisOperation[list[Any]]:
-    """An operation without a call, whose result is empty."""
-
-    def start() -> Op[list[Any]]:
-        yield from ()
-        return []
-
-    return RedisOperation(start)
 
 
 def stored(settings: QueueSettings) -> dict[str, Any]:

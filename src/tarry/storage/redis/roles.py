@@ -11,32 +11,22 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tarry.core.clock import AuthorityClock, Clock
-from tarry.core.cron.model import ScheduleState
-from tarry.core.errors import InvalidInput, InvalidState
+from tarry.core.errors import InvalidInput
 from tarry.core.settings import StoreSettings
 from tarry.core.wakeup.wait_queue import WaitQueue
+from tarry.storage.redis.cron.role import RedisCron
 from tarry.storage.redis.dead_letters.role import RedisDeadLetters
 from tarry.storage.redis.journal.role import RedisJournal
 from tarry.storage.redis.maintenance.role import RedisMaintenance
 from tarry.storage.redis.messages.role import RedisMessages
 from tarry.storage.redis.messages.steps import MessageScan, Offers
-from tarry.storage.redis.operation import RedisOperation, RoleContext, ScriptCall, nothing
+from tarry.storage.redis.operation import RoleContext, ScriptCall
 from tarry.storage.redis.queues.role import RedisQueues
 from tarry.storage.redis.rollups.role import RedisRollups
 from tarry.storage.redis.search.role import RedisSearch
 from tarry.storage.redis.security.role import RedisSecurity
 from tarry.storage.redis.wakeup.listener import NotificationListener
 from tarry.storage.redis.wakeup.role import RedisWakeup
-
-
-class NoCron:
-    """The Redis store has no schedules: a list of them is empty, and every other method raises an error."""
-
-    def schedules(self, name: str | None = None) -> RedisOperation[list[ScheduleState]]:
-        return nothing()
-
-    def __getattr__(self, name: str) -> Any:
-        raise InvalidState("the Redis store has no schedules", hint="use the PostgreSQL store")
 
 
 class Request(NamedTuple):
@@ -98,9 +88,9 @@ class RedisRoles:
             url, settings, wait_queue, trusted=isinstance(context.clock, AuthorityClock)
         )
         self.wakeup = RedisWakeup(context, wait_queue, self._listener)
-        self.cron: Any = NoCron()
+        self.cron = RedisCron(context, self.queues)
         self.security = RedisSecurity(context, offers)
         self.maintenance = RedisMaintenance(context)
-        self.rollups = RedisRollups(context, self.queues, self.journal, self.dead_letters)
+        self.rollups = RedisRollups(context, self.queues, self.journal, self.dead_letters, self.cron)
         self.search = RedisSearch(context, scan)
         self._requests = Requests()

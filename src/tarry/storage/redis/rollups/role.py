@@ -22,18 +22,10 @@ from tarry.core.rollups.model import (
     TimeBucket,
     due_share,
 )
+from tarry.storage.redis.cron.role import RedisCron
 from tarry.storage.redis.dead_letters.role import RedisDeadLetters
 from tarry.storage.redis.journal.role import RedisJournal
-from tarry.storage.redis.operation import (
-    Op,
-    RedisOperation,
-    RedisRole,
-    RoleContext,
-    duration,
-    micros,
-    nothing,
-    operation,
-)
+from tarry.storage.redis.operation import Op, RedisRole, RoleContext, duration, micros, operation
 from tarry.storage.redis.queues.role import RedisQueues
 from tarry.storage.redis.rows import event_of
 
@@ -42,10 +34,15 @@ _AT_ONCE = 1_000
 
 class RedisRollups(RedisRole):
     def __init__(
-        self, context: RoleContext, queues: RedisQueues, journal: RedisJournal, letters: RedisDeadLetters
+        self,
+        context: RoleContext,
+        queues: RedisQueues,
+        journal: RedisJournal,
+        letters: RedisDeadLetters,
+        cron: RedisCron,
     ) -> None:
         super().__init__(context)
-        self._queues, self._journal, self._letters = queues, journal, letters
+        self._queues, self._journal, self._letters, self._cron = queues, journal, letters, cron
 
     @operation
     def roll_up(self) -> Op[RolledUp]:
@@ -144,10 +141,12 @@ class RedisRollups(RedisRole):
         capped = len(revived) > limit
         return RedriveOutcome(Counted(dead, capped), Counted(live, capped))
 
-    def recent_ticks(
-        self, schedules: Sequence[str], until: datetime, *, limit: int
-    ) -> RedisOperation[list[TickRecord]]:
-        return nothing()
+    @operation
+    def recent_ticks(self, schedules: Sequence[str], until: datetime, *, limit: int) -> Op[list[TickRecord]]:
+        records: list[TickRecord] = []
+        for name in sorted({*schedules}):
+            records += yield from self._cron.ticks(name, until=until, limit=limit).start()
+        return records
 
     @operation
     def forget(self, *, limit: int = 10_000) -> Op[int]:

@@ -23,5 +23,5 @@ end
 if removed > 0 then return removed end
 note_queue('queue_deleted')
 redis.call('EXPIRE', q .. ':journal', 86400)
-redis.call('DEL', q, q .. ':waiters', q .. ':steps')
+redis.call('DEL', q, q .. ':waiters', q .. ':steps', q .. ':changes')
 return 0

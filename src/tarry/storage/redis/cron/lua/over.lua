@@ -1,0 +1,8 @@
+-- A page of entries of all ledgers that were over, and decided, before an instant.
+-- include: lua/_entries
+local rows = {}
+for _, each in ipairs(redis.call('ZRANGEBYSCORE', r .. ':ticks_over', '-inf', '(' .. a.before, 'LIMIT', a.first, a.limit)) do
+  local ledger, member = string.match(each, '^(%d+) (.*)$')
+  rows[#rows + 1] = row(ledger, member)
+end
+return rows
