@@ -48,10 +48,10 @@ def stage(pinned_clock: MutableClock) -> Stage:
 async def test_it_renews_only_after_a_third_of_its_lease(stage: Stage) -> None:
     leader = stage.candidate("alice")
     for _ in range(5):
-        assert await leader.lead()
+        assert await leader.leadership()
     assert stage.store.acquisitions == 1
     stage.pass_time(20 * SECOND)
-    held = await leader.lead()
+    held = await leader.leadership()
     assert stage.store.acquisitions == 2
     assert held is not None
     assert (held.fence, held.lease_until) == (1, stage.clock.pinned() + MINUTE)
@@ -59,27 +59,27 @@ async def test_it_renews_only_after_a_third_of_its_lease(stage: Stage) -> None:
 
 async def test_two_candidates_of_one_name_are_two(stage: Stage) -> None:
     first, other = stage.candidate("alice"), stage.candidate("alice")
-    assert await first.lead()
-    assert await other.lead() is None
+    assert await first.leadership()
+    assert await other.leadership() is None
 
 
 async def test_an_expired_leadership_is_noticed_and_acquired_anew(stage: Stage) -> None:
     first, other = stage.candidate("alice"), stage.candidate("bob")
-    assert await first.lead()
+    assert await first.leadership()
     stage.pass_time(MINUTE)
-    assert await other.lead()
-    assert await first.lead() is None
+    assert await other.leadership()
+    assert await first.leadership() is None
     stage.pass_time(MINUTE)
-    again = await first.lead()
+    again = await first.leadership()
     assert again is not None
     assert again.fence == 3
 
 
 async def test_after_a_resignation_another_candidate_leads_at_once(stage: Stage) -> None:
     first, other = stage.candidate("alice"), stage.candidate("bob")
-    await first.lead()
+    await first.leadership()
     await first.resign()
     assert first.held is None
-    assert await other.lead()
+    assert await other.leadership()
     await first.resign()
-    assert await other.lead()
+    assert await other.leadership()

@@ -24,7 +24,7 @@ with tarry.connect(sys.argv[1]) as app:
     held = app.store.run(app.store.maintenance.acquire("sweeper", "stopped", timedelta(seconds=1)))
     print(held.fence, flush=True)
     for line in sys.stdin:
-        swept = app.store.run(app.store.maintenance.sweep("orders", lead=held))
+        swept = app.store.run(app.store.maintenance.sweep("orders", leadership=held))
         print(swept.expired, app.store.run(app.store.maintenance.renew(held, timedelta(minutes=1))), flush=True)
 """
 # A sweeper as in production; prints when it begins to lead, and when it no longer does.
@@ -110,7 +110,7 @@ def test_a_leader_that_was_stopped_past_its_lease_changes_nothing_when_it_wakes(
         stopped.stdin.flush()
         assert line(stopped) == "0 None"
         assert expiries(app, 3) == [0, 0, 0]
-        assert app.store.run(app.store.maintenance.sweep("orders", lead=held)).expired == 3
+        assert app.store.run(app.store.maintenance.sweep("orders", leadership=held)).expired == 3
         assert app.store.run(app.store.maintenance.leader("sweeper")) == held
 
 
@@ -123,7 +123,7 @@ def test_a_sweeper_that_was_stopped_yields_to_the_new_leader(database: str) -> N
         stopped.send_signal(signal.SIGCONT)
         assert line(stopped) == "follows"
         assert expiries(app, 20) == [0] * 20, "only the leader records expiries"
-        assert app.store.run(app.store.maintenance.sweep("orders", lead=held)).expired == 20
+        assert app.store.run(app.store.maintenance.sweep("orders", leadership=held)).expired == 20
         assert app.store.run(app.store.maintenance.resign(held))
         assert line(stopped) == "leads"
         assert expiries(app, 20) == [1] * 20

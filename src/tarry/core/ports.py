@@ -164,7 +164,7 @@ class WakeupRole(Protocol):
 class DeadLettersRole(Protocol):
     """Dead letters, and redrive jobs, which any process may advance step by step.
 
-    With `lead`, an operation has an effect only while that leadership is valid."""
+    With `leadership`, an operation has an effect only while that leadership is valid."""
 
     def list(
         self, queue: str, *, where: DeadFilter = EVERY_LETTER, limit: int = 100, before: DeadPosition | None = None
@@ -197,7 +197,7 @@ class DeadLettersRole(Protocol):
         ...
 
     def advance_redrive(
-        self, job: int | None = None, *, lead: Leadership | None = None
+        self, job: int | None = None, *, leadership: Leadership | None = None
     ) -> Operation[RedriveJob | None]:
         """Make one step of this job, or of the one that has waited longest. None: no step is due."""
         ...
@@ -206,7 +206,7 @@ class DeadLettersRole(Protocol):
         """How long until a running job has a step due; None: no job runs."""
         ...
 
-    def label(self, *, limit: int = 1000, lead: Leadership | None = None) -> Operation[int]:
+    def label(self, *, limit: int = 1000, leadership: Leadership | None = None) -> Operation[int]:
         """Give fingerprints to dead letters that have none; returns how many got one."""
         ...
 
@@ -303,14 +303,14 @@ class SecurityRole(Protocol):
         ...
 
     def forget_responses(
-        self, older_than: timedelta, *, limit: int = 1000, lead: Leadership | None = None
+        self, older_than: timedelta, *, limit: int = 1000, leadership: Leadership | None = None
     ) -> Operation[int]:
-        """Delete at most `limit` old responses; returns how many. `lead`: only while that leadership is valid."""
+        """Delete at most `limit` old responses; returns how many. `leadership`: only while that leadership is valid."""
         ...
 
 
 class MaintenanceRole(Protocol):
-    """For the elected process that maintains the store. With `lead`, an operation has an effect only while that
+    """For the elected process that maintains the store. With `leadership`, an operation has an effect only while that
     leadership is valid."""
 
     def acquire(self, name: str, holder: str, lead_for: timedelta) -> Operation[Leadership | None]:
@@ -328,7 +328,7 @@ class MaintenanceRole(Protocol):
         ...
 
     def sweep(
-        self, queue: str, *, after: SweepCursor | None = None, limit: int = 1000, lead: Leadership | None = None
+        self, queue: str, *, after: SweepCursor | None = None, limit: int = 1000, leadership: Leadership | None = None
     ) -> Operation[Swept]:
         """Record expired leases, and bury messages without attempts left; one step along the queue."""
         ...
@@ -337,7 +337,7 @@ class MaintenanceRole(Protocol):
         """Remove a batch of messages of queues that were deleted by force; the number of them, 0 at the end."""
         ...
 
-    def make_partitions(self, days: int, *, lead: Leadership | None = None) -> Operation[Partitions]:
+    def make_partitions(self, days: int, *, leadership: Leadership | None = None) -> Operation[Partitions]:
         """Create the journal's partitions of today and the next days, if this role of the database may."""
         ...
 

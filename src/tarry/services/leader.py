@@ -16,7 +16,7 @@ from tarry.core.ports import AsyncStore
 
 
 class Leader:
-    """A candidate for one leadership. Call `lead` before every piece of work: it queries the database only when
+    """A candidate for one leadership. Call `leadership` before every piece of work: it queries the database only when
     necessary."""
 
     def __init__(
@@ -42,7 +42,7 @@ class Leader:
         """The last known leadership; only the database knows whether it is still valid."""
         return self._held
 
-    async def lead(self) -> Leadership | None:
+    async def leadership(self) -> Leadership | None:
         """The leadership to work under; None if another process leads."""
         now_s = self._timer()
         if self._held is not None and now_s - self._renewed_s < self._lead_for.total_seconds() / 3:

@@ -112,16 +112,16 @@ class Sweeper:
     async def _work(self) -> SweepReport:
         started = self._timer()
         report = SweepReport()
-        if (lead := await self._leader.lead()) is not None:
-            report.leading, report.fence = True, lead.fence
+        if (leadership := await self._leader.leadership()) is not None:
+            report.leading, report.fence = True, leadership.fence
             is_due = self._maintain_at is None or self._timer() >= self._maintain_at
             if is_due:
                 # First, because whatever else a round does writes events, which need a partition of the journal.
-                await self._make_partitions(report, lead)
+                await self._make_partitions(report, leadership)
             await self._sweep_queues(report)
             if is_due:
                 self._maintain_at = self._timer() + self._settings.maintain_every.total_seconds()
-                await self._maintain(report, lead)
+                await self._maintain(report, leadership)
             await self._roll_up(report)
             if is_due:
                 # Last, so that events are in the rollups before their day is dropped.
@@ -189,10 +189,10 @@ class Sweeper:
     async def _sweep(self, queue: str, report: SweepReport) -> None:
         cursor = self._cursors.pop(queue, None)
         for _ in range(self._settings.most_steps):
-            if (lead := await self._leader.lead()) is None:
+            if (leadership := await self._leader.leadership()) is None:
                 return
             swept = await self._store.run(
-                self._store.maintenance.sweep(queue, after=cursor, limit=self._settings.batch, lead=lead)
+                self._store.maintenance.sweep(queue, after=cursor, limit=self._settings.batch, leadership=leadership)
             )
             report.expired += swept.expired
             report.buried += swept.buried
@@ -201,11 +201,11 @@ class Sweeper:
         if cursor is not None:
             self._cursors[queue] = cursor
 
-    async def _make_partitions(self, report: SweepReport, lead: Leadership) -> None:
+    async def _make_partitions(self, report: SweepReport, leadership: Leadership) -> None:
         try:
             for _ in range(PARTITION_STEPS):
                 report.partitions = await self._store.run(
-                    self._store.maintenance.make_partitions(self._settings.partition_days, lead=lead)
+                    self._store.maintenance.make_partitions(self._settings.partition_days, leadership=leadership)
                 )
                 if not report.partitions.more:
                     break
@@ -216,15 +216,15 @@ class Sweeper:
             level = logging.INFO if isinstance(error, InvalidState) else logging.WARNING
             _log.log(level, "sweeper: no partitions were made ahead: %s", error)
 
-    async def _maintain(self, report: SweepReport, lead: Leadership) -> None:
-        report.labelled = await self._store.run(self._store.dead_letters.label(lead=lead))
+    async def _maintain(self, report: SweepReport, leadership: Leadership) -> None:
+        report.labelled = await self._store.run(self._store.dead_letters.label(leadership=leadership))
         report.removed = await self._in_batches(self._store.maintenance.remove_leftovers, 1)
         forget, kept_for, batch = (
             self._store.security.forget_responses,
             self._settings.responses_for,
             self._settings.batch,
         )
-        report.forgotten = await self._in_batches(lambda: forget(kept_for, limit=batch, lead=lead), batch)
+        report.forgotten = await self._in_batches(lambda: forget(kept_for, limit=batch, leadership=leadership), batch)
         await self._store.run(self._store.rollups.forget())
         await self._store.run(self._store.search.forget_bulk())
         report.vacuum_problems = await self._store.run(self._store.maintenance.vacuum_problems())
@@ -265,9 +265,9 @@ class Sweeper:
         until = self._timer() + self._settings.work_for.total_seconds()
         job_id: int | None = None
         others: list[int] | None = None
-        while self._timer() < until and (lead := await self._leader.lead()) is not None:
+        while self._timer() < until and (leadership := await self._leader.leadership()) is not None:
             try:
-                job = await self._store.run(self._store.dead_letters.advance_redrive(job_id, lead=lead))
+                job = await self._store.run(self._store.dead_letters.advance_redrive(job_id, leadership=leadership))
             except InvalidState as error:
                 # Another open transaction has locked a key of this job. The job would come first again and again, so
                 # the others are advanced by name, and the next round does not start at once.
@@ -285,7 +285,7 @@ class Sweeper:
 
     async def _advance_bulk(self, report: SweepReport) -> None:
         until = self._timer() + self._settings.work_for.total_seconds()
-        while self._timer() < until and await self._leader.lead() is not None:
+        while self._timer() < until and await self._leader.leadership() is not None:
             job = self._bulk_job
             if job is None or not job.is_running:
                 idle = await self._store.run(self._store.search.bulk_jobs(idle_for=IDLE_FOR, limit=1))

@@ -98,11 +98,15 @@ class TestFencing:
         queue.offer("a", 1, max_attempts=1)
         take(queue)
         clock.advance(2 * MINUTE)
-        assert app.store.run(app.store.maintenance.sweep(queue.name, lead=held)).expired == 0, "its lease has run out"
+        assert app.store.run(app.store.maintenance.sweep(queue.name, leadership=held)).expired == 0, (
+            "its lease has run out"
+        )
         successor = app.store.run(app.store.maintenance.acquire(name, "bob", MINUTE))
-        assert app.store.run(app.store.maintenance.sweep(queue.name, lead=held)).expired == 0, "another process leads"
+        assert app.store.run(app.store.maintenance.sweep(queue.name, leadership=held)).expired == 0, (
+            "another process leads"
+        )
         assert queue.dead_letters.list() == []
-        swept = app.store.run(app.store.maintenance.sweep(queue.name, lead=successor))
+        swept = app.store.run(app.store.maintenance.sweep(queue.name, leadership=successor))
         assert (swept.expired, swept.buried) == (1, 1)
 
     def test_a_deposed_leader_carries_no_job_on(
@@ -113,12 +117,12 @@ class TestFencing:
         take(queue).bury("x")
         redrive = queue.dead_letters.start_redrive()
         clock.advance(MINUTE)
-        app.store.run(app.store.dead_letters.advance_redrive(redrive.id, lead=held))
+        app.store.run(app.store.dead_letters.advance_redrive(redrive.id, leadership=held))
         assert (redrive.refresh().redriven, redrive.job.ended) == (0, False)
         successor = app.store.run(app.store.maintenance.acquire(name, "bob", MINUTE))
-        app.store.run(app.store.dead_letters.advance_redrive(redrive.id, lead=held))
+        app.store.run(app.store.dead_letters.advance_redrive(redrive.id, leadership=held))
         assert redrive.refresh().redriven == 0
-        app.store.run(app.store.dead_letters.advance_redrive(redrive.id, lead=successor))
+        app.store.run(app.store.dead_letters.advance_redrive(redrive.id, leadership=successor))
         assert redrive.refresh().redriven == 1
 
     def test_a_deposed_leader_passes_no_verdict(
@@ -132,5 +136,5 @@ class TestFencing:
         take(queue).ack()
         clock.advance(MINUTE)
         phase = redrive.refresh().phase
-        app.store.run(app.store.dead_letters.advance_redrive(redrive.id, lead=held))
+        app.store.run(app.store.dead_letters.advance_redrive(redrive.id, leadership=held))
         assert redrive.refresh().phase is phase

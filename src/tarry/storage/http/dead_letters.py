@@ -119,7 +119,7 @@ class HttpDeadLetters:
         return turned
 
     @operation
-    def advance_redrive(self, job: int | None = None, *, lead: Leadership | None = None) -> Op[RedriveJob | None]:
+    def advance_redrive(self, job: int | None = None, *, leadership: Leadership | None = None) -> Op[RedriveJob | None]:
         if job is None:
             raise InvalidInput("through a broker, give the number of the job: the sweeper advances the others")
         return _job("POST", job, "/advance")

@@ -152,7 +152,7 @@ class MemoryDeadLetters(MemoryRole):
         return running.current
 
     @locked
-    def advance_redrive(self, job: int | None = None, *, lead: Leadership | None = None) -> RedriveJob | None:
+    def advance_redrive(self, job: int | None = None, *, leadership: Leadership | None = None) -> RedriveJob | None:
         now = self._now
         due = [
             running
@@ -161,7 +161,7 @@ class MemoryDeadLetters(MemoryRole):
             and running.job.next_at <= now
             and (job is None or running.job.id == job)
         ]
-        if not due or not self._state.leads(lead):
+        if not due or not self._state.leads(leadership):
             return None
         running = min(due, key=lambda running: (running.job.next_at, running.job.id))
         before = running.job.redriven
@@ -184,7 +184,7 @@ class MemoryDeadLetters(MemoryRole):
         jobs = [running.job for running in self._jobs.values() if running.job.state is RedriveState.RUNNING]
         return max(min(job.next_at for job in jobs) - self._now, timedelta(0)) if jobs else None
 
-    def label(self, *, limit: int = 1000, lead: Leadership | None = None) -> MemoryOperation[int]:
+    def label(self, *, limit: int = 1000, leadership: Leadership | None = None) -> MemoryOperation[int]:
         """No-op: here a dead letter has its fingerprint from the beginning."""
         return MemoryOperation(lambda: 0)
 

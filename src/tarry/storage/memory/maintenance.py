@@ -45,11 +45,11 @@ class MemoryMaintenance(MemoryRole):
 
     @locked
     def sweep(
-        self, queue: str, *, after: SweepCursor | None = None, limit: int = 1000, lead: Leadership | None = None
+        self, queue: str, *, after: SweepCursor | None = None, limit: int = 1000, leadership: Leadership | None = None
     ) -> Swept:
         now = self._now
         swept = self._state.queues.get(queue)
-        if swept is None or swept.paused_at is not None or not self._state.leads(lead):
+        if swept is None or swept.paused_at is not None or not self._state.leads(leadership):
             return Swept()
         due = [row for row in swept.rows.values() if row.due_at <= now and row.is_free(now)]
         exhausted = {row.key for row in due if row.is_exhausted(swept.settings, row.attempts_of_poll)}
@@ -71,7 +71,7 @@ class MemoryMaintenance(MemoryRole):
         """No-op: a queue in memory is deleted at once."""
         return MemoryOperation(int)
 
-    def make_partitions(self, days: int, *, lead: Leadership | None = None) -> MemoryOperation[Partitions]:
+    def make_partitions(self, days: int, *, leadership: Leadership | None = None) -> MemoryOperation[Partitions]:
         """No-op: the in-memory journal is bounded."""
         return MemoryOperation(lambda: Partitions(0, 0, 0, overflowing=False))
 

@@ -142,8 +142,10 @@ class MemorySecurity(MemoryRole):
         return MemoryOperation(call)
 
     @locked
-    def forget_responses(self, older_than: timedelta, *, limit: int = 1000, lead: Leadership | None = None) -> int:
-        if not self._state.leads(lead):
+    def forget_responses(
+        self, older_than: timedelta, *, limit: int = 1000, leadership: Leadership | None = None
+    ) -> int:
+        if not self._state.leads(leadership):
             return 0
         old = [key for key, (_, _, at) in self._responses.items() if at < self._now - older_than][: max(limit, 0)]
         for key in old:

@@ -160,10 +160,10 @@ class MemoryState:
         last = self.leaders.get(name)
         return last if last is not None and last.lease_until > self.locked_at else None
 
-    def leads(self, lead: Leadership | None) -> bool:
+    def leads(self, leadership: Leadership | None) -> bool:
         """Whether a leadership is valid; None: the work needs no leader."""
-        leader = None if lead is None else self.leader(lead.name)
-        return lead is None or (leader is not None and leader.fence == lead.fence)
+        leader = None if leadership is None else self.leader(leadership.name)
+        return leadership is None or (leader is not None and leader.fence == leadership.fence)
 
 
 def _wait_queue(settings: StoreSettings, strategy: Strategy | None) -> WaitQueue:

@@ -123,11 +123,11 @@ class RedisRole:
                 )
         raise LockTimeout(f"the queue {queue!r} is being renamed or deleted", hint="retry the request")
 
-    def _leads(self, lead: Leadership | None) -> Op[bool]:
+    def _leads(self, leadership: Leadership | None) -> Op[bool]:
         """Whether a leadership is valid; None: the work needs no leader."""
-        if lead is None:
+        if leadership is None:
             return True
-        return bool((yield from self._registry("maintenance/leads", name=lead.name, fence=lead.fence)))
+        return bool((yield from self._registry("maintenance/leads", name=leadership.name, fence=leadership.fence)))
 
     def _ids(self, queue: str) -> Op[QueueIds]:
         ids = self._context.ids.get(queue)

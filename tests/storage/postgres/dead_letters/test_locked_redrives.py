@@ -25,9 +25,9 @@ def test_a_redrive_step_of_a_leader_fails_if_another_transaction_blocks_it(datab
         orders.offer("a", 2, conn=theirs)
         held = app.store.run(app.store.maintenance.acquire("sweeper", "alice", timedelta(minutes=1)))
         with pytest.raises(InvalidState, match="has locked what this needs"):
-            app.store.run(app.store.dead_letters.advance_redrive(redrive.id, lead=held))
+            app.store.run(app.store.dead_letters.advance_redrive(redrive.id, leadership=held))
         theirs.commit()
-        app.store.run(app.store.dead_letters.advance_redrive(redrive.id, lead=held))
+        app.store.run(app.store.dead_letters.advance_redrive(redrive.id, leadership=held))
         assert (redrive.refresh().redriven, redrive.job.skipped) == (0, 1)
 
 

@@ -139,9 +139,9 @@ class PostgresDeadLetters(PostgresRole):
         return self._steps(lambda now: turn_redrive(job, state, reason, now))
 
     def advance_redrive(
-        self, job: int | None = None, *, lead: Leadership | None = None
+        self, job: int | None = None, *, leadership: Leadership | None = None
     ) -> PostgresOperation[RedriveJob | None]:
-        return self._steps(lambda now: advance_redrive(job, lead, now))
+        return self._steps(lambda now: advance_redrive(job, leadership, now))
 
     def next_redrive_in(self) -> PostgresOperation[timedelta | None]:
         def decode(rows: builtins.list[Row]) -> timedelta | None:
@@ -150,11 +150,11 @@ class PostgresDeadLetters(PostgresRole):
 
         return self._sql("dead_letters/redrive_next", decode)
 
-    def label(self, *, limit: int = 1000, lead: Leadership | None = None) -> PostgresOperation[int]:
-        return self._steps(lambda now: label(None, limit, lead, now))
+    def label(self, *, limit: int = 1000, leadership: Leadership | None = None) -> PostgresOperation[int]:
+        return self._steps(lambda now: label(None, limit, leadership, now))
 
 
-def label(queue: str | None, limit: int, lead: Leadership | None, now: datetime | None) -> Op[int]:
+def label(queue: str | None, limit: int, leadership: Leadership | None, now: datetime | None) -> Op[int]:
     """Give fingerprints to dead letters that have none, and return how many got one."""
     letters = yield from bind(
         "dead_letters/without_fingerprint", list[Row], queue=queue, limit=min(limit, LABELS), read=READ
@@ -164,7 +164,7 @@ def label(queue: str | None, limit: int, lead: Leadership | None, now: datetime 
     letters.sort()
     names = [fingerprint(letter.reason, letter.error) for letter in letters]
     versions = BigintArray([letter.version for letter in letters])
-    about = {"versions": versions, "fingerprints": TextArray(names), **statements.leading(lead, now)}
+    about = {"versions": versions, "fingerprints": TextArray(names), **statements.fenced(leadership, now)}
     return (yield from bind("dead_letters/set_fingerprints", len, **about).run())
 
 
@@ -186,14 +186,14 @@ def turn_redrive(job: int, state: RedriveState, reason: str | None, now: datetim
     return current
 
 
-def advance_redrive(job: int | None, lead: Leadership | None, now: datetime | None) -> Op[RedriveJob | None]:
+def advance_redrive(job: int | None, leadership: Leadership | None, now: datetime | None) -> Op[RedriveJob | None]:
     """Make one step of this job, or of the one that has waited longest, and return the job; None: no step is due."""
     due = yield from bind("dead_letters/redrive_due", first(statements.redrive_job), job=possible(job), now=now).run()
     if due is None:
         return None
     moved: int | None = 0
     change = partial(
-        statements.set_state, due.id, from_states=(RedriveState.RUNNING,), step=due.step, lead=lead, now=now
+        statements.set_state, due.id, from_states=(RedriveState.RUNNING,), step=due.step, leadership=leadership, now=now
     )
     if due.gone_queue is not None:
         yield from change(state=RedriveState.FAILED, reason=f"the queue {due.gone_queue} was deleted").run()
@@ -207,7 +207,7 @@ def advance_redrive(job: int | None, lead: Leadership | None, now: datetime | No
         moved = yield from bind(  # None: another process has done the step
             "dead_letters/redrive_step", first(attrgetter("redriven")), job=due.id, step=due.step,
             versions=BigintArray(stretch.versions), ended=stretch.ended, edge_died_at=died_at, edge_version=version,
-            **statements.leading(lead, now),
+            **statements.fenced(leadership, now),
         ).run()  # fmt: skip
     current = yield from statements.job(due.id).run()
     return None if current is None else replace(current, moved=moved or 0)

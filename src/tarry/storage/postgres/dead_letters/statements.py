@@ -128,17 +128,17 @@ def set_state(
     reason: str | None = None,
     step: int | None = None,
     rest_for: timedelta = timedelta(0),
-    lead: Leadership | None = None,
+    leadership: Leadership | None = None,
 ) -> Statement[bool]:
     return bind(
         "dead_letters/redrive_set_state", bool, job=possible(job), state=state, phase=phase, reason=reason, step=step,
-        rest_for=rest_for.total_seconds(), from_states=TextArray([s.value for s in from_states]), **leading(lead, now),
+        rest_for=rest_for.total_seconds(), from_states=TextArray([s.value for s in from_states]), **fenced(leadership, now),
     )  # fmt: skip
 
 
-def leading(lead: Leadership | None, now: datetime | None) -> dict[str, Any]:
+def fenced(leadership: Leadership | None, now: datetime | None) -> dict[str, Any]:
     """The parameters of the fencing check; without a leader it is skipped."""
-    return {"leader": lead and lead.name, "fence": lead and lead.fence, "now": now}
+    return {"leader": leadership and leadership.name, "fence": leadership and leadership.fence, "now": now}
 
 
 def filtered(where: DeadFilter) -> dict[str, Any]:

@@ -17,44 +17,44 @@ from tarry.core.maintenance.sweeping import (
     VacuumProblem,
 )
 from tarry.storage.postgres.arrays import MINUS_INFINITY, BigintArray, SmallintArray, TimestampArray
-from tarry.storage.postgres.dead_letters.statements import leading
+from tarry.storage.postgres.dead_letters.statements import fenced
 from tarry.storage.postgres.journal.pruning import prune
 from tarry.storage.postgres.messages.statements import storable
 from tarry.storage.postgres.operation import PostgresOperation, PostgresRole
 from tarry.storage.postgres.queues.statements import remove_leftovers
 from tarry.storage.postgres.statement import Op, Row, Statement, bind, each, first, made, only_row, value
 
-leadership = first(made(Leadership))
+_held = first(made(Leadership))
 
 
 class PostgresMaintenance(PostgresRole):
     def acquire(self, name: str, holder: str, lead_for: timedelta) -> PostgresOperation[Leadership | None]:
-        return self._sql("maintenance/acquire_leadership", leadership, name=name, holder=holder, lead_for=lead_for)
+        return self._sql("maintenance/acquire_leadership", _held, name=name, holder=holder, lead_for=lead_for)
 
     def renew(self, held: Leadership, lead_for: timedelta) -> PostgresOperation[Leadership | None]:
         about = {"name": held.name, "fence": held.fence, "lead_for": lead_for}
-        return self._sql("maintenance/renew_leadership", leadership, **about)
+        return self._sql("maintenance/renew_leadership", _held, **about)
 
     def resign(self, held: Leadership) -> PostgresOperation[bool]:
         return self._sql("maintenance/resign_leadership", bool, name=held.name, fence=held.fence)
 
     def leader(self, name: str) -> PostgresOperation[Leadership | None]:
-        return self._sql("maintenance/leader", leadership, name=name)
+        return self._sql("maintenance/leader", _held, name=name)
 
     def leaders(self) -> PostgresOperation[list[Leadership]]:
         return self._sql("maintenance/leaders", each(made(Leadership)))
 
     def sweep(
-        self, queue: str, *, after: SweepCursor | None = None, limit: int = 1000, lead: Leadership | None = None
+        self, queue: str, *, after: SweepCursor | None = None, limit: int = 1000, leadership: Leadership | None = None
     ) -> PostgresOperation[Swept]:
-        return self._statement(lambda now: sweep(queue, after, limit, lead, now))
+        return self._statement(lambda now: sweep(queue, after, limit, leadership, now))
 
     def remove_leftovers(self) -> PostgresOperation[int]:
         return self._statement(lambda now: remove_leftovers(None, now))
 
-    def make_partitions(self, days: int, *, lead: Leadership | None = None) -> PostgresOperation[Partitions]:
+    def make_partitions(self, days: int, *, leadership: Leadership | None = None) -> PostgresOperation[Partitions]:
         # Tried once: while it waits for the journal, every writer waits behind it.
-        return self._steps(lambda now: make_partitions(days, lead, now), atomic=True, wait_for_locks=False)
+        return self._steps(lambda now: make_partitions(days, leadership, now), atomic=True, wait_for_locks=False)
 
     def prune_journal(self, *, archived: bool = False, limit: int = 10) -> PostgresOperation[list[PrunedDay]]:
         return self._steps(lambda now: prune(archived=archived, limit=limit), wait_for_locks=False)
@@ -74,7 +74,7 @@ class PostgresMaintenance(PostgresRole):
 
 
 def sweep(
-    queue: str, after: SweepCursor | None, limit: int, lead: Leadership | None, now: datetime | None
+    queue: str, after: SweepCursor | None, limit: int, leadership: Leadership | None, now: datetime | None
 ) -> Statement[Swept]:
     cursors = after or (None,) * len(PRIORITIES)
     limit = max(1, storable(limit))
@@ -99,12 +99,12 @@ def sweep(
         priorities=SmallintArray(PRIORITIES),
         after_due_at=TimestampArray([p and p[0] for p in cursors], missing=MINUS_INFINITY),
         after_version=BigintArray([p[1] if p else 0 for p in cursors]),
-        **leading(lead, now),
+        **fenced(leadership, now),
     )
 
 
-def make_partitions(days: int, lead: Leadership | None, now: datetime | None) -> Op[Partitions]:
-    params = {"days": days, **leading(lead, now)}
+def make_partitions(days: int, leadership: Leadership | None, now: datetime | None) -> Op[Partitions]:
+    params = {"days": days, **fenced(leadership, now)}
     (ahead,) = yield from bind("journal/partitions_ahead", each(made(Partitions)), **params).run()
     return ahead._replace(more=(yield from bind("journal/partitions_step", value, **params).run()))
 

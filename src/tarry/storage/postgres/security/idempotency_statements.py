@@ -14,7 +14,7 @@ from tarry.core.messages.model import Draft
 from tarry.core.messages.outcomes import Outcome
 from tarry.core.security.idempotency import IdempotencyKey, StoredResponse
 from tarry.storage.postgres.arrays import ByteaArray, SmallintArray, TextArray
-from tarry.storage.postgres.dead_letters.statements import leading
+from tarry.storage.postgres.dead_letters.statements import fenced
 from tarry.storage.postgres.messages import operations as ops
 from tarry.storage.postgres.messages.statements import storable
 from tarry.storage.postgres.statement import Op, Row, Statement, bind, sql, value
@@ -100,9 +100,9 @@ def _keeping_responses(offer: LiteralString, all_fresh: bool) -> LiteralString: 
     raise AssertionError("an offer returns its outcomes")
 
 
-def expire(older_than: timedelta, limit: int, lead: Leadership | None, now: datetime | None) -> Statement[int]:
+def expire(older_than: timedelta, limit: int, leadership: Leadership | None, now: datetime | None) -> Statement[int]:
     older_than_s, limit = older_than.total_seconds(), storable(limit)
-    return bind("security/idempotency_expire", value, older_than=older_than_s, limit=limit, **leading(lead, now))
+    return bind("security/idempotency_expire", value, older_than=older_than_s, limit=limit, **fenced(leadership, now))
 
 
 def offer_idempotent(

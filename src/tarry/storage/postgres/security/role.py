@@ -108,9 +108,9 @@ class PostgresSecurity(PostgresRole):
         return self._statement(lambda now: idempotency_statements.store([(request, response)], now))
 
     def forget_responses(
-        self, older_than: timedelta, *, limit: int = 1000, lead: Leadership | None = None
+        self, older_than: timedelta, *, limit: int = 1000, leadership: Leadership | None = None
     ) -> PostgresOperation[int]:
-        return self._statement(lambda now: idempotency_statements.expire(older_than, limit, lead, now))
+        return self._statement(lambda now: idempotency_statements.expire(older_than, limit, leadership, now))
 
 
 def _json(detail: Mapping[str, Any] | None) -> str | None:

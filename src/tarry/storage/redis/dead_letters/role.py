@@ -265,10 +265,10 @@ class RedisDeadLetters(RedisRole):
         return bool(saved)
 
     @operation
-    def advance_redrive(self, job: int | None = None, *, lead: Leadership | None = None) -> Op[RedriveJob | None]:
+    def advance_redrive(self, job: int | None = None, *, leadership: Leadership | None = None) -> Op[RedriveJob | None]:
         """Read, make the step in the queue, which keeps its result with the step's number, then save: a process that ends in
         between leaves a step that the next one repeats without effect, and saves."""
-        if not (yield from self._leads(lead)):
+        if not (yield from self._leads(leadership)):
             return None
         text_now, jobs = yield from self._registry("dead_letters/jobs", id=job, due_first=job is None)
         now = instant(text_now)
@@ -344,7 +344,7 @@ class RedisDeadLetters(RedisRole):
         return max(_stored(jobs[1]).job.next_at - instant(now), timedelta(0)) if jobs else None
 
     @operation
-    def label(self, *, limit: int = 1000, lead: Leadership | None = None) -> Op[int]:
+    def label(self, *, limit: int = 1000, leadership: Leadership | None = None) -> Op[int]:
         """No-op: a fingerprint is computed when a letter is read."""
         yield from ()
         return 0

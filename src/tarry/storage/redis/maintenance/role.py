@@ -45,9 +45,9 @@ class RedisMaintenance(RedisRole):
 
     @operation
     def sweep(
-        self, queue: str, *, after: SweepCursor | None = None, limit: int = 1000, lead: Leadership | None = None
+        self, queue: str, *, after: SweepCursor | None = None, limit: int = 1000, leadership: Leadership | None = None
     ) -> Op[Swept]:
-        if not (yield from self._leads(lead)):
+        if not (yield from self._leads(leadership)):
             return Swept()
         positions = after or ((None,) * 10 if after is None else ())
         starts = [
@@ -76,7 +76,7 @@ class RedisMaintenance(RedisRole):
         return removed
 
     @operation
-    def make_partitions(self, days: int, *, lead: Leadership | None = None) -> Op[Partitions]:
+    def make_partitions(self, days: int, *, leadership: Leadership | None = None) -> Op[Partitions]:
         """No-op: the streams are bounded."""
         yield from ()
         return Partitions(0, 0, 0, overflowing=False)

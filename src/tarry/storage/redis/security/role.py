@@ -145,8 +145,10 @@ class RedisSecurity(RedisRole):
         return response
 
     @operation
-    def forget_responses(self, older_than: timedelta, *, limit: int = 1000, lead: Leadership | None = None) -> Op[int]:
-        if not (yield from self._leads(lead)):
+    def forget_responses(
+        self, older_than: timedelta, *, limit: int = 1000, leadership: Leadership | None = None
+    ) -> Op[int]:
+        if not (yield from self._leads(leadership)):
             return 0
         params = {"older_than": duration(older_than), "limit": max(limit, 0)}
         return (yield from self._registry("security/forget", **params))

@@ -1,7 +1,7 @@
 -- Change the state of a redrive job: pause, resume, cancel, or the verdict on its canaries. Only from a state that allows
 -- it, and, where a step is named, only if that is still the next one.
 with
--- include: maintenance/_lead
+-- include: maintenance/_leadership
 , moment as materialized (
     select coalesce(%(now)s::timestamptz, clock_timestamp()) as now
 )
@@ -13,5 +13,5 @@ set state = coalesce(%(state)s::text, j.state), phase = coalesce(%(phase)s::text
     ended_at = case when %(state)s::text in ('cancelled', 'done', 'failed') then moment.now end
 from moment
 where j.id = %(job)s and (%(step)s::bigint is null or j.step = %(step)s) and j.state = any (%(from_states)s::text[])
-  and (%(leader)s::text is null or exists (select from lead))
+  and (%(leader)s::text is null or exists (select from leadership))
 returning j.id

@@ -8,12 +8,12 @@ with timeout as materialized (
     select set_config('lock_timeout',
         case when %(leader)s::text is null then current_setting('lock_timeout') else '5s' end, true)
 ),
--- include: maintenance/_lead
+-- include: maintenance/_leadership
 , job as materialized (
     select j.*, coalesce(%(now)s::timestamptz, clock_timestamp()) as now
     from timeout cross join tarry.redrive_job j
     where j.id = %(job)s and j.step = %(step)s and j.state = 'running'
-      and (%(leader)s::text is null or exists (select from lead))
+      and (%(leader)s::text is null or exists (select from leadership))
     for update of j skip locked
 ), q as materialized (
     select t.id, t.name, t.journal, s.id as source, s.name as source_name, s.journal as source_journal

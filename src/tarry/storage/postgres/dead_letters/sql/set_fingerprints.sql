@@ -1,10 +1,10 @@
 -- Store fingerprints where there is none yet. In the order of versions, so that concurrent callers cannot deadlock.
 with
--- include: maintenance/_lead
+-- include: maintenance/_leadership
 , locked as materialized (
     select d.version from tarry.dead_letter d
     where d.version = any (%(versions)s::bigint[]) and d.fingerprint is null
-      and (%(leader)s::text is null or exists (select from lead))
+      and (%(leader)s::text is null or exists (select from leadership))
     order by d.version
     for update skip locked
 )

@@ -1,12 +1,12 @@
 -- Create the journal partitions of today and the next days, where this role may, and return how many were created, how many
 -- exist, and whether the overflow has events. Waits as shortly as `partitions`.
 with
--- include: maintenance/_lead
+-- include: maintenance/_leadership
 , timeout as materialized (
     select set_config('lock_timeout', '2s', true)
 ), may as materialized (
     select has_schema_privilege('tarry', 'create') and pg_has_role(c.relowner, 'usage')
-        and (%(leader)s::text is null or exists (select from lead)) as may
+        and (%(leader)s::text is null or exists (select from leadership)) as may
     from pg_class c cross join timeout where c.oid = 'tarry.event'::regclass
 ), made as materialized (
     select case when may.may then tarry.journal_partition(day::date) else false end as made, day

@@ -1,10 +1,10 @@
 -- The next step towards partitions beside a large overflow, where this role may; true: there is another one. A statement
 -- of its own: the overflow is altered, so nothing else in the statement may read it.
 with
--- include: maintenance/_lead
+-- include: maintenance/_leadership
 , timeout as materialized (
     select set_config('lock_timeout', '2s', true)
 )
 select case when has_schema_privilege('tarry', 'create') and pg_has_role(c.relowner, 'usage')
-    and (%(leader)s::text is null or exists (select from lead)) then tarry.journal_step(%(days)s::int) else false end as more
+    and (%(leader)s::text is null or exists (select from leadership)) then tarry.journal_step(%(days)s::int) else false end as more
 from pg_class c cross join timeout where c.oid = 'tarry.event'::regclass

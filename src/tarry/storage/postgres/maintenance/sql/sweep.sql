@@ -3,11 +3,11 @@
 -- cursor, one descent per priority, at most `limit` rows each. Locked rows are skipped, and no indexed column changes:
 -- HOT. The token stays, so that a late ack still counts. A paused queue is left alone.
 with
--- include: maintenance/_lead
+-- include: maintenance/_leadership
 , q as materialized (
     select id, journal, max_attempts from tarry.queue
     where name = %(queue)s and deleted_at is null and paused_at is null
-      and (%(leader)s::text is null or exists (select from lead))
+      and (%(leader)s::text is null or exists (select from leadership))
 ), moment as materialized (
     select coalesce(%(now)s::timestamptz, clock_timestamp()) as now
 ), walked as materialized (
