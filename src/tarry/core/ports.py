@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
-from tarry.core.analytics.port import Analytics
+from tarry.core.analytics.port import AnalyticsRole
 from tarry.core.cron.model import DueCount, ScheduleChange, ScheduleState, TickRecord
 from tarry.core.dead_letters.redrive import (
     EVERY_LETTER,
@@ -480,15 +480,13 @@ class Roles(Protocol):
     def rollups(self) -> RollupsRole: ...
     @property
     def search(self) -> SearchRole: ...
+    @property
+    def analytics(self) -> AnalyticsRole: ...
 
 
 class AsyncStore(Roles, Protocol):
     @property
     def settings(self) -> StoreSettings: ...
-    @property
-    def analytics(self) -> Analytics:  # ASYNC
-        """Results of the pipeline; blocking code uses `App.pipeline`."""
-        ...
 
     async def run(self, operation: Operation[R], conn: Any = None) -> R:
         """`conn`: the caller's own connection. The operation then becomes part of the caller's transaction, is not retried,

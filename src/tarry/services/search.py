@@ -110,7 +110,7 @@ async def _done(store: AsyncStore, search: Search, queues: Sequence[str], limit:
     if search.queue is not None and not queues:
         return Hits(rows=[], scanned=0, complete=True)
     query = AnalyticsQuery(queue=search.queue, after=after, limit=EVENTS if _narrows(search) else limit)
-    page = await store.analytics.events(query, kinds=[EventKind.ACKED], consumer=search.consumer)
+    page = await store.run(store.analytics.events(query, kinds=[EventKind.ACKED], consumer=search.consumer))
     rows = [event for event in page.rows if _is_done(search, event, queues)]
     return Hits(
         rows=[Hit.of_done(event) for event in rows],

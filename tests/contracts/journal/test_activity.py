@@ -12,7 +12,7 @@ import tarry
 from tarry import QueueSettings
 from tarry.api.queue import AsyncQueue
 from tarry.app import AsyncApp
-from tarry.core.analytics.port import AnalyticsQuery
+from tarry.core.analytics.port import AnalyticsPage, AnalyticsQuery
 from tarry.core.codecs import PLAIN
 from tarry.core.errors import InvalidInput, UnknownQueue
 from tarry.core.journal.events import Event, EventKind, JournalLevel
@@ -48,14 +48,16 @@ class Looking:
     def run(self, what: Any) -> Any:
         return self._loop.run(what)
 
+    def page(self, query: AnalyticsQuery, **options: Any) -> AnalyticsPage[Event]:
+        store = self.app.store
+        return self.run(store.run(store.analytics.events(query, **options)))
+
     def back(self, *, kinds: Any = None, consumer: str | None = None, **query: Any) -> list[str]:
         """As `kind key`, all pages."""
         events: list[Event] = []
         after: str | None = None
         for _ in range(200):
-            page = self.run(
-                self.app.store.analytics.events(AnalyticsQuery(**query, after=after), kinds=kinds, consumer=consumer)
-            )
+            page = self.page(AnalyticsQuery(**query, after=after), kinds=kinds, consumer=consumer)
             events += page.rows
             after = page.next
             if after is None:
@@ -134,7 +136,7 @@ def test_a_short_page_has_the_position_of_the_next(lived: Looking, monkeypatch: 
 def test_what_is_no_place_is_refused(looking: Looking) -> None:
     for after in ("x", "1-", "-1", "1-x", "", "9" * 30, "²"):
         with pytest.raises(InvalidInput):
-            looking.run(looking.app.store.analytics.events(AnalyticsQuery(after=after)))
+            looking.page(AnalyticsQuery(after=after))
 
 
 def test_an_unknown_queue_is_reported_as_unknown(looking: Looking) -> None:

@@ -2,37 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from tarry.core.analytics.anomalies import Mute
 from tarry.core.analytics.manifest import ArchivedDay
 from tarry.core.analytics.port import AnalyticsPage, AnalyticsQuery
 from tarry.core.errors import InvalidState
+from tarry.core.operation import Operation
+
+R = TypeVar("R")
 
 
 class NoPipeline:
-    """`Analytics` without `events`, which the store has."""
+    """`AnalyticsRole` without `events`, which the store has."""
 
-    async def _page(self, query: AnalyticsQuery, **filters: Any) -> AnalyticsPage[Any]:
-        return AnalyticsPage(rows=[])
+    def _result(self, value: R) -> Operation[R]:
+        """An operation of the store that has this result."""
+        raise NotImplementedError
 
-    async def _nothing(self, *args: Any, **options: Any) -> Any:
-        return None
+    def _page(self, query: AnalyticsQuery, **filters: Any) -> Operation[AnalyticsPage[Any]]:
+        return self._result(AnalyticsPage(rows=[]))
 
-    async def _rows(self, *args: Any, **options: Any) -> list[Any]:
-        return []
+    def _nothing(self, *args: Any, **options: Any) -> Operation[Any]:
+        return self._result(None)
 
-    async def _lakes(self, *, limit: int = 100) -> Mapping[str, list[ArchivedDay]]:
-        return {}
+    def _rows(self, *args: Any, **options: Any) -> Operation[list[Any]]:
+        return self._result([])
 
-    async def _not_muted(self, **options: Any) -> Mute:
+    def lake_days(self, *, limit: int = 100) -> Operation[dict[str, list[ArchivedDay]]]:
+        return self._result({})
+
+    def mute(self, **options: Any) -> Operation[Mute]:
         raise InvalidState("nothing can be muted: this store has no data pipeline", hint="tarry serve on PostgreSQL")
 
-    async def unmute(self, id: int) -> bool:
-        return False
+    def unmute(self, id: int) -> Operation[bool]:
+        return self._result(False)
 
     minutes = hours = forecasts = anomalies = _page
     anomaly = acknowledge = _nothing
     mutes = bands = runs = last_runs = lake_files = _rows
-    lake_days, mute = _lakes, _not_muted

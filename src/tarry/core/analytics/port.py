@@ -14,6 +14,7 @@ from tarry.core.analytics.anomalies import Anomaly, Band, Mute, Severity
 from tarry.core.analytics.manifest import ArchivedDay, ArchivedFile, PastRun
 from tarry.core.analytics.metrics import ConsumerHour, Forecast, MetricMinute
 from tarry.core.journal.events import Event, EventKind
+from tarry.core.operation import Operation
 from tarry.core.security.api_keys import fits
 
 R = TypeVar("R")
@@ -56,54 +57,56 @@ class AnalyticsPage(Generic[R]):
     """The last successful run of the job. None: it has never run, so there are no rows."""
 
 
-class Analytics(Protocol):
-    async def events(
+class AnalyticsRole(Protocol):
+    def events(
         self, query: AnalyticsQuery, *, kinds: Iterable[EventKind] | None = None, consumer: str | None = None
-    ) -> AnalyticsPage[Event]:
+    ) -> Operation[AnalyticsPage[Event]]:
         """The journal, newest first and without payloads. A page may be short or empty and still have a `next`: each
         query scans a bounded number of events, matching or not."""
         ...
 
-    async def minutes(self, query: AnalyticsQuery) -> AnalyticsPage[MetricMinute]: ...
-    async def hours(self, query: AnalyticsQuery) -> AnalyticsPage[ConsumerHour]: ...
-    async def forecasts(self, query: AnalyticsQuery) -> AnalyticsPage[Forecast]:
+    def minutes(self, query: AnalyticsQuery) -> Operation[AnalyticsPage[MetricMinute]]: ...
+    def hours(self, query: AnalyticsQuery) -> Operation[AnalyticsPage[ConsumerHour]]: ...
+    def forecasts(self, query: AnalyticsQuery) -> Operation[AnalyticsPage[Forecast]]:
         """One row per queue, earliest saturation first. Limit and instants are ignored."""
         ...
 
-    async def anomalies(
+    def anomalies(
         self,
         query: AnalyticsQuery,
         *,
         detector: str | None = None,
         severity: Severity | None = None,
         acknowledged: bool | None = None,
-    ) -> AnalyticsPage[Anomaly]: ...
-    async def anomaly(self, id: int) -> Anomaly | None: ...
-    async def acknowledge(self, id: int, *, by: str | None, note: str | None) -> Anomaly | None:
+    ) -> Operation[AnalyticsPage[Anomaly]]: ...
+    def anomaly(self, id: int) -> Operation[Anomaly | None]: ...
+    def acknowledge(self, id: int, *, by: str | None, note: str | None) -> Operation[Anomaly | None]:
         """Acknowledge an anomaly; the first acknowledgement is kept."""
         ...
 
-    async def mute(self, *, detector: str | None, queue: str | None, until: datetime | None, reason: str) -> Mute: ...
-    async def mutes(self) -> list[Mute]: ...
-    async def unmute(self, id: int) -> bool: ...
-    async def bands(self, queue: str, metric: str) -> list[Band]:
+    def mute(
+        self, *, detector: str | None, queue: str | None, until: datetime | None, reason: str
+    ) -> Operation[Mute]: ...
+    def mutes(self) -> Operation[list[Mute]]: ...
+    def unmute(self, id: int) -> Operation[bool]: ...
+    def bands(self, queue: str, metric: str) -> Operation[list[Band]]:
         """What is usual, by hour of the week: of offered, acked, failed, processing or lag."""
         ...
 
-    async def runs(self, *, job: str | None = None, before: int | None = None, limit: int = 100) -> list[PastRun]:
+    def runs(self, *, job: str | None = None, before: int | None = None, limit: int = 100) -> Operation[list[PastRun]]:
         """Runs of jobs, the newest first; `before`: only those before the run with this id."""
         ...
 
-    async def last_runs(self, jobs: Sequence[str]) -> list[PastRun]:
+    def last_runs(self, jobs: Sequence[str]) -> Operation[list[PastRun]]:
         """The last run of each of these jobs on each lake: completed, failed, running or lost."""
         ...
 
-    async def lake_days(self, *, limit: int = 100) -> Mapping[str, list[ArchivedDay]]:
+    def lake_days(self, *, limit: int = 100) -> Operation[Mapping[str, list[ArchivedDay]]]:
         """By lake: its days, the newest first."""
         ...
 
-    async def lake_files(
+    def lake_files(
         self, *, since: date | None = None, until: date | None = None, queue: str | None = None, limit: int = 1_000
-    ) -> list[ArchivedFile]:
+    ) -> Operation[list[ArchivedFile]]:
         """The readable files of these days, both included, of the newest batches; the newest day first."""
         ...

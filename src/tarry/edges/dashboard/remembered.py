@@ -64,7 +64,9 @@ class Badges:
         try:
             standings = await self._store.run(self._store.rollups.standings(limit=100))
             dead = {row.queue: row.counts.dead.n if row.dead_total is None else row.dead_total for row in standings}
-            page = await self._store.analytics.anomalies(AnalyticsQuery(limit=_OPEN), acknowledged=False)
+            page = await self._store.run(
+                self._store.analytics.anomalies(AnalyticsQuery(limit=_OPEN), acknowledged=False)
+            )
             anomalies = dict.fromkeys((row.queue for row in page.rows), 0)
             for row in page.rows:
                 anomalies[row.queue] += 1

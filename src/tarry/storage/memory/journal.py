@@ -1,10 +1,11 @@
-"""`JournalRole` in memory; and `Analytics`, which has the journal but no results, because the pipeline needs PostgreSQL."""
+"""`JournalRole` in memory; and `AnalyticsRole`, with the journal but no results: the pipeline needs PostgreSQL."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice
+from typing import TypeVar
 
 from tarry.core.analytics.no_pipeline import NoPipeline
 from tarry.core.analytics.port import AnalyticsPage, AnalyticsQuery
@@ -12,7 +13,9 @@ from tarry.core.errors import InvalidInput
 from tarry.core.journal.events import Event, EventKind
 from tarry.core.journal.positions import EventPage, GapReason, Position
 from tarry.core.journal.snapshots import SnapshotBound
-from tarry.storage.memory.state import MemoryRole, locked
+from tarry.storage.memory.state import MemoryOperation, MemoryRole, locked
+
+R = TypeVar("R")
 
 
 class MemoryJournal(MemoryRole):
@@ -56,20 +59,22 @@ class MemoryJournal(MemoryRole):
 
 
 class MemoryAnalytics(MemoryRole, NoPipeline):
-    async def events(
+    def _result(self, value: R) -> MemoryOperation[R]:
+        return MemoryOperation(lambda: value)
+
+    @locked
+    def events(
         self, query: AnalyticsQuery, *, kinds: Iterable[EventKind] | None = None, consumer: str | None = None
     ) -> AnalyticsPage[Event]:
         chosen, after = frozenset(kinds or EventKind), query.after
         if after is not None and not (after.isascii() and after.isdigit() and len(after) < 20):
             raise InvalidInput("after: this is not the `next` of a page")
         before = None if after is None else int(after)
-        with self._state.lock:
-            if query.queue is not None:
-                self._state.queue(query.queue)  # raises if there is none
-            journal = [event for event, _ in self._state.log.events]
+        if query.queue is not None:
+            self._state.queue(query.queue)  # raises if there is none
         events = [
             replace(event, payload=None)
-            for event in reversed(journal)
+            for event, _ in reversed(self._state.log.events)
             if event.kind in chosen
             and (before is None or event.id < before)
             and query.covers(event.queue, event.at)

@@ -9,7 +9,6 @@ import random
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from tarry.core.analytics.port import Analytics
 from tarry.core.clock import AuthorityClock, Clock
 from tarry.core.errors import InvalidInput
 from tarry.core.journal.events import Event
@@ -64,6 +63,7 @@ class MemoryStore:
         self.maintenance = MemoryMaintenance(self.state)
         self.rollups = MemoryRollups(self.state, self.cron)
         self.search = MemorySearch(self.state)
+        self.analytics = MemoryAnalytics(self.state)
 
     def run(self, operation: Operation[R], conn: Any = None) -> R:
         if not isinstance(operation, MemoryOperation):
@@ -109,7 +109,7 @@ class AsyncMemoryStore:
         self.maintenance = store.maintenance
         self.rollups = store.rollups
         self.search = store.search
-        self.analytics: Analytics = MemoryAnalytics(store.state)
+        self.analytics = store.analytics
 
     async def run(self, operation: Operation[R], conn: Any = None) -> R:
         """Does not wait: the lock is held for microseconds."""

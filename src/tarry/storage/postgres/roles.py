@@ -8,6 +8,7 @@ from collections.abc import Callable
 from tarry.core.clock import AuthorityClock, Clock
 from tarry.core.settings import StoreSettings
 from tarry.core.wakeup.wait_queue import WaitQueue
+from tarry.storage.postgres.analytics.role import analytics_role
 from tarry.storage.postgres.cron.role import PostgresCron
 from tarry.storage.postgres.dead_letters.role import PostgresDeadLetters
 from tarry.storage.postgres.fencing import ServerSession
@@ -45,3 +46,4 @@ class PostgresRoles:
         self.maintenance = PostgresMaintenance(clock, settings)
         self.rollups = PostgresRollups(clock, settings)
         self.search = PostgresSearch(clock, settings)
+        self.analytics = analytics_role()

@@ -16,13 +16,11 @@ from psycopg import AsyncConnection
 from psycopg.errors import LockNotAvailable
 from psycopg_pool import AsyncConnectionPool
 
-from tarry.core.analytics.port import Analytics
 from tarry.core.clock import Clock
 from tarry.core.operation import Operation, foreign
 from tarry.core.ports import Connections
 from tarry.core.security.idempotency import AsyncIdempotentCall, IdempotencyKey, StoredResponse
 from tarry.core.settings import QueueSettings, StoreSettings
-from tarry.storage.postgres.analytics.store import analytics_on
 from tarry.storage.postgres.arrays import register_array_dumpers
 from tarry.storage.postgres.connections import (
     ForkGuard,
@@ -43,7 +41,6 @@ from tarry.storage.postgres.retries import Tries, share
 from tarry.storage.postgres.roles import PostgresRoles
 from tarry.storage.postgres.runner import cancellations, drive, is_interrupted, transaction
 from tarry.storage.postgres.spare_pool import SparePool
-from tarry.storage.postgres.statement import Op
 
 R = TypeVar("R")
 
@@ -76,7 +73,6 @@ class AsyncPostgresStore(PostgresRoles):
             self._group_commits = GroupCommits(self._retried, self._try, lock_for_s=settings.lock_for.total_seconds())
             tune = partial(aconfigure, statement_for=settings.statement_for)
             self._pool = AsyncConnectionPool[AsyncConnection[Any]](dsn, configure=tune, open=False, **options)
-            self.analytics: Analytics = analytics_on(self._run_op)
         else:
             self._lock_turns = threading.Semaphore(share(settings.pool_size))
             self._fork_guard = ForkGuard()
@@ -147,9 +143,6 @@ class AsyncPostgresStore(PostgresRoles):
                 self._borrowed.discard(own)
             await drive(own, self.security.keep(request, response).start(True))
             return response
-
-    async def _run_op(self, make: Callable[[], Op[R]], *, atomic: bool = False) -> R:  # ASYNC
-        return await self.run(PostgresOperation(lambda own: make(), atomic))
 
     async def _try(self, operation: PostgresOperation[R], own: AsyncConnection[Any], *, brief: bool = False) -> R:
         session = session_of(own)

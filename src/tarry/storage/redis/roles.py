@@ -16,6 +16,7 @@ from tarry.core.settings import StoreSettings
 from tarry.core.wakeup.wait_queue import WaitQueue
 from tarry.storage.redis.cron.role import RedisCron
 from tarry.storage.redis.dead_letters.role import RedisDeadLetters
+from tarry.storage.redis.journal.analytics import RedisAnalytics
 from tarry.storage.redis.journal.role import RedisJournal
 from tarry.storage.redis.maintenance.role import RedisMaintenance
 from tarry.storage.redis.messages.role import RedisMessages
@@ -93,4 +94,5 @@ class RedisRoles:
         self.maintenance = RedisMaintenance(context)
         self.rollups = RedisRollups(context, self.queues, self.journal, self.dead_letters, self.cron)
         self.search = RedisSearch(context, scan)
+        self.analytics = RedisAnalytics(context, self.journal)
         self._requests = Requests()

@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 from redis.exceptions import NoScriptError, RedisError
 
-from tarry.core.analytics.port import Analytics
 from tarry.core.clock import Clock
 from tarry.core.errors import InvalidInput
 from tarry.core.operation import Operation, foreign
@@ -17,7 +16,6 @@ from tarry.core.security.idempotency import AsyncIdempotentCall, IdempotencyKey,
 from tarry.core.settings import StoreSettings
 from tarry.storage.redis.clients import Nodes, awaiting_client, blocking_client, is_cluster, pool_now
 from tarry.storage.redis.errors import NotReplicated, is_transient, translated
-from tarry.storage.redis.journal.analytics import RedisAnalytics
 from tarry.storage.redis.operation import RedisOperation, ScriptCall
 from tarry.storage.redis.roles import RedisRoles, Request
 
@@ -38,7 +36,6 @@ class AsyncRedisStore(RedisRoles):
         if True:  # ASYNC
             self._client = awaiting_client(url, settings)
             self._nodes = Nodes(url, lambda node: awaiting_client(node, settings))
-            self.analytics: Analytics = RedisAnalytics(self.run, self.journal)
         else:
             self._client = blocking_client(url, settings)
             self._nodes = Nodes(url, lambda node: blocking_client(node, settings))

@@ -37,7 +37,7 @@ def long(database: str, monkeypatch: pytest.MonkeyPatch) -> str:
 def events(dsn: str, **query: Any) -> AnalyticsPage[Event]:
     async def read() -> AnalyticsPage[Event]:
         async with connect_async(dsn) as app:
-            return await app.store.analytics.events(AnalyticsQuery(queue="orders", **query))
+            return await app.store.run(app.store.analytics.events(AnalyticsQuery(queue="orders", **query)))
 
     return asyncio.run(read())
 

@@ -63,17 +63,20 @@ async def anomalies(view: View) -> Page:
     severity, state = query.get("severity") or None, query.get("state", "open")
     if severity is not None and severity not in list(Severity):
         raise InvalidInput(f"severity must be one of {', '.join(Severity)}, not {severity!r:.40}")
-    page = await analytics.anomalies(
-        AnalyticsQuery(
-            queue=query.get("queue") or None,
-            patterns=_patterns(view),
-            since=view.now - _LISTED_FOR,
-            after=query.get("after"),
-            limit=view.limit,
-        ),
-        detector=query.get("detector") or None,
-        severity=None if severity is None else Severity(severity),
-        acknowledged={"open": False, "acknowledged": True}.get(state),
+    selection = AnalyticsQuery(
+        queue=query.get("queue") or None,
+        patterns=_patterns(view),
+        since=view.now - _LISTED_FOR,
+        after=query.get("after"),
+        limit=view.limit,
+    )
+    page = await view.run(
+        analytics.anomalies(
+            selection,
+            detector=query.get("detector") or None,
+            severity=None if severity is None else Severity(severity),
+            acknowledged={"open": False, "acknowledged": True}.get(state),
+        )
     )
     ended_at = None if page.run is None else page.run.ended_at
 
@@ -106,7 +109,7 @@ async def anomalies(view: View) -> Page:
         topics=("clock",),
         listing=listing,
         run=page.run,
-        mutes=[mute for mute in await analytics.mutes() if mute.queue is None or view.sees(mute.queue)],
+        mutes=[mute for mute in await view.run(analytics.mutes()) if mute.queue is None or view.sees(mute.queue)],
         state=state,
         filters=filters,
         severities=[severity.value for severity in reversed(Severity)],
@@ -125,7 +128,7 @@ async def anomalies(view: View) -> Page:
 @screen.page("/anomalies/{id}")
 async def anomaly(view: View) -> Page:
     shown = await _anomaly(view, Action.READ)
-    page = await view.app.store.analytics.anomalies(AnalyticsQuery(limit=1))
+    page = await view.run(view.app.store.analytics.anomalies(AnalyticsQuery(limit=1)))
     metric = _METRICS.get(shown.detector)
     return view.page(
         "analytics/anomaly.html",
@@ -153,7 +156,7 @@ async def acknowledge(view: View) -> Response:
     key = view.visitor.caller.key
     name = view.visitor.id if key is None else key.name
     note = view.form.get("note", "").strip()[:1_000] or None
-    await view.app.store.analytics.acknowledge(marked.id, by=name, note=note)
+    await view.run(view.app.store.analytics.acknowledge(marked.id, by=name, note=note))
     return view.done(f"Anomaly {marked.id} is acknowledged", path("anomalies", str(marked.id)))
 
 
@@ -166,7 +169,7 @@ async def mute(view: View) -> Response:
     lasting = view.form.get("for", "").strip()
     until = view.now + duration(lasting, "for") if lasting else None
     reason = view.form.get("reason", "").strip()[:1_000]
-    await view.app.store.analytics.mute(detector=detector, queue=queue, until=until, reason=reason)
+    await view.run(view.app.store.analytics.mute(detector=detector, queue=queue, until=until, reason=reason))
     return view.done(
         f"{detector or 'All detectors'} of {queue or 'all queues'} is muted from the next run on", "/anomalies"
     )
@@ -175,8 +178,9 @@ async def mute(view: View) -> Response:
 @screen.form("/mutes/{id}/end", Action.ADMIN, "end a mute")
 async def unmute(view: View) -> Response:
     analytics, number = view.app.store.analytics, view.path["id"]
-    muted = next((row for row in await analytics.mutes() if str(row.id) == number), None)
-    if muted is None or not view.visitor.permits(Action.ADMIN, muted.queue) or not await analytics.unmute(muted.id):
+    muted = next((row for row in await view.run(analytics.mutes()) if str(row.id) == number), None)
+    is_permitted = muted is not None and view.visitor.permits(Action.ADMIN, muted.queue)
+    if muted is None or not is_permitted or not await view.run(analytics.unmute(muted.id)):
         raise Problem(404, "unknown_mute", "there is no mute of this id", hint="see the list of anomalies")
     return view.done("The mute is ended: the next run raises again what it finds", "/anomalies")
 
@@ -203,7 +207,7 @@ def _quoted(value: str) -> str:
 async def _anomaly(view: View, action: Action) -> Anomaly:
     """One of another queue than the visitor's is treated as missing."""
     number = whole(view.path["id"])
-    known = None if number is None else await view.app.store.analytics.anomaly(number)
+    known = None if number is None else await view.run(view.app.store.analytics.anomaly(number))
     if known is None or not view.visitor.permits(action, known.queue):
         raise Problem(404, "unknown_anomaly", "there is no anomaly of this id", hint="see the list of anomalies")
     return known
@@ -221,8 +225,12 @@ async def _chart(view: View, anomaly: Anomaly, metric: str | None) -> dict[str, 
     analytics = view.app.store.analytics
     try:
         query = AnalyticsQuery(queue=anomaly.queue, since=since, until=until, limit=_MOST_POINTS)
-        rows = {row.minute: row for row in (await analytics.minutes(query)).rows}
-        bands = {band.hour_of_week: band for band in await analytics.bands(anomaly.queue, metric)} if metric else {}
+        rows = {row.minute: row for row in (await view.run(analytics.minutes(query))).rows}
+        bands = (
+            {band.hour_of_week: band for band in await view.run(analytics.bands(anomaly.queue, metric))}
+            if metric
+            else {}
+        )
     except UnknownQueue:
         return None
     if not rows:
@@ -296,7 +304,7 @@ async def _counted(view: View, anomaly: Anomaly, since: datetime, until: datetim
     query = AnalyticsQuery(queue=anomaly.queue, since=since, until=until, limit=_EVENTS)
     counts: Counter[tuple[str, str]] = Counter()
     try:
-        events = (await view.app.store.analytics.events(query, kinds=(*_FAILURES, EventKind.LEASED))).rows
+        events = (await view.run(view.app.store.analytics.events(query, kinds=(*_FAILURES, EventKind.LEASED)))).rows
     except UnknownQueue:
         return counts
     for event in events:

@@ -53,7 +53,7 @@ async def archive(view: View) -> Page:
     query, statement = view.query, view.query.get("sql", "").strip()
     since = _day(query.get("since"), "since") or view.now.date() - timedelta(days=DAYS - 1)
     until, queue = _day(query.get("until"), "until"), query.get("queue", "").strip() or None
-    files = await view.app.store.analytics.lake_files(since=since, until=until, queue=queue, limit=MOST_FILES)
+    files = await view.run(view.app.store.analytics.lake_files(since=since, until=until, queue=queue, limit=MOST_FILES))
     readable = lake_sql.local(files)
     result, refusal = None, None
     if statement and lake_sql.is_installed():

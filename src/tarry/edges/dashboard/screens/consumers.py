@@ -115,7 +115,7 @@ async def consumer(view: View) -> Page:
     row = next((row for row in rows if row.name == name), None)
     names = await view.queues()
     leases = await view.run(store.search.messages(Search(state=State.LEASED, consumer=name), names, limit=200))
-    failed = await store.analytics.events(AnalyticsQuery(limit=500), kinds=_FAILED, consumer=name)
+    failed = await view.run(store.analytics.events(AnalyticsQuery(limit=500), kinds=_FAILED, consumer=name))
     failures = [event for event in failed.rows if view.sees(event.queue) and not _is_repeated(event)]
     if row is None:
         if not leases.messages and not failures:
@@ -158,7 +158,7 @@ async def _rows(view: View) -> list[ConsumerRow]:
     ended = await view.dashboard.remembered.get(
         ("attempts", view.range.name),
         _ATTEMPTS_S,
-        lambda: store.analytics.events(AnalyticsQuery(limit=ATTEMPTS, since=since), kinds=_ENDED),
+        lambda: store.run(store.analytics.events(AnalyticsQuery(limit=ATTEMPTS, since=since), kinds=_ENDED)),
     )
     rows = _summed(slices, leases.messages)
     starts = [floor(since, width) + at * width for at in range(round((until - floor(since, width)) / width))][-60:]

@@ -33,8 +33,8 @@ async def at_instant(view: View) -> Page:
     queue, store = view.path["queue"], view.app.store
     info = await view.app.queues.get(queue)
     at = _instant(view)
-    before = await store.analytics.events(AnalyticsQuery(queue=queue, until=at, limit=EVENTS))
-    after = await store.analytics.events(AnalyticsQuery(queue=queue, since=at, until=view.now, limit=EVENTS))
+    before = await view.run(store.analytics.events(AnalyticsQuery(queue=queue, until=at, limit=EVENTS)))
+    after = await view.run(store.analytics.events(AnalyticsQuery(queue=queue, since=at, until=view.now, limit=EVENTS)))
     live = await view.run(store.search.messages(Search(created=Period(None, at)), [queue], limit=LIVE_ROWS))
     later = after.rows[::-1] if after.next is None else []
     next_ones = later or await _right_after(view, queue, at)
@@ -92,7 +92,7 @@ async def _right_after(view: View, queue: str, at: datetime) -> list[Event]:
     analytics = view.app.store.analytics
     for seconds in (1, 60):
         query = AnalyticsQuery(queue=queue, since=at, until=at + timedelta(seconds=seconds), limit=EVENTS)
-        if rows := (await analytics.events(query)).rows:
+        if rows := (await view.run(analytics.events(query))).rows:
             return list(rows[::-1])
     return []
 

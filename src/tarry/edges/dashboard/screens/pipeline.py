@@ -26,14 +26,11 @@ _TONES = {"done": "good", "running": "leased"}
 @screen.page("/pipeline")
 async def pipeline(view: View) -> Page:
     analytics, job = view.app.store.analytics, view.query.get("job") or None
-    rows = await analytics.runs(
-        job=job,
-        before=whole(view.query.get("after", "")),
-        limit=view.limit + 1,
-    )
+    before = whole(view.query.get("after", ""))
+    rows = await view.run(analytics.runs(job=job, before=before, limit=view.limit + 1))
     page = rows[: view.limit]
-    last = await analytics.last_runs(JOBS)
-    forecasts = await analytics.forecasts(AnalyticsQuery())
+    last = await view.run(analytics.last_runs(JOBS))
+    forecasts = await view.run(analytics.forecasts(AnalyticsQuery()))
     listing = Listing(
         columns=(
             Column("id", "Run", "code"),
@@ -58,7 +55,7 @@ async def pipeline(view: View) -> Page:
         jobs=JOBS,
         job=job,
         verify=next((run for run in last if run.job == "verify"), None),
-        lakes=await analytics.lake_days(limit=60),
+        lakes=await view.run(analytics.lake_days(limit=60)),
         forecasts=[row for row in forecasts.rows if view.sees(row.queue)],
         forecast_run=forecasts.run,
         stale_after=STALE_AFTER,

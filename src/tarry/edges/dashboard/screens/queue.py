@@ -68,7 +68,7 @@ async def queue(view: View) -> Page:
     events = await view.dashboard.remembered.get(
         ("activity", name),
         _ACTIVITY_S,
-        lambda: store.analytics.events(AnalyticsQuery(queue=name, limit=10), kinds=_QUEUE_EVENTS),
+        lambda: store.run(store.analytics.events(AnalyticsQuery(queue=name, limit=10), kinds=_QUEUE_EVENTS)),
     )
     return view.page(
         "queues/queue.html",

@@ -88,8 +88,10 @@ async def history(request: BrokerRequest, id: str) -> Response:
 @router.get("/activity/anomalies", openapi_extra=_LISTED)
 async def anomalies(request: BrokerRequest, query: Annotated[wire.AnomalyQuery, Query()]) -> Response:
     """Anomalies, newest first. The summary counts the first 11,000."""
-    page = await request.store.analytics.anomalies(
-        _selection(request, query, _ANOMALY_LIMIT), detector=storable(query.type, "type"), severity=query.severity
+    page = await request.run(
+        request.store.analytics.anomalies(
+            _selection(request, query, _ANOMALY_LIMIT), detector=storable(query.type, "type"), severity=query.severity
+        )
     )
     by_severity = Counter(anomaly.severity for anomaly in page.rows)
     summary = {
@@ -105,7 +107,7 @@ async def anomalies(request: BrokerRequest, query: Annotated[wire.AnomalyQuery, 
 async def consumers(request: BrokerRequest, consumer_id: wire.SearchText | None = None) -> Response:
     """Messages that each consumer leased, as of the last run of the pipeline; the last time is the hour of the lease."""
     selection = _selection(request, wire.LogQuery(), _CONSUMER_HOURS)
-    page = await request.store.analytics.hours(selection)
+    page = await request.run(request.store.analytics.hours(selection))
     stats: dict[str, dict[str, Any]] = {}
     for row in page.rows:
         if consumer_id in (None, row.consumer):
@@ -151,7 +153,8 @@ async def _journal(
     """Events of the journal, newest first."""
     analytics, events = request.store.analytics, list[Event]()
     for _ in range(_PAGES if kinds else 0):
-        page = await analytics.events(replace(selection, limit=most - len(events)), kinds=kinds, consumer=consumer)
+        query = replace(selection, limit=most - len(events))
+        page = await request.run(analytics.events(query, kinds=kinds, consumer=consumer))
         events += page.rows
         if page.next is None or len(events) >= most:
             break

@@ -54,21 +54,22 @@ Which = Annotated[AnalyticsQuery, Depends(which)]
 async def metric_minutes(request: BrokerRequest, query: Which) -> Response:
     """What happened in each queue, minute by minute, the newest first. Without `since`: the last day."""
     query = await _since_default(request, query, timedelta(days=1))
-    page = await request.store.analytics.minutes(query)
+    page = await request.run(request.store.analytics.minutes(query))
     return respond(wire.Minutes.of_core(page, minutes=page.rows))
 
 
 @router.get("/metrics/forecasts", response_model=wire.Forecasts, **_LISTED)
 async def forecasts(request: BrokerRequest, queue: Name = None) -> Response:
     """The forecast of each queue for the next days; the queue that falls behind first comes first."""
-    page = await request.store.analytics.forecasts(analytics_query(request, queue))
+    page = await request.run(request.store.analytics.forecasts(analytics_query(request, queue)))
     return respond(wire.Forecasts.of_core(page, forecasts=page.rows))
 
 
 @router.get("/consumers", response_model=wire.Consumers, **_LISTED)
 async def consumers(request: BrokerRequest, query: Which) -> Response:
     """What each consumer did, hour by hour, the newest first. Without `since`: the last week."""
-    page = await request.store.analytics.hours(await _since_default(request, query, timedelta(days=7)))
+    query = await _since_default(request, query, timedelta(days=7))
+    page = await request.run(request.store.analytics.hours(query))
     return respond(wire.Consumers.of_core(page, consumers=page.rows))
 
 
@@ -81,12 +82,9 @@ async def anomalies(
     acknowledged: bool | None = None,  # noqa: FBT001 - of the query
 ) -> Response:
     """What the detectors found, the latest first. Without `since`: in the last thirty days."""
-    page = await request.store.analytics.anomalies(
-        await _since_default(request, query, timedelta(days=30)),
-        detector=storable(detector, "detector"),
-        severity=severity,
-        acknowledged=acknowledged,
-    )
+    query, named = await _since_default(request, query, timedelta(days=30)), storable(detector, "detector")
+    anomalies = request.store.analytics.anomalies(query, detector=named, severity=severity, acknowledged=acknowledged)
+    page = await request.run(anomalies)
     return respond(wire.Anomalies.of_core(page, anomalies=page.rows))
 
 
@@ -98,13 +96,14 @@ async def acknowledge(
 ) -> Response:
     """Mark an anomaly as seen. It stays, and is not raised again; the first acknowledgement is kept."""
     analytics, caller = request.store.analytics, request.caller
-    anomaly = await analytics.anomaly(anomaly_id)
+    anomaly = await request.run(analytics.anomaly(anomaly_id))
     # An anomaly of a queue outside the key's scope is treated as missing.
     if anomaly is None or not caller.allows(Action.ADMIN, anomaly.queue):
         raise Problem(404, "unknown_anomaly", "there is no anomaly of this id", hint="see: GET /v1/anomalies")
     note = storable(None if body is None else body.note, "note")
     name = caller.id if caller.key is None else caller.key.name
-    return respond(data_of(await analytics.acknowledge(anomaly_id, by=name, note=note) or anomaly))
+    acknowledged = await request.run(analytics.acknowledge(anomaly_id, by=name, note=note))
+    return respond(data_of(acknowledged or anomaly))
 
 
 @router.post("/mutes", status_code=201, response_model=value_model(Mute, "Mute"), **needs(Action.ADMIN, Scope.BODY))
@@ -114,19 +113,15 @@ async def mute(request: BrokerRequest, body: Sent[wire.MuteRequest]) -> Response
     if body.detector is None and body.queue is None:
         raise Problem(422, "invalid", "give a detector, a queue or both")
     until = None if body.mute_for is None else await request.broker.now() + body.mute_for
-    made = await request.store.analytics.mute(
-        detector=storable(body.detector, "detector"),
-        queue=body.queue,
-        until=until,
-        reason=storable(body.reason, "reason") or "",
-    )
-    return respond(data_of(made), 201)
+    detector, reason = storable(body.detector, "detector"), storable(body.reason, "reason") or ""
+    mute = request.store.analytics.mute(detector=detector, queue=body.queue, until=until, reason=reason)
+    return respond(data_of(await request.run(mute)), 201)
 
 
 @router.get("/mutes", response_model=wire.Mutes, **_LISTED)
 async def mutes(request: BrokerRequest) -> Response:
     """What is muted now, the latest first: for the queues of this key, and for all queues."""
-    rows = await request.store.analytics.mutes()
+    rows = await request.run(request.store.analytics.mutes())
     visible = [mute for mute in rows if mute.queue is None or request.caller.allows(Action.READ, mute.queue)]
     return respond(wire.Mutes(mutes=data_of(visible)))
 
@@ -135,8 +130,9 @@ async def mutes(request: BrokerRequest) -> Response:
 async def unmute(request: BrokerRequest, mute_id: Number) -> Response:
     """End a mute. The next run raises again what it finds."""
     analytics, caller = request.store.analytics, request.caller
-    muted = next((row for row in await analytics.mutes() if row.id == mute_id), None)
-    if muted is None or not caller.allows(Action.ADMIN, muted.queue) or not await analytics.unmute(mute_id):
+    muted = next((row for row in await request.run(analytics.mutes()) if row.id == mute_id), None)
+    is_allowed = muted is not None and caller.allows(Action.ADMIN, muted.queue)
+    if not is_allowed or not await request.run(analytics.unmute(mute_id)):
         raise Problem(404, "unknown_mute", "there is no mute of this id", hint="see: GET /v1/mutes")
     return respond(wire.Unmuted(id=mute_id, unmuted=True))
 

@@ -28,7 +28,7 @@ OF_THE_PORT = (
     *("minutes", "hours", "forecasts", "anomalies", "anomaly", "acknowledge", "mutes", "unmute"),
     *("bands", "runs", "last_runs", "lake_days", "lake_files"),
 )
-"""Operations that are methods of `core.analytics.port.Analytics`."""
+"""Operations that are methods of `core.analytics.port.AnalyticsRole`."""
 
 
 class _Position(msgspec.Struct, array_like=True, frozen=True):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from itertools import islice
-from types import SimpleNamespace
-from typing import Any, Final, LiteralString, TypeVar, cast
+from typing import Final, LiteralString, TypeVar
 
 from tarry.core.analytics.metrics import (
     ConsumerHour,
@@ -20,11 +19,10 @@ from tarry.core.analytics.metrics import (
     Planned,
     Table,
 )
-from tarry.core.analytics.port import Analytics, AnalyticsPage, AnalyticsQuery
+from tarry.core.analytics.port import AnalyticsPage, AnalyticsQuery
 from tarry.storage.postgres.analytics import operations
 from tarry.storage.postgres.analytics.database import Role
-from tarry.storage.postgres.journal import recent
-from tarry.storage.postgres.statement import Op, Row, each, made, no_result, value
+from tarry.storage.postgres.statement import Row, each, made, no_result, value
 
 R = TypeVar("R")
 
@@ -38,19 +36,6 @@ _PUT: Final[Mapping[Table, LiteralString]] = {
     Table.FORECAST_MINUTES: "analytics/put_forecast_minutes",
     Table.BANDS: "analytics/anomalies/put_bands",
 }
-
-
-def analytics_on(run: Callable[..., Awaitable[Any]]) -> Analytics:
-    """What the broker reads and changes, on the connections of its store: each method runs the operation of its name.
-
-    `run` takes a function that makes the operation of one try, and whether it is atomic."""
-
-    def method(make: Callable[..., Op[Any]], *, atomic: bool = False) -> Callable[..., Awaitable[Any]]:
-        return lambda *args, **options: run(lambda: make(*args, **options), atomic=atomic)
-
-    methods = {name: method(getattr(operations, name)) for name in operations.OF_THE_PORT}
-    events, mute = method(recent.look_back, atomic=True), method(operations.mute, atomic=True)
-    return cast("Analytics", SimpleNamespace(**methods, events=events, mute=mute))
 
 
 class PipelineAnalytics(Role):

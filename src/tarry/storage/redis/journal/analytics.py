@@ -1,31 +1,41 @@
-"""`Analytics` on Redis, which has the journal but no results, because the pipeline needs PostgreSQL."""
+"""`AnalyticsRole` on Redis, which has the journal but no results, because the pipeline needs PostgreSQL."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
+from typing import TypeVar
 
 from tarry.core.analytics.no_pipeline import NoPipeline
 from tarry.core.analytics.port import AnalyticsPage, AnalyticsQuery
 from tarry.core.errors import InvalidInput, UnknownQueue
 from tarry.core.journal.events import Event, EventKind
 from tarry.storage.redis.journal.role import RedisJournal
-from tarry.storage.redis.operation import Op, RedisOperation
+from tarry.storage.redis.operation import Op, RedisOperation, RedisRole, RoleContext, operation
 from tarry.storage.redis.rows import event_of
+
+R = TypeVar("R")
 
 _SCANNED = 1_000
 """Events of each queue that one page scans."""
 
 
-class RedisAnalytics(NoPipeline):
-    def __init__(self, run: Callable[[RedisOperation[Any]], Awaitable[Any]], journal: RedisJournal) -> None:
-        self._run = run
+class RedisAnalytics(RedisRole, NoPipeline):
+    def __init__(self, context: RoleContext, journal: RedisJournal) -> None:
+        super().__init__(context)
         self._journal = journal
 
-    async def events(
+    def _result(self, value: R) -> RedisOperation[R]:
+        def start() -> Op[R]:
+            yield from ()
+            return value
+
+        return RedisOperation(start)
+
+    @operation
+    def events(
         self, query: AnalyticsQuery, *, kinds: Iterable[EventKind] | None = None, consumer: str | None = None
-    ) -> AnalyticsPage[Event]:
+    ) -> Op[AnalyticsPage[Event]]:
         after = query.after
         if after is not None and not (after.isascii() and after.isdigit() and len(after) < 20):
             raise InvalidInput("after: this is not the `next` of a page")
@@ -34,7 +44,7 @@ class RedisAnalytics(NoPipeline):
         def fits(event: Event) -> bool:
             return event.kind in chosen and query.covers(event.queue, event.at) and consumer in (None, event.consumer)
 
-        return await self._run(RedisOperation(lambda: self._look_back(query, after, fits)))
+        return (yield from self._look_back(query, after, fits))
 
     def _look_back(
         self, query: AnalyticsQuery, before: str | None, fits: Callable[[Event], bool]
