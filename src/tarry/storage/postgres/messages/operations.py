@@ -234,7 +234,7 @@ def _nack_leased(queue: str, failures: Sequence[Failed], now: datetime | None) -
 
 
 SettleStatement = Callable[[str, Sequence[LeaseId], datetime | None, bool], Statement[SettledKeys]]
-"""Takes the name of the queue: a message may be in another queue than the caller names, see `_unsettled`. Its flag: these
+"""Takes the name of the queue: a message may be in another queue than the caller names, see `_settle_held`. Its flag: these
 were not settled at the first try, and are still leased."""
 
 
@@ -252,13 +252,13 @@ def settle(how: Settlement, lease_ids: Sequence[LeaseId], *, begun: bool = False
     """Run the statement, then find out for what it did not settle whether the message is gone or only the lease. `begun`: see
     `_unless_locked`."""
     if len(lease_ids) == 1:
-        unsettled = yield from _unsettled(how, lease_ids, begun=begun)
+        unsettled = yield from _settle_held(how, lease_ids, begun=begun)
         return [unsettled.get(lease_ids[0].key, Settled.DONE)]
     first: dict[str, int] = {}
     again = [i for i, lease_id in enumerate(lease_ids) if first.setdefault(lease_id.key, i) != i]
     outcomes = [Settled.DONE] * len(lease_ids)
     in_key_order = sorted([lease_ids[i] for i in first.values()], key=_KEY)
-    unsettled = yield from _unsettled(how, in_key_order, begun=begun)
+    unsettled = yield from _settle_held(how, in_key_order, begun=begun)
     for key, outcome in unsettled.items():
         outcomes[first[key]] = outcome
     if again:  # the same key twice in one batch: settled one after the other
@@ -269,7 +269,7 @@ def settle(how: Settlement, lease_ids: Sequence[LeaseId], *, begun: bool = False
     return outcomes
 
 
-def _unsettled(how: Settlement, lease_ids: Sequence[LeaseId], *, begun: bool) -> Op[dict[str, Settled]]:
+def _settle_held(how: Settlement, lease_ids: Sequence[LeaseId], *, begun: bool) -> Op[dict[str, Settled]]:
     """Settle what is held, each key once, in the order of keys, and return why the rest was not. A stale token is journaled.
 
     What is not found under the given name is settled in the queue that was called so before. So a settle that was in flight
@@ -316,7 +316,7 @@ def _unsettled(how: Settlement, lease_ids: Sequence[LeaseId], *, begun: bool) ->
         for name, moved in elsewhere.items():
             for lease_id in moved:
                 del outcomes[lease_id.key]
-            outcomes |= yield from _unsettled(replace(how, queue=name), moved, begun=begun)
+            outcomes |= yield from _settle_held(replace(how, queue=name), moved, begun=begun)
             begun = begun or any(lease_id.key not in outcomes for lease_id in moved)
         if not lease_ids:
             break
