@@ -14,7 +14,7 @@ from tarry.core.errors import StoreUnavailable
 from tarry.core.messages.model import LeaseId
 from tarry.core.messages.outcomes import Settled
 from tarry.services.worker.heartbeat import Heartbeat
-from tarry.services.worker.job import Job
+from tarry.services.worker.job import Job, JobPhase
 
 DONE, LEASE_LOST, GONE = Settled.DONE, Settled.LEASE_LOST, Settled.GONE
 
@@ -187,7 +187,7 @@ def test_a_job_that_is_being_settled_gets_the_loss_from_its_settle() -> None:
     async def test() -> None:
         beating, orders = Beating(), Queue()
         held = beating.add_job(orders, "a")
-        held.is_settling = True
+        held.phase = JobPhase.SETTLING
         orders.outcome = lambda: GONE
         await beating.beat_at(110.0)
         assert beating.lost == []

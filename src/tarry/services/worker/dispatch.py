@@ -22,7 +22,7 @@ from tarry.core.messages.outcomes import Settled
 from tarry.services.loop import pause_s
 from tarry.services.worker.handlers import Handler, Raised, UnreadablePayload
 from tarry.services.worker.heartbeat import Heartbeat
-from tarry.services.worker.job import Job
+from tarry.services.worker.job import Job, JobPhase
 from tarry.services.worker.results import HandlerResult, Hooks
 from tarry.services.worker.threads import Threads
 from tarry.wire.payload import Content
@@ -83,7 +83,7 @@ class Dispatch:
                 job.handed = delivery
             self._hooks.started(job.handed)
             args = (payload, job.handed) if handler.wants_delivery else (payload,)
-            job.started = job.is_calling = True
+            job.started, job.phase = True, JobPhase.CALLING
             if handler.timeout is not None:
                 timer = asyncio.get_running_loop().call_later(handler.timeout.total_seconds(), self._time_out, job)
             if not handler.is_async:
@@ -99,7 +99,8 @@ class Dispatch:
         except BaseException as error:
             returned = Raised(error)
         finally:
-            job.is_calling = False
+            if job.phase is JobPhase.CALLING:
+                job.phase = JobPhase.CALLED
             if timer is not None:
                 timer.cancel()
         if job.task.cancelling():
@@ -151,20 +152,20 @@ class Dispatch:
     def interrupt(self, job: Job) -> None:
         """Cancel a handler, or the settle of a lost lease. A handler in a thread can only see `delivery.lost`."""
         job.handed.lost = True
-        if job.is_calling and job.substitute is None:
+        if job.phase is JobPhase.CALLING and job.substitute is None:
             job.substitute = asyncio.create_task(self._settle_without(job), name="tarry-interrupted")
             if job.handler.is_async:
                 job.task.cancel()
-        elif job.is_settling and not job.is_done and job.lost is not None:
+        elif job.phase is JobPhase.SETTLING and job.lost is not None:
             (job.substitute if job.is_substituted else job.task).cancel()
-        elif job.is_done and job.is_stopped:
+        elif job.phase is JobPhase.DONE and job.is_stopped:
             job.task.cancel()  # it only waits for a handler that does not end
 
     async def _settle_without(self, job: Job) -> None:
         """Settle instead of a handler that does not end in time. It keeps its slot until it has ended."""
         if job.handler.is_async:
             await asyncio.wait({job.task}, timeout=STOPPED_CLEAN_UP_S if job.is_stopped else CLEAN_UP_S)
-        if job.is_calling:
+        if job.phase is JobPhase.CALLING:
             job.is_substituted = True
             late = Raised(TimeoutError(f"the handler took longer than {job.handler.timeout}"))
             await self._settler.settle(job, Release() if job.lost or job.is_stopped else late)
@@ -185,7 +186,7 @@ class Settler:
         """Record the result in the job, and report it.
 
         `Dispatch.interrupt` cancels it when the lease is lost meanwhile, so an ordinary settle has no time-out of its own."""
-        job.is_settling = True
+        job.phase = JobPhase.SETTLING
         try:
             settled = await self._settle_in_time(job, returned)
         except asyncio.CancelledError:
@@ -199,7 +200,7 @@ class Settler:
                 settled = Settled.DONE if settled is Settled.GONE else settled
         finally:
             self._heartbeat.remove(job)
-            job.is_done = True
+            job.phase = JobPhase.DONE
         if settled is not Settled.DONE:
             why = "it was not there any more" if settled is Settled.GONE else "the lease was lost"
             job.result, job.detail = HandlerResult.LOST, job.detail or job.lost or why

@@ -13,7 +13,7 @@ from datetime import timedelta
 from tarry.core.errors import TarryError
 from tarry.core.messages.outcomes import Settled
 from tarry.services.loop import Loop
-from tarry.services.worker.job import AGAIN, Job
+from tarry.services.worker.job import AGAIN, Job, JobPhase
 
 _log = logging.getLogger("tarry.worker")
 _LATE = 1 / 6
@@ -87,7 +87,7 @@ class Heartbeat:
                 job.busy(sent_s)
             elif job.handed.unconfirmed is not None:
                 self._held.discard(job)  # its handler settled it: that is no reason to stop the handler
-            elif not job.is_settling:  # else the result of the settle decides
+            elif job.phase < JobPhase.SETTLING:  # else the result of the settle decides
                 gone = "it was settled, dropped or buried by another process"
                 self._lose(job, gone if result is Settled.GONE else "another consumer has it, or it was offered again")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import IntEnum
 from typing import Any
 
 from tarry.api.delivery import AsyncDelivery, DeliveredMessage
@@ -16,14 +17,27 @@ AGAIN = 1 / 12
 """After this share, a beat that failed is tried again."""
 
 
+class JobPhase(IntEnum):
+    """How far a job is. While the substitute settles, the handler may still run."""
+
+    WAITING = 0
+    CALLING = 1
+    """The handler runs."""
+    CALLED = 2
+    SETTLING = 3
+    DONE = 4
+    """The message is settled or lost."""
+
+
 class Job:
     # Defaults of the class: an ordinary job sets few of them.
     task: Any = None
     """The task that runs the handler, and settles the message unless the substitute does."""
     substitute: Any = None
     """The task that waits for an interrupted handler, and settles the message if the handler does not end in time."""
-    is_calling = is_substituted = is_settling = is_done = is_beating = False
-    """The handler runs; the substitute settles; the message is being settled; it is settled or lost; a touch is sent."""
+    phase = JobPhase.WAITING
+    is_substituted = is_beating = False
+    """The substitute settles; a touch is sent."""
     is_stopped = timed_out = False
     """The worker ends, and waits for no thread; the handler took too long."""
     lost: str | None = None

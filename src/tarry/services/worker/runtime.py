@@ -20,7 +20,7 @@ from tarry.services.loop import Loop, pause_s
 from tarry.services.worker.dispatch import STOPPED_CLEAN_UP_S, Dispatch
 from tarry.services.worker.handlers import Source
 from tarry.services.worker.heartbeat import Heartbeat
-from tarry.services.worker.job import Job
+from tarry.services.worker.job import Job, JobPhase
 from tarry.services.worker.prefetcher import Prefetcher, QueueLimits
 from tarry.services.worker.results import Hooks, Totals
 from tarry.services.worker.threads import Threads
@@ -225,7 +225,7 @@ class Runtime:
         await asyncio.wait(polls, timeout=_RELEASE_S)
         for prefetcher in self._prefetchers:
             self._release_later(prefetcher, prefetcher.unstarted())
-        if (unsettled := [job.task for job in self._jobs if not job.is_done]) and grace_s > 0:
+        if (unsettled := [job.task for job in self._jobs if job.phase is not JobPhase.DONE]) and grace_s > 0:
             _log.info("stopping: %d still running, for at most %g s", len(unsettled), grace_s)
             await asyncio.wait(unsettled, timeout=max(0.0, grace_until_s - self._timer()))
         for job in list(self._jobs):
