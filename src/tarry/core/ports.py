@@ -6,7 +6,6 @@ import builtins
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Protocol, TypeVar
-from uuid import UUID
 
 from tarry.core.analytics.port import AnalyticsRole
 from tarry.core.cron.model import DueCount, ScheduleChange, ScheduleState, TickRecord
@@ -17,6 +16,7 @@ from tarry.core.dead_letters.redrive import (
     DeadPosition,
     Matching,
     RedriveJob,
+    RedriveOptions,
     RedriveOutcome,
     RedriveState,
 )
@@ -176,20 +176,7 @@ class DeadLettersRole(Protocol):
     def count(self, queue: str, *, where: DeadFilter = EVERY_LETTER, limit: int = 10_000) -> Operation[Matching]: ...
     def redrive(self, queue: str, *, versions: Sequence[int] | None = None, limit: int = 1000) -> Operation[int]: ...
     def discard(self, queue: str, *, where: DeadFilter = EVERY_LETTER) -> Operation[int]: ...
-    def start_redrive(
-        self,
-        queue: str,
-        *,
-        where: DeadFilter,
-        rate: float | None,
-        canary: int,
-        started_by: str | None,
-        request: UUID,
-        target: str | None = None,
-    ) -> Operation[RedriveJob]:
-        """`request` identifies the job: the same request again returns the same job. `target`: another queue."""
-        ...
-
+    def start_redrive(self, queue: str, options: RedriveOptions) -> Operation[RedriveJob]: ...
     def redrive_job(self, job: int) -> Operation[RedriveJob | None]: ...
     def redrive_jobs(self, queue: str | None = None, *, limit: int = 100) -> Operation[builtins.list[RedriveJob]]: ...
     def turn_redrive(self, job: int, state: RedriveState, *, reason: str | None = None) -> Operation[RedriveJob]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated, Literal, cast
+from uuid import uuid4
 
 from msgspec import Meta
 
@@ -54,8 +55,15 @@ class StartRedriveRequest(Request):
     started_by: Annotated[Consumer | None, Meta(description="The consumer that starts it; else the key.")] = None
     request: Annotated[RequestId | None, Meta(description="A request with the same id is the same job.")] = None
 
-    def where(self) -> DeadFilter:
-        return DeadFilter.of(cast("Where", same_fields(self, DeadFilter)))
+    def core(self, started_by: str) -> redrive.RedriveOptions:
+        return redrive.RedriveOptions(
+            where=DeadFilter.of(cast("Where", same_fields(self, DeadFilter))),
+            rate=self.rate,
+            canary=self.canary,
+            target=self.target,
+            started_by=started_by,
+            request=self.request or uuid4(),
+        )
 
 
 class DeadLetter(MessageFields, kw_only=True):

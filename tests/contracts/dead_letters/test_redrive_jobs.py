@@ -10,7 +10,7 @@ import pytest
 from tarry import Message, Queue
 from tarry.api._sync.redrives import Redrive
 from tarry.app import App
-from tarry.core.dead_letters.redrive import EVERY_LETTER, RedrivePhase, RedriveState
+from tarry.core.dead_letters.redrive import RedriveOptions, RedrivePhase, RedriveState
 from tarry.core.errors import InvalidState, UnknownRedrive
 from tests.kit.backends import where_the_messages_are
 from tests.kit.clocks import START, WatchedClock
@@ -244,15 +244,8 @@ class TestOrders:
 
     @pytest.mark.usefixtures("queue_exists")
     def test_the_same_request_is_the_same_job(self, app: App, queue: Queue[Any]) -> None:
-        request = uuid4()
-        made = [
-            app.store.run(
-                app.store.dead_letters.start_redrive(
-                    queue.name, where=EVERY_LETTER, rate=None, canary=0, started_by=None, request=request
-                )
-            )
-            for _ in range(2)
-        ]
+        options = RedriveOptions(request=uuid4())
+        made = [app.store.run(app.store.dead_letters.start_redrive(queue.name, options)) for _ in range(2)]
         assert made[0].id == made[1].id
 
     def test_a_renamed_queue_goes_on_under_its_name_and_a_deleted_one_ends_it(

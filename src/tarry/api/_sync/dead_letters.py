@@ -13,7 +13,15 @@ from tarry.api.decoding import decoded
 from tarry.core import limits
 from tarry.core._sync.ports import Store
 from tarry.core.codecs import Codec
-from tarry.core.dead_letters.redrive import DeadFilter, DeadGroup, Matching, Where, check_canary, check_rate
+from tarry.core.dead_letters.redrive import (
+    DeadFilter,
+    DeadGroup,
+    Matching,
+    RedriveOptions,
+    Where,
+    check_canary,
+    check_rate,
+)
 from tarry.core.messages.model import DeadLetter
 
 P = TypeVar("P")
@@ -69,19 +77,15 @@ class DeadLetters(Generic[P]):
         to the queue `target` instead of their own.
 
         A sweeper advances it, or a caller of `advance`. It may be paused, resumed and cancelled at any time."""
-        job = self._store.run(
-            self._role.start_redrive(
-                self._queue,
-                where=DeadFilter.of(where),
-                rate=check_rate(rate),
-                canary=check_canary(canary),
-                started_by=limits.check_consumer(consumer) or self._consumer,
-                request=uuid4(),
-                target=None if target is None else limits.check_queue_name(target),
-            ),
-            conn,
+        options = RedriveOptions(
+            where=DeadFilter.of(where),
+            rate=check_rate(rate),
+            canary=check_canary(canary),
+            started_by=limits.check_consumer(consumer) or self._consumer,
+            request=uuid4(),
+            target=None if target is None else limits.check_queue_name(target),
         )
-        return Redrive(self._store, job)
+        return Redrive(self._store, self._store.run(self._role.start_redrive(self._queue, options), conn))
 
     def discard(self, *, conn: Any = None, **where: Unpack[Where]) -> int:
         """Discard dead letters: all, or those that match."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple, TypedDict
+from uuid import UUID
 
 from tarry.core import limits
 from tarry.core.dead_letters.fingerprints import LENGTH, headline
@@ -213,6 +214,36 @@ class RedriveJob:
     def rest_for(self, moved: int) -> timedelta:
         """The pause after this many messages that keeps the rate."""
         return timedelta(0) if self.rate is None else timedelta(seconds=moved / self.rate)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedriveOptions:
+    """How a job is started."""
+
+    where: DeadFilter = EVERY_LETTER
+    rate: float | None = None
+    canary: int = 0
+    target: str | None = None
+    started_by: str | None = None
+    request: UUID
+    """Identifies the job: the same request again returns the same job."""
+
+    def begin(self, id: int, queue: str, total: Counted, now: datetime) -> RedriveJob:
+        return RedriveJob(
+            id=id,
+            queue=queue,
+            where=self.where,
+            state=RedriveState.RUNNING,
+            phase=RedrivePhase.CANARY if self.canary else RedrivePhase.REST,
+            total=total,
+            created_at=now,
+            updated_at=now,
+            next_at=now,
+            rate=self.rate,
+            canary=self.canary,
+            target=None if self.target == queue else self.target,
+            started_by=self.started_by,
+        )
 
 
 class Canary(NamedTuple):

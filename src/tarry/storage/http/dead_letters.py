@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
-from uuid import UUID
 
 from tarry.core.dead_letters.redrive import (
     EVERY_LETTER,
@@ -13,6 +12,7 @@ from tarry.core.dead_letters.redrive import (
     DeadPosition,
     Matching,
     RedriveJob,
+    RedriveOptions,
     RedriveState,
 )
 from tarry.core.errors import InvalidInput, UnknownRedrive
@@ -21,7 +21,7 @@ from tarry.core.messages.model import Counted, DeadLetter, MessagePosition
 from tarry.storage.http.call import Call, Op, fetch, fetch_pages, fetch_unless, new_key, operation, queue_call
 from tarry.storage.http.messages import VERSIONS, batches
 from tarry.wire import dead_letters as wire
-from tarry.wire.base import data_of
+from tarry.wire.base import data_of, same_fields
 from tarry.wire.ids import position_text
 from tarry.wire.queues import ReasonRequest
 
@@ -80,20 +80,8 @@ class HttpDeadLetters:
         return (yield from fetch(wire.Discarded, queue_call("DELETE", queue, "/dead", params=_query(where)))).discarded
 
     @operation
-    def start_redrive(
-        self,
-        queue: str,
-        *,
-        where: DeadFilter,
-        rate: float | None,
-        canary: int,
-        started_by: str | None,
-        request: UUID,
-        target: str | None = None,
-    ) -> Op[RedriveJob]:
-        body = wire.StartRedriveRequest.of_core(
-            where, rate=rate, canary=canary, started_by=started_by, request=request, target=target
-        )
+    def start_redrive(self, queue: str, options: RedriveOptions) -> Op[RedriveJob]:
+        body = wire.StartRedriveRequest.of_core(options, **same_fields(options.where, wire.StartRedriveRequest))
         return (yield from fetch(wire.Redrive, queue_call("POST", queue, "/dead:start_redrive", body))).core()
 
     @operation

@@ -19,6 +19,7 @@ from tarry.core.dead_letters.redrive import (
     DeadPosition,
     Matching,
     RedriveJob,
+    RedriveOptions,
     RedrivePhase,
     RedriveState,
     judged,
@@ -95,39 +96,15 @@ class MemoryDeadLetters(MemoryRole):
         return self._state.queue(queue).discard(where)
 
     @locked
-    def start_redrive(
-        self,
-        queue: str,
-        *,
-        where: DeadFilter,
-        rate: float | None,
-        canary: int,
-        started_by: str | None,
-        request: UUID,
-        target: str | None = None,
-    ) -> RedriveJob:
-        now = self._now
+    def start_redrive(self, queue: str, options: RedriveOptions) -> RedriveJob:
         state = self._state.queue(queue)
-        into = state if target is None else self._state.queue(target)
+        into = state if options.target is None else self._state.queue(options.target)
         for running in self._jobs.values():
-            if running.request == request:
+            if running.request == options.request:
                 return running.current
-        job = RedriveJob(
-            id=len(self._jobs) + 1,
-            queue=queue,
-            where=where,
-            state=RedriveState.RUNNING,
-            phase=RedrivePhase.CANARY if canary else RedrivePhase.REST,
-            total=_count(state, where, 100_000).letters,
-            created_at=now,
-            updated_at=now,
-            next_at=now,
-            rate=rate,
-            canary=canary,
-            started_by=started_by,
-            target=None if into is state else target,
-        )
-        self._jobs[job.id] = _Running(state, into, job, request, before_version=state.next_version())
+        total = _count(state, options.where, 100_000).letters
+        job = options.begin(len(self._jobs) + 1, queue, total, self._now)
+        self._jobs[job.id] = _Running(state, into, job, options.request, before_version=state.next_version())
         return job
 
     @locked

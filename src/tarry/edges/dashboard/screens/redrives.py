@@ -14,6 +14,7 @@ from tarry.core.dead_letters.redrive import (
     MOST_CANARIES,
     DeadFilter,
     RedriveJob,
+    RedriveOptions,
     RedriveOutcome,
     RedrivePhase,
     RedriveState,
@@ -109,17 +110,15 @@ async def start(view: View) -> Response:
         request = UUID(view.form.get("request", ""))
     except ValueError:
         raise InvalidInput("the form names no request", hint="start again from the list of dead letters") from None
-    job = await view.run(
-        view.app.store.dead_letters.start_redrive(
-            queue,
-            where=where,
-            rate=plan.rate,
-            canary=plan.canary,
-            started_by=view.visitor.id,
-            request=request,
-            target=plan.target,
-        )
+    options = RedriveOptions(
+        where=where,
+        rate=plan.rate,
+        canary=plan.canary,
+        started_by=view.visitor.id,
+        request=request,
+        target=plan.target,
     )
+    job = await view.run(view.app.store.dead_letters.start_redrive(queue, options))
     # The first step at once, to be seen on its page; a sweeper makes the others.
     await view.run(view.app.store.dead_letters.advance_redrive(job.id))
     to = f" to {job.target}" if job.target else ""

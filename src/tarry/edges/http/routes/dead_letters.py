@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any
-from uuid import uuid4
 
 from fastapi import APIRouter, Depends, Path, Query
 from starlette.responses import Response
@@ -109,19 +108,10 @@ async def start_redrive(
     """Redrive them by a job that a sweeper advances: at a rate, canaries first. See /v1/redrives/{job}."""
     options = body or wire.StartRedriveRequest()
     await request.queues.get(queue)
-    where, started_by = options.where(), limits.check_consumer(options.started_by) or request.caller.id
-    job_id = options.request or uuid4()
+    started_by = limits.check_consumer(options.started_by) or request.caller.id
     if options.target is not None:
         request.caller.require(Action.PRODUCE, options.target)
-    operation = request.store.dead_letters.start_redrive(
-        queue,
-        where=where,
-        rate=options.rate,
-        canary=options.canary,
-        started_by=started_by,
-        request=job_id,
-        target=options.target,
-    )
+    operation = request.store.dead_letters.start_redrive(queue, options.core(started_by))
     return await run_idempotent(request, partial(request.run, operation), wire.Redrive.of, status=202)
 
 

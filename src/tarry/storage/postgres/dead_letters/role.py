@@ -13,7 +13,6 @@ from datetime import datetime, timedelta
 from functools import partial
 from operator import attrgetter
 from typing import TypeVar
-from uuid import UUID
 
 from tarry.core.dead_letters.fingerprints import READ, fingerprint
 from tarry.core.dead_letters.redrive import (
@@ -25,6 +24,7 @@ from tarry.core.dead_letters.redrive import (
     DeadPosition,
     Matching,
     RedriveJob,
+    RedriveOptions,
     RedrivePhase,
     RedriveState,
     judged,
@@ -101,27 +101,13 @@ class PostgresDeadLetters(PostgresRole):
 
         return self._in_queue(steps)
 
-    def start_redrive(
-        self,
-        queue: str,
-        *,
-        where: DeadFilter,
-        rate: float | None,
-        canary: int,
-        started_by: str | None,
-        request: UUID,
-        target: str | None = None,
-    ) -> PostgresOperation[RedriveJob]:
-        count = self.count(queue, where=where, limit=MOST_COUNTED)
+    def start_redrive(self, queue: str, options: RedriveOptions) -> PostgresOperation[RedriveJob]:
+        count = self.count(queue, where=options.where, limit=MOST_COUNTED)
 
         def start(own: bool) -> Op[RedriveJob]:  # noqa: FBT001
             total = (yield from count.start(own)).letters
-            params = {
-                "queue": queue, "rate": rate, "canary": canary, "started_by": started_by, "request": request,
-                "target": target,
-            }  # fmt: skip
-            yield from statements.start(where, params, total, self._clock.pinned()).run()
-            return (yield from statements.jobs(request=request).run())[0]
+            yield from statements.start(queue, options, total, self._clock.pinned()).run()
+            return (yield from statements.jobs(request=options.request).run())[0]
 
         return PostgresOperation(lambda own: in_known_queue(lambda: start(own)))
 

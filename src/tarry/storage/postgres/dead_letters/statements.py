@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ from tarry.core.dead_letters.redrive import (
     DeadPosition,
     Matching,
     RedriveJob,
+    RedriveOptions,
     RedrivePhase,
     RedriveState,
 )
@@ -25,7 +26,7 @@ from tarry.core.maintenance.leadership import Leadership
 from tarry.core.messages.model import Counted, DeadLetter
 from tarry.storage.postgres.arrays import BigintArray, TextArray
 from tarry.storage.postgres.messages.statements import known, possible, storable
-from tarry.storage.postgres.statement import Row, Statement, bind, each, first, sql
+from tarry.storage.postgres.statement import Row, Statement, bind, each, first
 
 LOOKED_THROUGH = 10_000
 """Dead letters that a listing may scan for one page."""
@@ -77,15 +78,25 @@ def groups(queue: str, limit: int, cap: int) -> Statement[list[DeadGroup]]:
     return bind("dead_letters/groups", decode, queue=queue, limit=storable(limit), most=MOST_GROUPS, cap=cap + 1)
 
 
-def start(where: DeadFilter, params: Mapping[str, Any], total: Counted, now: datetime | None) -> Statement[None]:
-    """`params`: queue, target, rate, canary, started_by and request of the job."""
-    counted = {"total": total.n, "total_capped": total.capped}
-
+def start(queue: str, options: RedriveOptions, total: Counted, now: datetime | None) -> Statement[None]:
     def decode(rows: list[Row]) -> None:
-        if known(params["queue"], rows)[0].target is None and params["target"] is not None:
-            raise UnknownQueue(params["target"])
+        if known(queue, rows)[0].target is None and options.target is not None:
+            raise UnknownQueue(options.target)
 
-    return Statement(sql("dead_letters/redrive_start"), {**params, **counted, "now": now, **filtered(where)}, decode)
+    return bind(
+        "dead_letters/redrive_start",
+        decode,
+        queue=queue,
+        target=options.target,
+        rate=options.rate,
+        canary=options.canary,
+        started_by=options.started_by,
+        request=options.request,
+        total=total.n,
+        total_capped=total.capped,
+        now=now,
+        **filtered(options.where),
+    )
 
 
 def jobs(*, request: UUID | None = None, queue: str | None = None, limit: int = 1) -> Statement[list[RedriveJob]]:

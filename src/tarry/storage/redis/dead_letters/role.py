@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
-from uuid import UUID
 
 import msgspec
 
@@ -22,6 +21,7 @@ from tarry.core.dead_letters.redrive import (
     DeadPosition,
     Matching,
     RedriveJob,
+    RedriveOptions,
     RedrivePhase,
     RedriveState,
     judged,
@@ -169,43 +169,19 @@ class RedisDeadLetters(RedisRole):
             discarded += yield from self._in_queue(queue, "dead_letters/discard", versions=versions)
 
     @operation
-    def start_redrive(
-        self,
-        queue: str,
-        *,
-        where: DeadFilter,
-        rate: float | None,
-        canary: int,
-        started_by: str | None,
-        request: UUID,
-        target: str | None = None,
-    ) -> Op[RedriveJob]:
-        if target not in (None, queue):
+    def start_redrive(self, queue: str, options: RedriveOptions) -> Op[RedriveJob]:
+        if options.target not in (None, queue):
             raise InvalidState(
                 "the Redis store cannot redrive to another queue: two queues do not change together there",
                 hint=f"redrive to {queue} itself, or use the PostgreSQL store",
             )
-        total = (yield from self._count(queue, where, _COUNTED_AT_START)).letters
+        total = (yield from self._count(queue, options.where, _COUNTED_AT_START)).letters
         before_version = int((yield from self._in_queue(queue, "dead_letters/begin")))
         now = instant((yield from self._registry("dead_letters/jobs", id=0))[0])
-        job = RedriveJob(
-            id=0,
-            queue=queue,
-            where=where,
-            state=RedriveState.RUNNING,
-            phase=RedrivePhase.CANARY if canary else RedrivePhase.REST,
-            total=total,
-            created_at=now,
-            updated_at=now,
-            next_at=now,
-            rate=rate,
-            canary=canary,
-            started_by=started_by,
-        )
+        job = options.begin(0, queue, total, now)
         stored = StoredJob(job, (yield from self._ids(queue)).id or "", before_version)
-        id, text = yield from self._registry(
-            "dead_letters/add_job", [msgspec.json.encode(stored)], job_request=request.hex, next_at=str(micros(now))
-        )
+        about = {"job_request": options.request.hex, "next_at": str(micros(now))}
+        id, text = yield from self._registry("dead_letters/add_job", [msgspec.json.encode(stored)], **about)
         return (yield from self._current(id, _stored(text))).job
 
     @operation
