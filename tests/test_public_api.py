@@ -55,12 +55,11 @@ TWINS = [
 ]
 ONE_SIDED = {
     AsyncPostgresStore: {"open"},
-    ports.AsyncStore: {"analytics"},
     MemoryStore: {"events"},
     App: {"pipeline"},
     AsyncApp: {"blocking", "sweeper"},
 }
-"""A pool that awaits must be opened by code that awaits; blocking code reads analytics by `App.pipeline`; the memory's
+"""A pool that awaits must be opened by code that awaits; the memory's
 whole journal is for tests; the jobs of the pipeline block, and loops do not."""
 
 by_name = pytest.mark.parametrize(("blocking", "awaiting"), TWINS, ids=lambda kind: kind.__name__)
