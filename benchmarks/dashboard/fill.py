@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, LiteralString, cast
+from typing import LiteralString, cast
 
 import psycopg
+from psycopg.conninfo import make_conninfo
 
 from tarry.app import connect, connect_async
 from tarry.core.cron.model import ScheduleSpec
@@ -18,6 +19,8 @@ from tarry.core.dead_letters.fingerprints import fingerprint
 
 BATCH = 1_000
 """Events of one transaction."""
+PART = 500_000
+"""Events that are rolled up at once."""
 ERRORS = (
     "TimeoutError: no response after 30.0 s",
     "HTTPError: 503 Service Unavailable",
@@ -64,18 +67,24 @@ def fill(dsn: str, sizes: Sizes) -> None:
         conn.execute("select tarry.journal_partition(current_date + day) from generate_series(-1, 3) day")
         for rows in _BULK:
             conn.execute(_sql(rows), parameters)
-        conn.execute(_sql("events"))
-        load: tuple[Any, ...] = (sizes.events, BATCH, sizes.queues, sizes.consumers)
-        conn.execute("call pg_temp.load_events(%s, %s, %s, %s)", load)
-        conn.execute("vacuum (analyze) tarry.message, tarry.dead_letter, tarry.event")
+        conn.execute("vacuum (analyze) tarry.message, tarry.dead_letter")
 
 
 async def derive(dsn: str, sizes: Sizes) -> None:
-    """What the library itself computes: rollups of all events, and schedules."""
-    async with connect_async(dsn) as app:
-        while not (await app.store.run(app.store.rollups.roll_up())).complete:
+    """Events, rolled up by the library in parts as a sweeper does, since one window of all would not fit into memory; and
+    schedules."""
+    dsn = make_conninfo(dsn, options="-c work_mem=256MB")
+    async with connect_async(dsn) as app, await psycopg.AsyncConnection.connect(dsn, autocommit=True) as conn:
+        await conn.execute("set synchronous_commit = off")
+        await conn.execute(_sql("events"))
+        for first in range(1, sizes.events + 1, PART):
+            part = (first, min(first + PART - 1, sizes.events), sizes.events, BATCH, sizes.queues, sizes.consumers)
+            await conn.execute("call pg_temp.load_events(%s, %s, %s, %s, %s, %s)", part)
+            while not (await app.store.run(app.store.rollups.roll_up())).complete:
+                pass
+        while await app.store.run(app.store.rollups.forget(limit=1_000_000)):
             pass
-        await app.store.run(app.store.rollups.forget())
+        await conn.execute("vacuum (analyze) tarry.event, tarry.rollup, tarry.rollup_time, tarry.rollup_consumer")
         for first in range(0, sizes.schedules, 1_000):
             await app.schedules.apply([_spec(n) for n in range(first, min(first + 1_000, sizes.schedules))])
 

@@ -108,7 +108,7 @@ def test_a_look_back_does_not_walk_a_long_journal(journal: Journal) -> None:
 
     def stretch() -> Statement[Any]:
         head = journal.head()
-        part = {"from_xid": head - 1, "to_xid": head, "until_id": 2**63 - 1, "limit": 100}
+        part = {"from_xid": head - 1, "to_xid": head, "until_id": 2**63 - 1, "limit": 100, "most": None}
         return bind("journal/recent", list[Any], **filters, **part)
 
     journal.touched(stretch())

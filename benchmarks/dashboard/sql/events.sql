@@ -1,7 +1,8 @@
--- Events of messages that were offered, leased and acked within the last day, in the order of time, many per transaction.
-create procedure pg_temp.load_events(events bigint, batch bigint, queues int, consumers int) language plpgsql as $$
+-- A part of the events of messages that were offered, leased and acked within the last day, in the order of time, many per
+-- transaction.
+create procedure pg_temp.load_events(first bigint, last bigint, events bigint, batch bigint, queues int, consumers int) language plpgsql as $$
 begin
-    for begin_at in 1..events by batch loop
+    for begin_at in first..last by batch loop
         insert into tarry.event (at, version, due_at, leased_at, lease_until, kind, queue, attempt, size, priority, key, consumer)
         select at, n / 3, at - interval '2 seconds' * random(),
             case when n % 3 = 2 then at - interval '1 second' * random() end,
@@ -10,7 +11,7 @@ begin
             'done-' || lpad((n / 3)::text, 8, '0'), case when n % 3 > 0 then 'worker-' || n / 3 % consumers end
         from (
             select n, now() - (events - n) * (interval '1 day' / events) as at
-            from generate_series(begin_at, least(begin_at + batch - 1, events)) n
+            from generate_series(begin_at, least(begin_at + batch - 1, last)) n
         ) rows;
         commit;
     end loop;

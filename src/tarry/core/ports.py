@@ -349,11 +349,31 @@ class RollupsRole(Protocol):
         ...
 
     def slices(
-        self, width: timedelta, since: datetime, until: datetime, *, queue: str | None = None
-    ) -> Operation[list[QueueSlice]]: ...
+        self,
+        width: timedelta,
+        since: datetime,
+        until: datetime,
+        *,
+        queue: str | None = None,
+        sum_of: Sequence[str] | None = None,
+    ) -> Operation[list[QueueSlice]]:
+        """`sum_of`: the sums over these queues instead, under the name ""."""
+        ...
+
     def times(
-        self, measure: Measure, width: timedelta, since: datetime, until: datetime, *, queue: str | None = None
-    ) -> Operation[list[TimeBucket]]: ...
+        self,
+        measure: Measure,
+        width: timedelta,
+        since: datetime,
+        until: datetime,
+        *,
+        queue: str | None = None,
+        sum_of: Sequence[str] | None = None,
+        whole: bool = False,
+    ) -> Operation[list[TimeBucket]]:
+        """`sum_of`: as for slices; `whole`: one histogram of the whole window, as if it were one slice."""
+        ...
+
     def consumers(
         self, width: timedelta, since: datetime, until: datetime, *, queue: str | None = None
     ) -> Operation[list[ConsumerSlice]]:

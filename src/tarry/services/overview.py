@@ -21,6 +21,10 @@ SPARK_FOR = timedelta(minutes=30)
 _FRESH_S = 1.0
 _CATCH_UP_S = 0.1
 """How long a page waits for rollups that are far behind."""
+COUNTED = 5_000
+"""Messages of a state that are counted, which all queues share."""
+_LEAST_COUNTED = 100
+"""Of each queue."""
 _log = logging.getLogger("tarry")
 OfQueue = TypeVar("OfQueue", QueueSlice, TimeBucket, ConsumerSlice)
 
@@ -59,6 +63,8 @@ class TimeSeries:
     starts: Sequence[datetime]
     slices: Sequence[QueueSlice]
     lags: Sequence[Lag]
+    buckets: Sequence[TimeBucket]
+    """The histograms of which the lags are made."""
     live: Sequence[int | None]
     """Live messages at the end of each point; None if the total is not known."""
     dead: Sequence[int | None]
@@ -76,16 +82,17 @@ class QueueRow:
 
 
 async def queue_rows(
-    store: AsyncStore, now: datetime, sees: Callable[[str], bool], *, queue: str | None = None, count_to: int = 1_000
+    store: AsyncStore, now: datetime, sees: Callable[[str], bool], *, queue: str | None = None
 ) -> list[QueueRow]:
     """The visible queues by name, each with its state, its last half hour and what is wrong with it."""
     minute = _floor(now, MINUTE)
     since, until = minute - SPARK_FOR + MINUTE, minute + MINUTE
     lately = now - JUDGED_FOR
     infos = {info.name: info for info in await store.run(store.queues.infos())}
+    count_to = COUNTED if queue else max(_LEAST_COUNTED, COUNTED // max(1, len(infos)))
     standings = await store.run(store.rollups.standings(limit=count_to, queue=queue))
     slices = _by_queue(await store.run(store.rollups.slices(MINUTE, since, until, queue=queue)))
-    lags = _by_queue(await store.run(store.rollups.times(Measure.LAG, MINUTE, lately, until, queue=queue)))
+    lags = _by_queue(await store.run(store.rollups.times(Measure.LAG, MINUTE, lately, until, queue=queue, whole=True)))
     consumers = _by_queue(await store.run(store.rollups.consumers(MINUTE, lately, until, queue=queue)))
     rows: list[QueueRow] = []
     for standing in standings:
@@ -106,21 +113,17 @@ async def time_series(
     starts: Sequence[datetime],
     width: timedelta,
     rows: Sequence[QueueRow],
-    *,
-    queue: str | None = None,
 ) -> TimeSeries:
     """The sums over the queues of `rows` at each of `starts`."""
-    names = {row.name for row in rows}
+    names = [row.name for row in rows]
     since, until = starts[0], starts[-1] + width
-    slices = [
-        row for row in await store.run(store.rollups.slices(width, since, until, queue=queue)) if row.queue in names
-    ]
-    buckets = await store.run(store.rollups.times(Measure.LAG, width, since, until, queue=queue))
+    slices = await store.run(store.rollups.slices(width, since, until, sum_of=names))
+    buckets = await store.run(store.rollups.times(Measure.LAG, width, since, until, sum_of=names))
     by_start: dict[datetime, list[TimeBucket]] = defaultdict(list)
     for bucket in buckets:
-        if bucket.queue in names:
-            by_start[bucket.start_at].append(bucket)
-    ordered = _sums(starts, slices)
+        by_start[bucket.start_at].append(bucket)
+    sums = {row.start_at: row for row in slices}
+    ordered = [sums.get(start) or QueueSlice("", start) for start in starts]
     standings = [row.health.standing for row in rows]
     live_totals = [standing.live_total for standing in standings]
     dead_totals = [standing.dead_total for standing in standings]
@@ -128,21 +131,10 @@ async def time_series(
         starts=starts,
         slices=ordered,
         lags=[Lag.of(summed(by_start[start])) for start in starts],
+        buckets=buckets,
         live=_backwards(live_totals, [row.live_delta for row in ordered]),
         dead=_backwards(dead_totals, [row.dead_delta for row in ordered]),
     )
-
-
-def _sums(starts: Sequence[datetime], slices: Sequence[QueueSlice]) -> list[QueueSlice]:
-    by_start: dict[datetime, list[QueueSlice]] = defaultdict(list)
-    for row in slices:
-        by_start[row.start_at].append(row)
-    return [_sum(start, by_start[start]) for start in starts]
-
-
-def _sum(start: datetime, rows: Sequence[QueueSlice]) -> QueueSlice:
-    totals = [sum(numbers) for numbers in zip(*(row[2:] for row in rows), strict=True)]
-    return QueueSlice("", start, *totals)
 
 
 def _backwards(totals: Sequence[int | None], deltas: Sequence[int]) -> list[int | None]:

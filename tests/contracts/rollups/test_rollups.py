@@ -88,6 +88,41 @@ class TestTimes:
         assert (consumer.consumer, consumer.leased, consumer.acked, round(consumer.work_s, 3)) == ("tester", 1, 1, 2.0)
 
 
+class TestSums:
+    def test_slices_and_times_are_summed_over_named_queues(
+        self, app: App, queue: Queue[Any], clock: WatchedClock
+    ) -> None:
+        for name in ("", "-other", "-third"):
+            own = app.queue(f"{queue.name}{name}")
+            own.offer("a", 1)
+            own.offer("b", 1)
+        clock.advance(2 * SECOND)
+        for name in ("", "-other", "-third"):
+            take(app.queue(f"{queue.name}{name}"))
+        roll_up(app)
+        names, window = [queue.name, f"{queue.name}-other"], (MINUTE, START - HOUR, START + HOUR)
+        (row,) = app.store.run(app.store.rollups.slices(*window, sum_of=names))
+        assert (row.queue, row.offered, row.leased, row.live_delta) == ("", 4, 2, 4)
+        (bucket,) = app.store.run(app.store.rollups.times(Measure.LAG, *window, sum_of=names))
+        assert (bucket.queue, bucket.start_at, bucket.n) == ("", row.start_at, 2)
+        assert app.store.run(app.store.rollups.slices(*window, sum_of=[])) == []
+
+    def test_the_times_of_a_whole_window_are_one_histogram(
+        self, app: App, queue: Queue[Any], clock: WatchedClock
+    ) -> None:
+        for key in "abc":
+            queue.offer(key, 1)
+            clock.advance(2 * SECOND)
+            take(queue).ack()
+            clock.advance(MINUTE)
+        roll_up(app)
+        since = START - HOUR
+        rows = app.store.run(
+            app.store.rollups.times(Measure.LAG, MINUTE, since, START + HOUR, queue=queue.name, whole=True)
+        )
+        assert [(row.queue, row.start_at, row.n) for row in rows] == [(queue.name, since, 3)]
+
+
 class TestStandings:
     def test_a_queue_has_its_counts_and_its_exact_totals(
         self, app: App, queue: Queue[Any], clock: WatchedClock

@@ -25,10 +25,12 @@ def start_of(event: Event, width: timedelta) -> datetime:
     return event.at - timedelta(seconds=event.at.timestamp() % width.total_seconds())
 
 
-def slices_of(events: Timed) -> list[QueueSlice]:
+def slices_of(events: Timed, sum_of: Sequence[str] | None = None) -> list[QueueSlice]:
     totals: dict[tuple[datetime, str], Counter[str]] = {}
     for start, event in events:
-        total = totals.setdefault((start, event.queue), Counter())
+        if sum_of is not None and event.queue not in sum_of:
+            continue
+        total = totals.setdefault((start, event.queue if sum_of is None else ""), Counter())
         if event.kind in _COUNTED:
             total[_COUNTED[event.kind]] += 1
         total["live_delta"] += (event.kind in BEGINS) - (event.kind in ENDS)
@@ -36,12 +38,16 @@ def slices_of(events: Timed) -> list[QueueSlice]:
     return [QueueSlice(name, start, **total) for (start, name), total in sorted(totals.items())]
 
 
-def times_of(events: Timed, measure: Measure) -> list[TimeBucket]:
+def times_of(
+    events: Timed, measure: Measure, sum_of: Sequence[str] | None = None, whole_at: datetime | None = None
+) -> list[TimeBucket]:
+    """`whole_at`: the beginning of the window, if it is one slice."""
     totals: Counter[tuple[datetime, str, int]] = Counter()
     for start, event in events:
         took = measured(event)
-        if took is not None and took[0] is measure:
-            totals[start, event.queue, bucket_of(took[1])] += 1
+        if took is not None and took[0] is measure and (sum_of is None or event.queue in sum_of):
+            name = event.queue if sum_of is None else ""
+            totals[whole_at or start, name, bucket_of(took[1])] += 1
     return [TimeBucket(name, start, bucket, n) for (start, name, bucket), n in sorted(totals.items())]
 
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from tarry.core.journal.events import Event, EventKind
-from tarry.core.messages.model import Counts
+from tarry.core.messages.model import Counted, Counts
 
 WIDTHS: Mapping[timedelta, timedelta] = {
     timedelta(seconds=10): timedelta(hours=3),
@@ -23,7 +23,7 @@ CONSUMER_WIDTHS = (timedelta(minutes=1), timedelta(hours=1))
 _PER_OCTAVE = 4
 LAST_BUCKET = 200
 MOST_ROWS = 200_000
-DUE_COUNTED = 20_000
+DUE_COUNTED = 10_000
 """Messages that `due_ahead` counts of one priority, which all queues share."""
 LEAST_DUE_COUNTED = 100
 """Of each queue, however many there are."""
@@ -87,6 +87,12 @@ class Standing:
     live_total: int | None = None
     """Exact, as of the last roll-up; None where the journal is off or nothing was rolled up yet."""
     dead_total: int | None = None
+
+    @property
+    def dead(self) -> Counted:
+        """Exact where the total is known; it may be a moment old, so it is not less than what was counted."""
+        counted = self.counts.dead
+        return counted if self.dead_total is None else Counted(max(self.dead_total, counted.n))
 
 
 class DeathSlice(NamedTuple):

@@ -11,7 +11,7 @@ from tarry.core.messages.model import Counted, DeadLetter, KeptMessage, MessageP
 from tarry.core.messages.states import State
 
 WALK = 10_000
-"""Messages that one search may scan, shared by its queues; per priority."""
+"""Messages that one search may scan, more or less, of all its queues."""
 _SHARED = ("queue", "key", "version", "attempt", "priority", "due_at", "consumer", "type")
 
 

@@ -63,7 +63,7 @@ class Badges:
     async def _read(self) -> None:
         try:
             standings = await self._store.run(self._store.rollups.standings(limit=100))
-            dead = {row.queue: row.counts.dead.n if row.dead_total is None else row.dead_total for row in standings}
+            dead = {row.queue: row.dead.n for row in standings}
             page = await self._store.run(
                 self._store.analytics.anomalies(AnalyticsQuery(limit=_OPEN), acknowledged=False)
             )

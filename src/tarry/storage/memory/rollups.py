@@ -36,15 +36,29 @@ class MemoryRollups(MemoryRole):
 
     @locked
     def slices(
-        self, width: timedelta, since: datetime, until: datetime, *, queue: str | None = None
+        self,
+        width: timedelta,
+        since: datetime,
+        until: datetime,
+        *,
+        queue: str | None = None,
+        sum_of: Sequence[str] | None = None,
     ) -> list[QueueSlice]:
-        return slices_of(self._events(width, since, until, queue))
+        return slices_of(self._events(width, since, until, queue), sum_of)
 
     @locked
     def times(
-        self, measure: Measure, width: timedelta, since: datetime, until: datetime, *, queue: str | None = None
+        self,
+        measure: Measure,
+        width: timedelta,
+        since: datetime,
+        until: datetime,
+        *,
+        queue: str | None = None,
+        sum_of: Sequence[str] | None = None,
+        whole: bool = False,
     ) -> list[TimeBucket]:
-        return times_of(self._events(width, since, until, queue), measure)
+        return times_of(self._events(width, since, until, queue), measure, sum_of, since if whole else None)
 
     @locked
     def consumers(

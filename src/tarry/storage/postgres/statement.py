@@ -74,7 +74,9 @@ def first(decode: Callable[[Row], R]) -> Callable[[list[Row]], R | None]:
 
 def made(kind: Callable[..., R]) -> Callable[[Row], R]:
     """The decoder of a row whose columns are the arguments of `kind`."""
-    return lambda row: kind(**row._asdict())
+    fields: Any = getattr(kind, "_fields", None)
+    make: Any = getattr(kind, "_make", None)
+    return lambda row: make(row) if row._fields == fields else kind(**row._asdict())
 
 
 def bind(name: LiteralString, decode: Callable[[list[Row]], R] = no_result, /, **params: Any) -> Statement[R]:

@@ -191,9 +191,8 @@ async def _grid(
 ) -> Grid:
     store, every = view.app.store, span.every
     await view.dashboard.roll_ups.fresh()
-    past = [
-        row for row in await view.run(store.rollups.slices(every, first, view.now, queue=queue)) if view.sees(row.queue)
-    ]
+    names = [name for name in await view.queues() if queue in (None, name)]
+    past = await view.run(store.rollups.slices(every, first, view.now, sum_of=names))
     due = [
         row for row in await view.run(store.rollups.due_ahead(since, until, every, queue=queue)) if view.sees(row.queue)
     ]
@@ -204,7 +203,7 @@ async def _grid(
 
     def cell_at(at: datetime) -> CalendarCell:
         start = since + (at - since) // every * every
-        return cells.setdefault(start, CalendarCell(start))
+        return cells.get(start) or cells.setdefault(start, CalendarCell(start))
 
     for row in past:
         cell = cell_at(row.start_at)
@@ -225,7 +224,7 @@ async def _grid(
     most = Counter[str]()
     for row in due:
         most[row.queue] += row.messages
-    counted = due_share(1 if queue else len(await view.app.queues.list()))
+    counted = due_share(len(names))
     return Grid(cells, counted if any(n >= counted for n in most.values()) else None, len(states), left_out)
 
 

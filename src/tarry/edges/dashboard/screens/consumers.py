@@ -12,9 +12,10 @@ from typing import Any
 from tarry.core.analytics.port import AnalyticsQuery
 from tarry.core.dead_letters.fingerprints import fingerprint, pattern
 from tarry.core.journal.events import Event, EventKind
-from tarry.core.messages.model import StoredMessage
+from tarry.core.messages.model import Counted, StoredMessage
 from tarry.core.messages.states import State
 from tarry.core.rollups.model import CONSUMER_WIDTHS, ConsumerSlice
+from tarry.core.search.hits import SearchPage
 from tarry.core.search.query import Search
 from tarry.edges.dashboard import commands
 from tarry.edges.dashboard.commands import Commands, path
@@ -26,6 +27,7 @@ from tarry.edges.http.problems import Problem
 
 screen = Screen("consumers", "Consumers", "/consumers", shortcut="w", icon="consumers")
 LEASES = 1_000
+_SHOWN = 200
 ATTEMPTS = 1_000
 """Attempts whose times are read from the journal, of all consumers together."""
 _ATTEMPTS_S = 5.0
@@ -81,7 +83,7 @@ COLUMNS = (
 
 @screen.page("/consumers")
 async def consumers(view: View) -> Page:
-    rows = await _rows(view)
+    rows = await _rows(view, (await _leases(view)).messages)
     after = view.query.get("after", "")
     rest = [row for row in rows if row.name > after]
     page = rest[: view.limit]
@@ -111,19 +113,19 @@ async def consumers(view: View) -> Page:
 @screen.page("/consumers/{consumer:path}")
 async def consumer(view: View) -> Page:
     name, store = view.path["consumer"], view.app.store
-    rows = await _rows(view)
+    page = await _leases(view)
+    rows = await _rows(view, page.messages)
     row = next((row for row in rows if row.name == name), None)
-    names = await view.queues()
-    leases = await view.run(store.search.messages(Search(state=State.LEASED, consumer=name), names, limit=200))
+    leases = [message for message in page.messages if message.consumer == name]
     failed = await view.run(store.analytics.events(AnalyticsQuery(limit=500), kinds=_FAILED, consumer=name))
     failures = [event for event in failed.rows if view.sees(event.queue) and not _is_repeated(event)]
     if row is None:
-        if not leases.messages and not failures:
+        if not leases and not failures:
             hint = "choose a longer time range; the names of consumers are those that workers give themselves"
             raise Problem(
                 404, "not_found", f"no consumer {name!r:.100} was active in the last {view.range.name}", hint=hint
             )
-        row = ConsumerRow(name, is_stale=True, in_flight=len(leases.messages))
+        row = ConsumerRow(name, is_stale=True, in_flight=len(leases))
     redaction = view.redaction
     return view.page(
         "consumer.html",
@@ -131,7 +133,8 @@ async def consumer(view: View) -> Page:
         topics=("consumers", "messages", "clock"),
         row=row,
         listing=Listing(columns=COLUMNS, rows=[row], name="consumers"),
-        leases=leases,
+        leases=leases[:_SHOWN],
+        leased=Counted(len(leases), page.matching.capped),
         groups=[
             {**group, "pattern": redaction.text(str(group["pattern"])), "error": redaction.text(str(group["error"]))}
             for group in _groups(failures, view.now)
@@ -143,7 +146,13 @@ async def consumer(view: View) -> Page:
     )
 
 
-async def _rows(view: View) -> list[ConsumerRow]:
+async def _leases(view: View) -> SearchPage:
+    """What consumers have leased, as far as a search goes: what is due first is leased first."""
+    search = Search(state=State.LEASED)
+    return await view.run(view.app.store.search.messages(search, await view.queues(), limit=LEASES))
+
+
+async def _rows(view: View, leases: Sequence[StoredMessage[bytes]]) -> list[ConsumerRow]:
     """By name, from rollups, from what is leased now, and from the newest attempts in the journal."""
     store = view.app.store
     await view.dashboard.roll_ups.fresh()
@@ -154,13 +163,12 @@ async def _rows(view: View) -> list[ConsumerRow]:
         for row in await view.run(store.rollups.consumers(width, floor(since, width), until))
         if view.sees(row.queue)
     ]
-    leases = await view.run(store.search.messages(Search(state=State.LEASED), await view.queues(), limit=LEASES))
     ended = await view.dashboard.remembered.get(
         ("attempts", view.range.name),
         _ATTEMPTS_S,
         lambda: store.run(store.analytics.events(AnalyticsQuery(limit=ATTEMPTS, since=since), kinds=_ENDED)),
     )
-    rows = _summed(slices, leases.messages)
+    rows = _summed(slices, leases)
     starts = [floor(since, width) + at * width for at in range(round((until - floor(since, width)) / width))][-60:]
     acked: dict[str, Counter[datetime]] = defaultdict(Counter)
     for piece in slices:

@@ -69,11 +69,10 @@ def letter_path(queue: str, version: int) -> str:
 @screen.page("/dead")
 async def groups(view: View) -> Page:
     store = view.app.store
-    standings = await view.run(store.rollups.standings(limit=1_000))
+    await view.dashboard.roll_ups.fresh()
+    standings = await view.run(store.rollups.standings(limit=100))
     dead = {
-        standing.queue: standing.counts.dead
-        for standing in standings
-        if standing.counts.dead.n and view.sees(standing.queue)
+        standing.queue: standing.dead for standing in standings if standing.counts.dead.n and view.sees(standing.queue)
     }
     named = view.query.get("queue") or None
     queues = [name for name in dead if named in (None, name)]

@@ -258,7 +258,7 @@ def _sentence(search: Search, hits: Hits, queues: Sequence[str]) -> str:
         return f"{scanned}: all that there are{'' if search == Search() else ' for this search'}."
     if search.keys is not None:
         return f"{scanned}, which is the limit: a longer key finds more."
-    return f"{scanned}, those due first, which is the limit of a page. The next page goes on from there."
+    return f"{scanned}, those due first. The next page goes on from there."
 
 
 def _suggestions(names: Sequence[str]) -> str:

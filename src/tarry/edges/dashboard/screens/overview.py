@@ -19,6 +19,8 @@ from tarry.services.overview import QueueRow, TimeSeries, queue_rows, time_serie
 
 screen = Screen("overview", "Overview", "/", shortcut="o", icon="overview")
 _MINUTE = timedelta(minutes=1)
+_TICKS_S = 10.0
+"""How long the ticks of the next hour are remembered: they follow from the schedules."""
 
 
 @screen.page("/")
@@ -71,7 +73,8 @@ async def next_hour(view: View, queue: str | None = None) -> dict[str, object]:
     for due in await view.run(store.rollups.due_ahead(since, until, _MINUTE, queue=queue)):
         if view.sees(due.queue):
             counts[due.start_at] += due.messages
-    for name, at, count in load_ahead(await view.app.schedules.list(), view.now, until):
+    planned = await view.dashboard.remembered.get(("ticks", since), _TICKS_S, lambda: _planned(view, until))
+    for name, at, count in planned:
         if at < until and view.sees(name) and queue in (None, name):
             ticks[floor(at, _MINUTE)] += count
     minutes = [since + at * _MINUTE for at in range(60)]
@@ -86,6 +89,10 @@ async def next_hour(view: View, queue: str | None = None) -> dict[str, object]:
         "messages": sum(counts.values()),
         "ticks": sum(ticks.values()),
     }
+
+
+async def _planned(view: View, until: datetime) -> list[tuple[str, datetime, int]]:
+    return list(load_ahead(await view.app.schedules.list(), view.now, until))
 
 
 def rates(series: TimeSeries, width: timedelta) -> dict[str, list[float | None]]:
@@ -123,13 +130,12 @@ def _latest(lags: Sequence[Lag]) -> Lag:
 def _totals(rows: list[QueueRow], series: TimeSeries, width: timedelta) -> dict[str, object]:
     health = [row.health for row in rows]
     oldest = max((h.standing.counts.lag_for for h in health), default=timedelta(0))
-    states = {
-        name: sum(getattr(h.standing.counts, name).n for h in health) for name in ("delayed", "ready", "leased", "dead")
-    }
-    capped = {
-        name: any(getattr(h.standing.counts, name).capped for h in health)
-        for name in ("delayed", "ready", "leased", "dead")
-    }
+    counted = [
+        {name: getattr(h.standing.counts, name) for name in ("ready", "leased")} | {"dead": h.standing.dead}
+        for h in health
+    ]
+    states = {name: sum(of[name].n for of in counted) for name in ("ready", "leased", "dead")}
+    capped = {name: any(of[name].capped for of in counted) for name in states}
     return {
         "offered_per_s": sum(h.offered_per_s for h in health),
         "acked_per_s": sum(h.acked_per_s for h in health),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 from tarry.core.analytics.port import AnalyticsQuery
 from tarry.core.dead_letters.fingerprints import headline
@@ -11,7 +13,7 @@ from tarry.core.errors import InvalidInput
 from tarry.core.journal.events import Event, JournalLevel
 from tarry.core.journal.past import PastMessage, past_messages
 from tarry.core.messages.states import LIVE, State
-from tarry.core.rollups.model import WIDTHS
+from tarry.core.rollups.model import WIDTHS, QueueSlice
 from tarry.core.search.query import Period, Search
 from tarry.edges.dashboard import commands
 from tarry.edges.dashboard.commands import Commands
@@ -33,12 +35,11 @@ async def at_instant(view: View) -> Page:
     queue, store = view.path["queue"], view.app.store
     info = await view.app.queues.get(queue)
     at = _instant(view)
+    slices = await _slices(view, queue, at)
     before = await view.run(store.analytics.events(AnalyticsQuery(queue=queue, until=at, limit=EVENTS)))
-    after = await view.run(store.analytics.events(AnalyticsQuery(queue=queue, since=at, until=view.now, limit=EVENTS)))
+    later, next_ones = await _after(view, queue, at, slices.rows)
     live = await view.run(store.search.messages(Search(created=Period(None, at)), [queue], limit=LIVE_ROWS))
-    later = after.rows[::-1] if after.next is None else []
-    next_ones = later or await _right_after(view, queue, at)
-    messages = past_messages(at, before.rows, later, live.messages)
+    messages = past_messages(at, before.rows, later or [], live.messages)
     offset = whole(view.query.get("after", ""), 6) or 0
     page = messages[offset : offset + view.limit]
     redaction = view.redaction
@@ -70,11 +71,11 @@ async def at_instant(view: View) -> Page:
             name="messages",
         ),
         counts=_counts(messages),
-        exact=await _exact(view, queue, at),
+        exact=await _exact(view, queue, slices),
         before=before.rows[:12],
         after=next_ones[:12],
         oldest=before.rows[-1].at if before.next is not None and before.rows else None,
-        later_is_cut=after.next is not None,
+        later_is_cut=later is None,
         live_is_cut=live.matching.capped or live.matching.n > len(live.messages),
         journal_since=await view.run(store.search.journal_since()),
         events=EVENTS,
@@ -87,14 +88,27 @@ async def at_instant(view: View) -> Page:
     )
 
 
-async def _right_after(view: View, queue: str, at: datetime) -> list[Event]:
-    """The first events after the instant where so many followed that they are not read: of a second, or of longer."""
+async def _after(
+    view: View, queue: str, at: datetime, slices: Sequence[QueueSlice]
+) -> tuple[list[Event] | None, Sequence[Event]]:
+    """All events since the instant, or None where the slices show that they are too many to be read; and the first ones."""
     analytics = view.app.store.analytics
+    if sum(_events_in(row) for row in slices if row.start_at > at) <= EVENTS:
+        query = AnalyticsQuery(queue=queue, since=at, until=view.now, limit=EVENTS)
+        after = await view.run(analytics.events(query))
+        if after.next is None:
+            rows = list(after.rows[::-1])
+            return rows, rows
     for seconds in (1, 60):
         query = AnalyticsQuery(queue=queue, since=at, until=at + timedelta(seconds=seconds), limit=EVENTS)
-        if rows := (await view.run(analytics.events(query))).rows:
-            return list(rows[::-1])
-    return []
+        if first := (await view.run(analytics.events(query))).rows:
+            return None, first[::-1]
+    return None, []
+
+
+def _events_in(row: QueueSlice) -> int:
+    """At least as many: some kinds are not counted."""
+    return row.offered + row.leased + row.acked + row.nacked + row.expired
 
 
 def _instant(view: View) -> datetime:
@@ -122,18 +136,30 @@ def _counts(messages: list[PastMessage]) -> dict[str, int]:
     return {state.value: sum(row.state is state for row in messages) for state in (*LIVE, State.DEAD)}
 
 
-async def _exact(view: View, queue: str, at: datetime) -> dict[str, object] | None:
-    """The numbers of live and dead messages, from the totals of now and what changed since; exact at the start of a slice."""
-    store = view.app.store
+class _Slices(NamedTuple):
+    """What happened since the beginning of the slice in which the instant lies."""
+
+    since: datetime | None
+    """None: no slices are kept for so long."""
+    rows: Sequence[QueueSlice]
+
+
+async def _slices(view: View, queue: str, at: datetime) -> _Slices:
     await view.dashboard.roll_ups.fresh()
     width = next((width for width, kept in WIDTHS.items() if at > view.now - kept + width), None)
-    standing = next(iter(await view.run(store.rollups.standings(queue=queue))), None)
-    if width is None or standing is None or standing.live_total is None or standing.dead_total is None:
+    if width is None:
+        return _Slices(None, ())
+    since = floor(at, width)
+    return _Slices(since, await view.run(view.app.store.rollups.slices(width, since, view.now + width, queue=queue)))
+
+
+async def _exact(view: View, queue: str, slices: _Slices) -> dict[str, object] | None:
+    """The numbers of live and dead messages, from the totals of now and what changed since; exact at the start of a slice."""
+    standing = next(iter(await view.run(view.app.store.rollups.standings(queue=queue, limit=1))), None)
+    if slices.since is None or standing is None or standing.live_total is None or standing.dead_total is None:
         return None
-    start = floor(at, width)
-    slices = await view.run(store.rollups.slices(width, start, view.now + width, queue=queue))
     return {
-        "at": start,
-        "live": max(0, standing.live_total - sum(row.live_delta for row in slices)),
-        "dead": max(0, standing.dead_total - sum(row.dead_delta for row in slices)),
+        "at": slices.since,
+        "live": max(0, standing.live_total - sum(row.live_delta for row in slices.rows)),
+        "dead": max(0, standing.dead_total - sum(row.dead_delta for row in slices.rows)),
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -33,7 +33,6 @@ from tarry.edges.http.problems import Problem
 from tarry.services.overview import queue_rows, time_series
 from tarry.wire.payload import Content
 
-COUNT_TO = 10_000
 _NEXT = 12
 _RETRIES = 12
 _PER_ROW = 8
@@ -57,14 +56,14 @@ NEXT_COLUMNS = (
 async def queue(view: View) -> Page:
     name, store = view.path["queue"], view.app.store
     await view.dashboard.roll_ups.fresh()
-    rows = await queue_rows(store, view.now, view.sees, queue=name, count_to=COUNT_TO)
+    rows = await queue_rows(store, view.now, view.sees, queue=name)
     if not rows:
         raise UnknownQueue(name)
     health = rows[0].health
     chosen = view.range
-    series = await time_series(store, chosen.starts, chosen.width, rows, queue=name)
-    lags = await view.run(store.rollups.times(Measure.LAG, chosen.width, chosen.since, chosen.until, queue=name))
-    work = await view.run(store.rollups.times(Measure.WORK, chosen.width, chosen.since, chosen.until, queue=name))
+    series = await time_series(store, chosen.starts, chosen.width, rows)
+    window = (chosen.width, chosen.since, chosen.until)
+    work = await view.run(store.rollups.times(Measure.WORK, *window, queue=name, whole=True))
     events = await view.dashboard.remembered.get(
         ("activity", name),
         _ACTIVITY_S,
@@ -81,9 +80,9 @@ async def queue(view: View) -> Page:
         series=series,
         rates=rates(series, chosen.width),
         sentences=sentences(series, chosen.name),
-        lag=Lag.of(summed(lags)),
+        lag=Lag.of(summed(series.buckets)),
         work=Lag.of(summed(work)),
-        heat=heat(lags, chosen),
+        heat=heat(series.buckets, chosen),
         retries=retry_curve(health.info.settings),
         upcoming=await upcoming(view, name),
         strip=await next_hour(view, name),
@@ -282,9 +281,10 @@ def retry_curve(settings: QueueSettings) -> dict[str, Any]:
     }
 
 
-def heat(buckets: list[TimeBucket], chosen: TimeRange) -> dict[str, Any]:
+def heat(buckets: Sequence[TimeBucket], chosen: TimeRange) -> dict[str, Any]:
     """The lag as a heat map: time from left to right, durations from bottom to top. A percentile would hide two humps."""
-    starts = {start: at for at, start in enumerate(chosen.starts)}
+    times = chosen.starts
+    starts = {start: at for at, start in enumerate(times)}
     counts: Counter[tuple[int, int]] = Counter()
     for row in buckets:
         if row.start_at in starts:
@@ -295,7 +295,7 @@ def heat(buckets: list[TimeBucket], chosen: TimeRange) -> dict[str, Any]:
     values = {(column, levels - 1 - level): float(n) for (column, level), n in counts.items()}
     titles = {
         (column, levels - 1 - level): (
-            f"{chosen.starts[column]:%H:%M} UTC: {n:,} up to {roughly(timedelta(seconds=limits_s[level]))} late"
+            f"{times[column]:%H:%M} UTC: {n:,} up to {roughly(timedelta(seconds=limits_s[level]))} late"
         )
         for (column, level), n in counts.items()
     }
@@ -306,7 +306,7 @@ def heat(buckets: list[TimeBucket], chosen: TimeRange) -> dict[str, Any]:
         "row_labels": [f"≤ {roughly(timedelta(seconds=limit))}" for limit in reversed(limits_s)],
         "column_labels": [
             (at, f"{start:%d %H:%M}" if chosen.name == "7d" else f"{start:%H:%M}")
-            for at, start in enumerate(chosen.starts)
+            for at, start in enumerate(times)
             if not at % max(1, len(starts) // 6)
         ],
         "count": sum(counts.values()),

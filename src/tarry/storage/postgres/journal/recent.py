@@ -56,21 +56,28 @@ def look_back(
     last, until_id = position or _Position((yield from bind("journal/head", value).run()), _BEHIND_ALL)
     sought = query.until if position is None else None
     events: list[tuple[_Position, Event]] = []
-    looked, passed, width = 0, 0, FIRST
+    looked, width = 0, FIRST
     limit = MAX_ROWS if query.limit is None else query.limit
     while last > 0 and len(events) < limit and looked < ENOUGH:
         first = max(0, last - width)
-        part = {"from_xid": first, "to_xid": last, "until_id": until_id, "limit": limit - len(events)}
+        most = 2 * STEP if width else None
+        part = {"from_xid": first, "to_xid": last, "until_id": until_id, "limit": limit - len(events), "most": most}
         scanned = yield from bind("journal/recent", list[Row], **params, **part).run()
+        if most is not None and scanned[0].looked > most:
+            width = min(width - 1, (scanned[0].reached - first + 1) * STEP // most)
+            continue
         events += [(_Position(row.xid, row.id), event(row)) for row in scanned if row.id is not None]
-        looked, passed = looked + scanned[0].looked, passed + last - first + 1
-        # No more transactions than have the rest of the events, if they have as many each as those before.
-        affordable = passed * min(STEP, ENOUGH - looked) // max(1, looked)
+        if not scanned[0].looked:
+            last, until_id, width = (yield from _skipped(first - 1)), _BEHIND_ALL, FIRST
+            continue
+        looked += scanned[0].looked
+        # No more transactions than have the rest of the events, if they have as many each as these.
+        affordable = (last - first + 1) * min(STEP, ENOUGH - looked) // scanned[0].looked
         last, until_id, width = first - 1, _BEHIND_ALL, max(1, min(width * WIDER, affordable))
         if looked < STEP:
             continue
         if sought is not None and not events:
-            last, sought, looked, passed, width = (yield from _sought(sought, last)), None, 0, 0, FIRST
+            last, sought, looked, width = (yield from _sought(sought, last)), None, 0, FIRST
         elif query.since is not None and scanned[0].newest and scanned[0].newest < query.since - _SLACK:
             last = 0  # what is left is older
     rows = [event for _, event in events]
@@ -79,12 +86,32 @@ def look_back(
     return AnalyticsPage(rows=rows, next=None if last <= 0 else _shown(_Position(last, _BEHIND_ALL)))
 
 
+def _skipped(last: int) -> Op[int]:
+    """A transaction at which, or closely before which, events end: those after it have none. Roll-ups and other programs use
+    transactions, too."""
+    width = FIRST
+    while last > 0 and not (yield from _probed(max(0, last - width), last)):
+        last, width = last - width - 1, width * WIDER
+    first = max(0, last - width)
+    while last - first > FIRST:
+        middle = (first + last) // 2
+        if (yield from _probed(middle, last)):
+            first = middle
+        else:
+            last = middle - 1
+    return last
+
+
+def _probed(first: int, last: int) -> Op[list[Row]]:
+    return bind("journal/probe", list[Row], from_xid=first, to_xid=last).run()
+
+
 def _sought(until: datetime, head: int) -> Op[int]:
     """A transaction after those of events before `until`, and close to them."""
     low, high = 0, head
     while high - low > FIRST:
         middle = (low + high) // 2
-        probed = yield from bind("journal/probe", list[Row], from_xid=middle, to_xid=high).run()
+        probed = yield from _probed(middle, high)
         if probed and probed[0].at < until + _SLACK:
             low = max(middle, min(high, probed[0].xid))
         else:

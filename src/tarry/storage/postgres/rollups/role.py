@@ -34,14 +34,29 @@ class PostgresRollups(PostgresRole):
         return PostgresOperation(lambda own: statements.roll_up(), atomic=True)
 
     def slices(
-        self, width: timedelta, since: datetime, until: datetime, *, queue: str | None = None
+        self,
+        width: timedelta,
+        since: datetime,
+        until: datetime,
+        *,
+        queue: str | None = None,
+        sum_of: Sequence[str] | None = None,
     ) -> PostgresOperation[list[QueueSlice]]:
-        return self._sql("rollups/slices", each(made(QueueSlice)), **_window(width, since, until, queue))
+        window = _window(width, since, until, queue) | {"sum_of": _names(sum_of)}
+        return self._sql("rollups/slices", each(made(QueueSlice)), **window)
 
     def times(
-        self, measure: Measure, width: timedelta, since: datetime, until: datetime, *, queue: str | None = None
+        self,
+        measure: Measure,
+        width: timedelta,
+        since: datetime,
+        until: datetime,
+        *,
+        queue: str | None = None,
+        sum_of: Sequence[str] | None = None,
+        whole: bool = False,
     ) -> PostgresOperation[list[TimeBucket]]:
-        window = _window(width, since, until, queue)
+        window = _window(width, since, until, queue) | {"sum_of": _names(sum_of), "whole": whole}
         return self._sql("rollups/times", each(made(TimeBucket)), measure=measure.value, **window)
 
     def consumers(
@@ -78,6 +93,10 @@ class PostgresRollups(PostgresRole):
         widths = [int(width.total_seconds()) for width in WIDTHS]
         kept_s = [int(kept.total_seconds()) for kept in WIDTHS.values()]
         return self._sql("rollups/forget", value, widths=widths, kept_s=kept_s, limit=storable(limit))
+
+
+def _names(queues: Sequence[str] | None) -> TextArray | None:
+    return None if queues is None else TextArray(queues)
 
 
 def _window(width: timedelta, since: datetime, until: datetime, queue: str | None) -> dict[str, Any]:

@@ -6,14 +6,16 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from tarry.core.messages.model import Counted, MessagePosition
+from tarry.core.messages.model import Counted, MessagePosition, StoredMessage
 from tarry.core.search.bulk import KEPT_FOR, BulkJob, BulkProgress, BulkState, Verb
 from tarry.core.search.hits import WALK, SearchPage
 from tarry.core.search.query import Search
 from tarry.storage.postgres.messages.statements import possible, storable, stored_message
 from tarry.storage.postgres.operation import PostgresOperation, PostgresRole
-from tarry.storage.postgres.statement import Row, each, first, value
+from tarry.storage.postgres.statement import Op, Row, bind, each, first, value
 
+STEP = 2_000
+"""Messages that one statement scans of a priority, more or less."""
 _LEAST_WALK = 50
 _LONGEST = 64 * 1024
 """Bytes of a payload that is read."""
@@ -30,14 +32,14 @@ class PostgresSearch(PostgresRole):
         after: MessagePosition | None = None,
         payloads: bool = False,
     ) -> PostgresOperation[SearchPage]:
-        params = _params(search, after)
-        params |= {"queues": list(queues), "limit": storable(limit), "payloads": payloads, "longest": _LONGEST}
+        params = _params(search)
+        params |= {"queues": list(queues), "payloads": payloads, "longest": _LONGEST}
         if search.keys is not None:
             first, end = search.keys
-            keys = {"first_key": first, "end_key": end, "walk": WALK}
-            return self._sql("search/by_key", _page_of(WALK), **params, **keys)
-        walk = max(_LEAST_WALK, WALK // max(1, len(queues)))
-        return self._sql("search/by_due", _page_of(None), **params, walk=walk)
+            params |= _from(after) | {"first_key": first, "end_key": end, "walk": WALK, "limit": storable(limit)}
+            return self._sql("search/by_key", _page_of(WALK), **params)
+        share = max(_LEAST_WALK, STEP // max(1, len(queues)))
+        return self._steps(lambda now: _scan({"now": now, **params}, storable(limit), after, share))
 
     def journal_since(self) -> PostgresOperation[datetime | None]:
         return self._sql("search/journal_since", value)
@@ -69,6 +71,22 @@ class PostgresSearch(PostgresRole):
         return self._sql("search/bulk_forget", value, kept_for=KEPT_FOR, limit=storable(limit))
 
 
+def _scan(params: dict[str, Any], limit: int, after: MessagePosition | None, share: int) -> Op[SearchPage]:
+    """Statement by statement, each of which goes on at the horizon of the one before, until the page is full or enough was
+    scanned: a statement is short, whatever the page is."""
+    messages: list[StoredMessage[bytes]] = []
+    matched = scanned = 0
+    while True:
+        part = {**params, **_from(after), "limit": max(0, limit - len(messages)), "walk": share}
+        page = yield from bind("search/by_due", _page_of(None), **part).run()
+        messages += page.messages
+        matched, scanned, after = matched + page.matching.n, scanned + page.scanned, page.horizon
+        if after is None or scanned >= WALK or 0 < limit <= len(messages):
+            matching = Counted(matched, capped=after is not None)
+            return SearchPage(messages=messages, matching=matching, scanned=scanned, horizon=after)
+        share = max(share, share * 2 * STEP // page.scanned)
+
+
 def _bulk_job(row: Row) -> BulkJob:
     columns = row._asdict()
     due_at, version = columns.pop("after_due_at"), columns.pop("after_version")
@@ -81,7 +99,14 @@ def _bulk_job(row: Row) -> BulkJob:
     return BulkJob(**columns | decoded)
 
 
-def _params(search: Search, after: MessagePosition | None) -> dict[str, Any]:
+def _from(after: MessagePosition | None) -> dict[str, Any]:
+    return {
+        "after_due_at": after.due_at if after else "-infinity",
+        "after_version": possible(after.version) if after else 0,
+    }
+
+
+def _params(search: Search) -> dict[str, Any]:
     return {
         "state": search.state and search.state.value,
         "key": search.key,
@@ -97,8 +122,6 @@ def _params(search: Search, after: MessagePosition | None) -> dict[str, Any]:
         "due_until": search.due.until or "infinity",
         "created_since": search.created.since or "-infinity",
         "created_until": search.created.until or "infinity",
-        "after_due_at": after.due_at if after else "-infinity",
-        "after_version": possible(after.version) if after else 0,
     }
 
 

@@ -51,15 +51,30 @@ class RedisRollups(RedisRole):
 
     @operation
     def slices(
-        self, width: timedelta, since: datetime, until: datetime, *, queue: str | None = None
+        self,
+        width: timedelta,
+        since: datetime,
+        until: datetime,
+        *,
+        queue: str | None = None,
+        sum_of: Sequence[str] | None = None,
     ) -> Op[list[QueueSlice]]:
-        return slices_of((yield from self._events(width, since, until, queue)))
+        return slices_of((yield from self._events(width, since, until, queue)), sum_of)
 
     @operation
     def times(
-        self, measure: Measure, width: timedelta, since: datetime, until: datetime, *, queue: str | None = None
+        self,
+        measure: Measure,
+        width: timedelta,
+        since: datetime,
+        until: datetime,
+        *,
+        queue: str | None = None,
+        sum_of: Sequence[str] | None = None,
+        whole: bool = False,
     ) -> Op[list[TimeBucket]]:
-        return times_of((yield from self._events(width, since, until, queue)), measure)
+        events = yield from self._events(width, since, until, queue)
+        return times_of(events, measure, sum_of, since if whole else None)
 
     @operation
     def consumers(

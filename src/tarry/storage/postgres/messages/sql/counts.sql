@@ -1,4 +1,5 @@
--- How many messages are delayed, ready, leased and dead, at most `limit` of each scan: cheap however long the queue is.
+-- How many messages are delayed, ready, leased and dead, at most `limit` of each scan: cheap however long the queue is, since
+-- the scans are ordered (else the planner collects all of the queue in a bitmap first).
 -- Due rows come first along message_order and are distinguished; later rows are only counted. `lag` is the age of the
 -- first due row of any priority that is not leased, searched among the first 10,000 of each.
 with q as materialized (
@@ -11,7 +12,7 @@ with q as materialized (
         select m.lease_until > moment.now as held
         from tarry.message m
         where (m.queue + 0) = q.id and m.priority = level.priority::smallint and m.due_at <= moment.now
-        limit %(limit)s::int
+        order by m.due_at, m.version limit %(limit)s::int
     ) d
     limit %(limit)s::int
 ), later as materialized (
@@ -20,7 +21,7 @@ with q as materialized (
         select m.lease_until > moment.now as held
         from tarry.message m
         where (m.queue + 0) = q.id and m.priority = level.priority::smallint and m.due_at > moment.now
-        limit %(limit)s::int
+        order by m.due_at, m.version limit %(limit)s::int
     ) l
     limit %(limit)s::int
 ), dead as materialized (

@@ -1,5 +1,6 @@
 -- All queues, or one, with their counts in one statement, at most `limit` of each, as messages/counts has them for one queue; and the
--- exact totals as of the head, and processes that wait for messages. Relies on message_order, dead_letter_order, waiter's key.
+-- exact totals as of the head, and processes that wait for messages. Relies on message_order, dead_letter_order, waiter's key:
+-- ordered, or the planner would collect all of a queue in a bitmap before it takes the first ones.
 with moment as materialized (
     select coalesce(%(now)s::timestamptz, clock_timestamp()) as now
 )
@@ -12,7 +13,7 @@ cross join lateral (
         select m.held from generate_series(0, 9) as level(priority) cross join lateral (
             select m.lease_until > moment.now as held from tarry.message m
             where (m.queue + 0) = q.id and m.priority = level.priority::smallint and m.due_at <= moment.now
-            limit %(limit)s::int
+            order by m.due_at, m.version limit %(limit)s::int
         ) m limit %(limit)s::int
     ) c
 ) d
@@ -21,7 +22,7 @@ cross join lateral (
         select m.held from generate_series(0, 9) as level(priority) cross join lateral (
             select m.lease_until > moment.now as held from tarry.message m
             where (m.queue + 0) = q.id and m.priority = level.priority::smallint and m.due_at > moment.now
-            limit %(limit)s::int
+            order by m.due_at, m.version limit %(limit)s::int
         ) m limit %(limit)s::int
     ) c
 ) l

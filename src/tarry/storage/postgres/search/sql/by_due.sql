@@ -1,16 +1,18 @@
 -- Live messages of some queues that match a search, in due order. Of each queue and priority at most `walk` are scanned after
--- the position; results are complete up to the horizon, where the first of these scans was cut off. Relies on
--- message_order, and on message_key for the page.
+-- the position; results are complete up to the horizon, where the first of these scans was cut off. Only keys of matching
+-- messages are kept of what is scanned. Relies on message_order, and on message_key for the page.
 with moment as materialized (
     select coalesce(%(now)s::timestamptz, clock_timestamp()) as now
 ), q as materialized (
     select id, name, max_attempts from tarry.queue where name = any (%(queues)s::text[]) and deleted_at is null
 ), scanned as materialized (
-    select w.*, count(*) over (partition by w.queue, w.priority) = %(walk)s::int as is_cut
+    select s.queue, s.due_at, s.version, s.n = %(walk)s::int as is_cut, case when
+        -- include: search/_matches
+        then s.key end as key
     from q cross join moment
     cross join generate_series(%(lowest)s::int, %(highest)s::int) as level(priority)
     cross join lateral (
-        select
+        select row_number() over (order by m.due_at, m.version) as n,
             -- include: search/_scanned
         from tarry.message m
         where (m.queue + 0) = q.id and m.priority = level.priority::smallint
@@ -20,16 +22,12 @@ with moment as materialized (
           and (%(state)s::text is distinct from 'ready' or m.due_at <= moment.now)
         order by m.due_at, m.version
         limit %(walk)s::int
-    ) w
+    ) s
 ), horizon as materialized (
-    select e.due_at, e.version
-    from (select distinct on (queue, priority) due_at, version from scanned where is_cut
-        order by queue, priority, due_at desc, version desc) e
-    order by e.due_at, e.version limit 1
+    select due_at, version from scanned where is_cut order by due_at, version limit 1
 ), matching as materialized (
     select s.key, s.queue, s.due_at, s.version
     from scanned s left join horizon h on true
-    where (h.version is null or (s.due_at, s.version) <= (h.due_at, h.version)) and
-        -- include: search/_matches
+    where s.key is not null and (h.version is null or (s.due_at, s.version) <= (h.due_at, h.version))
 )
     -- include: search/_page
