@@ -36,12 +36,8 @@ POSTGRES = ("postgres-18-async", f"postgres-{oldest()}")
 """Every statement on the newest and on the oldest major, every contract over both ways to run it: what a statement does
 does not depend on whether its caller blocks."""
 REDIS = ("redis", "redis-async", "redis-cluster-async")
-CLUSTER_ROLES = frozenset({"queues", "dead_letters"})
+CLUSTER_ROLES = frozenset({"queues", "dead_letters", "redrive_targets"})
 """Those that every run checks on a cluster; `make chaos` checks all."""
-REDIS_ROLES = frozenset(
-    {"messages", "queues", "wakeup", "dead_letters", "journal", "maintenance", "search", "security", "rollups", "cron"}
-)
-"""Folders of contracts whose roles the Redis store has."""
 where_the_messages_are = pytest.mark.where_the_messages_are
 """Contracts of roles that a client of a broker does not have: not collected for it."""
 SETTINGS = StoreSettings.for_tests()
@@ -177,7 +173,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     role = definition.path.parent.name
     redis: tuple[Any, ...] = ()
-    if role in REDIS_ROLES:
+    if definition.path.parent.parent.name == "contracts":
         always = (REDIS[0], REDIS[2]) if role in CLUSTER_ROLES else REDIS[:1]
         redis = tuple(pytest.param(name, marks=() if name in always else pytest.mark.chaos) for name in REDIS)
     if "api" in definition.path.parts:  # before any store: the quickest that there is, for both halves of the API

@@ -18,6 +18,8 @@ import redis.crc
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
+from tarry.app import App
+from tarry.storage.redis.operation import Op, ScriptCall
 from tests.kit.directories import new_directory
 
 START_S = 20.0
@@ -144,6 +146,20 @@ class RedisCluster:
     def close(self) -> None:
         for node in self.nodes:
             node.close()
+
+
+def first_scripts(app: App, operation: Any, n: int) -> list[ScriptCall]:
+    """Execute the first scripts of an operation, as a process does that ends then; returns them and the next one."""
+    store: Any = app.store
+    op: Op[Any] = operation.start()
+    calls = [next(op)]
+    while len(calls) <= n:
+        try:
+            calls.append(op.send(store._reply(calls[-1])))
+        except StopIteration:
+            break
+    op.close()
+    return calls
 
 
 def _replicates(client: Any, primary: str) -> bool:

@@ -14,11 +14,10 @@ from tarry.core.cron.model import ScheduleChange, ScheduleSpec, ScheduleState
 from tarry.core.cron.schedule_changes import install
 from tarry.core.cron.schedule_types import Periodic
 from tarry.storage.redis._sync.store import RedisStore
-from tarry.storage.redis.operation import Op, ScriptCall
 from tests.kit.backends import new_name
 from tests.kit.clocks import START, WatchedClock
 from tests.kit.cron import scheduler, ticks_of, verdicts
-from tests.kit.redis_servers import RedisServer, until
+from tests.kit.redis_servers import RedisServer, first_scripts, until
 from tests.kit.steps import HOUR, take
 
 REPLACED = ("cron/begin", "cron/withdraw", "cron/advance", "cron/offer", "cron/advance")
@@ -55,18 +54,8 @@ def replacement(app: App, name: str, queue: str) -> ScheduleChange:
     return change
 
 
-def first_scripts(app: App, change: ScheduleChange, n: int) -> list[ScriptCall]:
-    """Execute the first scripts of a change, as a process does that ends then; returns them and the one that it did not."""
-    store: Any = app.store
-    op: Op[Any] = store.cron.apply_changes([change]).start()
-    calls = [next(op)]
-    while len(calls) <= n:
-        try:
-            calls.append(op.send(store._reply(calls[-1])))
-        except StopIteration:
-            break
-    op.close()
-    return calls
+def apply(app: App, name: str, queue: str) -> Any:
+    return app.store.cron.apply_changes([replacement(app, name, queue)])
 
 
 @pytest.fixture
@@ -94,7 +83,7 @@ EXPECTED = ([START + HOUR], {"new"}, [(1, "planned", "on_time"), (2, "planned", 
 
 def test_it_has_these_scripts(app: App, queues: Any) -> None:
     name, _, new = queues
-    calls = first_scripts(app, replacement(app, name, new.name), 99)
+    calls = first_scripts(app, apply(app, name, new.name), 99)
     assert tuple(call.script.name for call in calls) == REPLACED
 
 
@@ -104,7 +93,7 @@ def test_a_process_that_ends_in_the_middle_leaves_nothing_half_done(
     app: App, server: RedisServer, queues: Any, clock: WatchedClock, executed: int, completed_by: str
 ) -> None:
     name, old, new = queues
-    first_scripts(app, replacement(app, name, new.name), executed)
+    first_scripts(app, apply(app, name, new.name), executed)
     with App(RedisStore(server.url, clock=clock)) as other:  # pyright: ignore[reportArgumentType]
         if executed == 0:  # nothing has begun
             assert app.schedules.get(name).spec.queue == old.name
@@ -125,7 +114,7 @@ def test_a_script_that_comes_after_the_end_has_no_effect(
 ) -> None:
     """A process was stopped before one of its scripts; others completed the change, acked the message, and changed on."""
     name, old, new = queues
-    calls = first_scripts(app, replacement(app, name, new.name), late)
+    calls = first_scripts(app, apply(app, name, new.name), late)
     assert calls[-1].script.name == REPLACED[late]
     with App(RedisStore(server.url, clock=clock)) as other:  # pyright: ignore[reportArgumentType]
         assert other.schedules.get(name).spec.queue == new.name
@@ -144,7 +133,7 @@ def test_a_change_that_lost_its_process_is_completed_though_no_one_reads_its_sch
     app: App, server: RedisServer, queues: Any, clock: WatchedClock
 ) -> None:
     name, _, new = queues
-    first_scripts(app, replacement(app, name, new.name), 1)
+    first_scripts(app, apply(app, name, new.name), 1)
     store: Any = app.store
     registry = "tarry:{registry}"
     packed = store._client.execute_command("ZRANGE", f"{registry}:pending", 0, 0)
@@ -162,7 +151,6 @@ def test_a_change_that_lost_its_process_is_completed_though_no_one_reads_its_sch
 def test_messages_that_were_leased_stay_with_their_consumer(app: App, queues: Any) -> None:
     name, old, new = queues
     held = take(old)
-    change = replacement(app, name, new.name)
-    assert app.store.run(app.store.cron.apply_changes([change])) == [True]
+    assert app.store.run(apply(app, name, new.name)) == [True]
     assert held.ack().value == "done"
     assert ticks_of(new) == []

@@ -120,14 +120,6 @@ def test_the_dashboard_shows_it(server: RedisServer) -> None:
         loop.stop()
 
 
-def test_a_redrive_to_another_queue_is_refused_in_one_sentence(server: RedisServer) -> None:
-    with tarry.connect(server.url) as app:
-        app.queues.create("other")
-        app.queues.create("mine")
-        with pytest.raises(InvalidState, match="cannot redrive to another queue"):
-            app.queue("mine").dead_letters.start_redrive(target="other")
-
-
 def test_the_pipeline_is_refused_in_one_sentence(server: RedisServer) -> None:
     with tarry.connect(server.url) as app, pytest.raises(InvalidState, match="needs PostgreSQL"):
         _ = app.pipeline

@@ -38,7 +38,11 @@ _PART = 500
 _GROUPED = 100_000
 """Letters, from the newest on, that are counted by group."""
 _COUNTED_AT_START = 100_000
+_MOVED_AT_ONCE = 100
+"""Letters that one step copies to another queue, with their payloads."""
 _TRIES = 10
+Revived = tuple[bytes, list[tuple[int, str]]]
+"""What the step of a job chose, and the versions and keys that were revived."""
 
 
 class StoredJob(msgspec.Struct):
@@ -48,6 +52,7 @@ class StoredJob(msgspec.Struct):
     queue_id: str
     before_version: int
     after: tuple[datetime, int] | None = None
+    target_id: str | None = None
 
     def change(self, now: datetime, *, wait_for: timedelta = timedelta(0), **fields: Any) -> StoredJob:
         changed = replace(self.job, step=self.job.step + 1, updated_at=now, next_at=now + wait_for, **fields)
@@ -149,13 +154,25 @@ class RedisDeadLetters(RedisRole):
             moved += len((yield from self._revive(queue, chosen))[1])
         return moved
 
-    def _revive(
-        self, queue: str, letters: Sequence[Letter], **job: Any
-    ) -> Op[tuple[bytes, builtins.list[tuple[int, str]]]]:
-        """What the step of a job chose, and the versions and keys that were revived."""
+    def _revive(self, queue: str, letters: Sequence[Letter], **job: Any) -> Op[Revived]:
         versions = [str(letter.row.version) for letter in letters]
-        chosen, revived = yield from self._in_queue(queue, "dead_letters/redrive", versions=versions, **job)
-        return chosen, [(int(version), key.decode()) for version, key in zip(revived[::2], revived[1::2], strict=True)]
+        chosen, revived, *_ = yield from self._in_queue(queue, "dead_letters/redrive", versions=versions, **job)
+        return _revived(chosen, revived)
+
+    def _move(self, stored: StoredJob, letters: Sequence[Letter], **job: Any) -> Op[Revived]:
+        """Into another queue: copied, received once per step, and deleted last, so a letter is never in neither queue. A
+        process that ends in between leaves a step that the next one repeats. Until then the letter is in both: a redrive by
+        hand meanwhile makes a second message."""
+        queue, target = stored.job.queue, stored.job.target or ""
+        versions = [str(letter.row.version) for letter in letters]
+        copies = yield from self._in_queue(queue, "dead_letters/copy", versions=versions)
+        chosen, revived, moved = yield from self._in_queue(
+            target, "dead_letters/receive", [copies], from_queue=queue, **job
+        )
+        versions = [version.decode() for version in moved]
+        if versions:
+            yield from self._in_queue(queue, "dead_letters/moved", versions=versions, target=target, job=job["job"])
+        return _revived(chosen, revived)
 
     @operation
     def discard(self, queue: str, *, where: DeadFilter = EVERY_LETTER) -> Op[int]:
@@ -170,16 +187,16 @@ class RedisDeadLetters(RedisRole):
 
     @operation
     def start_redrive(self, queue: str, options: RedriveOptions) -> Op[RedriveJob]:
-        if options.target not in (None, queue):
-            raise InvalidState(
-                "the Redis store cannot redrive to another queue: two queues do not change together there",
-                hint=f"redrive to {queue} itself, or use the PostgreSQL store",
-            )
+        target = None if options.target == queue else options.target
+        if target is not None:
+            yield from self._in_queue(target, "queues/info")
         total = (yield from self._count(queue, options.where, _COUNTED_AT_START)).letters
         before_version = int((yield from self._in_queue(queue, "dead_letters/begin")))
         now = instant((yield from self._registry("dead_letters/jobs", id=0))[0])
         job = options.begin(0, queue, total, now)
         stored = StoredJob(job, (yield from self._ids(queue)).id or "", before_version)
+        if target is not None:
+            stored.target_id = (yield from self._ids(target)).id
         about = {"job_request": options.request.hex, "next_at": str(micros(now))}
         id, text = yield from self._registry("dead_letters/add_job", [msgspec.json.encode(stored)], **about)
         return (yield from self._current(id, _stored(text))).job
@@ -194,9 +211,15 @@ class RedisDeadLetters(RedisRole):
         return (yield from self._current(id, _stored(jobs[1]))) if jobs else None
 
     def _current(self, id: int, stored: StoredJob) -> Op[StoredJob]:
-        """With the number of the job and the present name of its queue."""
+        """With the number of the job and the present names of its queues."""
         name = (yield from self._by_id(stored.queue_id, "queues/name")).decode()
-        job = replace(stored.job, id=id, queue=name or stored.job.queue, gone_queue=None if name else stored.job.queue)
+        gone = None if name else stored.job.queue
+        target = stored.job.target
+        if stored.target_id is not None:
+            target_name = (yield from self._by_id(stored.target_id, "queues/name")).decode()
+            gone = gone or (None if target_name else target)
+            target = target_name or target
+        job = replace(stored.job, id=id, queue=name or stored.job.queue, target=target, gone_queue=gone)
         return msgspec.structs.replace(stored, job=job)
 
     @operation
@@ -268,7 +291,8 @@ class RedisDeadLetters(RedisRole):
     def _judge(self, stored: StoredJob, now: datetime) -> Op[StoredJob]:
         job = stored.job
         versions = [str(version) for version in job.canaries]
-        reply = yield from self._in_queue(job.queue, "dead_letters/canaries", versions=versions, keys=job.canary_keys)
+        queue = job.target or job.queue
+        reply = yield from self._in_queue(queue, "dead_letters/canaries", versions=versions, keys=job.canary_keys)
         canaries = [
             Canary(key, bool(live), bool(dead), error.decode() or None)
             for key, live, dead, error in zip(job.canary_keys, reply[::3], reply[1::3], reply[2::3], strict=True)
@@ -285,14 +309,19 @@ class RedisDeadLetters(RedisRole):
         def is_old(letter: Letter) -> bool:
             return letter.row.version < stored.before_version and letter.position.died_at <= job.created_at
 
+        at_once = job.at_once if job.target is None else min(job.at_once, _MOVED_AT_ONCE)
         letters = yield from self._scan(
-            job.queue, job.where, position, enough=lambda letters: len(letters) > job.at_once, most=WALK
+            job.queue, job.where, position, enough=lambda letters: len(letters) > at_once, most=WALK
         )
         fitting = [letter for letter in letters if is_old(letter)]
-        chosen = fitting[: job.at_once]
+        chosen = fitting[:at_once]
         last = tuple(chosen[-1].position) if chosen else stored.after
-        text = msgspec.json.encode((len(chosen), len(fitting) <= job.at_once, last)).decode()
-        text, revived = yield from self._revive(job.queue, chosen, job=str(job.id), step=job.step, chosen=text)
+        text = msgspec.json.encode((len(chosen), len(fitting) <= at_once, last)).decode()
+        step = {"job": str(job.id), "step": job.step, "chosen": text}
+        if job.target is None:
+            text, revived = yield from self._revive(job.queue, chosen, **step)
+        else:
+            text, revived = yield from self._move(stored, chosen, **step)
         n, ended, last = msgspec.json.decode(text, type=tuple[int, bool, tuple[datetime, int] | None])
         canaries, keys, phase = job.canaries, job.canary_keys, job.phase
         if job.phase is RedrivePhase.CANARY:
@@ -324,6 +353,10 @@ class RedisDeadLetters(RedisRole):
         """No-op: a fingerprint is computed when a letter is read."""
         yield from ()
         return 0
+
+
+def _revived(chosen: bytes, revived: Sequence[bytes]) -> Revived:
+    return chosen, [(int(version), key.decode()) for version, key in zip(revived[::2], revived[1::2], strict=True)]
 
 
 _decode_job = msgspec.json.Decoder(StoredJob).decode

@@ -143,12 +143,13 @@ class RedisRollups(RedisRole):
         stored = yield from self._letters.redrive_job(job).start()
         if stored is None or stored.gone_queue is not None:
             return RedriveOutcome(Counted(0), Counted(0))
-        events = yield from self._recent([stored.queue])
-        redriven = (event for event in events if event.kind is EventKind.REDRIVEN)
+        queue = stored.target or stored.queue
+        kind = EventKind.REDRIVEN if stored.target is None else EventKind.OFFERED
+        redriven = (event for event in (yield from self._recent([queue])) if event.kind is kind)
         revived = [event for event in redriven if (event.detail or {}).get("job") == job]
         chosen = revived[:limit]
         dead, live = yield from self._in_queue(
-            stored.queue,
+            queue,
             "rollups/revived",
             versions=[str(event.version) for event in chosen],
             keys=[event.key for event in chosen],

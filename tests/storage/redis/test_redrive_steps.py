@@ -1,0 +1,85 @@
+"""A redrive to another queue on Redis is several scripts: a process may end before any of them, or come too late with one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tarry import Queue
+from tarry.app import App
+from tarry.core.dead_letters.redrive import RedriveState
+from tarry.storage.redis._sync.store import RedisStore
+from tests.contracts.dead_letters.test_redrive_jobs import dead
+from tests.kit.backends import new_name
+from tests.kit.redis_servers import RedisServer, first_scripts
+
+STEP = (
+    "dead_letters/jobs", "queues/name", "queues/name", "dead_letters/scan", "dead_letters/copy", "dead_letters/receive",
+    "dead_letters/moved", "dead_letters/save_job",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RedisServer]:
+    server = RedisServer("--appendfsync", "always")
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def app(server: RedisServer) -> Iterator[App]:
+    with App(RedisStore(server.url)) as app:  # pyright: ignore[reportArgumentType]
+        yield app
+
+
+@pytest.fixture
+def queues(app: App) -> tuple[Queue[Any], Queue[Any], int, list[str]]:
+    """A queue with dead letters, another one, and the job that moves them there."""
+    queue, other = app.queue(new_name()), app.queue(new_name())
+    app.queues.create(other.name)
+    names = dead(queue, 3)
+    return queue, other, queue.dead_letters.start_redrive(target=other.name).id, names
+
+
+def received(queue: Queue[Any]) -> list[str]:
+    deliveries = queue.try_poll_many(99)
+    for delivery in deliveries:
+        delivery.ack()
+    return sorted(delivery.key for delivery in deliveries)
+
+
+def test_a_step_has_these_scripts(app: App, queues: Any) -> None:
+    *_, job, _ = queues
+    calls = first_scripts(app, app.store.dead_letters.advance_redrive(job), 99)
+    assert tuple(call.script.name for call in calls) == STEP
+
+
+@pytest.mark.parametrize("executed", range(len(STEP) + 1))
+def test_a_process_that_ends_in_the_middle_loses_no_letter_and_doubles_none(
+    app: App, server: RedisServer, queues: Any, executed: int
+) -> None:
+    queue, other, job, names = queues
+    first_scripts(app, app.store.dead_letters.advance_redrive(job), executed)
+    keys = received(other)  # acked at once: what is offered again would be seen again
+    with App(RedisStore(server.url)) as successor:  # pyright: ignore[reportArgumentType]
+        while (done := successor.store.run(successor.store.dead_letters.advance_redrive(job))) is not None:
+            assert done.state in (RedriveState.RUNNING, RedriveState.DONE)
+        assert (successor.redrives.get(job).job.redriven, queue.dead_letters.list()) == (3, [])
+    assert sorted(keys + received(other)) == sorted(names)
+
+
+@pytest.mark.parametrize("late", range(STEP.index("dead_letters/receive"), len(STEP)))
+def test_a_script_that_comes_after_the_end_has_no_effect(app: App, server: RedisServer, queues: Any, late: int) -> None:
+    queue, other, job, names = queues
+    calls = first_scripts(app, app.store.dead_letters.advance_redrive(job), late)
+    assert calls[-1].script.name == STEP[late]
+    with App(RedisStore(server.url)) as successor:  # pyright: ignore[reportArgumentType]
+        while successor.store.run(successor.store.dead_letters.advance_redrive(job)) is not None:
+            pass
+    assert received(other) == sorted(names)
+    store: Any = app.store
+    store._reply(calls[-1])
+    assert (received(other), queue.dead_letters.list()) == ([], [])
+    assert app.redrives.get(job).job.state is RedriveState.DONE
