@@ -120,6 +120,11 @@ def test_only_one_of_the_twins_awaits(blocking: type[Any], awaiting: type[Any]) 
         assert inspect.iscoroutinefunction(theirs) or inspect.isasyncgenfunction(theirs), name
 
 
+def test_a_connection_that_was_not_awaited_explains_itself() -> None:
+    with pytest.raises(AttributeError, match=r"connect_async\(\) was not awaited.*async with"):
+        connect_async().queue("orders")
+
+
 def test_connect_and_connect_async_take_the_same() -> None:
     assert parameters_of(connect) == parameters_of(connect_async)
 

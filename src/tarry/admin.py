@@ -60,7 +60,7 @@ def check_dsn(dsn: str | None) -> None:
         keywords(named or "")
     except InvalidInput as error:
         # Without its cause, which a traceback would show.
-        raise InvalidInput(str(error), hint=error.hint) from None
+        raise InvalidInput(error.message, hint=error.hint) from None
 
 
 @contextmanager
@@ -145,9 +145,12 @@ def diagnose(dsn: str | None) -> list[CheckResult]:
                 findings += _schema(conn)
                 findings += [zones_here(), _zones_there(conn)]
     except EmbeddedError as error:
-        return [CheckResult("database", False, str(error), error.hint or "name another database: --dsn"), zones_here()]
+        return [
+            CheckResult("database", False, error.message, error.hint or "name another database: --dsn"),
+            zones_here(),
+        ]
     except StoreUnavailable as error:
-        findings += [CheckResult("connection", False, str(error), error.hint or ""), zones_here()]
+        findings += [CheckResult("connection", False, error.message, error.hint or ""), zones_here()]
     except InvalidState as error:
         findings.append(CheckResult("privileges", False, str(error), _GRANT))
     except (psycopg.Error, SchemaMismatch) as error:

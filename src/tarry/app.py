@@ -85,6 +85,14 @@ class connect_async:  # noqa: N801 - used like a function: `async with tarry.con
     def __await__(self) -> Any:
         return self._open().__await__()
 
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise AttributeError(
+            f"connect_async() was not awaited, so there is no app with {name!r} yet "
+            "(use: async with tarry.connect_async() as app, or: app = await tarry.connect_async())"
+        )
+
     async def __aenter__(self) -> AsyncApp:
         self._app = await self._open()
         return self._app

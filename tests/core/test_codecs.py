@@ -232,3 +232,15 @@ class TestTyped:
 
     def test_extra_fields_of_newer_writers_are_passed_over(self) -> None:
         assert codec_for(Point).decode(b'{"x":1,"z":9}', JSON) == Point(1)
+
+
+class Plain:
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+@pytest.mark.parametrize("payload_type", [Plain, list[Plain]])
+def test_a_plain_class_is_refused_before_the_first_message(payload_type: Any) -> None:
+    with pytest.raises(InvalidPayload, match="Plain is a plain class") as caught:
+        codec_for(payload_type)
+    assert "use a dataclass" in str(caught.value)

@@ -115,4 +115,5 @@ def test_no_key_whatever_it_is_raises_anything_but_invalid_input(key: object) ->
 def test_every_error_has_the_common_base_class_and_an_optional_hint() -> None:
     error = InvalidPayload("what is wrong", hint="what to do")
     assert isinstance(error, (InvalidInput, TarryError, ValueError))
-    assert (str(error), error.hint) == ("what is wrong", "what to do")
+    assert (error.message, error.hint) == ("what is wrong", "what to do")
+    assert str(error) == "what is wrong (what to do)"

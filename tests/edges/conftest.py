@@ -55,7 +55,7 @@ Run = Callable[..., Ran]
 @pytest.fixture
 def own_log() -> Iterator[None]:
     """What a command does to the log ends with the test: it would write into what is closed by then."""
-    logs = [logging.getLogger(name) for name in ("tarry", "tarry.http.access", "uvicorn")]
+    logs = [logging.getLogger(name) for name in (None, "tarry", "tarry.http.access", "uvicorn", "psycopg")]
     before = [(list(log.handlers), log.propagate, log.level) for log in logs]
     yield
     for log, (handlers, propagate, level) in zip(logs, before, strict=True):

@@ -138,7 +138,7 @@ class Importing:
                 raise InvalidInput(line.problem)
             draft = self._drafter.draft_message(OfferRequest.parse_line(line).core())
         except TarryError as error:
-            self._refuse(index, str(error)[:500])
+            self._refuse(index, error.message[:500])
             return []
         self._batch.append((index, draft))
         self._bytes += len(line)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from math import isfinite
 from typing import Any, Generic, TypeVar, cast
@@ -80,6 +81,7 @@ def _typed_codec(payload_type: type[P]) -> Codec[P]:
     """Dataclasses, msgspec structs, typed dicts, lists and numbers: all types that msgspec can validate."""
     try:
         decoder = msgspec.json.Decoder(payload_type)
+        _check_type(payload_type)
     except (TypeError, ValueError) as error:
         raise InvalidPayload(
             f"payloads of type {payload_type!r} cannot be checked: {error}",
@@ -95,6 +97,16 @@ def _typed_codec(payload_type: type[P]) -> Codec[P]:
             raise InvalidPayload(f"a {type(value).__name__} cannot be encoded: {error}") from error
 
     return Codec(encode, _decode_with(decoder.decode, f"a {_name(payload_type)}"))
+
+
+@lru_cache(maxsize=256)
+def _check_type(payload_type: Any) -> None:
+    """Reject plain classes, also inside of other types: msgspec would find out at the first message."""
+
+    def refuse(plain: type[Any]) -> Any:
+        raise TypeError(f"{plain.__name__} is a plain class, whose fields are not known")
+
+    msgspec.json.schema(payload_type, schema_hook=refuse)
 
 
 def _pydantic_codec(payload_type: type[P]) -> Codec[P]:

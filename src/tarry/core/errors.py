@@ -19,11 +19,14 @@ from __future__ import annotations
 
 
 class TarryError(Exception):
-    """Base class of all errors that Tarry raises. `hint`, if any, is a remedy."""
+    """Base class of all errors that Tarry raises. `hint`, if any, is a remedy; `str(error)` is the message and the hint."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
-        self.hint = hint
+        self.message, self.hint = message, hint
+
+    def __str__(self) -> str:
+        return self.message if self.hint is None else f"{self.message} ({self.hint})"
 
 
 class InvalidInput(TarryError, ValueError): ...

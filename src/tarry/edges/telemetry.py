@@ -69,17 +69,22 @@ class Metrics:
         self.registry = registry or prometheus.CollectorRegistry()
         handled = "Deliveries handled, by result."
         failed = "Deliveries whose handler failed, or was buried."
+        retried = "Deliveries whose handler failed, and that are tried again."
+        dead = "Deliveries that ended as dead letters."
         took = "From the start of a handler until its message was settled."
         late = "From due to leased, by the database's clock."
         by_queue: dict[str, Any] = {"labelnames": ["queue"], "registry": self.registry}
         self._handled = prometheus.Counter("tarry_handled", handled, ["queue", "result"], registry=self.registry)
         self._failed = prometheus.Counter("tarry_failed", failed, **by_queue)
+        self._retried = prometheus.Counter("tarry_retried", retried, **by_queue)
+        self._dead = prometheus.Counter("tarry_dead", dead, **by_queue)
         self._took = prometheus.Histogram("tarry_handler_seconds", took, **by_queue, buckets=BUCKETS)
         self._late = prometheus.Histogram("tarry_lateness_seconds", late, **by_queue, buckets=BUCKETS)
         self._running = prometheus.Gauge("tarry_in_flight", "Handlers running.", **by_queue)
         for queue in worker.queues:
             self._running.labels(queue).set(0)
-            self._failed.labels(queue)
+            for counter in (self._failed, self._retried, self._dead):
+                counter.labels(queue)
         worker.on("started")(self._on_started)
         worker.on("finished")(self._on_finished)
 
@@ -101,3 +106,4 @@ class Metrics:
         self._took.labels(handled.queue).observe(handled.took_s)
         if handled.result in (HandlerResult.FAILED, HandlerResult.BURIED):
             self._failed.labels(handled.queue).inc()
+            (self._dead if handled.dead else self._retried).labels(handled.queue).inc()

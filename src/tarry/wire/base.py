@@ -112,7 +112,7 @@ class Request(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=Tr
                 try:
                     data[name] = read(data[name])
                 except InvalidInput as error:
-                    raise InvalidInput(f"{name}: {error}", hint=error.hint) from None
+                    raise InvalidInput(f"{name}: {error.message}", hint=error.hint) from None
         return msgspec.convert(data, cls)
 
     @classmethod

@@ -45,7 +45,7 @@ def test_spark_gets_a_quarter_of_the_memory_within_reason(gib: int, given: str) 
 def test_without_java_one_sentence_names_what_to_install(tmp_path: Path, no_wheel: None) -> None:
     with pytest.raises(JavaMissing) as missing:
         java_home({"PATH": str(tmp_path)})
-    assert str(missing.value) == "the data pipeline needs Java 17 or newer: none was found"
+    assert missing.value.message == "the data pipeline needs Java 17 or newer: none was found"
     assert missing.value.hint is not None
     assert "tarry[java]" in missing.value.hint
 

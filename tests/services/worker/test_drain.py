@@ -76,3 +76,26 @@ def test_a_drain_without_end_is_reported() -> None:
         app.queue("orders").offer("a", 1)
         with pytest.raises(InvalidInput, match=r"100 messages were handled .*more are due"):
             drain(worker, app, most=100)
+
+
+def test_a_failure_reports_when_the_message_is_tried_again_and_at_last_that_it_is_dead(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    worker, clock = Worker(), MutableClock()
+
+    @worker.handler("orders", retry=Retry.fixed(MINUTE, max_attempts=2))
+    def pay(order: int) -> None:
+        raise ValueError("the provider is away")
+
+    with memory_app(clock) as app:
+        app.queue("orders").offer("17", 1)
+        (first,) = drain(worker, app)
+        assert (first.dead, first.next_at) == (False, clock.pinned() + MINUTE)
+        assert "next attempt at 2024-01-01T00:01:00Z: ValueError: the provider is away" in str(first)
+        clock.advance(MINUTE)
+        (last,) = drain(worker, app)
+        assert (last.dead, last.next_at) == (True, None)
+        assert ", now a dead letter: ValueError" in str(last)
+    record = caplog.records[-1]
+    assert (record.levelname, record.exc_info is not None) == ("WARNING", True)
+    assert record.__dict__["fields"]["dead"] is True

@@ -23,6 +23,13 @@ def refused(worker: Worker, call: Any, match: str, **options: Any) -> None:
         worker.handler("orders", **options)(call)
 
 
+def test_a_decorator_without_parentheses_is_refused(worker: Worker) -> None:
+    with pytest.raises(InvalidInput, match="a handler needs the name of its queue"):
+
+        @worker.handler  # pyright: ignore[reportArgumentType]
+        def handle(order: int) -> None: ...
+
+
 class TestSignatures:
     def test_the_payload_needs_a_type(self, worker: Worker) -> None:
         def handle(order) -> None: ...  # pyright: ignore[reportMissingParameterType]

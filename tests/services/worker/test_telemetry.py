@@ -109,6 +109,7 @@ def test_metrics_count_by_queue_and_are_served_on_the_loopback() -> None:
     assert value("tarry_handled_total", result="failed") == 1
     assert value("tarry_handled_total", result="buried") == 1
     assert value("tarry_failed_total") == 2
+    assert (value("tarry_retried_total"), value("tarry_dead_total")) == (1, 1)
     assert value("tarry_in_flight") == 0
     assert value("tarry_handler_seconds_count") == 5
     assert value("tarry_lateness_seconds_count") == 4

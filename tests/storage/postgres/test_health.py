@@ -58,7 +58,7 @@ def has_tables(dsn: str) -> bool:
 @pytest.mark.parametrize("migrate", [False, True])
 def test_a_database_without_an_encoding_is_refused_and_left_empty(create: Create, migrate: bool) -> None:
     dsn = create("encoding 'SQL_ASCII' locale_provider 'libc' locale 'C'")
-    with pytest.raises(UnsafeDatabase, match=r"encoding is SQL_ASCII$") as raised:
+    with pytest.raises(UnsafeDatabase, match=r"encoding is SQL_ASCII") as raised:
         tarry.connect(dsn, migrate=migrate)
     assert raised.value.hint is not None
     assert raised.value.hint.startswith("create the database with encoding UTF8")
@@ -69,7 +69,7 @@ def test_a_database_without_an_encoding_is_refused_and_left_empty(create: Create
 def test_a_database_that_does_not_wait_for_its_disk_is_refused(create: Create, migrate: bool) -> None:
     dsn = create("encoding 'UTF8'")
     alter(dsn, "synchronous_commit = off")
-    with pytest.raises(UnsafeDatabase, match=r"synchronous_commit is off$") as raised:
+    with pytest.raises(UnsafeDatabase, match=r"synchronous_commit is off") as raised:
         tarry.connect(dsn, migrate=migrate)
     assert raised.value.hint is not None
     assert "allow_unsafe=True" in raised.value.hint

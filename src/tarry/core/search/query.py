@@ -234,7 +234,7 @@ def _queue(value: str) -> str:
     try:
         return limits.check_queue_name(value)
     except InvalidInput as error:
-        raise InvalidInput(f"queue: {error}") from None
+        raise InvalidInput(f"queue: {error.message}") from None
 
 
 def _state(value: str) -> State:

@@ -82,7 +82,7 @@ def _failed(error: BaseException, args: Sequence[str]) -> int:
     if code is ExitCode.INTERRUPTED:
         _report("interrupted", None, code, args)
     elif isinstance(error, TarryError):
-        _report(str(error), error.hint, code, args)
+        _report(error.message, error.hint, code, args)
     else:
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         _report(text, "for the traceback run the command again with --debug", code, args)

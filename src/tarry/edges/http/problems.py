@@ -96,7 +96,7 @@ def of_error(error: errors.TarryError) -> Problem:
     again = {"retry-after": "1"} if code in ("unavailable", "schema_mismatch", "lock_timeout") else None
     if status == 503:
         return Problem(503, code, "the database cannot be used at the moment", hint="try again", headers=again)
-    return Problem(status, code, str(error), hint=_HINTS.get(code, error.hint), headers=again)
+    return Problem(status, code, error.message, hint=_HINTS.get(code, error.hint), headers=again)
 
 
 def internal() -> Problem:

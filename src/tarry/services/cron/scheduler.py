@@ -137,7 +137,7 @@ class AsyncScheduler:
             raise
         except TarryError as error:
             if len(changes) == 1:
-                report.failed[changes[0].name] = str(error)
+                report.failed[changes[0].name] = error.message
                 return
             for change in changes:  # one of them failed the batch; apply the others individually
                 await self._apply([change], report)

@@ -30,6 +30,7 @@ from tarry.wire.payload import Content
 _log = logging.getLogger("tarry.worker")
 CLEAN_UP_S = 5.0
 """How long a cancelled handler may clean up."""
+_LOOK_S = 1.0
 STOPPED_CLEAN_UP_S = 2.0
 """… when the worker is being stopped, after its grace."""
 
@@ -209,8 +210,24 @@ class Settler:
         if job.result is HandlerResult.FAILED and job.error is None:
             job.detail = _rolled_back(job)
         job.took_s = self._timer() - job.started_s
+        if job.result is HandlerResult.FAILED:
+            await self._look_ahead(job)
+        elif job.result is HandlerResult.BURIED:
+            job.is_dead = True
         if self._hooks.is_interested(job.result):
             self._hooks.finished(job.handled)
+
+    async def _look_ahead(self, job: Job) -> None:
+        """Read whether a failed message is dead, or when it is due again: its limit may be that of the queue."""
+        try:
+            async with asyncio.timeout(_LOOK_S):
+                stored, version = await job.queue.read(job.delivery.key), job.delivery.version
+                if stored is not None and stored.version == version:
+                    job.next_at = stored.due_at
+                else:
+                    job.is_dead = await job.queue.dead_letters.get(version) is not None
+        except (Exception, asyncio.CancelledError):
+            _log.debug("%s is settled, with an unknown result", job.delivery)
 
     async def _settle_in_time(self, job: Job, returned: Any) -> Settled | None:
         """Try until the lease is over while the database is unavailable, or another transaction has locked the message."""

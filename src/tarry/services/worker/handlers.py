@@ -55,7 +55,7 @@ class Handler:
         try:
             return self.decode(data, content_type)
         except InvalidPayload as error:
-            return UnreadablePayload(str(error))
+            return UnreadablePayload(error.message)
         except Exception as error:
             return Raised(error)
 

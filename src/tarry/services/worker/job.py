@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from enum import IntEnum
 from typing import Any
 
@@ -47,6 +48,8 @@ class Job:
     started_s = took_s = 0.0
     error: BaseException | None = None
     detail: str | None = None
+    is_dead = False
+    next_at: datetime | None = None
 
     def __init__(
         self, queue: AsyncQueue[Any], delivery: AsyncDelivery[Any], handler: Handler, interrupt: Callable[[Job], None]
@@ -100,4 +103,6 @@ class Job:
             started=self.started,
             error=self.error,
             detail=self.detail,
+            dead=self.is_dead,
+            next_at=self.next_at,
         )

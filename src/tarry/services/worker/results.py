@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import Enum
 from typing import Any
 
@@ -48,6 +49,10 @@ class Handled:
     """False: the payload could not be decoded, so the handler was not called."""
     error: BaseException | None = None
     detail: str | None = None
+    dead: bool = False
+    """It is a dead letter now: it was buried, or this was its last attempt."""
+    next_at: datetime | None = None
+    """When a failed message is due again."""
 
     @property
     def late_s(self) -> float:
@@ -66,6 +71,8 @@ class Handled:
             "took_s": round(self.took_s, 6),
             "late_s": round(self.late_s, 6),
             "error": self.why,
+            "dead": self.dead,
+            "next_at": self.next_at and self.next_at.isoformat(),
         }
 
     @property
@@ -75,7 +82,12 @@ class Handled:
 
     def __str__(self) -> str:
         text = f"{self.queue} {self.delivery.key} attempt {self.delivery.attempt}: {self.result.value}"
-        return f"{text} after {self.took_s:.3f} s" + (f": {self.why}" if self.why else "")
+        text = f"{text} after {self.took_s:.3f} s"
+        if self.dead:
+            text += ", now a dead letter"
+        elif self.next_at is not None:
+            text += f", next attempt at {self.next_at:%Y-%m-%dT%H:%M:%SZ}"
+        return text + (f": {self.why}" if self.why else "")
 
 
 @dataclass(slots=True)
@@ -112,7 +124,7 @@ class Hooks:
     def finished(self, handled: Handled) -> None:
         level = logging.WARNING if handled.result in _TROUBLE else logging.DEBUG
         if _log.isEnabledFor(level):
-            _log.log(level, "%s", handled, extra={"fields": handled.fields})
+            _log.log(level, "%s", handled, extra={"fields": handled.fields}, exc_info=handled.error)
         self._notify("finished", handled)
 
     def _notify(self, event: str, subject: Any) -> None:

@@ -80,6 +80,8 @@ class Worker:
         `type`: only messages of this type; without it, all types without their own handler. `retry`, `timeout` and
         `bury_on` (exceptions that a retry cannot fix) belong to this handler; `concurrency`, `prefetch`, `lease_for`
         and `rate` to the whole queue, so it is enough to give them once."""
+        if callable(queue):
+            raise InvalidInput("a handler needs the name of its queue", hint='@worker.handler("orders")')
         kinds = bury_on if isinstance(bury_on, tuple) else (bury_on,)
         options = QueueOptions(concurrency=concurrency, prefetch=prefetch, lease_for=lease_for, rate=rate)
 

@@ -120,7 +120,7 @@ class HttpMessages:
                 try:
                     payload = decode(row.payload, row.content_type)
                 except InvalidPayload as error:
-                    undecodable.append((row.lease_id, clip_error(str(error))))
+                    undecodable.append((row.lease_id, clip_error(error.message)))
                 except Exception as error:
                     failures.append(Failure(row.lease_id, decoder_error(row.key, error)))
                 else:

@@ -59,7 +59,7 @@ class _Claim(Generic[P]):
         try:
             self.payload = decode(self.row.payload, self.row.content_type)
         except InvalidPayload as error:
-            self.problem, self.error = "undecodable", str(error)
+            self.problem, self.error = "undecodable", error.message
         except Exception as error:
             self.problem, self.error = "decoder raised", decoder_error(self.row.key, error)
 

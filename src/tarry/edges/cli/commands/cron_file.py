@@ -145,9 +145,9 @@ def _parsed(file: Path) -> tuple[str, dict[str, ScheduleSpec], list[tuple[str, s
         try:
             specs[name] = _spec(name, table, source)
         except InvalidInput as error:
-            problems.append((name, f"{error}; {error.hint}" if error.hint else str(error)))
-        except TarryError as error:  # its hint names options of the command line
             problems.append((name, str(error)))
+        except TarryError as error:  # its hint names options of the command line
+            problems.append((name, error.message))
     return source, specs, problems
 
 

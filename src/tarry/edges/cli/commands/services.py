@@ -47,6 +47,7 @@ def serve(cli: CommandSession, options: ServeOptions) -> None:
     """
     from tarry.edges.cli.processes.worker import run_fast
 
+    _log(cli)
     cli.prepare()
     run_fast(_broker().serve(cli, options, delay(options.grace, "--grace")))
 
@@ -63,10 +64,9 @@ def dev(
     database. SIGTERM or Ctrl-C stops them, a second one at once. In production run them separately: tarry serve,
     scheduler, sweeper, worker.
     """
-    from tarry.edges.cli.processes.log import log_to
     from tarry.edges.cli.processes.worker import run_fast
 
-    log_to(json_lines=not cli.printer.for_people, quiet=cli.quiet, verbose=False)
+    _log(cli)
     cli.prepare()
     _warn_of_old_zones(cli)
     run_fast(_broker().dev(cli, target, port))
@@ -99,12 +99,11 @@ def worker(
     released, and the exit code is 0. A second signal ends the process at once; its messages are delivered again when
     their leases expire.
     """
-    from tarry.edges.cli.processes.log import log_to
     from tarry.edges.cli.processes.worker import WorkerProcess
     from tarry.edges.env import worker_parent_from
     from tarry.services.worker.worker import WorkerSettings
 
-    log_to(json_lines=not cli.printer.for_people, quiet=cli.quiet, verbose=verbose)
+    _log(cli, verbose=verbose)
     names = None if queues is None else tuple(name.strip() for name in queues.split(",") if name.strip())
     settings = WorkerSettings(concurrency=concurrency, grace=delay(grace, "--grace"), queues=names, processes=processes)
     process = WorkerProcess(target, settings, metrics_port)
@@ -129,9 +128,16 @@ def scheduler(
     Until SIGTERM or Ctrl-C. Any number may run, on any machines: they need no leader, and no tick is planned twice.
     Schedules whose payloads are functions are planned by the program that installed them.
     """
+    _log(cli)
     cli.prepare()
     _warn_of_old_zones(cli)
     return _plan_once(cli) if once else asyncio.run(_plan(cli))
+
+
+def _log(cli: CommandSession, *, verbose: bool = False) -> None:
+    from tarry.edges.cli.processes.log import log_to
+
+    log_to(json_lines=not cli.printer.for_people, quiet=cli.quiet, verbose=verbose)
 
 
 def _broker() -> Any:
@@ -188,6 +194,7 @@ def sweeper(
     partitions of the journal, and reports what blocks vacuum. Deliveries do not need it. Any number may run; one works.
     """
     settings = SweeperSettings(every=duration(every, "--every"))
+    _log(cli)
     cli.prepare()
     asyncio.run(_sweep_once(cli, settings) if once else _sweep(cli, settings))
 

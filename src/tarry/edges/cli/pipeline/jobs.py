@@ -145,7 +145,7 @@ def _run(
         with progress_bar(cli, spark, name):
             summary = module.run(spark, app, arguments(module, given))
     except TarryError as failure:
-        error, hint, code = without_secrets(str(failure)), failure.hint, code_of(failure)
+        error, hint, code = without_secrets(failure.message), failure.hint, code_of(failure)
     except Exception as failure:
         if cli.debug:
             sys.stderr.write(without_secrets("".join(traceback.format_exception(failure))))

@@ -13,7 +13,6 @@ from tarry.core.settings import StoreSettings, SweeperSettings
 from tarry.edges.cli.commands.services import ServeOptions
 from tarry.edges.cli.context import CommandSession
 from tarry.edges.cli.output.text import plural
-from tarry.edges.cli.processes.log import log_broker
 from tarry.edges.cli.processes.signals import stop_on_signals
 from tarry.edges.cli.processes.started import running_for_s
 from tarry.edges.cli.processes.worker import WorkerProcess
@@ -42,7 +41,7 @@ async def serve(cli: CommandSession, options: ServeOptions, grace: timedelta) ->
         listening = server.bind(host, options.port)
         address = f"[{host}]" if ":" in host else host
         url = f"http://{address}:{listening.getsockname()[1]}"
-        log_broker(logging.WARNING if options.no_access_log or cli.quiet else logging.INFO)
+        logging.getLogger("tarry.http.access").setLevel(logging.WARNING if options.no_access_log else logging.NOTSET)
         async with app.sweeper() if options.sweeper else nullcontext():
 
             def announce() -> None:

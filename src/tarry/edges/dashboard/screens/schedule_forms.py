@@ -88,7 +88,7 @@ class ScheduleForm:
         try:
             return parse()
         except InvalidInput as error:
-            self.errors[name] = str(error)
+            self.errors[name] = error.message
             if error.hint:
                 self.hints[name] = error.hint
             return None

@@ -184,7 +184,7 @@ async def delete_queue(request: BrokerRequest, queue: str, force: bool = False) 
     try:
         await request.queues.delete(queue, force=force)
     except InvalidState as error:
-        raise wire.problem(400, "refused", "NOT_EMPTY", str(error)) from error
+        raise wire.problem(400, "refused", "NOT_EMPTY", error.message) from error
     return respond({"message": "Queue deleted"})
 
 

@@ -203,7 +203,7 @@ def _checked(faults: dict[int, str], values: Sequence[Any], check: Callable[[Any
         try:
             checked.append(check(value))
         except InvalidInput as error:
-            faults.setdefault(index, str(error))
+            faults.setdefault(index, error.message)
             checked.append(None)
     return checked
 

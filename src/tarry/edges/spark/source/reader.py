@@ -38,7 +38,7 @@ def with_hint(method: F) -> F:
         except TarryError as error:
             if error.hint is None:
                 raise
-            raise RuntimeError(f"{error} ({error.hint})") from error
+            raise RuntimeError(str(error)) from error
 
     return wrapped  # pyright: ignore[reportReturnType]
 

@@ -69,7 +69,7 @@ class Scheduler:
             raise
         except TarryError as error:
             if len(changes) == 1:
-                report.failed[changes[0].name] = str(error)
+                report.failed[changes[0].name] = error.message
                 return
             for change in changes:  # one of them failed the batch; apply the others individually
                 self._apply([change], report)

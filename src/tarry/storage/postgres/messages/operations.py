@@ -210,7 +210,7 @@ def _judge(
         try:
             payload = decode(row.payload, row.content_type)
         except InvalidPayload as error:
-            unfit.append(Failed(LeaseId(row.key, token), error=clip_error(str(error)), reason="undecodable"))
+            unfit.append(Failed(LeaseId(row.key, token), error=clip_error(error.message), reason="undecodable"))
             continue
         except Exception as error:
             broken.append(Failed(LeaseId(row.key, token), error=decoder_error(row.key, error)))

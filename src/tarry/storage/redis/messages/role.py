@@ -80,7 +80,7 @@ class RedisMessages(RedisRole):
                 try:
                     leases.append(lease.decoded(decode(payload, lease.content_type)))
                 except InvalidPayload as error:
-                    undecodable.append((lease.lease_id, str(error)))
+                    undecodable.append((lease.lease_id, error.message))
                 except Exception as error:
                     failures.append(Failure(lease.lease_id, decoder_error(lease.key, error)))
             for lease_id, error in undecodable:

@@ -1,0 +1,49 @@
+"""The log of long-running processes: one format for Tarry's loggers and the user's."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+
+from tarry.edges.cli.processes.log import log_to
+
+pytestmark = pytest.mark.usefixtures("own_log")
+
+
+def test_the_user_s_records_are_in_the_log_as_text(capsys: pytest.CaptureFixture[str]) -> None:
+    log_to(json_lines=False, quiet=False)
+    logging.getLogger("tarry.worker").info("working on %s", "orders")
+    logging.getLogger("shop.tasks").info("order %d is paid", 17)
+    logging.getLogger("shop.tasks").debug("too much")
+    first, second = capsys.readouterr().err.splitlines()
+    assert first[8:] == " info    working on orders"
+    assert second[8:] == " info    shop.tasks: order 17 is paid"
+
+
+def test_json_has_the_logger_its_extra_fields_and_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    log_to(json_lines=True, quiet=False)
+    log_to(json_lines=True, quiet=False)
+    try:
+        raise ValueError("no such order")
+    except ValueError:
+        logging.getLogger("shop").exception("failed", extra={"order": 17, "level": "mine"})
+    (line,) = capsys.readouterr().out.splitlines()
+    record = json.loads(line)
+    assert (record["schema"], record["logger"], record["level"], record["message"]) == (
+        "tarry.log/1",
+        "shop",
+        "error",
+        "failed",
+    )
+    assert record["order"] == 17
+    assert record["trace"].endswith("ValueError: no such order")
+
+
+def test_quiet_and_verbose(capsys: pytest.CaptureFixture[str]) -> None:
+    log_to(json_lines=False, quiet=True)
+    logging.getLogger("shop").info("no")
+    log_to(json_lines=False, quiet=False, verbose=True)
+    logging.getLogger("tarry.worker").debug("yes")
+    assert [line.split()[-1] for line in capsys.readouterr().err.splitlines()] == ["yes"]
