@@ -96,12 +96,13 @@ def ddl() -> str:
     return migrations.script()
 
 
-def migrate(dsn: str | None, *, post: bool) -> list[MigrationStatus]:
-    """Apply pending migrations, create the next partitions of the journal, and return what was applied."""
+def migrate(dsn: str | None, *, post: bool) -> tuple[list[MigrationStatus], CheckResult]:
+    """Apply pending migrations and create the next partitions of the journal. Returns what was applied, and the check of the
+    search path, which the new schema may have changed."""
     with connection(dsn) as conn:
         done = {migration.number for migration in migrations.migrate(conn, post=post)}
         drive(conn, journal_statements.create_partitions(JOURNAL_DAYS_AHEAD).run())
-        return [status for status in statuses(conn) if status.number in done]
+        return [status for status in statuses(conn) if status.number in done], search_path(conn)
 
 
 def adopt(dsn: str | None) -> int:
@@ -129,6 +130,18 @@ def statuses(conn: Connection[Any]) -> list[MigrationStatus]:
     return listed
 
 
+def search_path(conn: Connection[Any]) -> CheckResult:
+    """Whether tables that an application creates with this role would land among Tarry's: `"$user"` comes first, so a role
+    named tarry has its own schema."""
+    row = conn.execute("select current_schema(), current_user").fetchone()
+    schema, role = row or (None, "")
+    if schema != "tarry":
+        return CheckResult("search path", True, f"new tables are created in {schema or 'no schema'}")
+    actual = f"tables that the role {role} creates without a schema are created among those of Tarry"
+    hint = f"use a role with another name, or: alter role {role} set search_path = public"
+    return CheckResult("search path", True, actual, hint, warning=True)
+
+
 def diagnose(dsn: str | None) -> list[CheckResult]:
     """Run every check. A database that does not start, or cannot be reached, is a finding, too."""
     findings: list[CheckResult] = []
@@ -139,6 +152,7 @@ def diagnose(dsn: str | None) -> list[CheckResult]:
                 findings += [
                     CheckResult("connection", True, "works"),
                     *health.findings(conn),
+                    search_path(conn),
                     _clock(conn),
                     _pooler(conn),
                 ]

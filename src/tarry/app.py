@@ -156,10 +156,20 @@ def _embedded() -> tuple[str, Callable[[], None]]:
     server = embedded.start()
     try:
         prepare(server.dsn, migrate=True, allow_unsafe=False)
+        _keep_apart(server.dsn)
     except BaseException:
         server.close()
         raise
     return server.dsn, server.close
+
+
+def _keep_apart(dsn: str) -> None:
+    """The role of the embedded server is named tarry, so tables of the user would be created in the schema of that name."""
+    from tarry.storage.postgres.connections import connected
+
+    with connected(dsn) as conn:
+        if conn.execute("select current_schema() = 'tarry'").fetchone() == (True,):
+            conn.execute("alter role current_user set search_path = public")
 
 
 def default_lake() -> Path:

@@ -122,6 +122,7 @@ def test_a_dsn_from_the_environment_is_checked_too(run: Run, monkeypatch: pytest
 
 
 def test_a_fit_database_passes_every_check(run: Run, database: str) -> None:
+    database = make_conninfo(database, options="-csearch_path=public")
     ran = run("doctor", "--dsn", database)
     assert ran.code == 0
     assert "failed" not in ran.out
@@ -264,3 +265,13 @@ def test_without_any_database_named_there_is_an_embedded_one(run: Run, monkeypat
         for home in directory.iterdir():
             await_stopped(home)
         shutil.rmtree(directory)
+
+
+def test_a_role_whose_tables_would_be_created_among_those_of_tarry_is_warned(run: Run, database: str) -> None:
+    """The role of this server is named tarry, so that its `"$user"` is the schema of Tarry."""
+    warned = checks(run("doctor", "--dsn", database, "--json"))["search path"]
+    assert (warned["ok"], warned["warning"], "alter role tarry set search_path" in warned["hint"]) == (True, True, True)
+    assert "created among those of Tarry" in run("db", "migrate", "--dsn", database).err
+    apart = make_conninfo(database, options="-csearch_path=public")
+    assert checks(run("doctor", "--dsn", apart, "--json"))["search path"]["warning"] is False
+    assert "among" not in run("db", "migrate", "--dsn", apart).err

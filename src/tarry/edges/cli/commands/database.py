@@ -47,9 +47,11 @@ def migrate(
     from tarry import admin
 
     cli.prepare()
-    applied = admin.migrate(cli.dsn, post=not pre_only)
+    applied, search_path = admin.migrate(cli.dsn, post=not pre_only)
     cli.printer.views(replace(_MIGRATIONS, schema="tarry.db.migrate/1", name="applied"), applied)
     cli.note(f"{plural(len(applied), 'migration')} applied" if applied else "the database is up to date")
+    if search_path.warning:
+        cli.warn(f"{search_path.actual}; {search_path.hint}")
 
 
 @command("db status", "tarry db status", "tarry db status -o json")
