@@ -88,11 +88,17 @@ class Metrics:
         worker.on("started")(self._on_started)
         worker.on("finished")(self._on_finished)
 
-    def serve(self, port: int) -> int:
-        """Serve the metrics on loopback. Returns the port; 0 chooses a free one."""
+    def text(self) -> bytes:
+        """In the format that Prometheus reads."""
+        from prometheus_client import generate_latest
+
+        return generate_latest(self.registry)
+
+    def serve(self, port: int, host: str = "127.0.0.1") -> int:
+        """Serve the metrics. Returns the port; 0 chooses a free one."""
         from prometheus_client import start_http_server
 
-        server, _ = start_http_server(port, addr="127.0.0.1", registry=self.registry)
+        server, _ = start_http_server(port, addr=host, registry=self.registry)
         return server.server_port
 
     def _on_started(self, delivery: Any) -> None:

@@ -37,6 +37,13 @@ class ServeOptions:
     hide: Annotated[list[str] | None, option("--hide KEY", "Hide values of this key, too, in the dashboard.")] = None
 
 
+MetricsPort = Annotated[
+    int | None,
+    option("--metrics-port PORT", "Serves /healthz, /readyz and, of a worker, /metrics.", min=0, max=65535),
+]
+MetricsHost = Annotated[str, option("--metrics-host ADDRESS", "The address to serve them on.")]
+
+
 @command("serve", "tarry serve", "tarry serve --port 9000", "tarry serve --host 0.0.0.0 --rate 500")
 def serve(cli: CommandSession, options: ServeOptions) -> None:
     """Run the broker with its dashboard.
@@ -86,10 +93,8 @@ def worker(
     processes: Annotated[int, option("--processes N", "Number of processes.", min=1, max=256)] = 1,
     grace: Annotated[str, option("--grace DURATION", "Time for running handlers after SIGTERM.")] = "30s",
     queues: Annotated[str | None, option("--queues A,B", "Only these; default: all with a handler.")] = None,
-    metrics_port: Annotated[
-        int | None,
-        option("--metrics-port PORT", "Prometheus on loopback; PORT+1 for the second process, …", min=0, max=65535),
-    ] = None,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
     reload: Annotated[bool, option("--reload", "Restart when a Python file changes here.")] = False,
     verbose: Annotated[bool, option("--verbose -v", "Log every message.")] = False,
 ) -> ExitCode:
@@ -99,6 +104,7 @@ def worker(
     released, and the exit code is 0. A second signal ends the process at once; its messages are delivered again when
     their leases expire.
     """
+    from tarry.edges.cli.processes.probes import ProbeOptions
     from tarry.edges.cli.processes.worker import WorkerProcess
     from tarry.edges.env import worker_parent_from
     from tarry.services.worker.worker import WorkerSettings
@@ -106,7 +112,7 @@ def worker(
     _log(cli, verbose=verbose)
     names = None if queues is None else tuple(name.strip() for name in queues.split(",") if name.strip())
     settings = WorkerSettings(concurrency=concurrency, grace=delay(grace, "--grace"), queues=names, processes=processes)
-    process = WorkerProcess(target, settings, metrics_port)
+    process = WorkerProcess(target, settings, ProbeOptions(metrics_host, metrics_port))
     parent = worker_parent_from()
     if parent is None and (processes > 1 or reload):
         from tarry.edges.cli.processes.supervisor import WorkerSupervisor, changes_below
@@ -121,7 +127,10 @@ def worker(
 
 @command("scheduler", "tarry scheduler", "tarry scheduler --once")
 def scheduler(
-    cli: CommandSession, once: Annotated[bool, option("--once", "Plan what is pending, and exit.")] = False
+    cli: CommandSession,
+    once: Annotated[bool, option("--once", "Plan what is pending, and exit.")] = False,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
 ) -> ExitCode | None:
     """Plan the ticks of schedules.
 
@@ -131,7 +140,7 @@ def scheduler(
     _log(cli)
     cli.prepare()
     _warn_of_old_zones(cli)
-    return _plan_once(cli) if once else asyncio.run(_plan(cli))
+    return _plan_once(cli) if once else asyncio.run(_plan(cli, metrics_host, metrics_port))
 
 
 def _log(cli: CommandSession, *, verbose: bool = False) -> None:
@@ -172,12 +181,13 @@ def _plan_once(cli: CommandSession) -> ExitCode | None:
     return ExitCode.PARTLY if failed else None
 
 
-async def _plan(cli: CommandSession) -> None:
+async def _plan(cli: CommandSession, host: str, port: int | None) -> None:
     from tarry.app import connect_async
+    from tarry.edges.cli.processes.probes import ProbeOptions, probes
     from tarry.edges.cli.processes.signals import stop_on_signals
 
     stop = stop_on_signals()
-    async with connect_async(cli.dsn) as app, app.cron():
+    async with connect_async(cli.dsn) as app, probes(ProbeOptions(host, port), app.store, stop), app.cron():
         cli.note(f"planning {plural(len(await app.schedules.list()), 'schedule')}; Ctrl-C stops it")
         await stop.wait()
 
@@ -187,6 +197,8 @@ def sweeper(
     cli: CommandSession,
     once: Annotated[bool, option("--once", "One round, unless another sweeper leads, and exit.")] = False,
     every: Annotated[str, option("--every DURATION", "How often queues are swept.")] = "10s",
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
 ) -> None:
     """Run maintenance: expired leases, redrives, partitions.
 
@@ -196,7 +208,7 @@ def sweeper(
     settings = SweeperSettings(every=duration(every, "--every"))
     _log(cli)
     cli.prepare()
-    asyncio.run(_sweep_once(cli, settings) if once else _sweep(cli, settings))
+    asyncio.run(_sweep_once(cli, settings) if once else _sweep(cli, settings, metrics_host, metrics_port))
 
 
 async def _sweep_once(cli: CommandSession, settings: SweeperSettings) -> None:
@@ -214,8 +226,9 @@ async def _sweep_once(cli: CommandSession, settings: SweeperSettings) -> None:
     cli.note(_sentence(report) if report.leading else f"nothing was done: {holder} leads")
 
 
-async def _sweep(cli: CommandSession, settings: SweeperSettings) -> None:
+async def _sweep(cli: CommandSession, settings: SweeperSettings, host: str, port: int | None) -> None:
     from tarry.app import connect_async
+    from tarry.edges.cli.processes.probes import ProbeOptions, probes
     from tarry.edges.cli.processes.signals import stop_on_signals
 
     was_leading: bool | None = None
@@ -235,7 +248,7 @@ async def _sweep(cli: CommandSession, settings: SweeperSettings) -> None:
 
     async with connect_async(cli.dsn, settings=_STORE) as app:
         stop = stop_on_signals()
-        async with app.sweeper(settings, on_report=print_report):
+        async with probes(ProbeOptions(host, port), app.store, stop), app.sweeper(settings, on_report=print_report):
             await stop.wait()
 
 

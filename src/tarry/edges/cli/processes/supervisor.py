@@ -185,6 +185,6 @@ class WorkerSupervisor:
 
     def _command(self, slot: int) -> list[str]:
         """The same command for one process, with its own metrics port."""
-        port = self._worker.metrics_port
+        port = self._worker.probes.port
         own = ["--metrics-port", str(port + slot)] if port else []
         return [sys.executable, "-m", "tarry", *self._args, *own]

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import gc
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ from tarry.core.errors import InvalidState
 from tarry.edges.cli.exit_codes import ExitCode
 from tarry.edges.cli.import_string import imported, wrong_type
 from tarry.edges.cli.output.text import plural
+from tarry.edges.cli.processes.probes import NO_PROBES, ProbeOptions, probes
 from tarry.edges.cli.processes.signals import end_within, stop_on_signals
 from tarry.services.worker.worker import Worker, WorkerSettings
 
@@ -31,7 +32,7 @@ class WorkerProcess:
     target: str
     """`module:worker`."""
     settings: WorkerSettings
-    metrics_port: int | None = None
+    probes: ProbeOptions = NO_PROBES
 
     def load(self) -> Worker:
         """The worker, after checking that it has a handler for every queue of the settings."""
@@ -42,11 +43,13 @@ class WorkerProcess:
     def run(self, dsn: str | None, parent: int | None) -> ExitCode:
         """`parent`: a pipe that is closed when the supervisor stops this process, or ends."""
         worker = self.load()
-        self._observe(worker)
+        metrics = self._observe(worker)
         collect_rarely()
-        return run_fast(self._run(worker, dsn, parent))
+        return run_fast(self._run(worker, metrics, dsn, parent))
 
-    async def _run(self, worker: Worker, dsn: str | None, parent: int | None) -> ExitCode:
+    async def _run(
+        self, worker: Worker, metrics: Callable[[], bytes] | None, dsn: str | None, parent: int | None
+    ) -> ExitCode:
         stop = stop_on_signals(
             first="no new messages",
             again="ending at once; leased messages are delivered again when their leases expire",
@@ -57,22 +60,20 @@ class WorkerProcess:
         async with connect_async(dsn) as app:
             queues = ", ".join(self.settings.queues or worker.queues)
             _log.info("working on %s with %s", queues, plural(self.settings.concurrency, "slot"))
-            async with app.sweeper():  # one of all worker processes of a database sweeps
+            async with (
+                probes(self.probes, app.store, stop, metrics),
+                app.sweeper(),
+            ):  # one of all worker processes of a database sweeps
                 totals = await worker.run(app, self.settings, stop=stop)
             _log.info("stopped: %s; %s released unstarted", totals, f"{totals.released:,}")
         return ExitCode.OK
 
-    def _observe(self, worker: Worker) -> None:
+    def _observe(self, worker: Worker) -> Callable[[], bytes] | None:
         from tarry.edges.telemetry import Metrics, trace
 
         with contextlib.suppress(InvalidState):  # OpenTelemetry is not installed
             trace(worker)
-        if self.metrics_port is not None:
-            try:
-                port = Metrics(worker).serve(self.metrics_port)
-            except OSError as error:
-                raise InvalidState(f"metrics cannot be served on port {self.metrics_port}: {error}") from error
-            _log.info("metrics on http://127.0.0.1:%d/metrics", port)
+        return None if self.probes.port is None else Metrics(worker).text
 
 
 def collect_rarely() -> None:
