@@ -41,7 +41,7 @@ def test_every_column_of_an_event_is_part_of_its_hash(spark: SparkSession, pipel
 
 
 def _hashes(name: str, events: DataFrame) -> DataFrame:
-    return events.select(F.lit(name).alias("name"), "id", event_hash().alias("hash"))
+    return events.select(F.lit(name).alias("name"), "id", F.expr(event_hash()).alias("hash"))
 
 
 def _scatter(conn: psycopg.Connection[Any]) -> None:

@@ -195,15 +195,14 @@ def test_habits_are_quantiles_of_the_days_before(spark: SparkSession) -> None:
 
 
 def test_the_sentence_is_in_utc_whatever_zone_the_session_has(spark: SparkSession) -> None:
-    from pyspark.sql import functions as F  # noqa: N812
-
-    from tarry.edges.spark.transforms.anomalies.findings import instant, utc
+    from tarry.edges.spark.transforms.query import filled
 
     zone = spark.conf.get("spark.sql.session.timeZone")
     at = datetime(2026, 7, 1, 12, 30, 15, 250_000, tzinfo=UTC)
     try:
         spark.conf.set("spark.sql.session.timeZone", "Asia/Kolkata")
-        (row,) = spark.range(1).select(utc(F.lit(at), "HH:mm").alias("a"), instant(F.lit(at)).alias("b")).collect()
+        rows = local_frame(spark, [(at,)], "at timestamp")
+        (row,) = rows.selectExpr(f"{filled('{at:time}')} as a", f"{filled('{at:instant}')} as b").collect()
     finally:
         spark.conf.set("spark.sql.session.timeZone", str(zone))
     assert (row.a, row.b) == ("12:30", "'2026-07-01 12:30:15.250000+00'")

@@ -9,6 +9,7 @@ import pytest
 from tarry.edges.spark.sizing import local_frame
 from tarry.edges.spark.transforms import history as tracing
 from tarry.edges.spark.transforms import metrics, quantiles
+from tarry.edges.spark.transforms.query import query
 from tests.edges.spark.journal_frames import Event, event, frame, second, table
 
 if TYPE_CHECKING:
@@ -144,8 +145,9 @@ def test_percentiles_interpolate_as_sql_does(spark: SparkSession) -> None:
 def test_large_groups_are_estimated_within_the_promised_rank_and_marked(spark: SparkSession) -> None:
     rows = spark.range(1, 20_001).selectExpr("1 as queue_id", "if(id % 2 = 0, 1, 2) as minute", "id * 1000 as x_us")
     small = local_frame(spark, [(1, 3, 5_000)], "queue_id int, minute int, x_us long")
-    marked = quantiles.with_exactness(rows.unionByName(small), ["queue_id", "minute"], exact_up_to=1_000)
-    measured = marked.groupBy("minute", "exact").agg(quantiles.quantiles("x_us").alias("x")).orderBy("minute").collect()
+    marked = quantiles.marked("select * from {rows}", ["queue_id", "minute"], exact_up_to=1_000)
+    text = f"select minute, exact, {quantiles.quantiles('x_us')} as x from ({marked}) group by all order by minute"
+    measured = query(text, rows=rows.unionByName(small)).collect()
     assert [(row.minute, row.exact) for row in measured] == [(1, False), (2, False), (3, True)]
     for row in measured[:2]:
         for point, value in zip(quantiles.POINTS, row.x, strict=True):

@@ -17,7 +17,6 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
 
 from tarry.app import App
 from tarry.core.analytics.anomalies import ContinuableAnomaly, Published, Severity
@@ -25,7 +24,7 @@ from tarry.core.analytics.manifest import readable_files
 from tarry.core.analytics.metrics import Table
 from tarry.core.errors import InvalidInput
 from tarry.edges.spark.jobs.archive import JOB as ARCHIVE
-from tarry.edges.spark.lake.derived import JSON, Rows, overwritten
+from tarry.edges.spark.lake.derived import Rows, json_rows, overwritten
 from tarry.edges.spark.lake.lake import Lake, read_files
 from tarry.edges.spark.schemas import EVENTS
 from tarry.edges.spark.sizing import FrameLayout, Keep, local_frame, sized_for
@@ -35,13 +34,12 @@ from tarry.edges.spark.transforms.anomalies import baselines, profiles
 from tarry.edges.spark.transforms.anomalies.builtin import BUILT_IN
 from tarry.edges.spark.transforms.anomalies.context import CONTINUABLE, QUEUES, DetectorContext
 from tarry.edges.spark.transforms.anomalies.registry import Registry, detected
-from tarry.edges.spark.transforms.instants import dated
 from tarry.edges.spark.transforms.quantiles import EXACT_UP_TO
+from tarry.edges.spark.transforms.query import dated
 
 JOB = "anomalies"
 _TALLIES = "baselines"
 _ANOMALIES = "anomalies"
-_BANDS = ("queue_id", "metric", "hour_of_week", "queue", "low", "middle", "high", "minutes")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,12 +110,13 @@ def run(spark: SparkSession, app: App, args: AnomaliesArgs) -> AnomaliesSummary:
             )
             context = replace(context, published=_by_detector(spark, continuable))
             findings = kept(detected(context, args.registry))
-            rows = [row.json for row in findings.select(F.to_json(F.struct("*"), JSON).alias("json")).collect()]
+            rows = list(json_rows(findings, "*"))
             published = anomalies.publish(
                 rows, detectors=args.registry.names, since=context.since, until=until, run_id=noted.id
             )
             _write_anomalies(spark, layout, findings, lake, days)
-            app.pipeline.analytics.put(Table.BANDS, Rows(_bands(context), _BANDS, noted))
+            bands = baselines.published_bands(context.bands, context.queues, until.date() - timedelta(days=7))
+            app.pipeline.analytics.put(Table.BANDS, Rows(bands, bands.columns, noted))
         summary = _summary(lake, days, [json.loads(row) for row in rows], published)
         noted.summary = {**asdict(summary), "batch": batch, "until": until.isoformat()}
     return summary
@@ -162,10 +161,10 @@ def _context(
     series = kept(baselines.series(per_minute, queues, begin, end))
     # The tallies of each judged date as a whole; the last job to judge a date overwrites them.
     tallied = profiles.tallied_events(events, sequence).unionByName(baselines.tallied_series(series))
-    of_days = tallied.where(F.col("date").between(F.lit(days_judged[0]), F.lit(days_judged[-1])))
+    of_days = tallied.where(f"date between '{days_judged[0]}' and '{days_judged[-1]}'")
     overwritten(layout.by(of_days, "date"), lake, _TALLIES)
     tallies = events.sparkSession.read.schema(profiles.TALLIES).parquet(lake.uri(_TALLIES))
-    recent = layout.read(tallies.where(F.col("date") >= F.lit(judged[0] - timedelta(days=profiles.DAYS))))
+    recent = layout.read(tallies.where(f"date >= '{judged[0] - timedelta(days=profiles.DAYS)}'"))
     kinds = events.select("kind").distinct().collect() if layout.in_one_piece else None
     return DetectorContext(
         events=events,
@@ -186,7 +185,7 @@ def _write_anomalies(
     spark: SparkSession, layout: FrameLayout, findings: DataFrame, lake: Lake, days: tuple[date, ...]
 ) -> None:
     """Replace what was found on these days. Partitioned by the start date, or the first judged day if that is later."""
-    dates = findings.withColumn("date", F.greatest(dated(F.col("window_from")), F.lit(days[0])))
+    dates = findings.selectExpr("*", f"greatest({dated('window_from')}, date '{days[0]}') as date")
     for day in days:
         lake.remove(spark, f"{_ANOMALIES}/date={day.isoformat()}")
     overwritten(layout.by(dates, "date"), lake, _ANOMALIES)
@@ -194,28 +193,6 @@ def _write_anomalies(
 
 def _midnight(day: date) -> datetime:
     return datetime(day.year, day.month, day.day, tzinfo=UTC)
-
-
-def _bands(context: DetectorContext) -> DataFrame:
-    """Expected bands of the last seven days, hour by hour: each hour of the week is published once a week."""
-    metric = F.col("metric")
-    at_scale = context.bands.where(
-        (F.col("scale") == 1) & (F.col("date") > F.lit(context.until.date() - timedelta(days=7)))
-    )
-    width = F.col("sigma") * 3.5
-    bands = at_scale.join(F.broadcast(context.queues.select("queue_id", "queue")), "queue_id").select(
-        "queue_id",
-        "queue",
-        "metric",
-        (F.weekday("date") * 24 + F.col("hour")).alias("hour_of_week"),
-        baselines.unscaled(metric, F.least(F.col("median") - width, F.col("p01"))).alias("low"),
-        baselines.unscaled(metric, F.col("median")).alias("middle"),
-        baselines.unscaled(metric, F.greatest(F.col("median") + width, F.col("p99"))).alias("high"),
-        F.col("n").alias("minutes"),
-        "date",
-    )
-    values = (F.max_by(name, "date").alias(name) for name in _BANDS[3:])
-    return bands.groupBy(*_BANDS[:3]).agg(*values)
 
 
 def _summary(lake: Lake, days: tuple[date, ...], rows: list[dict], published: Published) -> AnomaliesSummary:

@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass
 from datetime import date, timedelta
 from functools import reduce
 
-from pyspark.sql import DataFrame, SparkSession, Window
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import DataFrame, SparkSession
 
 from tarry.app import App
 from tarry.core.analytics.history import HistoryPart, PartKind
@@ -20,6 +19,7 @@ from tarry.edges.spark.lake.derived import Rows, changed_days, overwritten, read
 from tarry.edges.spark.lake.lake import Lake
 from tarry.edges.spark.sizing import local_frame, on_disk, sized_for
 from tarry.edges.spark.transforms import facts
+from tarry.edges.spark.transforms.query import query, sql
 
 JOB = "facts"
 TABLE = "facts"
@@ -65,7 +65,7 @@ def run(spark: SparkSession, app: App, args: FactsArgs) -> FactsSummary:
                     overwritten(known.drop("news"), work.lake, TABLE)
                     # A part that merged older parts repeats their rows; rows that PostgreSQL already has are found
                     # unchanged.
-                    recent = known.where(F.col("news") & (F.col("settled_at") >= F.lit(oldest)))
+                    recent = known.where(f"news and settled_at >= timestamp '{oldest.isoformat()}'")
                     rows = Rows(recent, [name for name in facts.FACTS.names if name != "date"], work.run)
                     summary.served = app.pipeline.analytics.put(Table.FACTS, rows)
         summary.forgotten = app.pipeline.analytics.delete_facts(oldest)
@@ -79,14 +79,13 @@ def _marked(spark: SparkSession, lake: Lake, parts: Sequence[HistoryPart], proce
     for is_new in (True, False):
         of_side = [part for part in parts if (part.run_id > processed) == is_new]
         if of_side:
-            frames.append(trace.read_parts(spark, lake, of_side).withColumn("news", F.lit(is_new)))
+            frames.append(trace.read_parts(spark, lake, of_side).selectExpr("*", f"{is_new} as news"))
     return reduce(DataFrame.unionByName, frames)
 
 
 def latest(versions: DataFrame) -> DataFrame:
     """The newest row per version: a dead version may have been redriven since."""
-    newest = Window.partitionBy("queue_id", "version").orderBy(F.desc("last_id"))
-    return versions.withColumn("_rank", F.row_number().over(newest)).where("_rank = 1").drop("_rank")
+    return query(sql("latest"), versions=versions)
 
 
 def read_facts(spark: SparkSession, app: App, lake: str | None = None) -> DataFrame:

@@ -15,7 +15,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
 
 from tarry.app import App
 from tarry.core.analytics.forecast import ForecastVerdict, sentence
@@ -27,7 +26,7 @@ from tarry.edges.spark.lake.derived import Rows, read_table
 from tarry.edges.spark.lake.lake import Lake
 from tarry.edges.spark.sizing import local_frame, on_disk, sized_for
 from tarry.edges.spark.transforms.forecast import capacities, forecast, verdicts, with_load
-from tarry.edges.spark.transforms.instants import dated
+from tarry.edges.spark.transforms.query import dated
 
 JOB = "forecast"
 TABLE = "forecast"
@@ -91,7 +90,7 @@ def run(spark: SparkSession, app: App, args: ForecastArgs) -> ForecastSummary:
             schedules=layout.read(_schedules(spark, app, outlook.standings, now, now + args.ahead_for)),
         )
         with on_disk(every_minute) as ahead:
-            with_load(ahead).withColumn("date", dated(F.col("minute"))).write.mode("overwrite").option(
+            with_load(ahead).selectExpr("*", f"{dated('minute')} as date").write.mode("overwrite").option(
                 "partitionOverwriteMode", "static"
             ).parquet(lake.uri(TABLE))
             judged = verdicts(ahead).toArrow().to_pylist()
@@ -131,7 +130,7 @@ def _capacity(spark: SparkSession, app: App, lake: Lake, now: datetime, over: ti
     if table is None:
         return local_frame(spark, [], "queue_id int, capacity double")
     since, this_minute = now - over, now.replace(second=0, microsecond=0)
-    return capacities(table.where(F.col("date") >= F.lit(since.date())), since, this_minute)
+    return capacities(table.where(f"date >= '{since.date()}'"), since, this_minute)
 
 
 def _row(

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from datetime import date
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
 
 from tarry.app import App
 from tarry.core.analytics.history import HistoryPart, PartKind
@@ -21,7 +20,7 @@ from tarry.edges.spark.lake import history
 from tarry.edges.spark.lake.lake import Lake
 from tarry.edges.spark.transforms.quantiles import EXACT_UP_TO
 
-JSON = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "timeZone": "UTC"}
+_JSON = """map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timeZone', 'UTC')"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +108,13 @@ class Rows:
 
     def __iter__(self) -> Iterator[str]:
         self.count = 0
-        stamps = (F.lit(self.run.id).alias("run_id"), F.lit(self.run.started_at).alias("fresh_at"))
-        for row in self.frame.select(F.to_json(F.struct(*self.columns, *stamps), JSON).alias("row")).toLocalIterator():
+        fresh_at = f"timestamp '{self.run.started_at.isoformat()}' as fresh_at"
+        for row in json_rows(self.frame, *self.columns, f"{self.run.id} as run_id", fresh_at):
             self.count += 1
-            yield row["row"]
+            yield row
+
+
+def json_rows(frame: DataFrame, *columns: str) -> Iterator[str]:
+    """The rows as JSON objects."""
+    rows = frame.selectExpr(f"to_json(struct({', '.join(columns)}), {_JSON}) as row")
+    return (row["row"] for row in rows.toLocalIterator())

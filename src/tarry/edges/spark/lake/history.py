@@ -17,8 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import date
 
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from tarry.app import App
@@ -28,7 +27,7 @@ from tarry.edges.spark.lake.lake import Lake, read_files
 from tarry.edges.spark.sizing import on_disk, sized_for
 from tarry.edges.spark.transforms import facts
 from tarry.edges.spark.transforms import history as tracing
-from tarry.edges.spark.transforms.instants import dated
+from tarry.edges.spark.transforms.query import dated
 
 JOB = "trace"
 MOST_PARTS = 16
@@ -58,7 +57,7 @@ def advance(spark: SparkSession, app: App, lake: Lake, *, rebuild: bool = False)
             carried = untouched = None
             if head is not None:
                 # By the snapshot of the head: a compacted batch may contain older events.
-                news = news.where(~visible(F.col("xid"), head.snapshot))
+                news = news.where(f"not {visible(head.snapshot)}")
                 carried = layout.read(read_open(spark, lake, head.run_id))
             if carried is not None and not layout.in_one_piece:
                 # Millions of messages may be due next year, and the events of a minute touch only a few.
@@ -103,11 +102,10 @@ def _size(app: App, head: HistoryHead | None, fresh: Sequence[Batch], old: Seque
     return None if known is None else known + crowded + sum(batch.digest.rows for batch in fresh)
 
 
-def visible(xid: Column, snapshot: str) -> Column:
-    """Whether a transaction is visible in a `pg_snapshot`, by PostgreSQL's rules."""
+def visible(snapshot: str) -> str:
+    """Whether the transaction `xid` is visible in a `pg_snapshot`, by PostgreSQL's rules."""
     lowest, beyond, running = snapshot.split(":")
-    below = (xid < int(beyond)) & ~xid.isin([int(id) for id in running.split(",")]) if running else xid < int(beyond)
-    return (xid < int(lowest)) | below
+    return f"(xid < {lowest} or xid < {beyond}{f' and xid not in ({running})' if running else ''})"
 
 
 def _write(
@@ -167,12 +165,12 @@ def read_parts(spark: SparkSession, lake: Lake, parts: Sequence[HistoryPart]) ->
     # The date is in the path, and reading a single path does not add it as a column.
     stored = StructType([field for field in schema if field.name != "date"])
     frame = spark.read.schema(stored).parquet(*(lake.uri(part.directory) for part in parts))
-    return frame.withColumn("date", dated(F.col(instant)))
+    return frame.selectExpr("*", f"{dated(instant)} as date")
 
 
 def read_open(spark: SparkSession, lake: Lake, run_id: int) -> DataFrame:
     """The versions that were open after a run, in the form of `facts.folded`."""
-    return spark.read.schema(facts.FOLDED).parquet(lake.uri(_directory("open", run_id)))
+    return spark.read.schema(tracing.FOLDED).parquet(lake.uri(_directory("open", run_id)))
 
 
 def _directory(kind: str, run_id: int) -> str:

@@ -11,8 +11,7 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, StructField, StructType, TimestampType
 
 from tarry.app import App, default_lake
@@ -21,7 +20,7 @@ from tarry.core.errors import InvalidInput
 from tarry.core.journal.snapshots import Digest
 from tarry.edges.spark.schemas import EVENTS
 from tarry.edges.spark.sizing import local_frame
-from tarry.edges.spark.transforms.instants import dated
+from tarry.edges.spark.transforms.query import dated, query, sql
 
 # The directory `queue=…` serves people and tools that read only some queues. The name is also a column of the file: a
 # directory name cannot distinguish "7" from 7, nor `A` from `a` on case-insensitive file systems.
@@ -178,7 +177,7 @@ def read_files(spark: SparkSession, lake: Lake, paths: Sequence[str], *, lenient
 
 def write_batch(frame: DataFrame, lake: Lake, batch: Batch) -> None:
     """Write to the directory of the batch, by date and queue. Batch numbers are used once: the directory is new."""
-    laid_out = frame.withColumn("date", dated(F.col("at"))).withColumn("queue_name", F.col("queue"))
+    laid_out = frame.selectExpr("*", f"{dated('at')} as date", "queue as queue_name")
     laid_out.write.partitionBy("date", "queue").option("compression", "zstd").mode("overwrite").parquet(
         lake.uri(batch.directory)
     )
@@ -187,7 +186,7 @@ def write_batch(frame: DataFrame, lake: Lake, batch: Batch) -> None:
 
 def merged(spark: SparkSession, lake: Lake, files: Sequence[LakeFile]) -> DataFrame:
     """The rows of many files, grouped by day and queue, sorted by key."""
-    frame = read_files(spark, lake, [file.path for file in files]).withColumn("date", dated(F.col("at")))
+    frame = read_files(spark, lake, [file.path for file in files]).selectExpr("*", f"{dated('at')} as date")
     return frame.repartition("date", "queue").sortWithinPartitions("date", "queue", "key", "id").drop("date")
 
 
@@ -222,16 +221,8 @@ def inside(directory: str, uri: str) -> str:
 
 
 def _measured(frame: DataFrame, directory: str) -> Measured:
-    located = frame.select("*", F.col("_metadata.file_path").alias("path"), F.col("_metadata.file_size").alias("bytes"))
-    pieces = located.groupBy("path").agg(
-        F.first("queue_id").alias("queue_id"),
-        F.first("queue_name").alias("queue"),
-        F.count("*").alias("rows"),
-        F.sum(event_hash()).alias("checksum"),
-        F.min(F.unix_micros("at")).alias("min_at"),
-        F.max(F.unix_micros("at")).alias("max_at"),
-        F.first("bytes").alias("bytes"),
-    )
+    located = frame.select("*", "_metadata.file_path", "_metadata.file_size")
+    pieces = query(sql("digest", hash=event_hash()), files=located)
     rows = {inside(directory, row.path): row for row in pieces.collect()}
     return Measured(
         tuple(_file(path, row) for path, row in sorted(rows.items())),
@@ -240,24 +231,24 @@ def _measured(frame: DataFrame, directory: str) -> Measured:
     )
 
 
-def event_hash() -> Column:
+def event_hash() -> str:
     """`tarry.event_hash` of an event in a file: the first eight bytes of a SHA-256, as an unsigned number.
 
     The sum over the rows of a window in PostgreSQL must equal the sum over its files; otherwise rows were lost.
     """
 
-    def text(field: StructField) -> Column:
-        value = F.col(field.name)
+    def text(field: StructField) -> str:
+        value = field.name
         if isinstance(field.dataType, TimestampType):
-            value = F.lpad(F.lower(F.hex(F.unix_micros(value) - _POSTGRES_EPOCH_US)), 16, "0")
+            value = f"lpad(lower(hex(unix_micros({value}) - {_POSTGRES_EPOCH_US})), 16, '0')"
         elif field.name == "payload":
-            value = F.sha2(value, 256)
+            value = f"sha2({value}, 256)"
         elif isinstance(field.dataType, BinaryType):
-            value = F.lower(F.hex(value))
-        return F.coalesce(value.cast("string"), F.lit("-"))
+            value = f"lower(hex({value}))"
+        return f"coalesce(string({value}), '-')"
 
-    row = F.concat_ws("|", *(text(field) for field in FILE.fields if field.name != "queue_name"))
-    return F.conv(F.sha2(row, 256).substr(1, 16), 16, 10).cast("decimal(20,0)")
+    row = ", ".join(text(field) for field in FILE.fields if field.name != "queue_name")
+    return f"cast(conv(substr(sha2(concat_ws('|', {row}), 256), 1, 16), 16, 10) as decimal(20, 0))"
 
 
 def _file(path: str, row: Any) -> LakeFile:

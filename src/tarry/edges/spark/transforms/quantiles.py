@@ -5,9 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812
-
 EXACT_UP_TO = 100_000
 """Events per group. `percentile` keeps every distinct value of a group in memory; below this it is a few megabytes."""
 ACCURACY = 10_000
@@ -16,29 +13,24 @@ POINTS = (0.5, 0.95, 0.99)
 NAMES = ("p50", "p95", "p99")
 
 
-def with_exactness(frame: DataFrame, group: Sequence[str], exact_up_to: int | None = EXACT_UP_TO) -> DataFrame:
-    """Add `exact`: whether the group of the row is small enough. None: all groups are known to be.
+def marked(events: str, group: Sequence[str], exact_up_to: int | None = EXACT_UP_TO) -> str:
+    """The rows of a query with `exact`: whether the group of the row is small enough. None: all groups are known to be.
 
     Large groups are few, so they are broadcast.
     """
     if exact_up_to is None:
-        return frame.withColumn("exact", F.lit(True))
-    large = (
-        frame.groupBy(*group).count().where(F.col("count") > exact_up_to).select(*group, F.lit(False).alias("exact"))
+        return f"select *, true as exact from ({events})"  # noqa: S608
+    columns = ", ".join(group)
+    large = f"select {columns}, count(*) as n from ({events}) group by {columns} having count(*) > {exact_up_to}"  # noqa: S608
+    return (
+        f"select /*+ broadcast(large) */ event.*, large.n is null as exact from ({events}) event "  # noqa: S608
+        f"left join ({large}) large using ({columns})"
     )
-    joined = frame.join(F.broadcast(large), on=list(group), how="left")
-    return joined.withColumn("exact", F.coalesce("exact", F.lit(True)))
 
 
-def quantiles(micros: str) -> Column:
+def quantiles(micros: str) -> str:
     """An aggregate: p50, p95 and p99 in seconds, interpolated like `percentile_cont` in SQL."""
-    value, exact = F.col(micros), F.col("exact")
-    points = F.array(*(F.lit(p) for p in POINTS))
-    exactly = F.percentile(F.when(exact, value), points)
-    roughly = F.percentile_approx(F.when(~exact, value), points, ACCURACY).cast("array<double>")
-    return F.transform(F.coalesce(exactly, roughly), lambda micros: F.round(micros) / 1_000_000.0)
-
-
-def spread(measure: str) -> list[Column]:
-    """The columns made from the `quantiles` named `measure`: lag_p50_s, lag_p95_s, lag_p99_s."""
-    return [F.get(measure, F.lit(i)).alias(f"{measure}_{name}_s") for i, name in enumerate(NAMES)]
+    points = f"array{POINTS}"
+    exactly = f"percentile(if(exact, {micros}, null), {points})"
+    roughly = f"percentile_approx(if(exact, null, {micros}), {points}, {ACCURACY})"
+    return f"transform(coalesce({exactly}, cast({roughly} as array<double>)), us -> round(us) / 1000000D)"

@@ -6,13 +6,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import reduce
-from operator import and_
+from typing import Any
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import DataFrame
 
 from tarry.edges.spark.schemas import struct
+from tarry.edges.spark.transforms.query import query, sql
+
+ENOUGH = 200
+"""Minimum number of messages before the profile of a queue counts."""
 
 QUEUES = struct(
     "queue_id int, queue string, max_attempts int, created_at timestamp, deleted_at timestamp, journaled string"
@@ -77,36 +79,18 @@ class DetectorContext:
     def events_of(self, *kinds: str) -> DataFrame:
         if self.kinds is not None and self.kinds.isdisjoint(kinds):
             return self.events.limit(0)
-        return self.events.where(F.col("kind").isin(*kinds))
+        return self.events.where(" or ".join(f"kind = '{kind}'" for kind in kinds))
 
-    def profile(self, measure: str) -> DataFrame:
-        """date, queue_id, n, p01, p99, p999 of one measure, over all consumers; small, so it is broadcast."""
-        of_queue = self.profiles.where((F.col("measure") == measure) & F.col("consumer").isNull())
-        return F.broadcast(of_queue.select("date", "queue_id", "n", "p01", "p99", "p999"))
-
-    def within(self, frm: Column, to: Column) -> Column:
-        """Whether the given time span overlaps the judged range."""
-        return (to >= F.lit(self.since)) & (frm < F.lit(self.until))
+    def args(self, **more: Any) -> dict[str, Any]:
+        """Arguments of a query: the judged range, and these."""
+        return {"since": self.since, "until": self.until, **more}
 
 
 def continued(findings: DataFrame, published: DataFrame | None) -> DataFrame:
-    """The findings, with the start of the published one that they continue: same subject, overlapping in time.
-
-    The frames begin one day before the judged range. Of an anomaly that began earlier they show a part or nothing: its
-    start, and thereby its identity, comes from the published anomaly. If that overlaps several, for example because
-    late events split it, the first one takes over its start.
-    """
+    """The findings, with the start of the published one that they continue."""
     if published is None:
         return findings
     subject = [name for name in _SUBJECT if name in findings.columns and name in published.columns]
-    before = F.broadcast(
-        published.select(*(F.col(name).alias(f"_{name}") for name in (*subject, "window_from", "window_to")))
-    )
-    same: list[Column] = [F.col(name).eqNullSafe(F.col(f"_{name}")) for name in subject]
-    meets = (F.col("_window_from") <= F.col("window_to")) & (F.col("_window_to") >= F.col("window_from"))
-    beside = findings.join(before, reduce(and_, [*same, meets]), "left")
-    once = beside.groupBy(*findings.columns).agg(F.min("_window_from").alias("_began"))
-    of_old = Window.partitionBy(*subject, "_began").orderBy("window_from")
-    goes_on = F.col("_began").isNotNull() & (F.row_number().over(of_old) == 1)
-    began = F.when(goes_on, F.least("_began", "window_from")).otherwise(F.col("window_from"))
-    return once.withColumn("window_from", began).drop("_began")
+    same = " and ".join(f"new.{name} <=> old.{name}" for name in subject)
+    text = sql("anomalies/continued", same=same, subject=", ".join(subject))
+    return query(text, findings=findings, published=published)

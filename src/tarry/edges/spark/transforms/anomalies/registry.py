@@ -19,15 +19,15 @@ from pyspark.sql import DataFrame
 
 from tarry.core.analytics.anomalies import Severity
 from tarry.core.errors import InvalidInput
-from tarry.edges.spark.transforms.anomalies.context import DetectorContext, continued
-from tarry.edges.spark.transforms.anomalies.findings import completed, limited
+from tarry.edges.spark.transforms.anomalies.context import DetectorContext
+from tarry.edges.spark.transforms.anomalies.findings import completed
 
 
 @dataclass(frozen=True)
 class Detector:
     """A function from `DetectorContext` (and its settings, if any) to anomalies; see `findings.completed`.
 
-    If its settings have `most_per_hour` and its rows `id`, see `findings.limited`.
+    If its settings have `most_per_hour` and its rows `id`, only the first of an hour are kept, see `findings.limited`.
     """
 
     name: str
@@ -41,11 +41,14 @@ class Detector:
         own = context.by(self.name)
         frame = self.function(own) if self.settings is None else self.function(own, self.settings)
         most = getattr(self.settings, "most_per_hour", None)
-        if most is not None and "id" in frame.columns:
-            frame = limited(frame, most)
-        if "identity" not in frame.columns:
-            frame = continued(frame, own.continuable)
-        return completed(frame, name=self.name, version=self.version, severity=self.severity.value)
+        return completed(
+            frame,
+            name=self.name,
+            version=self.version,
+            severity=self.severity.value,
+            most=most,
+            published=own.continuable,
+        )
 
 
 def detector(
