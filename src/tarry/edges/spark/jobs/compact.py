@@ -23,7 +23,7 @@ class CompactArgs:
     target_rows: int = 1_000_000
     """Merge neighbours up to about this many rows; a batch of this size is left alone."""
     at_least: int = 8
-    """Minimum number of small neighbours that makes a rewrite worthwhile."""
+    """Minimum number of small neighbours that makes a rewrite worthwhile, as long as they are less than the target."""
 
     def __post_init__(self) -> None:
         if self.target_rows < 1 or self.at_least < 2:
@@ -77,7 +77,11 @@ def run(spark: SparkSession, app: App, args: CompactArgs) -> CompactSummary:
 
 
 def groups(batches: Sequence[Batch], args: CompactArgs) -> list[list[Batch]]:
-    """Groups of neighbours in the chain of about the target size. All of one cluster, and with at least one row."""
+    """Groups of neighbours in the chain of about the target size. All of one cluster, and with at least one row.
+
+    Only the last group can grow, so it waits for `at_least` batches. The others are complete: the batch after them does not
+    fit. They would never reach that number where batches are large.
+    """
     grouped: list[list[Batch]] = [[]]
     rows = 0
     for batch in batches:
@@ -89,4 +93,6 @@ def groups(batches: Sequence[Batch], args: CompactArgs) -> list[list[Batch]]:
         if small:
             grouped[-1].append(batch)
             rows += batch.digest.rows
-    return [group for group in grouped if len(group) >= args.at_least and any(batch.files for batch in group)]
+    *complete, growing = grouped
+    worth = [group for group in complete if len(group) > 1] + ([growing] if len(growing) >= args.at_least else [])
+    return [group for group in worth if any(batch.files for batch in group)]
