@@ -106,7 +106,7 @@ class Dashboard:
 
     def respond_problem(self, request: Request, problem: Problem, format: Format, view: View | None = None) -> Response:
         if format != "html" or key_text(request) is not None:
-            return problem.response(request.scope.get("tarry.request_id"))
+            return problem.response(request.scope)
         if problem.status == 401 and request.method == "GET":
             to = request.url.path.removeprefix(self.prefix(request)) or "/"
             return self.sign_in_page(request, to=to, status=401)
@@ -196,7 +196,7 @@ async def _live(request: Request) -> Response:
         if not visitor.permits(Action.READ, None) and visitor.caller.key is None:
             visitor.require(Action.READ, None)
     except Problem as problem:
-        return problem.response(request.scope.get("tarry.request_id"))
+        return problem.response(request.scope)
 
     def wants(event: Event) -> bool:
         return visitor.permits(Action.READ, event.queue)
@@ -253,7 +253,7 @@ class _Headers:
 async def _static(request: Request) -> Response:
     asset = assets().get(request.path_params["file"])
     if asset is None:
-        return Problem(404, "no_route", "there is no such file").response(request.scope.get("tarry.request_id"))
+        return Problem(404, "no_route", "there is no such file").response(request.scope)
     is_versioned = request.query_params.get("v") == asset.version
     cached = "public, max-age=31536000, immutable" if is_versioned else "no-cache"
     headers = {"etag": f'"{asset.version}"', "cache-control": cached}

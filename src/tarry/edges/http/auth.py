@@ -300,7 +300,7 @@ def key_text(request: Request) -> str | None:
     """The text sent as a key, valid or not. None: the request has none."""
     header = request.headers.get("authorization")
     if header is None:
-        return request.headers.get("x-api-key")
+        return request.headers.get("x-api-key") or None  # Relay's sample workers send an empty one where they have none
     scheme, _, text = header.partition(" ")
     return text.strip() if scheme.lower() == "bearer" else ""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -32,7 +32,8 @@ class Problem(Exception):
         self.status, self.code, self.detail = status, code, detail
         self.hint, self.headers, self.more = hint, headers, more
 
-    def response(self, request_id: str | None) -> Response:
+    def response(self, scope: Mapping[str, Any]) -> Response:
+        request_id, is_relay = scope.get("tarry.request_id"), scope["path"].startswith("/api/")
         body = {
             "type": f"urn:tarry:problem:{self.code}",
             "title": HTTPStatus(self.status).phrase,
@@ -41,6 +42,7 @@ class Problem(Exception):
             "detail": self.detail,
             **({"hint": self.hint} if self.hint else {}),
             **({"request_id": request_id} if request_id else {}),
+            **({"message": self.detail} if is_relay else {}),
             **self.more,
         }
         return Response(msgspec.json.encode(body), self.status, self.headers, MEDIA_TYPE)
@@ -137,7 +139,7 @@ def problem_of(error: Exception) -> Problem:
 
 def install(app: FastAPI) -> None:
     async def handle(request: Request, error: Exception) -> Response:
-        return problem_of(error).response(request.scope.get("tarry.request_id"))
+        return problem_of(error).response(request.scope)
 
     for kind in (*HANDLED, Exception):
         app.add_exception_handler(kind, handle)

@@ -181,7 +181,7 @@ class AccessRoute(APIRoute):
                 try:
                     response = await handle(request)
                 except HANDLED as error:
-                    response = problem_of(error).response(scope.get("tarry.request_id"))
+                    response = problem_of(error).response(scope)
                 await response(scope, receive, send)
 
             self.app = respond_lean

@@ -31,6 +31,8 @@ class ServeOptions:
     rate: Annotated[float | None, option("--rate N", "Requests per second for each key.", min=0.001)] = None
     grace: Annotated[str, option("--grace DURATION", "Time for running requests after SIGTERM.")] = "10s"
     sweeper: Annotated[bool, option("--sweeper/--no-sweeper", "Run a sweeper, too; of all sweepers one works.")] = True
+    sweep_every: Annotated[str, option("--sweep-every DURATION", "How often this sweeper sweeps.")] = "10s"
+    pool_size: Annotated[int, option("--pool-size N", "Connections to the database.", min=2, max=1000)] = 10
     no_access_log: Annotated[bool, option("--no-access-log", "No line per request on stderr.")] = False
     read_only: Annotated[bool, option("--read-only", "The dashboard shows, and changes nothing.")] = False
     environment: Annotated[str | None, option("--environment NAME", "Shown in the dashboard.")] = None

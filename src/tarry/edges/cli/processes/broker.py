@@ -19,6 +19,7 @@ from tarry.edges.cli.processes.worker import WorkerProcess
 from tarry.edges.dashboard.app import PATH
 from tarry.edges.dashboard.redaction import Redaction
 from tarry.edges.dashboard.settings import DashboardSettings
+from tarry.edges.formats import duration
 from tarry.edges.http import server
 from tarry.edges.http.connection_limits import raise_descriptor_limit
 from tarry.edges.http.settings import BrokerSettings
@@ -35,14 +36,15 @@ async def serve(cli: CommandSession, options: ServeOptions, grace: timedelta) ->
     stop, host = stop_on_signals(grace=grace), options.host
     redaction = Redaction(keys=(*Redaction().keys, *(options.hide or ())))
     pages = DashboardSettings(read_only=options.read_only, environment=options.environment, redaction=redaction)
-    async with connect_async(cli.dsn, settings=_STORE) as app:
+    sweeping = SweeperSettings(every=duration(options.sweep_every, "--sweep-every"))
+    async with connect_async(cli.dsn, settings=replace(_STORE, pool_size=options.pool_size)) as app:
         settings = replace(await server.check_bind(app, host), requests_per_s=options.rate, grace=grace)
         raise_descriptor_limit(settings.connections)
         listening = server.bind(host, options.port)
         address = f"[{host}]" if ":" in host else host
         url = f"http://{address}:{listening.getsockname()[1]}"
         logging.getLogger("tarry.http.access").setLevel(logging.WARNING if options.no_access_log else logging.NOTSET)
-        async with app.sweeper() if options.sweeper else nullcontext():
+        async with app.sweeper(sweeping) if options.sweeper else nullcontext():
 
             def announce() -> None:
                 cli.note(f"listening on {url}")

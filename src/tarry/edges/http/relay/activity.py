@@ -76,12 +76,14 @@ async def activity(request: BrokerRequest, query: Annotated[wire.ActivityQuery, 
     return respond({"logs": logs, "total": len(events), "pagination": pages})
 
 
-@router.get("/activity/message/{id}", openapi_extra=access(Action.READ, Scope.MESSAGE))
+@router.get("/activity/message/{id}", openapi_extra=_LISTED)
 async def history(request: BrokerRequest, id: str) -> Response:
     """Events of a message, oldest first; an empty list if it never existed."""
     events: list[Event] = []
-    with suppress(UnknownQueue):
-        events = await _history(request, request.message, _HISTORY_LIMIT)
+    if (message := MessageId.parse(id)) is not None:
+        request.caller.require(Action.READ, message.queue)
+        with suppress(UnknownQueue):
+            events = await _history(request, message, _HISTORY_LIMIT)
     return respond({"message_id": id, "history": [wire.event(event) for event in reversed(events)]})
 
 
@@ -128,12 +130,13 @@ async def events(request: BrokerRequest) -> Response:
 def _update(position: str, event: Event) -> bytes:
     """A live event without its payload: many clients receive it, and it is kept in buffers."""
     type, status = _UPDATES.get(event.kind, ("update", "queued"))
+    is_new = type == "enqueue"  # Relay's page would show the message; without it, it must read the list again
     ids = [] if event.key is None else [str(MessageId(event.queue, event.key))]
     update = {
         "type": type,
         "queue": event.queue,
         "timestamp": round(event.at.timestamp() * 1000),
-        "payload": {"status": status, "count": 1, "ids": ids, "messages": [], "force_refresh": event.key is None},
+        "payload": {"status": status, "count": 1, "ids": ids, "messages": [], "force_refresh": is_new or not ids},
     }
     return server_sent(position, "queue-update", update)
 

@@ -24,7 +24,7 @@ from tarry.edges.http.pages import in_time_slices
 from tarry.edges.http.problems import Problem
 from tarry.edges.http.relay import wire
 from tarry.edges.http.relay.browse import STATES, allowed_queues, check_queue_type, counts, pages
-from tarry.edges.http.relay.messages import enqueue_all
+from tarry.edges.http.relay.messages import enqueue_all, with_default_queue
 from tarry.edges.http.routing import AccessRoute, BrokerRequest, Scope, access, audited, respond
 from tarry.wire.ids import MessageId
 from tarry.wire.payload import Content
@@ -163,13 +163,19 @@ async def create_queue(request: BrokerRequest, body: wire.NewQueue) -> Response:
 async def list_queues(request: BrokerRequest) -> Response:
     counts = request.queues.counts
     infos = await request.broker.queues_of(request.caller)
+    if request.caller.allows(Action.READ, wire.DEFAULT_QUEUE) and wire.DEFAULT_QUEUE not in [
+        info.name for info in infos
+    ]:
+        await with_default_queue(request, wire.DEFAULT_QUEUE, lambda: request.queues.get(wire.DEFAULT_QUEUE))
+        infos = await request.broker.queues_of(request.caller)
     shown = [wire.queue(info, await counts(info.name, limit=1_000)) for info in infos]
     return respond({"queues": shown, "total": len(shown)})
 
 
 @router.get("/queues/{queue}", openapi_extra=_READ)
 async def show_queue(request: BrokerRequest, queue: str) -> Response:
-    return respond(wire.queue(await request.queues.get(queue), await request.queues.counts(queue)))
+    info = await with_default_queue(request, queue, lambda: request.queues.get(queue))
+    return respond(wire.queue(info, await request.queues.counts(queue)))
 
 
 @router.patch("/queues/{queue}", openapi_extra=_ADMIN)

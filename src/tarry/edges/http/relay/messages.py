@@ -51,7 +51,7 @@ async def enqueue(request: BrokerRequest, body: wire.Enqueue) -> Response:
         shown = {"message": "Message enqueued", "id": str(MessageId(body.queue, draft.key)), "queue": body.queue}
         return response_to_store(shown, 201)
 
-    return await _with_default_queue(request, body.queue, lambda: offer_idempotent(request, body.queue, draft, show))
+    return await with_default_queue(request, body.queue, lambda: offer_idempotent(request, body.queue, draft, show))
 
 
 @router.post("/batch", openapi_extra=_PRODUCE)
@@ -66,7 +66,7 @@ async def enqueue_batch(
 @router.get("/message", openapi_extra=_CONSUME)
 async def dequeue(request: BrokerRequest, query: Annotated[wire.DequeueQuery, Query()]) -> Response:
     """One message with its lock_token, or 404 after `timeout` seconds without one (at most 60: poll again)."""
-    response = await _poll(request, query, 1, lambda queue, deliveries: wire.delivery(queue, deliveries[0]))
+    response = await _poll(request, query, 1, lambda queue, got: wire.delivery(queue, got[0], query.consumerId))
     if response.status_code == 204:
         raise wire.problem(404, "nothing", "NO_MESSAGES", "no message came in time")
     return response
@@ -77,7 +77,10 @@ async def dequeue_batch(request: BrokerRequest, query: Annotated[wire.DequeueBat
     """Up to `count` messages; an empty list if there are none."""
 
     def show(queue: str, deliveries: Deliveries) -> dict[str, Any]:
-        return {"messages": [wire.delivery(queue, each) for each in deliveries], "count": len(deliveries)}
+        return {
+            "messages": [wire.delivery(queue, each, query.consumerId) for each in deliveries],
+            "count": len(deliveries),
+        }
 
     response = await _poll(request, query, query.count, show)
     return respond(show(query.queue, [])) if response.status_code == 204 else response
@@ -116,11 +119,16 @@ async def nack_batch(request: BrokerRequest, body: wire.NackBatch) -> Response:
     failures = [(item.id, Failure(_lease_id(item), item.error, _NO_DELAY)) for item in body.nacks]
     outcomes = await settle_by_queue(request, failures, AsyncLeases.nack)
     succeeded, failed = _results(body.nacks, outcomes)
-    requeued = 0
-    for queue, key in filter(None, map(MessageId.parse, succeeded)):
-        requeued += await request.run(request.store.messages.contains(queue, key))
-    counts = {"requeued": requeued, "movedToDlq": len(succeeded) - requeued}
-    return respond({"succeeded": succeeded, "failed": failed, **counts})
+    requeued: list[str] = []
+    for id in succeeded:
+        message = MessageId.parse(id)
+        if message is not None and await request.run(request.store.messages.contains(*message)):
+            requeued.append(id)
+    dead = [id for id in succeeded if id not in requeued]
+    message = f"Batch nacked: {len(succeeded)}/{len(outcomes)}"
+    return respond(
+        {"message": message, "succeeded": succeeded, "failed": failed, "requeued": requeued, "movedToDlq": dead}
+    )
 
 
 @router.put("/message/{id}/touch", openapi_extra=_MESSAGE)
@@ -150,7 +158,7 @@ async def enqueue_all(
         by_queue[message.queue].append(draft := request.broker.drafter.draft_message(message.core()))
         ids.append(str(MessageId(message.queue, draft.key)))
     for name in by_queue:  # before anything is stored
-        await _with_default_queue(request, name, lambda name=name: request.queues.get(name))
+        await with_default_queue(request, name, lambda name=name: request.queues.get(name))
 
     async def offer(conn: Any) -> list[str]:
         for name, drafts in sorted(by_queue.items()):
@@ -160,7 +168,7 @@ async def enqueue_all(
     return await run_idempotent(request, offer, show, status)
 
 
-async def _with_default_queue(request: BrokerRequest, queue: str, do: Callable[[], Awaitable[R]]) -> R:
+async def with_default_queue(request: BrokerRequest, queue: str, do: Callable[[], Awaitable[R]]) -> R:
     """Run `do`, creating the default queue if necessary: it always exists in Relay. Other queues are created explicitly."""
     return await (request.broker.in_queues([queue], do, None) if queue == wire.DEFAULT_QUEUE else do())
 
@@ -174,7 +182,7 @@ async def _poll(request: BrokerRequest, query: wire.DequeueQuery, most: int, sho
         type=storable(query.type, "type"),
         consumer=storable(query.consumerId, "consumerId"),
     )
-    return await _with_default_queue(request, query.queue, lambda: long_poll(request, query.queue, poll, show))
+    return await with_default_queue(request, query.queue, lambda: long_poll(request, query.queue, poll, show))
 
 
 def _ack_all(request: BrokerRequest, items: Sequence[wire.Ack]) -> Awaitable[list[Settled]]:

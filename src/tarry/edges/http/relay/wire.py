@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Annotated, Any, Literal, cast
 from uuid import UUID
 
-from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from tarry.api.delivery import AsyncDelivery
 from tarry.core import limits
@@ -52,6 +52,11 @@ def _token(value: object) -> UUID:
         return _NO_TOKEN
 
 
+def _whole(value: object) -> object:
+    """JavaScript has one type of number, so 3.0 is an integer."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def _id(value: Any) -> Any:
     """Of a message as it was listed, or the id itself."""
     return cast("dict[str, Any]", value).get("id") if isinstance(value, dict) else value
@@ -59,8 +64,8 @@ def _id(value: Any) -> Any:
 
 QueueName = Annotated[str, Field(pattern=NAME_PATTERN, max_length=100)]
 TypeName = Annotated[str, Field(min_length=1, max_length=limits.TYPE_LENGTH)]
-Priority = Annotated[int, Field(ge=0, le=9)]
-MaxAttempts = Annotated[int, Field(ge=1, le=limits.MAX_ATTEMPTS)]
+Priority = Annotated[int, Field(ge=0, le=9), BeforeValidator(_whole)]
+MaxAttempts = Annotated[int, Field(ge=1, le=limits.MAX_ATTEMPTS), BeforeValidator(_whole)]
 Seconds = Annotated[timedelta | None, BeforeValidator(_seconds)]
 Token = Annotated[UUID, BeforeValidator(_token)]
 Id = Annotated[str, Field(min_length=1, max_length=1300)]
@@ -185,7 +190,15 @@ class Rename(RelayRequest):
     newName: QueueName  # noqa: N815
 
 
-class DequeueQuery(BaseModel):
+class RelayQuery(BaseModel):
+    @model_validator(mode="before")
+    @classmethod
+    def _without_empty(cls, given: Any) -> Any:
+        """A parameter without a value, as forms send them, was not given."""
+        return {name: value for name, value in cast("dict[str, Any]", given).items() if value != ""}
+
+
+class DequeueQuery(RelayQuery):
     queue: QueueName = DEFAULT_QUEUE
     timeout: Annotated[float, Field(ge=0)] = 0
     ackTimeout: Annotated[float | None, Field(ge=1, le=LONGEST_LEASE_S)] = None  # noqa: N815
@@ -197,7 +210,7 @@ class DequeueBatchQuery(DequeueQuery):
     count: Annotated[int, Field(ge=1, le=BATCH_LIMIT)]
 
 
-class LogQuery(BaseModel):
+class LogQuery(RelayQuery):
     """A page of the activity log or of the anomalies. Times are seconds since 1970."""
 
     queue_name: QueueName | None = None
@@ -218,7 +231,7 @@ class AnomalyQuery(LogQuery):
     type: SearchText | None = None
 
 
-class ExportQuery(BaseModel):
+class ExportQuery(RelayQuery):
     """Filters of a list or an export. Unknown parameters are refused: one that is ignored would show too much."""
 
     model_config = ConfigDict(extra="forbid")
@@ -258,7 +271,7 @@ class ExportQuery(BaseModel):
 class BrowseQuery(ExportQuery):
     page: Annotated[int, Field(ge=1)] = 1
     limit: Annotated[int, Field(ge=1, le=1_000)] = 100
-    sortBy: Literal["created_at", "priority", "attempt_count", "type", "id"] = "created_at"  # noqa: N815
+    sortBy: Literal["created_at", "priority", "attempt_count", "type", "id", "consumer_id", "payload"] = "created_at"  # noqa: N815
     sortOrder: Annotated[str, Field(pattern="^(?i:asc|desc)$")] = "desc"  # noqa: N815
 
     def sort_key(self, row: AnyMessage) -> Any:
@@ -267,6 +280,8 @@ class BrowseQuery(ExportQuery):
             "attempt_count": row.attempt,
             "type": row.type or "",
             "id": (row.queue, row.key),
+            "consumer_id": row.consumer or "",
+            "payload": row.payload,
         }
         return keys.get(self.sortBy, created_at(row))
 
@@ -304,7 +319,7 @@ def not_found(status: int = 404) -> Problem:
     return problem(status, "gone", "NOT_FOUND", detail)
 
 
-def delivery(queue: str, delivery: AsyncDelivery[Content]) -> dict[str, Any]:
+def delivery(queue: str, delivery: AsyncDelivery[Content], consumer: str | None) -> dict[str, Any]:
     return {
         "id": str(MessageId(queue, delivery.key)),
         "queue_name": queue,
@@ -312,6 +327,7 @@ def delivery(queue: str, delivery: AsyncDelivery[Content]) -> dict[str, Any]:
         **_payload(delivery.payload),
         "priority": delivery.priority,
         "status": "processing",
+        "consumer_id": consumer,
         "attempt_count": delivery.attempt,
         "lock_token": str(delivery.token),
         "locked_until": exact(delivery.lease_until),
@@ -334,14 +350,27 @@ def message(row: AnyMessage, *, with_payload: bool = True) -> dict[str, Any]:
         "created_at": seconds(created_at(row)),
     }
     if isinstance(row, DeadLetter):
-        return {**shown, "status": "dead", "last_error": row.error or row.reason}
+        return {
+            **shown,
+            "status": "dead",
+            "lock_token": None,
+            "locked_until": None,
+            "last_error": row.error or row.reason,
+        }
+    if row.state is not State.LEASED:
+        timed_out = "Timeout - requeued" if row.lease_until is not None else None
+        ended = {"consumer_id": None, "locked_until": None, "last_error": timed_out or row.last_error}
+    else:
+        ended = {}
     return {
         **shown,
         "status": "processing" if row.state is State.LEASED else "queued",
+        "lock_token": None,
         "max_attempts": row.max_attempts,
         "ack_timeout_seconds": None if row.lease_for is None else row.lease_for.total_seconds(),
         "locked_until": exact(row.lease_until),
         "last_error": row.last_error,
+        **ended,
     }
 
 
