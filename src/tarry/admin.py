@@ -277,7 +277,7 @@ def _vacuum(conn: Connection[Any]) -> CheckResult:
 
 def _sweeper(conn: Connection[Any]) -> CheckResult:
     """Information only: deliveries need no sweeper."""
-    leader = drive(conn, bind("maintenance/leader", maintenance.leadership, name="sweeper", now=None).run())
+    leader = drive(conn, bind("maintenance/leader", maintenance.held_leadership, name="sweeper", now=None).run())
     return CheckResult("sweeper", True, "none is running" if leader is None else f"{leader.holder} leads")
 
 

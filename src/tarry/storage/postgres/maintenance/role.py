@@ -24,22 +24,22 @@ from tarry.storage.postgres.operation import PostgresOperation, PostgresRole
 from tarry.storage.postgres.queues.statements import remove_leftovers
 from tarry.storage.postgres.statement import Op, Row, Statement, bind, each, first, made, only_row, value
 
-_held = first(made(Leadership))
+held_leadership = first(made(Leadership))
 
 
 class PostgresMaintenance(PostgresRole):
     def acquire(self, name: str, holder: str, lead_for: timedelta) -> PostgresOperation[Leadership | None]:
-        return self._sql("maintenance/acquire_leadership", _held, name=name, holder=holder, lead_for=lead_for)
+        return self._sql("maintenance/acquire_leadership", held_leadership, name=name, holder=holder, lead_for=lead_for)
 
     def renew(self, held: Leadership, lead_for: timedelta) -> PostgresOperation[Leadership | None]:
         about = {"name": held.name, "fence": held.fence, "lead_for": lead_for}
-        return self._sql("maintenance/renew_leadership", _held, **about)
+        return self._sql("maintenance/renew_leadership", held_leadership, **about)
 
     def resign(self, held: Leadership) -> PostgresOperation[bool]:
         return self._sql("maintenance/resign_leadership", bool, name=held.name, fence=held.fence)
 
     def leader(self, name: str) -> PostgresOperation[Leadership | None]:
-        return self._sql("maintenance/leader", _held, name=name)
+        return self._sql("maintenance/leader", held_leadership, name=name)
 
     def leaders(self) -> PostgresOperation[list[Leadership]]:
         return self._sql("maintenance/leaders", each(made(Leadership)))
