@@ -1,7 +1,5 @@
 """A delayed queue on PostgreSQL: stores messages until they are due, and leases each to one consumer at a time."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:

@@ -3,8 +3,6 @@
 Part of the composition root, like `app.py`: edges may not import storage.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Generator, Sequence

@@ -1,7 +1,5 @@
 """The composition root: settings → database → store → app. It joins the layers and holds no logic of theirs."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import logging

@@ -1,7 +1,5 @@
 """The client of a broker, as `tarry.http` exports it."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import time

@@ -4,8 +4,6 @@ with tarry.http.Client("http://localhost:8080", key="tarry_…") as client:
     client.queue("orders").offer("order-17", {"total": 40})
 """
 
-from __future__ import annotations
-
 from tarry._sync.clients import Client
 from tarry.clients import AsyncClient
 

@@ -1,8 +1,6 @@
 """Tools for tests of programs that use Tarry: apps in memory, a clock that only tests move, and workers that run until
 nothing is due."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """API keys: create, show once, list, revoke."""
 
-from __future__ import annotations
-
 import builtins
 import os
 from collections.abc import Iterable, Sequence

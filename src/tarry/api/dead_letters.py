@@ -1,7 +1,5 @@
 """Dead letters: messages that failed permanently."""
 
-from __future__ import annotations
-
 import builtins
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar, Unpack

@@ -1,7 +1,5 @@
 """Decodes stored payloads. An undecodable payload is returned as bytes: reading must not fail."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any, TypeVar, cast, overload
 

@@ -1,7 +1,5 @@
 """Converts a caller's messages, and changes of messages, to what a store accepts: validated before anything is stored."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

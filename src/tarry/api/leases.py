@@ -1,7 +1,5 @@
 """The leases of a queue: settle many deliveries at once."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Messages leased in advance, while their leases are fresh."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Sequence
 from math import inf

@@ -1,7 +1,5 @@
 """A queue: offer, poll, read, edit."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress

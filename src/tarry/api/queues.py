@@ -1,7 +1,5 @@
 """The registry of queues: their settings, and operations on whole queues."""
 
-from __future__ import annotations
-
 import builtins
 import dataclasses
 from collections.abc import AsyncIterator, Iterable

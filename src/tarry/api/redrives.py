@@ -1,7 +1,5 @@
 """Handles of redrive jobs: progress and control."""
 
-from __future__ import annotations
-
 import builtins
 from typing import Any
 

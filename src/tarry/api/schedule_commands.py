@@ -1,7 +1,5 @@
 """Changes of schedules: read, compute a schedule change, compare-and-set, and retry if a concurrent writer was faster."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Converts a caller's schedule to what a store accepts: validated and encoded before anything is stored."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """Management of schedules, for operators and programs."""
 
-from __future__ import annotations
-
 import builtins
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -2,8 +2,6 @@
 
 All decisions about lines are made here; callers with a store, a socket or a file drive it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Validation of arguments that several verbs have: texts, due times, leases."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from uuid import UUID

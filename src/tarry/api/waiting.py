@@ -1,7 +1,5 @@
 """Waiting for messages: `core.wakeup.wait_queue` decides when to look, this module sleeps until then."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """The clock of a store: the database's own, or an instant that a test has pinned."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Protocol
 

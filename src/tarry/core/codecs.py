@@ -3,8 +3,6 @@
 The content type is stored with the payload; None stands for JSON. Equal values give equal bytes (keys are sorted),
 because the bytes decide whether an offer changes a message."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Parsers for durations and instants. Errors quote the text and list the accepted forms."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta

@@ -15,8 +15,6 @@ TarryError
 └── EmbeddedError           the embedded PostgreSQL cannot be started
 """
 
-from __future__ import annotations
-
 
 class TarryError(Exception):
     """Base class of all errors that Tarry raises. `hint`, if any, is a remedy; `str(error)` is the message and the hint."""

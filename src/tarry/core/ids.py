@@ -1,7 +1,5 @@
 """Generated keys: UUIDv7, because increasing keys keep an index dense and fast."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache, lru_cache
 

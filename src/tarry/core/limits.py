@@ -1,7 +1,5 @@
 """Limits of input, and the checks of them. Every check raises `InvalidInput` before anything is stored."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta

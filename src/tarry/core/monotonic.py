@@ -1,7 +1,5 @@
 """A monotonic clock for leases: durations, never the time of day."""
 
-from __future__ import annotations
-
 import time
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", None)

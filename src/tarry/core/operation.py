@@ -3,8 +3,6 @@
 A method of a role (`store.messages.offer(…)`) does nothing but describe a call; `store.run` executes it. So the roles exist
 once for code that blocks and code that awaits."""
 
-from __future__ import annotations
-
 from typing import Any, Generic, TypeVar
 
 R_co = TypeVar("R_co", covariant=True)

@@ -1,7 +1,5 @@
 """What the rest of Tarry requires of a store: its roles, and how their operations are run. `tests/contracts` checks it."""
 
-from __future__ import annotations
-
 import builtins
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta

@@ -4,8 +4,6 @@ It is not a store: items have no key and no lease, and a taken item is gone. It 
 one machine, and the reference for every other way to wait.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 import time

@@ -1,7 +1,5 @@
 """All environment variables that Tarry reads."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, MutableMapping
 

@@ -1,7 +1,5 @@
 """Durations and instants in readable form, and the parsers of `core.durations`."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 from tarry.core.durations import DURATIONS, INSTANTS, delay, duration, exact, moment

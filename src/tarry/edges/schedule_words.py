@@ -1,7 +1,5 @@
 """Schedules in words: what their times mean, how they handle trouble, and how they are doing."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 

@@ -1,7 +1,5 @@
 """Texts without the passwords that they quote."""
 
-from __future__ import annotations
-
 import re
 
 # Up to the next white space: a password may contain any other character. An unclosed quote hides the rest.

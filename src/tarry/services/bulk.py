@@ -4,8 +4,6 @@ Every step takes the messages that match at that moment, and changes only the ve
 repeated, because its process ended before it was stored, changes nothing twice; and a job that ends early has done a part.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ The lease of a dead leader expires by the database's clock, and the next candida
 not be trusted: it passes its `Leadership` to every write, and the database rejects a write with an outdated fencing
 token. A leader that was suspended for an hour changes nothing when it resumes."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from datetime import timedelta

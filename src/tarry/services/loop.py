@@ -1,7 +1,5 @@
 """The loop around every `run_once()` of the services, alone or beside a program: in its own thread, or as a task."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -1,7 +1,5 @@
 """All queues at once, as a dashboard shows them: read from rollups and capped counts, in a fixed number of statements."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

@@ -1,7 +1,5 @@
 """Finding messages by a query: live ones, dead letters and finished ones, each page within a bounded scan."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ It records expired leases in the journal, buries messages without attempts left,
 jobs whose process has ended, creates partitions of the journal in advance, drops those that no queue retains, and reports
 what blocks vacuum. Any number of sweepers may run; the elected one works."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import random

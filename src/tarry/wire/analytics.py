@@ -3,8 +3,6 @@
 Their JSON form is that of the core values, which have no struct here: no client converts them back.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Self
 
 from msgspec import Meta

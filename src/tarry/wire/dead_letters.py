@@ -1,7 +1,5 @@
 """Dead letters, groups of them, and redrive jobs."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal, cast
 from uuid import uuid4
 

@@ -1,7 +1,5 @@
 """Events of the journal."""
 
-from __future__ import annotations
-
 from base64 import b64decode, b64encode
 from typing import Annotated, Any, Self
 

@@ -1,7 +1,5 @@
 """API keys, browser sessions and the audit."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal, Self
 
 from msgspec import Meta, field

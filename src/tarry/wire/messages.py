@@ -1,7 +1,5 @@
 """Messages: offered, edited, delivered, settled, and as they are stored."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

@@ -2,8 +2,6 @@
 
 Imported only where pydantic is: the command line and the import of lines use the structs without it."""
 
-from __future__ import annotations
-
 import dataclasses
 from functools import cache
 from types import UnionType

@@ -1,7 +1,5 @@
 """Queues: their settings, and how many messages they hold."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal, Self
 
 from msgspec import UNSET, Meta, UnsetType

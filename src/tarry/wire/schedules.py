@@ -2,8 +2,6 @@
 
 A change carries no keys, headers or priorities of messages: the broker derives them from the schedule."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta

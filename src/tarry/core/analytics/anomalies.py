@@ -1,7 +1,5 @@
 """Anomalies: what detectors found, and what users muted."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """The forecast of a queue as a sentence."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 

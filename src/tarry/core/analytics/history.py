@@ -1,7 +1,5 @@
 """The history of a lake (each event with the earlier events of its message): how far it reaches, and its directories."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """State of the data pipeline: batches in a lake, day accounts, runs of jobs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime

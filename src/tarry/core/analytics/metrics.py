@@ -2,8 +2,6 @@
 
 Durations are seconds as floats: they are drawn and printed, not added to instants."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """The results of the pipeline on a store without one: there are none."""
 
-from __future__ import annotations
-
 from typing import Any, TypeVar
 
 from tarry.core.analytics.anomalies import Mute

@@ -3,8 +3,6 @@
 A page contains the last completed run of its job, because an empty page may mean that nothing happened, or that the job
 has not run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime

@@ -1,7 +1,5 @@
 """What a schedule does where the clock of its zone is set, in words. The rules are those of `schedule_types`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from itertools import islice

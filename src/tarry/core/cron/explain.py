@@ -1,7 +1,5 @@
 """Explanation of the verdict of a tick."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import datetime
 

@@ -3,8 +3,6 @@
 cronsim parses, and finds the next matching reading. `schedule_types` handles changes of the clock, in one way for five and
 for six fields; cronsim's own handling follows Debian's, which depends on how the fields are written."""
 
-from __future__ import annotations
-
 from copy import copy
 from dataclasses import dataclass, field
 from datetime import datetime

@@ -4,8 +4,6 @@ Every change of a schedule (install, plan, pause, skip, delete) is a `ScheduleCh
 read, and applied in one transaction by compare-and-set. So several schedulers need no leader: a concurrent writer loses and
 retries."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Mapping

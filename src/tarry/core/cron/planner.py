@@ -1,7 +1,5 @@
 """The plan of a schedule at an instant: used by the scheduler, preview and explain alike."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """Computes every change of a schedule from the state that was read; uses neither a clock nor a store."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta

@@ -8,8 +8,6 @@ There are two kinds of time:
 - **elapsed**: schedules of every hour (`*/15 * * * *`, `0 * * * *`) or with a period. They fire at every matching instant:
   a repeated hour has its ticks twice, a skipped hour has none."""
 
-from __future__ import annotations
-
 import hashlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator

@@ -4,8 +4,6 @@ readings that occur twice).
 Instants are in UTC, readings of a wall clock are naive. Datetimes of one zone are never compared: Python would compare
 their readings."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from bisect import bisect_left

@@ -1,7 +1,5 @@
 """Fingerprints of dead letters: one short name for errors that differ only in particulars such as numbers and ids."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 

@@ -1,7 +1,5 @@
 """The journal: one append-only event per change, written in the transaction of the change."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime

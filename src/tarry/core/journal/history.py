@@ -1,7 +1,5 @@
 """The history of one key as spans of time: when it waited, when a consumer worked on it, and how each attempt ended."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """A queue at an instant of the past, from the events around that instant and from what is live now."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime

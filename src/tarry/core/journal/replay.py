@@ -1,7 +1,5 @@
 """Transitions of one key: fold(events) = live table. The single definition of which event may follow which."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from tarry.core.journal.events import EventKind as K

@@ -1,7 +1,5 @@
 """The state of a database as its operators see it: size, dead rows, open transactions, partitions of the journal."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Leadership of periodic work, with a fencing token against former leaders."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import NamedTuple
 

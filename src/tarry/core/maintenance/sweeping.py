@@ -1,7 +1,5 @@
 """Results of the sweeper. Delivery of messages does not depend on it."""
 
-from __future__ import annotations
-
 from datetime import date, datetime, timedelta
 from typing import NamedTuple
 

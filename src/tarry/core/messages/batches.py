@@ -1,7 +1,5 @@
 """Deduplication of a batch: the entry of each key that is stored, and the outcomes of the others."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime
 

@@ -1,7 +1,5 @@
 """Explanation of why a message is not delivered yet."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any, NamedTuple
 

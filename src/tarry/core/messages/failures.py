@@ -1,7 +1,5 @@
 """Error texts for exceptions of handlers and decoders."""
 
-from __future__ import annotations
-
 import logging
 import traceback
 

@@ -1,7 +1,5 @@
 """Return values of handlers. None means success; an exception means failure."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 

@@ -1,7 +1,5 @@
 """Operation results. Expected outcomes such as a lost lease are values; exceptions signal failures."""
 
-from __future__ import annotations
-
 from enum import Enum
 
 

@@ -1,7 +1,5 @@
 """The state machine of a message. Tests compare the diagram in the docs and the database's `message_state` with it."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from enum import Enum
 from typing import NamedTuple

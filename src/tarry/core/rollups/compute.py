@@ -1,7 +1,5 @@
 """Rollups computed from the events themselves, for stores that keep a bounded journal and no slices."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta

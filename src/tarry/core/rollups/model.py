@@ -1,7 +1,5 @@
 """Rollups of the journal: what happened to a queue in each slice of time."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Jobs that change all messages that match a search. Stored, so that they survive the process that started them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum

@@ -3,8 +3,6 @@
 One line, all of whose terms must hold. A word without a qualifier is the beginning of a key. Values with spaces are quoted.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

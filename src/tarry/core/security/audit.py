@@ -1,7 +1,5 @@
 """The audit log: one row per administrative action, written before the action is tried."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Idempotency keys: a repeated request gets the stored response of the first one."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 

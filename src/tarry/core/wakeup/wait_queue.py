@@ -3,8 +3,6 @@
 All decisions for threads and tasks are made here: the leader, the length of its sleep, the consumer to wake. Nothing here
 blocks: `waiting` yields the next step, and the caller executes it by blocking or awaiting."""
 
-from __future__ import annotations
-
 import math
 import os
 import threading

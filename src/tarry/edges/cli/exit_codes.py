@@ -1,7 +1,5 @@
 """Exit codes, and the code of each error; documented in docs/reference/exit-codes.md."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 from tarry.core import errors

@@ -1,7 +1,5 @@
 """Declaration of options, plain help at 80 columns, and the typer groups that commands are registered in."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import typer

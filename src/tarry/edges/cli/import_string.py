@@ -1,7 +1,5 @@
 """Import of `module:name` targets from the user's code."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from pathlib import Path

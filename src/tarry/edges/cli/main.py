@@ -1,7 +1,5 @@
 """Entry point of `tarry`: runs a command and reports its errors. Heavy modules are imported by the commands."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import os

@@ -1,7 +1,5 @@
 """Options and arguments that several commands share, and how their texts are parsed."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta

@@ -3,8 +3,6 @@
 Modules are imported when their command is looked up: `tarry -h` reads this table only.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any, NamedTuple
 

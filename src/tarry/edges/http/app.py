@@ -1,7 +1,5 @@
 """The broker as an ASGI application: on its own, or mounted into another one."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection

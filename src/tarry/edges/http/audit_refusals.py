@@ -1,7 +1,5 @@
 """Refused requests in the audit, in a limited number: a client without a key must not be able to fill it."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections import Counter, OrderedDict

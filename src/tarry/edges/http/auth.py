@@ -1,7 +1,5 @@
 """Authentication by API key or browser session, and the limits of a caller."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import sys

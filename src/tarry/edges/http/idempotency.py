@@ -1,7 +1,5 @@
 """Requests with an Idempotency-Key: carried out once, however often they are sent, and to any broker."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Awaitable, Callable, Mapping

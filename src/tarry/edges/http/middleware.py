@@ -1,7 +1,5 @@
 """Middleware around every request: a request id, limits on size and time, an access log line, and security headers."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import re

@@ -1,7 +1,5 @@
 """The file of a multipart form (RFC 7578), parsed in one pass, with limits on everything that a client may repeat."""
 
-from __future__ import annotations
-
 import re
 
 PARTS = 100

@@ -1,7 +1,5 @@
 """The OpenAPI document with its problems and examples, as JSON and as one HTML page without scripts. Neither has a secret."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Checks on the origin of requests without a key: from this machine, and not from a page of another site."""
 
-from __future__ import annotations
-
 import ipaddress
 from functools import lru_cache
 from urllib.parse import urlsplit

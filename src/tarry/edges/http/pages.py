@@ -1,7 +1,5 @@
 """Pages with a limited number of rows and bytes, and long computations on the event loop in time slices."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence

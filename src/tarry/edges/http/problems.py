@@ -1,7 +1,5 @@
 """Errors as RFC 9457 problems: a stable `code` for programs; a sentence and a hint for people."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any

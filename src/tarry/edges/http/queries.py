@@ -1,7 +1,5 @@
 """Parameters of queries that several routes share."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """The broker as a process: how it binds, starts, and ends quickly while clients wait."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import socket

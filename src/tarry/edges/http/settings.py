@@ -1,7 +1,5 @@
 """Settings of a broker."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 

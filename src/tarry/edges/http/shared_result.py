@@ -1,7 +1,5 @@
 """The result of a call that many requests need: the call is made once, however many they are."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import time

@@ -4,8 +4,6 @@ uvicorn runs the end of `lifespan` only after all connections are closed, and no
 broker therefore polls the server: open streams would otherwise delay the end of the application forever.
 """
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import sys

@@ -1,7 +1,5 @@
 """The column definitions of everything that Spark reads and writes."""
 
-from __future__ import annotations
-
 from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.types import DataType, StructField, StructType
 

@@ -6,8 +6,6 @@ adaptive planning and code generation cost many times the actual work. A single 
 windows and joins run in one task.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

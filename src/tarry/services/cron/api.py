@@ -1,7 +1,5 @@
 """Schedules from code: `with app.cron() as cron: cron.install_daily(…)`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from datetime import datetime, time, timedelta
 from typing import Any, Self, Unpack

@@ -1,7 +1,5 @@
 """The scheduler: plans due schedules and sleeps until the next one. Any number may run, without an election."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 Nothing is read while there are no subscribers. A subscriber that does not keep up is disconnected, so that it costs no
 more than its buffer; it may resume from its last position and catch up from the journal."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

@@ -1,7 +1,5 @@
 """The buffer of one subscriber of live events."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

@@ -4,8 +4,6 @@ One subscriber of the journal for all pages of a process, and one short text per
 there are.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection

@@ -3,8 +3,6 @@
 A message costs one task: its handler is awaited in the task that settles the message afterwards. So every handler has a task
 and a context of its own: cancelling it, and what it leaves behind there, concerns no other message."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 Time is what has passed here since a lease was requested, never a wall clock. So a lease can only be longer than assumed, and
 a process that was frozen knows that its leases are over before the database confirms it."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable

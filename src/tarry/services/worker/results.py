@@ -1,7 +1,5 @@
 """Reports of a worker: hooks, log lines and a final summary."""
 
-from __future__ import annotations
-
 import logging
 import traceback
 from collections import Counter

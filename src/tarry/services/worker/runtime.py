@@ -1,7 +1,5 @@
 """A running worker: prefetchers poll, slots run handlers, the heartbeat prolongs leases, shutdown is orderly."""
 
-from __future__ import annotations
-
 import asyncio
 import contextvars
 import logging

@@ -1,7 +1,5 @@
 """Threads for blocking handlers."""
 
-from __future__ import annotations
-
 import asyncio
 import contextvars
 import threading

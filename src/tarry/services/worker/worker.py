@@ -1,7 +1,5 @@
 """A worker: handlers by queue and type, and their options. It is bound to a database only when it runs on an app."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 from collections.abc import AsyncGenerator, Callable, Sequence

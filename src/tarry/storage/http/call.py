@@ -1,7 +1,5 @@
 """Requests as values, and operations made of them, which the blocking and the awaiting store run."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Generator, Mapping

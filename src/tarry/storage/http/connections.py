@@ -3,8 +3,6 @@
 On sockets and a parser in C: a client library took 0.8 to 1.3 ms of CPU per request, many times what the rest of it takes.
 """
 
-from __future__ import annotations
-
 import asyncio
 import select
 import socket

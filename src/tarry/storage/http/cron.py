@@ -1,7 +1,5 @@
 """Requests about schedules."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Requests about dead letters and redrive jobs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

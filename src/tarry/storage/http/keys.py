@@ -1,7 +1,5 @@
 """Requests about API keys. The broker draws their text, so this is not `SecurityRole`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any

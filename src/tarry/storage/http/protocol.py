@@ -1,7 +1,5 @@
 """Requests and responses of HTTP/1.1 as bytes: what the blocking and the awaiting connections share."""
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import Mapping
 from functools import cached_property

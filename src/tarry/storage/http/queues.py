@@ -1,7 +1,5 @@
 """Requests about queues."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterable
 from datetime import datetime

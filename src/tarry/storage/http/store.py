@@ -1,7 +1,5 @@
 """A broker as a store."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """Requests with retries, and the stream of live events with resumption: what the blocking and the awaiting store share."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """`CronRole` in memory: schedules, and the ledgers of their ticks."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace

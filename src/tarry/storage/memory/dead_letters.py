@@ -1,7 +1,5 @@
 """`DeadLettersRole` in memory. `core.dead_letters.redrive` decides the size of a step and when a job stops itself."""
 
-from __future__ import annotations
-
 import builtins
 import heapq
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """`JournalRole` in memory; and `AnalyticsRole`, with the journal but no results: the pipeline needs PostgreSQL."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice

@@ -1,7 +1,5 @@
 """`MaintenanceRole` in memory: leadership, for parts of one program that must not do the same work, and the sweep."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 from tarry.core.journal.events import EventKind

@@ -4,8 +4,6 @@ Decoding runs code of the caller: under the lock it could block every other thre
 fails its own message, as a nack would.
 """
 
-from __future__ import annotations
-
 import builtins
 import heapq
 from collections.abc import Callable, Sequence

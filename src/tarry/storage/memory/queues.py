@@ -1,7 +1,5 @@
 """`QueuesRole` in memory."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import datetime
 

@@ -1,7 +1,5 @@
 """`RollupsRole` in memory: computed from the journal when it is read."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 

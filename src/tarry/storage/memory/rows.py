@@ -1,7 +1,5 @@
 """Rows of the in-memory store: live messages, their delivery order, and dead letters."""
 
-from __future__ import annotations
-
 import heapq
 from collections import defaultdict
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """`SearchRole` in memory: everything is scanned."""
 
-from __future__ import annotations
-
 import builtins
 from collections.abc import Sequence
 from dataclasses import replace

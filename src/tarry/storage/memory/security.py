@@ -1,7 +1,5 @@
 """`SecurityRole` in memory: API keys, the audit log, and stored responses of idempotency keys."""
 
-from __future__ import annotations
-
 from collections import OrderedDict, deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager

@@ -3,8 +3,6 @@
 Each role has its own module; `state` has the lock, the clock and the queues that they share.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from typing import Any, TypeVar

@@ -2,8 +2,6 @@
 instants.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta

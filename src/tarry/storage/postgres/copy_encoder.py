@@ -1,7 +1,5 @@
 """Binary COPY, and its encoder for large batches of new messages."""
 
-from __future__ import annotations
-
 import json
 import struct
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Which database errors are transient, and how the others are translated."""
 
-from __future__ import annotations
-
 import psycopg
 from psycopg import errors
 from psycopg_pool import PoolClosed, PoolTimeout

@@ -5,8 +5,6 @@ sent, and execute it after the retry has returned: an older offer would replace 
 message that was accepted later.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Checks of a database before messages are stored in it. `connect` refuses, `tarry doctor` explains."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

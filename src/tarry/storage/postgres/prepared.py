@@ -8,8 +8,6 @@ What is prepared is sent and awaited through libpq: the driver's generators cost
 Everything else goes through `Connection.wait`. Both cancel an interrupted statement and wait for its end.
 """
 
-from __future__ import annotations
-
 import re
 import select
 import struct

@@ -4,8 +4,6 @@ Operations that have met a lock share half of the pool for their further tries. 
 connection busy, and unrelated operations would wait for one behind them.
 """
 
-from __future__ import annotations
-
 import time
 
 import psycopg

@@ -1,7 +1,5 @@
 """The roles of a PostgreSQL store, and what both kinds of store have in common."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

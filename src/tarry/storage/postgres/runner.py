@@ -1,7 +1,5 @@
 """Where an op meets a socket. Nothing is decided here. The blocking half is generated."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from collections.abc import AsyncGenerator, Callable, Sequence

@@ -4,8 +4,6 @@ A checkout and a return through the pool call 24 Python functions, which cost as
 connection that was returned last stays outside, unless a thread waits for one. Only public methods of the pool are used.
 """
 
-from __future__ import annotations
-
 import threading
 from contextlib import suppress
 from typing import Any, Final

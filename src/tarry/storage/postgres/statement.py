@@ -1,7 +1,5 @@
 """SQL as values: a statement is text, parameters and a decoder; an op is a generator of statements."""
 
-from __future__ import annotations
-
 import re
 from collections import namedtuple
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence

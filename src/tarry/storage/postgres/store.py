@@ -1,7 +1,5 @@
 """The PostgreSQL store: connections, retries, group commits, the caller's own connection. The blocking one is generated."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import threading

@@ -1,7 +1,5 @@
 """tarry anomaly: list, ack, mute, unmute, mutes."""
 
-from __future__ import annotations
-
 import getpass
 from dataclasses import replace
 from typing import Annotated

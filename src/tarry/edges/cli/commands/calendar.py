@@ -1,7 +1,5 @@
 """tarry calendar: a heat map of due messages and ticks."""
 
-from __future__ import annotations
-
 from collections import Counter
 from datetime import datetime, timedelta
 from typing import Annotated, NamedTuple

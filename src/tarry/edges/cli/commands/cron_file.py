@@ -1,7 +1,5 @@
 """tarry cron apply, lint: schedules of a TOML file."""
 
-from __future__ import annotations
-
 import tomllib
 from dataclasses import fields
 from datetime import UTC, datetime, time

@@ -1,7 +1,5 @@
 """tarry cron preview, explain: the ticks ahead, and the reasons of a tick."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated

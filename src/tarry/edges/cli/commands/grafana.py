@@ -1,7 +1,5 @@
 """tarry grafana: dashboard, alerts."""
 
-from __future__ import annotations
-
 import json
 import sys
 from importlib.resources import files

@@ -1,7 +1,5 @@
 """tarry journal: read the journal as it grows, and drop what no queue retains."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable
 from typing import Annotated

@@ -1,7 +1,5 @@
 """tarry key, audit: API keys of the broker, and the audit log."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from tarry.core.security.api_keys import Action, ApiKey

@@ -1,7 +1,5 @@
 """tarry message: show, list, why, edit, drop, timeline; and ack, nack, touch, release, bury after `tarry poll --no-ack`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta

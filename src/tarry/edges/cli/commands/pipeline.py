@@ -1,7 +1,5 @@
 """tarry pipeline run, replay and one command per job; tarry verify."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, Any

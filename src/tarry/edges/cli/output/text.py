@@ -1,7 +1,5 @@
 """Escaping of text for terminals. Keys and payloads are untrusted: they must not control the terminal."""
 
-from __future__ import annotations
-
 import re
 
 # Invisible characters that reorder the text around them.

@@ -1,7 +1,5 @@
 """How entities are printed: their wire form for programs, columns for people."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """What `tarry serve` and `tarry dev` run. Separate from the commands because it imports the extra `http`."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, nullcontext

@@ -1,7 +1,5 @@
 """Log of long-running processes, one for all loggers: text on stderr, or JSON lines on stdout."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

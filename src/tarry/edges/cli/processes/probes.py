@@ -1,7 +1,5 @@
 """A small HTTP server for probes of a process that is no broker: `/healthz`, `/readyz` and `/metrics`."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

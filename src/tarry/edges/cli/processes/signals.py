@@ -1,7 +1,5 @@
 """Signals of long-running processes: the first one stops them, a second one or the deadline ends them."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

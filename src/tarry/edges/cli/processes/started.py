@@ -1,7 +1,5 @@
 """How long this process runs: the time since its command was typed."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One process of `tarry worker`."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gc

@@ -3,8 +3,6 @@
 The log is the journal, which is not cleared; anomalies and consumers are results of the data pipeline.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from contextlib import suppress
 from dataclasses import replace

@@ -4,8 +4,6 @@ Relay has every message in one table. Here waiting, leased and dead messages are
 journal. One request looks at a bounded number of messages and keeps a bounded number of payload bytes.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress

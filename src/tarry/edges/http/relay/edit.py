@@ -1,7 +1,5 @@
 """Relay's routes that change messages by hand (edit, delete, move, clear, import), and for queues, health and counts."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta

@@ -3,8 +3,6 @@
 Defects of Relay are not reproduced (docs/howto/move-from-relay.md).
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta

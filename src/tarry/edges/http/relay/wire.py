@@ -3,8 +3,6 @@
 Unknown fields of a request are ignored, as Relay does.
 """
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Annotated, Any, Literal, cast

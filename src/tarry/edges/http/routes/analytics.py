@@ -1,7 +1,5 @@
 """Results of the pipeline: minutes of queues, hours of consumers, forecasts, anomalies."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """Dead letters: list, count, redrive, discard; and redrive jobs: progress, pause, resume, cancel, advance."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any

@@ -3,8 +3,6 @@
 An EventSource in a browser cannot send a header, and a key must not be in a URL.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Annotated, Any

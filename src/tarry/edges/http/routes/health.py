@@ -1,7 +1,5 @@
 """Liveness, readiness, metrics and the clock. The first two need no key."""
 
-from __future__ import annotations
-
 from fastapi import APIRouter
 from starlette.responses import Response
 

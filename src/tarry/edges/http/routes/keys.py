@@ -1,7 +1,5 @@
 """API keys and the audit."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """Poll and settle."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """Messages: offer, list, read, edit, drop. A leased message is not edited unless it is forced."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Annotated, Any, Literal
 

@@ -1,7 +1,5 @@
 """Queues: create, list, edit, pause, purge, delete."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """A queue as a stream of lines, out and in. Each line is an offer; neither way is the whole queue ever in memory."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from itertools import islice

@@ -8,8 +8,6 @@ Judging a date again finds the same anomalies, which are raised only once; an an
 identity.
 """
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ with the journal, and only then visible to readers. After a crash at any point, 
 under another number; files of the dead batch are not part of the lake.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from datetime import date

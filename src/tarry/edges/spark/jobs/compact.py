@@ -1,7 +1,5 @@
 """Compact job: merge many small batches into one with few files. Readers see the old files or the new."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,8 +1,6 @@
 # pyright: basic
 """Consumers job: statistics per consumer and hour, for the days that changed since the last run."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from datetime import date
 

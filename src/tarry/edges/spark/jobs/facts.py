@@ -1,8 +1,6 @@
 # pyright: basic
 """Facts job: versions that have ended, by the day on which they ended. PostgreSQL serves the last days as well."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import date, timedelta

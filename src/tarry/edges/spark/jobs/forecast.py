@@ -5,8 +5,6 @@ The load is one query over the live table; the capacity comes from the metrics. 
 message; later ticks are computed from the schedules, by the code that will plan them.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from contextlib import ExitStack

@@ -6,8 +6,6 @@ After a crash at any point, the next run computes the same days again; rows that
 unchanged.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import asdict, dataclass
 from datetime import date

@@ -5,8 +5,6 @@ digest of the day are compared with a new count of the journal and a new read of
 dropped.
 """
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@
 messages once; set `write_id` to replay again on purpose.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

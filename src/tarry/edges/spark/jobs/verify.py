@@ -6,8 +6,6 @@ exist.
 """
 
 # pyright: basic
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass

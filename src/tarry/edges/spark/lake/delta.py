@@ -6,8 +6,6 @@ log lags one run behind, which is a consistent earlier state of the archive; the
 and removed in one commit, so readers never see half of a compaction.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Sequence

@@ -1,8 +1,6 @@
 # pyright: basic
 """Output of jobs: lake tables that are overwritten day by day, and rows for PostgreSQL."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager

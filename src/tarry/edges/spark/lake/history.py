@@ -11,8 +11,6 @@ then moves the head in PostgreSQL. A run killed before that has no effect: the n
 parts of many runs is merged into one part by the next run.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import date

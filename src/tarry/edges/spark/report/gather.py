@@ -1,7 +1,5 @@
 """Reads the data of a report from the database. A job that has never run becomes a note, not an error."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta

@@ -3,8 +3,6 @@
 Nothing is fetched, only the two scripts of the charts may run, and every chart has its table.
 """
 
-from __future__ import annotations
-
 from base64 import b64encode
 from importlib.resources import files
 

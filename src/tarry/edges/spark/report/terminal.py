@@ -1,7 +1,5 @@
 """The report in a terminal: tables, and sparklines instead of charts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from rich import box

@@ -1,7 +1,5 @@
 """The content of a report, computed from the published results. Plain values in, plain values out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Formats of numbers, durations and instants in reports, and sparklines for the terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import timedelta
 from itertools import pairwise

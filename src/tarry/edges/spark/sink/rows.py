@@ -1,8 +1,6 @@
 # pyright: basic
 """Converts rows of a data frame to rows for staging: options, columns, and the same checks as any offer."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache

@@ -1,8 +1,6 @@
 # pyright: basic
 """`df.write.format("tarry")`: bulk offers. Tasks stage rows, the driver merges once; nothing is duplicated or lost."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

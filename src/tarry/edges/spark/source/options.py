@@ -1,8 +1,6 @@
 """The options of a reader of `tarry`, validated before anything is read."""
 
 # pyright: basic
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

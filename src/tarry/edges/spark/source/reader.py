@@ -2,8 +2,6 @@
 
 # pyright: basic
 # ruff: noqa: N802 - the names of methods are Spark's
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar

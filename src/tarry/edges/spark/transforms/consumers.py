@@ -1,8 +1,6 @@
 # pyright: basic
 """Per consumer, queue and hour: leases, their outcomes, and processing times."""
 
-from __future__ import annotations
-
 from pyspark.sql import DataFrame
 
 from tarry.edges.spark.transforms.quantiles import EXACT_UP_TO, marked, quantiles

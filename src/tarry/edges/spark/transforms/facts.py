@@ -4,8 +4,6 @@
 `fold(all events) = fold(later events, fold(earlier events))`, see fold.sql.
 """
 
-from __future__ import annotations
-
 from pyspark.sql import DataFrame
 
 from tarry.edges.spark.schemas import struct

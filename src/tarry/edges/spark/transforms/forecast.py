@@ -8,8 +8,6 @@ Frames:
   schedules  queue_id, minute, planned             ticks that are not messages yet
 """
 
-from __future__ import annotations
-
 from datetime import datetime
 
 from pyspark.sql import DataFrame

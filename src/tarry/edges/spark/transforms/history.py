@@ -7,8 +7,6 @@ writers of one key wait for each other's commits. A chain of batches therefore g
 everything.
 """
 
-from __future__ import annotations
-
 from pyspark.sql import DataFrame
 
 from tarry.edges.spark.schemas import struct

@@ -1,8 +1,6 @@
 # pyright: basic
 """Percentiles: exact for small groups, approximate and marked as such for large ones."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 EXACT_UP_TO = 100_000

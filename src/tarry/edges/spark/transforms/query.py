@@ -3,8 +3,6 @@
 operator in it, thousands for one job; a query needs about six, however long it is.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from datetime import date

@@ -1,8 +1,6 @@
 # pyright: basic
 """Turns archived events into messages that can be offered again."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum

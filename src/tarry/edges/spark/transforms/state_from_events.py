@@ -1,8 +1,6 @@
 """Folds events into the messages that must be live, and finds events that are impossible in their sequence."""
 
 # pyright: basic
-from __future__ import annotations
-
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 

@@ -1,7 +1,5 @@
 """Database access of the pipeline: one connection per operation, closed afterwards."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, LiteralString, TypeVar

@@ -1,7 +1,5 @@
 """Results of the pipeline as operations: the pipeline and the command line run them blocking, the broker awaiting."""
 
-from __future__ import annotations
-
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as NotBase64
 from collections.abc import Callable, Mapping, Sequence

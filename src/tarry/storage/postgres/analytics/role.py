@@ -1,7 +1,5 @@
 """`AnalyticsRole` on PostgreSQL: each method makes the operation of its name."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast

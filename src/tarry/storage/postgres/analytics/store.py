@@ -1,7 +1,5 @@
 """Results of the pipeline in PostgreSQL: written by its jobs, read by the broker, the command line and reports."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta

@@ -1,7 +1,5 @@
 """Changes of schedules: one transaction each, or one for many. Compare-and-set: a concurrent writer loses and retries."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from datetime import datetime

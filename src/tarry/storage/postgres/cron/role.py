@@ -1,7 +1,5 @@
 """`CronRole` on PostgreSQL."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 

@@ -1,7 +1,5 @@
 """Statements of schedules and their ledgers."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields

@@ -4,8 +4,6 @@ What takes more than one statement needs no transaction around it. Each step of 
 step, so a process that stops in the middle blocks no other one, and repeats nothing when it continues.
 """
 
-from __future__ import annotations
-
 import builtins
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Statements of dead letters: listing, grouping, discarding and redriving them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """Bounds of the journal that may be stored: flushed, with evidence, and issued by a primary only."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tarry.core.errors import InvalidState

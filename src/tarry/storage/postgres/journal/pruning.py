@@ -1,7 +1,5 @@
 """Retention of the journal: drop whole days that no queue retains and that every lake has, if there is one."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any

@@ -5,8 +5,6 @@ so reading the last minutes costs the same however long the journal is. Times gr
 the transactions of a window that ended long ago are found by bisection.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """`JournalRole` on PostgreSQL."""
 
-from __future__ import annotations
-
 from tarry.core.journal.events import Event
 from tarry.core.journal.positions import EventPage
 from tarry.storage.postgres.journal import statements, tail

@@ -1,7 +1,5 @@
 """The journal: the timeline of a key, partitions, and journals that were restored from a dump."""
 
-from __future__ import annotations
-
 from tarry.core.journal.events import KINDS, Event, EventKind
 from tarry.storage.postgres.arrays import TextArray
 from tarry.storage.postgres.messages.statements import known, storable

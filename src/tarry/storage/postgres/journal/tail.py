@@ -1,7 +1,5 @@
 """Tailing the journal: windows between snapshots, one statement each."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """`MaintenanceRole` on PostgreSQL: leadership, and the work of the sweeper."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 
 from tarry.core.limits import PRIORITIES

@@ -6,8 +6,6 @@ while that is cheap; when it is not, it scans from its cursor, and from the head
 is where expired leases, back-dated offers and late commits are.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Sequence
 

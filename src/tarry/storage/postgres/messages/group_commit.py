@@ -6,8 +6,6 @@ locked fails after the short `lock_timeout` of our sessions. Its items are then 
 them are blocked and completes the others, while new items are flushed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import deque

@@ -5,8 +5,6 @@ and not one per row. The token that a consumer gets also has the ctid of the lea
 differ. The ctid only helps to find the row, which is settled if it has the key and the number.
 """
 
-from __future__ import annotations
-
 import os
 from typing import Any
 from uuid import UUID, SafeUUID

@@ -1,7 +1,5 @@
 """The decisions that take more than one statement. Written once, driven by blocking and awaiting shells."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace

@@ -1,7 +1,5 @@
 """`MessagesRole` on PostgreSQL. `operations` has what takes more than one statement."""
 
-from __future__ import annotations
-
 import builtins
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta

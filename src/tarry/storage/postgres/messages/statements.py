@@ -1,7 +1,5 @@
 """Statements of messages: parameters in, values out."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """`QueuesRole` on PostgreSQL."""
 
-from __future__ import annotations
-
 from datetime import datetime
 
 from tarry.core.errors import InvalidState, UnknownQueue

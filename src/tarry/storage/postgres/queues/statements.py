@@ -1,7 +1,5 @@
 """Statements of queues."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """Adding the journal to its rollups, window by window."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from tarry.core.dead_letters.redrive import RedriveOutcome

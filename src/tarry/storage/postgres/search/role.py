@@ -1,7 +1,5 @@
 """`SearchRole` on PostgreSQL."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Stored responses of requests with an idempotency key: statements, and the op of idempotent offers."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """`SecurityRole` on PostgreSQL."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """`WakeupRole` on PostgreSQL."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 from tarry.core.clock import Clock

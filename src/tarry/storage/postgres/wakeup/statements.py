@@ -1,7 +1,5 @@
 """Statements of wakeup: wait, notify, leave."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 
 from tarry.core.wakeup.wait_queue import SLEEP_GROWTH, WaitHint

@@ -4,8 +4,6 @@ NOTIFY is a hint. Behind a pooler, or on a connection that died silently, nothin
 itself a probe with its ordinary statements (`wait`), and relies on notifications only while the probes arrive.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import re

@@ -1,8 +1,6 @@
 # pyright: basic
 """Expected values per hour of the week, for each metric of each queue."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import date, datetime
 

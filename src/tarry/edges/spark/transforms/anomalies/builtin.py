@@ -1,7 +1,5 @@
 """The built-in detectors."""
 
-from __future__ import annotations
-
 from tarry.edges.spark.transforms.anomalies.messages import MESSAGE_RULES
 from tarry.edges.spark.transforms.anomalies.operations import OPERATION_RULES
 from tarry.edges.spark.transforms.anomalies.registry import Registry

@@ -1,8 +1,6 @@
 # pyright: basic
 """The row that a detector returns."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pyspark.sql import DataFrame

@@ -5,8 +5,6 @@ Usual values come from the queue's profile of the previous four weeks. A queue t
 quantile exceeds the absolute limit) is judged only by its profile; otherwise it would be reported all day.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame

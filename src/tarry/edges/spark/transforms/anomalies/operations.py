@@ -1,8 +1,6 @@
 # pyright: basic
 """Rules about many messages at once: bulk operations, a purged queue, a consumer with a burst of leases."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame

@@ -6,8 +6,6 @@ profile of a date is the sum of the tallies of the four weeks before it; no even
 grow by 2^(1/8), so a quantile is accurate to 9 %, far below the factor of four used in the rules.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import date
 

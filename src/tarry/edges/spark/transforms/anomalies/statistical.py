@@ -1,8 +1,6 @@
 # pyright: basic
 """Statistical detectors: a metric that deviates from its usual value at this hour of the week."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame

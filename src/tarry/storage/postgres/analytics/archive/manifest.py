@@ -1,7 +1,5 @@
 """The manifest: which part of the journal is in which lake, and the runs of jobs. Each method is one short transaction."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress

@@ -1,7 +1,5 @@
 """The history of each lake: the position that it has reached, its valid directories, and how far jobs have read it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict
 

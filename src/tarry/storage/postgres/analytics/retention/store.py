@@ -1,7 +1,5 @@
 """Compaction, pruning and retention of journal and lake. Each method is one transaction."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import date

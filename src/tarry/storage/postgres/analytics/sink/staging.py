@@ -1,7 +1,5 @@
 """Binary COPY into the staging table: rows are packed here, in the task; the server only stores them."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterable, Iterator
 

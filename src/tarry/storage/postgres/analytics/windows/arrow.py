@@ -1,8 +1,6 @@
 # pyright: basic
 """Rows as Arrow record batches, through ADBC: no Python object per value."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Reading the journal between two snapshots. Nothing here keeps a snapshot open for longer than one statement."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any

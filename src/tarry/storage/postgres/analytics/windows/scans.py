@@ -2,8 +2,6 @@
 names from the lists below, values as literals quoted by the driver. COPY, which ADBC uses, supports no parameters.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
