@@ -83,27 +83,58 @@ def _anomalies(conn: psycopg.Connection[Any], queue_id: int, count: int) -> None
 
 
 def _lake(conn: psycopg.Connection[Any], lake: Path, queue_id: int, files: int) -> None:
-    day = datetime.now(UTC).date()
-    listed: list[dict[str, Any]] = []
-    for number in range(files):
-        path = f"events/batch=00000001/date={day}/queue=orders/part-{number}.parquet"
+    now = datetime.now(UTC)
+    parts = [
+        "select n as id, now() - n * interval 1 second as at, ['offered', 'leased', 'acked'][n % 3 + 1] as kind, "
+        "'order-' || n as key, now() as due_at, null::timestamptz as lease_until, "
+        "case when n % 10 = 0 then 'TimeoutError: slow' end as error "
+        f"from range({number * 300}, {number * 300 + 300}) r(n)"
+        for number in range(files)
+    ]
+    _batch(conn, lake, now, queue_id, "orders", parts, rows=300)
+
+
+def archive_story(dsn: str, lake: Path, queue: str, at: datetime) -> None:
+    """Around an instant, in the archive only: `done` was acked before it, `held` was leased at it and acked later, `late`
+    was delayed, and `next` was offered later."""
+    text = f"timestamptz '{at.isoformat()}'"
+    events = (
+        (1, -60, "offered", "done", -60), (2, -59, "offered", "held", -59), (3, -58, "offered", "late", 600),
+        (4, -30, "leased", "done", -60), (5, -20, "acked", "done", -60), (6, -10, "leased", "held", -59),
+        (7, 10, "acked", "held", -59), (8, 20, "offered", "next", 20),
+    )  # fmt: skip
+    parts = " union all ".join(
+        f"select {id} as id, {text} + interval '{after} seconds' as at, '{kind}' as kind, '{key}' as key, "
+        f"{text} + interval '{due} seconds' as due_at, {text} + interval '60 seconds' as lease_until, null as error"
+        for id, after, kind, key, due in events
+    )
+    with psycopg.connect(dsn) as conn:
+        (queue_id,) = conn.execute("select id from tarry.queue where name = %s", (queue,)).fetchone() or (0,)
+        _batch(conn, lake, at, queue_id, queue, [parts], rows=len(events))
+
+
+def _batch(
+    conn: psycopg.Connection[Any], lake: Path, at: datetime, queue_id: int, queue: str, parts: list[str], rows: int
+) -> None:
+    """A file of each part, which selects what differs between its events."""
+    day, listed = at.date(), list[dict[str, Any]]()
+    for number, part in enumerate(parts):
+        path = f"events/batch=00000001/date={day}/queue={queue}/part-{number}.parquet"
         (lake / path).parent.mkdir(parents=True, exist_ok=True)
-        rows = duckdb.sql(
-            "select n as id, n as xid, now() - n * interval 1 second as at, "
-            "['offered', 'leased', 'acked'][n % 3 + 1] as kind, "
-            "1 as queue_id, 'orders' as queue_name, 'order-' || n as key, n as version, 1 as attempt, 5 as priority, "
-            "now() as due_at, null::timestamptz as leased_at, null::timestamptz as lease_until, 'shop-1' as consumer, "
-            "17 as size, null::blob as payload_hash, case when n % 10 = 0 then 'TimeoutError: slow' end as error, "
-            f"null::varchar as detail, 'top secret'::blob as payload from range({number * 300}, {number * 300 + 300}) r(n)"
+        events = duckdb.sql(
+            f"select *, id as xid, 1 as queue_id, '{queue}' as queue_name, id as version, 1 as attempt, 5 as priority, "
+            "null::timestamptz as leased_at, 'shop-1' as consumer, 17 as size, null::blob as payload_hash, "
+            f"null::varchar as detail, 'top secret'::blob as payload from ({part})"
         )
-        assert rows is not None
-        rows.write_parquet(str(lake / path))
+        assert events is not None
+        events.write_parquet(str(lake / path))
         size = (lake / path).stat().st_size
-        listed.append({"path": path, "day": f"{day}", "queue_id": queue_id, "queue": "orders", "rows": 300, "checksum": 1,
+        listed.append({"path": path, "day": f"{day}", "queue_id": queue_id, "queue": queue, "rows": rows, "checksum": 1,
                        "bytes": size})  # fmt: skip
+    count = rows * len(parts)
     conn.execute(
         "insert into tarry.archive_batch (batch, lake, kind, position, state, system_id, from_edge, to_edge, rows, files) "
         "select coalesce(max(batch), 0) + 1, %s, 'archive', 1, 'durable', '1', '{}', '{}', %s, %s from tarry.archive_batch",
-        (str(lake), 300 * files, json.dumps(listed)),
+        (str(lake), count, json.dumps(listed)),
     )
-    conn.execute("insert into tarry.archive_day (lake, day, rows) values (%s, %s, %s)", (str(lake), day, 300 * files))
+    conn.execute("insert into tarry.archive_day (lake, day, rows) values (%s, %s, %s)", (str(lake), day, count))

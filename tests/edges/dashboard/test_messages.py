@@ -14,6 +14,7 @@ from playwright.sync_api import APIResponse, Browser, Page, expect
 from tarry import Message, QueueSettings
 from tarry.core.journal.events import JournalLevel
 from tests.edges.dashboard.conftest import Screen, Served, accessible, served
+from tests.edges.dashboard.pipeline_results import archive_story
 from tests.kit.blocking import Loop
 from tests.kit.servers import Server
 
@@ -272,6 +273,56 @@ class TestPast:
         page = screen.open("/queues/hostile/at?instant=-1s")
         expect(page.locator(".bound")).to_contain_text("The journal goes back to")
         assert get(screen, "/queues/hostile/at?instant=%2B1h").status == 422
+
+
+ARCHIVED_AT = (datetime.now(UTC) - timedelta(days=30)).replace(hour=12, minute=0, second=0, microsecond=0)
+
+
+@pytest.fixture(scope="module")
+def archived(dashboard: Served, tmp_path_factory: pytest.TempPathFactory) -> None:
+    dashboard.app.queues.create("archived")
+    archive_story(dashboard.dsn, tmp_path_factory.mktemp("lake"), "archived", ARCHIVED_AT)
+
+
+@pytest.mark.usefixtures("archived")
+class TestPastOfTheArchive:
+    """Of an instant that is older than the journal."""
+
+    at = ARCHIVED_AT
+
+    def _rows(self, screen: Screen, after: timedelta = timedelta(0)) -> list[tuple[str, str]]:
+        query = urlencode({"instant": (self.at + after).isoformat()})
+        rows = get(screen, f"/queues/archived/at.json?{query}").json()["messages"]
+        return [(row["key"], row["state"]) for row in rows]
+
+    def _text(self, screen: Screen, at: datetime) -> str:
+        return get(screen, f"/queues/archived/at?{urlencode({'instant': at.isoformat()})}").text()
+
+    def test_it_is_derived_from_the_archive(self, screen: Screen) -> None:
+        assert self._rows(screen) == [("held", "leased"), ("late", "delayed")]
+        assert self._rows(screen, timedelta(seconds=-25)) == [
+            ("done", "leased"),
+            ("held", "ready"),
+            ("late", "delayed"),
+        ]
+        assert self._rows(screen, timedelta(days=2)) == [("next", "ready"), ("late", "ready")]
+        text = self._text(screen, self.at)
+        assert "1 file of the archive" in text
+        assert "What was before was read from the archive" in text
+
+    def test_what_was_archived_adds_to_the_journal(self, screen: Screen) -> None:
+        query = urlencode({"instant": "-1s"})
+        rows = get(screen, f"/queues/archived/at.json?{query}").json()["messages"]
+        assert [row["key"] for row in rows] == ["next", "late"]
+
+    def test_an_instant_that_neither_has_is_stated(self, screen: Screen) -> None:
+        text = self._text(screen, self.at - timedelta(days=30))
+        assert "the archive has no events of this queue until then" in text
+
+    def test_an_archive_that_cannot_be_read_is_stated(self, screen: Screen, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("tarry.edges.dashboard.lake_sql.find_spec", lambda name: None)
+        text = self._text(screen, self.at)
+        assert "which was not read: it is read with DuckDB" in text
 
 
 class TestConsumers:

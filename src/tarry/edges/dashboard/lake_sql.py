@@ -11,6 +11,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -19,12 +20,14 @@ import msgspec
 
 from tarry.core.analytics.manifest import ArchivedFile
 from tarry.core.errors import InvalidInput, InvalidState
+from tarry.core.journal.events import Event, EventKind
 
 TABLE = "events"
 COLUMNS = (
     "id", "at", "kind", "queue", "key", "version", "attempt", "priority", "due_at", "leased_at", "lease_until", "consumer",
     "size", "error", "detail",
 )  # fmt: skip
+_READ = tuple(f'"{name}"' for name in COLUMNS if name != "detail")
 LONGEST = 4_000
 """Characters of a statement."""
 QUERY_FOR_S = 3.0
@@ -106,6 +109,28 @@ def query(
         conn.close()
     names = [column[0] for column in described]
     return QueryResult(names, rows[:limit], len(rows) > limit, time.monotonic() - started)
+
+
+def events(
+    files: Sequence[ArchivedFile], since: datetime | None, until: datetime, *, is_newest_first: bool, limit: int
+) -> tuple[list[Event], bool]:
+    """The first events of these files between two instants, without payloads and details; and whether there are more.
+    Blocks: run it in a thread."""
+    way = "desc" if is_newest_first else "asc"
+    begun = "" if since is None else f"\"at\" >= timestamp '{since.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}' and "
+    result = query(
+        files,
+        f"select {', '.join(_READ)} from {TABLE} "  # noqa: S608 - names and instants of ours
+        f'where {begun}"at" < timestamp \'{until.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}\' order by "at" {way}, id {way}',
+        limit,
+    )
+    return [_event(dict(zip(result.columns, row, strict=True))) for row in result.rows], result.more
+
+
+def _event(columns: dict[str, Any]) -> Event:
+    instants = {name: value.replace(tzinfo=UTC) for name, value in columns.items() if isinstance(value, datetime)}
+    values: dict[str, Any] = {**columns, **instants, "kind": EventKind(columns["kind"])}
+    return Event(**values)
 
 
 def check(conn: Any, statement: str) -> None:

@@ -1,7 +1,8 @@
-"""Time travel: a queue as it was at an instant, from the journal."""
+"""Time travel: a queue as it was at an instant, from the journal, and from the archive where the journal ends."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
@@ -15,7 +16,7 @@ from tarry.core.journal.past import PastMessage, past_messages
 from tarry.core.messages.states import LIVE, State
 from tarry.core.rollups.model import WIDTHS, QueueSlice
 from tarry.core.search.query import Period, Search
-from tarry.edges.dashboard import commands
+from tarry.edges.dashboard import commands, lake_sql
 from tarry.edges.dashboard.commands import Commands
 from tarry.edges.dashboard.listing import Column, Listing, whole
 from tarry.edges.dashboard.ranges import floor
@@ -27,6 +28,8 @@ from tarry.edges.formats import instant as instant_text
 EVENTS = 1_000
 """Events before the instant that are read, and as many after it."""
 LIVE_ROWS = 500
+FILES = 200
+"""Files of the archive that are read."""
 _STEPS = (("-1 h", -3600), ("-10 min", -600), ("-1 min", -60), ("+1 min", 60), ("+10 min", 600), ("+1 h", 3600))
 
 
@@ -36,8 +39,12 @@ async def at_instant(view: View) -> Page:
     info = await view.app.queues.get(queue)
     at = _instant(view)
     slices = await _slices(view, queue, at)
-    before = await view.run(store.analytics.events(AnalyticsQuery(queue=queue, until=at, limit=EVENTS)))
-    later, next_ones = await _after(view, queue, at, slices.rows)
+    journal_since = await view.run(store.search.journal_since())
+    before = await _before(view, queue, at, journal_since)
+    if journal_since is None or at >= journal_since:
+        later, next_ones = await _after(view, queue, at, slices.rows)
+    else:
+        later, next_ones = await _after_in_archive(view, queue, at, journal_since)
     live = await view.run(store.search.messages(Search(created=Period(None, at)), [queue], limit=LIVE_ROWS))
     messages = past_messages(at, before.rows, later or [], live.messages)
     offset = whole(view.query.get("after", ""), 6) or 0
@@ -74,10 +81,11 @@ async def at_instant(view: View) -> Page:
         exact=await _exact(view, queue, slices),
         before=before.rows[:12],
         after=next_ones[:12],
-        oldest=before.rows[-1].at if before.next is not None and before.rows else None,
+        oldest=before.rows[-1].at if before.is_cut and before.rows else None,
+        archive=before.archive,
         later_is_cut=later is None,
         live_is_cut=live.matching.capped or live.matching.n > len(live.messages),
-        journal_since=await view.run(store.search.journal_since()),
+        journal_since=journal_since,
         events=EVENTS,
         steps=[
             (name, instant_text(min(at + timedelta(seconds=seconds), view.now)))
@@ -86,6 +94,72 @@ async def at_instant(view: View) -> Page:
         ],
         commands=Commands(curl=commands.curl(view.absolute(view.here(after=None).replace("/at?", "/at.json?")))),
     )
+
+
+class Archived(NamedTuple):
+    """What the archive has of a time."""
+
+    rows: Sequence[Event] = ()
+    is_cut: bool = False
+    files: int = 0
+    refusal: str | None = None
+    """Why it was not read."""
+
+
+class Before(NamedTuple):
+    """The events before an instant, the newest first."""
+
+    rows: Sequence[Event]
+    is_cut: bool
+    archive: Archived | None
+    """None: the journal has enough of them."""
+
+
+async def _before(view: View, queue: str, at: datetime, journal_since: datetime | None) -> Before:
+    rows: Sequence[Event] = ()
+    if journal_since is None or at >= journal_since:
+        query = AnalyticsQuery(queue=queue, until=at, limit=EVENTS)
+        page = await view.run(view.app.store.analytics.events(query))
+        if page.next is not None or journal_since is None:
+            return Before(page.rows, page.next is not None, None)
+        rows, at = page.rows, journal_since
+    archive = await _archived(view, queue, None, at, EVENTS - len(rows))
+    return Before([*rows, *archive.rows], archive.is_cut or archive.refusal is not None, archive)
+
+
+async def _after_in_archive(
+    view: View, queue: str, at: datetime, journal_since: datetime
+) -> tuple[list[Event] | None, Sequence[Event]]:
+    """As `_after`, of an instant that only the archive has."""
+    archive = await _archived(view, queue, at, journal_since, EVENTS)
+    if archive.is_cut or not archive.files:
+        return None, archive.rows
+    query = AnalyticsQuery(queue=queue, since=journal_since, until=view.now, limit=EVENTS)
+    rest = await view.run(view.app.store.analytics.events(query))
+    return None if rest.next is not None else [*archive.rows, *rest.rows[::-1]], archive.rows
+
+
+async def _archived(view: View, queue: str, since: datetime | None, until: datetime, limit: int) -> Archived:
+    """Without `since`: the newest ones."""
+    first = None if since is None else since.date()
+    files = await view.run(
+        view.app.store.analytics.lake_files(since=first, until=until.date(), queue=queue, limit=FILES)
+    )
+    readable = lake_sql.local(files)
+    if not files:
+        return Archived()
+    if not readable:
+        return Archived(refusal=f"its files are in {files[0].lake}, which this process cannot read")
+    if not lake_sql.is_installed():
+        return Archived(refusal=f"it is read with DuckDB, which is not installed here: {lake_sql.INSTALL}")
+    try:
+        async with view.dashboard.lake_turns:
+            rows, is_cut = await asyncio.to_thread(
+                lake_sql.events, readable, since, until, is_newest_first=since is None, limit=limit
+            )
+    except InvalidInput as error:
+        return Archived(refusal=str(error))
+    return Archived(rows, is_cut or len(files) == FILES, len(readable))
 
 
 async def _after(
