@@ -22,24 +22,38 @@ SIZES = Sizes(
 )  # fmt: skip
 
 
-def programs(address: str) -> list[str]:
+def shown(address: str) -> str:
     try:
         with urlopen(address) as page:
-            text = page.read().decode()
+            return page.read().decode()
     except HTTPError as error:
         if error.code == 404:  # a page about one thing that this small database does not have
-            return []
+            return ""
         raise
+
+
+def programs(text: str) -> list[str]:
     blocks = [html.unescape(block) for block in re.findall(r"<code>(.*?)</code>", text, re.DOTALL)]
     return [block for block in blocks if "import tarry" in block]
 
 
-def test_every_program_runs(dashboard: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_action_is_offered_in_other_tools_and_every_program_runs(
+    dashboard: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fill(dashboard.dsn, SIZES)
     asyncio.run(derive(dashboard.dsn, SIZES))
     monkeypatch.setenv("TARRY_DSN", dashboard.dsn)
-    copied = {program: path for path in PATHS for program in programs(f"{dashboard.url}{path}")}
-    assert len(copied) >= 20
+    jobs = ("/redrives/1", "/messages/jobs/1", "/queues/queue-00000/settings?lease_for=45s&retry_factor=3")
+    pages = {path: shown(f"{dashboard.url}{path}") for path in (*PATHS, *jobs)}
+    copied = {program: path for path, text in pages.items() for program in programs(text)}
+    assert len(copied) >= 30
+    dialogs = {
+        (path, dialog) for path, text in pages.items() for dialog in re.findall("<dialog.*?</dialog>", text, re.DOTALL)
+    }
+    actions = {re.findall('action="([^"]*)"', dialog)[0]: dialog for _, dialog in dialogs}
+    assert len(actions) >= 10
+    assert [action for action, dialog in actions.items() if 'class="copy-as"' not in dialog] == []
+    assert "--lease-for 45s --retry-factor 3" in pages[jobs[-1]]
     for program, path in copied.items():
         try:
             with suppress(TarryError):  # a program before this one may have removed its subject

@@ -147,7 +147,14 @@ async def anomaly(view: View) -> Page:
             curl=commands.curl(view.api("anomalies", str(shown.id), "ack"), "POST", {"note": "seen"}),
             cli=commands.cli("anomaly", "ack", str(shown.id)),
         ),
+        mute=_mute_commands(view, shown),
     )
+
+
+def _mute_commands(view: View, shown: Anomaly) -> Commands:
+    body = {"detector": shown.detector, "queue": shown.queue, "mute_for": "2h", "reason": "load test"}
+    words = ("--detector", shown.detector, "--queue", shown.queue, "--for", "2h", "--reason", "load test")
+    return Commands(curl=commands.curl(view.api("mutes"), "POST", body), cli=commands.cli("anomaly", "mute", *words))
 
 
 @screen.form("/anomalies/{id}/ack", Action.ADMIN, "acknowledge an anomaly")

@@ -130,6 +130,7 @@ async def _page(view: View, queue: str, key: str) -> Page:
         lineage=await _lineage(view, inspected),
         message_path=message_path,
         commands=_commands(view, inspected),
+        actions=_actions(view, inspected.live) if inspected.live else {},
         again=_again(view, queue, inspected.stored.payload.decode())
         if inspected.stored and shown and shown.is_json and not shown.hidden and not shown.cut
         else None,
@@ -239,6 +240,32 @@ def _commands(view: View, inspected: Inspected) -> Commands:
         cli=commands.cli("message", "show" if inspected.live else "timeline", inspected.queue, inspected.key),
         python=commands.python(f"print(app.queue({inspected.queue!r}).read({inspected.key!r}))"),
     )
+
+
+def _actions(view: View, live: StoredMessage[bytes]) -> dict[str, Commands]:
+    """What the dialogs do: of this version of the message only, and not while it is leased."""
+    queue, key, version = live.queue, live.key, live.version
+    url, seen = view.api("messages", str(MessageId(queue, key))), {"version": str(version)}
+
+    def edit(body: dict[str, Any], call: str, *words: str) -> Commands:
+        return Commands(
+            curl=commands.curl(url, "PATCH", body, seen),
+            cli=commands.cli("message", "edit", queue, key, *words, "--version", str(version)),
+            python=commands.python(f"print(app.queue({queue!r}).edit({key!r}, {call}, version={version}))"),
+        )
+
+    bury = f"app.store.messages.bury_by_key({queue!r}, {key!r}, error='why', version={version})"
+    return {
+        "deliver": edit({"after": "0s"}, "after=timedelta(0)", "--after", "0s"),
+        "reschedule": edit({"after": "10m"}, "after=timedelta(minutes=10)", "--after", "10m"),
+        "edit": edit({"priority": live.priority}, f"priority={live.priority}", "--priority", str(live.priority)),
+        "bury": Commands(python=commands.python(f"print(app.store.run({bury}))")),
+        "drop": Commands(
+            curl=commands.curl(url, "DELETE", query={**seen, "unless_leased": "true"}),
+            cli=commands.cli("message", "drop", queue, key, "--version", str(version), "--unless-leased"),
+            python=commands.python(f"print(app.queue({queue!r}).drop({key!r}, version={version}, unless_leased=True))"),
+        ),
+    }
 
 
 def _again(view: View, queue: str, text: str) -> Commands:

@@ -71,6 +71,13 @@ async def messages(view: View) -> Page:
         shown_error=view.redaction.text,
         qualifiers=QUALIFIERS,
         commands=_commands(view, search, text),
+        start=Commands(
+            python=commands.python(
+                "verb = tarry.core.search.bulk.Verb.DELIVER",
+                f"start = app.store.search.start_bulk(verb, {text!r}, {names[:20]!r}, started_by='me')",
+                "print(app.store.run(start))  # a sweeper runs it",
+            )
+        ),
         jobs=[job for job in await view.run(view.app.store.search.bulk_jobs()) if job.is_running and _shows(view, job)],
         first=Commands(
             curl=commands.curl(
@@ -136,6 +143,13 @@ async def bulk_job(view: View) -> Page:
         job=job,
         done_by=DONE_BY[job.verb],
         is_idle=job.is_running and job.updated_at < view.now - IDLE_FOR,
+        commands=Commands(
+            python=commands.python(
+                "bulk = tarry.core.search.bulk",
+                "cancelled = bulk.BulkProgress(state=bulk.BulkState.CANCELLED)",
+                f"print(app.store.run(app.store.search.save_bulk({job.id}, cancelled)))",
+            )
+        ),
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
+from tarry.core import limits
 from tarry.core.analytics.port import AnalyticsQuery
 from tarry.core.errors import InvalidInput, UnknownQueue
 from tarry.core.journal.events import EventKind, JournalLevel
@@ -88,7 +89,8 @@ async def queue(view: View) -> Page:
         strip=await next_hour(view, name),
         events=events.rows,
         fields=fields_of(health.info.settings),
-        **_commands(view, name),
+        commands=_commands(view, name),
+        actions=_actions(view, name),
     )
 
 
@@ -116,6 +118,8 @@ async def settings(view: View) -> Page:
         fields=after,
         given=given,
         changes=[(name, before[name], after[name]) for name in after if before[name] != after[name]],
+        commands=_edit_commands(view, info.name, before, after),
+        actions=_actions(view, info.name),
         is_preview=bool(given),
     )
 
@@ -321,26 +325,67 @@ def _confirmed(view: View) -> str:
     return name
 
 
-def _commands(view: View, name: str) -> dict[str, Commands]:
+def _commands(view: View, name: str) -> Commands:
+    return Commands(
+        curl=commands.curl(view.api("queues", name)),
+        cli=commands.cli("queue", "show", name),
+        python=commands.python(f"print(app.queues.get({name!r}), app.queues.counts({name!r}))"),
+    )
+
+
+def _actions(view: View, name: str) -> dict[str, Commands]:
+    """What the dialogs do, in other tools."""
     api, quoted = view.api("queues", name), repr(name)
     return {
-        "commands": Commands(
-            curl=commands.curl(api),
-            cli=commands.cli("queue", "show", name),
-            python=commands.python(f"print(app.queues.get({quoted}), app.queues.counts({quoted}))"),
-        ),
-        "pause_commands": Commands(
+        "pause": Commands(
             curl=commands.curl(f"{api}/pause", "POST", {"reason": "deploy"}),
             cli=commands.cli("queue", "pause", name, "--reason", "deploy"),
             python=commands.python(f'app.queues.pause({quoted}, reason="deploy")'),
         ),
-        "offer_commands": Commands(
+        "resume": Commands(
+            curl=commands.curl(f"{api}/resume", "POST"),
+            cli=commands.cli("queue", "resume", name),
+            python=commands.python(f"app.queues.resume({quoted})"),
+        ),
+        "offer": Commands(
             curl=commands.curl(f"{api}/messages", "POST", {"payload": {"hi": "there"}, "after": "10s"}),
             cli=commands.cli("offer", name, '{"hi": "there"}', "--after", "10s"),
             python=commands.python(f'app.queue({quoted}).offer(None, {{"hi": "there"}}, after=timedelta(seconds=10))'),
         ),
-        "purge_commands": Commands(
+        "purge": Commands(
             curl=commands.curl(f"{api}/purge", "POST", {"confirm": name}),
             cli=commands.cli("queue", "purge", name),
+            python=commands.python(f"print(app.queue({quoted}).purge({limits.PURGE_CONFIRMATION!r}))"),
+        ),
+        "delete": Commands(
+            curl=commands.curl(api, "DELETE"),
+            cli=commands.cli("queue", "delete", name),
+            python=commands.python(f"app.queues.delete({quoted})"),
         ),
     }
+
+
+def _edit_commands(view: View, name: str, before: Mapping[str, str], after: Mapping[str, str]) -> Commands | None:
+    """Of settings that differ, as texts of the form; the HTTP API replaces the whole of `retry`."""
+    texts = {setting: after[setting] for setting in after if before[setting] != after[setting]}
+    if not texts:
+        return None
+    plain = {setting: text for setting, text in texts.items() if not setting.startswith("retry_")}
+    body: dict[str, Any] = {**plain}
+    if "max_attempts" in plain:
+        body["max_attempts"] = whole(plain["max_attempts"])
+    if len(plain) < len(texts):
+        body["retry"] = {
+            of: after[f"retry_{of}"] if of.endswith("_for") else float(after[f"retry_{of}"]) for of in _RETRY
+        }
+    words = [word for setting, text in texts.items() for word in (_OPTIONS[setting], text or "none")]
+    return Commands(
+        curl=commands.curl(view.api("queues", name), "PATCH", body), cli=commands.cli("queue", "edit", name, *words)
+    )
+
+
+_OPTIONS = {
+    "lease_for": "--lease-for", "retention_for": "--retention", "target_lag_for": "--target-lag",
+    "max_attempts": "--max-attempts", "retry_initial_for": "--retry-initial", "retry_factor": "--retry-factor",
+    "retry_cap_for": "--retry-cap", "retry_jitter": "--retry-jitter", "journal": "--journal",
+}  # fmt: skip

@@ -41,4 +41,9 @@ async def queues(view: View) -> Page:
             cli=commands.cli("queue", "list"),
             python=commands.python("for queue in app.queues.list():", "    print(queue.name)"),
         ),
+        create=Commands(
+            curl=commands.curl(view.api("queues"), "POST", {"name": "orders"}),
+            cli=commands.cli("queue", "create", "orders"),
+            python=commands.python('app.queues.create("orders")'),
+        ),
     )
