@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, expect
 
+from tarry.core.cron.model import ScheduleSpec
+from tarry.core.cron.schedule_types import Cron
+from tarry.core.search.bulk import Verb
 from tarry.edges.dashboard import screens
 from tests.edges.dashboard.conftest import Screen, Served, accessible
 
@@ -27,6 +31,9 @@ def traffic(dashboard: Served) -> None:
         delivery = queue.poll(timedelta(0))
         assert delivery is not None
         delivery.bury("ValueError: <b>bold</b>")
+    store = app.store
+    store.run(store.search.start_bulk(Verb.DELIVER, "queue:mails", ["mails"], started_by="tester"))
+    app.schedules.put(ScheduleSpec(name="daily", schedule=Cron("0 9 * * *", "UTC"), queue="mails", payload=b"1"))
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +47,54 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
 @pytest.mark.parametrize("path", PAGES)
 def test_a_page_is_accessible(screen: Screen, context: BrowserContext, path: str) -> None:
     assert accessible(screen, path, context) == []
+
+
+def test_pages_below_the_screens_are_accessible(screen: Screen, context: BrowserContext, dashboard: Served) -> None:
+    names = {row["name"] for row in screen.get("/consumers.json").json()["consumers"]}
+    since, until = "2030-01-01T00:00", "2030-01-03T00:00"
+    for path in (
+        "/queues/orders",
+        "/queues/orders/next",
+        "/queues/orders/settings?lease_for=45s",
+        "/messages/jobs",
+        "/messages/jobs/1",
+        f"/consumers/{names.pop()}",
+        f"/calendar?at={datetime.now(UTC) + timedelta(hours=1):%Y-%m-%dT%H:00:00Z}",
+        "/schedules/daily/ticks",
+        f"/schedules/daily/backfill?since={since}&until={until}",
+        "/sign-in",
+        "/nothing/here",
+    ):
+        assert accessible(screen, path, context) == [], path
+    screen.errors[:] = [error for error in screen.errors if "404" not in error]  # the browser reports the status
+
+
+def test_a_navigation_makes_two_requests_at_most(screen: Screen) -> None:
+    """The page and the stream: scripts and styles are in the browser's cache after the first visit. Later refreshes of a page
+    that has changed do not count."""
+    page = screen.open("/")
+    paths = ("/queues", "/queues/orders", "/messages", "/dead", "/calendar", "/consumers", "/system", "/")
+    for path in paths:
+        page.goto(f"{screen.url}{path}")
+    network, fetched, cached = page.context.new_cdp_session(page), dict[str, str](), set[str]()
+
+    def note(sent: Any) -> None:
+        if "x-tarry-refresh" not in sent["request"]["headers"]:
+            fetched[sent["requestId"]] = sent["request"]["url"]
+
+    network.on("Network.requestWillBeSent", note)
+    network.on("Network.requestServedFromCache", lambda served: cached.add(served["requestId"]))
+    network.on(
+        "Network.responseReceived",
+        lambda received: cached.update([received["requestId"]] if received["response"].get("fromDiskCache") else []),
+    )
+    network.send("Network.enable")
+    for path in paths:
+        fetched.clear()
+        page.goto(f"{screen.url}{path}")
+        expect(page.locator("[data-live]")).to_have_attribute("data-state", "live")
+        urls = [url for id, url in fetched.items() if id not in cached and not url.startswith("data:")]
+        assert len(urls) <= 2, f"{path}: {urls}"
 
 
 def test_every_page_has_landmarks_and_a_title_and_is_readable_without_scripts(screen: Screen) -> None:

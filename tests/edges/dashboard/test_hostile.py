@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+from urllib.parse import quote
 
 import httpx
+import psycopg
 import pytest
 from playwright.sync_api import expect
 
+import tarry
 from tarry.edges.dashboard.redaction import HIDDEN, Redaction
 from tests.edges.dashboard.conftest import Screen, Served
 
@@ -24,6 +27,53 @@ def hostile(dashboard: Served) -> None:
     for key in KEYS:
         queue.offer(key, {"x": SCRIPT}, type=SCRIPT[:50])
     dashboard.app.queues.pause("a.json", reason=IMAGE)
+    dashboard.app.queues.create("b")
+    with tarry.connect(dashboard.dsn, consumer=IMAGE) as consumer:
+        work = consumer.queue("b")
+        for key in (SCRIPT, IMAGE):
+            work.offer(key, {"x": SCRIPT})
+        leased = work.try_poll_many(2)
+        leased[0].nack(f"ValueError: {SCRIPT}")
+        leased[1].bury(f"KeyError: {IMAGE}")
+        work.offer("held", 1)
+        work.try_poll()
+    with psycopg.connect(dashboard.dsn) as conn:
+        conn.execute(
+            "insert into tarry.anomaly (fingerprint, detector, detector_version, severity, queue_id, queue, key, consumer, "
+            "window_from, window_to, sentence, observed, expected_high, score, evidence, run_id, fresh_at) "
+            "select 'f', 'late_delivery', 1, 'warning', id, name, %(key)s, %(consumer)s, now() - interval '5 minutes', "
+            "now(), %(key)s, 42, 9, 7.8, 'select 1', 1, now() from tarry.queue where name = 'b'",
+            {"key": SCRIPT, "consumer": IMAGE},
+        )
+        conn.execute(
+            "insert into tarry.audit (at, actor, action, queue, detail, status) "
+            "values (now(), %(image)s, %(script)s, 'b', jsonb_build_object('name', %(script)s::text), 303)",
+            {"image": IMAGE, "script": SCRIPT},
+        )
+
+
+SHOWN = {
+    "/consumers": (IMAGE,),
+    f"/consumers/{quote(IMAGE, safe='')}": (IMAGE, "ValueError: <script>document.title="),
+    "/anomalies": (SCRIPT,),
+    "/anomalies/1": (SCRIPT, IMAGE),
+    "/system/audit": (SCRIPT, IMAGE),
+    "/dead": ("KeyError",),
+    "/queues/b/dead": (IMAGE,),
+    "/queues/b/at": (),
+    f"/queues/b/messages/{quote(SCRIPT, safe='')}": (SCRIPT, IMAGE, f"ValueError: {SCRIPT}"),
+}
+
+
+def test_hostile_names_and_errors_are_texts(screen: Screen) -> None:
+    page = screen.open("/")
+    for path, texts in SHOWN.items():
+        page.goto(f"{screen.url}{path}")
+        main = page.locator("main")
+        for text in texts:
+            expect(main).to_contain_text(text)
+        assert "Tarry" in page.title(), path
+        assert page.locator("main img, main script").count() == 0, path
 
 
 def test_hostile_texts_run_nothing(screen: Screen) -> None:
