@@ -54,19 +54,40 @@ class Dispatch:
 
     async def handle(self, job: Job) -> None:
         """Call and settle. Exceptions of the handler are results. Returns when the handler has ended, too."""
-        job.task = job.task or asyncio.current_task()
-        job.started_s = self._timer()
-        self._heartbeat.add(job)
-        returned = await self._call(job)
+        await self.settle(job, await self.call(job))
+
+    async def settle(self, job: Job, returned: Any) -> None:
         if job.is_substituted:
             await asyncio.wait({job.substitute})
         else:
             await self._settler.settle(job, returned)
 
+    def is_plain(self, job: Job, returned: Any) -> bool:
+        """Whether all that is left to do is an ack, which may be part of a batch."""
+        handed = job.handed
+        return (
+            returned is None
+            and handed.settled is None
+            and handed.unconfirmed is None
+            and job.lost is None
+            and job.substitute is None
+            and not job.is_over(self._timer())
+        )
+
+    def acked(self, job: Job, settled: Settled) -> None:
+        """As part of a batch."""
+        self._heartbeat.remove(job)
+        job.result, job.phase = HandlerResult.ACKED, JobPhase.DONE
+        self._settler.record(job, None, settled)
+        job.context.run(self._settler.report, job)  # hooks see what the handler left in its context
+
     # The call
 
-    async def _call(self, job: Job) -> Any:
+    async def call(self, job: Job) -> Any:
         """What the handler returned or raised; or why it was not called, was stopped, or took too long."""
+        job.task = job.task or asyncio.current_task()
+        job.started_s = self._timer()
+        self._heartbeat.add(job)
         handler, delivery = job.handler, job.delivery
         payload = delivery.payload
         if type(payload) is Content:
@@ -182,9 +203,7 @@ class Settler:
         self._warned: set[str] = set()
 
     async def settle(self, job: Job, returned: Any) -> None:
-        """Record the result in the job, and report it.
-
-        `Dispatch.interrupt` cancels it when the lease is lost meanwhile, so an ordinary settle has no time-out of its own."""
+        """Without a time-out of its own: `Dispatch.interrupt` cancels it when the lease is lost meanwhile."""
         job.phase = JobPhase.SETTLING
         try:
             settled = await self._settle_in_time(job, returned)
@@ -194,12 +213,22 @@ class Settler:
             asyncio.current_task().uncancel()  # pyright: ignore[reportOptionalMemberAccess]
             settled = None
             if job.lost is None:
-                # By a timer or a task that the handler left behind. GONE: the interrupted ack was executed.
+                # By a timer or a task that the handler left behind.
+                job.is_repeated = True
                 settled = await self._settle_in_time(job, returned)
-                settled = Settled.DONE if settled is Settled.GONE else settled
         finally:
             self._heartbeat.remove(job)
             job.phase = JobPhase.DONE
+        if job.is_repeated and settled is Settled.GONE:
+            settled = Settled.DONE
+        self.record(job, returned, settled)
+        if job.result is HandlerResult.FAILED:
+            await self._look_ahead(job)
+        elif job.result is HandlerResult.BURIED:
+            job.is_dead = True
+        self.report(job)
+
+    def record(self, job: Job, returned: Any, settled: Settled | None) -> None:
         if settled is not Settled.DONE:
             why = "it was not there any more" if settled is Settled.GONE else "the lease was lost"
             job.result, job.detail = HandlerResult.LOST, job.detail or job.lost or why
@@ -208,10 +237,8 @@ class Settler:
         if job.result is HandlerResult.FAILED and job.error is None:
             job.detail = _rolled_back(job)
         job.took_s = self._timer() - job.started_s
-        if job.result is HandlerResult.FAILED:
-            await self._look_ahead(job)
-        elif job.result is HandlerResult.BURIED:
-            job.is_dead = True
+
+    def report(self, job: Job) -> None:
         if self._hooks.is_interested(job.result):
             self._hooks.finished(job.handled)
 

@@ -34,6 +34,8 @@ class Job:
     # Defaults of the class: an ordinary job sets few of them.
     task: Any = None
     """The task that runs the handler, and settles the message unless the substitute does."""
+    context: Any = None
+    """Of that task."""
     substitute: Any = None
     """The task that waits for an interrupted handler, and settles the message if the handler does not end in time."""
     phase = JobPhase.WAITING
@@ -41,6 +43,8 @@ class Job:
     """The substitute settles; a touch is sent."""
     is_stopped = timed_out = False
     """The worker ends, and waits for no thread; the handler took too long."""
+    is_in_batch = is_repeated = False
+    """It is acked with others, see `Acks`; an earlier settle was interrupted, and may have been executed."""
     lost: str | None = None
     """Why the lease is lost: then nothing may be settled."""
     result = HandlerResult.LOST

@@ -6,15 +6,18 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any, Protocol
 
 from tarry.api._sync.queue import Queue
 from tarry.api.queue import AsyncQueue
 from tarry.api.queues import AsyncQueues
 from tarry.core.errors import LockTimeout, StoreUnavailable, TarryError, UnknownQueue
+from tarry.core.messages.outcomes import Settled
 from tarry.core.monotonic import elapsed_s
 from tarry.core.ports import AsyncStore
 from tarry.services.loop import Loop, pause_s
+from tarry.services.worker.acks import Acks
 from tarry.services.worker.dispatch import STOPPED_CLEAN_UP_S, Dispatch
 from tarry.services.worker.handlers import Source
 from tarry.services.worker.heartbeat import Heartbeat
@@ -69,10 +72,13 @@ class Runtime:
         self._limits: dict[str, QueueLimits] = {}
         self._prefetchers: deque[Prefetcher] = deque()
         """The one that started a message least recently comes first."""
+        self._acks: dict[Prefetcher, Acks] = {}
         for source in sources:
             limits = self._limits.setdefault(source.queue, QueueLimits(source.queue, source.options, concurrency))
             queue = AsyncQueue(app.store, source.queue, source.codec, consumer=app.consumer)
-            self._prefetchers.append(Prefetcher(source, limits, queue, timer, self._dispatch.interrupt))
+            prefetcher = Prefetcher(source, limits, queue, timer, self._dispatch.interrupt)
+            self._prefetchers.append(prefetcher)
+            self._acks[prefetcher] = Acks(queue, partial(self._acked, prefetcher), partial(self._ack_alone, prefetcher))
         self._paces = [limits.pace for limits in self._limits.values() if limits.pace is not None]
         self._idle = len(self._prefetchers)
         """How many prefetchers have no running handler."""
@@ -146,12 +152,18 @@ class Runtime:
             prefetcher.limits.pace.start(now_s)
         self._jobs.add(job)
         # Not in the context of the caller, which may be that of another handler.
-        name, context = f"tarry {prefetcher.queue.name} {job.delivery.key}", self._context.copy()
-        job.task = asyncio.create_task(self._run(prefetcher, job), name=name, context=context)
+        name, job.context = f"tarry {prefetcher.queue.name} {job.delivery.key}", self._context.copy()
+        job.task = asyncio.create_task(self._run(prefetcher, job), name=name, context=job.context)
 
     async def _run(self, prefetcher: Prefetcher, job: Job) -> None:
+        """Call the handler and settle the message; or only settle it, alone, after a batch that has failed."""
         try:
-            await self._dispatch.handle(job)
+            returned = None if job.is_repeated else await self._dispatch.call(job)
+            if not job.is_repeated and self._dispatch.is_plain(job, returned):
+                job.phase, job.is_in_batch = JobPhase.SETTLING, True
+                self._acks[prefetcher].add(job)
+                return
+            await self._dispatch.settle(job, returned)
         except Exception:
             _log.exception("the worker itself failed with a message of %s", prefetcher.source)
         except asyncio.CancelledError:
@@ -159,13 +171,31 @@ class Runtime:
                 raise
             _log.warning("a handler of %s left a cancellation behind", prefetcher.source)
         finally:
-            self._jobs.discard(job)
-            prefetcher.running -= 1
-            prefetcher.limits.running -= 1
-            self._idle += not prefetcher.running
+            if not job.is_in_batch:
+                self._leave(prefetcher, job)
+        self._count(prefetcher, job)
+        self._start()
+
+    def _leave(self, prefetcher: Prefetcher, job: Job) -> None:
+        self._jobs.discard(job)
+        prefetcher.running -= 1
+        prefetcher.limits.running -= 1
+        self._idle += not prefetcher.running
+
+    def _count(self, prefetcher: Prefetcher, job: Job) -> None:
         prefetcher.took(job.took_s)
         self.totals.endings[job.result] += 1
+
+    def _acked(self, prefetcher: Prefetcher, batch: Sequence[tuple[Job, Settled]]) -> None:
+        for job, settled in batch:
+            self._dispatch.acked(job, settled)
+            self._leave(prefetcher, job)
+            self._count(prefetcher, job)
         self._start()
+
+    def _ack_alone(self, prefetcher: Prefetcher, job: Job) -> None:
+        job.is_in_batch, job.is_repeated = False, True
+        job.task = asyncio.create_task(self._run(prefetcher, job), name="tarry-ack", context=job.context)
 
     # Releasing
 
@@ -223,9 +253,13 @@ class Runtime:
         await asyncio.wait(polls, timeout=_RELEASE_S)
         for prefetcher in self._prefetchers:
             self._release_later(prefetcher, prefetcher.unstarted())
-        if (unsettled := [job.task for job in self._jobs if job.phase is not JobPhase.DONE]) and grace_s > 0:
+        if (unsettled := [job for job in self._jobs if job.phase is not JobPhase.DONE]) and grace_s > 0:
             _log.info("stopping: %d still running, for at most %g s", len(unsettled), grace_s)
-            await asyncio.wait(unsettled, timeout=max(0.0, grace_until_s - self._timer()))
+        while (left_s := grace_until_s - self._timer()) > 0:
+            running = [job.task for job in self._jobs if job.phase is not JobPhase.DONE and not job.is_in_batch]
+            if not (running := [*running, *self._flushers()]):
+                break
+            await asyncio.wait(running, timeout=left_s)  # after a batch that failed, each is acked by itself
         for job in list(self._jobs):
             job.stop()
         if rest := self._tasks():
@@ -244,7 +278,10 @@ class Runtime:
     def _tasks(self) -> list[asyncio.Task[Any]]:
         """Of all messages that are not finished."""
         substitutes = [job.substitute for job in self._jobs if job.substitute is not None]
-        return [*(job.task for job in self._jobs), *substitutes, *self._releases]
+        return [*(job.task for job in self._jobs), *substitutes, *self._releases, *self._flushers()]
+
+    def _flushers(self) -> list[asyncio.Task[None]]:
+        return [acks.flusher for acks in self._acks.values() if acks.flusher is not None]
 
     def _blocking(self, queue: str) -> Queue[Any]:
         if self._blocking_app is None:
