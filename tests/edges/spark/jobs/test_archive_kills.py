@@ -27,7 +27,7 @@ from tarry.edges.spark.jobs import archive, verify
 from tarry.edges.spark.jobs.archive import ArchiveArgs
 from tarry.edges.spark.jobs.verify import VerifyArgs
 from tarry.edges.spark.lake.lake import read_events
-from tests.kit.spark import rows_of
+from tests.kit.spark import PYTHON_PATH, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -106,7 +106,7 @@ class Writers:
 def driver(dsn: str, lake: str) -> Iterator[subprocess.Popen[bytes]]:
     """In a process group of its own, so that it can be ended with all that it has started."""
     command = [sys.executable, "-m", "tests.edges.spark.archive_driver", dsn, lake, str(BATCH_ROWS)]
-    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join([PYTHON_PATH, *sys.path])}
     log_path = Path(lake).parent / f"driver-{time.monotonic_ns()}.log"
     with log_path.open("wb") as log:
         process = subprocess.Popen(
