@@ -38,6 +38,8 @@ _ARROW = re.compile(r"# → (?P<value>.*\S)")
 _ASSIGNMENT = re.compile(r"[A-Z_]+=\S*")
 _PLACEHOLDER = re.compile(r"[A-Z]{2,}")
 _CHECK = "__check__"
+_WITHOUT = ("-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:schemathesis")
+"""Plugins of pytest that no page uses: to import the last one takes more than the rest of a run."""
 
 
 class Printed(str):
@@ -163,7 +165,7 @@ class Reader:
     def _pytest(self) -> None:
         file = self._folder / "test_page.py"
         file.write_text("\n\n".join(self._python))
-        options = ["-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-c", "/dev/null", f"--rootdir={self._folder}"]
+        options = ["-q", *_WITHOUT, "-c", "/dev/null", f"--rootdir={self._folder}"]
         self._run([sys.executable, "-m", "pytest", *options, str(file)])
 
     def _command(self, command: list[str], output: list[str], *, run: bool) -> None:
