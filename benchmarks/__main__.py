@@ -17,7 +17,13 @@ from benchmarks.targets import verdicts
 
 
 def main(arguments: list[str] | None = None) -> None:
-    options = _parser().parse_args(arguments)
+    store, rest = _store(arguments)
+    if store == "redis":
+        from benchmarks.redis import bench
+
+        bench.main(rest)
+        return
+    options = _parser().parse_args(rest)
     console = Console(width=None if Console().is_terminal else 140)
     plan = _plan(options)
     facts, results = run(plan, console, dsn=options.dsn, only=options.only, before=options.before)
@@ -26,6 +32,13 @@ def main(arguments: list[str] | None = None) -> None:
     report.print_targets(console, checks)
     if options.json:
         report.write_json(options.json, facts, results, checks)
+
+
+def _store(arguments: list[str] | None) -> tuple[str, list[str]]:
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--store", choices=("postgresql", "redis"), default="postgresql")
+    options, rest = parser.parse_known_args(arguments)
+    return options.store, rest
 
 
 def _plan(options: argparse.Namespace) -> Plan:
@@ -50,6 +63,11 @@ def _parser() -> argparse.ArgumentParser:
     ):
         size.add_argument(f"--{plan.name}", dest="plan", action="store_const", const=plan, help=what)
     parser.set_defaults(plan=STANDARD)
+    parser.add_argument(
+        "--store",
+        choices=("postgresql", "redis"),
+        help="redis: beside other queues on Redis, with options of its own",
+    )
     parser.add_argument("--dsn", help="a PostgreSQL of your own, where databases may be created (default: embedded)")
     parser.add_argument(
         "--only", nargs="+", default=(), choices=list(SCENARIOS), metavar="SCENARIO", help=f"of {', '.join(SCENARIOS)}"

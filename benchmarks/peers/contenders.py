@@ -22,15 +22,27 @@ from benchmarks.measure import threads_cpu_s
 ROOT = Path(__file__).parent.parent.parent
 HOME = ROOT / "build" / "peers"
 ADAPTERS = Path(__file__).parent / "adapters"
-PYTHON_PEERS = (
-    "pgqueuer==1.6.0",
-    "procrastinate==3.10.0",
-    "asyncpg==0.32.0",
-    "greenstalk==2.1.1",
-    "psycopg[binary,pool]==3.3.*",
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packages:
+    """What a benchmark installs, below `build/peers`."""
+
+    folder: str = ""
+    python: Sequence[str]
+    node: Sequence[str]
+
+
+PEERS = Packages(
+    python=(
+        "pgqueuer==1.6.0",
+        "procrastinate==3.10.0",
+        "asyncpg==0.32.0",
+        "greenstalk==2.1.1",
+        "psycopg[binary,pool]==3.3.*",
+    ),
+    node=("graphile-worker@0.18.0", "pg-boss@10.4.2"),  # pg-boss 10: its later versions need Node.js 22
 )
-NODE_PEERS = ("graphile-worker@0.18.0", "pg-boss@10.4.2")
-"""pg-boss 10: its later versions need Node.js 22."""
 CALL_WITHIN_S = 180.0
 """A contender that takes longer for one call is ended: a run must not wait for it without limit."""
 
@@ -80,26 +92,27 @@ def contenders(pgmq: Path | None, pgque: Path | None) -> list[Contender]:
     ]
 
 
-def install() -> None:
+def install(packages: Packages = PEERS) -> None:
     """Peers go into an environment and a folder of their own below `build/peers`, once."""
-    required = json.dumps([*PYTHON_PEERS, *NODE_PEERS])
-    stamp = HOME / "installed.json"
+    home = HOME / packages.folder
+    required = json.dumps([*packages.python, *packages.node])
+    stamp = home / "installed.json"
     if not (stamp.exists() and stamp.read_text() == required):
-        HOME.mkdir(parents=True, exist_ok=True)
-        print("Installing the peers into build/peers …", flush=True)
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(HOME / "venv")], check=True)
-        pip = [str(HOME / "venv" / "bin" / "python"), "-m", "pip", "-qq", "--disable-pip-version-check", "install"]
-        subprocess.run([*pip, *PYTHON_PEERS], check=True)
+        home.mkdir(parents=True, exist_ok=True)
+        print(f"Installing the peers into {home.relative_to(ROOT)} …", flush=True)
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(home / "venv")], check=True)
+        pip = [str(home / "venv" / "bin" / "python"), "-m", "pip", "-qq", "--disable-pip-version-check", "install"]
+        subprocess.run([*pip, *packages.python], check=True)
         if npm := shutil.which("npm"):
-            (HOME / "node").mkdir(exist_ok=True)
-            (HOME / "node" / "package.json").write_text('{"private": true, "type": "module"}')
+            (home / "node").mkdir(exist_ok=True)
+            (home / "node" / "package.json").write_text('{"private": true, "type": "module"}')
             subprocess.run(
-                [npm, "install", "--silent", "--no-audit", "--no-fund", *NODE_PEERS], cwd=HOME / "node", check=True
+                [npm, "install", "--silent", "--no-audit", "--no-fund", *packages.node], cwd=home / "node", check=True
             )
         stamp.write_text(required)
-    if (HOME / "node").exists():  # beside node_modules, where Node.js looks for packages
+    if (home / "node").exists():  # beside node_modules, where Node.js looks for packages
         for file in ADAPTERS.glob("*.mjs"):
-            shutil.copy(file, HOME / "node" / file.name)
+            shutil.copy(file, home / "node" / file.name)
 
 
 class Unsupported(Exception):
@@ -193,6 +206,8 @@ class Agent:
 
 def _url(dsn: str) -> str:
     """As a URL, which every driver understands."""
+    if "://" in dsn:
+        return dsn
     parts = conninfo_to_dict(dsn)
     query = urlencode({name: value for name, value in parts.items() if name in ("host", "port")})
     user = ":".join(quote(str(parts[name])) for name in ("user", "password") if parts.get(name))

@@ -180,9 +180,11 @@ class Bench:
     results: Results = field(default_factory=Results)
     _databases: int = 0
 
-    @property
-    def meter(self) -> Meter:
+    def meter_of(self, agent: Agent) -> Any:
         return Meter(self.server.admin)
+
+    def database(self, contender: Contender) -> str:
+        return self.server.database(f"{contender.slug}_{self._databases}")
 
     @contextmanager
     def agents(self, measures: Sequence[str], **options: Any) -> Generator[list[tuple[Agent, str]]]:
@@ -194,7 +196,7 @@ class Bench:
                 if contender.missing:
                     self._skip(measures, contender, contender.missing)
                     continue
-                dsn = self.server.database(f"{contender.slug}_{self._databases}")
+                dsn = self.database(contender)
                 started.append((Agent(contender, dsn, self.log, **options), dsn))
                 stack.callback(started[-1][0].close)
             present: list[tuple[Agent, str]] = []
@@ -241,7 +243,7 @@ class Bench:
         """One call of an agent, or of several at once, with what it cost."""
         agents = [agent, *helpers]
         before = [each.cpu_s() for each in agents]
-        meter = self.meter
+        meter = self.meter_of(agent)
         with meter.slice() as worked:
             for each in agents:
                 each.send(call, **request)

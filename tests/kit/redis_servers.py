@@ -43,13 +43,13 @@ class RedisServer:
             self.close()
             raise
 
-    def start(self) -> None:
+    def start(self, *options: str) -> None:
         with Path(self.directory, "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [
                     self._program,
                     *("--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.directory)),
-                    *("--appendonly", "yes", "--save", "", "--daemonize", "no", *self._options),
+                    *("--appendonly", "yes", "--save", "", "--daemonize", "no", *self._options, *options),
                     *("--repl-diskless-sync-delay", "0"),
                 ],
                 stdout=log,

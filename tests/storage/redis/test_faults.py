@@ -12,7 +12,10 @@ from typing import Any
 import msgspec
 import pytest
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
+from tarry import Message
 from tarry.api._sync.queue import Queue
 from tarry.app import App
 from tarry.core.errors import StoreUnavailable
@@ -61,8 +64,8 @@ class LosesReplies:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
 
-    def execute_command(self, *command: Any) -> Any:
-        reply = self._client.execute_command(*command)
+    def execute(self, command: Any) -> Any:
+        reply = self._client.execute(command)
         if self.left:
             self.left -= 1
             raise redis.ConnectionError("the reply was lost")
@@ -71,7 +74,7 @@ class LosesReplies:
 
 def lose_replies(app: App, replies: int = 2) -> None:
     store: Any = app.store
-    store._client = LosesReplies(store._client, replies)
+    store._connections = LosesReplies(store._connections, replies)
 
 
 def kinds(app: App, queue: Queue[Any], key: str) -> list[str]:
@@ -230,6 +233,38 @@ def test_nothing_accepted_is_lost_and_nothing_acked_returns_when_the_server_is_k
             traffic.end()
     finally:
         server.close()
+
+
+def test_a_server_that_loads_its_data_is_waited_for() -> None:
+    server = RedisServer("--appendfsync", "always")
+    try:
+        with App(RedisStore(server.url, settings=PATIENT)) as app:  # pyright: ignore[reportArgumentType]
+            queue = app.queue("loading")
+            queue.offer_many([Message(payload=n) for n in range(500)])
+            with redis.Redis(port=server.port) as admin:
+                admin.bgrewriteaof()
+                until(lambda: not admin.info("persistence")["aof_rewrite_in_progress"])  # pyright: ignore[reportIndexIssue]
+            server.kill()
+            slow = ("--key-load-delay", "200000", "--loading-process-events-interval-bytes", "1024")
+            with ThreadPoolExecutor(1) as pool:
+                started = pool.submit(server.start, *slow)  # 0.2 s for each key
+                with redis.Redis(port=server.port, retry=Retry(NoBackoff(), 0)) as admin:
+                    until(lambda: _is_loading(admin))
+                    assert queue.offer("a", 1) is Outcome.CREATED
+                started.result(TIMEOUT_S)
+            assert app.queues.counts("loading").ready.n == 501
+    finally:
+        server.close()
+
+
+def _is_loading(admin: Any) -> bool:
+    try:
+        admin.ping()
+    except redis.BusyLoadingError:
+        return True
+    except redis.ConnectionError:
+        return False
+    return pytest.fail("the server was ready before it was seen loading")
 
 
 @pytest.mark.chaos

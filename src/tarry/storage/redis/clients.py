@@ -15,7 +15,6 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from tarry.core.ports import NO_CONNECTIONS, Connections
 from tarry.core.settings import StoreSettings
 
 _CLUSTER = "+cluster://"
@@ -52,16 +51,6 @@ def _options(settings: StoreSettings) -> dict[str, Any]:
         "socket_timeout": statement_s,
         "socket_keepalive": True,
     }
-
-
-def pool_now(client: Any) -> Connections:
-    """The connections of a client to one server; those of a cluster are not counted."""
-    pool = getattr(client, "connection_pool", None)
-    if pool is None:
-        return NO_CONNECTIONS
-    idle = sum(connection is not None for connection in getattr(pool, "_available_connections", ()))
-    total = len(getattr(pool, "_connections", ())) or idle
-    return Connections(total, idle, pool.max_connections, 0)
 
 
 class Nodes:

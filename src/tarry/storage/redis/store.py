@@ -11,10 +11,11 @@ from redis.exceptions import NoScriptError, RedisError
 from tarry.core.clock import Clock
 from tarry.core.errors import InvalidInput
 from tarry.core.operation import Operation, foreign
-from tarry.core.ports import Connections
+from tarry.core.ports import NO_CONNECTIONS, Connections
 from tarry.core.security.idempotency import AsyncIdempotentCall, IdempotencyKey, StoredResponse
 from tarry.core.settings import StoreSettings
-from tarry.storage.redis.clients import Nodes, awaiting_client, blocking_client, is_cluster, pool_now
+from tarry.storage.redis.clients import Nodes, awaiting_client, blocking_client, is_cluster
+from tarry.storage.redis.connections import AwaitingConnections, BlockingConnections
 from tarry.storage.redis.errors import NotReplicated, is_transient, translated
 from tarry.storage.redis.operation import RedisOperation, ScriptCall
 from tarry.storage.redis.roles import RedisRoles, Request
@@ -36,9 +37,11 @@ class AsyncRedisStore(RedisRoles):
         if True:  # ASYNC
             self._client = awaiting_client(url, settings)
             self._nodes = Nodes(url, lambda node: awaiting_client(node, settings))
+            self._connections = None if self._is_cluster else AwaitingConnections(self._client, settings)
         else:
             self._client = blocking_client(url, settings)
             self._nodes = Nodes(url, lambda node: blocking_client(node, settings))
+            self._connections = None if self._is_cluster else BlockingConnections(self._client, settings)
 
     async def run(self, operation: Operation[R], conn: Any = None) -> R:
         if not isinstance(operation, RedisOperation):
@@ -83,6 +86,8 @@ class AsyncRedisStore(RedisRoles):
 
     async def _send(self, call: ScriptCall, command: tuple[Any, ...]) -> Any:
         if not self._replicas:
+            if self._connections is not None:
+                return await self._connections.execute(command)
             return await self._client.execute_command(*command)
         if self._is_stale:  # the client of a cluster learns the slots by its own commands only
             await self._client.execute_command("EXISTS", call.key)
@@ -112,11 +117,13 @@ class AsyncRedisStore(RedisRoles):
         return response
 
     async def connections(self) -> Connections:
-        return pool_now(self._client)
+        return NO_CONNECTIONS if self._connections is None else self._connections.now()
 
     async def close(self) -> None:
         await asyncio.to_thread(self._listener.close)
         self.wakeup.wait_queue.notify_all()  # consumers that still wait fail at their next call
+        if self._connections is not None:
+            await self._connections.close()
         if True:  # ASYNC
             for client in (*self._nodes.all(), self._client):
                 await client.aclose()

@@ -11,10 +11,11 @@ from redis.exceptions import NoScriptError, RedisError
 from tarry.core.clock import Clock
 from tarry.core.errors import InvalidInput
 from tarry.core.operation import Operation, foreign
-from tarry.core.ports import Connections
+from tarry.core.ports import NO_CONNECTIONS, Connections
 from tarry.core.security.idempotency import IdempotencyKey, IdempotentCall, StoredResponse
 from tarry.core.settings import StoreSettings
-from tarry.storage.redis.clients import Nodes, blocking_client, is_cluster, pool_now
+from tarry.storage.redis.clients import Nodes, blocking_client, is_cluster
+from tarry.storage.redis.connections import BlockingConnections
 from tarry.storage.redis.errors import NotReplicated, is_transient, translated
 from tarry.storage.redis.operation import RedisOperation, ScriptCall
 from tarry.storage.redis.roles import RedisRoles, Request
@@ -33,6 +34,7 @@ class RedisStore(RedisRoles):
         self._is_cluster = self._is_stale = is_cluster(url)
         self._client = blocking_client(url, settings)
         self._nodes = Nodes(url, lambda node: blocking_client(node, settings))
+        self._connections = None if self._is_cluster else BlockingConnections(self._client, settings)
 
     def run(self, operation: Operation[R], conn: Any = None) -> R:
         if not isinstance(operation, RedisOperation):
@@ -77,6 +79,8 @@ class RedisStore(RedisRoles):
 
     def _send(self, call: ScriptCall, command: tuple[Any, ...]) -> Any:
         if not self._replicas:
+            if self._connections is not None:
+                return self._connections.execute(command)
             return self._client.execute_command(*command)
         if self._is_stale:  # the client of a cluster learns the slots by its own commands only
             self._client.execute_command("EXISTS", call.key)
@@ -106,10 +110,12 @@ class RedisStore(RedisRoles):
         return response
 
     def connections(self) -> Connections:
-        return pool_now(self._client)
+        return NO_CONNECTIONS if self._connections is None else self._connections.now()
 
     def close(self) -> None:
         self._listener.close()
         self.wakeup.wait_queue.notify_all()  # consumers that still wait fail at their next call
+        if self._connections is not None:
+            self._connections.close()
         for client in (*self._nodes.all(), self._client):
             client.close()

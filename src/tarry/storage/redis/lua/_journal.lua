@@ -27,7 +27,9 @@ local function note(kind, row, more)
   }
   if more.leased then event.leased_at, event.lease_until = row.leased_at, row.lease_until end
   local payload
-  if with_content[kind] or kind == 'redriven' then event.size = redis.call('HSTRLEN', q .. ':payloads', row.key) end
+  if with_content[kind] or kind == 'redriven' then
+    event.size = more.size or redis.call('HSTRLEN', q .. ':payloads', row.key)
+  end
   if with_content[kind] then
     event.hash = row.hash
     if queue.journal == 'payloads' then

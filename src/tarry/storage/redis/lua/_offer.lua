@@ -39,6 +39,6 @@ local function offer(draft, payload)
   store(row)
   redis.call('HSET', q .. ':payloads', row.key, payload)
   wait(row)
-  note(live and 'updated' or 'offered', row)
+  note(live and 'updated' or 'offered', row, {size = #payload})
   return live and 'u' or 'c', row
 end

@@ -18,7 +18,7 @@ if kept and not a.nonce then return kept[2] end  -- a poll has a nonce, and read
 
 local queue = {}
 do
-  local names = {'name', 'version', 'event', 'lease_for', 'max_attempts', 'retry', 'journal', 'paused_at'}
+  local names = {'name', 'version', 'event', 'lease_for', 'max_attempts', 'retry', 'journal', 'paused_at', 'priorities'}
   local values = redis.call('HMGET', q, unpack(names))
   for i, name in ipairs(names) do queue[name] = values[i] end
 end
@@ -36,7 +36,11 @@ local function next_of(counter)
   return value
 end
 local function store_counters()
-  for counter, value in pairs(counted) do redis.call('HSET', q, counter, num(value)) end
+  if counted.version and counted.event then
+    redis.call('HSET', q, 'version', num(counted.version), 'event', num(counted.event))
+  else
+    for counter, value in pairs(counted) do redis.call('HSET', q, counter, num(value)) end
+  end
 end
 
 -- For the repetition of this request, within a minute, or as long as the caller wants.

@@ -35,8 +35,17 @@ local function unplace(row)
   end
 end
 
+-- The queue's record has the priorities that were ever used, so a poll reads no sets that were always empty.
+local function use_priority(priority)
+  local used = queue.priorities or ''
+  if string.find(used, priority, 1, true) then return end
+  queue.priorities = used .. priority
+  redis.call('HSET', q, 'priorities', queue.priorities)
+end
+
 -- Deliverable from its due time on.
 local function wait(row)
+  use_priority(row.priority)
   local member = member_of(row)
   for _, view in ipairs(views_of(row)) do
     if row.token then redis.call('ZREM', view .. ':leased', member) end

@@ -47,10 +47,10 @@ end
 
 local first, last, step = 9, 0, -1
 if a.lowest_first then first, last, step = 0, 9, 1 end
-local left = 1000
+local left, used = 1000, queue.priorities or ''
 for priority = first, last, step do
   local set = view .. ':due:' .. priority
-  while left > 0 do
+  while left > 0 and string.find(used, priority, 1, true) do
     local missing = a.n - #taken / 3
     if missing < 1 then break end
     local members = redis.call('ZRANGEBYSCORE', set, '-inf', num(now), 'LIMIT', 0, missing)

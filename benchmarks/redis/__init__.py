@@ -1,0 +1,1 @@
+"""`make bench ARGS="--store redis"`: Tarry on Redis beside other queues on Redis."""
