@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -96,3 +96,17 @@ def test_a_detector_without_a_required_column_is_rejected(spark: SparkSession) -
 def test_quotes_in_names_do_not_break_out_of_the_evidence(spark: SparkSession) -> None:
     (row,) = detected_by(seen(spark, Journal().add("refused", key="o'clock")), "lock_stolen")
     assert row.evidence == "select * from tarry.journal where queue = 'orders' and key = 'o''clock' order by id"
+
+
+def test_a_detector_of_kinds_that_did_not_occur_is_not_run(spark: SparkSession) -> None:
+    @detector(name="never", severity="info", kinds=("buried",))
+    def never(seen: DetectorContext) -> DataFrame:
+        raise AssertionError("nothing was buried")
+
+    what = seen(spark, Journal().add("refused"))
+    only_refused = replace(what, kinds=frozenset({"refused"}))
+    assert [row.detector for row in detected(only_refused, RULES.with_detector(never)).collect()] == ["lock_stolen"]
+    nothing = detected(only_refused, Registry((never,)))
+    assert (nothing.schema.names, nothing.count()) == (FINDINGS.names, 0)
+    with pytest.raises(AssertionError, match="nothing was buried"):
+        detected(what, Registry((never,)))

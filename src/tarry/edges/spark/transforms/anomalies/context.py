@@ -62,7 +62,7 @@ class DetectorContext:
     complete_until: datetime | None = None
     """The events are complete up to here: only silence before it counts. None: `until`."""
     kinds: frozenset[str] | None = None
-    """Kinds of the events, if known: a detector of other kinds gets an empty frame at no cost."""
+    """Kinds of the events, if known: a detector of other kinds is not run."""
     published: Mapping[str, DataFrame] = field(default_factory=dict)
     """By detector, the published anomalies that began before `since`, if any: `CONTINUABLE`."""
     continuable: DataFrame | None = None
@@ -76,9 +76,11 @@ class DetectorContext:
     def known_until(self) -> datetime:
         return self.until if self.complete_until is None else min(self.until, self.complete_until)
 
+    def has_any(self, kinds: frozenset[str]) -> bool:
+        """Whether events of one of these kinds may have occurred."""
+        return not kinds or self.kinds is None or not self.kinds.isdisjoint(kinds)
+
     def events_of(self, *kinds: str) -> DataFrame:
-        if self.kinds is not None and self.kinds.isdisjoint(kinds):
-            return self.events.limit(0)
         return self.events.where(" or ".join(f"kind = '{kind}'" for kind in kinds))
 
     def args(self, **more: Any) -> dict[str, Any]:

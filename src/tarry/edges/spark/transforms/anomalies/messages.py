@@ -60,39 +60,39 @@ class ZombieMessage:
     most_per_hour: int = 50
 
 
-@detector(name="flash_message", severity="info", settings=FlashMessage())
+@detector(name="flash_message", severity="info", settings=FlashMessage(), kinds=("leased",))
 def flash_message(context: DetectorContext, settings: FlashMessage) -> DataFrame:
     args = context.args(enough=ENOUGH, under_ms=settings.under_ms)
     return query(sql("anomalies/flash_message"), args, sequence=context.sequence, profiles=context.profiles)
 
 
-@detector(name="large_payload", severity="info", settings=LargePayload())
+@detector(name="large_payload", severity="info", settings=LargePayload(), kinds=("offered", "updated"))
 def large_payload(context: DetectorContext, settings: LargePayload) -> DataFrame:
     args = context.args(enough=ENOUGH, over_bytes=settings.over_bytes, times_usual=settings.times_usual)
     offers = context.events_of("offered", "updated")
     return query(sql("anomalies/large_payload"), args, events=offers, profiles=context.profiles)
 
 
-@detector(name="long_processing", severity="warning", settings=LongProcessing())
+@detector(name="long_processing", severity="warning", settings=LongProcessing(), kinds=("acked", "nacked"))
 def long_processing(context: DetectorContext, settings: LongProcessing) -> DataFrame:
     args = context.args(enough=ENOUGH, over_s=settings.over_s, times_usual=settings.times_usual)
     settled = context.events_of("acked", "nacked")
     return query(sql("anomalies/long_processing"), args, events=settled, profiles=context.profiles)
 
 
-@detector(name="lock_stolen", severity="critical", settings=EveryEvent())
+@detector(name="lock_stolen", severity="critical", settings=EveryEvent(), kinds=("refused",))
 def lock_stolen(context: DetectorContext, settings: EveryEvent) -> DataFrame:
     return query(sql("anomalies/lock_stolen"), context.args(), events=context.events_of("refused"))
 
 
-@detector(name="near_dlq", severity="warning", settings=NearDlq())
+@detector(name="near_dlq", severity="warning", settings=NearDlq(), kinds=("nacked",))
 def near_dlq(context: DetectorContext, settings: NearDlq) -> DataFrame:
     args = context.args(attempts_left=settings.attempts_left)
     text = sql("anomalies/near_dlq", because=_BECAUSE)
     return query(text, args, events=context.events_of("nacked"), queues=context.queues)
 
 
-@detector(name="dlq_movement", severity="warning", settings=EveryEvent())
+@detector(name="dlq_movement", severity="warning", settings=EveryEvent(), kinds=("buried",))
 def dlq_movement(context: DetectorContext, settings: EveryEvent) -> DataFrame:
     text = sql("anomalies/dlq_movement", because=_BECAUSE)
     return query(text, context.args(), events=context.events_of("buried"))

@@ -25,19 +25,19 @@ class BurstDequeue:
     most_per_hour: int = 20
 
 
-@detector(name="bulk_enqueue", severity="info", settings=Bulk())
+@detector(name="bulk_enqueue", severity="info", settings=Bulk(), kinds=("offered", "updated"))
 def bulk_enqueue(context: DetectorContext, settings: Bulk) -> DataFrame:
     """Offers in one transaction."""
     return _bulk(context, settings, "were offered to queue", "offered", "updated", measure="operation")
 
 
-@detector(name="bulk_delete", severity="info", settings=Bulk())
+@detector(name="bulk_delete", severity="info", settings=Bulk(), kinds=("dropped", "discarded"))
 def bulk_delete(context: DetectorContext, settings: Bulk) -> DataFrame:
     """Live messages or dead letters."""
     return _bulk(context, settings, "were removed from queue", "dropped", "discarded", cleared="queue_purged")
 
 
-@detector(name="bulk_move", severity="info", settings=Bulk())
+@detector(name="bulk_move", severity="info", settings=Bulk(), kinds=("redriven",))
 def bulk_move(context: DetectorContext, settings: Bulk) -> DataFrame:
     """Dead letters that were redriven."""
     return _bulk(context, settings, "were redriven in queue", "redriven")
@@ -53,13 +53,13 @@ def _bulk(
     return query(text, args, events=context.events_of(*kinds), cleared=without, profiles=context.profiles)
 
 
-@detector(name="queue_cleared", severity="warning", settings=Bulk(at_least=1))
+@detector(name="queue_cleared", severity="warning", settings=Bulk(at_least=1), kinds=("queue_purged",))
 def queue_cleared(context: DetectorContext, settings: Bulk) -> DataFrame:
     args = context.args(at_least=settings.at_least)
     return query(sql("anomalies/queue_cleared"), args, events=context.events_of("queue_purged"))
 
 
-@detector(name="burst_dequeue", severity="warning", settings=BurstDequeue())
+@detector(name="burst_dequeue", severity="warning", settings=BurstDequeue(), kinds=("leased",))
 def burst_dequeue(context: DetectorContext, settings: BurstDequeue) -> DataFrame:
     span = {"span_us": int(settings.within_s * 1_000_000), "span": f"{settings.within_s:g}"}
     args = context.args(enough=ENOUGH, at_least=settings.at_least, **span)

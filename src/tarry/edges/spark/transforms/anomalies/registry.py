@@ -10,7 +10,7 @@ registry = BUILT_IN.with_detector(night_offers).without("flash_message")
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
@@ -20,7 +20,8 @@ from pyspark.sql import DataFrame
 from tarry.core.analytics.anomalies import Severity
 from tarry.core.errors import InvalidInput
 from tarry.edges.spark.transforms.anomalies.context import DetectorContext
-from tarry.edges.spark.transforms.anomalies.findings import completed
+from tarry.edges.spark.transforms.anomalies.findings import FINDINGS, completed
+from tarry.edges.spark.transforms.query import nothing
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class Detector:
     settings: Any = None
     version: int = 1
     """Increment when the function's results change: anomalies found by older versions stay as they are."""
+    kinds: frozenset[str] = frozenset()
+    """Kinds of events without any of which it finds nothing; then it is not run. Empty: it is always run."""
 
     def find(self, context: DetectorContext) -> DataFrame:
         own = context.by(self.name)
@@ -52,12 +55,12 @@ class Detector:
 
 
 def detector(
-    *, name: str, severity: Severity | str, settings: Any = None, version: int = 1
+    *, name: str, severity: Severity | str, settings: Any = None, version: int = 1, kinds: Iterable[str] = ()
 ) -> Callable[[Callable[..., DataFrame]], Detector]:
     """Make a function a detector. `settings` (a frozen dataclass) are passed as its second argument."""
 
     def made(function: Callable[..., DataFrame]) -> Detector:
-        return Detector(name, Severity(severity), function, settings, version)
+        return Detector(name, Severity(severity), function, settings, version, frozenset(kinds))
 
     return made
 
@@ -112,4 +115,7 @@ def detected(context: DetectorContext, registry: Registry) -> DataFrame:
     """All anomalies found by the detectors of a registry."""
     if not registry.detectors:
         raise InvalidInput("a registry without detectors finds nothing")
-    return reduce(lambda left, right: left.unionByName(right), [each.find(context) for each in registry])
+    found = [each.find(context) for each in registry if context.has_any(each.kinds)]
+    if not found:
+        return context.events.sparkSession.sql(nothing(FINDINGS))
+    return reduce(lambda left, right: left.unionByName(right), found)
