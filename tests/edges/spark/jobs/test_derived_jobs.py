@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import psycopg
 import pytest
+from pyspark.sql.types import TimestampType
 
 from tarry.core.analytics.history import PartKind
 from tarry.core.analytics.metrics import MetricMinute
@@ -17,10 +19,11 @@ from tarry.core.analytics.port import AnalyticsQuery
 from tarry.edges.spark import sizing
 from tarry.edges.spark.jobs import archive, compact, consumers, facts, metrics
 from tarry.edges.spark.lake import history as trace
-from tarry.edges.spark.lake.lake import Lake
+from tarry.edges.spark.lake.lake import FILE, Lake
 from tarry.storage.postgres.analytics.history.store import PostgresHistory
 from tarry.storage.postgres.analytics.store import PipelineAnalytics
 from tests.edges.spark import workload
+from tests.edges.spark.journal_frames import journal
 from tests.edges.spark.workload import EVENING, Traffic, compared, queried
 
 if TYPE_CHECKING:
@@ -44,7 +47,29 @@ def worked_out(spark: SparkSession, traffic: Traffic, lake: str) -> None:
     facts.run(spark, traffic.app, facts.FactsArgs(lake=lake))
 
 
+def archive_read_by_duckdb(traffic: Traffic, lake: str) -> list[tuple[Any, ...]]:
+    """The files that the manifest lists, read by neither Spark nor our code."""
+    batches = traffic.app.pipeline.manifest.batches(lake)
+    files = [f"{lake}/{file.path}" for batch in batches for file in batch.files]
+    columns = ", ".join(
+        f'epoch_us("{field.name}")' if isinstance(field.dataType, TimestampType) else field.name for field in FILE
+    )
+    with duckdb.connect() as db:
+        text = f"select {columns} from read_parquet(?, hive_partitioning = false) order by id"
+        return db.execute(text, [files]).fetchall()
+
+
+def micros(value: Any) -> Any:
+    """An instant as microseconds since 1970, as DuckDB returns it."""
+    return (
+        (value - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+        if isinstance(value, datetime)
+        else value
+    )
+
+
 def check(spark: SparkSession, traffic: Traffic, lake: str, database: str) -> None:
+    assert archive_read_by_duckdb(traffic, lake) == [tuple(map(micros, row)) for row in journal(database)]
     compared(queried(database, workload.SERVED_METRICS), queried(database, workload.METRICS))
     compared(queried(database, workload.SERVED_CONSUMERS), queried(database, workload.CONSUMERS))
     rows = facts.read_facts(spark, traffic.app, lake).select(*workload.FACT_COLUMNS).toArrow().to_pylist()
