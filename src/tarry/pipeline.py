@@ -6,6 +6,8 @@ of Tarry took each of them longer than its work.
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,3 +18,16 @@ def pipeline_on(dsn: str) -> Pipeline:
     from tarry.storage.postgres.analytics import Pipeline
 
     return Pipeline(dsn)
+
+
+@contextmanager
+def kept_pipeline_on(dsn: str) -> Generator[Pipeline]:
+    """The same with one connection for everything, for one thread that polls."""
+    from tarry.storage.postgres.analytics import Pipeline
+    from tarry.storage.postgres.analytics.database import KeptDatabase
+
+    database = KeptDatabase(dsn)
+    try:
+        yield Pipeline(dsn, database)
+    finally:
+        database.close()

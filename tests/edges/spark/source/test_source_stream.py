@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ from tarry.core.errors import InvalidInput
 from tarry.edges.spark.source.options import parse
 from tarry.edges.spark.source.reader import register
 from tarry.edges.spark.source.stream import JournalStream
+from tarry.storage.postgres.analytics import database
+from tarry.storage.postgres.connections import opened
 from tests.kit.spark import write_events
 
 if TYPE_CHECKING:
@@ -105,6 +108,39 @@ def test_a_stream_may_begin_with_what_comes_next(pipeline_app: App) -> None:
     read = [row for piece in stream.partitions(start, end) for batch in stream.read(piece) for row in batch.to_pylist()]
     assert read == [{"key": "b"}]
     assert stream.reportLatestOffset()["system_id"] == end["system_id"]
+
+
+def test_an_idle_stream_keeps_one_connection_and_survives_its_loss(
+    pipeline_app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dsn, pids = pipeline_app.dsn or "", list[int]()
+
+    def counted(dsn: str) -> Any:
+        pids.append((conn := opened(dsn)).info.backend_pid)
+        return conn
+
+    monkeypatch.setattr(database, "opened", counted)
+    stream = JournalStream(parse({"dsn": dsn, "start": "latest"}))
+    start = stream.initialOffset()
+    for _ in range(3):
+        assert stream.latestOffset(start, ReadAllAvailable()) == start
+        assert stream.reportLatestOffset()
+    assert len(pids) == 1
+    copy = pickle.loads(pickle.dumps(stream))
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute("select pg_terminate_backend(%s)", (pids[0],))
+    pipeline_app.queue("q").offer("a", 1)
+    end = stream.latestOffset(start, ReadAllAvailable())
+    assert len(pids) == 2
+    rows = [row for piece in stream.partitions(start, end) for batch in copy.read(piece) for row in batch.to_pylist()]
+    assert [row["key"] for row in rows if row["kind"] == "offered"] == ["a"]
+    stream.stop()
+    with psycopg.connect(dsn) as conn:
+        conn.execute("select 1")  # its own
+        (left,) = conn.execute("select count(*) from pg_stat_activity where pid = any(%s)", (pids[:2],)).fetchone() or (
+            1,
+        )
+    assert left == 0
 
 
 def test_a_checkpoint_of_another_cluster_is_refused_unless_a_new_start_is_configured(

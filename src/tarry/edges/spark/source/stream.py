@@ -3,6 +3,9 @@
 # pyright: basic
 # ruff: noqa: N802 - the names of methods are Spark's
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from functools import cached_property
+from time import monotonic, sleep
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -13,8 +16,10 @@ from tarry.core.errors import InvalidInput
 from tarry.core.journal.snapshots import BEGINNING, Scan, SnapshotBound, Window
 from tarry.edges.spark.source.options import SourceOptions
 from tarry.edges.spark.source.reader import read_slice, with_hint
-from tarry.pipeline import pipeline_on
+from tarry.pipeline import kept_pipeline_on
 
+IDLE_S = 0.1
+"""Before the next query when nothing was new. Spark polls every 10 ms."""
 Offset = Mapping[str, Any]
 
 
@@ -28,10 +33,19 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise InvalidInput("since and until are for spark.read; a stream begins at option start")
         self._options = options
         self._target: SnapshotBound | None = None
+        self._kept = ExitStack()
+        self._query_at = 0.0
 
-    @property
+    def __getstate__(self) -> dict[str, Any]:
+        """Executors get a copy, which opens connections of its own."""
+        return {name: value for name, value in self.__dict__.items() if name != "_windows"} | {"_kept": ExitStack()}
+
+    @cached_property
     def _windows(self) -> Any:
-        return pipeline_on(self._options.dsn).windows
+        return self._kept.enter_context(kept_pipeline_on(self._options.dsn)).windows
+
+    def stop(self) -> None:
+        self._kept.close()
 
     @with_hint
     def initialOffset(self) -> dict[str, Any]:
@@ -46,8 +60,11 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @with_hint
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        if self._target is None:
+            sleep(max(0.0, self._query_at - monotonic()))
         window = self._next_window(self._edge(start))
         if window is None:
+            self._query_at = monotonic() + IDLE_S
             return dict(start)
         if isinstance(limit, ReadMaxRows):
             window = self._windows.cut(window, limit.max_rows)

@@ -40,9 +40,9 @@ class Pipeline:
     sink: PostgresSink
     windows: PostgresWindows
 
-    def __init__(self, dsn: str) -> None:
+    def __init__(self, dsn: str, database: Database | None = None) -> None:
         self.dsn = dsn
-        self.database = Database(dsn)
+        self.database = Database(dsn) if database is None else database
 
     def __getattr__(self, name: str) -> Any:
         """Import and create a role when it is used first."""

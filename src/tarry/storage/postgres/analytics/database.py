@@ -1,4 +1,4 @@
-"""Database access of the pipeline: one connection per operation, closed afterwards."""
+"""Database access of the pipeline: one connection per operation, closed afterwards, or one that is kept."""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -60,6 +60,31 @@ class Database:
     def write(self, verb: LiteralString, decode: Callable[[list[Row]], R] = no_result, **params: Any) -> R:
         """Run one statement once, in a transaction."""
         return self.transact(bind(verb, decode, **params).run())
+
+
+class KeptDatabase(Database):
+    """Keeps its connection between operations, for a thread that polls; an error closes it. No snapshot is
+    held in between.
+    """
+
+    _kept: Connection[Any] | None = None
+
+    @contextmanager
+    def connection(self) -> Generator[Connection[Any]]:
+        conn, self._kept = self._kept, None
+        if conn is None or conn.closed:
+            conn = opened(self.dsn)
+            register_array_dumpers(conn.adapters)
+        try:
+            yield conn
+        except BaseException:
+            conn.close()
+            raise
+        self._kept = conn
+
+    def close(self) -> None:
+        if self._kept is not None:
+            self._kept.close()
 
 
 class Role:

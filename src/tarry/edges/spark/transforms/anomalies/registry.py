@@ -115,7 +115,7 @@ def detected(context: DetectorContext, registry: Registry) -> DataFrame:
     """All anomalies found by the detectors of a registry."""
     if not registry.detectors:
         raise InvalidInput("a registry without detectors finds nothing")
-    found = [each.find(context) for each in registry if context.has_any(each.kinds)]
-    if not found:
+    findings = [each.find(context) for each in registry if context.has_any(each.kinds)]
+    if not findings:
         return context.events.sparkSession.sql(nothing(FINDINGS))
-    return reduce(lambda left, right: left.unionByName(right), found)
+    return reduce(lambda left, right: left.unionByName(right), findings)
