@@ -61,7 +61,7 @@ async def _change_page(store: AsyncStore, job: BulkJob) -> BulkProgress:
     hits = await find(store, job.search, job.queues, limit=PAGE, start=Start(live=job.after))
     changed = 0
     for hit in hits.rows:
-        # What is ready needs no delivery, and would be due later than before: the job would meet it again.
+        # A ready message needs no delivery, and would be due later than before: the job would meet it again.
         takes = hit.state is State.DELAYED if job.verb is Verb.DELIVER else hit.state in LIVE
         seen = SeenMessage(hit.queue, hit.key, hit.version)
         changed += takes and await apply(store, job.verb, seen, error=job.error)

@@ -11,7 +11,7 @@ from tarry.core.journal.snapshots import NO_ROWS, Digest, SnapshotBound, Window
 
 
 class ArchiveDamaged(TarryError):
-    """Files that were read back differ from what was written, or from the journal."""
+    """Files that were read back differ from the rows that were written, or from the journal."""
 
 
 class OtherCluster(TarryError):
@@ -97,7 +97,7 @@ class LakeHead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivedDay:
-    """The account of one day in one lake. Exactly what is archived and not pruned must be in the journal."""
+    """The account of one day in one lake. Exactly the archived rows that are not pruned must be in the journal."""
 
     day: date
     archived: Digest

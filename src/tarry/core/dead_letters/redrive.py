@@ -20,7 +20,7 @@ WALK = 5_000
 BATCH = 500
 """Maximum number of messages that one step redrives."""
 TURN_FOR = timedelta(milliseconds=200)
-"""With a rate, a step takes what is allowed in this time: small steps, so that consumers see a steady stream."""
+"""With a rate, a step takes the messages of this time: small steps, so that consumers see a steady stream."""
 LOOK_AGAIN_FOR = timedelta(seconds=1)
 """Interval between checks of the canaries while their outcome is open."""
 FASTEST = 1_000_000.0

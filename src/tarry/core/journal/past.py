@@ -1,4 +1,4 @@
-"""A queue at an instant of the past, from the events around that instant and from what is live now."""
+"""A queue at an instant of the past, from the events around that instant and from the messages that are live now."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

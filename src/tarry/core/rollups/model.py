@@ -70,7 +70,7 @@ class ConsumerSlice(NamedTuple):
     nacked: int
     expired: int
     work_s: float
-    """The sum over what was acked and nacked."""
+    """The sum over acks and nacks."""
     last_at: datetime
 
 

@@ -56,7 +56,7 @@ class BulkJob:
 
     @property
     def search(self) -> Search:
-        """Relative times of the query are those of the start. What is ready needs no delivery."""
+        """Relative times of the query are those of the start. A ready message needs no delivery."""
         search = parse(self.query, self.created_at)
         return replace(search, state=search.state or State.DELAYED) if self.verb is Verb.DELIVER else search
 

@@ -87,7 +87,7 @@ class CommandSession:
                 app.store.run(security.audited(row, _DONE, detail=audited.detail))
 
     def audit_also(self, **detail: str) -> None:
-        """Add what is known only after the change. Call it while the session is open."""
+        """Add details that are known only after the change. Call it while the session is open."""
         if self.audited is not None:
             self.audited.detail.update(detail)
 
@@ -163,7 +163,7 @@ class CommandSession:
             raise CommandFailed("not confirmed; nothing was changed")
 
     def confirm_name(self, question: str, name: str, *, given: str | None) -> str:
-        """Read the name of what is removed for good, unless it was `given` as an option."""
+        """Read the name of the object that is removed for good, unless it was `given` as an option."""
         if given is not None:
             return given
         return _prompt(f"{question} Type {name} to continue: ", "this needs the name again", f"add --confirm {name}")

@@ -55,7 +55,7 @@ class RetryOptions:
     retry_jitter: Annotated[float | None, _retry("--retry-jitter SHARE", "Random cut of a wait, 0 to 1.")] = None
 
     def retry(self) -> Retry | None:
-        """None if no option was given; what is not given is the default of `Retry`."""
+        """None if no option was given; options that are not given have the defaults of `Retry`."""
         return None if self == RetryOptions() else changed(Retry(), self, group="retry_")
 
 

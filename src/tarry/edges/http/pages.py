@@ -14,7 +14,7 @@ from tarry.core.ports import AsyncStore
 
 SLICE = 32
 LARGEST_SLICE = 128
-"""Rows that are read at a time, which also limits what is read and then left out."""
+"""Rows that are read at a time, which also limits how many are read and then left out."""
 SLICE_BYTES = 512 * 1024
 """After a slice with payloads of this size the next one is small again."""
 SLICE_S = 0.005

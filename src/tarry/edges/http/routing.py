@@ -49,13 +49,13 @@ _AUDITED_ITEMS = 100
 _AUDITED_TEXT = 100
 """Items of a list and characters of a text that the audit keeps of a body that is too long for it."""
 _AUDITED_IDS = ("messageIds", "messages", "versions")
-"""Fields that name what is deleted or moved: the audit has all of their items, which are 1,000 at most."""
+"""Fields with the ids of deleted or moved messages: the audit has all of their items, which are 1,000 at most."""
 _AUDITED_ID = 200
 """Characters of an id that the audit keeps whole; of a longer one it has the beginning and the hash."""
 _JSON_TYPES = ("application/json", "application/x-www-form-urlencoded", "")
 _log = logging.getLogger("tarry.http")
 _AUDITED = "tarry.audited"
-"""In the scope of a request that has a row: what is added to it with the response."""
+"""In the scope of a request that has a row: the details that are added to it with the response."""
 
 
 class Scope(StrEnum):
@@ -311,8 +311,8 @@ def respond(body: WireResponse | Mapping[str, Any] | Sequence[Any], status: int 
 
 
 async def _judge(store: AsyncStore, caller: Caller, action: Action, scope: Scope, request: Request) -> str | None:
-    """On which queue; by names alone, wherever the path has them. Of what has to be looked up, what is foreign is answered
-    like what is not there."""
+    """Require the right of the caller, and return the queue that it applies to. Where the path has names, they alone decide.
+    A job or schedule of a queue that the caller may not use is treated as missing."""
     queue: str | None = None
     if scope is Scope.QUEUE:
         queue = request.path_params["queue"]

@@ -59,7 +59,7 @@ class RunReport:
     def changes(
         self, due: Sequence[ScheduleState], now: datetime, owned: dict[str, Owned]
     ) -> list[list[ScheduleChange]]:
-        """What is to be applied, in groups that are transactions of a bounded size: a payload is stored with each tick. A
+        """The changes, in groups that are transactions of a bounded size: a payload is stored with each tick. A
         failure of one schedule does not prevent the others from being planned."""
         groups: list[list[ScheduleChange]] = []
         ticks = size = 0
@@ -108,7 +108,7 @@ class AsyncScheduler:
         self._forget_s = 0.0
 
     async def run_once(self) -> RunReport:
-        """Plan what is due."""
+        """Plan the schedules that are due."""
         report, owned = RunReport(), dict(self.owned)
         # Schedules that failed, or that another transaction has locked, come first again: they must not take the places of
         # the others.

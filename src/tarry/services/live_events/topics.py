@@ -1,4 +1,4 @@
-"""What has changed, for pages that reload themselves: events of the journal condensed to topics and queues.
+"""Notifications for pages that reload themselves: events of the journal condensed to topics and queues.
 
 One subscriber of the journal for all pages of a process, and one short text per interval for each page, however many events
 there are.
@@ -46,7 +46,7 @@ def topics_of(event: Event) -> set[str]:
 
 
 class TopicHub:
-    """Notifies streams of changed topics once per interval, while there are streams. `run_once` sends what has changed."""
+    """Notifies streams of changed topics once per interval, while there are streams. `run_once` sends the changes."""
 
     def __init__(self, events: EventHub, describe: Describe, every: timedelta) -> None:
         self._events = events
@@ -95,7 +95,7 @@ class TopicHub:
         return stream.position
 
     async def run_once(self) -> None:
-        """Send what has changed since the last time. A stream that nothing concerns gets nothing."""
+        """Send the topics that changed since the last time to the streams that want them."""
         changes, self._changes = self._changes, {}
         self._number, self._rounds = next(self._numbers), self._rounds + 1
         clock = {CLOCK} if not self._rounds % _CLOCK_EVERY else set[str]()

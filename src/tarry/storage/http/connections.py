@@ -106,7 +106,7 @@ class AsyncConnection:
             await self._socket.send(request.data, request.reply_s)
 
     async def receive(self, response: HttpResponse) -> None:
-        """Read what has come of the response, or wait for it."""
+        """Read the next bytes of the response, or wait for them."""
         if self._socket is None:
             raise ConnectionError("the connection is closed")
         response.receive(await self._socket.receive())

@@ -1,4 +1,4 @@
-"""`MessagesRole` in memory. A poll has three steps: claim under the lock, decode without it, then lease what is unchanged.
+"""`MessagesRole` in memory. A poll has three steps: claim under the lock, decode without it, then lease the unchanged.
 
 Decoding runs code of the caller: under the lock it could block every other thread, or deadlock. A decoder that raises
 fails its own message, as a nack would.

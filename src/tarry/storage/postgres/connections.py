@@ -170,7 +170,7 @@ _INSIDE = {
 
 
 def commits_each_statement(conn: Connection[Any] | AsyncConnection[Any]) -> bool:
-    """Whether the caller is in no transaction, and begins none: what must be done as a whole needs one of its own."""
+    """Whether the caller is in no transaction, and begins none: an atomic operation needs one of its own."""
     return conn.autocommit and conn.info.transaction_status is TransactionStatus.IDLE
 
 

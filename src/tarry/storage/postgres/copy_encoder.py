@@ -57,8 +57,8 @@ def is_copyable(draft: Draft) -> bool:
 
 
 def copy_messages(drafts: Sequence[Draft], reserved: Reserved) -> Copy:
-    """Each row in one piece: what all have in common, what is fixed and the length of the key, the key, the length of the
-    payload, the payload."""
+    """Each row in one piece: the fields that all rows share, the fields of fixed size and the length of the key, the key, the
+    length of the payload, the payload."""
     fixed = struct.Struct(">iqiqiqihihi").pack
     now = (reserved.now - EPOCH) // US
     common = struct.pack(">hiqii", 10, 8, now, 4, reserved.queue)

@@ -17,7 +17,7 @@ _TRANSIENT = (
 LOCK_PAUSE_S = 0.05
 """After a statement met a lock for as long as `lock_timeout`, before it is tried again: others get its connection first."""
 
-# The connection went away: what was under way may or may not have happened. All operations may be repeated: an offer of
+# The connection went away: a running statement may or may not be executed. All operations may be repeated: an offer of
 # a stored message is ignored or updates it, a poll leaves a lease that runs out, a settle finds the message gone, a redrive
 # names what it moves beforehand. The second result may differ from the first: see docs/decisions/0011.
 _DISCONNECTED = (errors.AdminShutdown, errors.CrashShutdown, errors.IdleSessionTimeout)

@@ -24,7 +24,7 @@ class CheckResult:
 
 
 def findings(conn: Connection[Any]) -> list[CheckResult]:
-    """Every check with what was found, good or bad."""
+    """Every check with its result, good or bad."""
     row = conn.execute(
         "select current_setting('server_version_num')::int, current_setting('server_version'), "
         "current_setting('server_encoding'), current_setting('fsync'), current_setting('synchronous_commit'), "

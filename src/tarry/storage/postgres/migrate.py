@@ -115,7 +115,7 @@ def pending(conn: Connection[Any]) -> list[Migration]:
 
 
 def migrate(conn: Connection[Any], *, post: bool = True) -> list[Migration]:
-    """Apply what is pending, each file in a transaction of its own, and return what was applied.
+    """Apply the pending migrations, each file in a transaction of its own, and return them.
 
     Any number of processes may do this at once: they take turns, and the later ones find nothing to do. Where an open
     transaction of another session is in the way for too long, `LockTimeout` names it; what was applied before stays applied.

@@ -47,7 +47,7 @@ CLOSE_WITHIN_S = 3.0
 _CLOSE_POOL_WITHIN_S = 2.0
 """A blocking store only waits for the threads of its pool, which may be connecting. Others fail at their next statement."""
 CUT_OFF_WITHIN_S = 0.5
-"""… and then so long for what was cut off to notice."""
+"""… and then so long for the operations that were cut off to notice."""
 
 
 class AsyncPostgresStore(PostgresRoles):
@@ -81,7 +81,7 @@ class AsyncPostgresStore(PostgresRoles):
         await self._pool.open()
 
     async def close(self) -> None:
-        """Within a few seconds, whatever the database does: what has not ended by then is cut off."""
+        """Within a few seconds, whatever the database does: operations that have not ended by then are cut off."""
         if True:  # ASYNC
             end_s = time.monotonic() + CLOSE_WITHIN_S
             await self._in_flight.ended(CLOSE_WITHIN_S)
@@ -259,8 +259,8 @@ class InFlight:  # ASYNC
             cut(conn)
 
     async def ended(self, within_s: float) -> None:
-        """Also what is about to begin: a consumer that was not closed releases its leases in a task of its own, which was
-        only just created."""
+        """Wait for operations that run or are about to begin: a consumer that was not closed releases its leases in a task
+        of its own, which was only just created."""
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 for _ in range(5):

@@ -94,7 +94,7 @@ class ScheduleOptions:
         )
 
     def changed_spec(self, spec: ScheduleSpec, content: Content | None) -> ScheduleSpec:
-        """Only what is given changes. Times change as a whole, but a zone may change alone."""
+        """Only the given options change. Times change as a whole, but a zone may change alone."""
         schedule = self.schedule(zone=self.zone or spec.schedule.zone) or spec.schedule
         if self.zone is not None and schedule is spec.schedule:
             if isinstance(schedule, schedule_types.Periodic):

@@ -163,7 +163,7 @@ def poll(
 def _print_and_ack(
     cli: CommandSession, source: Queue[Content], deliveries: Sequence[Delivery[Content]], now: datetime, *, keep: bool
 ) -> int:
-    """Print, then ack what was printed, unless the leases are to be kept. Returns how many leases were lost."""
+    """Print, then ack the printed messages, unless the leases are to be kept. Returns how many leases were lost."""
     unprinted, lost = list(deliveries), 0
     try:
         # With JSON lines each message is acked at once; a table or a JSON document is complete or invalid.

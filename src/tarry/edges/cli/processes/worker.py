@@ -75,7 +75,7 @@ class WorkerProcess:
 
 
 def collect_rarely() -> None:
-    """For a process that only works. What was imported stays: to walk it again and again took a tenth of the time of small
+    """For a process that only works. Imported modules stay: to walk them again and again took a tenth of the time of small
     jobs. And a collection after every 700 new objects meets the jobs that are running, of 20 objects each: another tenth."""
     gc.freeze()
     gc.set_threshold(_COLLECT_AFTER)

@@ -42,7 +42,7 @@ class Scheduler:
         self._forget_s = 0.0
 
     def run_once(self) -> RunReport:
-        """Plan what is due."""
+        """Plan the schedules that are due."""
         report, owned = RunReport(), dict(self.owned)
         # Schedules that failed, or that another transaction has locked, come first again: they must not take the places of
         # the others.

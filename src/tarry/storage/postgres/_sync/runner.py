@@ -81,7 +81,7 @@ def _ours(cursor: C, *, external: bool) -> C:
 
 
 _BEGIN: LiteralString = "begin; set local statement_timeout = 0"
-"""What takes several steps (bulk loads, purges, deletions) may take long; `statement_for` is for single statements."""
+"""Operations of several steps (bulk loads, purges, deletions) may take long; `statement_for` is for single statements."""
 _BEGIN_BOUNDED: LiteralString = "begin; set local lock_timeout = '200ms'"
 """For a connection without session state (a pooler is between), in one round trip; else `connections._TUNE` has set it."""
 

@@ -64,7 +64,7 @@ class PostgresStore(PostgresRoles):
         self._pool = SparePool(dsn, configure=tune, open=True, **options)
 
     def close(self) -> None:
-        """Within a few seconds, whatever the database does: what has not ended by then is cut off."""
+        """Within a few seconds, whatever the database does: operations that have not ended by then are cut off."""
         if not self._fork_guard.is_here:
             return
         self._subscription.close()

@@ -83,8 +83,8 @@ def sweep(
         reached = list(cursors)
         for row in rows:
             reached[row.priority] = (row.due_at, row.version)
-        # A priority that returned `limit` rows may have more; the cursors of the others are kept until all are done: what is
-        # offered meanwhile is for the next round.
+        # A priority that returned `limit` rows may have more; the cursors of the others are kept until all are done:
+        # messages that are offered meanwhile are for the next round.
         more = any(row.walked >= limit for row in rows)
         walked = sum(row.walked for row in rows)
         return Swept(rows[0].expired, rows[0].buried, walked, tuple(reached) if more else None)

@@ -191,7 +191,7 @@ def keep_small(path: Path) -> None:
 
 
 def tail(path: Path, since: int) -> str:
-    """The end of what was written after the offset `since`."""
+    """The end of the text that was written after the offset `since`."""
     with path.open("rb") as log:
         end = log.seek(0, os.SEEK_END)
         log.seek(max(0, since, end - QUOTED_LOG))
