@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+import tarry
 from tarry.core.errors import InvalidState
 from tarry.edges.cli.exit_codes import ExitCode, Usage
 from tarry.edges.cli.processes.supervisor import changes_below
@@ -98,3 +100,16 @@ def test_metrics_without_their_library_name_what_to_install(monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(InvalidState, match="which is not installed"):
         Metrics(find("good:worker"))
+
+
+def test_once_handles_what_is_due_and_exits(process: Callable[..., subprocess.Popen[bytes]], database: str) -> None:
+    with tarry.connect(database) as app:
+        app.queue("orders").offer_many([tarry.Message(key=f"o-{i}", payload=i) for i in range(5)])
+        ended = process("worker", "good:worker", "--once")
+        _, log = ended.communicate(timeout=60)
+        assert (ended.returncode, b"stopped: 5 acked" in log) == (0, True), log
+        assert app.queue("orders").try_poll() is None
+
+
+def test_once_is_for_one_process(run: Run) -> None:
+    assert run("worker", "good:worker", "--once", "--processes", "2").code == ExitCode.USAGE

@@ -60,6 +60,12 @@ class Prefetcher:
         self._mean_s: float | None = None
         self._lease_s = 0.0
         self._full_polls = 0
+        self.until_empty = self.is_empty = False
+        """Do not wait for messages; nothing was due, and no handler has ended since."""
+
+    @property
+    def is_done(self) -> bool:
+        return self.is_empty and not self.held
 
     def wake(self) -> None:
         """Poll for more if the buffer is low: a slot may be free."""
@@ -109,7 +115,7 @@ class Prefetcher:
         failures = 0
         while True:
             self._wake.clear()
-            if (n := self.missing(slots(self))) <= 0:
+            if self.is_empty or (n := self.missing(slots(self))) <= 0:
                 await self._wake.wait()
                 continue
             try:
@@ -124,13 +130,15 @@ class Prefetcher:
                 await asyncio.sleep(pause_s(failures))
                 continue
             self.held.extend(jobs)
+            self.is_empty = self.until_empty and not jobs
             if jobs:
                 self._lease_s = jobs[-1].span_s
             arrived()
 
     async def _poll(self, n: int) -> list[Job]:
         lowest_first = self._full_polls >= _LOWEST_EVERY - 1
-        deliveries = await self.queue.poll_many(
+        poll = self.queue.try_poll_many if self.until_empty else self.queue.poll_many
+        deliveries = await poll(
             n,
             type=self.source.type,
             lease_for=self.source.options.lease_for,

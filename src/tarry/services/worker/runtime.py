@@ -87,9 +87,13 @@ class Runtime:
         self._loops = [heartbeat.loop, Loop("look for pauses", self._look_once, every=_LOOK_EVERY), *background]
         self._alarm: asyncio.TimerHandle | None = None
         self._stopping = False
+        self._stop: asyncio.Event | None = None
 
-    async def run(self, stop: asyncio.Event, grace_s: float) -> Totals:
-        """Run until `stop` is set, then shut down."""
+    async def run(self, stop: asyncio.Event, grace_s: float, *, until_empty: bool = False) -> Totals:
+        """Run until `stop` is set, or `until_empty` until nothing is due, then shut down."""
+        self._stop = stop if until_empty else None
+        for prefetcher in self._prefetchers:
+            prefetcher.until_empty = until_empty
         self._context = contextvars.copy_context()
         loops = [asyncio.create_task(loop.run(), name=f"tarry-{loop.name}") for loop in self._loops]
         polls = [
@@ -120,6 +124,8 @@ class Runtime:
         now_s = self._timer()
         while not self._stopping and len(self._jobs) < self._concurrency and self._start_next(now_s):
             pass
+        if self._stop is not None and not self._jobs and all(each.is_done for each in self._prefetchers):
+            self._stop.set()
         if not self._stopping:
             for prefetcher in self._prefetchers:
                 prefetcher.wake()
@@ -181,6 +187,9 @@ class Runtime:
         prefetcher.running -= 1
         prefetcher.limits.running -= 1
         self._idle += not prefetcher.running
+        if self._stop is not None:
+            for each in self._prefetchers:  # it may have offered more
+                each.is_empty = False
 
     def _count(self, prefetcher: Prefetcher, job: Job) -> None:
         prefetcher.took(job.took_s)

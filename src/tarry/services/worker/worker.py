@@ -36,6 +36,8 @@ class WorkerSettings:
     """Only these queues; None: all with a handler."""
     processes: int = 1
     """Number of processes of this worker: rates are divided among them."""
+    until_empty: bool = False
+    """Stop when nothing is due: for tests, and for jobs that another scheduler starts."""
 
     def __post_init__(self) -> None:
         for name in ("concurrency", "processes"):
@@ -177,4 +179,5 @@ class Worker:
         `background`: loops that run beside the handlers."""
         async with self.opened(app, settings) as sources:
             runtime = Runtime(app, sources, self.hooks, settings.concurrency, background)
-            return await runtime.run(stop or asyncio.Event(), settings.grace.total_seconds())
+            grace_s = settings.grace.total_seconds()
+            return await runtime.run(stop or asyncio.Event(), grace_s, until_empty=settings.until_empty)

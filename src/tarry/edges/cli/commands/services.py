@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tarry.core.settings import StoreSettings, SweeperSettings
 from tarry.edges.cli.context import CommandSession, command
-from tarry.edges.cli.exit_codes import CommandFailed, ExitCode
+from tarry.edges.cli.exit_codes import CommandFailed, ExitCode, Usage
 from tarry.edges.cli.help import argument, option
 from tarry.edges.cli.options import Port
 from tarry.edges.cli.output.text import plural
@@ -86,6 +86,7 @@ def dev(
     "tarry worker shop.tasks:worker",
     "tarry worker shop.tasks:worker -c 20 --processes 4 --grace 1m",
     "tarry worker shop.tasks:worker --queues orders,mails",
+    "tarry worker shop.tasks:worker --once",
     "tarry worker shop.tasks:worker --reload   # during development",
 )
 def worker(
@@ -97,6 +98,7 @@ def worker(
     queues: Annotated[str | None, option("--queues A,B", "Only these; default: all with a handler.")] = None,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = "127.0.0.1",
+    once: Annotated[bool, option("--once", "Handle what is due, and exit.")] = False,
     reload: Annotated[bool, option("--reload", "Restart when a Python file changes here.")] = False,
     verbose: Annotated[bool, option("--verbose -v", "Log every message.")] = False,
 ) -> ExitCode:
@@ -113,7 +115,15 @@ def worker(
 
     _log(cli, verbose=verbose)
     names = None if queues is None else tuple(name.strip() for name in queues.split(",") if name.strip())
-    settings = WorkerSettings(concurrency=concurrency, grace=delay(grace, "--grace"), queues=names, processes=processes)
+    if once and (processes > 1 or reload):
+        raise Usage("--once is for one process, without --reload")
+    settings = WorkerSettings(
+        concurrency=concurrency,
+        grace=delay(grace, "--grace"),
+        queues=names,
+        processes=processes,
+        until_empty=once,
+    )
     process = WorkerProcess(target, settings, ProbeOptions(metrics_host, metrics_port))
     parent = worker_parent_from()
     if parent is None and (processes > 1 or reload):
