@@ -13,7 +13,7 @@ from tarry._sync.handles import App
 from tarry.core.clock import Clock
 from tarry.core.errors import InvalidInput
 from tarry.core.settings import StoreSettings
-from tarry.edges.env import dsn_from, listen_dsn_from, redis_url_from
+from tarry.edges.env import dsn_from, libpq_dsn, listen_dsn_from, redis_url_from
 from tarry.handles import AsyncApp
 
 __all__ = ["App", "AsyncApp", "connect", "connect_async", "default_lake", "prepare"]
@@ -139,6 +139,7 @@ def _database(dsn: str | None, *, migrate: bool, allow_unsafe: bool) -> tuple[st
         dsn = dsn_from()
     if dsn is None:
         return _embedded()
+    dsn = libpq_dsn(dsn) if isinstance(dsn, str) else dsn  # pyright: ignore[reportUnnecessaryIsInstance] - check_dsn refuses
     prepare(dsn, migrate=migrate, allow_unsafe=allow_unsafe)
     return dsn, None
 

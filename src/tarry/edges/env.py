@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping, MutableMapping
 
+_SQLALCHEMY = frozenset({"postgresql+psycopg", "postgresql+psycopg_async"})
 _REDIS = frozenset({"redis", "rediss", "redis+cluster", "rediss+cluster"})
 WORKER_PARENT = "TARRY_WORKER_PARENT"
 """Descriptor of the pipe by which the processes of `tarry worker` notice that their parent has ended."""
@@ -14,10 +15,16 @@ def worker_parent_from(environ: MutableMapping[str, str] = os.environ) -> int | 
     return None if text is None else int(text)
 
 
+def libpq_dsn(dsn: str) -> str:
+    """Without the driver that addresses of SQLAlchemy name: `postgresql+psycopg://…`."""
+    scheme, separator, rest = dsn.partition("://")
+    return f"postgresql://{rest}" if separator and scheme in _SQLALCHEMY else dsn
+
+
 def dsn_from(environ: Mapping[str, str] = os.environ) -> str | None:
     """The DSN in TARRY_DSN, otherwise an empty DSN if libpq's own variables are set. None: use the embedded database."""
     if dsn := environ.get("TARRY_DSN"):
-        return dsn
+        return libpq_dsn(dsn)
     return "" if any(environ.get(name) for name in ("PGHOST", "PGSERVICE", "PGDATABASE", "PGHOSTADDR")) else None
 
 

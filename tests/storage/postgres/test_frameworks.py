@@ -16,7 +16,7 @@ from django.db import transaction as django_transaction
 from django.db.backends.postgresql.base import DatabaseWrapper
 from django.db.utils import load_backend
 from psycopg.conninfo import conninfo_to_dict
-from sqlalchemy import create_engine, text
+from sqlalchemy import URL, create_engine, text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
@@ -25,6 +25,7 @@ from tarry.core.errors import InvalidInput
 from tarry.core.messages.model import Draft
 from tarry.core.messages.outcomes import Outcome, Settled
 from tarry.core.settings import QueueSettings, StoreSettings
+from tarry.edges.env import libpq_dsn
 from tarry.storage.postgres._sync.store import PostgresStore
 from tarry.storage.postgres.store import AsyncPostgresStore
 from tests.storage.postgres.messages.test_own_transactions import QUEUE, invoices, live_through_every_verb, plain
@@ -104,7 +105,7 @@ def test_an_offer_commits_with_djangos_transaction_or_not_at_all(
         raise RuntimeError
     with atomic():
         django.cursor().execute("insert into invoice values (2)")
-        store.run(store.messages.offer(QUEUE, Draft("kept", b"")), conn=django.connection)
+        store.run(store.messages.offer(QUEUE, Draft("kept", b"")), conn=cast("Any", django))
         assert not store.run(store.messages.contains(QUEUE, "kept")), "it was seen before it was committed"
     assert (
         store.run(store.messages.contains(QUEUE, "lost")),
@@ -216,9 +217,11 @@ def test_an_awaiting_session_is_as_good(database: str, store: PostgresStore) -> 
             ]
             await session.rollback()
             assert await awaiting.run(awaiting.messages.ack(QUEUE, [lease.lease_id])) == [Settled.DONE]
-            with pytest.raises(InvalidInput) as refused:
-                await awaiting.run(awaiting.messages.contains(QUEUE, "k"), conn=cast("Any", session))
-            assert "get_raw_connection" in (refused.value.hint or "")
+            for given in (session, await session.connection()):
+                await awaiting.run(awaiting.messages.offer(QUEUE, Draft("direct", b"")), conn=cast("Any", given))
+                assert await awaiting.run(awaiting.messages.contains(QUEUE, "direct"), conn=cast("Any", given))
+                assert not await awaiting.run(awaiting.messages.contains(QUEUE, "direct"))
+            await session.rollback()
         await engine.dispose()
         await awaiting.close()
 
@@ -226,19 +229,24 @@ def test_an_awaiting_session_is_as_good(database: str, store: PostgresStore) -> 
     assert (store.run(store.messages.contains(QUEUE, "lost")), invoices(database)) == (False, 1)
 
 
-# What merely contains a connection
+# What contains a connection
 
 
-def test_what_contains_a_connection_is_refused_with_where_the_connection_is(
+def test_a_session_and_a_connection_are_accepted_themselves_and_an_engine_is_refused(
     database: str, store: PostgresStore
 ) -> None:
     engine = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(database))
     with Session(engine) as session:
-        for given in (session, session.connection(), session.connection().connection, engine):
-            with pytest.raises(InvalidInput, match=r"psycopg\.Connection here, not") as refused:
-                store.run(store.messages.contains(QUEUE, "k"), conn=cast("Any", given))
-            assert "driver_connection" in (refused.value.hint or "")
+        for given in (session, session.connection(), session.connection().connection):
+            store.run(store.messages.offer(QUEUE, Draft("k", b"")), conn=cast("Any", given))
+            assert store.run(store.messages.contains(QUEUE, "k"), conn=cast("Any", given))
+            assert not store.run(store.messages.contains(QUEUE, "k")), "it commits with the session"
+        session.rollback()
+        with pytest.raises(InvalidInput, match=r"psycopg\.Connection here, not Engine") as refused:
+            store.run(store.messages.contains(QUEUE, "k"), conn=cast("Any", engine))
+        assert "engine.begin()" in (refused.value.hint or "")
     engine.dispose()
+    assert not store.run(store.messages.contains(QUEUE, "k"))
 
 
 def test_a_connection_of_the_other_kind_is_refused_with_which_queue_takes_it(
@@ -251,3 +259,9 @@ def test_a_connection_of_the_other_kind_is_refused_with_which_queue_takes_it(
             assert "awaiting" in (refused.value.hint or "")
 
     asyncio.run(work())
+
+
+def test_an_address_of_sqlalchemy_is_one_of_postgresql() -> None:
+    url = URL.create("postgresql+psycopg", username="tarry", database="tarry")
+    assert libpq_dsn(url.render_as_string()) == "postgresql://tarry@/tarry"
+    assert libpq_dsn("host=db dbname=a://b") == "host=db dbname=a://b"

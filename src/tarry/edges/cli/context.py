@@ -18,7 +18,7 @@ from tarry.edges.cli.exit_codes import CommandFailed, ExitCode, Interrupted, Rea
 from tarry.edges.cli.help import CONTEXT, GROUPS, Command, group, option
 from tarry.edges.cli.output.printer import EntityView, Output, Printer
 from tarry.edges.cli.output.text import shown
-from tarry.edges.env import dsn_from, no_color_from
+from tarry.edges.env import dsn_from, libpq_dsn, no_color_from
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -210,7 +210,7 @@ class Shared:
     def session(self) -> CommandSession:
         color = not (self.no_color or no_color_from())
         printer = Printer(self.output or Output.TABLE, color=color)
-        return CommandSession(self.dsn, printer, quiet=self.quiet, debug=self.debug)
+        return CommandSession(self.dsn and libpq_dsn(self.dsn), printer, quiet=self.quiet, debug=self.debug)
 
 
 def now_of(app: App) -> datetime:

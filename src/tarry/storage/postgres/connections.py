@@ -159,9 +159,7 @@ def pool_now(stats: Mapping[str, int]) -> Connections:
 
 
 _INSIDE = {
-    "sqlalchemy": "the connection inside: session.connection().connection.driver_connection, or with an AsyncSession "
-    "(await (await session.connection()).get_raw_connection()).driver_connection",
-    "django": "the connection inside, from within transaction.atomic: django.db.connection.connection",
+    "sqlalchemy": "a session, or a connection: with engine.begin() as conn",
     "psycopg": "a blocking queue takes a psycopg.Connection, an awaiting one a psycopg.AsyncConnection",
     "psycopg_pool": "a connection from the pool: with pool.connection() as conn",
     "psycopg2": "Tarry works with psycopg 3 only",
@@ -175,14 +173,40 @@ def commits_each_statement(conn: Connection[Any] | AsyncConnection[Any]) -> bool
 
 
 def caller_connection(conn: object, kind: type[C]) -> C:
-    """The connection. Refuses an object that only contains one: the caller must choose the transaction."""
+    """The connection, or that of a session or connection of SQLAlchemy, or of a connection of Django."""
     if isinstance(conn, kind):
         return conn
-    actual = type(conn)
+    inner = _driver_connection(conn)
+    if isinstance(inner, kind):
+        return inner
+    actual = type(conn if inner is None else inner)
     raise InvalidInput(
         f"conn must be a psycopg.{kind.__name__} here, not {actual.__name__}",
         hint=_INSIDE.get(actual.__module__.partition(".")[0]),
     )
+
+
+async def caller_connection_async(conn: Any) -> AsyncConnection[Any]:
+    """As `caller_connection`: async sessions and connections of SQLAlchemy run their blocking halves in a greenlet."""
+    if _is_of("sqlalchemy", conn) and hasattr(conn, "run_sync"):
+        conn = await conn.run_sync(_driver_connection)
+    return caller_connection(conn, AsyncConnection)
+
+
+def _driver_connection(conn: Any) -> object:
+    if _is_of("sqlalchemy", conn):
+        if not hasattr(conn, "driver_connection"):
+            held: Any = getattr(conn, "connection", None)  # of a session a method, of a connection a property
+            conn = conn.connection().connection if callable(held) else held
+        return getattr(conn, "driver_connection", None)
+    if _is_of("django", conn):
+        conn.ensure_connection()
+        return conn.connection
+    return None
+
+
+def _is_of(package: str, value: object) -> bool:
+    return any(base.__module__.partition(".")[0] == package for base in type(value).__mro__)
 
 
 class ForkGuard:

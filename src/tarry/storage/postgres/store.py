@@ -24,6 +24,7 @@ from tarry.storage.postgres.connections import (
     ForkGuard,
     aconfigure,
     caller_connection,
+    caller_connection_async,
     commits_each_statement,
     configure,
     cut,
@@ -208,7 +209,11 @@ class AsyncPostgresStore(PostgresRoles):
 
     async def _run_external(self, operation: PostgresOperation[R], conn: AsyncConnection[Any]) -> R:
         """On the caller's connection, once: only the caller can repeat its transaction."""
-        register_array_dumpers(caller_connection(conn, AsyncConnection).adapters)
+        if True:  # ASYNC
+            conn = await caller_connection_async(conn)
+        else:
+            conn = caller_connection(conn, AsyncConnection)
+        register_array_dumpers(conn.adapters)
         try:
             return await self._try_external(operation, conn)
         except MissingQueue as missing:

@@ -163,7 +163,8 @@ class PostgresStore(PostgresRoles):
 
     def _run_external(self, operation: PostgresOperation[R], conn: Connection[Any]) -> R:
         """On the caller's connection, once: only the caller can repeat its transaction."""
-        register_array_dumpers(caller_connection(conn, Connection).adapters)
+        conn = caller_connection(conn, Connection)
+        register_array_dumpers(conn.adapters)
         try:
             return self._try_external(operation, conn)
         except MissingQueue as missing:
