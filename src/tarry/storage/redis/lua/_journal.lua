@@ -5,6 +5,7 @@ local with_content = {offered = true, updated = true, edited = true}
 local function append(event, payload)
   local id = num(next_of('event'))
   event.at = now
+  if event.detail and not next(event.detail) then event.detail = nil end  -- an empty table would be packed as a list
   local entry = {'XADD', q .. ':journal', 'MAXLEN', '~', journal_kept, id .. '-0', 'e', cmsgpack.pack(event)}
   if payload then
     entry[#entry + 1] = 'p'
