@@ -73,3 +73,24 @@ def test_a_process_serves_its_probes(command: str, process: Start) -> None:
     url = next(match[0] for line in lines if (match := re.search(r"http://\S+:\d+", line.decode())))
     assert get(url, "/readyz") == (200, '{"status":"ok"}')
     assert get(url, "/metrics")[0] == 404
+
+
+@pytest.mark.parametrize("sent", [b"GET\r\n\r\n", b"\r\n\r\n", b"GET /healthz", b"x" * 100_000])
+def test_a_connection_that_sends_no_request_is_closed(caplog: pytest.LogCaptureFixture, sent: bytes) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def run() -> bytes:
+        async with async_memory_app() as app, probes(ProbeOptions(port=0), app.store, asyncio.Event()):
+            port = int(caplog.messages[-1].rpartition(":")[2].rstrip("/"))
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(sent)
+            writer.write_eof()
+            try:
+                return await asyncio.wait_for(reader.read(), timeout=30)
+            except ConnectionResetError:  # closed with unread bytes
+                return b""
+            finally:
+                writer.close()
+
+    assert b" 200 " not in asyncio.run(run())
+    assert [record for record in caplog.records if record.levelno > logging.INFO] == []

@@ -73,13 +73,13 @@ async def _serve(
     writer: asyncio.StreamWriter,
     respond: Callable[[str], Awaitable[tuple[int, str, bytes]]],
 ) -> None:
-    with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+    with contextlib.closing(writer), contextlib.suppress(OSError, EOFError, asyncio.LimitOverrunError):
         async with asyncio.timeout(_READ_WITHIN_S):
-            method, path, *_ = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split(" ", 2)
+            method, _, target = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").partition(" ")
+        path = target.partition(" ")[0]
         status, kind, body = await respond(path.partition("?")[0])
         head = (
             f"HTTP/1.1 {status} -\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
         )
         writer.write(head.encode() + (b"" if method == "HEAD" else body))
         await writer.drain()
-    writer.close()
