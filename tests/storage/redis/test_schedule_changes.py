@@ -148,6 +148,13 @@ def test_a_change_that_lost_its_process_is_completed_though_no_one_reads_its_sch
     assert ticks_of(new) == [START + HOUR]
 
 
+def test_a_tick_that_is_forgotten_while_its_message_is_withdrawn_stops_no_change(app: App, queues: Any) -> None:
+    name, _, new = queues
+    first_scripts(app, apply(app, name, new.name), 2)
+    assert app.store.run(app.store.cron.forget_ticks(START + 9 * HOUR)) > 0
+    assert app.schedules.get(name).spec.queue == new.name
+
+
 def test_messages_that_were_leased_stay_with_their_consumer(app: App, queues: Any) -> None:
     name, old, new = queues
     held = take(old)

@@ -67,6 +67,7 @@ end
 -- What the queues did: messages that were withdrawn, or the versions of those that were made (0: another message has the key).
 local function withdrawn(item)
   local entry = entry_of(item.ledger, item.member)
+  if not entry then return end  -- forgotten after its message was removed
   entry.verdict, entry.reason, entry.decided_at = 'withdrawn', item.reason, item.decided_at
   redis.call('ZREM', ledger_key(item.ledger) .. ':open', item.member)
   store_entry(item.ledger, item.member, entry)
