@@ -120,9 +120,8 @@ class Sweeper:
             if is_due:
                 self._maintain_at = self._timer() + self._settings.maintain_every.total_seconds()
                 await self._maintain(report, leadership)
-            await self._roll_up(report)
-            if is_due:
-                # Last, so that events are in the rollups before their day is dropped.
+            is_rolled_up = await self._roll_up(report)
+            if is_due and is_rolled_up:  # else a day could be dropped before its events are in the rollups
                 await self._prune(report)
             await self._advance_redrives(report)
             await self._advance_bulk(report)
@@ -237,14 +236,15 @@ class Sweeper:
         except (InvalidState, StoreUnavailable) as error:
             _log.warning("sweeper: the journal was not pruned: %s", error)
 
-    async def _roll_up(self, report: SweepReport) -> None:
-        """Add the journal to its rollups: a sweeper that was away for long catches up in several rounds."""
+    async def _roll_up(self, report: SweepReport) -> bool:
+        """Add the journal to its rollups: a sweeper that was away for long catches up in several rounds. True: all of it."""
         until = self._timer() + self._settings.work_for.total_seconds()
         while self._timer() < until:
             rolled_up = await self._store.run(self._store.rollups.roll_up())
             report.rolled_up += rolled_up.events
             if rolled_up.complete:
-                break
+                return True
+        return False
 
     async def _in_batches(self, remove: Callable[[], Operation[int]], full: int) -> int:
         """Remove batch after batch, until one is not full or the time of a round is over."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, time, timedelta
+from itertools import count
+from time import monotonic
 from typing import Any
 
 import psycopg
@@ -13,8 +15,8 @@ import pytest
 import tarry
 from tarry.core.journal.positions import GapReason
 from tarry.core.maintenance.sweeping import PrunedDay
-from tarry.core.settings import QueueSettings, StoreSettings
-from tarry.services.sweeper import SweepReport
+from tarry.core.settings import QueueSettings, StoreSettings, SweeperSettings
+from tarry.services.sweeper import Sweeper, SweepReport
 from tarry.testing import MutableClock
 
 TODAY = datetime.now(UTC).date()
@@ -98,12 +100,28 @@ def test_an_open_reader_of_the_day_delays_it(app: tarry.App) -> None:
     assert prune(app) == [PrunedDay(OLD, 4)]
 
 
-def test_the_sweeper_prunes(app: tarry.App, database: str, clock: MutableClock) -> None:
-    async def sweep() -> SweepReport:
+def sweep(database: str, clock: MutableClock, timer: Callable[[], float] = monotonic) -> SweepReport:
+    async def run() -> SweepReport:
         async with tarry.connect_async(database, clock=clock) as awaiting:
-            return await awaiting.sweeper().run_once()
+            sweeper = Sweeper(awaiting.store, SweeperSettings(lead_for=timedelta(hours=1)), timer=timer)
+            report = await sweeper.run_once()
+            await sweeper.resign()
+            return report
 
-    report = asyncio.run(sweep())
+    return asyncio.run(run())
+
+
+@pytest.mark.usefixtures("app")
+def test_a_sweeper_prunes_nothing_before_all_events_are_in_the_rollups(database: str, clock: MutableClock) -> None:
+    slow = count(0.0, 10.0)  # each step seems to take longer than `work_for`
+    report = sweep(database, clock, lambda: next(slow))
+    assert (report.leading, report.rolled_up, report.pruned) == (True, 0, [])
+    assert sweep(database, clock).pruned == [PrunedDay(OLD, 4)]
+
+
+@pytest.mark.usefixtures("app")
+def test_the_sweeper_prunes(database: str, clock: MutableClock) -> None:
+    report = sweep(database, clock)
     assert report.pruned == [PrunedDay(OLD, 4)]
     assert report.days_pruned == 1
     assert report.did_something
