@@ -31,7 +31,7 @@ class Problem(Exception):
         self.hint, self.headers, self.more = hint, headers, more
 
     def response(self, scope: Mapping[str, Any]) -> Response:
-        request_id, is_relay = scope.get("tarry.request_id"), scope["path"].startswith("/api/")
+        request_id, path = scope.get("tarry.request_id"), scope["path"].removeprefix(scope.get("root_path", ""))
         body = {
             "type": f"urn:tarry:problem:{self.code}",
             "title": HTTPStatus(self.status).phrase,
@@ -40,7 +40,7 @@ class Problem(Exception):
             "detail": self.detail,
             **({"hint": self.hint} if self.hint else {}),
             **({"request_id": request_id} if request_id else {}),
-            **({"message": self.detail} if is_relay else {}),
+            **({"message": self.detail} if path.startswith("/api/") else {}),
             **self.more,
         }
         return Response(msgspec.json.encode(body), self.status, self.headers, MEDIA_TYPE)

@@ -300,6 +300,13 @@ class TestPages:
             after = page["next"]
         assert keys == [f"k{n}" for n in range(5)]
 
+    def test_relay_s_list_is_sorted_by_payload_though_not_all_are_kept(self, small: Caller) -> None:
+        for n in range(5):
+            small("POST", "/v1/queues/q/messages", {"key": f"k{n}", "payload": "x" * 600})
+        response = small("GET", "/api/queue/main/messages?queueName=q&sortBy=payload")
+        assert response.status_code == 200
+        assert len(response.json()["messages"]) == 5
+
     def test_a_page_of_dead_letters_ends_early_when_its_payloads_are_large(
         self, small: Caller, behind: AsyncApp, http_loop: Loop
     ) -> None:

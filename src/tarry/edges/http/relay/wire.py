@@ -279,7 +279,7 @@ class BrowseQuery(ExportQuery):
             "type": row.type or "",
             "id": (row.queue, row.key),
             "consumer_id": row.consumer or "",
-            "payload": row.payload,
+            "payload": row.payload or b"",
         }
         return keys.get(self.sortBy, created_at(row))
 
