@@ -7,6 +7,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from redis.exceptions import ConnectionError as LostConnection
@@ -79,8 +80,9 @@ class BlockingConnections(_Idle):
             self._free.release()
 
     def close(self) -> None:
-        while self._idle:
-            self._idle.pop().disconnect()
+        with suppress(IndexError):  # no check before: other threads take connections, too
+            while True:
+                self._idle.pop().disconnect()
 
 
 class AwaitingConnections(_Idle):
