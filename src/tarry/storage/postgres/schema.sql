@@ -1070,4 +1070,4 @@ create view tarry.anomalies as
      LEFT JOIN tarry.queue q ON q.id = a.queue_id;
 
 insert into tarry.migration (number, name, checksum) values
-    (1, '0001_pre_initial', '1312a2917d96ebd9');
+    (1, '0001_pre_initial', 'c7f7bacec7dcf839');
