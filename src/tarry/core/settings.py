@@ -132,13 +132,13 @@ class SweeperSettings:
     lead_for: timedelta = timedelta(seconds=30)
     """The lease of the leader: how long the others wait for one that has died."""
     maintain_every: timedelta = timedelta(minutes=1)
-    """How often partitions, fingerprints and the health of vacuum are checked."""
+    """How often partitions, retention of the journal, fingerprints and the health of vacuum are checked."""
     batch: int = 1_000
     """Rows that one statement scans, for each priority."""
     most_steps: int = 50
     """Maximum number of statements for one queue in one round; the next round continues."""
     work_for: timedelta = timedelta(seconds=5)
-    """How long one round works on redrive jobs before it sweeps the queues again."""
+    """How long one round works on redrive jobs, bulk jobs or rollups, each, before it sweeps the queues again."""
     partition_days: int = 7
     responses_for: timedelta = timedelta(hours=24)
     """How long the response to a request with an Idempotency-Key is stored, for repeated requests."""
