@@ -65,6 +65,15 @@ def test_a_day_goes_when_the_longest_retention_of_all_queues_is_over(app: tarry.
     assert len(app.queue("orders").try_poll_many(10)) == 9, "live messages are no part of the journal"
 
 
+def test_a_deleted_queue_retains_nothing_once_its_last_event_is_old(app: tarry.App, clock: MutableClock) -> None:
+    first = TODAY - timedelta(days=70)
+    clock.set(datetime.combine(first, time(12), UTC))
+    app.queues.create("audit", QueueSettings(retention_for=timedelta(days=60)))
+    app.queues.delete("audit")
+    clock.set(datetime.combine(TODAY, time(12), UTC))
+    assert [day.day for day in prune(app)] == [first, OLD]
+
+
 def test_today_is_kept_whatever_the_retention(app: tarry.App) -> None:
     app.queues.edit("orders", retention_for=timedelta(0))
     assert [day.day for day in prune(app)] == [OLD, LATER]

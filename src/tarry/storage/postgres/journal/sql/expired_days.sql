@@ -1,8 +1,9 @@
 -- The past days of the journal that no queue retains any more, oldest first, whether each has its own partition, whether this
--- role may drop it, and whether a lake exists. A day is dropped as a whole, so the longest retention of all queues decides.
+-- role may drop it, and whether a lake exists. A day is dropped as a whole, so the longest retention of all queues decides;
+-- that of a deleted queue until its last event is older.
 with first as materialized (
     select ((clock_timestamp() - coalesce(max(retention_for), %(default)s::interval)) at time zone 'UTC')::date as day
-    from tarry.queue
+    from tarry.queue where deleted_at is null or deleted_at > clock_timestamp() - retention_for
 ), expired as (
     select to_date(substr(c.relname, 7), 'YYYYMMDD') as day, true as is_partition
     from pg_inherits i join pg_class c on c.oid = i.inhrelid
