@@ -88,6 +88,9 @@ class RedisCron(RedisRole):
     def apply_changes(self, changes: Sequence[ScheduleChange], *, together: bool = True) -> Op[list[bool]]:
         fields, arguments = stored_changes(changes)
         ids: dict[str, str] = {}
+        for queue in sorted({tick["queue"] for change in fields for tick in change["ticks"] if "queue" in tick}):
+            # A process that ended while it deleted the queue leaves its name, and the ticks would go to the deleted one.
+            yield from self._in_queue(queue, "queues/info", create=True)
         for _ in range(_TRIES):
             number, missing, applied, work = yield from self._registry(
                 "cron/begin", arguments, changes=fields, together=together, ids=ids
