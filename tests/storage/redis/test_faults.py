@@ -314,3 +314,15 @@ def test_a_queue_moves_to_another_node_while_traffic_flows() -> None:
 
 def _key(store: Any, queue: str) -> str:
     return f"tarry:{{{store.queues._context.ids[queue].id}}}"
+
+
+def test_a_child_process_has_as_many_connections_as_its_parent_had(server: RedisServer) -> None:
+    with App(RedisStore(server.url, settings=StoreSettings(pool_size=1))) as app:  # pyright: ignore[reportArgumentType]
+        queue = app.queue(new_name())
+        queue.offer("first", 0)
+        store: Any = app.store
+        store._connections._free.acquire()  # as by a thread that awaits its reply while another one forks
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if queue.contains("first") else 1)
+        assert os.waitpid(child, 0)[1] == 0

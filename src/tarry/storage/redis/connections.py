@@ -6,9 +6,9 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from redis.exceptions import ConnectionError as LostConnection
 from redis.exceptions import ResponseError
@@ -26,20 +26,31 @@ def packed(command: Sequence[Any]) -> bytes:
     return b"".join(parts)
 
 
-class _Idle:
-    """Connections that no command uses; a child process has none of its parent's."""
+Free = TypeVar("Free", threading.Semaphore, asyncio.Semaphore)
 
-    def __init__(self, client: Any, settings: StoreSettings) -> None:
+
+class _Idle(Generic[Free]):
+    """Connections that no command uses. A child process has none of its parent's, neither idle nor in use."""
+
+    def __init__(self, client: Any, settings: StoreSettings, semaphore: Callable[[int], Free]) -> None:
         self._make, self._size = client.connection_pool.make_connection, settings.pool_size
         self._wait_s = settings.connect_for.total_seconds()
+        self._semaphore = semaphore
+        self._reset()
+
+    def _reset(self) -> None:
         self._pid = os.getpid()
         self._idle: list[Any] = []
         self._used = 0
+        self._free = self._semaphore(self._size)
+
+    def _own(self) -> Free:
+        """The semaphore of this process, whose number of connections is limited."""
+        if self._pid != os.getpid():
+            self._reset()
+        return self._free
 
     def _take(self) -> Any:
-        if self._pid != os.getpid():
-            self._pid, self._used = os.getpid(), 0
-            self._idle.clear()
         self._used += 1
         try:
             return self._idle.pop()
@@ -54,14 +65,14 @@ class _Idle:
         return Connections(self._used + len(self._idle), len(self._idle), self._size, 0)
 
 
-class BlockingConnections(_Idle):
+class BlockingConnections(_Idle[threading.Semaphore]):
     def __init__(self, client: Any, settings: StoreSettings) -> None:
-        super().__init__(client, settings)
-        self._free = threading.Semaphore(settings.pool_size)
+        super().__init__(client, settings, threading.Semaphore)
 
     def execute(self, command: Sequence[Any]) -> Any:
         data = packed(command)
-        if not self._free.acquire(timeout=self._wait_s):
+        free = self._own()
+        if not free.acquire(timeout=self._wait_s):
             raise LostConnection(f"no connection was free for {self._wait_s:g} s")
         try:
             connection = self._take()
@@ -77,7 +88,7 @@ class BlockingConnections(_Idle):
             finally:
                 self._give_back(connection)
         finally:
-            self._free.release()
+            free.release()
 
     def close(self) -> None:
         with suppress(IndexError):  # no check before: other threads take connections, too
@@ -85,20 +96,20 @@ class BlockingConnections(_Idle):
                 self._idle.pop().disconnect()
 
 
-class AwaitingConnections(_Idle):
+class AwaitingConnections(_Idle[asyncio.Semaphore]):
     def __init__(self, client: Any, settings: StoreSettings) -> None:
-        super().__init__(client, settings)
-        self._free = asyncio.Semaphore(settings.pool_size)
+        super().__init__(client, settings, asyncio.Semaphore)
 
     async def execute(self, command: Sequence[Any]) -> Any:
         data = packed(command)
-        if self._free.locked():
+        free = self._own()
+        if free.locked():
             try:
-                await asyncio.wait_for(self._free.acquire(), self._wait_s)
+                await asyncio.wait_for(free.acquire(), self._wait_s)
             except TimeoutError:
                 raise LostConnection(f"no connection was free for {self._wait_s:g} s") from None
         else:
-            await self._free.acquire()
+            await free.acquire()
         try:
             connection = self._take()
             try:
@@ -114,7 +125,7 @@ class AwaitingConnections(_Idle):
             finally:
                 self._give_back(connection)
         finally:
-            self._free.release()
+            free.release()
 
     async def close(self) -> None:
         while self._idle:
