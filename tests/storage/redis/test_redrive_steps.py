@@ -10,6 +10,7 @@ import pytest
 from tarry import Queue
 from tarry.app import App
 from tarry.core.dead_letters.redrive import RedriveState
+from tarry.core.errors import InvalidState
 from tarry.storage.redis._sync.store import RedisStore
 from tests.contracts.dead_letters.test_redrive_jobs import dead
 from tests.kit.backends import new_name
@@ -83,3 +84,42 @@ def test_a_script_that_comes_after_the_end_has_no_effect(app: App, server: Redis
     store._reply(calls[-1])
     assert (received(other), queue.dead_letters.list()) == ([], [])
     assert app.redrives.get(job).job.state is RedriveState.DONE
+
+
+@pytest.mark.parametrize("executed", range(STEP.index("dead_letters/receive"), len(STEP)))
+def test_a_job_that_is_paused_after_its_process_ended_doubles_no_letter(
+    app: App, server: RedisServer, executed: int
+) -> None:
+    queue, other = app.queue(new_name()), app.queue(new_name())
+    app.queues.create(other.name)
+    names = dead(queue, 103)  # one step moves 100
+    job = queue.dead_letters.start_redrive(target=other.name).id
+    first_scripts(app, app.store.dead_letters.advance_redrive(job), executed)
+    keys = received(other)
+    with App(RedisStore(server.url)) as successor:  # pyright: ignore[reportArgumentType]
+        successor.redrives.get(job).pause()
+        successor.redrives.get(job).resume()
+        while successor.store.run(successor.store.dead_letters.advance_redrive(job)) is not None:
+            pass
+        assert (successor.redrives.get(job).job.redriven, queue.dead_letters.list()) == (103, [])
+    assert sorted(keys + received(other) + received(other)) == sorted(names)
+
+
+@pytest.mark.parametrize("executed", range(STEP.index("dead_letters/receive"), len(STEP)))
+def test_after_a_cancel_a_letter_is_dead_or_redriven_and_a_late_step_moves_none(
+    app: App, server: RedisServer, queues: Any, executed: int
+) -> None:
+    queue, other, job, names = queues
+    calls = first_scripts(app, app.store.dead_letters.advance_redrive(job), executed)
+    with App(RedisStore(server.url)) as successor:  # pyright: ignore[reportArgumentType]
+        begun = executed > STEP.index("dead_letters/receive")
+        if begun:  # the step had redriven all there was
+            with pytest.raises(InvalidState):
+                successor.redrives.get(job).cancel()
+        else:
+            successor.redrives.get(job).cancel()
+        assert successor.redrives.get(job).job.redriven == (3 if begun else 0)
+    store: Any = app.store
+    store._reply(calls[-1])
+    left = [letter.key for letter in queue.dead_letters.list()]
+    assert (sorted(left), received(other)) == (([], sorted(names)) if begun else (sorted(names), []))

@@ -53,6 +53,9 @@ class StoredJob(msgspec.Struct):
     before_version: int
     after: tuple[datetime, int] | None = None
     target_id: str | None = None
+    moves: int = 0
+    """The number of the next step that redrives letters: a queue keeps the result of the last one by it. `job.step` counts
+    every change, also a pause."""
 
     def change(self, now: datetime, *, wait_for: timedelta = timedelta(0), **fields: Any) -> StoredJob:
         changed = replace(self.job, step=self.job.step + 1, updated_at=now, next_at=now + wait_for, **fields)
@@ -246,10 +249,18 @@ class RedisDeadLetters(RedisRole):
                     raise InvalidState(f"redrive job {job} is {stored.job.state}: it cannot become {state}")
                 return stored.job
             now = instant((yield from self._registry("dead_letters/jobs", id=0))[0])
-            changed = stored.change(now, state=state, reason=reason)
-            if (yield from self._save(stored, changed)):
+            completed = yield from self._complete(stored, now)
+            changed = completed if completed.job.ended else completed.change(now, state=state, reason=reason)
+            if (yield from self._save(stored, changed)) and changed is not completed:
                 return changed.job
         raise LockTimeout(f"redrive job {job} changes all the time", hint="try again")
+
+    def _complete(self, stored: StoredJob, now: datetime) -> Op[StoredJob]:
+        """With the step that a process began and did not save, if there is one. Else an empty step takes its number, so a
+        process that comes late with it redrives nothing after the job was paused or cancelled."""
+        if stored.job.gone_queue is not None or stored.job.phase is RedrivePhase.VERDICT:
+            return stored
+        return (yield from self._execute(stored, now, [], ended=False, last=stored.after))
 
     def _save(self, before: StoredJob, after: StoredJob) -> Op[bool]:
         """Compare-and-set by the number of the step."""
@@ -315,13 +326,26 @@ class RedisDeadLetters(RedisRole):
         )
         fitting = [letter for letter in letters if is_old(letter)]
         chosen = fitting[:at_once]
-        last = tuple(chosen[-1].position) if chosen else stored.after
-        text = msgspec.json.encode((len(chosen), len(fitting) <= at_once, last)).decode()
-        step = {"job": str(job.id), "step": job.step, "chosen": text}
+        last = (chosen[-1].position.died_at, chosen[-1].position.version) if chosen else stored.after
+        return (yield from self._execute(stored, now, chosen, ended=len(fitting) <= at_once, last=last))
+
+    def _execute(
+        self,
+        stored: StoredJob,
+        now: datetime,
+        letters: Sequence[Letter],
+        *,
+        ended: bool,
+        last: tuple[datetime, int] | None,
+    ) -> Op[StoredJob]:
+        """Redrive these letters, unless a step of this number was executed already: then its result counts."""
+        job = stored.job
+        text = msgspec.json.encode((len(letters), ended, last)).decode()
+        step = {"job": str(job.id), "step": stored.moves, "chosen": text}
         if job.target is None:
-            text, revived = yield from self._revive(job.queue, chosen, **step)
+            text, revived = yield from self._revive(job.queue, letters, **step)
         else:
-            text, revived = yield from self._move(stored, chosen, **step)
+            text, revived = yield from self._move(stored, letters, **step)
         n, ended, last = msgspec.json.decode(text, type=tuple[int, bool, tuple[datetime, int] | None])
         canaries, keys, phase = job.canaries, job.canary_keys, job.phase
         if job.phase is RedrivePhase.CANARY:
@@ -341,7 +365,7 @@ class RedisDeadLetters(RedisRole):
             canaries=canaries,
             canary_keys=keys,
         )
-        return msgspec.structs.replace(changed, after=last)
+        return msgspec.structs.replace(changed, after=last, moves=stored.moves + 1)
 
     @operation
     def next_redrive_in(self) -> Op[timedelta | None]:
