@@ -163,3 +163,32 @@ def test_hooks_see_the_context_of_their_handler() -> None:
         assert seen == {f"k{i:03}": i for i in range(N)}
 
     asyncio.run(test())
+
+
+def test_a_batch_has_the_context_of_the_worker_not_that_of_a_handler() -> None:
+    """For example its span: the batch is of many messages."""
+
+    async def test() -> None:
+        store, worker, seen = AsyncMemoryStore(MemoryStore()), Worker(), set[str]()
+        ack = call_of(store, "messages.ack")
+        origin = contextvars.ContextVar[str]("origin")
+
+        async def noted(queue: str, lease_ids: Any) -> Any:
+            seen.add(origin.get())
+            return await ack(queue, lease_ids)
+
+        replace_call(store, "messages.ack", noted)
+
+        @worker.handler("orders")
+        async def handle(payload: int) -> None:
+            origin.set(f"handler {payload}")
+
+        app = AsyncApp(store)
+        await offered(app)
+        origin.set("worker")
+        running = Running(worker, app, AT_ONCE)
+        await running.until(N)
+        await running.stop()
+        assert seen == {"worker"}
+
+    asyncio.run(test())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -30,10 +31,11 @@ class Acks:
         self._waiting: list[Job] = []
         self.flusher: asyncio.Task[None] | None = None
 
-    def add(self, job: Job) -> None:
+    def add(self, job: Job, context: contextvars.Context) -> None:
+        """`context`: of the worker. The caller's is that of one handler, and the batch is of many."""
         self._waiting.append(job)
         if self.flusher is None:
-            self.flusher = asyncio.create_task(self._flush_until_empty(), name="tarry-acks")
+            self.flusher = asyncio.create_task(self._flush_until_empty(), name="tarry-acks", context=context.copy())
 
     async def _flush_until_empty(self) -> None:
         try:

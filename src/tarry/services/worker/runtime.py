@@ -167,7 +167,7 @@ class Runtime:
             returned = None if job.is_repeated else await self._dispatch.call(job)
             if not job.is_repeated and self._dispatch.is_plain(job, returned):
                 job.phase, job.is_in_batch = JobPhase.SETTLING, True
-                self._acks[prefetcher].add(job)
+                self._acks[prefetcher].add(job, self._context)
                 return
             await self._dispatch.settle(job, returned)
         except Exception:
