@@ -41,6 +41,24 @@ def test_json_has_the_logger_its_extra_fields_and_the_traceback(capsys: pytest.C
     assert record["trace"].endswith("ValueError: no such order")
 
 
+def test_json_has_no_password_of_a_connection_string_in_any_field(capsys: pytest.CaptureFixture[str]) -> None:
+    class Connection:
+        def __str__(self) -> str:
+            return 'host=db password="se\\cret"'
+
+    log_to(json_lines=True, quiet=False)
+    url = "postgresql://shop:secret@db/shop"
+    extra = {"dsn": url, "tried": [{"url": f'"{url}"', "ok": False}], "by": Connection(), "quoted": 'a "b" \\ c\n'}
+    logging.getLogger("shop").info("connecting to %s", url, extra=extra)
+    line = capsys.readouterr().out
+    record = json.loads(line)
+    assert "cret" not in line
+    assert record["message"] == "connecting to postgresql://shop:***@db/shop"
+    assert (record["dsn"], record["by"]) == ("postgresql://shop:***@db/shop", "host=db password=***")
+    assert record["tried"] == [{"url": '"postgresql://shop:***@db/shop"', "ok": False}]
+    assert record["quoted"] == 'a "b" \\ c\n'
+
+
 def test_quiet_and_verbose(capsys: pytest.CaptureFixture[str]) -> None:
     log_to(json_lines=False, quiet=True)
     logging.getLogger("shop").info("no")

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import re
 import sys
 from datetime import UTC, datetime
 from typing import Any
@@ -13,6 +14,8 @@ from tarry.edges.secrets import without_secrets
 
 _ORDINARY = {*vars(logging.makeLogRecord({})), "message", "asctime", "fields"}
 """Attributes of every record; others were given as `extra`."""
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"')
+"""A string of JSON, at any depth."""
 
 
 class _Lines(logging.Formatter):
@@ -32,13 +35,17 @@ class _Json(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "pid": os.getpid(),
-            "message": without_secrets(record.getMessage()),
+            "message": record.getMessage(),
             **getattr(record, "fields", {}),
         }
         data = {name: value for name, value in vars(record).items() if name not in _ORDINARY} | data
         if record.exc_info is not None:
             data["trace"] = _trace(self, record)
-        return safe_json(json.dumps(data, ensure_ascii=False, default=str))
+        return safe_json(_STRING.sub(_without_secrets, json.dumps(data, ensure_ascii=False, default=str)))
+
+
+def _without_secrets(string: re.Match[str]) -> str:
+    return json.dumps(without_secrets(json.loads(string[0])), ensure_ascii=False)
 
 
 def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:
