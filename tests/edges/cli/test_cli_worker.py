@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import re
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
@@ -79,6 +82,7 @@ def test_a_target_that_is_none(target: str, problem: str, hint: str) -> None:
         (("good:worker", "--grace", "soon"), "--grace is not a duration"),
         (("good:worker", "-c", "0"), "greater than or equal to 1"),
         (("nowhere:worker", "--processes", "3"), "there is no module nowhere"),
+        (("good:worker", "--processes", "3", "--metrics-port", "65534"), "3 processes need the ports 65534 to 65536"),
     ],
 )
 def test_what_cannot_work_is_a_usage_error(run: Run, args: tuple[str, ...], problem: str) -> None:
@@ -100,6 +104,21 @@ def test_metrics_without_their_library_name_what_to_install(monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(InvalidState, match="which is not installed"):
         Metrics(find("good:worker"))
+
+
+def test_without_that_library_the_probes_are_served(process: Callable[..., subprocess.Popen[bytes]]) -> None:
+    Path("prometheus_client.py").write_text("raise ModuleNotFoundError('as if it were not installed')\n")
+    started = process("worker", "good:worker", "--metrics-port", "0")
+    assert started.stderr is not None
+    log, url = "", None
+    while url is None and (line := started.stderr.readline().decode()):
+        log, url = log + line, re.search(r"http://\S+:\d+", line)
+    assert log.count("pip install 'tarry[telemetry]'") == 1, log
+    assert url is not None, log
+    with urllib.request.urlopen(f"{url[0]}/readyz", timeout=30) as response:
+        assert response.status == 200
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(f"{url[0]}/metrics", timeout=30)
 
 
 def test_once_handles_what_is_due_and_exits(process: Callable[..., subprocess.Popen[bytes]], database: str) -> None:

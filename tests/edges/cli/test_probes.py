@@ -50,7 +50,7 @@ def test_readiness_follows_the_database_and_the_signal(caplog: pytest.LogCapture
             await app.close()
             assert await fetch("/readyz") == (503, '{"status":"the database cannot be used"}')
             assert (await fetch("/healthz"))[0] == 200
-            with pytest.raises(InvalidState, match=r"metrics cannot be served on 127\.0\.0\.1 port"):
+            with pytest.raises(InvalidState, match=r"probes cannot be served on 127\.0\.0\.1 port"):
                 async with probes(ProbeOptions(port=int(url.rpartition(":")[2])), app.store, stop):
                     pass
 

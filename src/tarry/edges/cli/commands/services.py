@@ -21,6 +21,7 @@ from tarry.wire.base import data_of
 if TYPE_CHECKING:
     from tarry.services.sweeper import SweepReport
 
+_LAST_PORT = 65_535
 _STORE = StoreSettings(create_queues=False, pool_size=2)
 
 
@@ -39,9 +40,10 @@ class ServeOptions:
     hide: Annotated[list[str] | None, option("--hide KEY", "Hide values of this key, too, in the dashboard.")] = None
 
 
-MetricsPort = Annotated[
+ProbesPort = Annotated[int | None, option("--metrics-port PORT", "Serves /healthz and /readyz.", min=0, max=_LAST_PORT)]
+WorkerPort = Annotated[
     int | None,
-    option("--metrics-port PORT", "Serves /healthz, /readyz and, of a worker, /metrics.", min=0, max=65535),
+    option("--metrics-port PORT", "Serves /metrics, /healthz, /readyz; process n on PORT+n.", min=0, max=_LAST_PORT),
 ]
 MetricsHost = Annotated[str, option("--metrics-host ADDRESS", "The address to serve them on.")]
 
@@ -96,7 +98,7 @@ def worker(
     processes: Annotated[int, option("--processes N", "Number of processes.", min=1, max=256)] = 1,
     grace: Annotated[str, option("--grace DURATION", "Time for running handlers after SIGTERM.")] = "30s",
     queues: Annotated[str | None, option("--queues A,B", "Only these; default: all with a handler.")] = None,
-    metrics_port: MetricsPort = None,
+    metrics_port: WorkerPort = None,
     metrics_host: MetricsHost = "127.0.0.1",
     once: Annotated[bool, option("--once", "Handle what is due, and exit.")] = False,
     reload: Annotated[bool, option("--reload", "Restart when a Python file changes here.")] = False,
@@ -127,6 +129,8 @@ def worker(
     process = WorkerProcess(target, settings, ProbeOptions(metrics_host, metrics_port))
     parent = worker_parent_from()
     if parent is None and (processes > 1 or reload):
+        if metrics_port and (last := metrics_port + processes - 1) > _LAST_PORT:
+            raise Usage(f"{processes} processes need the ports {metrics_port} to {last}, and {_LAST_PORT} is the last")
         from tarry.edges.cli.processes.supervisor import WorkerSupervisor, changes_below
 
         changes = changes_below(Path.cwd()) if reload else None
@@ -141,7 +145,7 @@ def worker(
 def scheduler(
     cli: CommandSession,
     once: Annotated[bool, option("--once", "Plan what is pending, and exit.")] = False,
-    metrics_port: MetricsPort = None,
+    metrics_port: ProbesPort = None,
     metrics_host: MetricsHost = "127.0.0.1",
 ) -> ExitCode | None:
     """Plan the ticks of schedules.
@@ -209,7 +213,7 @@ def sweeper(
     cli: CommandSession,
     once: Annotated[bool, option("--once", "One round, unless another sweeper leads, and exit.")] = False,
     every: Annotated[str, option("--every DURATION", "How often queues are swept.")] = "10s",
-    metrics_port: MetricsPort = None,
+    metrics_port: ProbesPort = None,
     metrics_host: MetricsHost = "127.0.0.1",
 ) -> None:
     """Run maintenance: expired leases, redrives, partitions.

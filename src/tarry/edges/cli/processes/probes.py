@@ -39,7 +39,11 @@ async def probes(
         if path == "/metrics" and metrics is not None:
             return 200, "text/plain; version=0.0.4; charset=utf-8", metrics()
         if path not in ("/healthz", "/readyz"):
-            return 404, "application/json", b'{"status":"there is /healthz, /readyz and, of a worker, /metrics"}'
+            return (
+                404,
+                "application/json",
+                b'{"status":"there is /healthz, /readyz and, of a worker with prometheus-client, /metrics"}',
+            )
         problem = await _problem(store, stop) if path == "/readyz" else None
         return 503 if problem else 200, "application/json", f'{{"status":"{problem or "ok"}"}}'.encode()
 
@@ -48,9 +52,9 @@ async def probes(
             lambda r, w: _serve(r, w, respond), options.host, options.port, limit=_MOST_BYTES
         )
     except OSError as error:
-        raise InvalidState(f"metrics cannot be served on {options.host} port {options.port}: {error}") from error
+        raise InvalidState(f"probes cannot be served on {options.host} port {options.port}: {error}") from error
     host = f"[{options.host}]" if ":" in options.host else options.host
-    _log.info("metrics and health on http://%s:%d/", host, server.sockets[0].getsockname()[1])
+    _log.info("probes on http://%s:%d/", host, server.sockets[0].getsockname()[1])
     try:
         yield
     finally:

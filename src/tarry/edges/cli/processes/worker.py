@@ -71,7 +71,13 @@ class WorkerProcess:
 
         with contextlib.suppress(InvalidState):  # OpenTelemetry is not installed
             trace(worker)
-        return None if self.probes.port is None else Metrics(worker).text
+        if self.probes.port is None:
+            return None
+        try:
+            return Metrics(worker).text
+        except InvalidState as error:  # the probes need no library
+            _log.warning("no /metrics: %s", error)
+            return None
 
 
 def collect_rarely() -> None:
