@@ -328,7 +328,8 @@ class MaintenanceRole(Protocol):
 
     def prune_journal(self, *, archived: bool = False, limit: int = 10) -> Operation[list[PrunedDay]]:
         """Drop days of the journal that are older than the longest retention of all queues, the oldest `limit` of them.
-        If a lake exists, nothing; or, with `archived`, the days that every lake has in full."""
+        None before the rollups have its events. If a lake exists, nothing; or, with `archived`, the days that every lake
+        has in full."""
         ...
 
     def vacuum_problems(self) -> Operation[list[VacuumProblem]]: ...

@@ -120,8 +120,8 @@ class Sweeper:
             if is_due:
                 self._maintain_at = self._timer() + self._settings.maintain_every.total_seconds()
                 await self._maintain(report, leadership)
-            is_rolled_up = await self._roll_up(report)
-            if is_due and is_rolled_up:  # else a day could be dropped before its events are in the rollups
+            await self._roll_up(report)
+            if is_due:
                 await self._prune(report)
             await self._advance_redrives(report)
             await self._advance_bulk(report)
@@ -236,15 +236,12 @@ class Sweeper:
         except (InvalidState, StoreUnavailable) as error:
             _log.warning("sweeper: the journal was not pruned: %s", error)
 
-    async def _roll_up(self, report: SweepReport) -> bool:
-        """Add the journal to its rollups: a sweeper that was away for long catches up in several rounds. True: all of it."""
-        until = self._timer() + self._settings.work_for.total_seconds()
-        while self._timer() < until:
-            rolled_up = await self._store.run(self._store.rollups.roll_up())
-            report.rolled_up += rolled_up.events
-            if rolled_up.complete:
-                return True
-        return False
+    async def _roll_up(self, report: SweepReport) -> None:
+        """Add the journal to its rollups: a sweeper that was away for long catches up in several rounds."""
+        until, is_complete = self._timer() + self._settings.work_for.total_seconds(), False
+        while not is_complete and self._timer() < until:
+            events, is_complete = await self._store.run(self._store.rollups.roll_up())
+            report.rolled_up += events
 
     async def _in_batches(self, remove: Callable[[], Operation[int]], full: int) -> int:
         """Remove batch after batch, until one is not full or the time of a round is over."""

@@ -110,6 +110,7 @@ def test_only_whole_days_that_are_archived_leave_the_journal(scene: Scene) -> No
 def test_without_spark_only_days_go_that_no_queue_retains_and_the_lake_has(scene: Scene) -> None:
     def prune(*, archived: bool = True) -> dict[date, str | None]:
         maintenance = scene.app.store.maintenance
+        scene.app.store.run(scene.app.store.rollups.roll_up())
         return {day.day: day.why for day in scene.app.store.run(maintenance.prune_journal(archived=archived))}
 
     scene.live_through(LONG_AGO, partition=False)

@@ -16,6 +16,8 @@ import tarry
 from tarry.core.journal.positions import GapReason
 from tarry.core.maintenance.sweeping import PrunedDay
 from tarry.core.settings import QueueSettings, StoreSettings, SweeperSettings
+from tarry.edges.cli.exit_codes import ExitCode
+from tarry.edges.cli.main import main
 from tarry.services.sweeper import Sweeper, SweepReport
 from tarry.testing import MutableClock
 
@@ -52,6 +54,7 @@ def days(app: tarry.App) -> list[date]:
 
 
 def prune(app: tarry.App) -> list[PrunedDay]:
+    app.store.run(app.store.rollups.roll_up())
     return app.store.run(app.store.maintenance.prune_journal())
 
 
@@ -124,8 +127,26 @@ def sweep(database: str, clock: MutableClock, timer: Callable[[], float] = monot
 def test_a_sweeper_prunes_nothing_before_all_events_are_in_the_rollups(database: str, clock: MutableClock) -> None:
     slow = count(0.0, 10.0)  # each step seems to take longer than `work_for`
     report = sweep(database, clock, lambda: next(slow))
-    assert (report.leading, report.rolled_up, report.pruned) == (True, 0, [])
+    kept = PrunedDay(OLD, why="its events are not all in the rollups yet")
+    assert (report.leading, report.rolled_up, report.pruned) == (True, 0, [kept])
     assert sweep(database, clock).pruned == [PrunedDay(OLD, 4)]
+
+
+def test_the_command_rolls_up_before_it_prunes(app: tarry.App, database: str) -> None:
+    """Also events of a transaction that was running when the rollups passed it."""
+    with psycopg.connect(database) as late:
+        late.execute(
+            "insert into tarry.event select (jsonb_populate_record(e, jsonb_build_object('id', -1, 'xid',"
+            " pg_current_xact_id()::text))).* from tarry.event e where e.at < %s and kind = 'offered' limit 1",
+            (LATER,),
+        )
+        app.store.run(app.store.rollups.roll_up())
+        late.commit()
+    kept = PrunedDay(OLD, why="its events are not all in the rollups yet")
+    assert app.store.run(app.store.maintenance.prune_journal()) == [kept]
+    assert main(["--dsn", database, "journal", "prune", "-q"]) == ExitCode.OK
+    assert days(app) == [LATER, TODAY]
+    assert execute(app, "select sum(offered) from tarry.rollup where width = 3600") == [(10,)]
 
 
 @pytest.mark.usefixtures("app")

@@ -67,11 +67,13 @@ def tail(
 def prune(cli: CommandSession) -> None:
     """Drop the days of the journal that no queue retains.
 
-    Whole days, older than the longest retention of all queues (tarry queue edit NAME --retention 14d). A sweeper does it,
-    too, unless the journal is archived: then this drops only days that every lake has in full, compared by digest, and
-    tarry pipeline prune also days that are still retained.
+    Whole days, older than the longest retention of all queues (tarry queue edit NAME --retention 14d), once their events
+    are in the dashboard's rollups. A sweeper does it, too, unless the journal is archived: then this drops only days that
+    every lake has in full, compared by digest, and tarry pipeline prune also days that are still retained.
     """
     with cli.open() as app:
+        while not app.store.run(app.store.rollups.roll_up()).complete:
+            pass
         days = app.store.run(app.store.maintenance.prune_journal(archived=True, limit=_MOST_DAYS))
     dropped = [day for day in days if day.why is None]
     kept = [{"day": day.day, "why": day.why} for day in days if day.why is not None]

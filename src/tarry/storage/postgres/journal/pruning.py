@@ -1,4 +1,4 @@
-"""Retention of the journal: drop whole days that no queue retains and that every lake has, if there is one."""
+"""Retention of the journal: drop whole days that no queue retains, and that the rollups and every lake have."""
 
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta
@@ -29,6 +29,8 @@ def prune(*, archived: bool, limit: int) -> Op[list[PrunedDay]]:
 def _pruned(day: Row) -> Op[PrunedDay]:
     if not day.may:
         return PrunedDay(day.day, why="this role does not own the journal")
+    if not (yield from bind("journal/is_rolled_up", value, **_span(day.day)).run()):
+        return PrunedDay(day.day, why="its events are not all in the rollups yet")
     expected: int | None = None
     edges: list[SnapshotBound] = []
     if day.has_lake:
