@@ -25,6 +25,7 @@ from tarry.storage.postgres import migrate as migrations
 from tarry.storage.postgres._sync.runner import drive, transaction
 from tarry.storage.postgres.connections import connected, keywords
 from tarry.storage.postgres.health import CheckResult
+from tarry.storage.postgres.journal import pruning
 from tarry.storage.postgres.journal import statements as journal_statements
 from tarry.storage.postgres.maintenance import role as maintenance
 from tarry.storage.postgres.statement import bind
@@ -202,7 +203,9 @@ def _schema(conn: Connection[Any]) -> list[CheckResult]:
         applied = CheckResult("migrations", True, f"{len(listed)} applied")
         privileges = _privileges(conn)
         findings = [applied, privileges, *_journal(conn)]
-        return [*findings, _origin(conn), _vacuum(conn), _sweeper(conn)] if privileges.ok else findings
+        return (
+            [*findings, _origin(conn), _retention(conn), _vacuum(conn), _sweeper(conn)] if privileges.ok else findings
+        )
     hint = "run: tarry db migrate"
     if any(status.state != "pending" for status in odd):
         hint = "this database belongs to another version of Tarry: use that version; see: tarry db status"
@@ -264,6 +267,21 @@ def _origin(conn: Connection[Any]) -> CheckResult:
         is_foreign = drive(conn, journal_statements.is_foreign())
     origin = health.FOREIGN_JOURNAL if is_foreign else "this server"
     return CheckResult("journal origin", not is_foreign, origin, health.ADOPT)
+
+
+def _retention(conn: Connection[Any]) -> CheckResult:
+    """A lake that is no longer used keeps the journal from being pruned, for ever."""
+    expired, lakes = drive(conn, pruning.waiting())
+    if not expired or not lakes:
+        return CheckResult("journal retention", True, "waits for no lake")
+    since = (f"{lake} (last archived {f'{at:%Y-%m-%d %H:%M} UTC' if at else 'never'})" for lake, at in lakes.items())
+    return CheckResult(
+        "journal retention",
+        True,
+        f"days that no queue retains: {expired}, kept for {', '.join(since)}",
+        "run: tarry journal prune; if a lake is no longer used, first: tarry pipeline abandon LAKE",
+        warning=True,
+    )
 
 
 def _vacuum(conn: Connection[Any]) -> CheckResult:

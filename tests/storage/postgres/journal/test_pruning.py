@@ -13,12 +13,14 @@ import psycopg
 import pytest
 
 import tarry
+from tarry import admin
 from tarry.core.journal.positions import GapReason
 from tarry.core.maintenance.sweeping import PrunedDay
 from tarry.core.settings import QueueSettings, StoreSettings, SweeperSettings
 from tarry.edges.cli.exit_codes import ExitCode
 from tarry.edges.cli.main import main
 from tarry.services.sweeper import Sweeper, SweepReport
+from tarry.storage.postgres.health import CheckResult
 from tarry.testing import MutableClock
 
 TODAY = datetime.now(UTC).date()
@@ -155,3 +157,42 @@ def test_the_sweeper_prunes(database: str, clock: MutableClock) -> None:
     assert report.pruned == [PrunedDay(OLD, 4)]
     assert report.days_pruned == 1
     assert report.did_something
+
+
+def test_a_forgotten_lake_is_reported_and_can_be_abandoned(
+    app: tarry.App, database: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def check() -> CheckResult:
+        return next(result for result in admin.diagnose(database) if result.check == "journal retention")
+
+    def abandon(lake: str, *options: str) -> tuple[int, str]:
+        return main(["--dsn", database, "pipeline", "abandon", lake, *options]), capsys.readouterr().err
+
+    assert not check().warning
+    with psycopg.connect(database) as conn:
+        conn.execute(
+            "insert into tarry.archive_batch (batch, lake, kind, position, state, system_id, from_edge, to_edge, durable_at) "
+            "values (1, '/old', 'archive', 1, 'durable', 's', '{}', '{}', '2026-01-02 03:04Z'), "
+            "(2, '/never', 'archive', 2, 'planned', 's', '{}', '{}', null)"
+        )
+        conn.execute(
+            "insert into tarry.archive_day (lake, day, rows, pruned_rows, pruned_xid) values ('/old', %s, 6, 5, '3')",
+            (OLD - timedelta(days=1),),
+        )
+    assert prune(app) == []
+    assert check().warning
+    assert check().actual == (
+        "days that no queue retains: 1, kept for /never (last archived never), /old (last archived 2026-01-02 03:04 UTC)"
+    )
+    manifest = app.pipeline.manifest
+    for job, lock in (("archive", "lake /old"), ("metrics", "metrics /old")):
+        with manifest.run(job, exclusive=lock, lake="/old"):
+            code, error = abandon("/old", "--yes")
+            assert (code, "wait until it has ended" in error) == (ExitCode.CONFLICT, True), error
+    assert abandon("/old")[0] == ExitCode.USAGE, "there is no terminal to confirm it on"
+    assert prune(app) == []
+    assert [abandon(lake, "--yes")[0] for lake in ("/old", "/never", "/old")] == [0, 0, ExitCode.NOT_FOUND]
+    assert not check().warning
+    assert prune(app) == [PrunedDay(OLD, 4)]
+    pruned = execute(app, "select lake, day, pruned_rows from tarry.archive_day order by day")
+    assert pruned == [("", OLD - timedelta(days=1), 5), ("", OLD, 4)], "a reader still learns of the gap"

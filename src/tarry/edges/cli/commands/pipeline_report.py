@@ -1,4 +1,4 @@
-"""tarry pipeline report, status: results and state of the pipeline. Neither needs Spark."""
+"""tarry pipeline report, status, abandon: results and state of the pipeline. None needs Spark."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tarry.edges.cli.context import CommandSession, command, now_of
-from tarry.edges.cli.exit_codes import CommandFailed, ExitCode, Usage
-from tarry.edges.cli.help import option
-from tarry.edges.cli.options import Lake, OnlyQueue
+from tarry.edges.cli.exit_codes import CommandFailed, ExitCode, NotFound, Usage
+from tarry.edges.cli.help import argument, option
+from tarry.edges.cli.options import Lake, OnlyQueue, Yes
 from tarry.edges.cli.output.printer import Cell, Columns, TableColumn
 from tarry.edges.cli.output.text import plural
 from tarry.edges.formats import duration, exact, instant, roughly
@@ -130,6 +130,27 @@ def status(cli: CommandSession, lake: Lake = None) -> ExitCode | None:
         age = "" if latest is None else f", the newest {roughly(now - latest)} old"
         cli.note(f"{plural(events, 'event')} in {plural(len(batches), 'batch', 'batches')} in {location}{age}")
     return ExitCode.CHECK_FAILED if failed else None
+
+
+@command(
+    "pipeline abandon", "tarry pipeline abandon /srv/lake", "tarry pipeline abandon s3a://lake/old --yes", audited=True
+)
+def abandon(
+    cli: CommandSession,
+    lake: Annotated[str, argument("LAKE", "Path or URI, as tarry doctor shows it.")],
+    yes: Yes = False,
+) -> None:
+    """Forget a lake that is no longer used.
+
+    Until then the journal keeps what the lake has not archived. Its files stay, but no job reads them any more: archive
+    to another location from now on. Refused while a job runs on it. Needs no Spark.
+    """
+    location = _location(lake)
+    with cli.open() as app:
+        cli.confirm(f"Forget the lake {location}?", yes=yes)
+        if not app.pipeline.retention.abandon(location):
+            raise NotFound(f"there is no lake {location}", hint="see: tarry pipeline status")
+    cli.printer.record("tarry.pipeline.abandon/1", {"lake": location, "abandoned": True})
 
 
 def _location(lake: str) -> str:

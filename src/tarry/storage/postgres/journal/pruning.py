@@ -26,6 +26,15 @@ def prune(*, archived: bool, limit: int) -> Op[list[PrunedDay]]:
     return pruned
 
 
+def waiting() -> Op[tuple[int, dict[str, datetime | None]]]:
+    """The number of days that no queue retains, and the lakes, with the time at which each archived something last."""
+    days = yield from bind("journal/expired_days", list[Row], default=QueueSettings().retention_for).run()
+    lakes = yield from bind("journal/lakes", list[Row]).run()
+    return len({row.day for row in days}), {
+        row.lake: row.archived_at and row.archived_at.astimezone(UTC) for row in lakes
+    }
+
+
 def _pruned(day: Row) -> Op[PrunedDay]:
     if not day.may:
         return PrunedDay(day.day, why="this role does not own the journal")

@@ -10,7 +10,7 @@ from psycopg.types.json import Jsonb
 from tarry.core.analytics.manifest import Batch, BatchState, LakeFile, LakeHead, by_day
 from tarry.core.errors import InvalidState
 from tarry.core.journal.snapshots import SnapshotBound
-from tarry.storage.postgres.analytics.archive.manifest import batch, day_by_queue, file_params, overtaken
+from tarry.storage.postgres.analytics.archive.manifest import batch, day_by_queue, file_params, job_lock, overtaken
 from tarry.storage.postgres.analytics.database import Role
 from tarry.storage.postgres.journal import pruning
 from tarry.storage.postgres.statement import Op, Row, bind, each, value
@@ -59,6 +59,15 @@ class PostgresRetention(Role):
 
     def lakes(self) -> list[LakeHead]:
         return self._database.query(pruning.lakes().run)
+
+    def abandon(self, lake: str) -> bool:
+        """Forget a lake, whose files stay; False if there is none. Raises while a job runs on it."""
+        with job_lock(self._database, f"lake {lake}"):
+            jobs: list[Row] = self._database.fetch("analytics/retention/running_on", list, lake=lake)
+            if jobs:
+                names = ", ".join(row.job for row in jobs)
+                raise InvalidState(f"a job runs on the lake {lake}: {names}", hint="wait until it has ended, or end it")
+            return self._database.write("analytics/retention/abandon_lake", value, lake=lake) > 0
 
     def journal_days(self) -> dict[date, bool]:
         """The days before today that are in the journal, and whether each has its own partition."""
