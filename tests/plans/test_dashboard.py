@@ -149,8 +149,9 @@ class TestTheJournal:
     def test_transactions_without_events_are_skipped_by_probes(self, scene: Scene) -> None:
         for _ in range(300):
             scene.conn.execute("select pg_current_xact_id()")
-        seen = scene.drive(recent.look_back(AnalyticsQuery(limit=10)))
-        assert len(seen.result.rows) == 10
+        # One event: how many scans more of them take depends on the tests before this one.
+        seen = scene.drive(recent.look_back(AnalyticsQuery(limit=1)))
+        assert len(seen.result.rows) == 1
         scans = [statement for statement in seen.statements if "most" in statement.params]
         assert len(scans) <= 3, "none of them for nothing, but the first"
         assert len(seen.statements) <= 25

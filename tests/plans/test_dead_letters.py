@@ -13,7 +13,15 @@ import psycopg
 import pytest
 
 from tarry.core.dead_letters.fingerprints import READ, fingerprint
-from tarry.core.dead_letters.redrive import EVERY_LETTER, WALK, DeadFilter, RedriveJob, RedrivePhase, RedriveState
+from tarry.core.dead_letters.redrive import (
+    EVERY_LETTER,
+    WALK,
+    DeadFilter,
+    RedriveJob,
+    RedriveOptions,
+    RedrivePhase,
+    RedriveState,
+)
 from tarry.core.messages.model import Counted
 from tarry.core.settings import QueueSettings
 from tarry.storage.postgres._sync.runner import drive
@@ -77,8 +85,7 @@ class Scene:
         self.other.execute(_FILL, {"queue": QUEUE, "rows": ROWS, "groups": GROUPS})
         fill(self.other, held=0)
         self.other.execute("analyze tarry.dead_letter")  # as autovacuum does after so many rows
-        params = {"queue": QUEUE, "rate": None, "canary": 0, "started_by": None, "request": uuid4(), "target": None}
-        start = dead_statements.start(EVERY_LETTER, params, Counted(0), None)
+        start = dead_statements.start(QUEUE, RedriveOptions(request=uuid4()), Counted(0), None)
         drive(self.other, start.run())
 
     def close(self) -> None:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
+from starlette.responses import Response
 
 from tarry.app import AsyncApp
 from tarry.core.errors import InvalidInput
@@ -131,7 +132,7 @@ def test_a_client_that_disconnects_in_its_request_is_no_error(http_loop: Loop, p
 
 @pytest.mark.parametrize("route", LEAN, ids=lambda route: f"{sorted(route.methods)[0]} {route.path}")
 def test_a_lean_route_is_in_the_document_with_the_struct_that_it_decodes(route: AccessRoute) -> None:
-    assert route.endpoint.__annotations__["return"] == "Response"  # FastAPI would convert anything else
+    assert route.endpoint.__annotations__["return"] in (Response, "Response")  # FastAPI would convert anything else
     if not route.include_in_schema:
         return
     described = SERVED.openapi()["paths"][route.path][sorted(route.methods or ())[0].lower()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import date
+from typing import Any
 
 from tarry.core.analytics.manifest import Batch, BatchState, LakeFile
 from tarry.core.journal.snapshots import BEGINNING, Digest
@@ -31,7 +32,7 @@ def batch(number: int, rows: int, *, system_id: str = "1") -> Batch:
     )  # fmt: skip
 
 
-def numbers(batches: Iterable[Batch], **args: int) -> list[list[int]]:
+def numbers(batches: Iterable[Batch], **args: Any) -> list[list[int]]:
     return [[each.number for each in group] for group in groups(list(batches), CompactArgs(**args))]
 
 
