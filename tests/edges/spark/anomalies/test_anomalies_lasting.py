@@ -95,3 +95,13 @@ def test_what_meets_an_older_one_of_its_subject_begins_with_it(spark: SparkSessi
 def test_of_several_that_meet_an_older_one_the_first_goes_on_with_it(spark: SparkSession) -> None:
     before = incidents_of(spark, key="a", hours=(-40, -10))
     assert begins(spark, before, ("a", -24, -22), ("a", -12, 5)) == [("a", -40), ("a", -12)]
+
+
+def test_a_finding_may_have_any_columns_and_equal_ones_stay(spark: SparkSession) -> None:
+    before = incidents_of(spark, key="a", hours=(-40, -20))
+    row = (1, "a", DAY - timedelta(hours=24), DAY, {"by": "hand"})
+    findings = local_frame(spark, [row, row], f"{INCIDENTS}, notes map<string, string>")
+    after = continued(findings, before).collect()
+    assert [(item.notes, item.window_from.astimezone(UTC)) for item in after] == [
+        ({"by": "hand"}, DAY - timedelta(hours=40))
+    ] * 2

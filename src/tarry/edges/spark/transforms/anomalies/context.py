@@ -94,5 +94,5 @@ def continued(findings: DataFrame, published: DataFrame | None) -> DataFrame:
         return findings
     subject = [name for name in _SUBJECT if name in findings.columns and name in published.columns]
     same = " and ".join(f"new.{name} <=> old.{name}" for name in subject)
-    text = sql("anomalies/continued", same=same, subject=", ".join(subject))
+    text = sql("anomalies/continued", same=same, subject=f"struct({', '.join(subject)})")
     return query(text, findings=findings, published=published)
