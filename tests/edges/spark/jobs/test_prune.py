@@ -133,6 +133,27 @@ def test_without_spark_only_days_go_that_no_queue_retains_and_the_lake_has(scene
     assert scene.problems() == ()
 
 
+def test_a_lake_in_the_place_of_an_abandoned_one_begins_anew(scene: Scene) -> None:
+    def files() -> set[Path]:
+        return set(Path(scene.lake).rglob("*.parquet"))
+
+    scene.live_through(LONG_AGO, partition=False)
+    scene.archived()
+    scene.pruned()
+    scene.live_through(YESTERDAY)
+    before = files()
+    assert before
+    assert scene.app.pipeline.retention.abandon(scene.lake)
+    assert not scene.app.pipeline.retention.abandon(scene.lake)
+    assert scene.batches == []
+    assert files() == before
+    scene.archived()
+    assert files().isdisjoint(before)
+    assert scene.problems() == ()
+    assert scene.pruned().days == (YESTERDAY,)
+    assert scene.problems() == ()
+
+
 def test_an_event_that_comes_late_to_a_pruned_day_is_archived_and_pruned_after_it(scene: Scene) -> None:
     scene.live_through(LONG_AGO, partition=False)
     scene.live_through(YESTERDAY)
