@@ -1,5 +1,5 @@
 """`CronRole` on Redis. Schedules and ledgers are in the slot of the registry, messages in those of their queues:
-`_changes.lua` describes how a change of both is carried out."""
+`_changes.lua` describes how a change of both is made."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class RedisCron(RedisRole):
 
     @operation
     def waiting_ticks(self, name: str) -> Op[list[TickRecord]]:
-        """Ticks whose messages are gone are not looked at again, so each is read about once in its life."""
+        """Ticks whose messages are gone are closed, so each is read about once."""
         records: list[TickRecord] = []
         first = 0
         while True:
@@ -140,17 +140,16 @@ class RedisCron(RedisRole):
             live = yield from self._live(_messages(entries))
             records += [entry.record(name, live=True) for entry in entries if live.get(_message(entry)) == 0]
             gone = [entry.id for entry in entries if _message(entry) not in live]
-            if gone:
-                yield from self._registry("cron/close", ticks=gone)
+            closed = (yield from self._registry("cron/close", ticks=gone)) if gone else 0
             if len(rows) < _PART:
                 return records
-            first += len(rows) - len(gone)
+            first += len(rows) - closed
 
     @operation
     def forget_ticks(self, before: datetime) -> Op[int]:
         first = 0
         while True:
-            rows = yield from self._registry("cron/over", before=text(before), first=first, limit=_PART)
+            rows = yield from self._registry("cron/finished", before=text(before), first=first, limit=_PART)
             entries = [LedgerRow(row) for row in rows]
             live = yield from self._live(_messages(entries))
             old = [entry.id for entry in entries if _message(entry) not in live]

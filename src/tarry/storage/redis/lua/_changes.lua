@@ -1,7 +1,7 @@
--- A change of schedules, in steps that any process can carry on: this is the log that they redo it from.
+-- A change of schedules, in steps that any process can continue: this is the log that they repeat it from.
 -- `begin.lua` compares the revisions and stores the change under a number, in one script: from then on it happens. The queues
 -- withdraw messages, the ledgers enter what remains, the queues get the new messages, and the ledgers link them. A queue keeps the
--- result of each step by its number (`_once.lua`), so a step that is repeated, by whichever process, has no second effect and gives
+-- result of each step by its number (`_once.lua`), so a step that is repeated, by any process, has no second effect and gives
 -- the same result. A schedule has one change at a time, which a reader completes first.
 local fired = {planned = true, backfilled = true}
 

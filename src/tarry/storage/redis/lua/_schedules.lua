@@ -1,5 +1,5 @@
 -- Schedules and the ledgers of their ticks. They are in the slot of the registry, because a ledger follows its schedule from queue
--- to queue; messages are in the slots of their queues. A change of both is carried out in steps (see `_changes.lua`).
+-- to queue; messages are in the slots of their queues. A change of both is made in steps (see `_changes.lua`).
 -- A schedule: its record (what scripts compare) and its body (the rest). A ledger: entries by `tick:hash`, in the order of ticks;
 -- runs of skipped ticks apart; `open` has those whose messages may be live.
 local function state_of(name)

@@ -1,5 +1,5 @@
 -- Read a change, or store the results of its step and go on to the next one. The stage is compared, so of several processes that
--- carried out the same step one goes on, and the others get the next step from it. Replies with the work of the change; none: it is
+-- have made the same step one goes on, and the others get the next step from it. Replies with the work of the change; none: it is
 -- complete.
 -- include: lua/_registry
 -- include: lua/_schedules

@@ -1,5 +1,5 @@
 -- Entries of the ledger of a schedule, newest first: single ticks, and runs of skipped ones that overlap the span. A run has many
--- ticks, so there are few; at most ten thousand are looked through.
+-- ticks, so there are few; at most ten thousand are read.
 -- include: lua/_entries
 local number = redis.call('HGET', r .. ':changing', a.name)
 if number then return {number, {}} end
