@@ -60,6 +60,8 @@ def run(spark: SparkSession, app: App, args: PruneArgs) -> PruneSummary:
     gone: dict[date, int] = {}
     kept: list[Kept] = []
     with pipeline.manifest.run(JOB, exclusive=f"lake {lake.root}", lake=lake.root) as noted:
+        while not app.store.run(app.store.rollups.roll_up()).complete:
+            pass
         batches = pipeline.manifest.batches(lake.root)
         heads = pipeline.retention.lakes()
         for head in heads:
@@ -92,6 +94,8 @@ def _why_not(
 ) -> str | None:
     if not any(head.lake == lake.root for head in heads):
         return f"nothing is archived in {lake.root} yet"
+    if not app.pipeline.retention.is_rolled_up(day):
+        return "its events are not all in the rollups yet"
     for head in heads:
         account = {entry.day: entry for entry in app.pipeline.manifest.days(head.lake)}.get(day)
         kept = account.archived - account.pruned if account is not None else Digest()

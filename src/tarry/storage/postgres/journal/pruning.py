@@ -38,7 +38,7 @@ def waiting() -> Op[tuple[int, dict[str, datetime | None]]]:
 def _pruned(day: Row) -> Op[PrunedDay]:
     if not day.may:
         return PrunedDay(day.day, why="this role does not own the journal")
-    if not (yield from bind("journal/is_rolled_up", value, **_span(day.day)).run()):
+    if not (yield from is_rolled_up(day.day).run()):
         return PrunedDay(day.day, why="its events are not all in the rollups yet")
     expected: int | None = None
     edges: list[SnapshotBound] = []
@@ -51,6 +51,10 @@ def _pruned(day: Row) -> Op[PrunedDay]:
         return PrunedDay(day.day, (yield from drop_overflow(day.day, edges)))
     rows = yield from bind("analytics/retention/drop_day", value, day=day.day, rows=expected).run()
     return PrunedDay(day.day, rows) if rows is not None else PrunedDay(day.day, why="it is being read or written")
+
+
+def is_rolled_up(day: date) -> Statement[bool]:
+    return bind("journal/is_rolled_up", value, **_span(day))
 
 
 def lakes() -> Statement[list[LakeHead]]:

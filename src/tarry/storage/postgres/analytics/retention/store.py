@@ -80,6 +80,9 @@ class PostgresRetention(Role):
 
         return self._database.fetch("analytics/retention/journal_days", decode)
 
+    def is_rolled_up(self, day: date) -> bool:
+        return self._database.query(pruning.is_rolled_up(day).run)
+
     def drop_day(self, day: date, rows: int) -> bool:
         """Drop a partition with exactly this many rows. False if it has others now, or is locked."""
         try:

@@ -8,7 +8,7 @@ with old as (
     from {life} life
     join old on old.queue_id = life.queue_id and old.key = life.key and life.at > old.window_from
     group by all
-), lain as (
+), idle as (
     select *, coalesce(came_at, timestamp(:known_until)) as window_to,
         (unix_micros(window_to) - unix_micros(window_from)) / 1e6 as observed
     from old
@@ -20,5 +20,5 @@ select queue_id, queue, key, consumer, window_from, window_to, observed, expecte
     text'The lease of message {key} of queue {queue} (of {consumer:named}) ran out, and no consumer leased it for {observed:s}{ended}'
         as sentence,
     text'select * from tarry.journal where queue = {queue:sql} and key = {key:sql} order by id' as evidence
-from lain
+from idle
 where window_to >= timestamp(:since) and window_from < timestamp(:until)
